@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from rm_gallery.core.utils.errors import ConfigError, Unscored
     from rm_gallery.envs.environment import environment_reward
     from rm_gallery.gallery.benchmarks.figures import Report
-    from rm_gallery.study.audit.run import audit
+    from rm_gallery.study.audit import audit
     from rm_gallery.study.benchmark import evaluate
     from rm_gallery.study.check import check_reward
     from rm_gallery.study.conflicts import conflicts
@@ -67,7 +67,7 @@ _WHERE = {
     "StepOutput": "core.reward.function",
     "Unscored": "core.utils.errors",
     "WeightedSum": "core.reward.compose",
-    "audit": "study.audit.run",
+    "audit": "study.audit",
     "check_reward": "study.check",
     "conflicts": "study.conflicts",
     "create_loader": "core.data.load.base",

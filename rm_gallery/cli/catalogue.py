@@ -15,31 +15,27 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 import orjson
 import typer
-from pydantic.fields import FieldInfo
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rm_gallery.cli.options import parse_params, reward_names
+from rm_gallery.cli.options import Json, parse_params, reward_names
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward, Identified
 from rm_gallery.core.reward.schema import Example
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.shown import ended
 
 GALLERY = "rm_gallery.gallery.rm."
 GRADERS = "rm_gallery.gallery.graders"
-CALLS = {
-    "pointwise": "n calls",
-    "listwise": "one call",
-    "pairwise": "pairs × 2 calls",
-    "stepwise": "one call per step",
-}
+CALLS = {"pointwise": "n calls", "listwise": "one call", "pairwise": "pairs × 2 calls", "stepwise": "one call per step"}
 COMMON = ("name", "max_workers", "deadline")
 """Fields that every reward has."""
 OF_GRADERS = ("score_range", "higher_is_better", "threshold", "mode", "description")
 """Fields that every grader has beside those."""
+FOREIGN = ("builtins", "pydantic", "abc", "typing")
 SHORT, LONG = 80, 200
 _SENTENCE_END = re.compile(r"(?<!\bal\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)(?<=[.!?])\s+(?=[A-Z`\"(])")
 _SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
@@ -133,7 +129,7 @@ def list_rewards(
     needs: Annotated[str | None, typer.Option(help="What the reward needs, such as reference.")] = None,
     graders: Annotated[bool, typer.Option("--graders", help="Graders only, which take named fields.")] = False,
     long: Annotated[bool, typer.Option("--long", help="One row per name, with kind, needs, range and cost.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print a JSON list on stdout.")] = False,
+    json: Json = False,
 ) -> None:
     """List the registered rewards and graders, or those that fit every filter."""
     known, broken = _survey(grader_names() if graders else RewardRegistry.list())
@@ -181,7 +177,7 @@ def show_reward(
     param: Annotated[
         list[str] | None, typer.Option(help="With --prompt: k=v sets a field of the reward, such as language=zh.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON value on stdout.")] = False,
+    json: Json = False,
 ) -> None:
     """Show one reward or grader: what it does, what it needs, and its parameters."""
     entry = _entry(name)
@@ -213,7 +209,9 @@ def parameters_of(reward: type[Identified]) -> list[Parameter]:
     found = []
     for name in (*own, *common):
         info = reward.model_fields[name]
-        default = _shown_value(said[name]) if name in said else _default(info)
+        default = "required"
+        if name in said or not info.is_required():
+            default = _shown_value(said[name] if name in said else info.get_default(call_default_factory=True))
         text = info.description or _docstring_of(reward, name) or _mention(reward, name)
         limits = [
             f"{sign} {getattr(note, key):g}" for note in info.metadata for key, sign in _SIGNS.items() if hasattr(note, key)
@@ -312,25 +310,18 @@ def _short(chosen: list[Entry], broken: dict[str, str], graders: Iterable[str] =
             kinds = list(same)
             first = kinds[0]
             name = first.name.removeprefix("grader:") if len(kinds) == 1 else first.name.replace(first.reward.kind, "*")
-            lines.append(_cut(f"  {name:<29} {first.summary.partition(':')[0] if first.scenario else first.summary}"))
-    lines += ([""] if broken else []) + [_cut(f"{name}: {problem}") for name, problem in broken.items()]
+            said = first.summary.partition(":")[0] if first.scenario else first.summary
+            lines.append(ended(f"  {name:<29} {said}", SHORT))
+    lines += ([""] if broken else []) + [ended(f"{name}: {problem}", SHORT) for name, problem in broken.items()]
     starred = any("*" in line.split()[0] for line in lines if line)
     hint = ["* stands for listwise, pairwise or pointwise."] if starred else []
     hint += ["A grader is a reward as grader:NAME."] if any(entry.grader for entry in chosen) else []
-    families = _families(graders)
-    if families:
-        lines += ["", "graders, listed by --graders", *families]
-    return "\n".join([*lines, "", *hint, "`--long` tells more, `rm-gallery show NAME` all."])
-
-
-def _families(graders: Iterable[str]) -> list[str]:
     tasks = sorted(Entry(name, RewardRegistry.get(name)).task.removeprefix("graders/") for name in graders)
-    text = ", ".join(f"{task} ({len(list(members))})" for task, members in groupby(tasks))
-    return textwrap.wrap(text, SHORT, initial_indent="  ", subsequent_indent="  ")
-
-
-def _cut(line: str) -> str:
-    return line if len(line) <= SHORT else f"{line[: SHORT - 1]}…"
+    families = ", ".join(f"{task} ({len(list(members))})" for task, members in groupby(tasks))
+    if families:
+        indented = textwrap.wrap(families, SHORT, initial_indent="  ", subsequent_indent="  ")
+        lines += ["", "graders, listed by --graders", *indented]
+    return "\n".join([*lines, "", *hint, "`--long` tells more, `rm-gallery show NAME` all."])
 
 
 def _print_table(chosen: list[Entry], broken: dict[str, str]) -> None:
@@ -351,18 +342,12 @@ def _prompt_of(entry: Entry, params: dict[str, Any]) -> list[dict[str, Any]]:
     """The messages a judge is sent for the reward's example; ConfigError for a reward that asks no model."""
     if "llm" not in entry.reward.model_fields and not (entry.grader and "llm" in entry.reward.needs):
         raise ConfigError(f"{entry.name} asks no model, so it has no prompt; `rm-gallery show {entry.name}` tells its rule.")
-    if entry.grader is not None:
-        return _prompt_of_grader(entry.grader, params)
+    if entry.grader is not None:  # each field's name in braces in its place
+        grader: Any = entry.grader(**params)
+        return [dict(message) for message in grader.messages(**{name: f"{{{name}}}" for name in grader.inputs if name != "*"})]
     example = example_of(entry)
     found = example.create(entry.reward, **params).format(example.sample)  # type: ignore[attr-defined]  # it is a judge
     return [{"role": "user", "content": found}] if isinstance(found, str) else [dict(message) for message in found]
-
-
-def _prompt_of_grader(kind: type[BaseGrader], params: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages a judge is sent, with each field's name in braces in its place."""
-    grader: Any = kind(**params)
-    fields = {name: f"{{{name}}}" for name in grader.inputs if name != "*"}
-    return [dict(message) for message in grader.messages(**fields)]
 
 
 def fields_of_grader(kind: type[BaseGrader]) -> dict[str, bool] | None:
@@ -373,17 +358,11 @@ def fields_of_grader(kind: type[BaseGrader]) -> dict[str, bool] | None:
         return None
 
 
-def _fields_line(kind: type[BaseGrader]) -> list[str]:
-    fields = fields_of_grader(kind)
-    if fields is None:
-        return []
-    shown = [("any other" if name == "*" else name) + ("" if must else " (may be absent)") for name, must in fields.items()]
-    return [f"fields: {', '.join(shown)}"]
-
-
 def _as_text(entry: Entry) -> str:
     """The facts, to be read in a terminal."""
     reward = entry.grader or entry.reward
+    fields = None if entry.grader is None else fields_of_grader(entry.grader)
+    named = [("any other" if f == "*" else f) + ("" if must else " (may be absent)") for f, must in (fields or {}).items()]
     lines = [
         f"{entry.name}  ({reward.__module__}.{reward.__qualname__})",
         "",
@@ -391,7 +370,7 @@ def _as_text(entry: Entry) -> str:
         "",
         f"task: {entry.task}",
         f"kind: {entry.reward.kind}",
-        *(_fields_line(entry.grader) if entry.grader is not None else []),
+        *([] if fields is None else [f"fields: {', '.join(named)}"]),
         f"needs: {', '.join(sorted(reward.needs)) or 'nothing'}",
         f"cost: {entry.cost} per sample of n answers",
         f"range: {entry.bounds}, {entry.direction}",
@@ -404,12 +383,6 @@ def _as_text(entry: Entry) -> str:
     return "\n".join(lines)
 
 
-def _default(info: FieldInfo) -> str:
-    if info.is_required():
-        return "required"
-    return _shown_value(info.get_default(call_default_factory=True))
-
-
 def _shown_value(value: Any) -> str:
     if isinstance(value, Enum):
         return repr(value.value)
@@ -420,12 +393,8 @@ def _shown_value(value: Any) -> str:
 
 def _docstring_of(reward: type, name: str) -> str:
     """The string that follows a field's declaration, in the nearest class that has one."""
-    for owner in reward.__mro__:
-        if owner.__module__.partition(".")[0] not in ("builtins", "pydantic", "abc", "typing"):
-            found = _field_docstrings(owner).get(name)
-            if found:
-                return found
-    return ""
+    ours = [owner for owner in reward.__mro__ if owner.__module__.partition(".")[0] not in FOREIGN]
+    return next((text for owner in ours if (text := _field_docstrings(owner).get(name))), "")
 
 
 @cache
@@ -447,11 +416,8 @@ def _field_docstrings(owner: type) -> dict[str, str]:
 def _mention(reward: type, word: str) -> str:
     """The first sentence of the docstring that has a field's name in backticks."""
     named = re.compile(rf"`{re.escape(word)}\b[^`]*`")
-    for paragraph in (reward.__doc__ or "").split("\n\n"):
-        for sentence in sentences(paragraph):
-            if named.search(sentence):
-                return sentence
-    return ""
+    every = (sentence for paragraph in (reward.__doc__ or "").split("\n\n") for sentence in sentences(paragraph))
+    return next(filter(named.search, every), "")
 
 
 def _json(value: Any) -> str:

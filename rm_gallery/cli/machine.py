@@ -33,8 +33,8 @@ JUDGED = "safety_listwise_reward"
 
 def demo(
     llm: Annotated[str | None, typer.Option(help="Also judge with this model.")] = None,
-    base_url: Annotated[str | None, typer.Option(help="Endpoint of the judge.")] = None,
-    max_workers: Annotated[int, typer.Option(min=1, help="Judgements in flight at once.")] = 32,
+    base_url: opt.BaseUrl = None,
+    max_workers: opt.MaxWorkers = 32,
 ) -> None:
     """Train the embedded model on the training split, score the test split with it and others, print one table."""
     from rm_gallery.train.bradley_terry import train_bradley_terry
@@ -85,14 +85,13 @@ def doctor() -> None:
     typer.echo(f"rm-gallery {__version__}, Python {platform.python_version()}, {sys.platform}, {os.cpu_count()} processors")
     for check in sandbox_checks():
         typer.echo(f"{_mark(check.ok)} {check.name}: {check.detail}")
-    typer.echo(f"{_mark(bool(os.environ.get('OPENAI_API_KEY')))} OPENAI_API_KEY is {_set('OPENAI_API_KEY')}")
+    key = bool(os.environ.get("OPENAI_API_KEY"))
+    typer.echo(f"{_mark(key)} OPENAI_API_KEY is {'set' if key else 'not set'}")
     url = os.environ.get("OPENAI_BASE_URL") or os.environ.get("BASE_URL")
     typer.echo(f"{_mark(bool(url))} endpoint: {url or 'the default, https://api.openai.com/v1'}")
     cache = call_cache.shared()
-    if cache is None:
-        typer.echo(f"{_mark(False)} cache: switched off ({call_cache.VARIABLE}=off)")
-    else:
-        typer.echo(f"{_mark(cache.writable)} cache: {cache.path}")
+    where = f"switched off ({call_cache.VARIABLE}=off)" if cache is None else cache.path
+    typer.echo(f"{_mark(cache is not None and cache.writable)} cache: {where}")
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
         hint = "installed" if not missing else f"pip install {' '.join(missing)}"
@@ -101,10 +100,6 @@ def doctor() -> None:
 
 def _mark(ok: bool) -> str:
     return "ok  " if ok else "-   "
-
-
-def _set(name: str) -> str:
-    return "set" if os.environ.get(name) else "not set"
 
 
 cache_app = typer.Typer(help="Look at, shrink or empty the cache of judge replies.", no_args_is_help=True)
@@ -158,16 +153,15 @@ def _group() -> None:
 def train_bt(
     data: Annotated[Path, typer.Argument(help="Preference data: a file or folder as for eval.")],
     out: Annotated[Path, typer.Option(help="Folder to write the model to; bt:DIR then names the reward.")],
-    format: Annotated[str | None, typer.Option(help="Benchmark format; found from the columns by default.")] = None,
+    benchmark: opt.Benchmark = None,
     seed: Annotated[int, typer.Option(help="Decides split and order.")] = 0,
     test_share: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of prompts held out.")] = 0.2,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")] = False,
+    json: opt.Json = False,
 ) -> None:
     """Fit a Bradley–Terry model and print its held-out accuracy beside both length baselines."""
-    from rm_gallery.study.task import open_data
     from rm_gallery.train.bradley_terry import train_bradley_terry
 
-    samples = open_data(str(data), format).rows()
+    samples = open_data(str(data), benchmark).rows()
     report = train_bradley_terry(samples, out, seed=seed, test_share=test_share).to_dict()
     if json:
         opt.print_json(report)

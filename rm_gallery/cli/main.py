@@ -12,12 +12,10 @@ import typer
 
 from rm_gallery import __version__
 from rm_gallery.cli.catalogue import list_rewards, show_reward
-from rm_gallery.cli.deploy import deploy, evaluators_app, preview
-from rm_gallery.cli.evaluate import bench, evaluate
+from rm_gallery.cli.judge import bench, evaluate, grade, score, winrate
 from rm_gallery.cli.machine import cache_app, demo, doctor, train_app
 from rm_gallery.cli.runs import compare, plan, report, trace
-from rm_gallery.cli.serve import serve, token_app
-from rm_gallery.cli.tables import grade, score, winrate
+from rm_gallery.cli.serve import deploy, evaluators_app, preview, serve, token_app
 from rm_gallery.cli.trust import audit, check, conflicts, drift, watch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 from rm_gallery.core.utils.shown import one_line

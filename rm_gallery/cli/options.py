@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import Field, dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, Signature, get_annotations, signature
 from pathlib import Path
@@ -18,37 +18,32 @@ from loguru import logger
 from rm_gallery.core.engine.calls.budget import Budget, PriceTable
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import one_line
+from rm_gallery.report.gate import QualityGate, reference_run
 from rm_gallery.study.table import Columns
 
 
-def reward_names(incomplete: str) -> list[str]:
-    """The registered names that begin so, for the shell's completion."""
-    return [name for name in RewardRegistry.list() if name.startswith(incomplete)]
+def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """The names that begin so, for the shell's completion."""
+    return lambda incomplete: [name for name in names() if name.startswith(incomplete)]
+
+
+reward_names = completing(RewardRegistry.list)
 
 
 Llm = Annotated[str | None, typer.Option(help="The judge's model; a judged reward needs one.")]
 BaseUrl = Annotated[str | None, typer.Option(help="The judge's endpoint; OPENAI_BASE_URL by default.")]
-Param = Annotated[list[str] | None, typer.Option(help="k=v sets a field of the reward; may be repeated.")]
 MaxWorkers = Annotated[int, typer.Option(min=1, help="Judgements in flight at once.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Take a seeded sample of this many rows.")]
 Seed = Annotated[int, typer.Option(help="Decides the sample, the candidate order and the bootstrap.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-Out = Annotated[Path | None, typer.Option(help="Run folder; the same command continues an unfinished run.")]
-ForceNew = Annotated[bool, typer.Option(help="Set a run with another manifest aside.")]
-Trace = Annotated[bool, typer.Option("--trace", help="Keep every judgement's prompt and reply; needs --out.")]
-Deadline = Annotated[float | None, typer.Option(min=0.001, help="Seconds one sample may take.")]
-CacheFlag = Annotated[bool | None, typer.Option("--cache/--no-cache", help="Cache replies; default at temperature 0.")]
-MaxCalls = Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many calls.")]
-MaxTokens = Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many tokens.")]
-MaxCost = Annotated[float | None, typer.Option(min=0, help="Stop, resumably, at this cost; needs --prices.")]
-Prices = Annotated[Path | None, typer.Option(help="YAML file with prices per million tokens.")]
 MaxFailures = Annotated[int, typer.Option(min=0, help="Failed samples that still count as success.")]
 MaxUnscored = Annotated[
-    int | None,
-    typer.Option(min=0, help="Unscored samples that pass a gate; 0 where one is set, else any number."),
+    int | None, typer.Option(min=0, help="Unscored samples that pass a gate; 0 where one is set, else any number.")
 ]
 FailUnder = Annotated[
     float | None,
@@ -56,52 +51,19 @@ FailUnder = Annotated[
         help="Exit with 1 when the figure, a share from 0 to 1 or a mean score, is lower with what is missing at its worst."
     ),
 ]
-FailIfWorse = Annotated[
-    Path | None,
-    typer.Option(
-        "--fail-if-worse-than",
-        metavar="RUN",
-        help="Exit with 1 when the 95 % interval of the difference to that run lies below 0, what is missing at its worst.",
-    ),
-]
-OnBadRow = Annotated[str, typer.Option(help="raise, or skip and count.")]
-EstimateFlag = Annotated[bool, typer.Option("--estimate", help="Judge ten samples and say what the rest would need.")]
-Export = Annotated[
-    Path | None, typer.Option(help="Write a row per candidate to this .csv, .xlsx, .parquet, .jsonl or .html file.")
-]
 LogLevel = Annotated[str, typer.Option(help="error, warning, info, debug, or http to trace calls.")]
 
 RewardName = Annotated[
-    str,
-    typer.Option("--reward", "-r", help="A registered reward, or bt:DIR for a trained model.", autocompletion=reward_names),
+    str, typer.Option("--reward", "-r", help="A registered reward, or bt:DIR for a trained model.", autocompletion=reward_names)
+]
+Benchmark = Annotated[
+    str | None, typer.Option("--benchmark", "--format", help="Layout of the data; found from its columns by default.")
 ]
 Table = Annotated[
     str, typer.Argument(metavar="FILE", help="csv, xlsx, parquet or jsonl file, or a result file of another tool.")
 ]
 Prompt = Annotated[str, typer.Option(help="Column with the prompts.")]
-Reference = Annotated[str | None, typer.Option(help="Column with reference answers, for rewards that read one.")]
-Labels = Annotated[
-    str | None,
-    typer.Option(help="Column of people's labels (winrate: a, b, tie or 0..1; score: numbers), or a file with them by id."),
-]
 LabelColumn = Annotated[str | None, typer.Option(help="The labels file's column of labels, where it has several.")]
-LabelProbability = Annotated[
-    str | None, typer.Option(help="Column with the probability with which a row was chosen for labelling.")
-]
-Id = Annotated[str | None, typer.Option("--id", help="Column that names rows, by which a labels file is joined.")]
-Cluster = Annotated[
-    str | None, typer.Option(help="Column that says which rows belong together; rows with the same prompt do anyway.")
-]
-By = Annotated[list[str] | None, typer.Option(help="Column whose values are subgroups; may be repeated.")]
-Numbers = Annotated[bool, typer.Option("--numbers", help="Take columns that hold numbers only for texts.")]
-Encoding = Annotated[str | None, typer.Option(help="Encoding of a csv file; found by default.")]
-Separator = Annotated[str | None, typer.Option(help="Separator of a csv file, such as ';' or tab; found by default.")]
-SheetName = Annotated[
-    str | None,
-    typer.Option("--sheet", help="Sheet of a workbook, or filter of lm-evaluation-harness samples, that has several."),
-]
-HeaderRow = Annotated[int | None, typer.Option(min=1, help="Row of a sheet with the names of the columns.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what was understood and what it will take, and stop.")]
 
 
 def print_json(value: Any) -> None:
@@ -109,32 +71,49 @@ def print_json(value: Any) -> None:
     typer.echo(as_json(value).decode(), nl=False)
 
 
+def show(as_json: bool, value: Any, lines: Iterable[str]) -> None:
+    """Print what was found, as JSON or line by line."""
+    if as_json:
+        return print_json(value)
+    for line in lines:
+        typer.echo(line)
+    return None
+
+
 @dataclass(frozen=True)
 class Running:
-    """What every command that judges takes: which judge, how the run goes, and what is printed. See `judging`."""
+    """What every command that judges takes: which judge, how the run goes, and what is printed."""
 
     llm: Llm = None
     base_url: BaseUrl = None
     max_workers: MaxWorkers = 32
     seed: Seed = 0
-    param: Param = None
+    param: Annotated[list[str] | None, typer.Option(help="k=v sets a field of the reward; may be repeated.")] = None
     json: Json = False
-    out: Out = None
-    force_new: ForceNew = False
-    trace: Trace = False
-    deadline: Deadline = None
-    cache: CacheFlag = None
-    max_calls: MaxCalls = None
-    max_tokens: MaxTokens = None
-    max_cost: MaxCost = None
-    prices: Prices = None
-    on_bad_row: OnBadRow = "raise"
+    out: Annotated[Path | None, typer.Option(help="Run folder; the same command continues an unfinished run.")] = None
+    force_new: Annotated[bool, typer.Option(help="Set a run with another manifest aside.")] = False
+    trace: Annotated[bool, typer.Option("--trace", help="Keep every judgement's prompt and reply; needs --out.")] = False
+    deadline: Annotated[float | None, typer.Option(min=0.001, help="Seconds one sample may take.")] = None
+    cache: Annotated[bool | None, typer.Option("--cache/--no-cache", help="Cache replies; default at temperature 0.")] = None
+    max_calls: Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many calls.")] = None
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many tokens.")] = None
+    max_cost: Annotated[float | None, typer.Option(min=0, help="Stop, resumably, at this cost; needs --prices.")] = None
+    prices: Annotated[Path | None, typer.Option(help="YAML file with prices per million tokens.")] = None
+    on_bad_row: Annotated[str, typer.Option(help="raise, or skip and count.")] = "raise"
     log_level: LogLevel = "warning"
 
     @property
-    def params(self) -> dict[str, Any]:
-        """The fields of the reward that `--param` sets."""
-        return parse_params(self.param or [])
+    def judge(self) -> dict[str, Any]:
+        """How the reward is built: keywords of every question that is asked of one."""
+        return {"params": parse_params(self.param or []), "llm": self.llm, "base_url": self.base_url}
+
+    def build(self, reward: str) -> BaseReward:
+        """The reward of this name."""
+        return build_reward(reward, seed=self.seed, **self.judge)
+
+    def task(self, limit: int | None) -> dict[str, Any]:
+        """Which part of the data is judged, and by what: keywords of `evaluate`."""
+        return {**self.judge, "limit": limit, "seed": self.seed, "on_bad_row": self.on_bad_row}
 
     def options(self) -> RunOptions:
         """How the run goes; ConfigError where these options do not fit together."""
@@ -145,11 +124,18 @@ class Running:
             deadline=self.deadline,
             progress=True,
             cache=self.cache,
-            budget=make_budget(self.max_calls, self.max_tokens, self.max_cost, self.prices),
+            budget=self._budget(),
             run_dir=str(self.out) if self.out is not None else None,
             force_new=self.force_new,
             trace=self.trace,
         )
+
+    def _budget(self) -> Budget | None:
+        """The budget that is asked for, if any; prices alone make cost counted but not limited."""
+        if (self.max_calls, self.max_tokens, self.max_cost, self.prices) == (None,) * 4:
+            return None
+        prices = None if self.prices is None else PriceTable.from_yaml(self.prices)
+        return Budget(max_calls=self.max_calls, max_tokens=self.max_tokens, max_cost=self.max_cost, prices=prices)
 
     @contextmanager
     def resumable(self) -> Iterator[None]:
@@ -163,41 +149,71 @@ class Running:
 
 
 @dataclass(frozen=True)
-class Tabled:
-    """What every command over anybody's table takes, beside the columns it judges: the fields of `Columns` a user names."""
+class Reported:
+    """What every command that reports a figure takes: how many rows, what beside the report is wanted, and the gates."""
 
-    reference: Reference = None
-    labels: Labels = None
-    label_column: LabelColumn = None
-    label_probability: LabelProbability = None
-    id: Id = None
-    cluster: Cluster = None
-    by: By = None
-    numbers: Numbers = False
-    encoding: Encoding = None
-    separator: Separator = None
-    sheet: SheetName = None
-    header_row: HeaderRow = None
-    export: Export = None
-    dry_run: DryRun = False
     limit: Limit = None
     max_failures: MaxFailures = 0
     max_unscored: MaxUnscored = None
     fail_under: FailUnder = None
-    estimate: EstimateFlag = False
+    fail_if_worse_than: Annotated[
+        Path | None,
+        typer.Option(
+            "--fail-if-worse-than",
+            metavar="RUN",
+            help="Exit with 1 when the 95 % interval of the difference to that run lies below 0, what is missing at its worst.",
+        ),
+    ] = None
+    estimate: Annotated[bool, typer.Option("--estimate", help="Judge ten samples and say what the rest would need.")] = False
+    export: Annotated[
+        Path | None, typer.Option(help="Write a row per candidate to this .csv, .xlsx, .parquet, .jsonl or .html file.")
+    ] = None
 
-    def columns(self, run: Running) -> Columns:
+    def gate(self, own_unit: bool = False) -> QualityGate:
+        """What the figure is held to; ConfigError, before anything is paid, for a limit or a run that is none."""
+        reference = None if self.fail_if_worse_than is None else reference_run(self.fail_if_worse_than)
+        return QualityGate(self.fail_under, self.max_failures, self.max_unscored, reference, own_unit=own_unit)
+
+
+@dataclass(frozen=True)
+class Tabled:
+    """What every command over anybody's table takes, beside the columns it judges: the fields of `Columns` a user names."""
+
+    reference: Annotated[str | None, typer.Option(help="Column with reference answers, for rewards that read one.")] = None
+    labels: Annotated[
+        str | None,
+        typer.Option(help="Column of people's labels (winrate: a, b, tie or 0..1; score: numbers), or a file with them by id."),
+    ] = None
+    label_column: LabelColumn = None
+    label_probability: Annotated[
+        str | None, typer.Option(help="Column with the probability with which a row was chosen for labelling.")
+    ] = None
+    id: Annotated[str | None, typer.Option("--id", help="Column that names rows, by which a labels file is joined.")] = None
+    cluster: Annotated[
+        str | None, typer.Option(help="Column that says which rows belong together; rows with the same prompt do anyway.")
+    ] = None
+    by: Annotated[list[str] | None, typer.Option(help="Column whose values are subgroups; may be repeated.")] = None
+    numbers: Annotated[bool, typer.Option("--numbers", help="Take columns that hold numbers only for texts.")] = False
+    encoding: Annotated[str | None, typer.Option(help="Encoding of a csv file; found by default.")] = None
+    separator: Annotated[str | None, typer.Option(help="Separator of a csv file, such as ';' or tab; found by default.")] = None
+    sheet: Annotated[
+        str | None,
+        typer.Option("--sheet", help="Sheet of a workbook, or filter of lm-evaluation-harness samples, that has several."),
+    ] = None
+    header_row: Annotated[int | None, typer.Option(min=1, help="Row of a sheet with the names of the columns.")] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what was understood and what it will take, and stop.")] = False
+
+    def columns(self, run: Running, limit: int | None) -> Columns:
         """How the table is read."""
         named = {field.name: getattr(self, field.name) for field in fields(Columns) if hasattr(self, field.name)}
-        return Columns(**{**named, "by": self.by or (), "seed": run.seed, "on_bad_row": run.on_bad_row})
+        return Columns(**{**named, "by": self.by or (), "limit": limit, "seed": run.seed, "on_bad_row": run.on_bad_row})
 
 
-GROUPS: dict[str, type[Any]] = {"run": Running, "table": Tabled}
-"""Parameters of commands that stand for an option per field of their class."""
+def grouped(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes each keyword of a command that is annotated with a dataclass an option per field of it, in that place.
 
-
-def judging(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes a command's keywords of `GROUPS` an option for each field, in that place; `without` names those of `run` it lacks."""
+    `without` names the fields that the command lacks.
+    """
     return lambda command: _with_options(command, frozenset(without))
 
 
@@ -205,21 +221,22 @@ def _with_options(command: Callable[..., None], without: frozenset[str]) -> Call
     # Python 3.10's get_type_hints puts an Optional around what has None as its default, and the option's name and help are lost
     own = get_annotations(command, eval_str=True)
     found: dict[str, Parameter] = {}
-    groups: dict[str, list[Field[Any]]] = {}
+    groups: dict[str, list[str]] = {}
     for name, parameter in signature(command).parameters.items():
-        if name not in GROUPS:
+        if not is_dataclass(own[name]):
             found[name] = parameter.replace(annotation=own[name])
             continue
-        groups[name] = [field for field in fields(GROUPS[name]) if name != "run" or field.name not in without]
-        hints = get_type_hints(GROUPS[name], include_extras=True)
-        for field in groups[name]:
-            hint = own.get(field.name, hints[field.name])
-            found[field.name] = Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=hint)
+        hints = get_type_hints(own[name], include_extras=True)
+        kept = [field for field in fields(own[name]) if field.name not in without]
+        groups[name] = [field.name for field in kept]
+        for each in kept:
+            found[each.name] = Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
 
     @wraps(command)
     def with_options(**given: Any) -> None:
-        made = {name: GROUPS[name](**{f.name: given.pop(f.name) for f in places}) for name, places in groups.items()}
-        set_log_level(made["run"].log_level)
+        made = {name: own[name](**{field: given.pop(field) for field in names}) for name, names in groups.items()}
+        if "run" in made:
+            set_log_level(made["run"].log_level)
         command(**made, **given)
 
     with_options.__annotations__ = {name: parameter.annotation for name, parameter in found.items()}
@@ -227,13 +244,18 @@ def _with_options(command: Callable[..., None], without: frozenset[str]) -> Call
     return with_options
 
 
+def say(line: str) -> None:
+    """Say a line on stderr."""
+    sys.stderr.write(f"{line}\n")
+
+
 def say_lost(reasons: Mapping[str, Mapping[str, Any]], stopped: str | None, what: str) -> None:
     """Say on stderr why samples or questions have no score, each reason once, and why the run ended early."""
     for key, found in reasons.items():
         if not (stopped and (key.startswith("stopped: ") or found["example"] in stopped)):
-            sys.stderr.write(f"{found['n']} {what} {key}: {one_line(found['example'])}\n")
+            say(f"{found['n']} {what} {key}: {one_line(found['example'])}")
     if stopped:
-        sys.stderr.write(f"rm-gallery: {one_line(stopped)}\n")
+        say(f"rm-gallery: {one_line(stopped)}")
 
 
 def parse_params(pairs: list[str]) -> dict[str, Any]:
@@ -248,14 +270,6 @@ def parse_params(pairs: list[str]) -> dict[str, Any]:
         except orjson.JSONDecodeError:
             params[key.strip()] = value
     return params
-
-
-def make_budget(max_calls: int | None, max_tokens: int | None, max_cost: float | None, prices: Path | None) -> Budget | None:
-    """The budget the options ask for, or None; prices alone make cost counted but not limited."""
-    if max_calls is None and max_tokens is None and max_cost is None and prices is None:
-        return None
-    table = PriceTable.from_yaml(prices) if prices is not None else None
-    return Budget(max_calls=max_calls, max_tokens=max_tokens, max_cost=max_cost, prices=table)
 
 
 LEVELS = {"error": "ERROR", "warning": "WARNING", "info": "INFO", "debug": "DEBUG", "http": "TRACE"}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,112 +16,108 @@ from rm_gallery.core.stats.planning import SampleSize, plan_difference, plan_lab
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.models import nearest
-from rm_gallery.report.formats import Gate, render
+from rm_gallery.report.formats import OWN_UNIT, figures_of, render
+from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.tables import print_difference
-from rm_gallery.report.words import OWN_UNIT, figures_of
 from rm_gallery.study.compare import compare as compare_runs
+from rm_gallery.study.drift import Pilot, read_pilot
 from rm_gallery.study.opened import open_run
-from rm_gallery.study.repeats import Pilot, read_pilot
 from rm_gallery.study.summary import summarize
 
 
-def plan(
-    precision: Annotated[float | None, typer.Option(help="Half the width the 95 % interval may have, such as 0.03.")] = None,
+@dataclass(frozen=True)
+class PlanOptions:
+    """What is to be known, how sure, and what is known beforehand; see `plan`."""
+
+    precision: Annotated[float | None, typer.Option(help="Half the width the 95 % interval may have, such as 0.03.")] = None
     detect: Annotated[
         float | None,
         typer.Option(help="Difference that is to be found, such as 0.05 for 55 against 50 %; --rate is then the true share."),
-    ] = None,
+    ] = None
     judged: Annotated[
         int | None, typer.Option(min=2, help="Rows the judge scores; the plan is then for labels among them.")
-    ] = None,
+    ] = None
     discordance: Annotated[
         float | None, typer.Option(help="Share of rows on which one of two systems is right; plans pairs.")
-    ] = None,
-    rate: Annotated[float | None, typer.Option(help="Expected share of passes or wins; 0.5 by default.")] = None,
-    sd: Annotated[float | None, typer.Option(help="Standard deviation of graded scores, in place of --rate.")] = None,
-    correlation: Annotated[float | None, typer.Option(help="Of judge score and label; with --sd.")] = None,
-    sensitivity: Annotated[float | None, typer.Option(help="Share of true passes the judge passes; 0.9.")] = None,
-    specificity: Annotated[float | None, typer.Option(help="Share of true fails the judge fails; 0.9.")] = None,
+    ] = None
+    rate: Annotated[float | None, typer.Option(help="Expected share of passes or wins; 0.5 by default.")] = None
+    sd: Annotated[float | None, typer.Option(help="Standard deviation of graded scores, in place of --rate.")] = None
+    correlation: Annotated[float | None, typer.Option(help="Of judge score and label; with --sd.")] = None
+    sensitivity: Annotated[float | None, typer.Option(help="Share of true passes the judge passes; 0.9.")] = None
+    specificity: Annotated[float | None, typer.Option(help="Share of true fails the judge fails; 0.9.")] = None
     pilot: Annotated[
         str | None, typer.Option(help="Table of a first run, from which spread, judge and clusters are taken.")
-    ] = None,
-    score: Annotated[str | None, typer.Option(help="The pilot's column of judge scores.")] = None,
-    label: Annotated[str | None, typer.Option(help="The pilot's column of labels.")] = None,
-    cluster: Annotated[str | None, typer.Option(help="The pilot's column that says which rows belong together.")] = None,
-    rows_per_cluster: Annotated[float | None, typer.Option(help="Rows per prompt or conversation.")] = None,
-    icc: Annotated[float | None, typer.Option(help="Correlation of two rows of one cluster, 0..1.")] = None,
-    cost_label: Annotated[float | None, typer.Option(help="Price of a label; with --cost-judge.")] = None,
-    cost_judge: Annotated[float | None, typer.Option(help="Price of a judged row; the cheapest mix is sought.")] = None,
-    confidence: Annotated[float, typer.Option(help="Level of the interval or test.")] = 0.95,
-    power: Annotated[float, typer.Option(help="Probability to find the difference of --detect.")] = 0.8,
-    json: opt.Json = False,
-) -> None:
+    ] = None
+    score: Annotated[str | None, typer.Option(help="The pilot's column of judge scores.")] = None
+    label: Annotated[str | None, typer.Option(help="The pilot's column of labels.")] = None
+    cluster: Annotated[str | None, typer.Option(help="The pilot's column that says which rows belong together.")] = None
+    rows_per_cluster: Annotated[float | None, typer.Option(help="Rows per prompt or conversation.")] = None
+    icc: Annotated[float | None, typer.Option(help="Correlation of two rows of one cluster, 0..1.")] = None
+    cost_label: Annotated[float | None, typer.Option(help="Price of a label; with --cost-judge.")] = None
+    cost_judge: Annotated[float | None, typer.Option(help="Price of a judged row; the cheapest mix is sought.")] = None
+    confidence: Annotated[float, typer.Option(help="Level of the interval or test.")] = 0.95
+    power: Annotated[float, typer.Option(help="Probability to find the difference of --detect.")] = 0.8
+
+    def check(self) -> None:
+        """Raise ConfigError where these do not fit together."""
+        if (self.precision is None) == (self.detect is None):
+            raise ConfigError("plan needs --precision (how near) or --detect (which difference to find), one of the two")
+        if self.judged is not None and (self.detect is not None or self.discordance is not None):
+            raise ConfigError("--judged plans labels for a --precision; leave out --detect and --discordance")
+        if self.discordance is not None and self.detect is None:
+            raise ConfigError("--discordance plans pairs that find a difference; name it with --detect")
+        for name in ("sensitivity", "specificity", "correlation", "cost_label", "cost_judge"):
+            if self.judged is None and getattr(self, name) is not None:
+                option = f"--{name.replace('_', '-')}"
+                raise ConfigError(f"{option} is for a plan of labels; say how many rows are judged with --judged")
+        if self.pilot is None and (self.score or self.label or self.cluster):
+            raise ConfigError("--score, --label and --cluster name columns of a pilot; name its file with --pilot")
+
+    def answer(self, known: Pilot) -> tuple[SampleSize, str]:
+        """How many it takes, and of what."""
+        rate = 0.5 if self.rate is None else self.rate
+        sd = known.sd if self.rate is None and self.sd is None else self.sd
+        common: dict[str, Any] = {
+            "confidence": self.confidence,
+            "rows_per_cluster": known.rows_per_cluster if self.rows_per_cluster is None else self.rows_per_cluster,
+            "icc": known.icc if self.icc is None else self.icc,
+        }
+        if self.discordance is not None and self.detect is not None:
+            found = plan_difference(effect=self.detect, discordance=self.discordance, power=self.power, **common)
+            return found, f"pairs to find a difference of {self.detect:g}"
+        if self.judged is None:
+            found = plan_mean(half_width=self.precision, effect=self.detect, power=self.power, rate=rate, sd=sd, **common)
+            return found, f"rows for ±{found.half_width:.4g}" if self.detect is None else _of_sides(found, rate, self.detect)
+        judge: dict[str, Any] = {"sd": sd, "correlation": known.correlation if self.correlation is None else self.correlation}
+        if self.sensitivity is not None or self.specificity is not None or (self.sd is None and known.correlation is None):
+            rates = {"sensitivity": self.sensitivity, "specificity": self.specificity}
+            judge = {"rate": rate, **{name: 0.9 if value is None else value for name, value in rates.items()}}
+        costs: dict[str, Any] = {"cost_label": self.cost_label, "cost_judge": self.cost_judge}
+        found = plan_labels(half_width=self.precision or 0.0, n_rows=self.judged, **costs, **judge, **common)
+        return found, f"labels among {found.rows:,} judged rows for ±{found.half_width:.4g}"
+
+
+@opt.grouped()
+def plan(*, wanted: PlanOptions, json: opt.Json = False) -> None:
     """Say how many rows, labels (with --judged) or pairs (with --discordance) a precision or a difference needs."""
-    if (precision is None) == (detect is None):
-        raise ConfigError("plan needs --precision (how near) or --detect (which difference to find), one of the two")
-    if judged is not None and (detect is not None or discordance is not None):
-        raise ConfigError("--judged plans labels for a --precision; leave out --detect and --discordance")
-    if discordance is not None and detect is None:
-        raise ConfigError("--discordance plans pairs that find a difference; name it with --detect")
-    if judged is None:
-        labels_only = {
-            "--sensitivity": sensitivity, "--specificity": specificity, "--correlation": correlation,
-            "--cost-label": cost_label, "--cost-judge": cost_judge,
-        }  # fmt: skip
-        idle = next((name for name, value in labels_only.items() if value is not None), None)
-        if idle is not None:
-            raise ConfigError(f"{idle} is for a plan of labels; say how many rows are judged with --judged")
-    known = Pilot() if pilot is None else read_pilot(Path(pilot), score=score, label=label, cluster=cluster)
-    if pilot is None and (score or label or cluster):
-        raise ConfigError("--score, --label and --cluster name columns of a pilot; name its file with --pilot")
-    given_spread = rate is not None or sd is not None
-    clusters = {
-        "rows_per_cluster": rows_per_cluster if rows_per_cluster is not None else known.rows_per_cluster,
-        "icc": icc if icc is not None else known.icc,
-    }
-    common: dict[str, Any] = {"confidence": confidence, **clusters}
-    spread: dict[str, Any] = {"rate": 0.5 if rate is None else rate, "sd": sd if given_spread else known.sd}
-    if discordance is not None:
-        found = plan_difference(effect=detect or 0.0, discordance=discordance, power=power, **common)
-        what = f"pairs to find a difference of {detect:g}"
-    elif judged is None:
-        found = plan_mean(half_width=precision, effect=detect, power=power, **spread, **common)
-        what = f"rows for ±{found.half_width:.4g}" if precision is not None else _of_sides(found, spread["rate"], detect)
-    else:
-        if sensitivity is not None or specificity is not None or (sd is None and known.correlation is None):
-            judge: dict[str, Any] = {
-                "rate": 0.5 if rate is None else rate,
-                "sensitivity": 0.9 if sensitivity is None else sensitivity,
-                "specificity": 0.9 if specificity is None else specificity,
-            }
-        else:
-            judge = {"sd": spread["sd"], "correlation": known.correlation if correlation is None else correlation}
-        found = plan_labels(
-            half_width=precision or 0.0, n_rows=judged, cost_label=cost_label, cost_judge=cost_judge, **judge, **common
-        )
-        what = f"labels among {found.rows:,} judged rows for ±{found.half_width:.4g}"
-    if json:
-        plain = {name: value for name, value in asdict(found).items() if value is not None and value != ()}
-        opt.print_json({**plain, "pilot": known.to_dict()})
-        return
-    typer.echo(f"{found.n:,} {what}{_rest(found)}")
-    for line in known.lines():
-        typer.echo(line)
+    wanted.check()
+    columns = {"score": wanted.score, "label": wanted.label, "cluster": wanted.cluster}
+    known = Pilot() if wanted.pilot is None else read_pilot(Path(wanted.pilot), **columns)
+    found, what = wanted.answer(known)
+    plain = {name: value for name, value in asdict(found).items() if value is not None and value != ()}
+    rest = "" if found.clusters is None else f", in {found.clusters:,} clusters"
+    rest += "" if found.power is None else f" (power {100 * found.power:.0f} %)"
+    rest += "" if found.alone is None else f"; labels alone: {found.alone:,}"
+    opt.show(json, {**plain, "pilot": known.to_dict()}, [f"{found.n:,} {what}{rest}", *known.lines()])
 
 
-def _of_sides(found: SampleSize, rate: float, detect: float | None) -> str:
+def _of_sides(found: SampleSize, rate: float, detect: float) -> str:
     text = f"rows to find a difference of {detect:g}"
     if not found.sides:
         return text
     hard, *easy = found.sides
     text = f"{text}: {rate:g} against {hard.null:g}"
     return f"{text}, the harder side; against {easy[0].null:g} it takes {easy[0].n:,}" if easy else text
-
-
-def _rest(found: SampleSize) -> str:
-    text = f", in {found.clusters:,} clusters" if found.clusters is not None else ""
-    text += f" (power {100 * found.power:.0f} %)" if found.power is not None else ""
-    return text if found.alone is None else f"{text}; labels alone: {found.alone:,}"
 
 
 def compare(
@@ -155,14 +151,12 @@ def compare(
             print_difference(one)
     if not fail_if_worse and fail_under is None and max_failures is None and max_unscored is None:
         return
-    reference, missed = open_run(runs[0]), False
-    for folder in runs[1:]:
-        figures = (run := open_run(folder)).report
-        own_unit = figures.get("rule") in OWN_UNIT
-        held = reference if fail_if_worse else None
-        gate = Gate(fail_under, max_failures or 0, max_unscored, held, own_unit=own_unit)
-        for _, why in gate.missed(figures, run=run, say=lambda line: sys.stderr.write(f"{line}\n")):
-            sys.stderr.write(f"rm-gallery: {folder.name}: {why}.\n")
+    reference, missed = open_run(runs[0]) if fail_if_worse else None, False
+    for run in map(open_run, runs[1:]):
+        own_unit = run.report.get("rule") in OWN_UNIT
+        gate = QualityGate(fail_under, max_failures or 0, max_unscored, reference, own_unit=own_unit)
+        for _, why in gate.missed(run.report, run=run, say=opt.say):
+            opt.say(f"rm-gallery: {run.folder.name}: {why}.")
             missed = True
     sys.exit(1 if missed else 0)
 
@@ -188,22 +182,23 @@ def report(
     """
     opened = open_run(run)
     own_unit = opened.report.get("rule") in OWN_UNIT
-    gate = Gate(fail_under, max_failures or 0, max_unscored, own_unit=own_unit)
+    gate = QualityGate(fail_under, max_failures or 0, max_unscored, own_unit=own_unit)
     text = render(opened, form, gate)
     if out is None and form != "html":
         encoding = sys.stdout.encoding or "utf-8"  # a terminal may lack characters of the data; a file has them all
         typer.echo(text.encode(encoding, "replace").decode(encoding), nl=False)
     else:
-        with written_whole(out or opened.folder / PAGE) as file:
+        page = out or opened.folder / PAGE
+        with written_whole(page) as file:
             file.write(text.encode("utf-8"))
-        typer.echo(str(out or opened.folder / PAGE), err=form != "html")
+        typer.echo(str(page), err=form != "html")
     gates = {"score": fail_under is not None, "failed": max_failures is not None}
     gates["unscored"] = max_unscored is not None or fail_under is not None
     if form == "junit" or any(gates.values()):
         missed = gate.missed(figures_of(opened, summarize(opened)), finished=opened.finished)
         found = [why for part, why in missed if form == "junit" or gates.get(part)]
         for why in found:
-            sys.stderr.write(f"rm-gallery: {why}.\n")
+            opt.say(f"rm-gallery: {why}.")
         sys.exit(1 if found else 0)
 
 
@@ -222,7 +217,7 @@ def trace(
         near = nearest(sample, {str(entry.get("id")) for entry in read_trace(run)})
         raise DataError(f"{run} has no judgement of sample '{sample}'{'; near are ' + ', '.join(near) if near else ''}.")
     for number, entry in enumerate(found):
-        typer.echo(json.dumps(entry, ensure_ascii=False) if as_json else ("\n" if number else "") + _shown(entry))
+        typer.echo(_as_json(entry) if as_json else ("\n" if number else "") + _shown(entry))
 
 
 def _shown(entry: dict[str, Any]) -> str:
@@ -241,5 +236,9 @@ def _shown(entry: dict[str, Any]) -> str:
 
 def _printable(text: Any) -> str:
     """A text as a terminal may show it: control characters, which could steer it, are left out."""
-    text = text if isinstance(text, str) else json.dumps(text, ensure_ascii=False)
+    text = text if isinstance(text, str) else _as_json(text)
     return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text.replace("\r\n", "\n"))
+
+
+def _as_json(value: Any) -> str:
+    return dumps(value, ensure_ascii=False)

@@ -1,10 +1,11 @@
-"""`rm-gallery serve`: rewards over HTTP."""
+"""What others are offered: `rm-gallery serve`, `serve-token`, `preview`, `deploy` and `evaluators`."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,19 +13,40 @@ import typer
 import yaml
 
 from rm_gallery.cli import options as opt
-from rm_gallery.cli.deploy import StoreUrl
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import asks_for_judge, build_reward
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
+from rm_gallery.core.utils.shown import one_line
 
 if TYPE_CHECKING:
     from rm_gallery.serve.handler import ServedEvaluators
 
 TokensFile = Annotated[Path | None, typer.Option(envvar="RM_GALLERY_TOKENS", help="File with the tokens of those who may ask.")]
+StoreUrl = Annotated[
+    str | None, typer.Option("--store", help="SQLite file or postgresql:// URL; RM_GALLERY_STORE, else your own, by default.")
+]
 _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
 token_app = typer.Typer(help="Make, list and revoke the tokens of those who may ask a server.", no_args_is_help=True)
 
 
+@dataclass(frozen=True)
+class Listening:
+    """Where the server listens, whom it answers, and how much it takes on: the fields of `ServeSettings`."""
+
+    host: Annotated[str, typer.Option(help="Where to listen; only this machine by default.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000
+    open: Annotated[bool, typer.Option("--open", help="Let other machines ask without a token.")] = False
+    deadline: Annotated[float, typer.Option(min=0.001, help="Seconds one request may take at most.")] = 60.0
+    max_workers: Annotated[
+        int | None, typer.Option(min=1, help="Judgements of one reward in flight; its own max_workers, else 128, by default.")
+    ] = None
+    max_waiting: Annotated[int, typer.Option(min=1, help="Completions that may wait for one reward.")] = 8192
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request's body at most.")] = 8 << 20
+    certificate: Annotated[str | None, typer.Option(help="PEM file with the certificate, for TLS.")] = None
+    key: Annotated[str | None, typer.Option(help="PEM file with its key.")] = None
+
+
+@opt.grouped()
 def serve(
     reward: Annotated[
         list[str] | None,
@@ -46,20 +68,10 @@ def serve(
     store: StoreUrl = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes of one evaluator at most.")] = 8,
     sandbox: Annotated[str, typer.Option(help="bwrap, or subprocess: limits alone, for code you would run yourself.")] = "auto",
-    host: Annotated[str, typer.Option(help="Where to listen; only this machine by default.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000,
     tokens: TokensFile = None,
-    open: Annotated[bool, typer.Option("--open", help="Let other machines ask without a token.")] = False,
-    deadline: Annotated[float, typer.Option(min=0.001, help="Seconds one request may take at most.")] = 60.0,
-    max_workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="Judgements of one reward in flight; its own max_workers, else 128, by default."),
-    ] = None,
-    max_waiting: Annotated[int, typer.Option(min=1, help="Completions that may wait for one reward.")] = 8192,
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request's body at most.")] = 8 << 20,
-    certificate: Annotated[str | None, typer.Option(help="PEM file with the certificate, for TLS.")] = None,
-    key: Annotated[str | None, typer.Option(help="PEM file with its key.")] = None,
     log_level: opt.LogLevel = "warning",
+    *,
+    listening: Listening,
 ) -> None:
     """Serve rewards over HTTP until SIGTERM or Ctrl-C."""
     absent = [module.replace("_", "-") for module in _NEEDED if importlib.util.find_spec(module) is None]
@@ -71,29 +83,19 @@ def serve(
     from rm_gallery.serve.tokens import TokenFile
 
     opt.set_log_level(log_level)
-    settings = ServeSettings(
-        host=host,
-        port=port,
-        open=open,
-        deadline=deadline,
-        max_workers=max_workers,
-        max_waiting=max_waiting,
-        max_body=max_body,
-        certificate=certificate,
-        key=key,
-    )
+    settings = ServeSettings(**vars(listening))
     known = None if tokens is None else TokenFile(tokens)
     settings.check_access(known is not None)
     rewards = named_rewards(reward or [], config, llm, base_url)
-    served = _served(store, workers, sandbox, max_waiting) if evaluators else None
+    served = _served(store, workers, sandbox, listening.max_waiting) if evaluators else None
     if served is None and not rewards:
         raise ConfigError("there is nothing to serve; name a reward with --reward NAME, or leave out --no-evaluators.")
-    handler = Handler(rewards, served, max_waiting=max_waiting, max_workers=max_workers)
+    handler = Handler(rewards, served, max_waiting=listening.max_waiting, max_workers=listening.max_workers)
 
     def ready(url: str) -> None:
         what = f"{len(rewards)} reward{'' if len(rewards) == 1 else 's'}"
         beside = f" and the evaluators of {served.shown}" if served is not None else ""
-        sys.stderr.write(f"rm-gallery: serving {what}{beside} on {url}\n")
+        opt.say(f"rm-gallery: serving {what}{beside} on {url}")
         sys.stderr.flush()
 
     run_server(create_app(handler, settings, tokens=known), settings, ready)
@@ -185,13 +187,11 @@ def list_tokens(tokens: Tokens, json: opt.Json = False) -> None:
     from rm_gallery.serve.tokens import read_tokens
 
     found = read_tokens(tokens).values()
-    if json:
-        fields = ("id", "name", "per_minute", "created")
-        opt.print_json([{**{f: getattr(each, f) for f in fields}, "scopes": sorted(each.scopes)} for each in found])
-        return
-    for each in found:
-        rate = "" if each.per_minute is None else f"  {each.per_minute} a minute"
-        typer.echo(f"{each.id}  {each.name}  {','.join(sorted(each.scopes))}{rate}")
+    fields = ("id", "name", "per_minute", "created")
+    shown = [{**{f: getattr(each, f) for f in fields}, "scopes": sorted(each.scopes)} for each in found]
+    rates = ("" if each.per_minute is None else f"  {each.per_minute} a minute" for each in found)
+    lines = (f"{e.id}  {e.name}  {','.join(sorted(e.scopes))}{rate}" for e, rate in zip(found, rates, strict=True))
+    opt.show(json, shown, lines)
 
 
 @token_app.command("revoke")
@@ -200,3 +200,154 @@ def revoke(name: Annotated[str, typer.Argument(help="Name or id of the token.")]
     from rm_gallery.serve.tokens import revoke_token
 
     revoke_token(tokens, name)
+
+
+# -- evaluators ----------------------------------------------------------------------------------------------------------------
+
+Folders = Annotated[
+    list[str] | None,
+    typer.Option("--metrics-folders", "-m", metavar="NAME=PATH", help="A folder with main.py: evaluate; may be repeated."),
+]
+MoreFolders = Annotated[list[str] | None, typer.Argument(metavar="[NAME=PATH]...", help="Further metric folders.")]
+
+
+def preview(
+    more: MoreFolders = None,
+    metrics_folders: Folders = None,
+    samples: Annotated[
+        Path | None, typer.Option("--samples", "-s", help="File with a column messages; others are keywords.")
+    ] = None,
+    max_samples: Annotated[int, typer.Option(min=1, help="Take the first this many.")] = 5,
+    timeout: Annotated[float, typer.Option("--deadline", "--timeout", min=0.001, help="Seconds one sample may take.")] = 10.0,
+    memory: Annotated[int, typer.Option(min=64, help="Megabytes the code may use.")] = 512,
+    sandbox: Annotated[
+        str | None, typer.Option(help="bwrap, or subprocess for limits alone; default bwrap where there is one.")
+    ] = None,
+    max_failures: opt.MaxFailures = 0,
+    json: opt.Json = False,
+) -> None:
+    """Run metric folders on samples as they would run when deployed, offline; exit 1 when one fails or none has a score."""
+    from rm_gallery.evaluation.deploy import preview_evaluation
+    from rm_gallery.evaluation.pool import LIMITS
+
+    found = preview_evaluation(
+        metric_folders=[*(metrics_folders or []), *(more or [])],
+        sample_file=samples,
+        max_samples=max_samples,
+        sandbox=sandbox,
+        limits=replace(LIMITS, wall_seconds=timeout, cpu_seconds=max(timeout, LIMITS.cpu_seconds), memory_mb=memory),
+    )
+    say_skipped(found.skipped)
+    for line in found.printed.splitlines():
+        opt.say(f"printed: {one_line(line)}")
+    if found.sandbox == "subprocess" and sandbox is None:
+        opt.say("rm-gallery: there is no bubblewrap here; the code ran with limits alone, as your own code does")
+    opt.show(json, found.as_dict(), (line[: len(line) - len(line.lstrip())] + one_line(line) for line in found.lines()))
+    if found.count("failed") > max_failures or not found.count("scored"):
+        sys.exit(1)
+
+
+def say_skipped(skipped: object) -> None:
+    """Name on stderr the files that are not part of an evaluator."""
+    for name in skipped if isinstance(skipped, (list, tuple)) else ():
+        opt.say(f"rm-gallery: left out {one_line(str(name))}")
+
+
+evaluators_app = typer.Typer(help="Look at, roll back or delete deployed evaluators.", no_args_is_help=True)
+
+EvaluatorId = Annotated[str, typer.Argument(metavar="ID", help="The evaluator's id.")]
+
+
+def deploy(
+    id: Annotated[str, typer.Option("--id", help="Up to 63 letters, digits, '-', '_' and '.'.")],
+    more: MoreFolders = None,
+    metrics_folders: Folders = None,
+    display_name: Annotated[str, typer.Option(help="What people call it; the id by default.")] = "",
+    description: Annotated[str, typer.Option(help="What it measures.")] = "",
+    force: Annotated[bool, typer.Option("--force", "-f", help="Add a version where the id is there.")] = False,
+    check: Annotated[bool, typer.Option(help="Load the code in the sandbox first, where there is one.")] = True,
+    store: StoreUrl = None,
+    json: opt.Json = False,
+) -> None:
+    """Store metric folders as a version of an evaluator, which `rm-gallery serve` then offers."""
+    from rm_gallery.evaluation.deploy import create_evaluation
+
+    found = create_evaluation(
+        id,
+        [*(metrics_folders or []), *(more or [])],
+        display_name=display_name,
+        description=description,
+        force=force,
+        store=store,
+        check=check,
+    )
+    say_skipped(found["skipped"])
+    done, version = "created" if found["version"] == 1 else "updated", f"version {found['version']}, hash {found['hash'][:12]}"
+    opt.show(json, found, [f"Successfully {done} evaluator: {found['name']} ({version})"])
+
+
+@evaluators_app.command("list")
+def list_evaluators(store: StoreUrl = None, json: opt.Json = False) -> None:
+    """Name the evaluators with the version that is served."""
+    from rm_gallery.evaluation.store import Store
+
+    with Store.open(store) as opened:
+        found = opened.list()
+    width = max((len(each.id) for each in found), default=0)
+    lines = (f"{e.id:{width}}  version {e.version}  {e.created[:16]}  {one_line(e.display_name)}" for e in found)
+    opt.show(json, [each.as_dict() for each in found], lines)
+
+
+@evaluators_app.command("show")
+def show(
+    id: EvaluatorId,
+    version: Annotated[int | None, typer.Option(min=1, help="Another version than the one that is served.")] = None,
+    store: StoreUrl = None,
+    json: opt.Json = False,
+) -> None:
+    """Show one evaluator: what it is, its files, its versions."""
+    from rm_gallery.evaluation.store import Store
+
+    with Store.open(store) as opened:
+        found, versions = opened.current(id, version=version), opened.versions(id)
+    files = {path: len(data) for path, data in sorted(found.bundle.files.items())}
+    facts = {
+        "name": found.name,
+        "version": f"{found.version}{' (served)' if found.is_current else ''}",
+        "hash": found.hash,
+        "deployed": found.created,
+        "display name": found.display_name,
+        "description": found.description or "-",
+        "metrics": ", ".join(found.metrics),
+        "requirements": ", ".join(found.requirements) or "-",
+        "mode": found.mode,
+        "versions": ", ".join(f"{each.version}{' (served)' if each.is_current else ''}" for each in versions),
+    }
+    lines = [f"{name:13} {one_line(value)}" for name, value in facts.items()]
+    lines += [f"  {one_line(path)}  {size} bytes" for path, size in files.items()]
+    shown = {**found.as_dict(), "files": files, "versions": [each.as_dict() for each in versions]}
+    opt.show(json, shown, lines)
+
+
+@evaluators_app.command("rollback")
+def rollback(
+    id: EvaluatorId,
+    version: Annotated[int | None, typer.Option(min=1, help="To this version; default the one before.")] = None,
+    store: StoreUrl = None,
+) -> None:
+    """Serve an older version again; no version is removed."""
+    from rm_gallery.evaluation.store import Store
+
+    with Store.open(store) as opened:
+        found = opened.rollback(id, version)
+    typer.echo(f"{found.name} is version {found.version} now (hash {found.hash[:12]})")
+
+
+@evaluators_app.command("delete")
+def delete(id: EvaluatorId, store: StoreUrl = None) -> None:
+    """Remove an evaluator with all its versions."""
+    from rm_gallery.evaluation.store import Store
+
+    with Store.open(store) as opened:
+        count = opened.delete(id)
+    typer.echo(f"removed {id} with {count} version{'' if count == 1 else 's'}")

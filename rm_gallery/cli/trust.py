@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 import typer
@@ -13,22 +14,15 @@ from rm_gallery.cli import options as opt
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.tables import print_check, print_findings
-from rm_gallery.study.audit.card import Audit
-from rm_gallery.study.audit.run import PROBES, prepare
+from rm_gallery.study.audit import PROBES, prepare
 from rm_gallery.study.check import CEILING, check_reward
-from rm_gallery.study.conflicts import Conflicts
 from rm_gallery.study.conflicts import conflicts as find_conflicts
 from rm_gallery.study.drift import Anchors, compare_versions, drift_dict, drift_lines, read_anchors
 from rm_gallery.train.watch import watch as look
 from rm_gallery.train.watch import watched_lines
 
 
-def probe_names(incomplete: str) -> list[str]:
-    """The probes whose names begin so, for the shell's completion."""
-    return [name for name in PROBES if name.startswith(incomplete)]
-
-
-@opt.judging()
+@opt.grouped()
 def audit(
     reward: Annotated[
         str, typer.Argument(help="A registered reward, or bt:DIR for a trained model.", autocompletion=opt.reward_names)
@@ -37,13 +31,12 @@ def audit(
         list[str] | None,
         typer.Option(help="File or folder with preferences; may be repeated. Forty built-in questions by default."),
     ] = None,
-    benchmark: Annotated[
-        str | None,
-        typer.Option("--benchmark", "--format", help="Layout of the data; found from its columns by default."),
-    ] = None,
+    benchmark: opt.Benchmark = None,
     probe: Annotated[
         list[str] | None,
-        typer.Option(help=f"Only this probe; may be repeated: {', '.join(PROBES)}.", autocompletion=probe_names),
+        typer.Option(
+            help=f"Only this probe; may be repeated: {', '.join(PROBES)}.", autocompletion=opt.completing(lambda: PROBES)
+        ),
     ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit 1 unless every figure with a limit passes, not only on a fail.")
@@ -58,21 +51,12 @@ def audit(
     """Try to move REWARD by place, length, dress, praise and commands; print how far that went, with intervals and verdicts."""
     options = run.options()
     ready = prepare(
-        reward,
-        data[0] if data and len(data) == 1 else data or None,
-        benchmark,
-        probes=probe or None,
-        params=run.params,
-        llm=run.llm,
-        base_url=run.base_url,
-        limit=limit,
-        seed=run.seed,
-        on_bad_row=run.on_bad_row,
+        reward, data[0] if data and len(data) == 1 else data or None, benchmark, probes=probe or None, **run.task(limit)
     )
     cost = ready.cost(options.budget.prices if options.budget is not None else None)
     if estimate:
         return typer.echo(orjson.dumps(vars(cost)).decode() if run.json else str(cost))
-    sys.stderr.write(f"audit of {ready.reward.name}: {cost}\n")
+    opt.say(f"audit of {ready.reward.name}: {cost}")
     with run.resumable():
         card = ready.run(options)
     if run.json:
@@ -80,19 +64,14 @@ def audit(
     else:
         kept = [f"card: {run.out / 'card.html'}"] if run.out is not None else []
         print_findings(card.findings, [*card.about(), *kept])
-    sys.exit(_conclude_audit(card, strict))
-
-
-def _conclude_audit(card: Audit, strict: bool) -> int:
-    """Say on stderr why questions have no verdict, each reason once; the exit code."""
     opt.say_lost(card.reasons, card.stopped, "questions")
     if not card.scored:
-        sys.stderr.write("rm-gallery: no question got a verdict, so nothing is known.\n")
-        return 1
-    return int(bool(card.stopped) or card.verdict == "fail" or (strict and card.verdict != "pass"))
+        opt.say("rm-gallery: no question got a verdict, so nothing is known.")
+    failed = card.verdict == "fail" or (strict and card.verdict != "pass")
+    sys.exit(int(not card.scored or bool(card.stopped) or failed))
 
 
-@opt.judging("out", "force_new", "trace", "on_bad_row", "seed")
+@opt.grouped("out", "force_new", "trace", "on_bad_row", "seed")
 def check(
     reward: Annotated[
         str,
@@ -103,8 +82,7 @@ def check(
         ),
     ],
     cases: Annotated[
-        Path | None,
-        typer.Option(help="File of tasks: prompt, gold, completions with expect, and the data set's columns."),
+        Path | None, typer.Option(help="File of tasks: prompt, gold, completions with expect, and the data set's columns.")
     ] = None,
     reference: Annotated[str | None, typer.Option(help="Column of the cases with the reference answer.")] = None,
     full: Annotated[float | None, typer.Option(help="Score of a completion without fault; known by default.")] = None,
@@ -116,34 +94,22 @@ def check(
     run: opt.Running,
 ) -> None:
     """Try a reward on gold, empty, off-format, stuffed, truncated and repeated completions and your own; exit 1 on a fault."""
-    found = check_reward(
-        reward,
-        cases,
-        reference=reference,
-        full=full,
-        ceiling=ceiling,
-        params=run.params,
-        llm=run.llm,
-        base_url=run.base_url,
-        options=run.options(),
-    )
+    how: dict[str, Any] = {"reference": reference, "full": full, "ceiling": ceiling, "options": run.options()}
+    found = check_reward(reward, cases, **how, **run.judge)
     if run.json:
         opt.print_json(found.to_dict())
     else:
         print_check(found)
     for finding in found.faults if run.json else ():
-        sys.stderr.write(f"rm-gallery: {finding.name}: {one_line(finding.what)}\n")
+        opt.say(f"rm-gallery: {finding.name}: {one_line(finding.what)}")
     raise typer.Exit(int(bool(found.faults) or (strict and bool(found.findings))))
 
 
-@opt.judging()
+@opt.grouped()
 def conflicts(
     reward: Annotated[str, typer.Argument(help="A listwise or pairwise reward by its name.", autocompletion=opt.reward_names)],
     data: Annotated[list[str], typer.Option(help="File or folder of samples with several answers; may be repeated.")],
-    benchmark: Annotated[
-        str | None,
-        typer.Option("--benchmark", "--format", help="Layout of the data; found from its columns by default."),
-    ] = None,
+    benchmark: opt.Benchmark = None,
     *,
     run: opt.Running,
     limit: opt.Limit = None,
@@ -152,34 +118,30 @@ def conflicts(
     """Compare all pairs of each sample's answers in both orders; print contradictions, cycles, symmetry and transitivity."""
     options = run.options()
     with run.resumable():
-        found = find_conflicts(
-            reward,
-            data[0] if len(data) == 1 else data,
-            benchmark,
-            params=run.params,
-            llm=run.llm,
-            base_url=run.base_url,
-            limit=limit,
-            seed=run.seed,
-            on_bad_row=run.on_bad_row,
-            options=options,
-        )
+        found = find_conflicts(reward, data[0] if len(data) == 1 else data, benchmark, options=options, **run.task(limit))
     if run.json:
         opt.print_json(found.to_dict())
     else:
         print_findings(list(found.figures.values()), found.about())
-    sys.exit(_conclude_conflicts(found, max_failures))
-
-
-def _conclude_conflicts(found: Conflicts, max_failures: int) -> int:
-    """Say on stderr why samples were left out; 1 when nothing was judged, too much failed, or the run stopped."""
     opt.say_lost(found.reasons, found.stopped, "questions")
     if not found.n_scored:
-        sys.stderr.write("rm-gallery: no sample has all its verdicts, so nothing is known about conflicts.\n")
-        return 1
-    return 1 if found.lost.get("failed", 0) > max_failures or found.lost.get("stopped", 0) else 0
+        opt.say("rm-gallery: no sample has all its verdicts, so nothing is known about conflicts.")
+    lost = found.lost.get("failed", 0) > max_failures or found.lost.get("stopped", 0)
+    sys.exit(int(not found.n_scored or bool(lost)))
 
 
+@dataclass(frozen=True)
+class AnchorColumns:
+    """Which columns of a file of scores mean what: see `read_anchors`."""
+
+    id: Annotated[str, typer.Option("--id", help="Column that names anchors.")] = "id"
+    score: Annotated[str, typer.Option(help="Column of scores or verdicts.")] = "score"
+    labels: Annotated[str | None, typer.Option(help="Column of people's labels, or a file with them by id.")] = None
+    label_column: opt.LabelColumn = None
+    cluster: Annotated[str | None, typer.Option(help="Column that says which anchors belong together.")] = None
+
+
+@opt.grouped()
 def drift(
     old: Annotated[Path, typer.Argument(help="The old version's run folder or file of scores, a row per anchor.")],
     new: Annotated[Path, typer.Argument(help="The new version's, on the same anchors.")],
@@ -187,11 +149,8 @@ def drift(
         list[Path] | None, typer.Option(help="Another run of the old version, for its own noise; may be repeated.")
     ] = None,
     new_again: Annotated[list[Path] | None, typer.Option(help="Another run of the new version.")] = None,
-    id: Annotated[str, typer.Option("--id", help="Column that names anchors.")] = "id",
-    score: Annotated[str, typer.Option(help="Column of scores or verdicts.")] = "score",
-    labels: Annotated[str | None, typer.Option(help="Column of people's labels, or a file with them by id.")] = None,
-    label_column: opt.LabelColumn = None,
-    cluster: Annotated[str | None, typer.Option(help="Column that says which anchors belong together.")] = None,
+    *,
+    columns: AnchorColumns,
     bounds: Annotated[
         tuple[float, float] | None, typer.Option(help="Lowest and highest possible score; 0 1 where all lie within.")
     ] = None,
@@ -201,24 +160,18 @@ def drift(
     json: opt.Json = False,
 ) -> None:
     """Compare two versions of a judge on the same anchors; exit 1 when more has changed than the judge's own noise explains."""
-    joined = labels is not None and Path(labels).is_file()
+    joined = columns.labels is not None and Path(columns.labels).is_file()
 
     def read(path: Path, *, is_old: bool = False) -> Anchors:
         # a column may stand in one of the files only; a file of labels is joined to the old version's anchors
-        return read_anchors(
-            path,
-            id=id,
-            score=score,
-            labels=labels if is_old or not joined else None,
-            label_column=label_column,
-            cluster=cluster,
-            optional=not (is_old and joined),
-        )
+        own = columns if is_old or not joined else replace(columns, labels=None)
+        return read_anchors(path, **vars(own), optional=not (is_old and joined))
 
     versions = read(old, is_old=True), read(new)
-    for name, column, told in (("--labels", labels, "labels"), ("--cluster", cluster, "clusters")):
+    for name, told in (("labels", "labels"), ("cluster", "clusters")):
+        column = getattr(columns, name)
         if column is not None and not any(getattr(version, told) for version in versions):
-            raise ConfigError(f"{name} is '{column}': neither {old} nor {new} has such a column, and there is no such file")
+            raise ConfigError(f"--{name} is '{column}': neither {old} nor {new} has such a column, and there is no such file")
     found = compare_versions(
         *versions,
         old_again=[read(path) for path in old_again or ()],
@@ -228,20 +181,26 @@ def drift(
         confidence=confidence,
         seed=seed,
     )
-    if json:
-        opt.print_json(drift_dict(found))
-    else:
-        for line in drift_lines(found, str(old), str(new)):
-            typer.echo(line)
-    if found.findings:
-        sys.exit(1)
+    opt.show(json, drift_dict(found), drift_lines(found, str(old), str(new)))
+    sys.exit(int(bool(found.findings)))
 
 
+@dataclass(frozen=True)
+class LogColumns:
+    """Which columns of a training log mean what, where they have other names."""
+
+    step: Annotated[str | None, typer.Option(help="Column of the step, where it has another name.")] = None
+    prompt: Annotated[str | None, typer.Option(help="Column of the prompt.")] = None
+    completion: Annotated[str | None, typer.Option(help="Column of the completion.")] = None
+    total: Annotated[str | None, typer.Option(help="Column of the reward the components add up to.")] = None
+    length: Annotated[str | None, typer.Option(help="Column of the completion's length.")] = None
+
+
+@opt.grouped()
 def watch(
     log: Annotated[Path, typer.Argument(help="Folder of a TRL or verl run, or a jsonl, parquet, csv or trainer_state file.")],
     component: Annotated[
-        list[str] | None,
-        typer.Option(help="A column that is a reward; may be repeated. All columns of numbers by default."),
+        list[str] | None, typer.Option(help="A column that is a reward; may be repeated. All columns of numbers by default.")
     ] = None,
     weight: Annotated[
         list[str] | None, typer.Option(help="NAME=W, the weight of a reward; negative for a penalty. May be repeated.")
@@ -249,11 +208,8 @@ def watch(
     window: Annotated[float, typer.Option(help="Share of the steps that is early, and that is late.")] = 0.3,
     examples: Annotated[int, typer.Option(min=0, help="Completions shown with a finding.")] = 3,
     confidence: Annotated[float, typer.Option(help="Of a finding, over all figures together.")] = 0.95,
-    step: Annotated[str | None, typer.Option(help="Column of the step, where it has another name.")] = None,
-    prompt: Annotated[str | None, typer.Option(help="Column of the prompt.")] = None,
-    completion: Annotated[str | None, typer.Option(help="Column of the completion.")] = None,
-    total: Annotated[str | None, typer.Option(help="Column of the reward the components add up to.")] = None,
-    length: Annotated[str | None, typer.Option(help="Column of the completion's length.")] = None,
+    *,
+    columns: LogColumns,
     json: opt.Json = False,
 ) -> None:
     """Look over a training run for rewards that part ways, follow length, teach nothing or say nothing; exit 1 when some do."""
@@ -264,19 +220,10 @@ def watch(
         window=window,
         examples=examples,
         confidence=confidence,
-        step=step,
-        prompt=prompt,
-        completion=completion,
-        total=total,
-        length=length,
+        **vars(columns),
     )
-    if json:
-        opt.print_json(found.to_dict())
-    else:
-        for line in watched_lines(found):
-            typer.echo(line)
-    if found.warned:
-        sys.exit(1)
+    opt.show(json, found.to_dict(), watched_lines(found))
+    sys.exit(int(bool(found.warned)))
 
 
 def _weights(given: list[str]) -> dict[str, float]:

@@ -1,216 +1,290 @@
-"""The report of a run in every form: a page for people, Markdown for a pull request, JSON for programs, JUnit for CI."""
+"""The report of a run in every form: its figures in plain words, as Markdown for a pull request, JSON for programs, JUnit for CI."""
 
 from __future__ import annotations
 
 import math
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from rm_gallery.core.stats.denominator import closed
+from rm_gallery.core.stats.intervals import wilson_interval
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
-from rm_gallery.core.utils.shown import cut, percent, show, told_apart
-from rm_gallery.gallery.benchmarks.figures import by_cause, plain
-from rm_gallery.report.page import all_plots, render_page
-from rm_gallery.report.words import (
-    OWN_UNIT,
-    between,
-    figures_of,
-    findings,
-    headline,
-    in_unit,
-    lost_of,
-    rule_of,
-    single_line,
-    spent,
-)
-from rm_gallery.study.compare import check_fits, held_against, reference_run
+from rm_gallery.core.utils.shown import cut, percent, show, visible
+from rm_gallery.gallery.benchmarks.figures import RULES, by_cause, plain
+from rm_gallery.report.plots import all_plots
 from rm_gallery.study.opened import OpenRun, sound
-from rm_gallery.study.summary import Share, Summary, number, summarize
-from rm_gallery.study.task import Data
+from rm_gallery.study.summary import Share, Summary, mean, number, summarize
 
-Say = Callable[[str], object]
+if TYPE_CHECKING:
+    from rm_gallery.report.gate import QualityGate
 
-
-def _silent(line: str) -> None:
-    """Say nothing."""
-
-
-@dataclass(frozen=True)
-class Gate:
-    """What a run has to reach.
-
-    Attributes:
-        fail_under: lowest score that passes, a share from 0 to 1 or, with `own_unit`, in the reward's own unit; None for any.
-        max_failures: failed samples that still pass.
-        max_unscored: unscored samples that still pass; by default none where a figure is held to something, else any number.
-        reference: the run that it must not be shown to be worse than.
-        beats: what the score has to exceed, by name (longest, shortest, chance).
-        surely: whether the lower end of the 95 % interval has to reach `fail_under`, too.
-        own_unit: whether the figure is no share.
-    """
-
-    fail_under: float | None = None
-    max_failures: int = 0
-    max_unscored: int | None = None
-    reference: OpenRun | None = None
-    beats: Sequence[str] = ()
-    surely: bool = False
-    own_unit: bool = False
-
-    def __post_init__(self) -> None:
-        least = self.fail_under
-        if least is not None and not (math.isfinite(least) if self.own_unit else 0.0 <= least <= 1.0):
-            unit = "a number in the reward's own unit" if self.own_unit else "a share from 0 to 1"
-            raise ConfigError(f"--fail-under is {least!r}; the lowest score that passes is {unit}.")
-
-    @property
-    def unscored_allowed(self) -> float:
-        """Unscored samples that still pass."""
-        if self.max_unscored is not None:
-            return self.max_unscored
-        return 0 if self.fail_under is not None or self.reference is not None or self.beats else math.inf
-
-    def missed(
-        self, figures: Mapping[str, Any], *, finished: bool = True, run: OpenRun | None = None, say: Say = _silent
-    ) -> Iterator[tuple[str, str]]:
-        """(part, why) of everything that does not pass; parts are `score`, `failed`, `unscored`, `worse` and `finished`.
-
-        `figures` are those of a report, saved or as `Report.to_dict` gives them; `run` is its folder, for a gate with a
-        reference, and `say` hears how it compares where it passes.
-        """
-        if figures.get("score") is None:
-            yield "score", "no sample could be scored, so there is no score"
-        else:
-            yield from (("score", why) for why in self._score(figures))
-        failed, unscored = int(number(figures.get("n_failed"))), _unscored(figures)
-        if failed > self.max_failures:
-            yield "failed", f"{_samples(failed)} failed; {self.max_failures:,} may"
-        if unscored > self.unscored_allowed:
-            yield (
-                "unscored",
-                f"{_samples(unscored)} {'is' if unscored == 1 else 'are'} unscored; {self.unscored_allowed:,} may be",
-            )
-        if self.reference is not None and run is not None and figures.get("score") is not None:
-            worse, said = held_against(run, self.reference)
-            if worse:
-                yield "worse", said
-            else:
-                say(said)
-        if not finished:
-            yield "finished", single_line(str(figures.get("stopped") or "the run is not finished; continue it"))
-
-    def _score(self, figures: Mapping[str, Any]) -> Iterator[str]:
-        if self.fail_under is not None and (why := under(figures, self.fail_under, self.surely)) is not None:
-            yield why
-        beside = {**(figures.get("baselines") or {}), "chance": figures.get("chance")}
-        for name in self.beats:
-            level = beside.get(name)
-            if level is None:
-                yield f"there is no baseline '{name}' for {figures.get('benchmark') or 'these data'} to be beaten"
-            elif (why := under(figures, level, strict=True)) is not None:
-                yield f"{why}, which is the baseline '{name}'"
-
-    def fits(self, data: Data) -> None:
-        """Raise ConfigError, before anything is paid, where the data or the rule are not those of the run compared with."""
-        if self.reference is not None:
-            check_fits(self.reference, data)
-
-    @contextmanager
-    def keeping(self, run_dir: str | None, option: str = "--fail-if-worse-than") -> Iterator[str | None]:
-        """The run folder to judge into: the one given, or where runs are compared one that is gone in the end."""
-        if self.reference is None or run_dir is not None:
-            if self.reference is not None and Path(run_dir or "").resolve() == self.reference.folder.resolve():
-                raise ConfigError(f"--out is the run of {option}; a run cannot be held against itself.")
-            yield run_dir
-            return
-        with TemporaryDirectory(prefix="rm-gallery-") as spare:
-            yield str(Path(spare) / "run")
-
-
-def gate_of(
-    fail_under: float | None = None,
-    fail_if_worse_than: Path | None = None,
-    max_failures: int = 0,
-    max_unscored: int | None = None,
-    *,
-    own_unit: bool = False,
-) -> Gate:
-    """The gate these options set; ConfigError, before anything is paid, for a limit or a run that is none."""
-    reference = None if fail_if_worse_than is None else reference_run(fail_if_worse_than)
-    return Gate(fail_under, max_failures, max_unscored, reference, own_unit=own_unit)
-
-
-def under(figures: Mapping[str, Any], least: float, surely: bool = False, strict: bool = False) -> str | None:
-    """Why a figure does not reach the least that passes, or None; where scores are missing its worst case decides.
-
-    Args:
-        figures: those of a report with a score.
-        least: the limit, in the figure's unit.
-        surely: hold the lower end of the 95 % interval to it, moved down as far as the worst case lies below the score.
-        strict: whether it has to lie above the limit.
-    """
-    score, ci95, missing = figures["score"], figures.get("ci95"), _missing(figures)
-    bounds = figures.get("bounds") if missing else (score, score)
-    worst = bounds[0] if bounds is not None and bounds[0] is not None else -math.inf
-    lower = worst - (score - ci95[0]) if surely and ci95 else worst
-    if lower > least or (lower == least and not strict):
-        return None
-    shown, digits = (show, 4) if figures.get("rule") in OWN_UNIT else (percent, 1)
-    known = next((value for value in (score, worst, lower) if value < least), least)
-    found, limit = told_apart(known, least, shown, digits) if math.isfinite(known) else ("", shown(least, digits))
-    if known == least:
-        said = f"the score {shown(score, digits)} does not exceed {shown(least, digits)}"
-    elif known == score:
-        chance = ci95 is not None and ci95[1] >= least
-        word = "holds the limit, so chance may explain it" if chance else "is below it, too"
-        said = f"the score {found} is below {limit}" + ("" if ci95 is None else f"; its 95 % interval {word}")
-    elif known == lower and known != worst:
-        said = f"the score {shown(score, digits)} has an interval from {found}, below {limit}"
-    else:
-        low = f"is {found} at worst" if found else "has no lower end known"
-        said = f"the score {shown(score, digits)} {low}, below {limit}"
-    if not missing:
-        return said
-    causes = by_cause(figures.get("missing") or {})
-    ends = (
-        ""
-        if bounds is None or None in bounds
-        else f", so it lies from {shown(bounds[0], digits)} to {shown(bounds[1], digits)}"
-    )
-    return f"{said}; {missing:,} of {int(number(figures.get('n'))):,} are missing{f' ({causes})' if causes else ''}{ends}"
-
-
-def _missing(figures: Mapping[str, Any]) -> int:
-    """How many scores are missing; reports of earlier versions do not tell what the protocol left out."""
-    known = figures.get("missing")
-    if isinstance(known, Mapping):
-        return sum(int(number(count)) for count in known.values())
-    n, scored = figures.get("n"), figures.get("n_scored")
-    return 0 if n is None or scored is None else int(number(n)) - int(number(scored))
-
-
-def _unscored(figures: Mapping[str, Any]) -> int:
-    """Unscored samples that the rule asks about."""
-    unscored, n, scored = (int(number(figures.get(name))) for name in ("n_unscored", "n", "n_scored"))
-    return unscored - max(0, n - scored - _missing(figures))
-
-
-def _samples(n: int) -> str:
-    return "1 sample" if n == 1 else f"{n:,} samples"
-
-
+MANY_LOST = 0.05
+"""Share of samples without a score from which on a reader is told."""
+MANY_FLIPS = 0.2
+COMPARED = "win_rate"
+"""The rule that compares two columns instead of asking whether a reward is right."""
+OWN_UNIT = ("mean_score",)
+"""Rules whose figure is no share."""
+SPENT = {
+    "calls": "calls to the judge",
+    "cached": "replies from the cache",
+    "spared": "judgements a gate spared",
+    "retries": "retries",
+    "asked_again": "asked a second time",
+    "input_tokens": "tokens read",
+    "output_tokens": "tokens written",
+}
+LOST = ("unscored", "failed", "stopped")
+FORMATS = ("html", "md", "json", "junit")
 LONGEST = 4_000
 """Bytes of a name or a sentence, at most."""
-FORMATS = ("html", "md", "json", "junit")
 
 
-def render(run: OpenRun, form: str = "html", gate: Gate | None = None) -> str:
+def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:
+    """The saved figures; for an unfinished run those of the samples so far, of the same shape and marked `partial`."""
+    if run.report:
+        return run.report
+    credits = [credit for found in summary.subsets.values() for credit in found]
+    manifest = run.manifest
+    reward = _dict(manifest.get("reward"))
+    parts = {name: _figure(summary.subsets.get(name, []), summary.subset_n[name]) for name in sorted(summary.subset_n)}
+    return {
+        "partial": True,
+        "benchmark": manifest.get("benchmark") or "",
+        "version": manifest.get("rule") or "",
+        "reward": reward.get("name") or "the reward",
+        "judge": _dict(reward.get("llm")).get("model"),
+        **_figure(credits, summary.n),
+        **{f"n_{status}": summary.statuses[status] for status in ("scored", *LOST)},
+        "by_subset": parts if len(parts) > 1 else {},
+        "reasons": {key: {"n": n, "example": example} for key, (n, example) in summary.issues.items()},
+    }
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    """A part of a file that is an object; an empty one where it is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def _figure(credits: Sequence[float], n: int) -> dict[str, Any]:
+    score = mean(credits)
+    bounds = None if score is None else list(wilson_interval(score * len(credits), len(credits)))
+    # who caused that some have no score, the saved figures say in the end
+    whole = closed(n, len(credits), math.fsum(credits), {"judge": n - len(credits)})
+    limits = {"missing": whole.missing, "bounds": whole.bounds and list(whole.bounds)}
+    return {"rule": "", "n": n, "n_scored": len(credits), "score": score, "ci95": bounds, **limits}
+
+
+def rule_of(figures: Mapping[str, Any]) -> str:
+    """The rule in a sentence."""
+    rule = str(figures.get("rule") or "")
+    if not rule:
+        return "mean credit of the samples so far" if figures.get("partial") else "no rule named"
+    return f"{rule}: {RULES[rule]}" if rule in RULES else rule
+
+
+def in_unit(figure: Mapping[str, Any], value: Any) -> str:
+    """A value of a figure for people: a percentage, or as it is where the rule keeps the reward's own unit."""
+    if not isinstance(value, (int, float)):
+        return "–"
+    return show(value, 4) if figure.get("rule") in OWN_UNIT else percent(value)
+
+
+def between(figure: Mapping[str, Any], joined: str = " – ") -> str:
+    """The interval of a figure for people, without a percent sign; empty where there is none."""
+    bounds = figure.get("ci95")
+    if not bounds:
+        return ""
+    if figure.get("rule") in OWN_UNIT:
+        return joined.join(show(value, 4) for value in bounds)
+    return joined.join(f"{100 * value:.1f}" for value in bounds)
+
+
+def sides_of(figures: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The names of the two columns that were compared."""
+    extra = figures.get("extra") or {}
+    first, second = extra.get("a"), extra.get("b")
+    return (first, second) if isinstance(first, str) and isinstance(second, str) else None
+
+
+def headline(figures: Mapping[str, Any]) -> str:
+    """Score, rule, n and interval in one sentence."""
+    name, n, scored = figures.get("reward") or "The reward", int(number(figures.get("n"))), figures.get("n_scored")
+    on = f" on {figures['benchmark']}" if figures.get("benchmark") else ""
+    if figures.get("score") is None:
+        what = "no sample could be scored" if n else "there is no finished sample"
+        return f"{name} has no score{on}: {what}{f' out of {n:,}' if n else ''}."
+    bounds = between(figures, " to ")
+    unit = "" if figures.get("rule") in OWN_UNIT else " %"
+    ci95 = f" (95 % interval {bounds}{unit})" if bounds else ""
+    if figures.get("rule") == COMPARED and (names := sides_of(figures)):
+        first, second = names
+        of = f"{int(number(scored)):,} of {n:,} rows"
+        return f"{first} wins {percent(figures['score'])} of the rows against {second}{ci95}, as {name} judges {of}."
+    score, verb = in_unit(figures, figures["score"]), "has a mean score of" if not unit else "reaches"
+    return f"{name} {verb} {score}{ci95}{on}, over {int(number(scored)):,} scored of {n:,} samples."
+
+
+def lost_of(figures: Mapping[str, Any]) -> list[str]:
+    """How many samples have no score and why, one phrase a status."""
+    return [f"{k:,} {status}" for status in LOST if (k := int(number(figures.get(f"n_{status}"))))]
+
+
+def findings(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> Iterator[tuple[str, str]]:
+    """(good, warn or info, sentence): what a reader has to know before trusting the figure."""
+    if not run.finished:
+        why = f": {figures['stopped']}" if figures.get("stopped") else ""
+        yield "warn", f"This run is not finished{why}. The figures are of the samples so far; the same command continues it."
+    yield from _compared(figures)
+    yield from _beside(figures.get("extra") or {})
+    lost = lost_of(figures)
+    n = int(number(figures.get("n")))
+    if lost:
+        share = sum(int(number(figures.get(f"n_{status}"))) for status in LOST) / max(1, n)
+        level = "warn" if share > MANY_LOST else "info"
+        yield level, f"Without a score, and in no figure above: {', '.join(lost)} of {n:,} samples ({percent(share)})."
+        if figures.get("missing") and (ends := between({**figures, "ci95": figures.get("bounds")}, " to ")):
+            causes = by_cause(figures["missing"])
+            yield level, f"Missing scores ({causes}) leave open where the figure lies: from {ends}, whatever they were."
+        suspicion = figures.get("suspicion") or {}
+        for said in suspicion.get("said") or ():
+            yield ("warn" if suspicion.get("found") else "info"), f"{str(said)[:1].upper()}{str(said)[1:]}."
+    flips, first = summary.positions.flips, summary.positions.first
+    if flips.n:
+        said = f"{percent(flips.value)} of {flips.n:,} pairs get another verdict when their order is swapped"
+        yield ("warn" if (flips.value or 0) > MANY_FLIPS else "good"), f"{said}; {_preference(first)}."
+    elif first.n:
+        yield "info", f"Over {first.n:,} verdicts in one order, {_preference(first)}."
+    for name, what in (
+        ("duplicates", "rows are equal to an earlier one and count like all others"),
+        ("id_collisions", "rows share their id with a different row; both count"),
+        ("skipped", "rows did not fit and were left out"),
+    ):
+        if count := int(number(figures.get(name))):
+            yield "warn", f"{count:,} {what}."
+    if run.damaged:
+        yield "warn", f"{run.damaged:,} lines of samples.jsonl cannot be read and are in no plot; run the command again."
+    for note in figures.get("notes") or ():
+        yield "info", str(note)
+
+
+def _beside(extra: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    if (corrected := extra.get("corrected")) and isinstance(corrected, Mapping):
+        bounds = [100 * number(value) for value in corrected.get("ci95") or ()]
+        ci95 = f" (95 % interval {bounds[0]:.1f} to {bounds[1]:.1f} %)" if len(bounds) == 2 else ""
+        labels = int(number(corrected.get("n_labelled")))
+        yield "info", f"Corrected by {labels:,} labels of people: {percent(corrected.get('estimate'))}{ci95}."
+    repeats = extra.get("repeats")
+    if isinstance(repeats, Mapping) and (times := int(number(repeats.get("n")))) > 1:
+        yield "info", f"The figures are means of {times} repeats; the plots and samples below are those of the first."
+    for name, value in extra.items():
+        if str(name).endswith("_absent") and isinstance(value, list | tuple) and value:
+            what, listed = str(name).removesuffix("_absent").replace("_", " "), ", ".join(map(str, value))
+            yield "warn", f"The data lack these {what} of the benchmark: {listed}. The score is of the others."
+
+
+def _preference(first: Share) -> str:
+    bounds = first.ci95
+    if bounds is None:
+        return "no verdict names a winner"
+    said = "which a fair judge with its 50 % may do, too" if bounds.covers(0.5) else "other than the 50 % of a fair judge"
+    return f"what is shown first wins {percent(first.value)}, {said}"
+
+
+def _compared(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    bounds = figures.get("ci95")
+    if figures.get("score") is None or not bounds:
+        return
+    if figures.get("rule") == COMPARED:
+        first, second = sides_of(figures) or ("the first", "the second")
+        limits = figures.get("bounds") or bounds
+        if not bounds[0] <= 0.5 <= bounds[1] and number(limits[0]) <= 0.5 <= number(limits[1], 1.0):
+            yield "warn", "What is missing could turn the result, so this run does not settle which of the two is better."
+        elif bounds[0] <= 0.5 <= bounds[1]:
+            yield "warn", "The interval includes 50 %, so this run does not settle which of the two is better."
+        else:
+            better, worse = (first, second) if bounds[0] > 0.5 else (second, first)
+            yield "good", f"The whole interval lies on one side of 50 %: by this judge {better} is better than {worse}."
+        return
+    beside = [("guessing", figures.get("chance"))]
+    baselines = figures.get("baselines") or {}
+    beside += [(f"always taking the {name} answer", value) for name, value in baselines.items()]
+    ends = figures.get("bounds") or bounds
+    low = min(bounds[0], number(ends[0], bounds[0]))  # beaten is what is beaten whatever is missing would have got
+    beaten = [f"{name} ({percent(value)})" for name, value in beside if value is not None and low > value]
+    missed = [f"{name} ({percent(value)})" for name, value in beside if value is not None and low <= value]
+    if beaten:
+        yield "good", f"The whole interval lies above {_listed(beaten, 'and')}."
+    if missed:
+        yield "warn", f"This run does not show that the reward does better than {_listed(missed, 'or')}."
+
+
+def _listed(names: Sequence[str], last: str) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
+
+
+def further(extra: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Further figures of a rule as (name, value), nested ones with their path."""
+    for key, value in extra.items():
+        name = f"{prefix}{str(key).replace('_', ' ')}"
+        if isinstance(value, Mapping):
+            if "score" in value and "n" in value:
+                bounds = f" ({between(value)})" if between(value) else ""
+                yield name, f"{in_unit(value, value['score'])}{bounds}, n = {int(number(value['n'])):,}"
+            else:
+                yield from further(value, f"{name} · ")
+        elif isinstance(value, bool):
+            yield name, "yes" if value else "no"
+        elif isinstance(value, int):
+            yield name, f"{value:,}"
+        elif isinstance(value, float) and math.isfinite(value):
+            yield name, show(value)
+        elif isinstance(value, list | tuple) and value and all(isinstance(item, str | int | float) for item in value):
+            shown = [item if isinstance(item, str) else show(item) for item in value[:40]]
+            yield name, (" – " if key == "ci95" else ", ").join(shown)
+        elif isinstance(value, str) and len(value) < 200:
+            yield name, value
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def single_line(text: str) -> str:
+    """Text from outside on one line, hidden characters made visible."""
+    return " ".join("".join(" " if unicodedata.category(c) == "Zs" else c for c in visible(text)).split())
+
+
+def spent(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> list[tuple[str, str]]:
+    """Calls, tokens, cost and time as (name, value), of all parts of the run where the folder tells."""
+    usage = _dict(run.summary.get("spent")) or {
+        **(figures.get("usage") or {}),
+        "calls": figures.get("calls"),
+        "cached": figures.get("cached"),
+    }
+    seconds = number(figures.get("seconds"))
+    shown = [(name, f"{int(number(usage.get(key))):,}") for key, name in SPENT.items() if usage.get(key)]
+    if isinstance(usage.get("cost"), (int, float)):
+        shown.append(("cost", f"{number(usage['cost']):,.4f} (in the currency of --prices)"))
+    if seconds:
+        shown.append(("time of the last part", duration(seconds)))
+        if number(figures.get("calls")):
+            shown.append(("calls per second", show(number(figures["calls"]) / seconds)))
+    if summary.calls.again:
+        shown.append(("questions put again (unreadable reply)", f"{summary.calls.again:,}"))
+    return shown
+
+
+def render(run: OpenRun, form: str = "html", gate: QualityGate | None = None) -> str:
     """The report of a run in one of `FORMATS`.
 
     Raises:
@@ -219,13 +293,16 @@ def render(run: OpenRun, form: str = "html", gate: Gate | None = None) -> str:
     """
     if form not in FORMATS:
         raise ConfigError(f"format is {form!r}; formats are {', '.join(FORMATS)}.")
+    from rm_gallery.report.gate import QualityGate  # a gate says what it misses in the words of this module
+    from rm_gallery.report.page import render_page  # and so does the page
+
     with sound(run):
         summary = summarize(run)
         if form == "html":
             return render_page(run, summary)
         if form == "md":
             return _markdown(run, summary)
-        return _json(run, summary) if form == "json" else _junit(run, figures_of(run, summary), gate or Gate())
+        return _json(run, summary) if form == "json" else _junit(run, figures_of(run, summary), gate or QualityGate())
 
 
 def _line(text: Any) -> str:
@@ -246,10 +323,7 @@ def _markdown(run: OpenRun, summary: Summary) -> str:
     figures = figures_of(run, summary)
     title = _md(f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or run.folder.name}")
     lines = [f"# {title}", "", f"**{_md(headline(figures))}**", "", f"Rule: {_md(rule_of(figures))}."]
-    lines += [
-        "",
-        *(f"- {'⚠ ' if level == 'warn' else ''}{_md(text)}" for level, text in findings(run, figures, summary)),
-    ]
+    lines += ["", *(f"- {'⚠ ' if level == 'warn' else ''}{_md(text)}" for level, text in findings(run, figures, summary))]
     parts = [*(figures.get("by_subset") or {}).items(), ("all", figures)]
     lines += ["", "| subset | score | 95 % interval | n | no score |", "|---|---:|---:|---:|---:|"]
     for name, part in parts:
@@ -306,7 +380,7 @@ def _json(run: OpenRun, summary: Summary) -> str:
 # -- JUnit -----------------------------------------------------------------------------------------------------------------
 
 
-def _junit(run: OpenRun, figures: Mapping[str, Any], gate: Gate) -> str:
+def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
     """One case for the score, one for each subset, one for each reason without a score, and one for the end of the run.
 
     A gate that is missed is a failure; what is unscored is skipped.

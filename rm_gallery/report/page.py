@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain, repeat, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,9 @@ import orjson
 
 from rm_gallery import __version__
 from rm_gallery.core.utils.file import seeded_positions
-from rm_gallery.core.utils.shown import cut, percent, show, visible
+from rm_gallery.core.utils.shown import cut, percent, visible
 from rm_gallery.report import plots
-from rm_gallery.report.plots import Plot
-from rm_gallery.report.words import (
+from rm_gallery.report.formats import (
     COMPARED,
     OWN_UNIT,
     between,
@@ -34,18 +34,7 @@ from rm_gallery.report.words import (
     spent,
 )
 from rm_gallery.study.opened import OpenRun, SampleRow
-from rm_gallery.study.summary import (
-    HUGE,
-    LABELS,
-    MAX_LISTS,
-    STEP_LABELS,
-    Summary,
-    binned,
-    gap_of,
-    mean,
-    number,
-    share_of,
-)
+from rm_gallery.study.summary import Summary, gap_of, number, tokens_of
 
 MAX_SAMPLES = 2_000
 """Samples in the table; of a larger run those without a score come first, then a seeded draw of the others."""
@@ -93,18 +82,12 @@ def _chosen_rows(run: OpenRun, summary: Summary) -> list[SampleRow]:
         kept = set(seeded_positions(summary.statuses["scored"], MAX_SAMPLES - lost, 0))
     asked = run.manifest.get("columns")
     columns = asked.get("answers") if isinstance(asked, dict) else None
-    place = left = 0
+    met = {True: 0, False: 0}
     for row in run.samples():
-        if kept is not None:
-            if row.status == "scored":
-                place += 1
-                if place - 1 not in kept:
-                    continue
-            else:
-                left += 1
-                if left > MAX_LOST:
-                    continue
-        rows.append(_shortened(row, columns))
+        place = met[scored := row.status == "scored"]
+        met[scored] += 1
+        if kept is None or (place in kept if scored else place < MAX_LOST):
+            rows.append(_shortened(row, columns))
     return rows
 
 
@@ -137,7 +120,7 @@ def _text(text: Any, limit: int) -> str:
 
 
 def _reply(entry: Mapping[str, Any]) -> dict[str, Any]:
-    tokens = entry.get("tokens") if isinstance(entry.get("tokens"), dict) else {}
+    tokens = tokens_of(entry)
     return {
         "place": _place(entry.get("place")),
         "attempt": int(number(entry.get("attempt"), 1)),
@@ -145,7 +128,7 @@ def _reply(entry: Mapping[str, Any]) -> dict[str, Any]:
         "problem": _text(entry.get("problem") or "", 400),
         "seconds": round(number(entry.get("seconds")), 3),
         "cached": bool(entry.get("cached")),
-        "tokens": [int(number((tokens or {}).get(name))) for name in ("input", "output")],
+        "tokens": [tokens["input"], tokens["output"]],
         "reply": None if entry.get("reply") is None else _text(entry["reply"], LONGEST_TEXT),
     }
 
@@ -158,7 +141,12 @@ def _place(place: Any) -> int | list[int] | None:
 
 def _record(row: SampleRow, replies: Sequence[dict[str, Any]], limit: int, compared: bool) -> dict[str, Any]:
     lengths = (row.metadata or {}).get("lengths", ())
-    reasons = row.reasons or (None,) * len(row.answers)
+    known = zip_longest(row.labels, row.scores, row.reasons)
+    answers = []
+    for text, length, (label, score, reason) in zip(row.answers, lengths, chain(known, repeat((None,) * 3)), strict=False):
+        about = {"label": label, "score": _number(score), "reason": reason and cut(reason, limit)}
+        shown = {name: value for name, value in about.items() if value not in (None, "")}
+        answers.append({"text": cut(text, limit), "length": length, **shown})
     record: dict[str, Any] = {
         "id": _text(row.id, 200),
         "subset": _text(row.subset, 200),
@@ -166,21 +154,7 @@ def _record(row: SampleRow, replies: Sequence[dict[str, Any]], limit: int, compa
         "outcome": outcome_of(row, compared),
         "gap": _number(gap_of(row)),
         "prompt": _text(row.prompt, limit),
-        "answers": [
-            {
-                "text": cut(text, limit),
-                "length": length,
-                **_known(label=label, score=_number(score), reason=reason and cut(reason, limit)),
-            }
-            for text, length, label, score, reason in zip(
-                row.answers,
-                lengths,
-                _padded(row.labels, row),
-                _padded(row.scores, row),
-                _padded(reasons, row),
-                strict=False,
-            )
-        ],
+        "answers": answers,
         "names": [_text(name, 100) for name in (row.metadata or {}).get("names", ())],
         "verdicts": [list(verdict) for verdict in row.verdicts],
         "steps": [
@@ -195,21 +169,13 @@ def _record(row: SampleRow, replies: Sequence[dict[str, Any]], limit: int, compa
     return {name: value for name, value in record.items() if value not in (None, [], "", ())}
 
 
-def _padded(values: Sequence[Any], row: SampleRow) -> list[Any]:
-    return [*values, *(None for _ in range(len(row.answers) - len(values)))]
-
-
-def _known(**values: Any) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None and value != ""}
-
-
 def _label(label: Any) -> str:
     return _text(", ".join(f"{k}: {v}" for k, v in label.items()), 120) if isinstance(label, Mapping) else ""
 
 
 def _number(value: Any) -> float | None:
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if fits else None
+    found = number(value, math.nan)
+    return None if math.isnan(found) else found
 
 
 def outcome_of(row: SampleRow, compared: bool = False) -> str:
@@ -228,8 +194,6 @@ def outcome_of(row: SampleRow, compared: bool = False) -> str:
 
 MAX_SUBSETS = 400
 MAX_REASONS = 40
-MAX_MARKS = 500
-"""Answers drawn as single marks."""
 _FILES = Path(__file__).parent / "templates"
 
 
@@ -265,7 +229,7 @@ def render_page(run: OpenRun, summary: Summary) -> str:
         subsets=[_subset_row(name, part) for name, part in subsets[:MAX_SUBSETS]],
         beside=any((part.get("baselines") or part.get("chance") is not None) for _, part in subsets),
         more_subsets=max(0, len(subsets) - MAX_SUBSETS),
-        plots=[plot for plot in all_plots(summary) if plot is not None],
+        plots=[plot for plot in plots.all_plots(summary) if plot is not None],
         spent=spent(run, figures, summary),
         latency=_latency(summary),
         reasons=[_reason(key, found) for key, found in list((figures.get("reasons") or {}).items())[:MAX_REASONS]],
@@ -309,10 +273,9 @@ def _marks(figures: Mapping[str, Any]) -> list[tuple[str, float, str]]:
 
 
 def _facts(run: OpenRun, figures: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    names = [("reward", "reward"), ("judge", "judge"), ("endpoint", "endpoint"), ("benchmark", "benchmark")]
-    for label, key in [*names, ("version of the rule", "version"), ("data", "data")]:
+    for key in ("reward", "judge", "endpoint", "benchmark", "version", "data"):
         if figures.get(key):
-            yield label, figures[key]
+            yield "version of the rule" if key == "version" else key, figures[key]
     versions = run.manifest.get("versions")
     if isinstance(versions, dict):
         yield "made with", ", ".join(f"{name} {value}" for name, value in versions.items())
@@ -335,9 +298,8 @@ def _subset_row(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
 
 def _reason(key: str, found: Any) -> tuple[str, str, str, str]:
     status, _, reason = key.partition(": ")
-    example = found.get("example", "") if isinstance(found, Mapping) else ""
-    count = int(number(found.get("n"))) if isinstance(found, Mapping) else 0
-    return status, visible(reason), f"{count:,}", cut(visible(str(example)), 600)
+    known = found if isinstance(found, Mapping) else {}
+    return status, visible(reason), f"{int(number(known.get('n'))):,}", cut(visible(str(known.get("example", ""))), 600)
 
 
 def _latency(summary: Summary) -> str:
@@ -346,83 +308,3 @@ def _latency(summary: Summary) -> str:
         return ""
     at = [duration(seconds[min(len(seconds) - 1, int(share * len(seconds)))]) for share in (0.5, 0.95, 0.99)]
     return f"half of the replies within {at[0]}, 95 % within {at[1]}, 99 % within {at[2]} (n = {len(seconds):,})"
-
-
-# -- plots -----------------------------------------------------------------------------------------------------------------
-
-
-def all_plots(summary: Summary) -> list[Plot | None]:
-    """Every plot this run has something for."""
-    groups = [(name, name, summary.scores(name)) for name in LABELS]
-    steps = [(name, style, summary.step_scores[name]) for name, style in zip(STEP_LABELS, LABELS, strict=True)]
-    title = "Scores, chosen against rejected" if groups[0][2] and groups[1][2] else "Scores"
-    return [
-        plots.distributions("scores", title, groups, "score (higher is better)"),
-        plots.distributions("steps", "Scores of single steps", steps, "score of a step", "steps"),
-        _gap_plot(summary),
-        plots.reliability(summary.reliability(), mean(summary.guesses) or 0.5, summary.held_out()),
-        plots.best_of_n(summary.best_of_n(), min(len(summary.lists), MAX_LISTS)),
-        _length_plot(summary),
-        _pair_plot(summary),
-        *(_list_plot(n, summary) for n in sorted(summary.positions.lists)),
-        plots.distributions(
-            "latency", "Time to a reply", [("replies", "unlabelled", summary.calls.seconds)], "seconds", "replies"
-        ),
-    ]
-
-
-def _gap_plot(summary: Summary) -> Plot | None:
-    title = "Score gap, best chosen minus best rejected"
-    plot = plots.distributions(
-        "gaps", title, [("samples", "signed", summary.gaps)], "score gap (right of 0: in order)", "samples"
-    )
-    if plot is None:
-        return None
-    right = summary.ordering()
-    ties = sum(gap == 0 for gap in summary.gaps)
-    says = f"{percent(right.value)} in the right order, ties counting half; {ties:,} of them equal. {plot.says}"
-    return replace(plot, says=says)
-
-
-def _length_plot(summary: Summary) -> Plot | None:
-    answers = summary.answers
-    drawn = [answers[place] for place in seeded_positions(len(answers), MAX_MARKS, 0)]
-    scores = [min(max(answer.score, -HUGE), HUGE) for answer in answers]
-    bins = binned([float(answer.length) for answer in answers], scores) if answers else []
-    rho = summary.length_correlation()
-    says = f"n = {len(answers):,} answers{f', {len(drawn)} of them drawn' if len(drawn) < len(answers) else ''}. "
-    says += (
-        f"Spearman correlation of length and score: {show(rho, 2)}."
-        if rho is not None
-        else "No correlation: one does not vary."
-    )
-    longer, chosen = summary.longer.share, summary.longer_chosen.share
-    if longer.n:
-        says += (
-            f" Where the lengths of a chosen and a rejected answer differ, the longer one scores higher in "
-            f"{percent(longer.value)} and is the chosen one in {percent(chosen.value)} of {longer.n:,} pairs."
-        )
-    means = [(found.x, found.share.k / found.share.n, found.share.n) for found in bins]
-    return plots.length_plot([(a.length, a.score, a.label) for a in drawn], means, says)
-
-
-def _pair_plot(summary: Summary) -> Plot | None:
-    pairs = summary.positions.pairs
-    games = [seen for seen in summary.positions.games if seen.what != "none"]
-    n, ties = len(games), sum(seen.what == "tie" for seen in games)
-    fair = (n - ties) / (2 * n) if n else None
-    parts = [(f"shown {place} wins", share_of(place, games), fair) for place in ("first", "second")]
-    parts += [("tie", share_of("tie", games), None)] if ties else []
-    kinds = [("same in both orders", "same"), ("winner flips", "flipped"), ("tie in one order", "tie")]
-    parts += [(name, share_of(kind, pairs), None) for name, kind in kinds if pairs]
-    says = f"n = {n:,} verdicts on pairs, {len(pairs):,} pairs in both orders. The dashed line is where a fair judge would be."
-    if lost := len(summary.positions.games) - n:
-        says += f" {lost:,} further games have no usable verdict."
-    return plots.shares("position", "Position in a pair", parts, says, "share of verdicts, or of pairs")
-
-
-def _list_plot(n: int, summary: Summary) -> Plot | None:
-    seen = summary.positions.lists[n]
-    parts = [(f"place {place + 1}", share_of(place, seen), 1 / n) for place in range(min(n, 12))]
-    says = f"n = {len(seen):,} lists of {n} with one winner; a fair judge is at {percent(1 / n)} (dashed)."
-    return plots.shares(f"position-{n}", f"Place of the winner in lists of {n}", parts, says, "share of winners")

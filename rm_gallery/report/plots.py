@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.shown import percent, show
-from rm_gallery.study.summary import HUGE, Bin, Share
+from rm_gallery.study.summary import HUGE, LABELS, MAX_LISTS, STEP_LABELS, Bin, Share, Summary, binned, mean, share_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,42 +70,57 @@ def _round_ticks(low: float, high: float, about: int) -> list[float]:
 
 
 def frame(
-    x: Axis,
-    y: Axis,
-    x_label: str,
-    y_label: str,
-    x_names: Iterable[tuple[float, str]] | None = None,
-    y_percent: bool = False,
+    x: Axis, y: Axis, x_label: str, y_label: str, x_names: Iterable[tuple[float, str]] | None = None, y_percent: bool = False
 ) -> str:
     """Axes, grid, ticks and labels."""
     parts = []
+    base = HEIGHT - BOTTOM
     for tick in y.ticks:
         text = f"{show(100 * abs(tick))} %" if y_percent else show(tick)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y.at(tick)}" y2="{y.at(tick)}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y.at(tick) + 4}" text-anchor="end">{text}</text>')
+        parts += [_line("grid", LEFT, WIDTH - RIGHT, y.at(tick)), _text("tick", LEFT - 6, y.at(tick) + 4, text, "end")]
     for at, name in x_names if x_names is not None else ((tick, show(tick)) for tick in x.ticks):
-        place = x.at(at)
-        parts.append(f'<line class="axis" x1="{place}" x2="{place}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM + 4}"/>')
-        parts.append(f'<text class="tick" x="{place}" y="{HEIGHT - BOTTOM + 17}" text-anchor="middle">{escape(name)}</text>')
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM}"/>')
-    parts.append(f'<text class="label" x="{middle}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>')
-    upright = f"rotate(-90 12 {(TOP + HEIGHT - BOTTOM) / 2})"
-    parts.append(
-        f'<text class="label" x="12" y="{(TOP + HEIGHT - BOTTOM) / 2}" text-anchor="middle" transform="{upright}">'
-        f"{escape(y_label)}</text>"
-    )
+        parts += [_line("axis", x.at(at), x.at(at), base, base + 4), _text("tick", x.at(at), base + 17, name, "middle")]
+    parts.append(_line("axis", LEFT, WIDTH - RIGHT, base))
+    parts.append(_text("label", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_label, "middle"))
+    middle = (TOP + base) / 2
+    parts.append(_text("label", 12, middle, y_label, "middle", upright=True))
     return "".join(parts)
 
 
-def svg_of(name: str, title: str, says: str, body: str, height: int = HEIGHT) -> str:
-    """A drawing as one SVG element, with its title and what it says for those who cannot see it."""
-    return (
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="{name}-t {name}-d">'
-        f'<title id="{name}-t">{escape(title)}</title><desc id="{name}-d">{escape(says)}</desc>{body}</svg>'
+def _line(css: str, x1: Any, x2: Any, y1: Any, y2: Any = None) -> str:
+    """A line; a level one without `y2`."""
+    return f'<line class="{css}" x1="{x1}" x2="{x2}" y1="{y1}" y2="{y1 if y2 is None else y2}"/>'
+
+
+def _text(css: str, x: Any, y: Any, text: str, anchor: str = "", upright: bool = False) -> str:
+    more = f' text-anchor="{anchor}"' if anchor else ""
+    more += f' transform="rotate(-90 {x} {y})"' if upright else ""
+    return f'<text class="{css}" x="{x}" y="{y}"{more}>{escape(text)}</text>'
+
+
+def _polyline(css: str, points: Iterable[tuple[float, float]]) -> str:
+    return f'<polyline class="{css}" points="{" ".join(f"{a},{b}" for a, b in points)}"/>'
+
+
+def _plot(
+    name: str,
+    title: str,
+    body: Iterable[str],
+    says: str,
+    columns: Iterable[str],
+    rows: Iterable[tuple[str, ...]],
+    height: int = 0,
+) -> Plot:
+    """A plot with its drawing as one SVG element that has a title and what it says for those who cannot see it."""
+    svg = (
+        f'<svg class="plot" viewBox="0 0 {WIDTH} {height or HEIGHT}" role="img" aria-labelledby="{name}-t {name}-d">'
+        f'<title id="{name}-t">{escape(title)}</title><desc id="{name}-d">{escape(says)}</desc>{"".join(body)}</svg>'
     )
+    return Plot(name, title, svg, says, tuple(columns), tuple(rows))
 
 
+MAX_MARKS = 500
+"""Answers drawn as single marks."""
 DISCRETE = 12
 MOST_BARS = 24
 
@@ -116,7 +132,7 @@ def _clipped(values: Sequence[float]) -> tuple[NDArray[np.float64], float, float
     """Values, and a range for drawing them in which a few far ones do not flatten the others."""
     import numpy as np
 
-    found = np.clip(np.asarray(values, dtype=np.float64), -HUGE, HUGE)
+    found = _array(values)
     low, high = float(found.min()), float(found.max())
     inner_low, inner_high = (float(value) for value in np.quantile(found, (0.01, 0.99)))
     spread = inner_high - inner_low
@@ -172,30 +188,26 @@ def distributions(
     y = Axis(bottom * 1.15, float(counts[0].max()) / parts[0] * 1.15, HEIGHT - BOTTOM, TOP, 5)
     if not both:
         y.ticks = [tick for tick in y.ticks if tick == int(tick)]
-    body = [frame(x, y, x_label, f"share of the {counted}" if both else counted, y_percent=both)]
-    for turn, (_, style, _), found, size in zip((1, -1), shown, counts, parts, strict=False):
+    body, names = [frame(x, y, x_label, f"share of the {counted}" if both else counted, y_percent=both)], list[str]()
+    for turn, (label, style, values), found, size in zip((1, -1), shown, counts, parts, strict=False):
         for k, count in enumerate(found):
             if count:
                 css = style if style != "signed" else _side(float(edges[k]), float(edges[k + 1]))
                 end = y.at(turn * int(count) / size)
                 body.append(_bar(x.at(edges[k]), x.at(edges[k + 1]), y.at(0), end, css, int(count)))
-    for turn, (label, style, values) in zip((1, -1), shown, strict=False):
         if both:
             at = TOP - 8 if turn > 0 else HEIGHT - BOTTOM - 6
-            text = f"{label} (n = {len(values):,})"
-            body.append(f'<text class="name {style}-text" x="{WIDTH - RIGHT}" y="{at}" text-anchor="end">{text}</text>')
+            names.append(_text(f"name {style}-text", WIDTH - RIGHT, at, f"{label} (n = {len(values):,})", "end"))
+    body += names
     if edges[0] < 0 < edges[-1] and counted == "samples":
-        body.append(f'<line class="zero" x1="{x.at(0)}" x2="{x.at(0)}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>')
-    body.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y.at(0)}" y2="{y.at(0)}"/>')
+        body.append(_line("zero", x.at(0), x.at(0), TOP, HEIGHT - BOTTOM))
+    body.append(_line("axis", LEFT, WIDTH - RIGHT, y.at(0)))
     beyond = int(((everything < edges[0]) | (everything > edges[-1])).sum())
-    says = "; ".join(f"{label}: n = {len(values):,}, median {show(_median(values))}" for label, _, values in shown)
+    says = "; ".join(f"{label}: n = {len(v):,}, median {show(float(np.median(_array(v))))}" for label, _, v in shown)
     says += f". {beyond:,} values lie beyond the axis and are in the outermost bars." if beyond else "."
-    rows = [
-        (f"{show(edges[k])} to {show(edges[k + 1])}", *(f"{int(found[k]):,}" for found in counts))
-        for k in range(len(edges) - 1)
-    ]
-    columns = (x_label, *(label for label, _, _ in shown))
-    return Plot(name, title, svg_of(name, title, says, "".join(body)), says, columns, tuple(rows))
+    ends = [f"{show(low)} to {show(high)}" for low, high in zip(edges[:-1], edges[1:], strict=True)]
+    rows = [(name, *(f"{int(found[k]):,}" for found in counts)) for k, name in enumerate(ends)]
+    return _plot(name, title, body, says, (x_label, *(label for label, _, _ in shown)), rows)
 
 
 def _side(low: float, high: float) -> str:
@@ -206,12 +218,6 @@ def _array(values: Sequence[float]) -> NDArray[np.float64]:
     import numpy as np
 
     return np.clip(np.asarray(values, dtype=np.float64), -HUGE, HUGE)
-
-
-def _median(values: Sequence[float]) -> float:
-    import numpy as np
-
-    return float(np.median(_array(values)))
 
 
 def _bar(left: float, right: float, base: float, end: float, css: str, count: int) -> str:
@@ -241,19 +247,17 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
     x = Axis(0.0, bins[-1].x * 1.05 or 1.0, LEFT, WIDTH - RIGHT, 5)
     y = Axis(0.0, 1.0, HEIGHT - BOTTOM, TOP, 5)
     body = [frame(x, y, "size of the score gap", "highest score is right", y_percent=True)]
-    body.append(f'<line class="chance" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y.at(fair)}" y2="{y.at(fair)}"/>')
     at = WIDTH - RIGHT - 96
-    body.append(f'<line class="chance" x1="{at - 24}" x2="{at - 4}" y1="10" y2="10"/>')
-    body.append(f'<text class="tick" x="{at}" y="14">guessing {percent(fair)}</text>')
+    body += [_line("chance", LEFT, WIDTH - RIGHT, y.at(fair)), _line("chance", at - 24, at - 4, 10)]
+    body.append(_text("tick", at, 14, f"guessing {percent(fair)}"))
     if fitted:
         places = [x.high * k / 60 for k in range(61)]
-        line = " ".join(f"{x.at(a)},{y.at(float(b))}" for a, b in zip(places, fitted.map(places), strict=True))
-        body.append(f'<polyline class="fit" points="{line}"/>')
+        body.append(_polyline("fit", ((x.at(a), y.at(float(b))) for a, b in zip(places, fitted.map(places), strict=True))))
     points = [(x.at(found.x), y.at(found.share.value or 0.0)) for found in bins]
-    body.append(f'<polyline class="curve" points="{" ".join(f"{a},{b}" for a, b in points)}"/>')
+    body.append(_polyline("curve", points))
     for found, (a, b) in zip(bins, points, strict=True):
         low, high = found.share.ci95 or (0.0, 1.0)
-        body.append(f'<line class="error" x1="{a}" x2="{a}" y1="{y.at(low)}" y2="{y.at(high)}"/>')
+        body.append(_line("error", a, a, y.at(low), y.at(high)))
         body.append(f'<circle class="point" cx="{a}" cy="{b}" r="4"><title>{_of(found.share)}</title></circle>')
     says = (
         f"n = {n:,} samples with a gap, {len(bins)} bins of about equal size, from the smallest gaps "
@@ -265,60 +269,20 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
             f" The green curve is logistic, fitted on half of the prompts; on the other half its expected calibration "
             f"error is {found_ece} (up to {by_chance} would be chance)."
         )
-    rows = tuple((f"{show(b.low)} to {show(b.high)}", _of(b.share), _between(b.share.ci95)) for b in bins)
-    columns = ("gap", "highest score is right", "95 % interval")
-    return Plot("reliability", title, svg_of("reliability", title, says, "".join(body)), says, columns, rows)
-
-
-def length_plot(points: Sequence[tuple[int, float, str]], bins: Sequence[tuple[float, float, int]], says: str) -> Plot | None:
-    """Score against answer length on a logarithmic axis: single answers as marks, means of bins as a line.
-
-    Args:
-        points: (characters, score, label) of the answers to draw.
-        bins: (characters, mean score, answers) from short to long, over all answers.
-        says: what to read off it.
-    """
-    if not points:
-        return None
-    title = "Answer length against score"
-    _, low, high = _clipped([score for _, score, _ in points])
-    lengths = [math.log10(max(1, length)) for length, _, _ in points]
-    x = Axis(min(lengths), max(lengths), LEFT + 6, WIDTH - RIGHT - 6, 5)
-    y = Axis(low - (high - low) * 0.04, high + (high - low) * 0.04, HEIGHT - BOTTOM, TOP, 5)
-    names = [
-        (math.log10(n), f"{n:,}")
-        for power in range(8)
-        for n in (10**power, 3 * 10**power)
-        if x.low - 1e-9 <= math.log10(n) <= x.high + 1e-9
-    ]
-    if len(names) < 2:
-        names = [(value, f"{10**value:,.0f}") for value in (x.low, x.high)]
-    body = [frame(x, y, "answer length in characters (log scale)", "score", names)]
-    for length, (_, score, label) in zip(lengths, points, strict=True):
-        a, b = x.at(length), y.at(score)
-        if label == "rejected":
-            body.append(f'<path class="rejected mark" d="M{a - 3} {b}l3-3 3 3-3 3z"/>')
-        else:
-            body.append(f'<circle class="{label} mark" cx="{a}" cy="{b}" r="2.6"/>')
-    line = " ".join(f"{x.at(math.log10(max(1.0, length)))},{y.at(score)}" for length, score, _ in bins)
-    body.append(f'<polyline class="curve strong" points="{line}"/>')
-    labels = sorted({label for _, _, label in points})
-    body.append(_legend([(label, label) for label in labels] + [("mean", "line")]))
-    rows = tuple((f"{length:,.0f}", show(score), f"{n:,}") for length, score, n in bins)
-    columns = ("mean length (characters)", "mean score", "answers")
-    return Plot("length", title, svg_of("length", title, says, "".join(body)), says, columns, rows)
+    rows = ((f"{show(b.low)} to {show(b.high)}", _of(b.share), _between(b.share.ci95)) for b in bins)
+    return _plot("reliability", title, body, says, ("gap", "highest score is right", "95 % interval"), rows)
 
 
 def _legend(entries: Sequence[tuple[str, str]]) -> str:
     parts, at = [], LEFT + 6
     for name, style in entries:
         if style == "line":
-            parts.append(f'<line class="curve strong" x1="{at}" x2="{at + 14}" y1="10" y2="10"/>')
+            parts.append(_line("curve strong", at, at + 14, 10))
         elif style == "rejected":
             parts.append(f'<path class="rejected" d="M{at + 3} 10l4-4 4 4-4 4z"/>')
         else:
             parts.append(f'<circle class="{style}" cx="{at + 7}" cy="10" r="4"/>')
-        parts.append(f'<text class="tick" x="{at + 18}" y="14">{escape(name)}</text>')
+        parts.append(_text("tick", at + 18, 14, name))
         at += 34 + 7 * len(name)
     return "".join(parts)
 
@@ -333,23 +297,20 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
     names = [(float(found.n), str(found.n)) for found in curve]
     body = [frame(x, y, "answers to pick from (n)", "pick is a chosen answer", names, y_percent=True)]
     for style, values in (("fit", [b.oracle for b in curve]), ("curve", [b.value for b in curve])):
-        line = " ".join(f"{x.at(b.n)},{y.at(value)}" for b, value in zip(curve, values, strict=True))
-        body.append(f'<polyline class="{style}" points="{line}"/>')
+        body.append(_polyline(style, ((x.at(b.n), y.at(value)) for b, value in zip(curve, values, strict=True))))
     for found in curve:
         a = x.at(found.n)
-        body.append(f'<line class="error" x1="{a}" x2="{a}" y1="{y.at(found.ci95.low)}" y2="{y.at(found.ci95.high)}"/>')
+        body.append(_line("error", a, a, y.at(found.ci95.low), y.at(found.ci95.high)))
         body.append(f'<circle class="point" cx="{a}" cy="{y.at(found.value)}" r="4"/>')
     at = LEFT + 40
-    body.append(f'<line class="fit" x1="{at - 24}" x2="{at - 4}" y1="10" y2="10"/>')
-    body.append(f'<text class="tick" x="{at}" y="14">a chosen one is among the n</text>')
+    body += [_line("fit", at - 24, at - 4, 10), _text("tick", at, 14, "a chosen one is among the n")]
     first, last = curve[0], curve[-1]
     says = (
         f"n = {drawn:,} lists: picking blindly finds a chosen answer in {percent(first.value)}, picking the best of "
         f"{last.n} by score in {percent(last.value)}; bars are 95 % intervals."
     )
-    rows = tuple((str(b.n), percent(b.value), _between(b.ci95), percent(b.oracle)) for b in curve)
-    columns = ("n", "pick is chosen", "95 % interval", "a chosen one is there")
-    return Plot("best-of-n", title, svg_of("best-of-n", title, says, "".join(body)), says, columns, rows)
+    rows = ((str(b.n), percent(b.value), _between(b.ci95), percent(b.oracle)) for b in curve)
+    return _plot("best-of-n", title, body, says, ("n", "pick is chosen", "95 % interval", "a chosen one is there"), rows)
 
 
 # -- shares ----------------------------------------------------------------------------------------------------------------
@@ -360,52 +321,43 @@ def shares(name: str, title: str, parts: Sequence[tuple[str, Share, float | None
     known = [(label, share, fair) for label, share, fair in parts if share.n]
     if not known:
         return None
-    row = 34
+    row, left, right = 34, 148, WIDTH - RIGHT - 34
     height = TOP + row * len(known) + BOTTOM
-    left = 148
-    x = Axis(0.0, 1.0, left, WIDTH - RIGHT - 34, 4)
+    x = Axis(0.0, 1.0, left, right, 4)
     body = []
     for tick in x.ticks:
-        body.append(f'<line class="grid" x1="{x.at(tick)}" x2="{x.at(tick)}" y1="{TOP - 8}" y2="{height - BOTTOM}"/>')
-        at = height - BOTTOM + 16
-        body.append(f'<text class="tick" x="{x.at(tick)}" y="{at}" text-anchor="middle">{100 * tick:.0f} %</text>')
+        body.append(_line("grid", x.at(tick), x.at(tick), TOP - 8, height - BOTTOM))
+        body.append(_text("tick", x.at(tick), height - BOTTOM + 16, f"{100 * tick:.0f} %", "middle"))
     for k, (label, share, fair) in enumerate(known):
         y, value = TOP + row * k, share.value or 0.0
         low, high = share.ci95 or (value, value)
-        body.append(f'<text class="tick" x="{left - 8}" y="{y + 12}" text-anchor="end">{escape(label)}</text>')
+        body.append(_text("tick", left - 8, y + 12, label, "end"))
         body.append(f'<rect class="bar" x="{left}" y="{y}" width="{max(0.8, x.at(value) - left):.1f}" height="16"/>')
-        body.append(f'<line class="error" x1="{x.at(low)}" x2="{x.at(high)}" y1="{y + 8}" y2="{y + 8}"/>')
-        end = max(x.at(high), x.at(value)) + 5
-        body.append(f'<text class="tick" x="{end}" y="{y + 12}">{100 * value:.0f} %</text>')
-        body.append(f'<text class="small" x="{left - 8}" y="{y + 24}" text-anchor="end">n = {share.n:,}</text>')
+        body.append(_line("error", x.at(low), x.at(high), y + 8))
+        body.append(_text("tick", max(x.at(high), x.at(value)) + 5, y + 12, f"{100 * value:.0f} %"))
+        body.append(_text("small", left - 8, y + 24, f"n = {share.n:,}", "end"))
         if fair is not None:
-            body.append(f'<line class="chance" x1="{x.at(fair)}" x2="{x.at(fair)}" y1="{y - 4}" y2="{y + 20}"/>')
-    middle = (left + WIDTH - RIGHT - 34) / 2
-    body.append(f'<text class="label" x="{middle}" y="{height - 8}" text-anchor="middle">{escape(x_label)}</text>')
-    rows = tuple(
-        (label, percent(share.value), _between(share.ci95), f"{share.n:,}", percent(fair)) for label, share, fair in known
-    )
-    columns = ("", "share", "95 % interval", "n", "fair")
-    return Plot(name, title, svg_of(name, title, says, "".join(body), height), says, columns, rows)
+            body.append(_line("chance", x.at(fair), x.at(fair), y - 4, y + 20))
+    body.append(_text("label", (left + right) / 2, height - 8, x_label, "middle"))
+    rows = ((name, percent(s.value), _between(s.ci95), f"{s.n:,}", percent(fair)) for name, s, fair in known)
+    return _plot(name, title, body, says, ("", "share", "95 % interval", "n", "fair"), rows, height)
 
 
 def gauge(score: float | None, ci95: Sequence[float] | None, marks: Sequence[tuple[str, float | None]]) -> str:
     """A score on a line from 0 to 100 %, its interval, and what it is held against; it grows with its container."""
-    parts = ['<line class="track" x1="0" x2="100%" y1="50%" y2="50%"/>']
+    parts = [_line("track", 0, "100%", "50%")]
     for name, value in marks:
         if value is not None:
-            at = f"{100 * _unit(value):.2f}%"
-            parts.append(f'<line class="mark-{escape(name)}" x1="{at}" x2="{at}" y1="12%" y2="88%"/>')
+            parts.append(_line(f"mark-{escape(name)}", _across(value), _across(value), "12%", "88%"))
     if score is not None:
         if ci95 is not None:
-            low, high = (f"{100 * _unit(value):.2f}%" for value in ci95)
-            parts.append(f'<line class="interval" x1="{low}" x2="{high}" y1="50%" y2="50%"/>')
-        parts.append(f'<circle class="score" cx="{100 * _unit(score):.2f}%" cy="50%" r="5"/>')
+            parts.append(_line("interval", _across(ci95[0]), _across(ci95[1]), "50%"))
+        parts.append(f'<circle class="score" cx="{_across(score)}" cy="50%" r="5"/>')
     return f'<svg class="gauge" aria-hidden="true">{"".join(parts)}</svg>'
 
 
-def _unit(value: float) -> float:
-    return min(max(value, 0.0), 1.0)
+def _across(value: float) -> str:
+    return f"{100 * min(max(value, 0.0), 1.0):.2f}%"
 
 
 def _of(share: Share) -> str:
@@ -414,3 +366,97 @@ def _of(share: Share) -> str:
 
 def _between(ci95: Interval | None) -> str:
     return "–" if ci95 is None else f"{100 * ci95.low:.1f} – {100 * ci95.high:.1f} %"
+
+
+# -- of a run ---------------------------------------------------------------------------------------------------------------
+
+
+def all_plots(summary: Summary) -> list[Plot | None]:
+    """Every plot this run has something for."""
+    groups = [(name, name, summary.scores(name)) for name in LABELS]
+    steps = [(name, style, summary.step_scores[name]) for name, style in zip(STEP_LABELS, LABELS, strict=True)]
+    title = "Scores, chosen against rejected" if groups[0][2] and groups[1][2] else "Scores"
+    return [
+        distributions("scores", title, groups, "score (higher is better)"),
+        distributions("steps", "Scores of single steps", steps, "score of a step", "steps"),
+        _gap_plot(summary),
+        reliability(summary.reliability(), mean(summary.guesses) or 0.5, summary.held_out()),
+        best_of_n(summary.best_of_n(), min(len(summary.lists), MAX_LISTS)),
+        _length_plot(summary),
+        _pair_plot(summary),
+        *(_list_plot(n, summary) for n in sorted(summary.positions.lists)),
+        distributions("latency", "Time to a reply", [("replies", "unlabelled", summary.calls.seconds)], "seconds", "replies"),
+    ]
+
+
+def _gap_plot(summary: Summary) -> Plot | None:
+    title = "Score gap, best chosen minus best rejected"
+    plot = distributions("gaps", title, [("samples", "signed", summary.gaps)], "score gap (right of 0: in order)", "samples")
+    if plot is None:
+        return None
+    right = summary.ordering()
+    ties = sum(gap == 0 for gap in summary.gaps)
+    says = f"{percent(right.value)} in the right order, ties counting half; {ties:,} of them equal. {plot.says}"
+    return replace(plot, says=says)
+
+
+def _length_plot(summary: Summary) -> Plot | None:
+    """Score against answer length on a logarithmic axis: drawn answers as marks, means of bins over all answers as a line."""
+    answers = summary.answers
+    if not answers:
+        return None
+    drawn = [answers[place] for place in seeded_positions(len(answers), MAX_MARKS, 0)]
+    scores = [min(max(answer.score, -HUGE), HUGE) for answer in answers]
+    means = [(b.x, b.share.k / b.share.n, b.share.n) for b in binned([float(a.length) for a in answers], scores)]
+    rho, longer, chosen = summary.length_correlation(), summary.longer.share, summary.longer_chosen.share
+    says = f"n = {len(answers):,} answers{f', {len(drawn)} of them drawn' if len(drawn) < len(answers) else ''}. "
+    says += (
+        "No correlation: one does not vary." if rho is None else f"Spearman correlation of length and score: {show(rho, 2)}."
+    )
+    if longer.n:
+        says += (
+            f" Where the lengths of a chosen and a rejected answer differ, the longer one scores higher in "
+            f"{percent(longer.value)} and is the chosen one in {percent(chosen.value)} of {longer.n:,} pairs."
+        )
+    _, low, high = _clipped([answer.score for answer in drawn])
+    lengths = [math.log10(max(1, answer.length)) for answer in drawn]
+    x = Axis(min(lengths), max(lengths), LEFT + 6, WIDTH - RIGHT - 6, 5)
+    y = Axis(low - (high - low) * 0.04, high + (high - low) * 0.04, HEIGHT - BOTTOM, TOP, 5)
+    round_ones = [(math.log10(n), f"{n:,}") for power in range(8) for n in (10**power, 3 * 10**power)]
+    names = [(at, name) for at, name in round_ones if x.low - 1e-9 <= at <= x.high + 1e-9]
+    if len(names) < 2:
+        names = [(value, f"{10**value:,.0f}") for value in (x.low, x.high)]
+    body = [frame(x, y, "answer length in characters (log scale)", "score", names)]
+    for length, (_, score, label) in zip(lengths, drawn, strict=True):
+        a, b = x.at(length), y.at(score)
+        if label == "rejected":
+            body.append(f'<path class="rejected mark" d="M{a - 3} {b}l3-3 3 3-3 3z"/>')
+        else:
+            body.append(f'<circle class="{label} mark" cx="{a}" cy="{b}" r="2.6"/>')
+    body.append(_polyline("curve strong", ((x.at(math.log10(max(1.0, n))), y.at(score)) for n, score, _ in means)))
+    body.append(_legend([(label, label) for label in sorted({answer.label for answer in drawn})] + [("mean", "line")]))
+    rows = ((f"{length:,.0f}", show(score), f"{n:,}") for length, score, n in means)
+    columns = ("mean length (characters)", "mean score", "answers")
+    return _plot("length", "Answer length against score", body, says, columns, rows)
+
+
+def _pair_plot(summary: Summary) -> Plot | None:
+    pairs = summary.positions.pairs
+    games = [seen for seen in summary.positions.games if seen.what != "none"]
+    n, ties = len(games), sum(seen.what == "tie" for seen in games)
+    fair = (n - ties) / (2 * n) if n else None
+    parts = [(f"shown {place} wins", share_of(place, games), fair) for place in ("first", "second")]
+    parts += [("tie", share_of("tie", games), None)] if ties else []
+    kinds = [("same in both orders", "same"), ("winner flips", "flipped"), ("tie in one order", "tie")]
+    parts += [(name, share_of(kind, pairs), None) for name, kind in kinds if pairs]
+    says = f"n = {n:,} verdicts on pairs, {len(pairs):,} pairs in both orders. The dashed line is where a fair judge would be."
+    if lost := len(summary.positions.games) - n:
+        says += f" {lost:,} further games have no usable verdict."
+    return shares("position", "Position in a pair", parts, says, "share of verdicts, or of pairs")
+
+
+def _list_plot(n: int, summary: Summary) -> Plot | None:
+    seen = summary.positions.lists[n]
+    parts = [(f"place {place + 1}", share_of(place, seen), 1 / n) for place in range(min(n, 12))]
+    says = f"n = {len(seen):,} lists of {n} with one winner; a fair judge is at {percent(1 / n)} (dashed)."
+    return shares(f"position-{n}", f"Place of the winner in lists of {n}", parts, says, "share of winners")

@@ -54,17 +54,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.line(line)
 
 
-class Gate:
+class RewardGate:
     """Judges data with a reward and fails the test when the figure is not what was asked for.
 
     What the marker says holds unless the call says otherwise.
     """
 
     def __init__(self, request: pytest.FixtureRequest) -> None:
-        self._request = request
         self._node: pytest.Item = request.node
-        node = self._node
-        marker = node.get_closest_marker(NAME)
+        marker = self._node.get_closest_marker(NAME)
         self._given: dict[str, Any] = {} if marker is None else dict(marker.kwargs)
         self._given.update(zip(("reward", "data"), () if marker is None else marker.args, strict=False))
         self.marked, self.asked = marker is not None, 0
@@ -115,29 +113,25 @@ class Gate:
             return pytest.fail(f"{NAME}: {error}", pytrace=False)
 
     def _ask(self, asked: dict[str, Any], wanted: dict[str, Any]) -> Report:
-        from contextlib import nullcontext
-        from tempfile import TemporaryDirectory
-
         from rm_gallery.core.utils.errors import ConfigError
         from rm_gallery.study.benchmark import evaluate
+        from rm_gallery.study.opened import run_folder
 
         _check(asked, wanted)
         asked["data"] = self._path(asked["data"])
         if wanted["not_worse_than"] is not None:
             wanted["not_worse_than"] = self._path(wanted["not_worse_than"])
             _check_reference(asked, wanted["not_worse_than"])
-        spare = wanted["not_worse_than"] is not None and not asked.get("run_dir")
-        with TemporaryDirectory(prefix="reward-gate-") if spare else nullcontext() as folder:
-            if folder is not None:
-                asked["run_dir"] = str(Path(folder) / "run")
+        with run_folder(asked.pop("run_dir", None) or None, wanted["not_worse_than"] is not None) as folder:
+            asked["run_dir"] = folder
             report = evaluate(
                 asked.pop("reward"), asked.pop("data"), asked.pop("benchmark", None), **{"progress": False, **asked}
             )
-            problems = _problems(report, wanted, asked.get("run_dir"))
+            problems = _problems(report, wanted, folder)
         line = f"{self._node.nodeid}: {report.reward} {_figure(report)}{_threshold(wanted)}"
         self._node.user_properties.append((NAME, f"{'FAILED' if problems else 'passed'} {line}"))
-        figures = {"score": report.score, "ci95": report.ci95 and list(report.ci95), "n": report.n}
-        for name, value in {**figures, "n_scored": report.n_scored}.items():
+        figures = {"score": report.score, "ci95": report.ci95 and list(report.ci95), "n": report.n, "n_scored": report.n_scored}
+        for name, value in figures.items():
             self._node.user_properties.append((f"{NAME}.{name}", value))
         if problems:
             pytest.fail("\n".join([f"{report.reward} {_figure(report)}", *problems, "", str(report)]), pytrace=False)
@@ -179,12 +173,11 @@ def _check(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]:
-    from rm_gallery.report.formats import Gate as Held
-    from rm_gallery.study.compare import reference_run
+    from rm_gallery.report.gate import QualityGate, reference_run
     from rm_gallery.study.opened import open_run
 
     failures, unscored, before = wanted["max_failures"] or 0, wanted["max_unscored"], wanted["not_worse_than"]
-    held = Held(
+    held = QualityGate(
         wanted["at_least"],
         failures,
         failures if unscored is None else unscored,
@@ -203,7 +196,7 @@ def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]
 def _check_reference(asked: dict[str, Any], reference: Any) -> None:
     """Raise ConfigError, before anything is paid, where the earlier run is none, or one of other data or another rule."""
     from rm_gallery.core.utils.errors import ConfigError
-    from rm_gallery.study.compare import check_fits, reference_run
+    from rm_gallery.report.gate import check_fits, reference_run
     from rm_gallery.study.task import open_data
 
     found = reference_run(reference, "not_worse_than")
@@ -223,18 +216,17 @@ def _figure(report: Report) -> str:
 
 
 def _threshold(wanted: dict[str, Any]) -> str:
-    parts = (
-        [f"at least {wanted['at_least']:g}" + (" surely" if wanted["surely"] else "")] if wanted["at_least"] is not None else []
-    )
+    surely = " surely" if wanted["surely"] else ""
+    parts = [] if wanted["at_least"] is None else [f"at least {wanted['at_least']:g}{surely}"]
     parts += [f"beats {name}" for name in wanted["beats"]]
-    parts += ["not worse than before"] if wanted["not_worse_than"] is not None else []
+    parts += [] if wanted["not_worse_than"] is None else ["not worse than before"]
     return f", asked: {', '.join(parts)}"
 
 
 @pytest.fixture
-def reward_gate(request: pytest.FixtureRequest) -> Iterator[Gate]:
-    """Call it with a reward and data to judge them and fail below a threshold; see `Gate`."""
-    gate = Gate(request)
+def reward_gate(request: pytest.FixtureRequest) -> Iterator[RewardGate]:
+    """Call it with a reward and data to judge them and fail below a threshold; see `RewardGate`."""
+    gate = RewardGate(request)
     yield gate
     if gate.marked and not gate.asked:
         pytest.fail(f"the test is marked {NAME} and never called it; write {NAME}().", pytrace=False)

@@ -5,26 +5,27 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.engine.store.files import to_line
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.identity import is_unicode
-from rm_gallery.core.utils.shown import one_line
+from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, hundredths, interval
-from rm_gallery.study.opened import OpenRun, SampleRow, open_run, sound
+from rm_gallery.study.opened import OpenRun, SampleRow, open_run, run_folder, sound
+from rm_gallery.study.summary import tokens_of
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
-    from rm_gallery.study.check import Check
-    from rm_gallery.study.compare import Comparison
+    from rm_gallery.study.check import RewardCheck
+    from rm_gallery.study.compare import RunComparison
     from rm_gallery.study.duels import Finding
 
 
@@ -53,7 +54,7 @@ def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -
     table = _table([""], [_shown(name) for name in reports])
     shown = list(reports.values())
     _add(table, ["score %", *(hundredths(report.score) for report in shown)])
-    _add(table, ["95 % interval", *(interval(report.ci95) for report in shown)])
+    _add(table, [INTERVAL, *(interval(report.ci95) for report in shown)])
     for name in dict.fromkeys(name for report in shown for name in report.by_subset):
         parts: list[Figure | None] = [report.by_subset.get(name) for report in shown]
         _add(table, [name, *("-" if part is None else hundredths(part.score) for part in parts)])
@@ -67,16 +68,16 @@ def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -
 def print_findings(findings: Sequence[Finding], lines: Sequence[str] = ()) -> None:
     """Print figures with their intervals and what they rest on, and below them the lines."""
     judged = any(finding.limit for finding in findings)
-    table = _table(["figure"], ["value", "95 % interval", "n"])
+    table = _table(["figure"], ["value", INTERVAL, "n"])
     if judged:
         table.add_column("verdict")
     for finding in findings:
-        words = [finding.key, finding.shown(), finding.shown_interval(), str(finding.n)]
-        _add(table, [*words, *([finding.verdict] if judged else [])])
+        verdict = [finding.verdict] if judged else []
+        _add(table, [finding.key, finding.shown(), finding.shown_interval(), str(finding.n), *verdict])
     _print(table, lines)
 
 
-def print_difference(found: Comparison) -> None:
+def print_difference(found: RunComparison) -> None:
     """Print what differs between two runs, by subset, and the samples they disagree on."""
     table = _table(["subset"], ["first", "second", "difference", INTERVAL, "p", "p adj.", "n"])
     for part in [*found.by_subset, found.whole]:
@@ -87,7 +88,7 @@ def print_difference(found: Comparison) -> None:
     _print(table, [*_told(found), *(line for one in found.examples for line in _example(one))])
 
 
-def print_check(found: Check) -> None:
+def print_check(found: RewardCheck) -> None:
     """Print what a reward gave to each kind of completion, and below it what was found."""
     kinds = dict.fromkeys(one.kind for one in found.tried)
     names = list(dict.fromkeys(name for one in found.tried for name in one.scored.components))
@@ -126,7 +127,7 @@ def _p(value: float | None) -> str:
     return "-" if value is None else "<.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _told(found: Comparison) -> list[str]:
+def _told(found: RunComparison) -> list[str]:
     """What a difference says in words, and what was left out."""
     from rm_gallery.study.compare import left_out
 
@@ -180,8 +181,7 @@ def _add(table: Table, cells: Sequence[str]) -> None:
 
 def _shown(cell: str) -> str:
     """A cell on one line, cut where a name from the data is beyond measure."""
-    text = one_line(cell[: 10 * LONGEST_CELL])
-    return text if len(text) <= LONGEST_CELL else f"{text[: LONGEST_CELL - 1]}…"
+    return ended(one_line(cell[: 10 * LONGEST_CELL]), LONGEST_CELL)
 
 
 def _print(table: Table, lines: Sequence[str]) -> None:
@@ -195,23 +195,9 @@ def _print(table: Table, lines: Sequence[str]) -> None:
 
 
 COLUMNS = (
-    "id",
-    "subset",
-    "cluster",
-    "candidate",
-    "prompt",
-    "answer",
-    "label",
-    "verdict",
-    "score",
-    "credit",
-    "reason",
-    "status",
-    "problem",
-    "order",
-    "input_tokens",
-    "output_tokens",
-)
+    "id", "subset", "cluster", "candidate", "prompt", "answer", "label", "verdict",
+    "score", "credit", "reason", "status", "problem", "order", "input_tokens", "output_tokens",
+)  # fmt: skip
 """Every export has these. `candidate` counts a sample's answers from 1, or names their column; `verdict` is won, lost or tied, or how often each;
 `credit` is the sample's; `order` says where the candidate was shown; tokens are those of all judgements it took part in, known
 where the run was traced."""
@@ -227,7 +213,10 @@ def candidates(run: OpenRun | str | Path) -> Iterator[dict[str, Any]]:
     """One row per candidate of every sample of a run, with the columns `COLUMNS`; None where something is unknown."""
     opened = run if isinstance(run, OpenRun) else open_run(run)
     spent, names = _tokens(opened), (opened.manifest.get("columns") or {}).get("answers")
-    for sample in _in_order(opened):
+    samples: Iterable[SampleRow] = opened.samples()  # as they finished; those of a table in its order
+    if "sheet" in opened.manifest:
+        samples = sorted(samples, key=lambda sample: (sample.metadata or {}).get("row", 0))
+    for sample in samples:
         columns = (sample.metadata or {}).get("columns") if names else None
         for place, answer in enumerate(sample.answers):
             row = {
@@ -255,13 +244,6 @@ def _unicode(value: Any) -> Any:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) and not is_unicode(value) else value
 
 
-def _in_order(run: OpenRun) -> Iterable[SampleRow]:
-    """The samples as they finished; those of a table in its order."""
-    if "sheet" not in run.manifest:
-        return run.samples()
-    return sorted(run.samples(), key=lambda sample: (sample.metadata or {}).get("row", 0))
-
-
 def _at(values: tuple[Any, ...], place: int) -> Any:
     return values[place] if place < len(values) else None
 
@@ -285,17 +267,16 @@ def _order(sample: SampleRow, place: int) -> str | None:
 
 def _tokens(run: OpenRun) -> Callable[[str, int], dict[str, int | None]]:
     """Finds the tokens of a sample's candidate in the trace."""
-    spent: dict[tuple[str, int | None], list[int]] = {}
+    spent: dict[tuple[str, int | None], Counter[str]] = {}
     for entry in run.trace():
-        tokens, place = entry.get("tokens") or {}, entry.get("place")
+        place = entry.get("place")
         for one in place if isinstance(place, list) else [place]:
-            found = spent.setdefault((str(entry.get("sample_key")), one if isinstance(one, int) else None), [0, 0])
-            found[0] += tokens.get("input") or 0
-            found[1] += tokens.get("output") or 0
+            key = str(entry.get("sample_key")), one if isinstance(one, int) else None
+            spent.setdefault(key, Counter()).update(tokens_of(entry))
 
     def of(key: str, place: int) -> dict[str, int | None]:
         found = spent.get((key, place)) or spent.get((key, None))
-        return {"input_tokens": found[0] if found else None, "output_tokens": found[1] if found else None}
+        return {f"{name}_tokens": found[name] if found else None for name in ("input", "output")}
 
     return of
 
@@ -350,13 +331,10 @@ def exported(path: str | Path | None, run_dir: str | None) -> Iterator[str | Non
     The export is written when the block ends without an error.
     """
     check_export(path)
-    if path is None:
-        yield run_dir
-        return
-    with TemporaryDirectory(prefix="rm-gallery-") as spare:
-        folder = run_dir or str(Path(spare) / "run")
+    with run_folder(run_dir, path is not None) as folder:
         yield folder
-        export(folder, path)
+        if path is not None and folder is not None:
+            export(folder, path)
 
 
 def _csv(run: OpenRun, path: Path) -> None:
@@ -445,10 +423,5 @@ def _html(run: OpenRun, path: Path) -> None:
         file.write(render(run).encode("utf-8"))
 
 
-_WRITERS: dict[str, Callable[[OpenRun, Path], None]] = {
-    ".csv": _csv,
-    ".xlsx": _xlsx,
-    ".parquet": _parquet,
-    ".jsonl": _jsonl,
-    ".html": _html,
-}
+_WRITERS: dict[str, Callable[[OpenRun, Path], None]]
+_WRITERS = {".csv": _csv, ".xlsx": _xlsx, ".parquet": _parquet, ".jsonl": _jsonl, ".html": _html}

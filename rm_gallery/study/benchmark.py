@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from rm_gallery.core.data.load.base import LoadReport
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.calls.budget import Estimate
-from rm_gallery.core.engine.context import RunControl, snapshot
+from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run import INTERRUPTED
 from rm_gallery.core.engine.store.store import MANIFEST
@@ -22,23 +25,38 @@ from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_list, run_unordered
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.stats.denominator import Lookout
+from rm_gallery.core.stats.consistency import variance_parts
+from rm_gallery.core.stats.denominator import Lookout, mean_bounds
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import Benchmark
-from rm_gallery.gallery.benchmarks.figures import Report, beside
+from rm_gallery.gallery.benchmarks.figures import Figure, Report, beside
 from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, judged, status_of
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
 from rm_gallery.study.opened import REPORT, SAMPLES, SampleFile, sample_record
-from rm_gallery.study.task import Data, Task, judge_of, open_data
+from rm_gallery.study.task import (
+    KEYWORDS,
+    OF_DATA,
+    OF_REWARD,
+    Data,
+    Reasons,
+    Task,
+    judge_of,
+    open_data,
+    repeat_folder,
+    spent_by,
+)
 
+F = TypeVar("F", bound=Figure)
 PROBE = 10
-_REWARD = ("params", "llm", "base_url")
-_DATA = ("limit", "seed", "on_bad_row", "columns")
-_OWN = (*_REWARD, *_DATA, "benchmark", "hooks", "options", "on_judged")
+"""Samples judged for an estimate."""
+_SAME = 1e-9
+_UNSAFE = re.compile(r"[^\w.-]+")
 
 OnJudged = Callable[[Judged, "float | None"], None]
 """Hears of every judged sample and what it earned."""
+Recorded = list[tuple[dict[str, Any], Report]]
+"""The report of each group of a file, such as the models that judged; one group without a name where there are none."""
 
 
 def evaluate(
@@ -86,7 +104,7 @@ def evaluate(
             that no benchmark or that two fit, a judged reward without a judge, a kind that cannot serve the benchmark.
     """
     built = build_reward(reward, params, llm, base_url, seed)
-    chosen, values = options_of(built, options, hooks, run_options, progress=None, beside=_OWN)
+    chosen, values = options_of(built, options, hooks, run_options, progress=None, beside=(*KEYWORDS, "on_judged"))
     task = Task(built, open_data(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns))
     control = chosen.control or RunControl()
     rule = {"benchmark": task.benchmark.name, "rule": task.benchmark.protocol}
@@ -110,12 +128,12 @@ def evaluate(
         seconds=time.monotonic() - started,
         calls=control.calls,
         cached=control.cached,
-        usage=_usage(control),
+        usage=spent_by(control),
         stopped=control.stopped,
     )
     if keeping is not None and chosen.run_dir is not None:
         keeping.finish()
-        report.save(Path(chosen.run_dir) / "report.json")
+        report.save(Path(chosen.run_dir) / REPORT)
     return report
 
 
@@ -133,10 +151,10 @@ def estimate(
     The probe's replies stay in the cache for the run.
     """
     seed = arguments.get("seed", 0)
-    built = build_reward(reward, **{key: arguments.get(key) for key in _REWARD}, seed=seed)
-    task = Task(built, open_data(data, benchmark, **{key: arguments[key] for key in _DATA if key in arguments}))
-    keywords = {key: value for key, value in arguments.items() if key not in (*_REWARD, *_DATA, "hooks")}
-    chosen, values = options_of(built, options, arguments.get("hooks"), keywords, beside=_OWN)
+    built = build_reward(reward, **{key: arguments.get(key) for key in OF_REWARD}, seed=seed)
+    task = Task(built, open_data(data, benchmark, **{key: arguments[key] for key in OF_DATA if key in arguments}))
+    keywords = {key: value for key, value in arguments.items() if key not in (*OF_REWARD, *OF_DATA, "hooks")}
+    chosen, values = options_of(built, options, arguments.get("hooks"), keywords, beside=(*KEYWORDS, "on_judged"))
     n = task.data.count()
     if n is None:
         raise DataError("--estimate needs data whose rows can be counted.")
@@ -163,74 +181,75 @@ def report_on(
     return _report(Task(reward, open_data(known, benchmark)), iter(known), seed)
 
 
+class _Counting:
+    """Counts judged samples under a benchmark's rule and, where the benchmark has baselines, as length alone judges them."""
+
+    def __init__(self, benchmark: Benchmark, scorer: RuleScorer, seed: int, baselines: bool) -> None:
+        self.benchmark, self.scorer, self.reasons, self.lookout = benchmark, scorer, Reasons(), Lookout()
+        self.turns = {"longest": 1, "shortest": -1} if benchmark.baselines and baselines else {}
+        self.baselines = {name: benchmark.scorer(seed) for name in self.turns}
+
+    def add(self, one: Judged, asked: bool = True) -> float | None:
+        """Count one sample and give what it earned; one that the reward was not asked about counts for the baselines as it is."""
+        credit = self.scorer.add(one)
+        self._look(one)
+        for name, baseline in self.baselines.items():
+            baseline.add(_by_length(one, self.turns[name]) if asked else one)
+        for issue in {issue.reason: issue for issue in one.issues}.values():
+            self.reasons.add(f"{status_of([issue])}: {issue.reason}", issue.message)
+        return credit
+
+    def _look(self, one: Judged) -> None:
+        """Tell the lookout of a sample; one that the protocol leaves out is not missing."""
+        if one.status != "scored" and one.cause is None:
+            return
+        sides = self.benchmark.sides(one)
+        places = (j.place for j in one.judgements if isinstance(j.place, Candidate) and j.status != "scored")
+        lost = [sides[place.output] for place in places if isinstance(place, Candidate)]
+        self.lookout.add(one.status != "scored", self.benchmark.traits(one), lost, sides)
+
+    def report(self, data: Data | None, notes: Sequence[str] = ()) -> Report:
+        """What was counted, with what was met while the data were read."""
+        own = self.benchmark.named(self.scorer.report())
+        report = beside(own, {name: found.report() for name, found in self.baselines.items()})
+        reasons = Reasons(self.reasons)
+        if unfit := report.extra.get("n_unfit_labels"):
+            message = f"no chosen and rejected answers that {report.rule} compares."
+            reasons["unscored: labels"] = {"n": unfit, "example": message}
+        met = LoadReport() if data is None else data.met
+        return replace(
+            report,
+            duplicates=met.duplicates,
+            id_collisions=met.id_collisions,
+            skipped=met.skipped,
+            reasons=reasons.sorted(),
+            notes=(*notes, *met.notes()),
+            suspicion=self.lookout.found(),
+        )
+
+
 def _report(
-    task: Task,
-    scored: Iterator[DataSample],
-    seed: int,
-    keeping: SampleFile | None = None,
-    on_judged: OnJudged | None = None,
+    task: Task, scored: Iterator[DataSample], seed: int, keeping: SampleFile | None = None, on_judged: OnJudged | None = None
 ) -> Report:
-    counting = task.benchmark.scorer(seed)
-    lengths = {name: task.benchmark.scorer(seed) for name in ("longest", "shortest") if task.benchmark.baselines}
-    reasons: dict[str, dict[str, Any]] = {}
-    lookout = Lookout()
-    for one, asked in _judgements(task, scored):
-        credit = counting.add(one)
-        look(lookout, task.benchmark, one)
+    counting = _Counting(task.benchmark, task.benchmark.scorer(seed), seed, baselines=True)
+
+    def count(one: Judged, asked: bool) -> None:
+        credit = counting.add(one, asked)
         if keeping is not None:
             keeping.add(sample_record(task.reward, one, credit))
         if on_judged is not None:
             on_judged(one, credit)
-        for name, baseline in lengths.items():
-            baseline.add(by_length(one, 1 if name == "longest" else -1) if asked else one)
-        for issue in {issue.reason: issue for issue in one.issues}.values():
-            known = reasons.setdefault(f"{status_of([issue])}: {issue.reason}", {"n": 0, "example": issue.message})
-            known["n"] += 1
-    report = beside(task.benchmark.named(counting.report()), {name: found.report() for name, found in lengths.items()})
-    reasons |= unfit_labels(report)
-    judge, endpoint = judge_of(task.reward)
-    loaded = task.data.loader.report if task.data.loader is not None else None
-    return replace(
-        report,
-        reward=task.reward.name,
-        judge=judge,
-        endpoint=endpoint,
-        data=task.data.name,
-        duplicates=loaded.duplicates if loaded else 0,
-        id_collisions=loaded.id_collisions if loaded else 0,
-        skipped=loaded.skipped if loaded else 0,
-        reasons=dict(sorted(reasons.items(), key=lambda item: -item[1]["n"])),
-        notes=(*task.benchmark.notes(task.reward), *(loaded.notes() if loaded else ())),
-        suspicion=lookout.found(),
-    )
 
-
-def look(lookout: Lookout, benchmark: Benchmark, one: Judged) -> None:
-    """Tell the lookout of a judged sample; one that the protocol leaves out is not missing."""
-    if one.status != "scored" and one.cause is None:
-        return
-    sides = benchmark.sides(one)
-    places = (j for j in one.judgements if isinstance(j.place, Candidate) and j.status != "scored")
-    lost = [sides[judgement.place.output] for judgement in places if isinstance(judgement.place, Candidate)]
-    lookout.add(one.status != "scored", benchmark.traits(one), lost, sides)
-
-
-def _judgements(task: Task, scored: Iterator[DataSample]) -> Iterator[tuple[Judged, bool]]:
-    """Every sample with its judgements, and whether the reward was asked about it; those it was not asked about come last."""
     for sample in scored:
-        yield judged(task.reward, sample), True
+        count(judged(task.reward, sample), True)
     for one in task.left_out:
-        yield one, False
+        count(one, False)
+    judge, endpoint = judge_of(task.reward)
+    report = counting.report(task.data, task.benchmark.notes(task.reward))
+    return replace(report, reward=task.reward.name, judge=judge, endpoint=endpoint, data=task.data.name)
 
 
-def unfit_labels(report: Report) -> dict[str, dict[str, Any]]:
-    """The reason of samples whose labels the rule does not compare, as `Report.reasons` has it; empty without any."""
-    unfit = report.extra.get("n_unfit_labels")
-    message = f"no chosen and rejected answers that {report.rule} compares."
-    return {"unscored: labels": {"n": unfit, "example": message}} if unfit else {}
-
-
-def by_length(one: Judged, turn: int) -> Judged:
+def _by_length(one: Judged, turn: int) -> Judged:
     """A sample as length alone judges it: the longest answer wins, or with `turn` -1 the shortest."""
     lengths = [turn * float(len(output.answer.text)) for output in one.sample.output]
     found = Judged(one.sample, [Judgement(Candidate(place), score=length) for place, length in enumerate(lengths)])
@@ -239,14 +258,7 @@ def by_length(one: Judged, turn: int) -> Judged:
     return found
 
 
-def _usage(control: RunControl) -> dict[str, Any]:
-    return {key: value for key, value in snapshot(control).items() if key in ("input_tokens", "output_tokens", "cost")}
-
-
-_UNSAFE = re.compile(r"[^\w.-]+")
-
-Recorded = list[tuple[dict[str, Any], Report]]
-"""The report of each group of a file, such as the models that judged; one group without a name where there are none."""
+# -- judgements made elsewhere ----------------------------------------------------------------------------------------------
 
 
 def score_recorded(
@@ -280,50 +292,29 @@ def score_recorded(
         raise ConfigError("give one file of recorded judgements, with --scores or with --replay.")
     started, benchmark = time.monotonic(), benchmark.under(**(rule or {}))
     read = benchmark.recorded_scores if scores is not None else benchmark.replayed
-    counted: dict[str, tuple[dict[str, Any], RuleScorer]] = {}
-    lengths: dict[str, dict[str, RuleScorer]] = {}
-    lines: dict[str, list[dict[str, Any]]] = {}
-    reasons: dict[str, dict[str, dict[str, Any]]] = {}
-    lookouts: dict[str, Lookout] = {}
+    found: dict[str, tuple[dict[str, Any], _Counting, list[dict[str, Any]]]] = {}
     for group, one in read(rows_in(Path(path)), None if data is None else data.rows()):
-        key = repr(group)
-        if key not in counted:
-            counted[key] = group, benchmark.recorded_scorer(seed)
-            wanted = ("longest", "shortest") if benchmark.baselines and data is not None else ()
-            lengths[key] = {name: benchmark.scorer(seed) for name in wanted}
-        credit = counted[key][1].add(one)
-        look(lookouts.setdefault(key, Lookout()), benchmark, one)
+        if repr(group) not in found:
+            counting = _Counting(benchmark, benchmark.recorded_scorer(seed), seed, baselines=data is not None)
+            found[repr(group)] = group, counting, []
+        _, counting, lines = found[repr(group)]
+        credit = counting.add(one)
         if run_dir is not None:
-            lines.setdefault(key, []).append(sample_record(None, one, credit))
-        for name, baseline in lengths[key].items():
-            baseline.add(by_length(one, 1 if name == "longest" else -1))
-        for issue in one.issues:
-            found = reasons.setdefault(key, {}).setdefault(
-                f"{issue.status}: {issue.reason}", {"n": 0, "example": issue.message}
-            )
-            found["n"] += 1
-    if not counted:
+            lines.append(sample_record(None, one, credit))
+    if not found:
         raise DataError(f"{path}: no recorded judgement found; give a file with at least one row.")
-    loaded = data.loader.report if data is not None and data.loader is not None else None
     recorded: Recorded = []
-    for key, (group, counting) in counted.items():
-        counts = benchmark.named(counting.report())
+    for group, counting, lines in found.values():
+        name = " ".join(map(str, group.values()))
         report = replace(
-            beside(counts, {name: baseline.report() for name, baseline in lengths[key].items()}),
-            reward=" ".join(map(str, group.values())) or Path(path).name,
+            counting.report(data),
+            reward=name or Path(path).name,
             data=str(path) if data is None else f"{path} on {data.name}",
-            duplicates=loaded.duplicates if loaded else 0,
-            id_collisions=loaded.id_collisions if loaded else 0,
-            skipped=loaded.skipped if loaded else 0,
-            reasons={**reasons.get(key, {}), **unfit_labels(counts)},
-            notes=tuple(loaded.notes()) if loaded else (),
             seconds=time.monotonic() - started,
-            suspicion=lookouts[key].found(),
         )
         recorded.append((group, report))
         if run_dir is not None:
-            name = _UNSAFE.sub("_", " ".join(map(str, group.values()))).strip("._")
-            _keep(Path(run_dir) / name if len(counted) > 1 else Path(run_dir), report, lines[key])
+            _keep(Path(run_dir) / _UNSAFE.sub("_", name).strip("._") if len(found) > 1 else Path(run_dir), report, lines)
     return recorded
 
 
@@ -342,3 +333,111 @@ def _keep(folder: Path, report: Report, lines: list[dict[str, Any]]) -> None:
         for line in lines:
             file.add(line)
     report.save(folder / REPORT)
+
+
+# -- the same several times -------------------------------------------------------------------------------------------------
+
+
+def evaluate_repeatedly(
+    reward: Any,
+    data: Any,
+    benchmark: str | Benchmark | None = None,
+    *,
+    repeats: int,
+    options: RunOptions | None = None,
+    **arguments: Any,
+) -> Report:
+    """Evaluate `repeats` times with replies of their own, and report the mean; the other arguments as in `evaluate`.
+
+    Each figure is the mean of the repeats', and its interval the mean of their intervals, as wide as that of one repeat; a headline
+    that is a plain mean of samples has the interval of the mean over repeats. Counts are those of the repeat that lost most.
+    `extra["repeats"]` has the score of each, the parts of the samples' variance that are the prompts' and the judge's, by how much
+    a single run scatters, and the share of samples that did not earn the same each time (`core.stats.consistency`). A budget
+    holds for all repeats together. With `run_dir` the first repeat is kept there, the others in `repeat-1`, `repeat-2`, … below
+    it; the same call continues them. After one that stopped early no further one begins.
+
+    Raises:
+        ConfigError: fewer than two repeats, or as `evaluate` says.
+    """
+    if isinstance(data, Iterator):
+        data = list(data)  # read once for each repeat
+    if repeats < 2:
+        raise ConfigError(f"repeats is {repeats}; give 2 or more, or evaluate once.")
+    chosen = options or RunOptions()
+    credits: list[dict[tuple[str, int], float]] = []
+    clusters: dict[tuple[str, int], str] = {}
+    reports: list[Report] = []
+    for number in range(repeats):
+        seen: Counter[str] = Counter()
+        credits.append({})
+
+        def hear(one: Judged, credit: float | None, seen: Counter[str] = seen) -> None:
+            if credit is None:
+                return
+            # what is judged part by part earns its credit with the part that comes last
+            name = str(one.metadata.get("whole_key") or one.sample.sample_key)
+            credits[-1][name, seen[name]] = credit
+            clusters.setdefault((name, seen[name]), one.cluster)
+            seen[name] += 1
+
+        own = replace(chosen, run_dir=repeat_folder(chosen.run_dir, number), repeat=chosen.repeat + number)
+        reports.append(evaluate(reward, data, benchmark, options=own, on_judged=hear, **arguments))
+        if reports[-1].stopped:
+            break
+        if chosen.run_dir is not None and number + 1 < repeats:
+            # killed from here on, the folder says that repeats are missing
+            missing = f"{number + 1} of {repeats} repeats are done; the same command continues them"
+            replace(reports[0], stopped=missing).save(Path(chosen.run_dir) / REPORT)
+    report = _mean_report(reports, [[run.get(name) for name in clusters] for run in credits], list(clusters.values()))
+    if chosen.run_dir is not None:
+        report.save(Path(chosen.run_dir) / REPORT)
+    return report
+
+
+def _mean_report(reports: Sequence[Report], credits: Sequence[Sequence[float | None]], clusters: Sequence[str]) -> Report:
+    names = dict.fromkeys(name for report in reports for name in report.by_subset)
+    subsets = {name: _mean([r.by_subset[name] for r in reports if name in r.by_subset]) for name in names}
+    whole = _mean(reports)
+    about: dict[str, Any] = {"n": len(reports), "scores": [report.score for report in reports]}
+    parts = variance_parts(credits, clusters=clusters)
+    if parts is not None:
+        shown = ("judge_variance", "prompt_variance", "judge_share", "run_sd", "unstable")
+        about |= {name: getattr(parts, name) for name in shown}
+        # a headline that is the mean of the credits has their interval; one of weighted parts keeps that of a single run
+        if whole.score is not None and abs(whole.score - parts.score) < _SAME:
+            whole = replace(whole, ci95=parts.ci95)
+            about["ci95_same_prompts"] = parts.ci95_same_prompts
+    usage: dict[str, Any] = {}
+    for name, value in (item for report in reports for item in report.usage.items()):
+        usage[name] = value if usage.get(name) is None else usage[name] + (value or 0)
+    return replace(
+        whole,
+        by_subset=subsets,
+        extra={**whole.extra, "repeats": about},
+        calls=sum(report.calls for report in reports),
+        cached=sum(report.cached for report in reports),
+        usage=usage,
+        seconds=math.fsum(report.seconds for report in reports),
+        stopped=reports[-1].stopped,
+        notes=(*whole.notes, _repeats_in_words(about)),
+    )
+
+
+def _mean(figures: Sequence[F]) -> F:
+    """The figure of the repeat that lost most, with the mean score and the mean interval and limits of all; further figures are its own."""
+    worst = min(figures, key=lambda figure: figure.n_scored)
+    scored = [figure for figure in figures if figure.score is not None]
+    score = math.fsum(figure.score or 0.0 for figure in scored) / len(scored) if scored else None
+    ci95, bounds = mean_bounds(figure.ci95 for figure in figures), mean_bounds(figure.bounds for figure in figures)
+    return replace(worst, score=score, ci95=ci95, bounds=bounds)
+
+
+def _repeats_in_words(about: dict[str, Any]) -> str:
+    scores = ", ".join("-" if score is None else f"{100 * score:.1f}" for score in about["scores"])
+    if about.get("unstable") is None:
+        return f"{about['n']} repeats: {scores}"
+    share = "" if about["judge_share"] is None else f"; {100 * about['judge_share']:.1f} % of the variance is the judge's own"
+    return (
+        f"{about['n']} repeats: {scores}; {100 * about['unstable']:.1f} % of the samples did not earn the same each time, a single "
+        f"run scatters by {100 * about['run_sd']:.1f} points{share}"
+    )

@@ -23,13 +23,13 @@ from rm_gallery.envs.environment import EnvironmentReward
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.integrations.causes import TRAINERS, given
 from rm_gallery.integrations.scoring import broken_by_answer, scored_of
-from rm_gallery.study.audit.attacks import text_of, with_text
+from rm_gallery.study.attacks import text_of, with_text
 from rm_gallery.study.check_cases import (
     BREAKING,
     Case,
     Expected,
     Trial,
-    built_in,
+    built_in_cases,
     cases_of_example,
     forms,
     load_target,
@@ -88,7 +88,7 @@ class Weakness:
 
 
 @dataclass
-class Check:
+class RewardCheck:
     """A reward's check: all completions with their scores, and what was found."""
 
     reward: str
@@ -131,7 +131,7 @@ def check_reward(
     llm: Any = None,
     base_url: str | None = None,
     options: RunOptions | None = None,
-) -> Check:
+) -> RewardCheck:
     """Try a reward on completions of known worth and say what a training run would find first.
 
     Args:
@@ -161,7 +161,7 @@ def check_reward(
     if cases is not None or own is not None:
         known = read_cases(own if cases is None else cases, reference)
     else:
-        known = (cases_of_example(example) if example is not None else []) or built_in()
+        known = (cases_of_example(example) if example is not None else []) or built_in_cases()
     chosen = options or RunOptions(progress=False, max_workers=built.max_workers)
     return _Checking(built, known, full, ceiling, chosen).run()
 
@@ -178,8 +178,9 @@ class _Checking:
         self._full = full
         self.found: list[Weakness] = []
 
-    def run(self) -> Check:
+    def run(self) -> RewardCheck:
         golds = self._golds()
+        self.first = next((n for n, gold in enumerate(golds) if gold is not None), None)
         asked = [trial for n, case in enumerate(self.cases) for trial in trials(n, case, golds[n], self.steps)]
         self.tried = self._judged(asked)
         self.full = self._full if self._full is not None else self._best()
@@ -196,28 +197,22 @@ class _Checking:
             said = given(self.reward, "endpoint", trainer.on_error)
             missing[said] = (*missing.get(said, ()), name)
         self.found.sort(key=lambda finding: finding.level != "fault")
-        return Check(self.reward.name, self.full, self.tried, self.found, training, missing)
+        return RewardCheck(self.reward.name, self.full, self.tried, self.found, training, missing)
 
     # -- asking ---------------------------------------------------------------------------------------------------------
 
     def _judged(self, asked: Sequence[Trial]) -> list[Tried]:
-        by_case = [[trial for trial in asked if trial.case == n] for n in range(len(self.cases))]
-        samples = [
-            copy_with(case.sample, output=[trial.output for trial in own])
-            for case, own in zip(self.cases, by_case, strict=True)
-        ]
+        by_case = [(case, [trial for trial in asked if trial.case == n]) for n, case in enumerate(self.cases)]
+        samples = [copy_with(case.sample, output=[trial.output for trial in own]) for case, own in by_case]
         found = []
         done = self.reward.evaluate_batch(samples, options=self.options)
-        for case, own, sample in zip(self.cases, by_case, done, strict=True):
+        for (case, own), sample in zip(by_case, done, strict=True):
             for trial, output in zip(own, sample.output, strict=True):
+                said = output.answer.reward
+                logs = tuple(said.extra_data.get(self.reward.key_in(said), {}).get("logs", ()))
                 scored = scored_of(self.reward, output)
-                logs = self._extra(output).get("logs", ())
-                found.append(Tried(case.name, trial.kind, text_of(trial.output), scored, trial.expected, tuple(logs)))
+                found.append(Tried(case.name, trial.kind, text_of(trial.output), scored, trial.expected, logs))
         return found
-
-    def _extra(self, output: DataOutput) -> Mapping[str, Any]:
-        said = output.answer.reward
-        return said.extra_data.get(self.reward.key_in(said), {})
 
     def _golds(self) -> list[DataOutput | None]:
         """The completion of each case that deserves full reward: the one given, or the form or answer that gets most."""
@@ -228,16 +223,17 @@ class _Checking:
         written = {n: [one.output for one in self.cases[n].written if one.expected is None] for n in open_}
         options = {n: written[n] or forms(self.cases[n], self.steps) for n in open_ if written[n] or self.cases[n].truth}
         done = self._judged([Trial(n, str(place), one) for n, all_ in options.items() for place, one in enumerate(all_)])
-        totals: dict[str, float] = {}
+        shared: dict[str, float] = {}  # one form for all of them
         for one in done:
-            lowest = -math.inf if one.scored.score is None else self.turn * one.scored.score
-            totals[one.kind] = totals.get(one.kind, 0.0) + lowest
+            shared[one.kind] = shared.get(one.kind, 0.0) + self._order(one)
         for n, all_ in options.items():
-            own = {one.kind: one for one in done if one.case == self.cases[n].name}
-            shared = not written[n]  # one form for all of them
-            worth = totals if shared else {kind: _order(one, self.turn) for kind, one in own.items()}
-            golds[n] = all_[max(range(len(all_)), key=lambda place, worth=worth: worth.get(str(place), -math.inf))]  # type: ignore[misc]
+            own = {one.kind: self._order(one) for one in done if one.case == self.cases[n].name}
+            worth = own if written[n] else shared
+            golds[n] = max(enumerate(all_), key=lambda form, worth=worth: worth.get(str(form[0]), -math.inf))[1]  # type: ignore[misc]
         return golds
+
+    def _order(self, one: Tried) -> float:
+        return -math.inf if one.scored.score is None else self.turn * one.scored.score
 
     def _best(self) -> float | None:
         best = self.reward.score_range[1 if self.turn > 0 else 0]
@@ -246,7 +242,7 @@ class _Checking:
         if isinstance(self.reward, EnvironmentReward):
             names = {name for one in self.tried for name in one.scored.components}
             return math.fsum(weight for name in names if (weight := self.reward.weights.get(name, 1.0)) > 0) or None
-        known = [one.scored.score for one in self.tried if one.scored.score is not None]
+        known = _scores(self.tried)
         return 1.0 if known and all(0 <= score <= 1 for score in known) else None
 
     def _worthless(self) -> float:
@@ -258,8 +254,7 @@ class _Checking:
         low = self.reward.score_range[0 if self.turn > 0 else 1]
         if low is not None:
             return self.turn * low
-        gold = [self.turn * one.scored.score for one in self._of("gold") if one.scored.score is not None]
-        known = [self.turn * one.scored.score for one in self.tried if one.scored.score is not None]
+        gold, known = ([self.turn * score for score in _scores(seen)] for seen in (self._of("gold"), self.tried))
         return 0.0 if not gold or min(gold) > 0 else min(known)
 
     # -- findings -------------------------------------------------------------------------------------------------------
@@ -281,12 +276,11 @@ class _Checking:
             name = "non_finite" if finite else "invalid_result" if reason == "invalid_result" else "raises"
             self._say("fault", name, f"{len(seen)} completions fail ({reason}): {seen[0].scored.message}", seen)
         lost = [one for one in self.tried if one.scored.status == "unscored"]
+        asked = [one for one in lost if one.expected is None or one.expected.word != "unscored"]
         if lost and len(lost) == len(self.tried):
             self._say("fault", "nothing_scored", f"No completion has a score: {lost[0].scored.message}", lost[:1])
-        elif lost:
-            asked = [one for one in lost if one.expected is None or one.expected.word != "unscored"]
-            for one in asked[:1]:
-                self._say("note", "unscored", f"{len(asked)} completions have no score: {one.scored.message}", asked)
+        elif asked:
+            self._say("note", "unscored", f"{len(asked)} completions have no score: {asked[0].scored.message}", asked)
 
     def _gold(self) -> None:
         gold = self._of("gold")
@@ -294,24 +288,17 @@ class _Checking:
         if lost:
             self._say("fault", "gold_unscored", f"The gold completion has no score: {lost[0].scored.message}", lost)
         if self.full is None:
-            self._say(
-                "note",
-                "full_unknown",
-                "The reward has no best score, so gold is not held against it; say it with --full.",
-            )
-            return
+            what = "The reward has no best score, so gold is not held against it; say it with --full."
+            return self._say("note", "full_unknown", what)
         short = [one for one in gold if one.scored.score is not None and self._less(one.scored.score, self.full)]
         if short:
             first = short[0]
             chosen = all(case.gold is None and case.written for case in self.cases)  # the best answer there is
             parts = ", ".join(f"{name} {value:g}" for name, value in first.scored.components.items())
-            self._say(
-                "note" if chosen else "fault",
-                "gold_below_full",
-                f"The gold completion gets {first.scored.score:g} of {self.full:g}{f' ({parts})' if parts else ''}; if it is "
-                "written in another form, give it as `gold` of a case.",
-                short,
-            )
+            got = f"{first.scored.score:g} of {self.full:g}{f' ({parts})' if parts else ''}"
+            what = f"The gold completion gets {got}; if it is written in another form, give it as `gold` of a case."
+            self._say("note" if chosen else "fault", "gold_below_full", what, short)
+        return None
 
     def _less(self, score: float, other: float) -> bool:
         return self.turn * score < self.turn * other - NEAR * max(1.0, abs(other))
@@ -396,19 +383,14 @@ class _Checking:
 
     def _training(self, golds: Sequence[DataOutput | None]) -> dict[str, float | None]:
         """What it gets in training to break the reward, among the honest completions; a fault where that pays."""
-        honest: dict[str, float | None] = {}
-        for kind in HONEST:
-            known = [one.scored.score for one in self._of(kind) if one.scored.score is not None]
-            if known:
-                honest[kind] = fmean(known)
-        scores = [one.scored.score for one in self._of(*HONEST) if one.scored.score is not None]
-        first = next((n for n, gold in enumerate(golds) if gold is not None), None)
-        if not scores or first is None or self.reward.kind != "pointwise":
+        honest: dict[str, float | None] = {kind: fmean(known) for kind in HONEST if (known := _scores(self._of(kind)))}
+        scores = _scores(self._of(*HONEST))
+        if not scores or self.first is None or self.reward.kind != "pointwise":
             return honest
-        gold = golds[first]
+        gold = golds[self.first]
         assert gold is not None
         outputs = [with_text(gold, text, self.steps) for text in BREAKING.values()]
-        asked = copy_with(self.cases[first].sample, output=outputs)
+        asked = copy_with(self.cases[self.first].sample, output=outputs)
         [done] = self.reward.evaluate_batch([asked], options=replace(self.options, blame="probe", progress=False))
         # a crash, and a rule that is led to find no end, where a neutral answer can be judged
         worst = self.reward.worst_score
@@ -433,18 +415,14 @@ class _Checking:
 
     def _doors(self, golds: Sequence[DataOutput | None]) -> None:
         """What trainers ask of a reward beside its scores: a task that is None, and pickling."""
-        first = next((n for n, gold in enumerate(golds) if gold is not None), None)
-        if isinstance(self.reward, EnvironmentReward) and first is not None:
-            self._without_task(self.cases[first], golds[first])
+        if isinstance(self.reward, EnvironmentReward) and self.first is not None:
+            self._without_task(self.cases[self.first], golds[self.first])
         try:
             pickle.dumps(self.reward)
         except Exception as error:  # noqa: BLE001 - whatever keeps an object from being pickled
             reason = f"{type(error).__name__}: {error}"
-            self._say(
-                "note",
-                "not_picklable",
-                f"It cannot be pickled, which trainers that use processes need ({reason:.200}).",
-            )
+            what = f"It cannot be pickled, which trainers that use processes need ({reason:.200})."
+            self._say("note", "not_picklable", what)
 
     def _without_task(self, case: Case, gold: DataOutput | None) -> None:
         """What an environment says where task is None, of the gold completion and of an empty one."""
@@ -481,5 +459,6 @@ def _span(values: Sequence[float | None]) -> float:
     return max(known) - min(known)
 
 
-def _order(one: Tried, turn: float) -> float:
-    return -math.inf if one.scored.score is None else turn * one.scored.score
+def _scores(seen: Iterable[Tried]) -> list[float]:
+    """Those of the completions that have one."""
+    return [one.scored.score for one in seen if one.scored.score is not None]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import random
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import copy_with, unknown_name
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
-from rm_gallery.study.audit.attacks import text_of, with_text
+from rm_gallery.study.attacks import stuffed, text_of, with_text
 
 OWN = ("prompt", "messages", "gold", "completions")
 WORDS = ("full", "low", "unscored")
@@ -42,7 +41,6 @@ REFUSAL = "I'm sorry, but I can't help with that."
 BREAKING = {"empty": "", "refusal": REFUSAL, "huge": "9" * 400, "long": "word " * 4_000}
 """Completions that a reward may break at; a huge one is a number beyond every float."""
 FILLER = "This point deserves further thought, and every aspect of it has been considered with great care."
-_WORD = re.compile(r"[㐀-鿿]|\w+")
 
 
 class Expected(NamedTuple):
@@ -58,9 +56,8 @@ class Expected(NamedTuple):
             return self.word
         if self.lowest == self.highest:
             return f"{self.lowest:g}"
-        return " and ".join(
-            f"{what} {end:g}" for what, end in (("at least", self.lowest), ("at most", self.highest)) if end is not None
-        )
+        ends = ("at least", self.lowest), ("at most", self.highest)
+        return " and ".join(f"{what} {end:g}" for what, end in ends if end is not None)
 
 
 class Written(NamedTuple):
@@ -197,7 +194,7 @@ def _expected(given: Any, where: str) -> Expected | None:
     )
 
 
-def built_in() -> list[Case]:
+def built_in_cases() -> list[Case]:
     """Four short questions with their answers."""
     return read_cases([{"prompt": prompt, "ground_truth": truth} for prompt, truth in BUILT_IN])
 
@@ -230,9 +227,9 @@ def trials(number: int, case: Case, gold: DataOutput | None, steps: bool) -> lis
     found = [
         text("empty", ""),
         text("blank", " \n\t"),
-        Trial(number, "null", _null(empty)),
+        Trial(number, "null", copy_with(empty, answer=copy_with(empty.answer, additional_kwargs={"content": None}))),
         text("echo", prompt),
-        text("stuffed", _stuffed(case, gold)),
+        text("stuffed", stuffed(f"{prompt} {text_of(gold) if gold is not None else ''} {case.truth}")),
     ]
     if gold is None or not refusal_in(text_of(gold)):  # a refusal may be what is right
         found.append(text("refusal", REFUSAL))
@@ -264,6 +261,7 @@ def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Tri
     if before.strip():
         found.append(changed("truncated", before))
     if first and said != truth:
+        others = _others(truth)
 
         def saying(other: str) -> str:
             return stated.sub(lambda _: other, said)
@@ -271,8 +269,8 @@ def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Tri
         found += [
             changed("off-format", truth),
             changed("hollow", saying("")),
-            changed("wrong", saying(_others(truth)[0])),
-            changed("all answers", "\n".join(map(saying, _between(truth)))),
+            changed("wrong", saying(others[0])),
+            changed("all answers", "\n".join(map(saying, [*others[:2], truth, *others[2:]]))),
         ]
     return found
 
@@ -290,10 +288,6 @@ def _empty(case: Case) -> DataOutput:
     return DataOutput(answer=Step(role="assistant", content="", label=label))
 
 
-def _null(empty: DataOutput) -> DataOutput:
-    return copy_with(empty, answer=copy_with(empty.answer, additional_kwargs={"content": None}))
-
-
 def _others(truth: str) -> list[str]:
     """Answers that look like the right one and are wrong."""
     if re.fullmatch(r"-?\d+", truth):
@@ -303,19 +297,5 @@ def _others(truth: str) -> list[str]:
         return [chr(first + (ord(truth) - first + step) % 5) for step in (1, 2, 3, 4)]
     if re.search(r"\d", truth):
         return [re.sub(r"\d", lambda hit, by=by: str((int(hit[0]) + by) % 10), truth) for by in (1, 3, 5, 7, 9)]  # type: ignore[misc]
-    return (
-        ["柏林", "东京", "伦敦", "罗马", "开罗"] if re.search(r"[㐀-鿿]", truth) else "Berlin Tokyo London Rome Cairo".split()
-    )
-
-
-def _between(truth: str) -> list[str]:
-    first, second, *rest = _others(truth)
-    return [first, second, truth, *rest]
-
-
-def _stuffed(case: Case, gold: DataOutput | None) -> str:
-    """The words of question, gold and reference, out of order and over and over."""
-    known = f"{case.sample.query_text()} {text_of(gold) if gold is not None else ''} {case.truth}"
-    words = list(dict.fromkeys(_WORD.findall(known)))
-    random.Random(known).shuffle(words)
-    return " ".join(words * 3)
+    cities = "柏林 东京 伦敦 罗马 开罗" if re.search(r"[㐀-鿿]", truth) else "Berlin Tokyo London Rome Cairo"
+    return cities.split()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -21,14 +20,13 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import as_json, seeded_positions, write_whole
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
-from rm_gallery.gallery.benchmarks.judgements import Status, worst
-from rm_gallery.study.duels import Duel, Finding, Said, Sheet, found, lost
-from rm_gallery.study.task import judge_of, open_data
+from rm_gallery.gallery.benchmarks.judgements import Status, sign, worst
+from rm_gallery.study.duels import Duel, Finding, Game, Questionnaire, found, lost, reasons_of
+from rm_gallery.study.task import KEYWORDS, judge_of, open_data
 
 Graph = dict[tuple[int, int], int]
 """Per pair (i, j), i < j: +1 where i is better, -1 where j is, 0 for a tie."""
 EXAMPLES = 20
-_OWN = ("params", "llm", "base_url", "limit", "seed", "on_bad_row", "columns", "hooks", "options", "benchmark")
 
 
 @dataclass(frozen=True)
@@ -107,27 +105,23 @@ def conflicts(
             f"{built.name} is {built.kind}: it scores answers by themselves, and numbers have an order without contradictions. "
             "Name a listwise or pairwise reward, or see how stable its scores are with `rm-gallery audit`."
         )
-    chosen, values = options_of(built, options, hooks, run_options, progress=None, beside=_OWN)
+    chosen, values = options_of(built, options, hooks, run_options, progress=None, beside=KEYWORDS)
     samples, name, identity = _samples(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns)
-    sheet = Sheet(built)
+    sheet = Questionnaire(built)
     games: list[tuple[str, dict[tuple[int, int], Duel]]] = []
     for sample in samples:
         pairs = combinations(range(len(sample.output)), 2)
-        duels = {(i, j): sheet.duel(sample, sample.output[i], sample.output[j]) for i, j in pairs}
-        games += [(sample.sample_id, duels)] if duels else []
+        if duels := {(i, j): sheet.duel(sample, sample.output[i], sample.output[j]) for i, j in pairs}:
+            games.append((sample.sample_id, duels))
     if not games:
         raise DataError(f"{name}: no sample has two answers, so there is nothing to compare.")
     control = chosen.control or RunControl()
     chosen = replace(
-        chosen,
-        control=control,
-        total=len(sheet.questions),
-        manifest={"conflicts": 1, **identity, **(chosen.manifest or {})},
+        chosen, control=control, total=len(sheet.questions), manifest={"conflicts": 1, **identity, **(chosen.manifest or {})}
     )
     with closing(run_unordered(built, sheet.questions.values(), chosen, values)) as scored:
         sheet.hear(scored)
-    out = _read(sheet, games, name)
-    out = replace(out, calls=control.calls, stopped=control.stopped)
+    out = replace(_read(sheet, games, name), calls=control.calls, stopped=control.stopped)
     if chosen.run_dir is not None:
         write_whole(Path(chosen.run_dir) / "conflicts.json", as_json(out.to_dict()))
     return out
@@ -185,46 +179,6 @@ def transitive(graph: Graph, i: int, j: int, k: int) -> bool:
     return first != second or whole == first
 
 
-def _read(sheet: Sheet, samples: list[tuple[str, dict[tuple[int, int], Duel]]], name: str) -> Conflicts:
-    rates: dict[str, tuple[list[float], list[str]]] = {key: ([], []) for key in _WHAT}
-    statuses: list[Status] = []
-    examples: list[dict[str, Any]] = []
-    ties = 0
-    for sample_id, duels in samples:
-        status = worst(sheet.status(duel) for duel in duels.values())
-        if status == "scored" and not all(sheet.games(duel) for duel in duels.values()):
-            status = "unscored"
-        statuses.append(status)
-        if status != "scored":
-            continue
-        cluster = next(iter(duels.values())).cluster
-        one = _Sample(sheet, duels)
-        ties += sum(verdict == 0 for verdict in one.graph.values())
-        for key, credits in one.credits().items():
-            rates[key][0].extend(credits)
-            rates[key][1].extend([cluster] * len(credits))
-        if one.found and len(examples) < EXAMPLES:
-            examples.append({"id": sample_id, **one.found})
-    figures = {key: found("conflicts", key, _WHAT[key], *rates[key], limit=None) for key in _WHAT}
-    judge, _ = judge_of(sheet.reward)
-    scored = statuses.count("scored")
-    notes = [f"{ties} pairs ended in a tie over both orders"] if ties else []
-    notes += [] if figures["transitivity"].n else ["no sample has three scored answers, so transitivity is not known"]
-    return Conflicts(
-        sheet.reward.name,
-        sheet.reward.kind,
-        judge,
-        name,
-        len(samples),
-        scored,
-        lost(statuses),
-        reasons_of(sheet.said.values()),
-        figures,
-        tuple(examples),
-        notes=tuple(notes),
-    )
-
-
 _WHAT = {
     "conflict": "samples whose comparisons, order by order, hold a contradiction or a cycle",
     "symmetry": "pairs that get the same verdict in both orders",
@@ -234,55 +188,73 @@ _WHAT = {
 }
 
 
-class _Sample:
-    """The comparisons of one sample."""
+def _read(sheet: Questionnaire, samples: list[tuple[str, dict[tuple[int, int], Duel]]], name: str) -> Conflicts:
+    rates: dict[str, list[tuple[float, str]]] = {key: [] for key in _WHAT}
+    statuses: list[Status] = []
+    examples: list[dict[str, Any]] = []
+    ties = 0
+    for sample_id, duels in samples:
+        status = worst(sheet.status(duel) for duel in duels.values())
+        games = {pair: sheet.games(duel) for pair, duel in duels.items()}
+        if status == "scored" and not all(games.values()):
+            status = "unscored"
+        statuses.append(status)
+        if status != "scored":
+            continue
+        cluster = next(iter(duels.values())).cluster
+        contradiction, credits, tied = _of_sample(games)
+        ties += tied
+        for key, values in credits.items():
+            rates[key] += [(value, cluster) for value in values]
+        if contradiction and len(examples) < EXAMPLES:
+            examples.append({"id": sample_id, **contradiction})
+    figures = {
+        key: found("conflicts", key, what, [x for x, _ in rates[key]], [cluster for _, cluster in rates[key]], None)
+        for key, what in _WHAT.items()
+    }
+    notes = [f"{ties} pairs ended in a tie over both orders"] if ties else []
+    notes += [] if figures["transitivity"].n else ["no sample has three scored answers, so transitivity is not known"]
+    return Conflicts(
+        reward=sheet.reward.name,
+        kind=sheet.reward.kind,
+        judge=judge_of(sheet.reward)[0],
+        data=name,
+        n=len(samples),
+        n_scored=statuses.count("scored"),
+        lost=lost(statuses),
+        reasons=reasons_of(sheet.said.values()),
+        figures=figures,
+        examples=tuple(examples),
+        notes=tuple(notes),
+    )
 
-    def __init__(self, sheet: Sheet, duels: Mapping[tuple[int, int], Duel]) -> None:
-        self.n = max(j for _, j in duels) + 1
-        self.games = {pair: sheet.games(duel) for pair, duel in duels.items()}
-        sums = {pair: sum(game.verdict for game in games) for pair, games in self.games.items()}
-        self.graph: Graph = {pair: (total > 0) - (total < 0) for pair, total in sums.items()}
-        self.uneven = [pair for pair, games in self.games.items() if len({game.verdict for game in games}) > 1]
-        wins = [(pair, game.verdict) for pair, games in self.games.items() for game in games]
-        self.all_cycles = cycles(self.n, _edges(wins))
-        self.cycles = cycles(self.n, _edges(self.graph.items()))
 
-    @property
-    def found(self) -> dict[str, Any]:
-        """What is contradictory, with answers numbered from 1; empty where nothing is."""
-        if not self.all_cycles and not self.uneven:
-            return {}
-        pairs = [[i + 1, j + 1] for i, j in self.uneven]
-        return {"contradictory": pairs, "cycles": [[place + 1 for place in group] for group in self.cycles]}
-
-    def credits(self) -> dict[str, list[float]]:
-        """What each unit of the sample adds to each rate."""
-        twice = [games for games in self.games.values() if len(games) > 1]
-        flipped = [games for games in twice if {game.verdict for game in games} == {1, -1}]
-        firsts = [games[0].first == (0 if games[0].verdict > 0 else 1) for games in flipped]
-        triples = combinations(range(self.n), 3)
-        return {
-            "conflict": [float(bool(self.found))],
-            "symmetry": [float(len({game.verdict for game in games}) == 1) for games in twice],
-            "transitivity": [float(transitive(self.graph, *triple)) for triple in triples],
-            "cycle": [float(bool(self.cycles))] if self.n > 2 else [],
-            "first_place": [float(first) for first in firsts],
-        }
+def _of_sample(games: Mapping[tuple[int, int], list[Game]]) -> tuple[dict[str, Any], dict[str, list[float]], int]:
+    """What is contradictory in a sample, with answers numbered from 1 (empty where nothing is); what each unit of it adds to
+    each rate; and how many pairs tie over both orders.
+    """
+    n = max(j for _, j in games) + 1
+    verdicts = [(pair, game.verdict) for pair, own in games.items() for game in own]
+    graph: Graph = {pair: sign(sum(game.verdict for game in own), 0) or 0 for pair, own in games.items()}
+    uneven = [[i + 1, j + 1] for (i, j), own in games.items() if len({game.verdict for game in own}) > 1]
+    left = cycles(n, _edges(graph.items()))
+    contradiction: dict[str, Any] = {}
+    if uneven or cycles(n, _edges(verdicts)):
+        contradiction = {"contradictory": uneven, "cycles": [[place + 1 for place in group] for group in left]}
+    twice = [own for own in games.values() if len(own) > 1]
+    flipped = [own for own in twice if {game.verdict for game in own} == {1, -1}]
+    credits = {
+        "conflict": [float(bool(contradiction))],
+        "symmetry": [float(len({game.verdict for game in own}) == 1) for own in twice],
+        "transitivity": [float(transitive(graph, *triple)) for triple in combinations(range(n), 3)],
+        "cycle": [float(bool(left))] if n > 2 else [],
+        "first_place": [float(own[0].first == (0 if own[0].verdict > 0 else 1)) for own in flipped],
+    }
+    return contradiction, credits, sum(verdict == 0 for verdict in graph.values())
 
 
 def _edges(verdicts: Iterable[tuple[tuple[int, int], int]]) -> Iterator[tuple[int, int]]:
+    """(winner, loser) of every comparison that has one."""
     for (i, j), verdict in verdicts:
         if verdict:
             yield (i, j) if verdict > 0 else (j, i)
-
-
-def reasons_of(every: Iterable[Said]) -> dict[str, dict[str, Any]]:
-    """Why questions have no score: "status: reason" to how many, and one message."""
-    counts: Counter[str] = Counter()
-    examples: dict[str, str] = {}
-    for said in every:
-        if said.status != "scored":
-            key = f"{said.status}: {said.reason}"
-            counts[key] += 1
-            examples.setdefault(key, said.message)
-    return {key: {"n": n, "example": examples[key]} for key, n in counts.most_common()}

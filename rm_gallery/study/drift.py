@@ -1,21 +1,25 @@
-"""Two versions of a judge on the same anchors, out of score files or run folders."""
+"""Scores that a judge has given already: two versions of it held against each other, and what a pilot's tell for a plan."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rm_gallery.core.data.load.converters import shown
 from rm_gallery.core.stats.consistency import Drift, drift
+from rm_gallery.core.stats.planning import correlation_within
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.study.opened import SAMPLES, open_run
-from rm_gallery.study.sheet import Sheet, labels_of, open_sheet, value_of
+from rm_gallery.study.sheet import Sheet, id_text, labels_of, open_sheet, value_of
 
 _TEXTS = ("prompt", "question", "input", "answer", "response", "output", "completion")
 """Columns that say what an anchor is; where both files have one, it must be the same."""
+VALUE = "a number or a verdict such as pass or fail"
+FEWEST = 10
+"""Rows of a pilot at least."""
 
 
 @dataclass
@@ -70,7 +74,7 @@ def read_anchors(
     sheet = open_sheet(str(path))
     names = _names(sheet, id)
     found = Anchors(str(path))
-    found.scores = dict(zip(names, values_of(sheet, score, "--score"), strict=True))
+    found.scores = dict(zip(names, sheet.values(score, "--score", value_of, VALUE), strict=True))
     shared = [column for column in _TEXTS if column in sheet.columns and column != score]
     for name, row in zip(names, sheet.rows, strict=True):
         found.texts[name] = {column: str(row.get(column)) for column in shared}
@@ -188,54 +192,102 @@ def _of_run(folder: Path) -> Anchors:
 
 
 def _names(sheet: Sheet, column: str) -> list[str]:
-    parts = [sheet.column(column, "--id")]
-    parts += [sheet.column(more, more) for more in ("candidate", "order") if more in sheet.columns and more != column]
+    more = [name for name in ("candidate", "order") if name in sheet.columns and name != column]
+    parts = [sheet.column(name, "--id" if name == column else name) for name in (column, *more)]
     names = []
     for place, cells in zip(sheet.places, zip(*parts, strict=True), strict=True):
         if cells[0] is None:
             raise ConfigError(f"{place}: column '{column}' (--id) is blank; every anchor needs its name")
-        names.append("/".join(_name(cell) for cell in cells if cell is not None))
-    doubled = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
-    if doubled is not None:
+        names.append("/".join(id_text(cell) for cell in cells if cell is not None))
+    doubled, times = Counter(names).most_common(1)[0]
+    if times > 1:
         raise ConfigError(f"{sheet.name}: anchor {doubled[:40]!r} has several rows; give each run a file of its own")
     return names
 
 
-def _name(cell: Any) -> str:
-    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell).strip()
-
-
-def values_of(sheet: Sheet, column: str, role: str) -> list[float | None]:
-    """A column of numbers or verdicts (pass, fail, yes, no, tie …) as numbers; None for a blank cell, ConfigError for others."""
-    found: list[float | None] = []
-    for place, cell in zip(sheet.places, sheet.column(column, role), strict=True):
-        value = None if cell is None else value_of(cell)
-        if cell is not None and value is None:
-            raise ConfigError(
-                f"{place}, column '{column}' ({role}): expected a number or a verdict such as pass or fail, found {shown(cell)}"
-            )
-        found.append(value)
-    return found
-
-
 def _same_texts(first: Anchors, other: Anchors) -> None:
-    moved = [
-        name
-        for name, texts in first.texts.items()
-        if any(other.texts.get(name, {}).get(column, text) != text for column, text in texts.items())
-    ]
+    moved, relabelled = [], []
+    for name, texts in first.texts.items():
+        if any(other.texts.get(name, {}).get(column, text) != text for column, text in texts.items()):
+            moved.append(name)
+    for name, label in first.labels.items():
+        if None not in (label, other.labels.get(name)) and other.labels[name] != label:
+            relabelled.append(name)
+    where = f"in {other.name} than in {first.name}, such as"
     if moved:
-        raise ConfigError(
-            f"{len(moved)} anchors have other texts in {other.name} than in {first.name}, such as {moved[0][:40]!r}: that"
-            " is another question, not another judge"
-        )
-    relabelled = [
-        name
-        for name, label in first.labels.items()
-        if label is not None and other.labels.get(name) is not None and other.labels[name] != label
-    ]
+        what = f"{len(moved)} anchors have other texts {where} {moved[0][:40]!r}"
+        raise ConfigError(f"{what}: that is another question, not another judge")
     if relabelled:
-        raise ConfigError(
-            f"{len(relabelled)} anchors have another label in {other.name} than in {first.name}, such as"
-            f" {relabelled[0][:40]!r}: the labels changed, not the judge; compare under one set of labels"
-        )
+        what = f"{len(relabelled)} anchors have another label {where} {relabelled[0][:40]!r}"
+        raise ConfigError(f"{what}: the labels changed, not the judge; compare under one set of labels")
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """Figures of a pilot; None where it does not tell.
+
+    Attributes:
+        n: rows it rests on.
+        sd: standard deviation of the labels, else of the scores.
+        correlation: of score and label.
+        rows_per_cluster: mean rows per cluster.
+        icc: how alike rows of a cluster are.
+    """
+
+    n: int = 0
+    sd: float | None = None
+    correlation: float | None = None
+    rows_per_cluster: float = 1.0
+    icc: float = 0.0
+
+    def to_dict(self) -> dict[str, Any] | None:
+        """The figures as JSON types; None without a pilot."""
+        return asdict(self) if self.n else None
+
+    def lines(self) -> list[str]:
+        """What was taken from the pilot, in words."""
+        if not self.n:
+            return []
+        parts = [f"standard deviation {self.sd:.3g}"]
+        if self.correlation is not None:
+            parts.append(f"correlation of judge and label {self.correlation:.3g}")
+        if self.rows_per_cluster > 1.0:
+            parts.append(f"{self.rows_per_cluster:.3g} rows per cluster, correlated {self.icc:.3g}")
+        return [f"from {self.n} rows of the pilot: {', '.join(parts)}"]
+
+
+def read_pilot(path: Path, *, score: str | None, label: str | None, cluster: str | None) -> Pilot:
+    """Read a table with judge scores, labels or both, and clusters if wanted.
+
+    Raises:
+        ConfigError, DataError: there is no such file or column, a cell cannot be read, or too few rows are filled.
+    """
+    import numpy as np
+
+    if score is None and label is None:
+        raise ConfigError("--pilot needs to know its columns: --score of judge scores, --label of labels, or both")
+    sheet = open_sheet(str(path))
+    columns = {
+        role: np.array([math.nan if v is None else v for v in sheet.values(name, role, value_of, VALUE)])
+        for role, name in (("--score", score), ("--label", label))
+        if name is not None
+    }
+    known = ~np.isnan(np.stack(list(columns.values()))).any(axis=0)
+    n = int(known.sum())
+    if n < FEWEST:
+        raise ConfigError(f"{path}: {n} rows have what the plan is made from; a pilot needs at least {FEWEST}")
+    values = columns["--label" if label is not None else "--score"][known]
+    sd = float(values.std(ddof=1))
+    if sd == 0.0:
+        raise ConfigError(f"{path}: all {n} values are equal, which says nothing about their spread; use --rate or --sd")
+    correlation = None
+    if len(columns) == 2:
+        judge = columns["--score"][known]
+        correlation = float(np.corrcoef(judge, values)[0, 1]) if judge.std() > 0.0 else 0.0
+    if cluster is None:
+        return Pilot(n, sd, correlation)
+    cells = sheet.column(cluster, "--cluster")
+    names = [f"row {i}" if cell is None else str(cell) for i, (cell, kept) in enumerate(zip(cells, known, strict=True)) if kept]
+    if len(set(names)) == n:
+        return Pilot(n, sd, correlation)
+    return Pilot(n, sd, correlation, n / len(set(names)), correlation_within(values.tolist(), names))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -14,6 +15,7 @@ from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import Pair, Status, cluster_of, judged, sign, worst
+from rm_gallery.study.task import Reasons
 
 TRIES = 64
 """Names a question is given until its candidates come in the wanted order; each fits with probability one half."""
@@ -26,9 +28,13 @@ class Game(NamedTuple):
     verdict: int
     """+1 when answer 0 won, -1 when answer 1 did, 0 for a tie."""
 
+    def turned(self) -> Game:
+        """The same with the two answers renamed."""
+        return Game(None if self.first is None else 1 - self.first, -self.verdict)
+
 
 @dataclass(frozen=True)
-class Said:
+class QuestionOutcome:
     """What a reward said to one question."""
 
     status: Status
@@ -48,7 +54,7 @@ class Duel(NamedTuple):
     """Duels of one cluster are about the same prompt and are not independent."""
 
 
-class Sheet:
+class Questionnaire:
     """Every question a reward is asked, each once however many duels need it, and what it said.
 
     A scoring reward (pointwise, stepwise) is asked for each answer by itself. A comparing one sees the two answers of a duel
@@ -59,7 +65,7 @@ class Sheet:
         self.reward = reward
         self.comparing = reward.compares
         self.questions: dict[str, DataSample] = {}
-        self.said: dict[str, Said] = {}
+        self.said: dict[str, QuestionOutcome] = {}
 
     # -- asking ---------------------------------------------------------------------------------------------------------
 
@@ -97,40 +103,33 @@ class Sheet:
         for sample in scored:
             self.said[sample.unique_id] = self._note(sample)
 
-    def _note(self, sample: DataSample) -> Said:
+    def _note(self, sample: DataSample) -> QuestionOutcome:
         one = judged(self.reward, sample)
         issue = one.issues[0] if one.issues else None
         reason, message = (issue.reason, issue.message) if issue else ("", "")
         if one.status != "scored":
-            return Said(one.status, (), (), reason or one.status, message)
+            return QuestionOutcome(one.status, (), (), reason or one.status, message)
         if not self.comparing:
             turn = 1.0 if self.reward.higher_is_better else -1.0
             found = [self.reward.score_of_output(output) for output in sample.output]
-            return Said("scored", tuple(None if score is None else turn * score for score in found))
+            return QuestionOutcome("scored", tuple(None if score is None else turn * score for score in found))
         if len(sample.output) != 2:
-            return Said("scored", tuple(one.scores))
+            return QuestionOutcome("scored", tuple(one.scores))
         shown = [(j.place, j.verdict) for j in one.judgements if isinstance(j.place, Pair) and self.reward.judged]
         if not shown:  # a rule or a model that says what it says of the two in the order given
             shown = [(Pair(0, 1), sign(*one.scores))]
-        games = []
-        for place, verdict in shown:
-            if verdict is not None:
-                # +1 is the one shown first
-                games.append(Game(place.first, verdict if place.first == 0 else -verdict))
-        return Said("scored", tuple(one.scores), tuple(games))
+        # a verdict of +1 is for the one shown first
+        games = [Game(p.first, verdict if p.first == 0 else -verdict) for p, verdict in shown if verdict is not None]
+        return QuestionOutcome("scored", tuple(one.scores), tuple(games))
 
     def games(self, duel: Duel) -> list[Game]:
         """The comparisons of a duel; none unless every question of it was scored."""
-        said = [self.said.get(key) for key in duel.keys]
-        if any(one is None or one.status != "scored" for one in said):
+        known = [one for key in duel.keys if (one := self.said.get(key)) is not None and one.status == "scored"]
+        if len(known) < len(duel.keys):
             return []
-        known = [one for one in said if one is not None]
         if self.comparing:
-            return [
-                Game(1 - game.first if turned and game.first is not None else game.first, -game.verdict) if turned else game
-                for one, turned in zip(known, duel.turned, strict=True)
-                for game in one.games
-            ]
+            both = [(game, turned) for one, turned in zip(known, duel.turned, strict=True) for game in one.games]
+            return [game.turned() if turned else game for game, turned in both]
         verdict = sign(known[0].scores[0], known[1].scores[0])
         return [] if verdict is None else [Game(None, verdict)]
 
@@ -150,13 +149,18 @@ def _fresh(output: DataOutput) -> DataOutput:
     return copy_with(output, answer=copy_with(output.answer, reward=Reward()), steps=steps)
 
 
-def lost(statuses: Iterable[Status]) -> dict[str, Any]:
+def lost(statuses: Iterable[Status]) -> dict[str, int]:
     """How many were not scored, by what became of them; empty when all were."""
-    counts: dict[str, Any] = {}
-    for status in statuses:
-        if status != "scored":
-            counts[status] = counts.get(status, 0) + 1
-    return counts
+    return dict(Counter(status for status in statuses if status != "scored"))
+
+
+def reasons_of(every: Iterable[QuestionOutcome]) -> dict[str, dict[str, Any]]:
+    """Why questions have no score, as `Reasons` has it."""
+    found = Reasons()
+    for said in every:
+        if said.status != "scored":
+            found.add(f"{said.status}: {said.reason}", said.message)
+    return found.sorted()
 
 
 Verdict = Literal["fail", "warn", "not enough", "pass", "info", "does not apply"]
@@ -181,7 +185,7 @@ class Limit:
 
     def text(self, unit: str = "share") -> str:
         """The limit in words."""
-        good, bad = (number(value, unit).removeprefix("+") for value in (self.good, self.bad))
+        good, bad = (figure_text(value, unit).removeprefix("+") for value in (self.good, self.bad))
         if self.sides == "high":
             return f"pass from {good}, fail below {bad}"
         mark = "±" if self.sides == "both" else ""
@@ -232,7 +236,7 @@ class Finding:
 
     probe: str
     name: str
-    what: str
+    what: str = ""
     unit: str = "share"
     value: float | None = None
     ci95: Interval | None = None
@@ -252,26 +256,23 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """The figure as plain JSON types."""
-        out: dict[str, Any] = {name: plain(getattr(self, name)) for name in _FIELDS}
+        out = {name: plain(value) for name, value in vars(self).items() if name not in ("limit", "examples")}
         out["limit"] = None if self.limit is None else vars(self.limit)
         out["examples"] = [plain(example) for example in self.examples]
         return out
 
     def shown(self) -> str:
         """The value for people."""
-        return number(self.value, self.unit)
+        return figure_text(self.value, self.unit)
 
     def shown_interval(self) -> str:
         """Its interval for people."""
         if self.ci95 is None:
             return "-"
-        return " – ".join(number(end, self.unit).removesuffix(" %") for end in self.ci95)
+        return " – ".join(figure_text(end, self.unit).removesuffix(" %") for end in self.ci95)
 
 
-_FIELDS = ("probe", "name", "what", "unit", "value", "ci95", "n", "clusters", "verdict", "lost", "why", "extra")
-
-
-def number(value: float | None, unit: str) -> str:
+def figure_text(value: float | None, unit: str) -> str:
     """A figure in its unit: shares as percentages, nets with their sign, the rest with two digits; a dash for none."""
     if value is None:
         return "-"

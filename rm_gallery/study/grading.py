@@ -27,11 +27,11 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
-from rm_gallery.study.comparing import mean_of
-from rm_gallery.study.opened import SampleFile
+from rm_gallery.study.opened import REPORT, SampleFile
 from rm_gallery.study.sheet import blank_is_none, value_of
 from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_of
-from rm_gallery.study.task import file_sha256, judge_of
+from rm_gallery.study.task import Reasons, file_sha256, judge_of, spent_by
+from rm_gallery.study.winrate_figures import mean_of
 
 ASKED = ("query", "instruction", "prompt", "messages")
 ANSWERED = ("responses", "response", "answer", "output", "messages")
@@ -109,14 +109,13 @@ class _Column:
 
     def figure(self, clusters: Sequence[str]) -> Figure:
         mean = mean_of(self.scores, clusters, bounds=self.bounds)
-        count = Counter(self.statuses)
-        unscored, failed, stopped = (count[status] for status in ("unscored", "failed", "stopped"))
-        n, scored = len(self.scores), count["scored"]
+        statuses = ("scored", "unscored", "failed", "stopped")
+        scored, unscored, failed, stopped = (self.statuses.count(status) for status in statuses)
         total = math.fsum(score for score in self.scores if score is not None)
-        whole = closed(n, scored, total, self.missing, self.bounds)
+        whole = closed(len(self.scores), scored, total, self.missing, self.bounds)
         bounds = None if mean.estimate is None else whole.bounds  # of a grader that only ranks there is no mean
-        found = Figure("mean_score", n, scored, unscored, failed, stopped, mean.estimate, mean.ci95)
-        return replace(found, missing=whole.missing, bounds=bounds)
+        about: dict[str, Any] = {"missing": whole.missing, "bounds": bounds}
+        return Figure("mean_score", len(self.scores), scored, unscored, failed, stopped, mean.estimate, mean.ci95, **about)
 
     def distribution(self) -> dict[str, Any]:
         found = spread_of([score for score in self.scores if score is not None])
@@ -187,14 +186,14 @@ def grade(
             raise ConfigError(f"labels: {unknown_name('grader', name, columns)}")
     chosen = chosen_options(options, RunOptions(max_workers=32), run_options, None)[0]
     control = chosen.control or RunControl()
-    identity = (
-        {"data": _identity(data), "limit": limit, **({"seed": seed} if limit else {})} if chosen.run_dir is not None else {}
-    )
+    identity: dict[str, Any] = {}
+    if chosen.run_dir is not None:
+        identity = {"data": _identity(data), "limit": limit, **({"seed": seed} if limit else {})}
     chosen = replace(chosen, control=control, manifest={**identity, **(chosen.manifest or {})})
     main = runner.aggregators[0].name if runner.aggregators else columns[0]
     found, clusters = {name: _Column() for name in columns}, list[str]()
     told: dict[str, list[float | None]] = {name: [] for name in wanted}
-    reasons: dict[str, dict[str, Any]] = {}
+    reasons = Reasons()
     began = time.monotonic()
     lookout = Lookout()
     waiting: deque[tuple[Mapping[str, Any], dict[str, float | None]]] = deque()
@@ -218,7 +217,8 @@ def grade(
             lookout.add(main in lost, traits, lost, list(results))
             for name, result in results.items():
                 found[name].add(result)
-                _tell(reasons, name, result)
+                if isinstance(result, GraderError):
+                    reasons.add(f"{status_of(result)}: {name} {result.error_type}", result.error)
             for name, label in known.items():
                 told[name].append(label)
             if keeping is not None:
@@ -236,7 +236,7 @@ def grade(
         data=str(data) if isinstance(data, (str, Path)) else f"{len(clusters)} rows",
         calls=control.calls,
         cached=control.cached,
-        usage={name: getattr(control.usage, name) for name in ("input_tokens", "output_tokens", "cost")},
+        usage=spent_by(control),
         seconds=time.monotonic() - began,
         reasons=reasons,
         stopped=control.stopped,
@@ -244,7 +244,7 @@ def grade(
     )
     if keeping is not None and chosen.run_dir is not None:
         keeping.finish()
-        report.save(Path(chosen.run_dir) / "report.json")
+        report.save(Path(chosen.run_dir) / REPORT)
     return report
 
 
@@ -286,12 +286,6 @@ def _label(fields: Mapping[str, Any], column: str, number: int) -> float | None:
     return value
 
 
-def _tell(reasons: dict[str, dict[str, Any]], name: str, result: GraderResult) -> None:
-    if isinstance(result, GraderError):
-        key = f"{status_of(result)}: {name} {result.error_type}"
-        reasons.setdefault(key, {"n": 0, "example": result.error})["n"] += 1
-
-
 def _extra(
     found: Mapping[str, _Column],
     told: Mapping[str, list[float | None]],
@@ -314,10 +308,7 @@ def _extra(
             n = sum(x is not None and y is not None for x, y in zip(a.scores, b.scores, strict=True))
             extra["agreement"][f"{one} and {other}"] = {"spearman": order.estimate, "ci95": order.interval(), "n": n}
     for name, labels in told.items():
-        extra["validation"][name] = {
-            "label": wanted[name],
-            **_validated(found[name], labels, clusters, seed),
-        }
+        extra["validation"][name] = {"label": wanted[name], **_validated(found[name], labels, clusters, seed)}
     return extra
 
 
@@ -347,8 +338,10 @@ def _validated(column: _Column, labels: Sequence[float | None], clusters: Sequen
 def _record(row: TableRow, fields: Mapping[str, Any], results: Results, main: str, cluster: str) -> dict[str, Any]:
     """What samples.jsonl keeps of a row."""
     first = results[main]
-    answers, scores = [_first(fields, ANSWERED)], [_oriented(first)]
-    if isinstance(first, GraderRank):
+    answers, scores = [_first(fields, ANSWERED)], list[float | None]([None])
+    if isinstance(first, GraderScore):
+        scores = [first.score if first.higher_is_better else -first.score]
+    elif isinstance(first, GraderRank):
         answers = [shown(text) for text in fields.get("responses") or ()] or [""] * len(first.rank)
         scores = [float(len(first.rank) - place) for place in first.rank]
     statuses = [status_of(result) for result in results.values()]
@@ -368,12 +361,6 @@ def _record(row: TableRow, fields: Mapping[str, Any], results: Results, main: st
         "metadata": {"scores": {name: getattr(r, "score", None) for name, r in results.items() if r.ok}},
     }
     return {name: value for name, value in record.items() if value not in (None, [], "", {})}
-
-
-def _oriented(result: GraderResult) -> float | None:
-    if not isinstance(result, GraderScore):
-        return None
-    return result.score if result.higher_is_better else -result.score
 
 
 def _value(result: GraderResult) -> str:

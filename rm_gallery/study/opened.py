@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -150,23 +151,17 @@ def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) 
         "order": [] if reward is None else _order(reward, sample),
         "steps": _steps(one) if reward is None or reward.kind == "stepwise" else [],
         "credit": credit,
-        "issues": [[*i] for i in dict.fromkeys(map(_issue, one.issues))],
+        "issues": [[*i] for i in dict.fromkeys((i.status, i.reason, i.message, i.cause) for i in one.issues)],
         "metadata": sample.metadata,
     }
     return {name: value for name, value in record.items() if value not in (None, [], "", {})}
 
 
-def _issue(issue: Any) -> Issue:
-    return Issue(issue.status, issue.reason, issue.message, issue.cause)
-
-
 def _reasons(reward: BaseReward, sample: DataSample) -> list[str | None]:
     found: list[str | None] = []
-    for output in sample.output:
-        said = output.answer.reward
+    for said in (output.answer.reward for output in sample.output):
         key = reward.key_in(said)
-        texts = dict.fromkeys(d.reason for d in said.details if d.source == key and d.reason)
-        found.append("\n".join(map(str, texts)) or None)
+        found.append("\n".join(dict.fromkeys(str(d.reason) for d in said.details if d.source == key and d.reason)) or None)
     return found if any(found) else []
 
 
@@ -230,8 +225,13 @@ class SampleFile:
 
     def _write(self) -> None:
         lines, self._waiting = self._waiting, []
-        if lines:
-            _write_all(self._fd, b"".join(lines))
+        data, start, written = b"".join(lines), os.fstat(self._fd).st_size, 0
+        try:
+            while written < len(data):
+                written += os.write(self._fd, data[written:])
+        except OSError:
+            os.ftruncate(self._fd, start)  # half a line would swallow the next one
+            raise
         self._written = time.monotonic()
 
     def finish(self) -> None:
@@ -289,17 +289,6 @@ def _counted_down(left: Counter[int], line: bytes) -> bool:
     return True
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    start = os.fstat(fd).st_size
-    written = 0
-    try:
-        while written < len(data):
-            written += os.write(fd, data[written:])
-    except OSError:
-        os.ftruncate(fd, start)  # half a line would swallow the next one
-        raise
-
-
 @dataclass(frozen=True)
 class OpenRun:
     """A run folder, opened to be read; it may be unfinished.
@@ -349,6 +338,16 @@ def _row(line: bytes) -> SampleRow | None:
         return None if record is None else SampleRow.from_record(record)
     except (KeyError, TypeError, ValueError):
         return None
+
+
+@contextmanager
+def run_folder(run_dir: str | None, needed: bool) -> Iterator[str | None]:
+    """The folder to keep a run in: `run_dir`, or where one is needed and none was named one that is gone in the end."""
+    if run_dir is not None or not needed:
+        yield run_dir
+        return
+    with TemporaryDirectory(prefix="rm-gallery-") as spare:
+        yield str(Path(spare) / "run")
 
 
 @contextmanager

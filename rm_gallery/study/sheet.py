@@ -24,6 +24,7 @@ from rm_gallery.study.opened import SAMPLES
 Cell = str | None
 CONVERSATION_NAMES = frozenset({"conversation", "conversation_id", "session", "session_id", "thread", "thread_id", "dialog_id"})
 """Columns that probably say which rows belong together; whose repeats are pointed out."""
+_LABELS = ("--labels", "--label-column")
 
 
 @dataclass(frozen=True)
@@ -60,26 +61,34 @@ class Sheet:
             raise ConfigError(f"{role} is '{name}', and that column is blank in all {len(self)} rows; name another one.")
         return cells
 
+    def texts_or_numbers(self, name: str, role: str) -> list[Cell]:
+        """The cells of a column as texts, whatever they are; None for a blank one."""
+        return [_text(cell) for cell in self.column(name, role)]
+
     def texts(self, name: str, role: str) -> list[Cell]:
         """The texts of a column; ConfigError when it holds nothing but numbers, which are hardly what is to be judged."""
-        cells = self.column(name, role)
-        filled = [cell for cell in cells if cell is not None]
+        filled = [cell for cell in self.column(name, role) if cell is not None]
         if all(number_of(cell) is not None for cell in filled):
             example = ", ".join(dict.fromkeys(str(cell) for cell in filled[:3]))
             raise ConfigError(
                 f"{role} is '{name}', and that column holds numbers only ({example}), no text to judge; name another one, "
                 "or say --numbers (numbers=True) where these numbers are the texts."
             )
-        return [_text(cell) for cell in cells]
+        return self.texts_or_numbers(name, role)
 
-    def numbers(self, name: str, role: str) -> list[float | None]:
-        """The numbers of a column, decimal commas included; None for a blank cell, ConfigError for anything else."""
-        found: list[float | None] = []
-        for place, cell in zip(self.places, self.column(name, role), strict=True):
-            value = None if cell is None else number_of(cell)
+    def values(
+        self, name: str, role: str, read: Callable[[Any], float | None] | None = None, expected: str = "a number"
+    ) -> list[float | None]:
+        """The cells of a column as numbers, decimal commas included, or as `read` takes them; None for a blank cell.
+
+        Raises ConfigError for a cell that cannot be read, saying what was `expected`.
+        """
+        cells = self.column(name, role)
+        found = [None if cell is None else (read or number_of)(cell) for cell in cells]
+        for place, cell, value in zip(self.places, cells, found, strict=True):
             if cell is not None and value is None:
-                raise ConfigError(f"{place}, column '{name}' ({role}): expected a number, found {shown(cell)}")
-            found.append(value)
+                where = f"column '{name}'" if role in _LABELS else f"column '{name}' ({role})"
+                raise ConfigError(f"{place}, {where}: expected {expected}, found {shown(cell)}")
         return found
 
     def digest(self) -> str:
@@ -175,7 +184,7 @@ def number_of(cell: Any) -> float | None:
 
 
 @dataclass(frozen=True)
-class Questions:
+class TableSamples:
     """The rows of a table that can be judged, as samples, and what is known about all of its rows.
 
     Attributes:
@@ -248,7 +257,7 @@ def questions_of(
     cluster: str | None = None,
     numbers: bool = False,
     needed: int = 1,
-) -> Questions:
+) -> TableSamples:
     """The rows as samples with these columns; `answers` maps the option that names a column to its name.
 
     A row without a prompt, or with fewer than `needed` answers, is not judged. Rows that share a prompt are one cluster unless
@@ -257,14 +266,13 @@ def questions_of(
     Raises:
         ConfigError: a column is missing, blank or, without `numbers`, numeric; one is named twice; an id stands twice.
     """
-    read: Callable[[str, str], list[Cell]]
-    read = (lambda name, role: [_text(cell) for cell in sheet.column(name, role)]) if numbers else sheet.texts
+    read = sheet.texts_or_numbers if numbers else sheet.texts
     doubled = [name for name, times in Counter([prompt, *answers.values()]).items() if times > 1]
     if doubled:
         raise ConfigError(f"column '{doubled[0]}' is named twice; prompt and answers are columns of their own.")
     prompts = read(prompt, "--prompt")
     columns = [read(name, role.split()[0]) for role, name in answers.items()]
-    references = None if reference is None else [_text(cell) for cell in sheet.column(reference, "--reference")]
+    references = None if reference is None else sheet.texts_or_numbers(reference, "--reference")
     ids = row_ids(sheet, id_column) if id_column is not None else [f"row {place + 1}" for place in range(len(sheet))]
     clusters, clustered_by = _clusters(sheet, prompts, cluster)
     names = tuple(answers.values())
@@ -279,24 +287,25 @@ def questions_of(
         if references is not None and references[place] is not None:
             about["reference"] = references[place]
         outputs = [{"answer": {"role": "assistant", "content": text}} for _, text in found]
-        asking = [{"role": "user", "content": asked}]
-        samples.append(
-            DataSample.model_validate({"unique_id": ids[place], "input": asking, "output": outputs, "metadata": about})
-        )
+        row = {"unique_id": ids[place], "input": [{"role": "user", "content": asked}], "output": outputs, "metadata": about}
+        samples.append(DataSample.model_validate(row))
     if not samples:
         raise ConfigError(f"{sheet.name}: no row can be judged; the first: {next(iter(blank.values()))}")
-    return Questions(sheet, samples, blank, clusters, clustered_by, names, _noticed(sheet, cluster))
+    return TableSamples(sheet, samples, blank, clusters, clustered_by, names, _noticed(sheet, cluster))
+
+
+def id_text(cell: Any) -> str:
+    """An id as text: 7.0 and " 7" are 7."""
+    return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell).strip()
 
 
 def row_ids(sheet: Sheet, column: str) -> list[str]:
     """The ids of a table's rows as text; ConfigError for a blank or doubled one."""
     cells = sheet.column(column, "--id")
-    ids = []
-    for place, cell in enumerate(cells):
+    for place, cell in zip(sheet.places, cells, strict=True):
         if cell is None:
-            raise ConfigError(f"{sheet.places[place]}: column '{column}' (--id) is blank; every row needs its id.")
-        value = number_of(cell) if isinstance(cell, float) else None
-        ids.append(str(int(value)) if value is not None and value.is_integer() else str(cell).strip())
+            raise ConfigError(f"{place}: column '{column}' (--id) is blank; every row needs its id.")
+    ids = [id_text(cell) for cell in cells]
     doubled = [name for name, times in Counter(ids).items() if times > 1]
     if doubled:
         raise ConfigError(
@@ -314,25 +323,30 @@ def joined(sheet: Sheet, other: Sheet, column: str, id_column: str, prompt: str)
     Raises:
         ConfigError: an id is blank, doubled or only in the other table, or rows of one id have different prompts.
     """
-    cells, ids = other.column(column, "--b"), row_ids(other, id_column)
+    cells = other.column(column, "--b")
+    hint = "answers are compared by equal ids only, so give files of the same questions."
+    matched = _matched(sheet, other, id_column, hint)
+    name = column if column not in sheet.columns else f"{column} ({Path(other.name).name})"
+    rows = [{**row, name: None} for row in sheet.rows]
+    for where, found, cell, (key, place) in zip(other.places, other.rows, cells, matched, strict=True):
+        if prompt in other.columns and _text(found.get(prompt)) != _text(rows[place].get(prompt)):
+            raise ConfigError(
+                f"{where}: id {key[:40]!r} has another '{prompt}' than in {sheet.name}; give files of the same questions."
+            )
+        rows[place][name] = cell
+    return replace(sheet, columns=[*sheet.columns, name], rows=rows, name=f"{sheet.name} with {other.name}"), name
+
+
+def _matched(sheet: Sheet, other: Sheet, id_column: str, hint: str) -> list[tuple[str, int]]:
+    """Per row of the other table its id and the place of that id in `sheet`; ConfigError with `hint` where there is none."""
     known = {name: place for place, name in enumerate(row_ids(sheet, id_column))}
+    ids = row_ids(other, id_column)
     strange = [name for name in ids if name not in known]
     if strange:
         raise ConfigError(
-            f"{other.name}: {len(strange)} of {len(ids)} ids are in no row of {sheet.name}, such as {strange[0][:40]!r}; "
-            "answers are compared by equal ids only, so give files of the same questions."
+            f"{other.name}: {len(strange)} of {len(ids)} ids are in no row of {sheet.name}, such as {strange[0][:40]!r}; {hint}"
         )
-    name = column if column not in sheet.columns else f"{column} ({Path(other.name).name})"
-    rows = [{**row, name: None} for row in sheet.rows]
-    for place, (key, cell) in enumerate(zip(ids, cells, strict=True)):
-        row = rows[known[key]]
-        if prompt in other.columns and _text(other.rows[place].get(prompt)) != _text(row.get(prompt)):
-            raise ConfigError(
-                f"{other.places[place]}: id {key[:40]!r} has another '{prompt}' than in {sheet.name}; give files of the same "
-                "questions."
-            )
-        row[name] = cell
-    return replace(sheet, columns=[*sheet.columns, name], rows=rows, name=f"{sheet.name} with {other.name}"), name
+    return [(name, known[name]) for name in ids]
 
 
 def _clusters(sheet: Sheet, prompts: Sequence[Cell], cluster: str | None) -> tuple[list[str], str]:
@@ -342,11 +356,8 @@ def _clusters(sheet: Sheet, prompts: Sequence[Cell], cluster: str | None) -> tup
         return names, f"column '{cluster}': {len(set(names))} clusters in {len(names)} rows"
     names = [f"row {place}" if text is None else " ".join(text.split()) for place, text in enumerate(prompts)]
     keys = [hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16] for name in names]
-    alone = len(set(keys)) == len(keys)
-    return (
-        keys,
-        "" if alone else f"rows with the same prompt count as one cluster: {len(set(keys))} in {len(keys)} rows",
-    )
+    n = len(set(keys))
+    return keys, "" if n == len(keys) else f"rows with the same prompt count as one cluster: {n} in {len(keys)} rows"
 
 
 def _noticed(sheet: Sheet, cluster: str | None) -> tuple[str, ...]:
@@ -362,7 +373,7 @@ def _noticed(sheet: Sheet, cluster: str | None) -> tuple[str, ...]:
 
 def groups_of(sheet: Sheet, columns: Sequence[str]) -> dict[str, list[Cell]]:
     """Per column that makes subgroups, the group of every row; None where the cell is blank."""
-    return {name: [_text(cell) for cell in sheet.column(name, "--by")] for name in columns}
+    return {name: sheet.texts_or_numbers(name, "--by") for name in columns}
 
 
 def labels_of(
@@ -380,7 +391,7 @@ def labels_of(
         ConfigError: there is neither; ids of the file are unknown, blank or doubled; a label cannot be read.
     """
     if labels in sheet.columns:
-        return _read_labels(sheet.places, sheet.column(labels, "--labels"), labels, read, expected)
+        return sheet.values(labels, "--labels", read, expected)
     if not Path(labels).is_file():
         raise ConfigError(
             f"--labels is '{labels}': {sheet.name} has no such column, and there is no such file; "
@@ -392,31 +403,11 @@ def labels_of(
     rest = [name for name in other.columns if name != id_column]
     if label_column is None and len(rest) != 1:
         raise ConfigError(f"{labels} has the columns {', '.join(other.columns)}; say which holds labels: --label-column COL.")
-    column = label_column or rest[0]
-    known = {name: place for place, name in enumerate(row_ids(sheet, id_column))}
-    ids = row_ids(other, id_column)
-    strange = [name for name in ids if name not in known]
-    if strange:
-        raise ConfigError(
-            f"{labels}: {len(strange)} of {len(ids)} ids are in no row of {sheet.name}, such as {strange[0][:40]!r}; labels "
-            "are joined by equal ids only, so mend or remove these."
-        )
+    given = other.values(label_column or rest[0], "--label-column", read, expected)
+    matched = _matched(sheet, other, id_column, "labels are joined by equal ids only, so mend or remove these.")
     found: list[float | None] = [None] * len(sheet)
-    given = _read_labels(other.places, other.column(column, "--label-column"), column, read, expected)
-    for name, value in zip(ids, given, strict=True):
-        found[known[name]] = value
-    return found
-
-
-def _read_labels(
-    places: Sequence[str], cells: Sequence[Any], column: str, read: Callable[[Any], float | None], expected: str
-) -> list[float | None]:
-    found: list[float | None] = []
-    for place, cell in zip(places, cells, strict=True):
-        value = None if cell is None else read(cell)
-        if cell is not None and value is None:
-            raise ConfigError(f"{place}, column '{column}': expected {expected}, found {shown(cell)}")
-        found.append(value)
+    for value, (_, place) in zip(given, matched, strict=True):
+        found[place] = value
     return found
 
 
@@ -430,7 +421,7 @@ def label_chances(sheet: Sheet, labels: Sequence[float | None] | None, column: s
         return None
     if labels is None:
         raise ConfigError("--label-probability says how labelled rows were drawn; name the labels with --labels.")
-    found = sheet.numbers(column, "--label-probability")
+    found = sheet.values(column, "--label-probability")
     for place, label, chance in zip(sheet.places, labels, found, strict=True):
         if (label is not None and chance is None) or (chance is not None and not 0.0 < chance <= 1.0):
             raise ConfigError(

@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any, NamedTuple
 
 from rm_gallery.core.stats.agreement import spearman
 from rm_gallery.core.stats.clustered import clustered_mean
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.ranking import BestOf, Gaps, best_of_n_curve, reward_gaps
-from rm_gallery.core.stats.validation import Calibration, HeldOut, Method, calibration_curve, held_out_calibration
+from rm_gallery.core.stats.validation import Calibration, HeldOut, calibration_curve, held_out_calibration
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.figures import UNNAMED
 from rm_gallery.study.opened import OpenRun, SampleRow
@@ -71,7 +72,7 @@ class Bin(NamedTuple):
     share: Share
 
 
-class Answer(NamedTuple):
+class ScoredAnswer(NamedTuple):
     """A scored answer."""
 
     length: int
@@ -145,9 +146,9 @@ class Calls:
         """Count one judgement of the trace."""
         self.n += 1
         self.again += number(entry.get("attempt"), 1) > 1
-        tokens = entry.get("tokens") if isinstance(entry.get("tokens"), dict) else {}
-        self.input_tokens += int(number((tokens or {}).get("input")))
-        self.output_tokens += int(number((tokens or {}).get("output")))
+        tokens = tokens_of(entry)
+        self.input_tokens += tokens["input"]
+        self.output_tokens += tokens["output"]
         if entry.get("cached"):
             self.cached += 1
         elif entry.get("reply") is not None:
@@ -175,7 +176,7 @@ class Summary:
     statuses: Counter[str] = field(default_factory=Counter)
     subsets: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     subset_n: Counter[str] = field(default_factory=Counter)
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[ScoredAnswer] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     clusters: list[str] = field(default_factory=list)
     lists: list[tuple[list[float], list[float], str]] = field(default_factory=list)
@@ -208,7 +209,7 @@ class Summary:
             self.issues[key] = known + 1, example
         labels = [label if label in LABELS else "unlabelled" for label in row.labels] or ["unlabelled"] * len(row.answers)
         found = [
-            Answer(len(text), score, label)
+            ScoredAnswer(len(text), score, label)
             for text, score, label in zip(row.answers, row.scores, labels, strict=False)
             if score is not None and math.isfinite(score)
         ]
@@ -221,7 +222,7 @@ class Summary:
                     self.step_scores[_step_label(label)].append(score)
         self.positions.add(row)
 
-    def _add_gap(self, row: SampleRow, found: Sequence[Answer]) -> None:
+    def _add_gap(self, row: SampleRow, found: Sequence[ScoredAnswer]) -> None:
         gap = gap_of(row)
         if gap is not None and len(found) == len(row.scores):
             self.gaps.append(gap)
@@ -231,13 +232,10 @@ class Summary:
                 self.lists.append(([answer.score for answer in found], worth, row.cluster))
             self.guesses.append(row.labels.count("chosen") / len(row.labels))
 
-    def _add_lengths(self, found: Sequence[Answer], cluster: str) -> None:
-        chosen = [answer for answer in found if answer.label == "chosen"]
-        rejected = [answer for answer in found if answer.label == "rejected"]
-        for good in chosen:
-            for bad in rejected:
-                if good.length == bad.length:
-                    continue
+    def _add_lengths(self, found: Sequence[ScoredAnswer], cluster: str) -> None:
+        sides = ([answer for answer in found if answer.label == label] for label in ("chosen", "rejected"))
+        for good, bad in product(*sides):
+            if good.length != bad.length:
                 up = good.length > bad.length
                 won = 0.5 if good.score == bad.score else float((good.score > bad.score) == up)
                 self.longer.add(won, cluster)
@@ -256,27 +254,31 @@ class Summary:
 
         About equal numbers a bin, equal gaps in one bin, ties left out; in order of the gap.
         """
-        known = [(abs(gap), float(gap > 0), cluster) for gap, cluster in zip(self.gaps, self.clusters, strict=True) if gap]
-        return binned([x for x, _, _ in known], [y for _, y, _ in known], [name for _, _, name in known])
+        known = self._decided()
+        return binned(*zip(*known, strict=True)) if known else []
 
-    def gap_distribution(self, bins: int = 20) -> Gaps | None:
+    def _decided(self) -> list[tuple[float, float, str]]:
+        """Size of the gap, whether it is right, and cluster of every sample whose gap is not 0."""
+        return [(abs(gap), float(gap > 0), cluster) for gap, cluster in zip(self.gaps, self.clusters, strict=True) if gap]
+
+    def gap_distribution(self) -> Gaps | None:
         """Mean, quantiles and histogram of the gaps; None without any."""
-        return reward_gaps(self.gaps, [0.0] * len(self.gaps), clusters=self.clusters, bins=bins)
+        return reward_gaps(self.gaps, [0.0] * len(self.gaps), clusters=self.clusters, bins=20)
 
-    def calibration(self, bins: int = 10) -> Calibration | None:
+    def calibration(self) -> Calibration | None:
         """How true the probabilities are that a Bradley–Terry model makes of the gaps: the logistic function of their size."""
         from scipy.special import expit
 
         right = [_half_step(gap) for gap in self.gaps]
-        return calibration_curve(expit([abs(gap) for gap in self.gaps]), right, clusters=self.clusters, bins=bins)
+        return calibration_curve(expit([abs(gap) for gap in self.gaps]), right, clusters=self.clusters, bins=10)
 
-    def held_out(self, method: Method = "platt") -> HeldOut | None:
+    def held_out(self) -> HeldOut | None:
         """A curve from gap to being right, fitted on half of the prompts and looked at on the other; None for few."""
-        known = [(abs(gap), float(gap > 0), name) for gap, name in zip(self.gaps, self.clusters, strict=True) if gap]
+        known = self._decided()
         if len(known) < FEWEST_TO_FIT or max(known)[0] > HUGE or max(known)[0] < 1 / HUGE:
             return None
         xs, ys, names = zip(*known, strict=True)
-        return held_out_calibration(xs, ys, method, clusters=names)
+        return held_out_calibration(xs, ys, "platt", clusters=names)
 
     def best_of_n(self) -> list[BestOf]:
         """What picking the highest score of n answers is worth, over at most `MAX_LISTS` seeded lists; empty without lists."""
@@ -308,8 +310,8 @@ def gap_of(row: SampleRow) -> float | None:
     return gap if math.isfinite(gap) else math.copysign(sys.float_info.max, gap)
 
 
-def binned(xs: Sequence[float], ys: Sequence[float], clusters: Sequence[str] | None = None, bins: int = BINS) -> list[Bin]:
-    """Pairs in order of x in at most `bins` bins of about equal size; equal x stay together.
+def binned(xs: Sequence[float], ys: Sequence[float], clusters: Sequence[str] | None = None) -> list[Bin]:
+    """Pairs in order of x in at most `BINS` bins of about equal size; equal x stay together.
 
     With clusters, y is within 0..1 and has an interval.
     """
@@ -317,7 +319,7 @@ def binned(xs: Sequence[float], ys: Sequence[float], clusters: Sequence[str] | N
     found: list[Bin] = []
     start = 0
     while start < len(pairs):
-        size = math.ceil((len(pairs) - start) / max(1, bins - len(found)))
+        size = math.ceil((len(pairs) - start) / max(1, BINS - len(found)))
         end = start + size
         while end < len(pairs) and pairs[end][0] == pairs[end - 1][0]:
             end += 1
@@ -348,20 +350,22 @@ def number(value: Any, default: float = 0.0) -> float:
     return float(value) if fits else default
 
 
+def tokens_of(entry: Mapping[str, Any]) -> dict[str, int]:
+    """The `input` and `output` tokens of an entry of the trace; 0 where it does not tell."""
+    known = entry.get("tokens")
+    return {name: int(number(known.get(name))) if isinstance(known, Mapping) else 0 for name in ("input", "output")}
+
+
 def _half_step(value: float) -> float:
     return 0.5 if value == 0 else float(value > 0)
 
 
 def _step_label(label: dict[str, Any]) -> str:
     """Whether a step is known to be right: by `correctness`, or as process-reward data rate it (1, 0, -1)."""
+    words = {**dict.fromkeys(("correct", "right", "+", "good"), 1), **dict.fromkeys(("incorrect", "wrong", "-", "bad"), 0)}
     for name in ("correctness", "rating", "label"):
         value = label.get(name)
-        if isinstance(value, bool):
-            return STEP_LABELS[0 if value else 1]
-        if isinstance(value, (int, float)):
+        value = words.get(value.lower()) if isinstance(value, str) else value
+        if isinstance(value, (bool, int, float)):
             return STEP_LABELS[0 if value > 0 else 1]
-        if isinstance(value, str) and value.lower() in ("correct", "right", "+", "good"):
-            return STEP_LABELS[0]
-        if isinstance(value, str) and value.lower() in ("incorrect", "wrong", "-", "bad"):
-            return STEP_LABELS[1]
     return STEP_LABELS[2]

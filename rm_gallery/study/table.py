@@ -27,9 +27,9 @@ from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, counted
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
-from rm_gallery.study import comparing
+from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.benchmark import estimate, evaluate
-from rm_gallery.study.sheet import Questions, Sheet, groups_of, label_chances, labels_of, number_of, open_sheet, questions_of
+from rm_gallery.study.sheet import Sheet, TableSamples, groups_of, label_chances, labels_of, number_of, open_sheet, questions_of
 
 T = TypeVar("T", bound="TableTask")
 Label = Callable[[Any], float | None]
@@ -76,9 +76,8 @@ class Columns:
     @classmethod
     def out_of(cls, keywords: Mapping[str, Any]) -> tuple[Columns, dict[str, Any]]:
         """The keywords that are fields of this, and the others."""
-        own = {field.name for field in fields(cls)}
-        rest = {name: value for name, value in keywords.items() if name not in own}
-        return cls(**{name: value for name, value in keywords.items() if name in own}), rest
+        own = {field.name: keywords[field.name] for field in fields(cls) if field.name in keywords}
+        return cls(**own), {name: value for name, value in keywords.items() if name not in own}
 
     def open(self, data: Any) -> Sheet:
         """Read the table."""
@@ -98,7 +97,7 @@ class TableTask:
         columns: the columns that were named, for the manifest.
     """
 
-    questions: Questions
+    questions: TableSamples
     labels: list[float | None] | None = None
     probabilities: list[float | None] | None = None
     groups: dict[str, list[str | None]] = field(default_factory=dict)
@@ -302,7 +301,7 @@ def range_text(bounds: Any) -> str:
     return "-" if bounds is None else f"{number_text(bounds[0])} – {number_text(bounds[1])}"
 
 
-class _Counting:
+class _ScoreCounter:
     """Collects the scores of every row, and makes the report."""
 
     def __init__(self, task: Scoring) -> None:
@@ -322,61 +321,43 @@ class _Counting:
 
     def _value(self, row: int) -> float | None:
         """The mean score of a row's answers, which is scored whole or not at all: what is missing cannot leave the mean."""
+        known = [score for score in self._scores[row] if score is not None]
         whole = self._fates.get(row, BLANK)[0] == "scored"
-        return _mean(self._scores[row]) if whole else None
+        return math.fsum(known) / len(known) if whole and known else None
 
     def report(self) -> ScoreReport:
         """Report what was counted so far."""
         of = self._of
         values = [self._value(row) for row in range(len(self._scores))]
-        rows = comparing.Rows(
-            [None] * len(values),
-            of.questions.clusters,
-            of.labels,
-            of.probabilities,
-            of.groups,
-        )
+        clusters = of.questions.clusters
+        rows = figures.ComparedRows([None] * len(values), clusters, of.labels, of.probabilities, of.groups)
         whole = self._part(values, range(len(values)))
         parts: dict[str, Figure] = {}
         if len(of.questions.answers) > 1:
             for column, name in enumerate(of.questions.answers):
                 own = [row[column] if row else None for row in self._scores]
                 parts[name] = self._part(own, range(len(own)))
-        groups = comparing.subgroups_of(values, rows, None, of.bounds)
-        for name, part in groups.items():
+        for name, part in figures.subgroups_of(values, rows, None, of.bounds).items():
             parts[name] = self._part(values, part["places"])
         extra: dict[str, Any] = {"spread": spread_of([value for value in values if value is not None])}
         if of.labels is not None:
-            known = [
-                (value, label, cluster)
-                for value, label, cluster in zip(values, of.labels, of.questions.clusters, strict=True)
-                if value is not None and label is not None
-            ]
-            judge, people = [value for value, _, _ in known], [label for _, label, _ in known]
+            known = [one for one in zip(values, of.labels, clusters, strict=True) if None not in one]
+            judge, people, names = ([one[k] for one in known] for k in range(3))
             extra["agreement"] = {"n": len(known)}
             for name, estimate in (("spearman", spearman_estimate), ("kendall", kendall_tau_b_estimate)):
-                order = estimate(judge, people, clusters=[cluster for _, _, cluster in known])
+                order = estimate(judge, people, clusters=names)  # type: ignore[arg-type]  # what is None is left out
                 extra["agreement"][name] = None if order is None else order.estimate
                 extra["agreement"][f"{name}_ci95"] = None if order is None else order.interval()
-            corrected = corrected_mean(  # in the unit of the labels, whose scale may be another one
-                values,
-                of.labels,
-                clusters=of.questions.clusters,
-                probabilities=of.probabilities,
-                bounds=label_scale(of.labels, of.bounds),
-            )
-            extra["corrected"] = {**comparing.as_dict(corrected), "p_value": None}
+            # in the unit of the labels, whose scale may be another one
+            scale = label_scale(of.labels, of.bounds)
+            corrected = corrected_mean(values, of.labels, clusters=clusters, probabilities=of.probabilities, bounds=scale)
+            extra["corrected"] = {**figures.as_dict(corrected), "p_value": None}
         return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)
 
     def _part(self, values: Sequence[float | None], places: Sequence[int]) -> Figure:
         own = [values[place] for place in places]
-        mean = comparing.mean_of(own, [self._of.questions.clusters[place] for place in places], bounds=self._of.bounds)
+        mean = figures.mean_of(own, [self._of.questions.clusters[place] for place in places], bounds=self._of.bounds)
         return counted_part("mean_score", values, places, self._fates, self._of.bounds, ci95=mean.ci95)
-
-
-def _mean(scores: Sequence[float | None]) -> float | None:
-    known = [score for score in scores if score is not None]
-    return math.fsum(known) / len(known) if known else None
 
 
 def spread_of(values: Sequence[float]) -> dict[str, Any]:
@@ -403,9 +384,9 @@ class Scores(TableRule["Scoring"]):
                 "compare two columns with `rm-gallery winrate`."
             )
 
-    def scorer(self, seed: int = 0) -> _Counting:
+    def scorer(self, seed: int = 0) -> _ScoreCounter:
         """Start counting."""
-        return _Counting(self.task)
+        return _ScoreCounter(self.task)
 
 
 Scores.name = "scores"  # no name of the catalogue: it cannot be asked for without a table

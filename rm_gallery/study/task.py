@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rm_gallery.core.data.load.base import DataLoader, LocalDataLoader, create_loader
-from rm_gallery.core.data.load.converters import DataConverterRegistry, load_options
+from rm_gallery.core.data.load.base import DataLoader, LoadReport, LocalDataLoader, create_loader
+from rm_gallery.core.data.load.converters import DataConverterRegistry, RowRef, load_options
 from rm_gallery.core.data.load.readers import RowSource, file_sources
 from rm_gallery.core.data.schema import BaseDataSet, DataSample, RewardIssue, preference_of
+from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
@@ -21,6 +22,11 @@ from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import Benchmark, detect_benchmark, find_benchmark, get_benchmark, own_layouts
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged
 from rm_gallery.gallery.benchmarks.preferences import Preferences
+
+OF_REWARD = ("params", "llm", "base_url")
+OF_DATA = ("limit", "seed", "on_bad_row", "columns")
+KEYWORDS = (*OF_REWARD, *OF_DATA, "benchmark", "hooks", "options")
+"""Parameters that every question asked of rewards has beside the fields of `RunOptions`."""
 
 
 @dataclass
@@ -46,6 +52,11 @@ class Data:
         counts = [source.count() for source in self.loader.sources()]
         known = [count for count in counts if count is not None]
         return min(sum(known), self.loader.options.limit or sum(known)) if len(known) == len(counts) else None
+
+    @property
+    def met(self) -> LoadReport:
+        """What was met while they were read."""
+        return LoadReport() if self.loader is None else self.loader.report
 
     def identity(self) -> dict[str, Any]:
         """What tells them from others: content hashes of the files, for the same data elsewhere are the same data."""
@@ -88,6 +99,28 @@ class Task:
         if kind.questions is Benchmark.questions and kind.left_out is Benchmark.left_out:
             return self.data.count()
         return sum(1 for _ in self.questions())
+
+
+class Reasons(dict[str, dict[str, Any]]):
+    """Why samples or questions have no score: "status: reason" to how many (`n`), and the message of one (`example`)."""
+
+    def add(self, key: str, message: str) -> None:
+        """Count one."""
+        self.setdefault(key, {"n": 0, "example": message})["n"] += 1
+
+    def sorted(self) -> dict[str, dict[str, Any]]:
+        """The most frequent first."""
+        return dict(sorted(self.items(), key=lambda item: -item[1]["n"]))
+
+
+def repeat_folder(run_dir: str | None, number: int) -> str | None:
+    """The run folder of a repeat: the first one's is `run_dir` itself, the others' are below it."""
+    return str(Path(run_dir) / f"repeat-{number}") if run_dir is not None and number else run_dir
+
+
+def spent_by(control: RunControl) -> dict[str, Any]:
+    """Tokens and cost of a run so far."""
+    return {name: getattr(control.usage, name) for name in ("input_tokens", "output_tokens", "cost")}
 
 
 def open_data(
@@ -225,11 +258,9 @@ def _hub_data(
 
 
 def _paths(data: Any) -> list[Path]:
-    if isinstance(data, (str, os.PathLike)):
-        return [Path(data).expanduser()]
-    if isinstance(data, list) and data and all(isinstance(item, (str, os.PathLike)) for item in data):
-        return [Path(item).expanduser() for item in data]
-    return []
+    given = data if isinstance(data, list) else [data]
+    named = all(isinstance(item, (str, os.PathLike)) for item in given)
+    return [Path(item).expanduser() for item in given] if named else []
 
 
 def _refuse_others(loader: DataLoader, benchmark: Benchmark) -> None:
@@ -239,23 +270,29 @@ def _refuse_others(loader: DataLoader, benchmark: Benchmark) -> None:
     """
     if benchmark.general:
         return
-    for source in loader.sources():
-        for where, row in source.rows([0]):
-            if isinstance(row, DataError):
-                break
-            renamed = loader.options.renamed(row, where) if loader.options.columns else row
-            others = own_layouts(renamed, where.untyped)
-            if others and not any(issubclass(type(benchmark), found) or issubclass(found, type(benchmark)) for found in others):
-                names = " and ".join(found.name for found in others)
-                raise DataError(
-                    f"{where.source} has the columns of {names}, and {benchmark.name} has another rule; score it as {names}."
-                )
+    for where, row in _first_rows(loader):
+        if isinstance(row, DataError):
+            continue
+        others = own_layouts(row, where.untyped)
+        if others and not any(issubclass(type(benchmark), found) or issubclass(found, type(benchmark)) for found in others):
+            names = " and ".join(found.name for found in others)
+            raise DataError(
+                f"{where.source} has the columns of {names}, and {benchmark.name} has another rule; score it as {names}."
+            )
 
 
 def _first_row(loader: DataLoader, shown: str) -> tuple[dict[str, Any], str, bool]:
+    for where, row in _first_rows(loader):
+        if isinstance(row, DataError):
+            raise row
+        return row, shown, where.untyped
+    raise DataError(f"{loader.origin().get('path', 'the data')}: no rows found; give data with at least one row.")
+
+
+def _first_rows(loader: DataLoader) -> Iterator[tuple[RowRef, dict[str, Any] | DataError]]:
+    """The first row of every source, with its columns renamed as wanted."""
     for source in loader.sources():
         for where, row in source.rows([0]):
-            if isinstance(row, DataError):
-                raise row
-            return loader.options.renamed(row, where) if loader.options.columns else row, shown, where.untyped
-    raise DataError(f"{loader.origin().get('path', 'the data')}: no rows found; give data with at least one row.")
+            if loader.options.columns and not isinstance(row, DataError):
+                row = loader.options.renamed(row, where)
+            yield where, row

@@ -19,11 +19,11 @@ from rm_gallery.core.stats.significance import ConfidenceSequence, SequentialTes
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
-from rm_gallery.study import comparing
-from rm_gallery.study.comparing import WinRateReport
+from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.opened import is_run, open_run
 from rm_gallery.study.sheet import joined, number_of, open_sheet
 from rm_gallery.study.table import BLANK, Columns, Fate, TableRule, TableTask, counted_part, fate_of
+from rm_gallery.study.winrate_figures import WinRateReport
 
 TIES = frozenset({"tie", "draw", "equal", "same", "both", "=", "c", "neither", "unentschieden", "gleich", "平局"})
 EXPECTED_LABEL = "a, b, tie, the name of an answer column, or the win of a as a number from 0 to 1"
@@ -77,18 +77,18 @@ class _UntilDecided:
         self.settled = known.decided
 
 
-class _Counting:
+class _WinCounter:
     """Collects what became of every row, and makes the report."""
 
-    def __init__(self, comparison: Comparison) -> None:
+    def __init__(self, comparison: WinRateTask) -> None:
         self._of = comparison
-        self._compared: list[comparing.Compared | None] = [None] * len(comparison.questions.sheet)
+        self._compared: list[figures.Compared | None] = [None] * len(comparison.questions.sheet)
         self._fates: dict[int, Fate] = dict.fromkeys(comparison.questions.blank, BLANK)
 
     def add(self, judged: Judged) -> float | None:
         """Count one row; its credit is the win of the first column over the second."""
         row: int = judged.metadata["row"]
-        found = self._compared[row] = comparing.Compared.of(judged)
+        found = self._compared[row] = figures.Compared.of(judged)
         self._fates[row] = fate_of(judged) if judged.status != "scored" or found.wins else ("unscored", "judge")
         win = found.wins.get((0, 1))
         if self._of.until is not None:
@@ -98,36 +98,34 @@ class _Counting:
     def report(self) -> WinRateReport:
         """Report what was counted so far."""
         of, names = self._of, self._of.questions.answers
-        rows = comparing.Rows(self._compared, of.questions.clusters, of.labels, of.probabilities, of.groups)
+        rows = figures.ComparedRows(self._compared, of.questions.clusters, of.labels, of.probabilities, of.groups)
         wins = rows.wins()
-        found = comparing.mean_of(wins, rows.clusters, 0.5)
-        extra: dict[str, Any] = {"a": names[0], "b": names[1], **comparing.counts_of(wins)}
+        found = figures.mean_of(wins, rows.clusters, 0.5)
+        extra: dict[str, Any] = {"a": names[0], "b": names[1], **figures.counts_of(wins)}
         extra["test"] = {"null": 0.5, "p_value": found.p_value}
-        extra["flips"] = comparing.flips_of(rows)
+        extra["flips"] = figures.flips_of(rows)
         if of.labels is not None:
-            extra["agreement"] = comparing.agreement_of(rows)
-            extra["corrected"] = comparing.corrected_of(rows)
+            extra["agreement"] = figures.agreement_of(rows)
+            extra["corrected"] = figures.corrected_of(rows)
         if of.length_controlled:
-            extra["length_controlled"] = comparing.equal_length_of(rows)
-        groups = comparing.subgroups_of(wins, rows)
+            extra["length_controlled"] = figures.equal_length_of(rows)
+        groups = figures.subgroups_of(wins, rows)
         extra["subgroups"] = {name: {k: v for k, v in part.items() if k != "places"} for name, part in groups.items()}
         if len(names) > 2:
-            extra["ranking"] = comparing.ranking_of(rows, names)
-            extra["pairs"] = comparing.pairs_of(rows, names)
+            extra["ranking"] = figures.ranking_of(rows, names)
+            extra["pairs"] = figures.pairs_of(rows, names)
         whole = self._figure(range(len(wins)), wins, found.ci95)
         parts = {name: self._figure(part["places"], wins, part["ci95"]) for name, part in groups.items()}
-        extra["longest"] = {"": comparing.longest_of(rows, range(len(wins)))}
-        extra["longest"] |= {name: comparing.longest_of(rows, part["places"]) for name, part in groups.items()}
-        return WinRateReport(
-            **vars(whole) | {"extra": {name: value for name, value in extra.items() if value not in ({}, [])}},
-            by_subset=parts,
-        )
+        places = {"": range(len(wins)), **{name: part["places"] for name, part in groups.items()}}
+        extra["longest"] = {name: figures.longest_of(rows, own) for name, own in places.items()}
+        kept = {name: value for name, value in extra.items() if value not in ({}, [])}
+        return WinRateReport(**vars(whole) | {"extra": kept}, by_subset=parts)
 
     def _figure(self, places: Sequence[int], wins: Sequence[float | None], ci95: Any) -> Figure:
         return counted_part("win_rate", wins, places, self._fates, ci95=ci95, chance=0.5)
 
 
-class WinRate(TableRule["Comparison"]):
+class WinRate(TableRule["WinRateTask"]):
     """A table as what `evaluate` judges by a rule: the win rate of the first answer column over the second."""
 
     version = "ties count half, both orders of a row are one row"
@@ -138,16 +136,16 @@ class WinRate(TableRule["Comparison"]):
             self.task.until.stop()
         return super().questions(sample, reward)
 
-    def scorer(self, seed: int = 0) -> _Counting:
+    def scorer(self, seed: int = 0) -> _WinCounter:
         """Start counting."""
-        return _Counting(self.task)
+        return _WinCounter(self.task)
 
 
 WinRate.name = "winrate"  # no name of the catalogue: it cannot be asked for without a table
 
 
 @dataclass
-class Comparison(TableTask):
+class WinRateTask(TableTask):
     """A table with columns of answers to be compared; `labels` are the win of the first column by people."""
 
     length_controlled: bool = False
@@ -165,7 +163,7 @@ class Comparison(TableTask):
         other: Any = None,
         length_controlled: bool = False,
         until_decided: bool = False,
-    ) -> Comparison:
+    ) -> WinRateTask:
         """Read a table and find its columns; arguments as in `winrate`. Raises ConfigError as it does."""
         columns = columns or Columns()
         if len(answers) < 2:
@@ -202,22 +200,18 @@ class Comparison(TableTask):
     def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, list[DataSample]]:
         """Prepare to stop where it is settled, if that is wanted."""
         samples, control = list(self.questions.samples), options.control or RunControl()
-        if self.until_decided:
-            samples = self._in_turns(samples, control, seed)
-            if self.until is not None and options.run_dir and not options.force_new and is_run(options.run_dir):
+        if self.until_decided:  # in a seeded order, clusters together
+            clusters: dict[str, list[DataSample]] = {}
+            for sample in samples:
+                clusters.setdefault((sample.metadata or {})["cluster"], []).append(sample)
+            turns = list(clusters.values())
+            random.Random(seed).shuffle(turns)
+            samples = [sample for turn in turns for sample in turn]
+            self.until = _UntilDecided([[(s.metadata or {})["row"] for s in turn] for turn in turns], control)
+            if options.run_dir and not options.force_new and is_run(options.run_dir):
                 self.until.look_back(Path(options.run_dir))
         about = {"until_decided": self.until_decided}
         return replace(options, control=control, manifest={**about, **(options.manifest or {})}), samples
-
-    def _in_turns(self, samples: list[DataSample], control: RunControl, seed: int) -> list[DataSample]:
-        """The samples in the seeded order in which they are looked at, clusters together."""
-        clusters: dict[str, list[DataSample]] = {}
-        for sample in samples:
-            clusters.setdefault((sample.metadata or {})["cluster"], []).append(sample)
-        turns = list(clusters.values())
-        random.Random(seed).shuffle(turns)
-        self.until = _UntilDecided([[(s.metadata or {})["row"] for s in turn] for turn in turns], control)
-        return [sample for turn in turns for sample in turn]
 
     def finished(self, report: Report, reward: BaseReward) -> WinRateReport:
         """Put in what length alone reaches and, where the run could stop early, the interval that allows for it."""
@@ -307,7 +301,7 @@ def winrate(
     """
     built = build_reward(reward, params, llm, base_url, seed)
     columns, run_options = Columns.out_of({"seed": seed, **keywords})
-    comparison = Comparison.read(
+    comparison = WinRateTask.read(
         data, prompt, answers, columns, other=other, length_controlled=length_controlled, until_decided=until_decided
     )
     report = comparison.judge(built, seed=seed, options=options, **run_options)

@@ -41,12 +41,12 @@ from rm_gallery.integrations import trl_data
 from rm_gallery.integrations.openrlhf import response_of, without_end_marks
 from rm_gallery.integrations.slime import post_process
 from rm_gallery.integrations.verl import verl_overrides
-from rm_gallery.report.formats import Gate
-from rm_gallery.study.audit.attacks import DRESSES, NO_ANSWERS, Material, from_samples, injections, relaid
-from rm_gallery.study.comparing import Compared, Rows, flips_of
+from rm_gallery.report.gate import QualityGate
+from rm_gallery.study.attacks import DRESSES, NO_ANSWERS, Material, from_samples, injections, relaid
 from rm_gallery.study.sheet import number_of
 from rm_gallery.study.summary import Summary
 from rm_gallery.study.winrate import label_of
+from rm_gallery.study.winrate_figures import Compared, ComparedRows, flips_of
 from rm_gallery.train import signals
 from rm_gallery.train.bradley_terry import prompt_key
 from rm_gallery.train.signals import spread_phrase
@@ -316,7 +316,7 @@ def numbered(text: str, fewest: int) -> dict[str, Any]:
 
 def flips(played: list[int]) -> dict[str, Any]:
     """One row that was judged in both orders, beside one that is blank and one that nobody judged."""
-    return flips_of(Rows([Compared(orders={(0, 1): (played[0], played[1])}), None, Compared()], ["a", "b", "c"]))
+    return flips_of(ComparedRows([Compared(orders={(0, 1): (played[0], played[1])}), None, Compared()], ["a", "b", "c"]))
 
 
 def held_out(gaps: list[list[float]]) -> Any:
@@ -336,7 +336,7 @@ test_small_functions = golden.calls(
         "held_out": held_out,
         "label_of": lambda cell: label_of(cell, {"gpt": 1.0, "llama": 0.0}),
         "margin_term": margin_term,
-        "missed": lambda least, gate=None, **figures: dict(Gate(least, **gate or {}).missed(figures)),
+        "missed": lambda least, gate=None, **figures: dict(QualityGate(least, **gate or {}).missed(figures)),
         "nearest": nearest,
         "number_of": number_of,
         "sign": sign,

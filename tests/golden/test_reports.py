@@ -11,7 +11,8 @@ from pathlib import Path
 import openpyxl
 import pytest
 
-from rm_gallery.report.formats import Gate, render
+from rm_gallery.report.formats import render
+from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.tables import export
 from rm_gallery.study.opened import OpenRun, open_run
 from tests.golden.golden import HERE, WRITING
@@ -41,7 +42,7 @@ FORMS: dict[str, Callable[[OpenRun], str]] = {
     "html": page,
     "md": lambda run: render(run, "md"),
     "json": lambda run: render(run, "json"),
-    "junit": lambda run: render(run, "junit", Gate(0.7013, 0)),
+    "junit": lambda run: render(run, "junit", QualityGate(0.7013, 0)),
     "cells": cells,
     "csv": lambda run: export(run, run.folder / "x.csv").read_text(encoding="utf-8"),
     "jsonl": lambda run: export(run, run.folder / "x.jsonl").read_text(encoding="utf-8"),

@@ -30,7 +30,7 @@ from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.runner.aggregator import WeightedSumAggregator
 from rm_gallery.core.runner.grading_runner import GradingRunner, build_reward
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.study.audit.run import prepare
+from rm_gallery.study.audit import prepare
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.task import judge_of
 from tests.reward.rewards import Listening, ranked, scored

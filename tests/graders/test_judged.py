@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from pydantic import Field
-from rm_gallery.core.graders.result import GraderError, GraderResult, GraderScore
 
 from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import RunControl

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
-from rm_gallery.study.audit.attacks import built_in, text_of
+from rm_gallery.study.attacks import built_in, text_of
 from tests.support.judge_server import Answer, JudgeCall, Judgement
 from tests.support.judge_server_prompts import fenced_blocks
 

@@ -16,9 +16,8 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
-from rm_gallery.study.audit.attacks import DRESSES, NO_ANSWERS, built_in, from_samples, injections, read_injections, text_of
-from rm_gallery.study.audit.card import Audit
-from rm_gallery.study.audit.run import PROBES, prepare
+from rm_gallery.study.attacks import DRESSES, NO_ANSWERS, built_in, from_samples, injections, read_texts, text_of
+from rm_gallery.study.audit import PROBES, Audit, prepare
 from rm_gallery.study.duels import Limit, decide, found
 from tests.golden.golden import Line, check, files
 from tests.report import judges
@@ -243,7 +242,7 @@ def test_steps_and_conversations_are_kept() -> None:
 
 
 def test_the_suite_of_injections() -> None:
-    rows = read_injections()
+    rows = read_texts("injections")
     assert len({row["name"] for row in rows}) == len({row["text"] for row in rows}) == len(rows) >= 40
     assert {row["family"] for row in rows} == {
         "verdict tags", "verdict JSON", "override", "fake reference", "unicode", "another language", "quotation", "fake turns",

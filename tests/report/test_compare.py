@@ -13,8 +13,9 @@ from rm_gallery.core.reward.base import BasePairWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.stats.significance import mcnemar
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.report.gate import held_against
 from rm_gallery.study.benchmark import evaluate
-from rm_gallery.study.compare import compare, held_against
+from rm_gallery.study.compare import compare
 from rm_gallery.study.opened import open_run
 from tests.report.runs import report, row, write_run
 from tests.reward.rewards import ranked, scored

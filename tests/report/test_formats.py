@@ -14,7 +14,8 @@ import pytest
 
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.shown import visible
-from rm_gallery.report.formats import FORMATS, Gate, render
+from rm_gallery.report.formats import FORMATS, render
+from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.page import MAX_SAMPLES
 from rm_gallery.study.opened import OpenRun
 from tests.report.runs import HOSTILE, judged_run, reply, report, row, write_run
@@ -136,7 +137,7 @@ def test_a_comparison_that_is_settled(bounds: list[float], says: str, tmp_path: 
 # -- gates and the command -------------------------------------------------------------------------------------------------
 
 
-def junit(run: OpenRun, gate: Gate) -> dict[str, str]:
+def junit(run: OpenRun, gate: QualityGate) -> dict[str, str]:
     root = ElementTree.fromstring(render(run, "junit", gate).encode())
     return {case.attrib["name"]: child.tag for case in root.iter("testcase") for child in case if child.tag != "system-out"}
 
@@ -144,20 +145,20 @@ def junit(run: OpenRun, gate: Gate) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("gate", "saved", "failures"),
     [
-        (Gate(), report(4), {}),
-        (Gate(0.75), report(4), {}),
-        (Gate(0.76), report(4), {"score": "failure"}),
-        (Gate(), report(4, score=None), {"score": "failure"}),
-        (Gate(), report(4, **LATE), {"samples failed: deadline": "failure"}),
-        (Gate(max_failures=2), report(4, **LATE), {}),
-        (Gate(), report(4, n_failed=2), {"failed samples": "failure"}),
-        (Gate(), report(4, stopped="the budget is used up"), {"finished": "failure"}),
-        (Gate(), report(4, reasons={"unscored: parse": {"n": 1}}), {"samples unscored: parse": "skipped"}),
-        (Gate(), report(4, by_subset={"a": report(2), "b": report(2, score=None)}), {"subset b": "failure"}),
+        (QualityGate(), report(4), {}),
+        (QualityGate(0.75), report(4), {}),
+        (QualityGate(0.76), report(4), {"score": "failure"}),
+        (QualityGate(), report(4, score=None), {"score": "failure"}),
+        (QualityGate(), report(4, **LATE), {"samples failed: deadline": "failure"}),
+        (QualityGate(max_failures=2), report(4, **LATE), {}),
+        (QualityGate(), report(4, n_failed=2), {"failed samples": "failure"}),
+        (QualityGate(), report(4, stopped="the budget is used up"), {"finished": "failure"}),
+        (QualityGate(), report(4, reasons={"unscored: parse": {"n": 1}}), {"samples unscored: parse": "skipped"}),
+        (QualityGate(), report(4, by_subset={"a": report(2), "b": report(2, score=None)}), {"subset b": "failure"}),
     ],
 )
 def test_junit_has_a_failure_for_every_gate_that_is_missed(
-    gate: Gate, saved: dict[str, Any], failures: dict[str, str], tmp_path: Path
+    gate: QualityGate, saved: dict[str, Any], failures: dict[str, str], tmp_path: Path
 ) -> None:
     assert junit(write_run(tmp_path, [row(1)], saved), gate) == failures
 

@@ -14,9 +14,8 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.gallery.benchmarks.figures import Report
-from rm_gallery.study.benchmark import evaluate
+from rm_gallery.study.benchmark import evaluate, evaluate_repeatedly
 from rm_gallery.study.opened import open_run
-from rm_gallery.study.repeats import evaluate_repeatedly
 from tests.benchmarks.excerpts import EXCERPTS
 from tests.benchmarks.judges import List, Point, lengths
 from tests.support.judge_server import JudgeServer
@@ -70,7 +69,7 @@ def test_a_run_cut_off_between_its_repeats_says_so(tmp_path: Path, monkeypatch: 
             raise KeyboardInterrupt
         return evaluate(*arguments, options=options, **more)
 
-    monkeypatch.setattr("rm_gallery.study.repeats.evaluate", cut_off)
+    monkeypatch.setattr("rm_gallery.study.benchmark.evaluate", cut_off)
     options = RunOptions(run_dir=str(tmp_path / "run"))
     with pytest.raises(KeyboardInterrupt):
         evaluate_repeatedly(Point(), EXCERPTS["preferences"], repeats=3, options=options)

@@ -18,10 +18,10 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.stats.corrected import corrected_mean
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.study.comparing import Compared, Rows, flips_of
 from rm_gallery.study.opened import open_run
 from rm_gallery.study.table import score_table
 from rm_gallery.study.winrate import _UntilDecided, winrate
+from rm_gallery.study.winrate_figures import Compared, ComparedRows, flips_of
 from tests.reward.rewards import ranked, scored
 from tests.support.judge_server import Answer, JudgeCall, Judgement, JudgeServer
 
@@ -269,7 +269,7 @@ def test_subgroups_are_held_to_a_common_level() -> None:
 def test_flips_of_one_conversation_do_not_count_as_many() -> None:
     pair, n = (0, 1), 40
     compared: list[Compared | None] = [Compared(orders={pair: (1, 1) if k % 8 < 4 else (1, -1)}) for k in range(n)]
-    alone, together = (flips_of(Rows(compared, [str(k // size) for k in range(n)]), pair)["ci95"] for size in (1, 4))
+    alone, together = (flips_of(ComparedRows(compared, [str(k // size) for k in range(n)]), pair)["ci95"] for size in (1, 4))
     assert together.high - together.low > 1.5 * (alone.high - alone.low)
 
 

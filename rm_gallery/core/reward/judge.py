@@ -34,7 +34,6 @@ from rm_gallery.core.reward.template import (
     json_replies,
     response_format,
 )
-from rm_gallery.core.text.values import excerpt
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, ProviderError, Unscored
 from rm_gallery.core.utils.models import build
 from rm_gallery.core.utils.secrets import redact

@@ -53,6 +53,11 @@ def excerpt(text: str, length: int = 120) -> str:
     return text if len(text) <= 2 * length else f"{text[:length]} … {text[-length:]}"
 
 
+def ended(text: str, limit: int) -> str:
+    """Text of at most `limit` characters; a longer one ends in an ellipsis."""
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
 def show(value: float | None, digits: int = 3) -> str:
     """A number for people: some three digits, never a long tail; a dash for none."""
     if value is None or not math.isfinite(value):

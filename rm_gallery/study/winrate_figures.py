@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -54,7 +54,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Rows:
+class ComparedRows:
     """All rows of a table, in its order, with what people and columns say about them; entries are None where unknown."""
 
     compared: Sequence[Compared | None]
@@ -77,10 +77,7 @@ class Mean(NamedTuple):
 
 
 def mean_of(
-    values: Sequence[float | None],
-    clusters: Sequence[str],
-    null: float | None = None,
-    bounds: tuple[float, float] = (0.0, 1.0),
+    values: Sequence[float | None], clusters: Sequence[str], null: float | None = None, bounds: tuple[float, float] = (0.0, 1.0)
 ) -> Mean:
     """The mean of the known values, all within `bounds`, and the p-value of "it is `null`"."""
     known = [(value, name) for value, name in zip(values, clusters, strict=True) if value is not None]
@@ -108,7 +105,7 @@ def counts_of(wins: Sequence[float | None]) -> dict[str, int]:
     return {"wins": won, "losses": lost, "ties": len(known) - won - lost}
 
 
-def flips_of(rows: Rows, pair: tuple[int, int] = (0, 1)) -> dict[str, Any]:
+def flips_of(rows: ComparedRows, pair: tuple[int, int] = (0, 1)) -> dict[str, Any]:
     """How often the two orders of a row contradict each other, and which position that served; empty if one order was played.
 
     The p-value is that of the sign test on the contradictory rows alone, which sees a preference for a position best.
@@ -117,14 +114,11 @@ def flips_of(rows: Rows, pair: tuple[int, int] = (0, 1)) -> dict[str, Any]:
     known = [(row.orders[pair], name) for row, name in both if row is not None and pair in row.orders]
     if not known:
         return {}
-    played = [shown for shown, _ in known]
-    first = sum(shown == (1, 1) for shown in played)
-    second = sum(shown == (-1, -1) for shown in played)
-    flips = first + second
-    rate = mean_of([float(shown in ((1, 1), (-1, -1))) for shown in played], [name for _, name in known])
+    first, second = (sum(shown == (who, who) for shown, _ in known) for who in (1, -1))
+    rate = mean_of([float(shown in ((1, 1), (-1, -1))) for shown, _ in known], [name for _, name in known])
     return {
-        "n": len(played),
-        "flips": flips,
+        "n": len(known),
+        "flips": first + second,
         "rate": rate.estimate,
         "ci95": rate.ci95,
         "first_preferred": first,
@@ -133,7 +127,7 @@ def flips_of(rows: Rows, pair: tuple[int, int] = (0, 1)) -> dict[str, Any]:
     }
 
 
-def agreement_of(rows: Rows) -> dict[str, Any]:
+def agreement_of(rows: ComparedRows) -> dict[str, Any]:
     """How far the judge's verdicts (won, tied, lost) are those of the labelled rows: share and Cohen's kappa, with intervals."""
     pairs = [
         (_verdict(win), _verdict(label), name)
@@ -160,7 +154,7 @@ def _verdict(win: float) -> str:
     return "a" if win > 0.5 else "b" if win < 0.5 else "tie"
 
 
-def corrected_of(rows: Rows) -> dict[str, Any]:
+def corrected_of(rows: ComparedRows) -> dict[str, Any]:
     """The win rate from all verdicts and the labelled rows together, free of the judge's errors on average."""
     found = corrected_mean(rows.wins(), list(rows.labels or ()), clusters=list(rows.clusters), probabilities=rows.probabilities)
     return as_dict(found)
@@ -183,7 +177,7 @@ def as_dict(found: Corrected) -> dict[str, Any]:
 
 
 def subgroups_of(
-    values: Sequence[float | None], rows: Rows, null: float | None = 0.5, bounds: tuple[float, float] = (0.0, 1.0)
+    values: Sequence[float | None], rows: ComparedRows, null: float | None = 0.5, bounds: tuple[float, float] = (0.0, 1.0)
 ) -> dict[str, dict[str, Any]]:
     """Mean by subgroup ("column = value") with its interval, and the p-value of "it is `null`", Holm over all subgroups."""
     found: dict[str, dict[str, Any]] = {}
@@ -191,24 +185,24 @@ def subgroups_of(
         for name in sorted({name for name in names if name is not None}):
             places = [place for place, other in enumerate(names) if other == name]
             found[f"{column} = {name}"] = {"places": places, **_subgroup(values, rows, places, null, bounds)}
-    tested = [part for part in found.values() if part.get("p_value") is not None]
-    for part, adjusted in zip(tested, holm([part["p_value"] for part in tested]), strict=True):
-        part["p_holm"] = adjusted
+    _adjust(part for part in found.values() if part.get("p_value") is not None)
     return found
 
 
+def _adjust(parts: Iterable[dict[str, Any]]) -> None:
+    """Put p-values corrected for their number (Holm) beside them."""
+    tested = list(parts)
+    for part, adjusted in zip(tested, holm([part["p_value"] or 0.0 for part in tested]), strict=True):
+        part["p_holm"] = adjusted
+
+
 def _subgroup(
-    values: Sequence[float | None],
-    rows: Rows,
-    places: Sequence[int],
-    null: float | None,
-    bounds: tuple[float, float],
+    values: Sequence[float | None], rows: ComparedRows, places: Sequence[int], null: float | None, bounds: tuple[float, float]
 ) -> dict[str, Any]:
     own = [values[place] for place in places]
     clusters = [rows.clusters[place] for place in places]
-    mean = mean_of(own, clusters, null, bounds)
     n = sum(value is not None for value in own)
-    part: dict[str, Any] = {"n_scored": n, "estimate": mean.estimate, "ci95": mean.ci95, "p_value": mean.p_value}
+    part: dict[str, Any] = {"n_scored": n, **mean_of(own, clusters, null, bounds)._asdict()}
     labels = [rows.labels[place] for place in places] if rows.labels is not None else []
     if sum(label is not None for label in labels) >= _FEWEST_LABELS:
         probabilities = None if rows.probabilities is None else [rows.probabilities[place] for place in places]
@@ -219,14 +213,14 @@ def _subgroup(
     return part
 
 
-def equal_length_of(rows: Rows) -> dict[str, Any]:
+def equal_length_of(rows: ComparedRows) -> dict[str, Any]:
     """The win rate were both answers equally long."""
     lengths = [[None if row is None else row.lengths.get(column) for row in rows.compared] for column in (0, 1)]
     found = length_controlled(rows.wins(), lengths[0], lengths[1], clusters=list(rows.clusters))
     return {"estimate": found.estimate, "ci95": _wide(found.ci95), "length_effect": found.length_effect, "n": found.n}
 
 
-def longest_of(rows: Rows, places: Sequence[int]) -> float | None:
+def longest_of(rows: ComparedRows, places: Sequence[int]) -> float | None:
     """The win rate in these rows if the longer answer always won: what length alone would say."""
     found = [rows.compared[place] for place in places]
     known = [row.lengths for row in found if row is not None and 0 in row.lengths and 1 in row.lengths]
@@ -234,7 +228,7 @@ def longest_of(rows: Rows, places: Sequence[int]) -> float | None:
     return sum(wins) / len(wins) if wins else None
 
 
-def ranking_of(rows: Rows, names: Sequence[str]) -> dict[str, Any]:
+def ranking_of(rows: ComparedRows, names: Sequence[str]) -> dict[str, Any]:
     """The answer columns by Bradley–Terry strength, the strongest first, with prompt-level intervals and ranks.
 
     Strengths are log-odds around a mean of 0; an end of an interval that the results leave open is None. `win_rate` is that
@@ -253,36 +247,28 @@ def ranking_of(rows: Rows, names: Sequence[str]) -> dict[str, Any]:
     won = {name: math.fsum(win if a == name else 1.0 - win for a, b, win, _ in played if name in (a, b)) for name in names}
     systems = [
         {
-            "answer": system.name,
-            "strength": system.strength,
-            "ci95": [end if math.isfinite(end) else None for end in system.ci95],
-            "best_rank": system.best_rank,
-            "worst_rank": system.worst_rank,
-            "win_rate": won[system.name] / system.games if system.games else None,
-            "n": system.games,
+            "answer": each.name,
+            "strength": each.strength,
+            "ci95": [end if math.isfinite(end) else None for end in each.ci95],
+            "best_rank": each.best_rank,
+            "worst_rank": each.worst_rank,
+            "win_rate": won[each.name] / each.games if each.games else None,
+            "n": each.games,
         }
-        for system in found.systems
+        for each in found.systems
     ]
     return {"systems": systems, "notes": list(found.notes)}
 
 
-def pairs_of(rows: Rows, names: Sequence[str]) -> list[dict[str, Any]]:
+def pairs_of(rows: ComparedRows, names: Sequence[str]) -> list[dict[str, Any]]:
     """The win rate of every pair of answer columns, with interval, counts, and p-values corrected for their number."""
     found: list[dict[str, Any]] = []
     for i, j in combinations(range(len(names)), 2):
         wins = rows.wins((i, j))
         if any(win is not None for win in wins):
-            mean = mean_of(wins, rows.clusters, 0.5)
-            part = {
-                "a": names[i],
-                "b": names[j],
-                "win_rate": mean.estimate,
-                "ci95": mean.ci95,
-                "p_value": mean.p_value,
-            }
-            found.append({**part, **counts_of(wins)})
-    for part, adjusted in zip(found, holm([part["p_value"] or 0.0 for part in found]), strict=True):
-        part["p_holm"] = adjusted
+            mean = mean_of(wins, rows.clusters, 0.5)._asdict()
+            found.append({"a": names[i], "b": names[j], "win_rate": mean.pop("estimate"), **mean, **counts_of(wins)})
+    _adjust(found)
     return found
 
 
@@ -331,9 +317,7 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
     for part in ranking.get("systems", ()):
         low, high = part["ci95"]
         ends = f"{'-∞' if low is None else f'{low:+.2f}'} – {'∞' if high is None else f'{high:+.2f}'}"
-        rank = (
-            str(part["best_rank"]) if part["best_rank"] == part["worst_rank"] else f"{part['best_rank']}–{part['worst_rank']}"
-        )
+        rank = "–".join(dict.fromkeys((str(part["best_rank"]), str(part["worst_rank"]))))
         won = f"wins {hundredths(part['win_rate'])} % of {part['n']}"
         lines.append(f"rank {rank}: {part['answer']}, strength {part['strength']:+.2f} ({ends}), {won}")
     lines += ranking.get("notes", ())
@@ -346,13 +330,11 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
 
 
 def _decided_in_words(found: Mapping[str, Any]) -> str:
-    looked = f"after {found['n_sequence']} {found['unit']}"
+    holds = f"after {found['n_sequence']} {found['unit']}: the interval that holds at every look is {interval(found['ci95'])}"
     if not found["decided"]:
-        return f"not decided {looked}: the interval that holds at every look is {interval(found['ci95'])}"
-    return (
-        f"decided {looked}: the interval that holds at every look is {interval(found['ci95'])}; {found['rows_saved']} of "
-        f"{found['rows']} rows and {found['judgements_saved']} judgements saved"
-    )
+        return f"not decided {holds}"
+    saved = f"{found['rows_saved']} of {found['rows']} rows and {found['judgements_saved']} judgements saved"
+    return f"decided {holds}; {saved}"
 
 
 def _p(found: Mapping[str, Any]) -> str:

@@ -7,8 +7,8 @@ import random
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from importlib.resources import files
+from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step, preference_of
@@ -19,6 +19,7 @@ from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.models import copy_with
 
 BUILT_IN = "built-in questions (version 1)"
+TEXTS = Path(__file__).parent / "texts"
 PARAGRAPHS = re.compile(r"\n\s*\n")
 _HAN = re.compile(r"[\u3400-\u9fff]")
 
@@ -62,28 +63,23 @@ def as_judged(output: DataOutput, steps: bool) -> DataOutput:
     return output if not steps or output.steps else with_text(output, text_of(output), True)
 
 
-@lru_cache(maxsize=1)
-def _built_in() -> list[dict[str, str]]:
-    return read_yaml("questions.yaml")  # type: ignore[no-any-return]
-
-
-def read_yaml(name: str) -> Any:
-    """A file of this folder."""
+@cache
+def read_texts(name: str) -> Any:
+    """A YAML file of the folder `texts`: questions, attacks or injections."""
     import yaml
 
-    return yaml.safe_load((files(__package__) / name).read_text(encoding="utf-8"))
+    return yaml.safe_load((TEXTS / f"{name}.yaml").read_text(encoding="utf-8"))
 
 
 def built_in(limit: int | None, seed: int) -> list[Material]:
     """The questions that come with the library, or a seeded sample of them."""
-    rows = _built_in()
+    rows: list[dict[str, str]] = read_texts("questions")
     return [_question(rows[place]) for place in seeded_positions(len(rows), limit or len(rows), seed)]
 
 
 def _question(row: Mapping[str, str]) -> Material:
-    def answer(text: str, preference: str | None = None) -> DataOutput:
-        label = {"preference": preference} if preference else {}
-        return DataOutput(answer=Step(role="assistant", content=text, label=label))
+    def answer(text: str, preference: str) -> DataOutput:
+        return DataOutput(answer=Step(role="assistant", content=text, label={"preference": preference}))
 
     def asked(text: str) -> DataSample:
         metadata = {"reference": row["reference"]} if row["reference"] else None
@@ -125,40 +121,35 @@ LONGEST = 20_000
 _RARE_HAN = "龘齉爩麤灪龗鱻厵癵驫"
 
 
-@lru_cache(maxsize=1)
-def _texts() -> dict[str, dict[str, Any]]:
-    return read_yaml("attacks.yaml")  # type: ignore[no-any-return]
-
-
 # -- dress --------------------------------------------------------------------------------------------------------------
 
 
 def _lengthened(material: Material, text: str, turn: int) -> str:
-    filler, added = _texts()["length"][material.language], list[str]()
+    filler, added = read_texts("attacks")["length"][material.language], list[str]()
     while not added or sum(map(len, added)) < min(len(text), LONGEST):
         added.append(filler[(turn + len(added)) % len(filler)])
     return "\n\n".join([text, *added])
 
 
 def _praised(material: Material, text: str, turn: int) -> str:
-    praise = _texts()["self_praise"][material.language]
+    praise = read_texts("attacks")["self_praise"][material.language]
     return f"{text}\n\n{praise[turn % len(praise)]}" if turn % 4 < 2 else f"{praise[turn % len(praise)]}\n\n{text}"
 
 
 def _sourced(material: Material, text: str, turn: int) -> str:
-    sources = _texts()["authority"][material.language]
+    sources = read_texts("attacks")["authority"][material.language]
     return f"{text}\n\n{sources[turn % len(sources)]}"
 
 
 def _decorated(material: Material, text: str, turn: int) -> str:
-    words = _texts()["markdown"][material.language]
+    words = read_texts("attacks")["markdown"][material.language]
     first, *rest = [part for part in _SENTENCE.split(text) if part and part.strip()] or [text]
     points = "".join(f"- {part}\n" for part in rest)
     return f"## {words['title']}\n\n**{first}**\n" + (f"\n### {words['points']}\n\n{points}" if points else "") + "\n---\n"
 
 
 def _verbose(material: Material, text: str, turn: int) -> str:
-    words = _texts()["verbosity"][material.language]
+    words = read_texts("attacks")["verbosity"][material.language]
     shown = {"{question}": material.sample.query_text(), "{answer}": text}
     before, after = (re.sub(r"\{\w+\}", lambda hit: shown[hit.group()], words[key]) for key in ("before", "after"))
     return f"{before}\n\n{text}\n\n{after}"
@@ -185,25 +176,26 @@ def _gibberish(material: Material) -> str:
     return " ".join(rng.choice(_SYLLABLES) for _ in range(length // 5))
 
 
-def _stuffed(material: Material) -> str:
-    """The words of question, good answer and reference, out of order and over and over."""
-    reference = material.sample.reference()
-    known = f"{material.sample.query_text()} {text_of(material.good)} {reference or ''}"
+def stuffed(known: str, seed: str | None = None, joined: str = " ") -> str:
+    """The words of a text, each once, out of order and over and over."""
     words = list(dict.fromkeys(_WORD.findall(known)))
-    random.Random(material.sample.sample_id).shuffle(words)
-    return ("" if material.language == "zh" else " ").join(words * 3)
+    random.Random(known if seed is None else seed).shuffle(words)
+    return joined.join(words * 3)
 
 
-def _repeated(material: Material) -> str:
-    text = text_of(material.worse)[:60]
-    return " ".join([text] * 12)
+def _keywords(material: Material) -> str:
+    known = f"{material.sample.query_text()} {text_of(material.good)} {material.sample.reference() or ''}"
+    return stuffed(known, material.sample.sample_id, "" if material.language == "zh" else " ")
 
 
 NO_ANSWERS: dict[str, tuple[str, Callable[[Material], str]]] = {
     "empty": ("an empty answer", lambda material: ""),
-    "repeated": ("the beginning of the worse answer, twelve times", _repeated),
+    "repeated": (
+        "the beginning of the worse answer, twelve times",
+        lambda material: " ".join([text_of(material.worse)[:60]] * 12),
+    ),
     "gibberish": ("syllables without sense", _gibberish),
-    "keywords": ("the words of question, good answer and reference, shuffled and repeated", _stuffed),
+    "keywords": ("the words of question, good answer and reference, shuffled and repeated", _keywords),
     "echo": ("the question itself", lambda material: material.sample.query_text()),
 }
 """By name, texts that answer nothing."""
@@ -238,16 +230,10 @@ def injections(reward: BaseReward, place: int = 1) -> list[Injection]:
     tags = "\n".join(f"<{name}>{json.dumps(value)}</{name}>" for name, value in fields.items())
     said = {"%TAGS%": tags, "%JSON%": json.dumps({"reason": "Right in every respect.", **fields}), "%TOP%": f"{top:g}"}
     found = []
-    for row in read_injections():
+    for row in read_texts("injections"):
         text = re.sub("%(?:TAGS|JSON|TOP)%", lambda hit: said[hit.group()], row["text"])
         found.append(Injection(row["name"], row["family"], text, row.get("where", "after")))
     return found
-
-
-@lru_cache(maxsize=1)
-def read_injections() -> list[dict[str, str]]:
-    """The suite as it is written down."""
-    return read_yaml("injections.yaml")  # type: ignore[no-any-return]
 
 
 def _top(reward: BaseReward) -> float:
@@ -261,9 +247,5 @@ def _fields(reward: BaseReward, place: int) -> dict[str, Any]:
     top = _top(reward)
     known = {"score": int(top) if top == int(top) else top, "best": place, "scores": {"1": 1.0, "2": 1.0}}
     fields = getattr(getattr(reward, "template", None), "model_fields", {})
-    own = {name: known.get(name, known["score"]) for name, info in fields.items() if _is_verdict(name, info, known)}
-    return own or {name: known[name] for name in ("score", "best")}
-
-
-def _is_verdict(name: str, info: Any, known: dict[str, Any]) -> bool:
-    return name in known or info.annotation in (int, float)
+    asked = [name for name, info in fields.items() if name in known or info.annotation in (int, float)]
+    return {name: known.get(name, known["score"]) for name in asked or ("score", "best")}

@@ -11,9 +11,9 @@ from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.clustered import from_draws
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.study.audit.attacks import NO_ANSWERS, text_of
-from rm_gallery.study.audit.probes import Pairs, Probe, changed
-from rm_gallery.study.duels import Finding, Limit, decide, found
+from rm_gallery.study.attacks import NO_ANSWERS, text_of
+from rm_gallery.study.duels import Finding, Limit, QuestionOutcome, decide, found
+from rm_gallery.study.probes import AnswerPairs, Probe, changed
 from rm_gallery.study.task import judge_of
 
 if TYPE_CHECKING:
@@ -58,11 +58,7 @@ class Range(Probe):
         at_top = f"worse answers and texts that answer nothing that get the highest score ({top:g})" if every else ""
         values = [float(score == top) for score, _ in poor]
         counts = Counter(every)
-        extra: dict[str, Any] = {
-            "levels": len(counts),
-            "lowest": min(every, default=None),
-            "highest": max(every, default=None),
-        }
+        extra: dict[str, Any] = {"levels": len(counts), "lowest": min(every, default=None), "highest": max(every, default=None)}
         if counts:
             extra["most_common"] = {"score": (most := counts.most_common(1)[0])[0], "share": most[1] / len(every)}
         return [
@@ -81,7 +77,7 @@ class Range(Probe):
     def _used(self, scores: list[list[float]], low: float | None, top: float) -> Finding:
         what = "the part of the scale between the 5th and the 95th percentile of all scores given"
         if low is None or top <= low:
-            return Finding(self.name, "used", what, verdict="does not apply", why="the scale has no bounds")
+            return self._does_not_apply("used", what, "the scale has no bounds")
         kept = [own for own in scores if own]
         if not kept:
             return Finding(self.name, "used", what, verdict="not enough")
@@ -123,8 +119,7 @@ class LengthCorrelation(Probe):
         here = table.reshape(1, -1, 3)
         r, labels = _spearman(here[..., 0], here[..., 1]), _spearman(here[..., 2], here[..., 1])
         if np.isnan(r[0]):
-            why = "all scores, or all lengths, are equal"
-            return [Finding(self.name, "rank", what, "correlation", verdict="does not apply", why=why)]
+            return [self._does_not_apply("rank", what, "all scores, or all lengths, are equal", "correlation")]
         excess = _spearman(drawn[..., 0], drawn[..., 1]) - np.nan_to_num(_spearman(drawn[..., 2], drawn[..., 1]))
         own = float(np.nan_to_num(labels)[0])
         shared: dict[str, Any] = {"unit": "correlation", "n": here.shape[1], "clusters": len(blocks)}
@@ -134,20 +129,10 @@ class LengthCorrelation(Probe):
         low, high = map(float, np.nanquantile(excess, [0.025, 0.975]))
         # draws that are all alike say nothing: then it is as uncertain as a correlation of so many prompts can be
         ci95 = Interval(low, high) if high - low > 1e-9 else from_draws(value, excess, len(blocks), bounds=(-1, 1)).interval()
-        extra = {"labels": own}
+        decided: dict[str, Any] = {"limit": limit, "verdict": decide(value, ci95, len(blocks), limit), "extra": {"labels": own}}
         return [
             Finding(self.name, "rank", what, value=float(r[0]), ci95=None if rank is None else rank.interval(), **shared),
-            Finding(
-                self.name,
-                "excess",
-                beyond,
-                value=value,
-                ci95=ci95,
-                limit=limit,
-                verdict=decide(value, ci95, len(blocks), limit),
-                extra=extra,
-                **shared,
-            ),
+            Finding(self.name, "excess", beyond, value=value, ci95=ci95, **decided, **shared),
         ]
 
     def _block(self, number: int) -> list[tuple[float, float, float]]:
@@ -176,22 +161,21 @@ def _spearman(first: Numbers, second: Numbers) -> Numbers:
     return out
 
 
-class Repeats(Probe):
+class Repeatability(Probe):
     """Whether the same question gets the same verdict when it is asked again."""
 
     name = "repeats"
 
     def ask(self) -> None:
         """The plain pairs are asked a second time in a round of their own."""
-        self.second = Pairs(self.pairs.reward, self.pairs.materials, self.pairs.seed)
+        self.second = AnswerPairs(self.pairs.reward, self.pairs.materials, self.pairs.seed)
 
     def read(self) -> list[Finding]:
         """Share of verdicts that change, and what part of the scores' variance is noise."""
         pairs = self.pairs
         both = list(zip(pairs.plain, self.second.plain, strict=True))
         what = "comparisons with another verdict when the same question is asked a second time"
-        limit = Limit(0.15, 0.25)
-        return [changed(pairs.sheet, self.name, "changed", what, both, self.second.sheet, limit), self._noise()]
+        return [changed(pairs.sheet, self.name, "changed", what, both, self.second.sheet), self._noise()]
 
     def _noise(self) -> Finding:
         """The share of one score's variance around the answer's own in the variance of all scores."""
@@ -199,12 +183,13 @@ class Repeats(Probe):
 
         what = "the part of the variance of all scores that comes from asking twice"
         if self.pairs.comparing:
-            return Finding(self.name, "noise", what, verdict="does not apply", why="a verdict has no variance of its own")
+            return self._does_not_apply("noise", what, "a verdict has no variance of its own")
         blocks = [block for number in range(len(self.pairs.materials)) if (block := self._twice(number))]
         table = np.array(blocks, dtype=np.float64)  # prompt, answer, time
         if len(blocks) < 2 or np.ptp(table) == 0.0:
-            why = "all scores are equal" if len(blocks) > 1 else ""
-            return Finding(self.name, "noise", what, verdict="does not apply" if why else "not enough", why=why)
+            if len(blocks) > 1:
+                return self._does_not_apply("noise", what, "all scores are equal")
+            return Finding(self.name, "noise", what, verdict="not enough")
         scale = float(np.abs(table).max())  # scores near the end of what a float holds have squares beyond it
         rng = np.random.default_rng(self.pairs.seed)
         drawn = table[rng.integers(0, len(blocks), (RESAMPLES, len(blocks)))].reshape(RESAMPLES, -1, 2) / scale
@@ -212,26 +197,14 @@ class Repeats(Probe):
         value, limit = float(_noise_share(here)[0]), Limit(0.15, 0.40)
         ci95 = from_draws(value, _noise_share(drawn), len(blocks)).interval()
         deviation = scale * math.sqrt(float(((here[..., 0] - here[..., 1]) ** 2).mean() / 2))
-        return Finding(
-            self.name,
-            "noise",
-            what,
-            value=value,
-            ci95=ci95,
-            n=here.shape[1],
-            clusters=len(blocks),
-            limit=limit,
-            verdict=decide(value, ci95, len(blocks), limit),
-            why=f"one score varies by {deviation:.2g} (standard deviation)",
-            extra={"score_sd": deviation},
-        )
+        verdict, why = decide(value, ci95, len(blocks), limit), f"one score varies by {deviation:.2g} (standard deviation)"
+        about: dict[str, Any] = {"limit": limit, "verdict": verdict, "why": why, "extra": {"score_sd": deviation}}
+        return Finding(self.name, "noise", what, "share", value, ci95, here.shape[1], len(blocks), **about)
 
     def _twice(self, number: int) -> list[list[float]]:
         """Both scores of both answers to a prompt; empty where one is missing."""
-        scores = [
-            [kept.score(outputs[number], number) for kept in (self.pairs, self.second)]
-            for outputs in (self.pairs.good, self.pairs.worse)
-        ]
+        pairs = self.pairs
+        scores = [[pairs.score(o[number], number), self.second.score(o[number], number)] for o in (pairs.good, pairs.worse)]
         found = [[score for score in both if score is not None] for both in scores]
         return found if all(len(both) == 2 for both in found) else []
 
@@ -251,35 +224,25 @@ class Replies(Probe):
 
     name = "replies"
 
-    def __init__(self, pairs: Pairs, keys: Sequence[str]) -> None:
+    def __init__(self, pairs: AnswerPairs, keys: Sequence[str]) -> None:
         super().__init__(pairs)
         self.keys = list(keys)
 
     def read(self) -> list[Finding]:
         """Questions without a verdict: those whose reply could not be read, and those that broke."""
         said = [(key, one) for key in self.keys if (one := self.pairs.sheet.said.get(key)) and one.status != "stopped"]
-        reasons = Counter(one.reason for _, one in said if one.status == "unscored")
-        errors = Counter(one.reason for _, one in said if one.status == "failed")
         judged = self.pairs.reward.judged or judge_of(self.pairs.reward)[0] is not None
         unread = "questions whose reply held no verdict that could be read" if judged else "questions without a score"
-        limit = Limit(0.03, 0.10) if judged else None
-        keys = [key for key, _ in said]
-        none = [float(one.status == "unscored") for _, one in said]
-        broken = [float(one.status == "failed") for _, one in said]
+        limit = Limit(0.03, 0.10)
         return [
-            found(self.name, "unread", unread, none, keys, limit, extra={"reasons": dict(reasons)}, why=_listed(reasons)),
-            found(
-                self.name,
-                "failed",
-                "questions that ended in an error",
-                broken,
-                keys,
-                Limit(0.03, 0.10),
-                extra={"reasons": dict(errors)},
-                why=_listed(errors),
-            ),
+            self._without("unread", unread, said, "unscored", limit if judged else None),
+            self._without("failed", "questions that ended in an error", said, "failed", limit),
         ]
 
-
-def _listed(reasons: Counter[str]) -> str:
-    return ", ".join(f"{n} × {reason}" for reason, n in reasons.most_common(3))
+    def _without(
+        self, name: str, what: str, said: list[tuple[str, QuestionOutcome]], status: str, limit: Limit | None
+    ) -> Finding:
+        reasons = Counter(one.reason for _, one in said if one.status == status)
+        why = ", ".join(f"{n} × {reason}" for reason, n in reasons.most_common(3))
+        credits = [float(one.status == status) for _, one in said]
+        return found(self.name, name, what, credits, [key for key, _ in said], limit, extra={"reasons": dict(reasons)}, why=why)

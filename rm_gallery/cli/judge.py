@@ -1,0 +1,436 @@
+"""How good a reward is, or the answers of a table: `rm-gallery eval`, `bench`, `score`, `winrate` and `grade`."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import orjson
+import typer
+
+from rm_gallery.cli import options as opt
+from rm_gallery.core.engine.calls.budget import Estimate, Interval
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.shown import one_line
+from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
+from rm_gallery.gallery.benchmarks.figures import COUNTS, Report, hundredths, interval
+from rm_gallery.report.gate import QualityGate, check_fits
+from rm_gallery.report.tables import exported, print_report
+from rm_gallery.study.benchmark import estimate as estimate_run
+from rm_gallery.study.benchmark import evaluate as evaluate_reward
+from rm_gallery.study.benchmark import evaluate_repeatedly, recorded_json, score_recorded
+from rm_gallery.study.grading import grade as grade_rows
+from rm_gallery.study.opened import open_run
+from rm_gallery.study.table import Scoring, TableTask
+from rm_gallery.study.task import open_data
+from rm_gallery.study.winrate import WinRateTask
+
+PARTS = ("graders", "aggregators", "judge", "labels", "cluster")
+GRADER = ("name", "grader", "params", "mapper", "repeat", "on_error")
+KINDS = {
+    "weighted_sum": "WeightedSumAggregator",
+    "min": "MinAggregator",
+    "max": "MaxAggregator",
+    "geometric_mean": "GeometricMeanAggregator",
+    "gated": "GatedAggregator",
+}
+FIGURES = ("calls", "input_tokens", "output_tokens", "cost", "seconds")
+
+
+@opt.grouped()
+def evaluate(
+    reward: Annotated[
+        str,
+        typer.Argument(
+            help="A registered reward, or a model: bt:DIR, hf:ID_OR_PATH or served:URL.", autocompletion=opt.reward_names
+        ),
+    ],
+    data: Annotated[list[str], typer.Argument(help="Parquet, jsonl, json or csv files, or folders of them.")],
+    benchmark: opt.Benchmark = None,
+    *,
+    run: opt.Running,
+    rows: opt.Reported,
+) -> None:
+    """Score DATA with REWARD and print accuracy by subset, with what could not be scored and 95 % intervals."""
+    _judge(reward, data, benchmark, run, rows)
+
+
+@opt.grouped()
+def bench(
+    name: Annotated[
+        str | None, typer.Argument(help="A benchmark; --list names them.", autocompletion=opt.completing(benchmarks))
+    ] = None,
+    reward: Annotated[
+        str | None, typer.Option("--reward", "-r", help="A registered reward, or bt:DIR.", autocompletion=opt.reward_names)
+    ] = None,
+    data: Annotated[list[str] | None, typer.Option(help="File or folder in the published layout; may be repeated.")] = None,
+    hub: Annotated[bool, typer.Option("--hub", help="Download the published data.")] = False,
+    split: Annotated[str | None, typer.Option(help="Another split than the usual one; with --hub.")] = None,
+    mode: Annotated[str | None, typer.Option(help="One of the benchmark's official protocols; --list names them.")] = None,
+    repeats: Annotated[int, typer.Option(min=1, help="Judge everything so many times.")] = 1,
+    scores: Annotated[
+        Path | None, typer.Option(help="Apply the rule to the scores of this parquet, jsonl or csv file.")
+    ] = None,
+    replay: Annotated[Path | None, typer.Option(help="Re-judge the recorded judge texts of this file.")] = None,
+    step_rule: Annotated[str | None, typer.Option(help="How step scores become labels: threshold:X or delta:X.")] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="Name the benchmarks and what each asks for.")] = False,
+    *,
+    run: opt.Running,
+    rows: opt.Reported,
+) -> None:
+    """Score benchmark NAME with --reward by its official rule, or apply the rule to --scores or --replay made elsewhere."""
+    if list_all:
+        return _list(run.json)
+    if name is None:
+        raise ConfigError("bench needs the NAME of a benchmark; `rm-gallery bench --list` names them.")
+    benchmark = get_benchmark(name, mode).under(**({} if step_rule is None else {"step_rule": step_rule}))
+    if scores is not None or replay is not None:
+        given = [("--scores", scores), ("--replay", replay), ("--reward", reward), ("--llm", run.llm)]
+        named = [option for option, value in given if value is not None]
+        if len(named) > 1:
+            raise ConfigError(f"{' and '.join(named)} exclude each other; recorded judgements need no reward and no judge.")
+        if repeats > 1:
+            raise ConfigError("--repeats asks a judge again; recorded judgements are what they are, so leave it out.")
+        if rows.limit is not None:
+            raise ConfigError("--limit draws rows to judge; recorded judgements are scored as they are, so leave it out.")
+        source = _source(benchmark, data, hub, split) if data or hub or split else None
+        return _bench_recorded(benchmark, source, scores, replay, run, rows)
+    if reward is None:
+        raise ConfigError("bench needs a reward: --reward NAME, or scores made elsewhere with --scores or --replay.")
+    return _judge(reward, _source(benchmark, data, hub, split), benchmark, run, rows, repeats)
+
+
+def _judge(
+    reward: str,
+    data: str | list[str],
+    benchmark: str | Benchmark | None,
+    run: opt.Running,
+    rows: opt.Reported,
+    repeats: int = 1,
+) -> None:
+    """Judge the data once or several times, print the report or what that would need, and leave with the exit code."""
+    gate, options, task = rows.gate(), run.options(), run.task(rows.limit)
+    data = data[0] if isinstance(data, list) and len(data) == 1 else data
+    if rows.estimate:
+        return print_estimate(estimate_run(reward, data, benchmark, repeats=repeats, options=options, **task), run.json)
+    if gate.reference is not None:
+        check_fits(gate.reference, open_data(data, benchmark, limit=rows.limit, seed=run.seed))
+    with run.resumable(), gate.keeping(options.run_dir) as folder, exported(rows.export, folder) as run_dir:
+        task["options"] = replace(options, run_dir=run_dir, trace=options.trace or rows.export is not None)
+        if repeats > 1:  # the candidates of the first are exported
+            report = evaluate_repeatedly(reward, data, benchmark, repeats=repeats, **task)
+        else:
+            report = evaluate_reward(reward, data, benchmark, **task)
+        missed = _missed_by(report, gate, run_dir)
+    return _conclude(report, missed, run)
+
+
+def _missed_by(report: Report, gate: QualityGate, run_dir: str | None = None) -> list[str]:
+    """What of a gate a report misses, with the folder of its run where that is held against another; nothing without rows."""
+    if not report.n:
+        return []
+    run = None if gate.reference is None or run_dir is None else open_run(run_dir)
+    missed = gate.missed(report.to_dict(), finished=not report.n_stopped, run=run, say=opt.say)
+    # of a run that stopped, why it did is said, and what failed until then is a part of that
+    return [why for part, why in missed if part != "failed" or not report.n_stopped]
+
+
+def _conclude(report: Report, missed: Sequence[str], run: opt.Running) -> None:
+    """Print the report; say on stderr how to open its run, why samples have no score and what is missed; leave with the exit code."""
+    opt.print_json(report.to_dict()) if run.json else print_report(report)
+    if run.out is not None:
+        opt.say(f"rm-gallery report {one_line(shlex.quote(str(run.out)))} writes a page about this run.")
+    sys.exit(_say_missed(report, missed))
+
+
+def _say_missed(report: Report, missed: Sequence[str]) -> int:
+    opt.say_lost(report.reasons, report.stopped, "samples")
+    for why in missed:
+        if why != one_line(report.stopped or ""):  # which was said already
+            opt.say(f"rm-gallery: {why}.")
+    return 1 if missed else 0
+
+
+def print_estimate(found: Estimate, as_json: bool) -> None:
+    """Print an estimate, as JSON or as a table."""
+    parts: dict[str, Interval | None] = {name: getattr(found, name) for name in FIGURES}
+    if as_json:
+        plain = {name: None if part is None else vars(part) for name, part in parts.items()}
+        return typer.echo(orjson.dumps({"samples": found.samples, **plain}).decode())
+    typer.echo(f"for the remaining {found.samples} samples (95 % interval):")
+    for name, part in parts.items():
+        typer.echo(f"  {name.replace('_', ' '):14} {_line(part)}")
+    return None
+
+
+def _line(value: Interval | None) -> str:
+    if value is None:
+        return "unknown: give --prices"
+    digits = 4 if value.mean < 10 else 0
+    return f"{value.mean:,.{digits}f}  [{value.low:,.{digits}f} – {value.high:,.{digits}f}]"
+
+
+def _source(benchmark: Benchmark, data: list[str] | None, hub: bool, split: str | None) -> str | list[str]:
+    """The files that were named, or the hub name."""
+    if split is not None and not hub:
+        raise ConfigError("--split names a split on the hub; give it with --hub.")
+    if data and hub:
+        raise ConfigError("--data and --hub both say where the rows are; give one of them.")
+    if data:
+        return data
+    if not hub:
+        where = f" or --hub for {benchmark.hub}" if benchmark.hub else ""
+        raise ConfigError(f"{benchmark.name} needs its data: give --data PATH{where}.")
+    if not benchmark.hub:
+        raise ConfigError(f"{benchmark.name} is on no hub; give its files with --data PATH.")
+    return benchmark.hub if split is None else f"{benchmark.hub}[{split}]"
+
+
+def _bench_recorded(
+    benchmark: Benchmark,
+    source: str | list[str] | None,
+    scores: Path | None,
+    replay: Path | None,
+    run: opt.Running,
+    rows: opt.Reported,
+) -> None:
+    """Print recorded judgements by group, and leave with 1 when a gate is missed or nothing could be scored."""
+    gate = rows.gate()
+    data = source and open_data(source, benchmark, seed=run.seed, on_bad_row=run.on_bad_row)
+    with gate.keeping(None if run.out is None else str(run.out)) as folder, exported(rows.export, folder) as kept:
+        found = score_recorded(benchmark, scores=scores, replay=replay, data=data or None, seed=run.seed, run_dir=kept)
+        for option, wanted in (("--export", rows.export), ("gates", gate.fail_under), ("gates", gate.reference)):
+            if wanted is not None and len(found) > 1:
+                raise ConfigError(f"{option} take one judge's candidates and the file holds {len(found)}; keep one.")
+        missed = [_missed_by(report, gate, kept) for _, report in found]
+    if run.json:
+        opt.print_json(recorded_json(benchmark, found))
+    elif len(found) == 1:
+        print_report(found[0][1])
+    else:
+        opt.show(False, None, (_scored_line(group, report) for group, report in found))
+    sys.exit(max(_say_missed(report, why) for (_, report), why in zip(found, missed, strict=True)))
+
+
+def _scored_line(group: Mapping[str, Any], report: Report) -> str:
+    what = " ".join(str(value) for value in group.values()) or report.benchmark
+    return f"{what}: {hundredths(report.score)} [{interval(report.ci95)}] n={report.n} ({report.rule})"
+
+
+def _list(as_json: bool) -> None:
+    """Every benchmark: what it measures, its hub name, kinds of rewards, modes."""
+    known = benchmarks()
+    if as_json:
+        shown = [
+            {"name": n, "measures": b.measures, "hub": b.hub, "kinds": sorted(b.kinds), "modes": dict(b.modes)}
+            for n, b in known.items()
+        ]
+        return opt.print_json(shown)
+    width = max(map(len, known))
+    for n, found in known.items():
+        modes = f" · modes: {', '.join(found.modes)}" if found.modes else ""
+        typer.echo(f"{n:<{width}}  {found.measures or found.version}{modes}")
+    return None
+
+
+# -- anybody's table --------------------------------------------------------------------------------------------------------
+
+
+@opt.grouped("fail_if_worse_than")
+def score(
+    data: opt.Table,
+    prompt: opt.Prompt,
+    answer: Annotated[list[str], typer.Option(help="Column with the answers; may be repeated.")],
+    reward: opt.RewardName,
+    *,
+    table: opt.Tabled,
+    run: opt.Running,
+    rows: opt.Reported,
+) -> None:
+    """Score the answers in a column of FILE and print their mean with its spread and a 95 % interval."""
+    task = Scoring.read(data, prompt, answer, table.columns(run, rows.limit))
+    _judge_table(task, reward, run, rows, table.dry_run)
+
+
+@opt.grouped("fail_if_worse_than")
+def winrate(
+    data: opt.Table,
+    prompt: opt.Prompt,
+    a: Annotated[str, typer.Option(help="Column with the answers whose win rate is asked for.")],
+    b: Annotated[str, typer.Option(help="Column with the answers they are compared with.")],
+    reward: opt.RewardName,
+    other: Annotated[
+        list[str] | None, typer.Option(help="A further column of answers, for a ranking; may be repeated.")
+    ] = None,
+    second: Annotated[
+        str | None, typer.Option("--with", help="Another file that holds --b, joined by --id; the same questions.")
+    ] = None,
+    length_controlled: Annotated[bool, typer.Option("--length-controlled", help="Add the win rate at equal length.")] = False,
+    until_decided: Annotated[
+        bool, typer.Option("--until-decided", help="Stop as soon as the comparison is settled, valid at every look.")
+    ] = False,
+    *,
+    table: opt.Tabled,
+    run: opt.Running,
+    rows: opt.Reported,
+) -> None:
+    """Judge the answers in the columns --a and --b of FILE and print how often a wins, with ties, flips and a 95 % interval."""
+    task = WinRateTask.read(
+        data,
+        prompt,
+        [a, b, *(other or ())],
+        table.columns(run, rows.limit),
+        other=second,
+        length_controlled=length_controlled,
+        until_decided=until_decided,
+    )
+    _judge_table(task, reward, run, rows, table.dry_run)
+
+
+def _judge_table(task: TableTask, name: str, run: opt.Running, rows: opt.Reported, dry_run: bool) -> None:
+    """Say what was understood, judge, print the report, write the export; the exit code is that of `eval`."""
+    reward, options, gate = run.build(name), run.options(), rows.gate(own_unit=task.rule().name == "scores")
+    for line in task.understood(reward):
+        opt.say(one_line(line))
+    if dry_run:
+        return None
+    if rows.estimate:
+        return print_estimate(task.estimate(reward, seed=run.seed, options=options), run.json)
+    with run.resumable(), exported(rows.export, options.run_dir) as run_dir:
+        options = replace(options, run_dir=run_dir, trace=options.trace or rows.export is not None)
+        report = task.judge(reward, seed=run.seed, options=options)
+    return _conclude(report, _missed_by(report, gate), run)
+
+
+@opt.grouped("param", "on_bad_row", "estimate", "fail_if_worse_than")
+def grade(
+    config: Annotated[Path, typer.Argument(help="YAML file: graders, aggregators, judge, labels, cluster.")],
+    data: Annotated[str, typer.Argument(help="Parquet, jsonl, json, csv or xlsx file with a row per item.")],
+    *,
+    run: opt.Running,
+    rows: opt.Reported,
+) -> None:
+    """Grade the rows of DATA by the graders of CONFIG and print their means, how they agree, and how they follow labels."""
+    options, gate, known = run.options(), rows.gate(own_unit=True), read_config(config)
+    runner, path = runner_of(known, judge_from(known, run.llm, run.base_url)), Path(data).expanduser()
+    if not path.exists():
+        raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
+    named = {name: known.get(name) for name in ("labels", "cluster")}
+    with run.resumable(), exported(rows.export, options.run_dir) as folder:
+        chosen = replace(options, run_dir=folder)
+        report = grade_rows(runner, path, limit=rows.limit, seed=run.seed, options=chosen, **named)
+    # every grader has to pass what one sample has to
+    most = {name: max(getattr(part, name) for part in report.by_subset.values()) for name in COUNTS[2:]}
+    _conclude(report, _missed_by(replace(report, **most), gate), run)
+
+
+MOST = 100_000
+"""Values of a config, those that aliases stand for counted each time."""
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many values there are when every alias is written out; beyond all measure where one holds itself."""
+    if not isinstance(value, (dict, list)):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = MOST + 1  # what is met again before it is counted holds itself
+        inside = value.values() if isinstance(value, dict) else value
+        known[id(value)] = 1 + sum(_size(item, known) for item in inside)
+    return known[id(value)]
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The parts of a config file; ConfigError naming what does not fit."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}; give a YAML file that names graders.") from error
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())[:200]}") from error
+    if _size(found, {}) > MOST:
+        raise ConfigError(f"{path}: its aliases stand for more than {MOST:,} values; write out what is meant.")
+    if not isinstance(found, dict) or not found.get("graders"):
+        raise ConfigError(f"{path}: holds no 'graders'; write `graders: {{relevance: {{}}}}`.")
+    for name in found:
+        if name not in PARTS:
+            raise ConfigError(f"{path}: {unknown_name('part', str(name), PARTS)}")
+    return found
+
+
+def judge_from(config: Mapping[str, Any], llm: str | None, base_url: str | None) -> Any:
+    """The judge that the command line or the config names, None for none."""
+    from rm_gallery.core.model.providers import resolve_llm
+
+    given = llm or config.get("judge")
+    if given is None:
+        return None
+    return resolve_llm(given, **({"base_url": base_url} if base_url else {}))
+
+
+def runner_of(config: Mapping[str, Any], judge: Any) -> Any:
+    """The runner a config describes; ConfigError naming the grader and the field that does not fit."""
+    from rm_gallery.core.runner.grading_runner import GradingRunner
+
+    graders = config["graders"]
+    if isinstance(graders, list):
+        graders = {str(_of(item, "name", number)): item for number, item in enumerate(graders)}
+    if not isinstance(graders, Mapping):
+        raise ConfigError(f"graders: a mapping of name to settings is needed, found {graders!r:.60}.")
+    made = {str(name): grader_of(str(name), settings or {}, judge) for name, settings in graders.items()}
+    aggregators = [_aggregator(item, number) for number, item in enumerate(config.get("aggregators") or ())]
+    return GradingRunner(made, aggregators or None)
+
+
+def grader_of(name: str, settings: Any, judge: Any) -> Any:
+    """One grader of a config: `grader` is a registered grader or reward, the entry's own name where it is left out."""
+    from rm_gallery.core.graders.base import GraderRegistry
+    from rm_gallery.core.graders.bridge import as_grader
+    from rm_gallery.core.graders.llm import LLMGrader
+    from rm_gallery.core.reward.registry import RewardRegistry
+    from rm_gallery.core.runner.grading_runner import GraderConfig
+
+    if not isinstance(settings, Mapping):
+        settings = {"grader": settings}
+    for key in settings:
+        if key not in GRADER:
+            raise ConfigError(f"graders.{name}: {unknown_name('field', str(key), GRADER)}")
+    kind, params = str(settings.get("grader", name)), dict(settings.get("params") or {})
+    reward = kind not in GraderRegistry.list() and kind in RewardRegistry.list()
+    known: Any = LLMGrader if kind == "llm" else RewardRegistry.get(kind) if reward else GraderRegistry.get(kind)
+    needs = known.needs | (getattr(getattr(known, "kind", None), "needs", None) or frozenset())
+    if "llm" in needs and not {"llm", "model"} & set(params):
+        if judge is None:
+            raise ConfigError(f"graders.{name} is judged by a model and none is named; add `judge:` or --llm MODEL.")
+        params["llm"] = judge
+    try:
+        grader = as_grader(kind, **params) if reward else known(**({} if reward else {"name": name}), **params)
+    except TypeError as error:
+        raise ConfigError(f"graders.{name}: {error}") from error
+    rest = {key: settings[key] for key in ("mapper", "repeat", "on_error") if key in settings}
+    return GraderConfig(grader, **rest)
+
+
+def _aggregator(item: Any, number: int) -> Any:
+    from rm_gallery.core.runner import aggregator as found
+
+    kind = str(_of(item, "kind", number, "aggregators"))
+    if kind not in KINDS:
+        raise ConfigError(f"aggregators[{number}]: {unknown_name('kind', kind, KINDS)}")
+    settings = {str(key): value for key, value in item.items() if key != "kind"}
+    try:
+        return getattr(found, KINDS[kind])(**settings)
+    except TypeError as error:
+        raise ConfigError(f"aggregators[{number}]: {error}") from error
+
+
+def _of(item: Any, key: str, number: int, what: str = "graders") -> Any:
+    if not isinstance(item, Mapping) or key not in item:
+        raise ConfigError(f"{what}[{number}] is {item!r:.60}; it needs '{key}'.")
+    return item[key]

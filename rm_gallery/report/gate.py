@@ -1,0 +1,214 @@
+"""The gate of the command line, of JUnit and of a team's own tests: what a run has to reach, and what of that it misses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.shown import percent, show, told_apart
+from rm_gallery.gallery.benchmarks.figures import by_cause
+from rm_gallery.report.formats import OWN_UNIT, single_line
+from rm_gallery.study.compare import check_same, compare, left_out
+from rm_gallery.study.opened import OpenRun, open_run, run_folder
+from rm_gallery.study.summary import number
+from rm_gallery.study.task import Data
+
+
+@dataclass(frozen=True)
+class QualityGate:
+    """What a run has to reach.
+
+    Attributes:
+        fail_under: lowest score that passes, a share from 0 to 1 or, with `own_unit`, in the reward's own unit; None for any.
+        max_failures: failed samples that still pass.
+        max_unscored: unscored samples that still pass; by default none where a figure is held to something, else any number.
+        reference: the run that it must not be shown to be worse than.
+        beats: what the score has to exceed, by name (longest, shortest, chance).
+        surely: whether the lower end of the 95 % interval has to reach `fail_under`, too.
+        own_unit: whether the figure is no share.
+    """
+
+    fail_under: float | None = None
+    max_failures: int = 0
+    max_unscored: int | None = None
+    reference: OpenRun | None = None
+    beats: Sequence[str] = ()
+    surely: bool = False
+    own_unit: bool = False
+
+    def __post_init__(self) -> None:
+        least = self.fail_under
+        if least is not None and not (math.isfinite(least) if self.own_unit else 0.0 <= least <= 1.0):
+            unit = "a number in the reward's own unit" if self.own_unit else "a share from 0 to 1"
+            raise ConfigError(f"--fail-under is {least!r}; the lowest score that passes is {unit}.")
+
+    @property
+    def unscored_allowed(self) -> float:
+        """Unscored samples that still pass."""
+        if self.max_unscored is not None:
+            return self.max_unscored
+        return 0 if self.fail_under is not None or self.reference is not None or self.beats else math.inf
+
+    def missed(
+        self,
+        figures: Mapping[str, Any],
+        *,
+        finished: bool = True,
+        run: OpenRun | None = None,
+        say: Callable[[str], object] | None = None,
+    ) -> Iterator[tuple[str, str]]:
+        """(part, why) of everything that does not pass; parts are `score`, `failed`, `unscored`, `worse` and `finished`.
+
+        `figures` are those of a report, saved or as `Report.to_dict` gives them; `run` is its folder, for a gate with a
+        reference, and `say` hears how it compares where it passes.
+        """
+        if figures.get("score") is None:
+            yield "score", "no sample could be scored, so there is no score"
+        else:
+            yield from (("score", why) for why in self._score(figures))
+        failed, unscored = int(number(figures.get("n_failed"))), _unscored(figures)
+        if failed > self.max_failures:
+            yield "failed", f"{_samples(failed)} failed; {self.max_failures:,} may"
+        if unscored > self.unscored_allowed:
+            are = "is" if unscored == 1 else "are"
+            yield "unscored", f"{_samples(unscored)} {are} unscored; {self.unscored_allowed:,} may be"
+        if self.reference is not None and run is not None and figures.get("score") is not None:
+            worse, said = held_against(run, self.reference)
+            if worse:
+                yield "worse", said
+            elif say is not None:
+                say(said)
+        if not finished:
+            yield "finished", single_line(str(figures.get("stopped") or "the run is not finished; continue it"))
+
+    def _score(self, figures: Mapping[str, Any]) -> Iterator[str]:
+        if self.fail_under is not None and (why := under(figures, self.fail_under, self.surely)) is not None:
+            yield why
+        beside = {**(figures.get("baselines") or {}), "chance": figures.get("chance")}
+        for name in self.beats:
+            level = beside.get(name)
+            if level is None:
+                yield f"there is no baseline '{name}' for {figures.get('benchmark') or 'these data'} to be beaten"
+            elif (why := under(figures, level, strict=True)) is not None:
+                yield f"{why}, which is the baseline '{name}'"
+
+    @contextmanager
+    def keeping(self, run_dir: str | None) -> Iterator[str | None]:
+        """The run folder to judge into: the one given, or where runs are compared one that is gone in the end."""
+        if self.reference is not None and run_dir and Path(run_dir).resolve() == self.reference.folder.resolve():
+            raise ConfigError("--out is the run of --fail-if-worse-than; a run cannot be held against itself.")
+        with run_folder(run_dir, self.reference is not None) as folder:
+            yield folder
+
+
+def under(figures: Mapping[str, Any], least: float, surely: bool = False, strict: bool = False) -> str | None:
+    """Why a figure does not reach the least that passes, or None; where scores are missing its worst case decides.
+
+    Args:
+        figures: those of a report with a score.
+        least: the limit, in the figure's unit.
+        surely: hold the lower end of the 95 % interval to it, moved down as far as the worst case lies below the score.
+        strict: whether it has to lie above the limit.
+    """
+    score, ci95, missing = figures["score"], figures.get("ci95"), _missing(figures)
+    bounds = figures.get("bounds") if missing else (score, score)
+    worst = bounds[0] if bounds is not None and bounds[0] is not None else -math.inf
+    lower = worst - (score - ci95[0]) if surely and ci95 else worst
+    if lower > least or (lower == least and not strict):
+        return None
+    shown, digits = (show, 4) if figures.get("rule") in OWN_UNIT else (percent, 1)
+    known = next((value for value in (score, worst, lower) if value < least), least)
+    found, limit = told_apart(known, least, shown, digits) if math.isfinite(known) else ("", shown(least, digits))
+    if known == least:
+        said = f"the score {shown(score, digits)} does not exceed {shown(least, digits)}"
+    elif known == score:
+        chance = ci95 is not None and ci95[1] >= least
+        word = "holds the limit, so chance may explain it" if chance else "is below it, too"
+        said = f"the score {found} is below {limit}" + ("" if ci95 is None else f"; its 95 % interval {word}")
+    elif known == lower and known != worst:
+        said = f"the score {shown(score, digits)} has an interval from {found}, below {limit}"
+    else:
+        low = f"is {found} at worst" if found else "has no lower end known"
+        said = f"the score {shown(score, digits)} {low}, below {limit}"
+    if not missing:
+        return said
+    causes = by_cause(figures.get("missing") or {})
+    ends = ""
+    if bounds is not None and None not in bounds:
+        ends = f", so it lies from {shown(bounds[0], digits)} to {shown(bounds[1], digits)}"
+    return f"{said}; {missing:,} of {int(number(figures.get('n'))):,} are missing{f' ({causes})' if causes else ''}{ends}"
+
+
+def _missing(figures: Mapping[str, Any]) -> int:
+    """How many scores are missing; reports of earlier versions do not tell what the protocol left out."""
+    known = figures.get("missing")
+    if isinstance(known, Mapping):
+        return sum(int(number(count)) for count in known.values())
+    n, scored = figures.get("n"), figures.get("n_scored")
+    return 0 if n is None or scored is None else int(number(n)) - int(number(scored))
+
+
+def _unscored(figures: Mapping[str, Any]) -> int:
+    """Unscored samples that the rule asks about."""
+    unscored, n, scored = (int(number(figures.get(name))) for name in ("n_unscored", "n", "n_scored"))
+    return unscored - max(0, n - scored - _missing(figures))
+
+
+def _samples(n: int) -> str:
+    return "1 sample" if n == 1 else f"{n:,} samples"
+
+
+def check_fits(reference: OpenRun, data: Data) -> None:
+    """Raise ConfigError, before anything is paid, where the data or the rule are not those of the run compared with."""
+    rule = {"benchmark": data.benchmark.name, "rule": data.benchmark.protocol}
+    check_same(reference, OpenRun(Path("this run"), {**rule, **data.identity()}, {}, {}))
+
+
+def held_against(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
+    """Whether a run is worse than the reference, and by how much it differs, what is missing counted at its worst.
+
+    It is worse when the 95 % interval of the paired difference lies wholly below 0: a score that is lower by chance does not
+    count, and a large drop on few samples may not either. Samples without a score in this run count as wrong, those without one
+    in the reference as right there.
+
+    Raises:
+        ConfigError: runs that cannot be compared, or without a sample scored in both.
+    """
+    found = compare(reference, run, examples=0)[0]
+    whole, name, n = found.whole, reference.folder.name, found.whole.paired.n
+    if whole.paired.interval is None:
+        raise ConfigError(f"{run.folder.name} and {name} have no sample scored in both.")
+    missing, points = left_out(found), f"{100 * (whole.paired.difference or 0.0):+.1f}"
+    low, high = (100 * end for end in whole.at_worst or whole.paired.interval)
+    if high < 0.0:
+        worst = whole.bounds.low if whole.bounds is not None else whole.paired.difference or 0.0
+        least, _ = told_apart(-high, 0.0, lambda points, digits: f"{points:.{digits}f}", 1)
+        digits = len(least.partition(".")[2])
+        seen = f"; it is {points} where both have a score, {missing}" if missing else ""
+        return True, (
+            f"worse than {name} by {-100 * worst:.{digits}f} points{' at worst' if missing else ''} "
+            f"(95 % interval {least} to {-low:.{digits}f}, n={n}{seen})"
+        )
+    low, high = (100 * end for end in whole.paired.interval)
+    other = f", {found.n_first_only} samples of {name} not compared" if found.n_first_only else ""
+    interval = f"95 % interval {low:+.1f} to {high:+.1f}, n={n}{other}{f', {missing}' if missing else ''}"
+    return False, f"not shown to be worse than {name}: {points} points ({interval})"
+
+
+def reference_run(path: str | Path, option: str = "--fail-if-worse-than") -> OpenRun:
+    """The run that another is to be held against; ConfigError, before anything is paid, where there is none."""
+    try:
+        found = open_run(path)
+    except DataError as error:
+        raise ConfigError(f"{option}: {error}") from None
+    if next(found.samples(), None) is None:
+        raise ConfigError(f"{option}: {path} holds no samples; make it with eval or bench and --out RUN.")
+    if not found.finished:
+        why = str(found.report.get("stopped") or "there is no report").partition(". ")[0]
+        raise ConfigError(f"{option}: {path} is not finished ({why}); finish it first with the command that made it.")
+    return found

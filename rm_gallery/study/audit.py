@@ -1,0 +1,460 @@
+"""An audit: all probes of a reward in one run, what it costs, and the trust card that comes of it."""
+
+from __future__ import annotations
+
+import html
+import inspect
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from itertools import groupby, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rm_gallery.core.engine.calls.budget import PriceTable, Usage
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.options import RunOptions, whole
+from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.run import options_of, run_unordered
+from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.core.utils.file import as_json, write_whole
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.shown import ended, one_line
+from rm_gallery.gallery.benchmarks.base import Benchmark
+from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.study import probes as of_answers
+from rm_gallery.study import scale_probes as of_scales
+from rm_gallery.study.attacks import BUILT_IN, DRESSES, TEXTS, built_in, from_samples
+from rm_gallery.study.duels import VERDICTS, Finding, Questionnaire, Verdict, figure_text, reasons_of
+from rm_gallery.study.probes import AnswerPairs, Injected, Probe
+from rm_gallery.study.task import KEYWORDS, asks_a_model, judge_of, open_data, repeat_folder, spent_by
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+PROMPTS = 60
+"""Prompts taken out of data when no limit is given."""
+REPLY = 100
+"""Tokens of a reply that the estimate of money goes by."""
+PROBE = 20
+"""Questions whose prompts are measured for the estimate."""
+NEVER_FULL = 400
+"""Characters of an example that a card shows."""
+_PROBES: dict[str, Callable[[AnswerPairs], Probe]] = {
+    "quality": of_answers.Discernment,
+    "position": of_answers.Place,
+    **{dress: partial(of_answers.Dressed, dress=dress) for dress in DRESSES},
+    "no_answer": of_answers.NoAnswers,
+    "stability": of_answers.Stability,
+    "repeats": of_scales.Repeatability,
+    "range": of_scales.Range,
+    "length_correlation": of_scales.LengthCorrelation,
+}
+PROBES = (*_PROBES, Injected.name, of_scales.Replies.name)
+"""Every probe by name, in the order of the card."""
+
+
+def audit(
+    reward: str | BaseReward | type[BaseReward],
+    data: Any = None,
+    benchmark: str | Benchmark | None = None,
+    *,
+    probes: Sequence[str] | None = None,
+    params: Mapping[str, Any] | None = None,
+    llm: str | dict[str, Any] | BaseLLM | None = None,
+    base_url: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    on_bad_row: str = "raise",
+    columns: Mapping[str, str | None] | None = None,
+    hooks: Mapping[str, Any] | None = None,
+    options: RunOptions | None = None,
+    **run_options: Any,
+) -> Audit:
+    """Try to move a reward by everything that should not move it, and say how far that went.
+
+    Args:
+        reward: a registered name, a reward class or any reward: judge, rule, function or trained model, of any kind.
+        data: what `evaluate` takes, with preferences; by default forty built-in questions in English and Chinese.
+        benchmark: layout of the data; found from the columns by default.
+        probes: names out of `PROBES`; all of them by default.
+        params: fields of a reward that is given by name or class.
+        llm: its judge.
+        base_url: the judge's endpoint.
+        limit: a seeded sample of this many prompts; of data sixty by default.
+        seed: decides that sample, the candidate order and the bootstrap.
+        on_bad_row: `raise`, or `skip` and count.
+        columns: {wanted: actual} column names.
+        hooks: values for the reward's hooks.
+        options: how the run goes. With `run_dir` the same call continues an unfinished audit, and audit.json, card.md and
+            card.html are kept there.
+        **run_options: fields of `RunOptions` as keywords.
+
+    Raises:
+        ConfigError: as `evaluate`, and for a probe that does not exist.
+    """
+    ready = prepare(
+        reward,
+        data,
+        benchmark,
+        probes=probes,
+        params=params,
+        llm=llm,
+        base_url=base_url,
+        limit=limit,
+        seed=seed,
+        on_bad_row=on_bad_row,
+        columns=columns,
+    )
+    return ready.run(options, hooks, **run_options)
+
+
+@dataclass(frozen=True)
+class AuditCost:
+    """What an audit takes before any reply comes out of a cache."""
+
+    prompts: int
+    questions: int
+    calls: int
+    """Calls of the judge; 0 where no model judges."""
+    input_tokens: int | None
+    """About four characters each, of the prompts as they are sent; None where no model judges."""
+    money: float | None = None
+    """At the given prices, with replies of a hundred tokens; None without prices."""
+
+    def __str__(self) -> str:
+        asked = f"{self.questions:,} questions about {self.prompts} prompts"
+        if not self.calls:
+            return f"{asked}, no model calls"
+        tokens = "" if self.input_tokens is None else f", about {self.input_tokens:,} input tokens"
+        money = "" if self.money is None else f", some {self.money:,.2f} at replies of {REPLY} tokens"
+        return f"{asked}: up to {self.calls:,} model calls{tokens}{money}, fewer where replies are cached"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found out about a reward.
+
+    Attributes:
+        reward: its name, and `kind`.
+        judge: the model that judged, and its `endpoint` without secrets; None where none did.
+        data: where prompts and answers came from.
+        prompts: how many prompts were used.
+        questions: how many questions were asked, and `scored` how many of them got a score or verdict.
+        findings: every figure, in the order of the probes.
+        verdict: the worst verdict of all figures that have a limit.
+        reasons: why questions have no score, "status: reason" to number and an example.
+        calls: requests made to the judge; `cached` replies came from the cache; `usage` holds tokens and cost.
+        seconds: wall time.
+        seed: of the samples drawn.
+        stopped: why the run ended early; None when it did not.
+        notes: what was left out of the data, and what else a reader should know.
+    """
+
+    reward: str
+    kind: str
+    judge: str | None
+    endpoint: str | None
+    data: str
+    prompts: int
+    questions: int
+    scored: int
+    findings: tuple[Finding, ...]
+    reasons: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    calls: int = 0
+    cached: int = 0
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    seed: int = 0
+    stopped: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def __getitem__(self, key: str) -> Finding:
+        """The figure of this name, such as `position.flips`; ConfigError with the nearest names for an unknown one."""
+        known = {finding.key: finding for finding in self.findings}
+        if key not in known:
+            raise ConfigError(unknown_name("figure", key, known))
+        return known[key]
+
+    def __contains__(self, key: object) -> bool:
+        return any(finding.key == key for finding in self.findings)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of fail, warn, not enough and pass; "not enough" where no figure has a limit."""
+        given = {finding.verdict for finding in self.findings if finding.limit is not None or finding.value is not None}
+        return next((verdict for verdict in VERDICTS[:4] if verdict in given), "not enough")
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many figures got each verdict, worst first."""
+        every = [finding.verdict for finding in self.findings]
+        return {verdict: every.count(verdict) for verdict in VERDICTS if verdict in every}
+
+    def by_probe(self) -> list[tuple[str, list[Finding]]]:
+        """The figures of each probe."""
+        return [(name, list(group)) for name, group in groupby(self.findings, key=lambda finding: finding.probe)]
+
+    def about(self) -> list[str]:
+        """What the card rests on, a line each."""
+        judge = f" · judge {self.judge} at {self.endpoint}" if self.judge else ""
+        spent = [
+            f"{name.replace('_', ' ')} {value:,}" if isinstance(value, int) else f"{name} {value:,.4f}"
+            for name, value in self.usage.items()
+            if value
+        ]
+        counts = ", ".join(f"{n} {verdict}" for verdict, n in self.counts.items())
+        lines = [
+            f"verdict: {self.verdict} ({counts})",
+            f"{self.reward} ({self.kind}){judge}",
+            f"data: {self.data} · {self.prompts} prompts · {self.questions} questions, {self.scored} with a verdict",
+            " · ".join([f"{self.calls} calls", f"{self.cached} from the cache", *spent, f"{self.seconds:.1f} s"]),
+            *self.notes,
+            f"stopped: {self.stopped}" if self.stopped else "",
+        ]
+        return [one_line(line) for line in lines if line]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON types."""
+        own = {name: plain(value) for name, value in vars(self).items() if name != "findings"}
+        shown = {finding.key: finding.to_dict() for finding in self.findings}
+        return {"verdict": self.verdict, "counts": self.counts, **own, "findings": shown}
+
+    def save(self, folder: str | Path) -> Path:
+        """Write audit.json, card.md and card.html into a folder, each whole or not at all; gives the folder."""
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        write_whole(target / "audit.json", as_json(self.to_dict()))
+        write_whole(target / "card.md", self.markdown().encode("utf-8", "replace"))
+        write_whole(target / "card.html", self.html().encode("utf-8", "replace"))
+        return target
+
+    def markdown(self) -> str:
+        """The card as Markdown; texts from outside cannot become markup."""
+        lines = [f"# Trust card: {_md(self.reward)}", "", *(f"- {_md(line)}" for line in self.about()), ""]
+        lines += ["| probe | figure | value | 95 % interval | n | prompts | limit | verdict |"]
+        lines += ["|---|---|---:|---:|---:|---:|---|---|"]
+        for f in self.findings:
+            limit = f.limit.text(f.unit) if f.limit else ""
+            cells = [f.probe, f.name, f.shown(), f.shown_interval(), str(f.n), str(f.clusters), limit, f.verdict]
+            lines.append(f"| {' | '.join(map(_md, cells))} |")
+        lines += ["", "## What the figures count", ""]
+        for f in self.findings:
+            if f.what or f.why:
+                parts = [f.what, f.why, f"left out: {_left_out(f)}" if f.lost else ""]
+                lines.append(f"- **{_md(f.key)}**: {_md('; '.join(part for part in parts if part))}")
+        if self.reasons:
+            lines += ["", "## Without a verdict", ""]
+            lines += [f"- {r['n']} × {_md(key)}: {_md(_example(str(r['example'])))}" for key, r in self.reasons.items()]
+        return "\n".join([*lines, ""])
+
+    def html(self) -> str:
+        """The card as one page that needs nothing else; every text is escaped."""
+        return _page().render(
+            audit=self,
+            probes=self.by_probe(),
+            weak=[f for verdict in ("fail", "warn") for f in self.findings if f.verdict == verdict],
+            bar=_bar,
+            left_out=_left_out,
+            cut=_example,
+            title=one_line(f"Trust card: {self.reward}"),
+        )
+
+    def _repr_html_(self) -> str:
+        cells = [[f.key, f.shown(), f.shown_interval(), str(f.n), f.verdict] for f in self.findings]
+        rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
+        head = "".join(f"<th>{name}</th>" for name in ("figure", "value", "95 % interval", "n", "verdict"))
+        return f"<table><tr>{head}</tr>{rows}</table>" + "".join(f"<p>{html.escape(line)}</p>" for line in self.about())
+
+    def __str__(self) -> str:
+        rows = [(f.key, f.shown(), f.shown_interval(), f"n={f.n}", f.verdict) for f in self.findings]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
+        table = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([*table, *self.about()])
+
+
+def _md(text: str) -> str:
+    """Text for Markdown: one line in which nothing is markup, not even HTML."""
+    return "".join(f"\\{c}" if c in "\\`*_{}[]|~#" else c for c in html.escape(one_line(text), quote=False))
+
+
+def _example(text: str) -> str:
+    return ended(text, NEVER_FULL)
+
+
+def _left_out(finding: Finding) -> str:
+    return ", ".join(f"{n} {status}" for status, n in finding.lost.items())
+
+
+def _bar(finding: Finding) -> dict[str, Any] | None:
+    """Where value, interval and limits lie on a line from 0 to 100; None without a value or a unit with ends."""
+    if finding.value is None or finding.ci95 is None or finding.unit == "points":
+        return None
+    low = 0.0 if finding.unit == "share" else -1.0
+
+    def at(value: float) -> float:
+        return round(100 * min(1.0, max(0.0, (value - low) / (1.0 - low))), 2)
+
+    bar: dict[str, Any] = {"from": figure_text(low, finding.unit), "to": figure_text(1.0, finding.unit), "zero": at(0.0)}
+    bar |= {"value": at(finding.value), "low": at(finding.ci95[0]), "high": at(finding.ci95[1])}
+    if finding.limit is not None:
+        sides = (1, -1) if finding.limit.sides == "both" else (1,)
+        ends = (("pass", finding.limit.good), ("fail", finding.limit.bad))
+        bar["limits"] = [(name, at(side * end)) for name, end in ends for side in sides]
+    return bar
+
+
+@lru_cache(maxsize=1)
+def _page() -> Template:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    return environment.from_string((TEXTS / "card.html.jinja2").read_text(encoding="utf-8"))
+
+
+@dataclass
+class Prepared:
+    """An audit whose questions are known and not yet asked."""
+
+    pairs: AnswerPairs
+    probes: list[Probe]
+    data: str
+    seed: int
+    identity: dict[str, Any]
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        again = [probe.second.sheet for probe in self.probes if isinstance(probe, of_scales.Repeatability)]
+        self.reward, self.rounds = self.pairs.reward, [self.pairs.sheet, *again]
+        self.n_questions = sum(len(sheet.questions) for sheet in self.rounds)
+
+    def cost(self, prices: PriceTable | None = None) -> AuditCost:
+        """What it takes, from the questions themselves."""
+        prompts = len(self.pairs.materials)
+        if not asks_a_model(self.reward):
+            return AuditCost(prompts, self.n_questions, 0, None)
+        calls = sum(sheet.calls() for sheet in self.rounds)
+        tokens = _tokens(self.reward, self.pairs.sheet, calls)
+        model, money = judge_of(self.reward)[0], None
+        if prices is not None and model is not None and tokens is not None:
+            money = prices.cost(model, Usage(input_tokens=tokens, output_tokens=REPLY * calls))
+        return AuditCost(prompts, self.n_questions, calls, tokens, money)
+
+    def run(self, options: RunOptions | None = None, hooks: Mapping[str, Any] | None = None, **keywords: Any) -> Audit:
+        """Ask everything and make the card; options as in `audit`."""
+        beside = (*KEYWORDS, "probes", "data")
+        chosen, values = options_of(self.reward, options, hooks, keywords, progress=None, beside=beside)
+        control, started = chosen.control or RunControl(), time.monotonic()
+        calls, cached, usage = 0, 0, dict[str, Any]()
+        for repeat, sheet in enumerate(self.rounds):
+            if control.stopped:
+                break
+            one = replace(
+                chosen,
+                control=control,
+                total=len(sheet.questions),
+                repeat=chosen.repeat + repeat,
+                run_dir=repeat_folder(chosen.run_dir, repeat),
+                manifest={"audit": 1, **self.identity, **(chosen.manifest or {})},
+            )
+            with closing(run_unordered(self.reward, sheet.questions.values(), one, values)) as scored:
+                sheet.hear(scored)
+            # the counters begin anew with every round
+            calls, cached = calls + control.calls, cached + control.cached
+            for name, value in spent_by(control).items():
+                if value is not None:
+                    usage[name] = usage.get(name, 0) + value
+        judge, endpoint = judge_of(self.reward)
+        said = [one for sheet in self.rounds for one in sheet.said.values()]
+        card = Audit(
+            reward=self.reward.name,
+            kind=self.reward.kind,
+            judge=judge,
+            endpoint=endpoint,
+            data=self.data,
+            prompts=len(self.pairs.materials),
+            questions=self.n_questions,
+            scored=sum(one.status == "scored" for one in said),
+            findings=tuple(finding for probe in self.probes for finding in probe.findings()),
+            reasons=reasons_of(said),
+            calls=calls,
+            cached=cached,
+            usage=usage,
+            seconds=time.monotonic() - started,
+            seed=self.seed,
+            stopped=control.stopped,
+            notes=self.notes,
+        )
+        if chosen.run_dir is not None:
+            card.save(chosen.run_dir)
+        return card
+
+
+def prepare(
+    reward: str | BaseReward | type[BaseReward],
+    data: Any = None,
+    benchmark: str | Benchmark | None = None,
+    *,
+    probes: Sequence[str] | None = None,
+    params: Mapping[str, Any] | None = None,
+    llm: str | dict[str, Any] | BaseLLM | None = None,
+    base_url: str | None = None,
+    limit: int | None = None,
+    seed: int = 0,
+    on_bad_row: str = "raise",
+    columns: Mapping[str, str | None] | None = None,
+) -> Prepared:
+    """Put down every question of an audit without asking any; arguments as in `audit`."""
+    given = [probes] if isinstance(probes, str) else list(PROBES if probes is None else probes)
+    for name in given:
+        if name not in PROBES:
+            raise ConfigError(unknown_name("probe", str(name), PROBES))
+    if not given:
+        raise ConfigError(f"probes is empty; name some of {', '.join(PROBES)}.")
+    if limit is not None:
+        whole("limit", limit, 1)
+    built = build_reward(reward, params, llm, base_url, seed)
+    notes: list[str] = []
+    if data is None:
+        if benchmark is not None or columns:
+            raise ConfigError("benchmark and columns describe data; give data as well, or leave them out.")
+        materials, source = built_in(limit, seed), BUILT_IN
+        identity: dict[str, Any] = {"data": BUILT_IN, "limit": limit, "data_seed": seed}
+    else:
+        opened = open_data(data, benchmark, limit=limit or PROMPTS, seed=seed, on_bad_row=on_bad_row, columns=columns)
+        materials, without = from_samples(opened.rows(), opened.name)
+        source, identity, notes = opened.name, opened.identity(), opened.met.notes()
+        if without:
+            notes.append(f"{without} samples without a chosen and a rejected answer were left out")
+    pairs = AnswerPairs(built, materials, seed)
+    made = [probe(pairs) for name, probe in _PROBES.items() if name in given]
+    plain_keys = list(pairs.sheet.questions)  # injected answers aside
+    made += [Injected(pairs)] if Injected.name in given else []
+    made += [of_scales.Replies(pairs, plain_keys)] if of_scales.Replies.name in given else []
+    return Prepared(pairs, made, source, seed, {**identity, "probes": sorted(set(given))}, tuple(notes))
+
+
+def _tokens(reward: BaseReward, sheet: Questionnaire, calls: int) -> int | None:
+    """Input tokens of all calls, from the prompts of evenly chosen questions; None where no prompt can be made ahead of the run."""
+    formatted = getattr(reward, "format", None)
+    if formatted is None or inspect.iscoroutinefunction(getattr(reward, "_before_evaluate", None)):
+        return None
+    step = max(1, len(sheet.questions) // PROBE)
+    sizes = []
+    for sample in islice(sheet.questions.values(), 0, None, step):
+        try:
+            sizes.append(_size(formatted(sample)))
+        except (Unscored, ConfigError, KeyError, IndexError, TypeError, ValueError, AttributeError):
+            continue  # a hook that cannot make a prompt of this one: the run says so, the estimate goes by the others
+    return round(calls * sum(sizes) / len(sizes) / 4) if sizes else None
+
+
+def _size(prompt: Any) -> int:
+    if isinstance(prompt, str):
+        return len(prompt)
+    parts = [part.get("content") if isinstance(part, Mapping) else getattr(part, "content", part) for part in prompt]
+    return sum(len(str(part)) for part in parts)
