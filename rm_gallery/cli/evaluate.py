@@ -13,7 +13,7 @@ import orjson
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.core.engine.calls.budget import Estimate, Interval
+from rm_gallery.core.engine.calls.budget import Estimate, PredictionInterval
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
@@ -143,7 +143,7 @@ def show_estimate(
 
 def print_estimate(found: Estimate, as_json: bool) -> None:
     """Print an estimate, as JSON or as a table."""
-    parts: dict[str, Interval | None] = {name: getattr(found, name) for name in FIGURES}
+    parts: dict[str, PredictionInterval | None] = {name: getattr(found, name) for name in FIGURES}
     if as_json:
         plain = {name: None if part is None else vars(part) for name, part in parts.items()}
         return typer.echo(orjson.dumps({"samples": found.samples, **plain}).decode())
@@ -153,7 +153,7 @@ def print_estimate(found: Estimate, as_json: bool) -> None:
     return None
 
 
-def _line(value: Interval | None) -> str:
+def _line(value: PredictionInterval | None) -> str:
     if value is None:
         return "unknown: give --prices"
     digits = 4 if value.mean < 10 else 0

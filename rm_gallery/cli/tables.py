@@ -105,7 +105,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def judge_of(config: Mapping[str, Any], llm: str | None, base_url: str | None) -> Any:
     """The judge that the command line or the config names, None for none."""
-    from rm_gallery.core.model.providers import resolve_llm
+    from rm_gallery.core.model.base import resolve_llm
 
     given = llm or config.get("judge")
     if given is None:

@@ -18,7 +18,7 @@ import orjson
 from rm_gallery.core.utils.errors import logger
 from rm_gallery.core.utils.file import deeper
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.core.utils.secrets import redact
+from rm_gallery.core.utils.shown import redact
 from rm_gallery.serve.formats import Codec, Refused, invalid
 from rm_gallery.serve.formats import Scope as Access
 from rm_gallery.serve.lane import Handler

@@ -19,7 +19,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import planned, standing_run
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.core.utils.secrets import redact
+from rm_gallery.core.utils.shown import redact
 from rm_gallery.integrations.scoring import scored_of
 from rm_gallery.serve.formats import Ask, Refused
 

@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 import orjson
 
 from rm_gallery.core.data.schema import DataSample, preference_of
-from rm_gallery.core.engine.store.files import from_line, mend_tail, read_lines, to_line
 from rm_gallery.core.engine.store.store import MANIFEST, SUMMARY, TRACE, read_trace
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
-from rm_gallery.core.utils.file import replacing
+from rm_gallery.core.utils.file import from_line, mend_tail, read_lines, replacing, to_line
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged, Pair
 

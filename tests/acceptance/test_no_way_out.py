@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from rm_gallery.core.model.providers import FakeLLM
+from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.base import BaseReward
 from rm_gallery.core.reward.blame import NEUTRAL
 from rm_gallery.core.reward.compose import WeightedSum

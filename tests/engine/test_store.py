@@ -35,8 +35,6 @@ def test_a_run_continues_where_the_same_is_asked_for_and_tells_what_differs(tmp_
         ConfigError, match=r"(?s)holds a different run \(old → new\):\n  model.name: .judge. → .j.\nUse.*--force-new"
     ):
         RunStore.open(tmp_path, {**first, "model": {"name": "j", "api_key": "x"}})
-    with pytest.raises(ConfigError, match="versions"):
-        RunStore.open(tmp_path, {**first, "versions": {"a": "2"}}, not_compared=())
 
 
 def test_the_written_manifest_is_readable_and_holds_no_secret(tmp_path: Path) -> None:
@@ -92,7 +90,7 @@ VALUES = ["评分：好\r\n", "\u2028", "lone \ud800 surrogate", 2**70, math.inf
 @pytest.mark.parametrize("value", VALUES, ids=ascii)
 def test_any_text_comes_back_on_its_one_line(tmp_path: Path, value: Any) -> None:
     with RunStore.open(tmp_path, MANIFEST) as store:
-        store.append_all([record("编号", value=value), record("b")])
+        store.append(record("编号", value=value), record("b"))
         found = store.finished()["编号"]["value"]
     assert found == (None if value == math.inf else value)
     assert (tmp_path / "results.jsonl").read_bytes().count(b"\n") == 2
@@ -107,7 +105,7 @@ def test_any_text_comes_back_on_its_one_line(tmp_path: Path, value: Any) -> None
 def test_a_record_that_could_not_be_found_again_is_refused(tmp_path: Path, entry: dict[str, Any]) -> None:
     with RunStore.open(tmp_path, MANIFEST) as store:
         with pytest.raises(DataError):
-            store.append_all([record("ok"), entry])
+            store.append(record("ok"), entry)
         assert list(store.records()) == []
 
 
@@ -128,7 +126,6 @@ def test_the_summary_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkey
 
 def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
     store = RunStore.open(tmp_path, MANIFEST)
-    store.flush()
     store.close()
     store.close()
     with pytest.raises(ConfigError, match="not open in this process"):

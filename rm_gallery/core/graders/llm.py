@@ -219,7 +219,7 @@ class LLMGrader(BaseGrader):
     @classmethod
     def _resolve(cls, value: Any) -> Any:
         if isinstance(value, str | dict):
-            from rm_gallery.core.model.providers import resolve_llm
+            from rm_gallery.core.model.base import resolve_llm
 
             return resolve_llm(value)
         return value

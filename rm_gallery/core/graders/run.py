@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.context import RunControl, questions
-from rm_gallery.core.engine.lanes import Cost, awaitable
+from rm_gallery.core.engine.lanes import JobCost, awaitable
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.standing import Alone, arun_alone, run_alone
 from rm_gallery.core.engine.store.kept import Again, Looking, drawn
@@ -29,7 +29,7 @@ from rm_gallery.core.utils.identity import digest
 Mapper = Mapping[str, Any] | Callable[[Mapping[str, Any]], Mapping[str, Any]] | None
 """What puts a row's columns under the names a grader asks for; see `mapped`."""
 DEADLINE = 600.0
-_costs: weakref.WeakKeyDictionary[type, Cost] = weakref.WeakKeyDictionary()
+_costs: weakref.WeakKeyDictionary[type, JobCost] = weakref.WeakKeyDictionary()
 
 
 class InvalidResult(RMGalleryError):
@@ -252,7 +252,7 @@ def _value_of(_: Any, __: list[Any], outcomes: list[Outcome[Any]]) -> Any:
 
 
 def _alone(grader: BaseGrader, lane: engine.LaneName) -> Alone:
-    cost = _costs.get(type(grader)) or _costs.setdefault(type(grader), Cost())
+    cost = _costs.get(type(grader)) or _costs.setdefault(type(grader), JobCost())
     return {"max_workers": grader.max_workers, "deadline": grader.deadline, "lane": lane, "cost": cost}
 
 

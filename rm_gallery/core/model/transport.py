@@ -6,7 +6,6 @@ import asyncio
 import json
 import math
 import os
-import re
 import ssl
 import time
 import zlib
@@ -25,10 +24,9 @@ from rm_gallery.core.engine.calls.retry import parse_retry_after
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, ChatUsage, MessageRole
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, ProviderErrorKind
 from rm_gallery.core.utils.models import build
+from rm_gallery.core.utils.shown import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import aiohttp
 
 
@@ -51,7 +49,7 @@ class Reply(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class HttpEndpoint:
     """Where calls go and how the connection is made; equal endpoints share one session."""
 
     url: str
@@ -80,11 +78,11 @@ def check_url(url: str, named: str) -> str:
     return url.rstrip("/")
 
 
-_sessions: dict[Endpoint, aiohttp.ClientSession] = {}
+_sessions: dict[HttpEndpoint, aiohttp.ClientSession] = {}
 _inherited: list[object] = []
 
 
-def _session(endpoint: Endpoint) -> aiohttp.ClientSession:
+def _session(endpoint: HttpEndpoint) -> aiohttp.ClientSession:
     session = _sessions.get(endpoint)
     if session is None or session.closed:
         import aiohttp
@@ -109,28 +107,18 @@ def _session(endpoint: Endpoint) -> aiohttp.ClientSession:
     return session
 
 
-async def post(endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], timeout: float | None) -> Reply:
-    """Send one POST and read the whole answer; only to be awaited on the library loop.
-
-    Raises:
-        ProviderError: unreachable when no connection comes about, transient when one breaks or no answer comes in time.
-    """
-    return await _exchange("POST", endpoint, path, body, headers, timeout)
-
-
-async def get(endpoint: Endpoint, path: str, headers: Mapping[str, str], timeout: float | None) -> Reply:
-    """Send one GET; everything else as in `post`."""
-    return await _exchange("GET", endpoint, path, None, headers, timeout)
-
-
-async def _exchange(
-    method: str, endpoint: Endpoint, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float | None
+async def exchange(
+    endpoint: HttpEndpoint, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float | None
 ) -> Reply:
+    """Send one POST, or a GET where there is no body, and read the whole answer; only to be awaited on the library loop.
+
+    Raises ProviderError: unreachable when no connection comes about, transient when one breaks or no answer comes in time.
+    """
     import aiohttp
 
     try:
         async with _session(endpoint).request(
-            method,
+            "GET" if body is None else "POST",
             endpoint.url + path,
             data=body,
             headers=headers,
@@ -189,6 +177,7 @@ async def _bounded(response: aiohttp.ClientResponse, limit: int) -> bytes | None
     return bytes(body)
 
 
+@library_loop.at_close
 async def close_sessions() -> None:
     """Close every session; the next call opens new ones."""
     sessions = list(_sessions.values())
@@ -197,6 +186,7 @@ async def close_sessions() -> None:
         await session.close()
 
 
+@library_loop.after_fork
 def _forget() -> None:
     # closing inherited sockets in a child would tear down the parent's TLS streams: keep the objects, never use them
     _inherited.append(dict(_sessions))
@@ -208,21 +198,16 @@ def _forget() -> None:
     _sessions.clear()
 
 
-library_loop.at_close(close_sessions)
-library_loop.after_fork(_forget)
-
-
 MAX_TOKENS = 100_000_000
 """A token count above this is no count."""
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]+")
+_SAID = 300
+"""So many characters of what an endpoint says go into a message."""
 
 
 def to_response(raw: dict[str, Any], endpoint: str, cached: bool = False) -> ChatResponse:
     """The reply in a raw OpenAI-style answer; `cached` marks one that was not paid for now.
 
-    Raises:
-        ProviderError: transient, when there is no choice, or a choice without a message.
+    Raises ProviderError: transient, when there is no choice, or a choice without a message.
     """
     choices = raw.get("choices")
     if not isinstance(choices, list) or not choices:
@@ -232,10 +217,9 @@ def to_response(raw: dict[str, Any], endpoint: str, cached: bool = False) -> Cha
     if not isinstance(messages[0], dict):
         raise ProviderError(f"{endpoint} answered with a choice that holds no message.", kind="transient")
     first: dict[str, Any] = messages[0]
-    content, refusal = first.get("content"), first.get("refusal")
-    finish_reason = choices[0].get("finish_reason")
-    tool_calls = first.get("tool_calls")
+    content, refusal, tool_calls = first.get("content"), first.get("refusal"), first.get("tool_calls")
     reasoning = first.get("reasoning_content") or first.get("reasoning")
+    finish_reason, model = choices[0].get("finish_reason"), raw.get("model")
     message: dict[str, Any] = {
         "role": MessageRole.ASSISTANT,
         "name": None,
@@ -245,11 +229,11 @@ def to_response(raw: dict[str, Any], endpoint: str, cached: bool = False) -> Cha
         "tool_call_id": None,
         "additional_kwargs": {"refusal": str(refusal)} if refusal else {},
     }
-    # the usual reply is checked by hand above: validating three models again would cost more than reading it
-    plain = not tool_calls and not isinstance(content, list)
-    extra: dict[str, Any] = {} if plain else {"tool_calls": tool_calls or None, "content": content or ""}
     try:
-        built = build(ChatMessage, message) if plain else ChatMessage(**{**message, **extra})
+        if tool_calls or isinstance(content, list):
+            built = ChatMessage(**{**message, "tool_calls": tool_calls or None, "content": content or ""})
+        else:  # the usual reply is checked by hand above: validating three models again would cost more than reading it
+            built = build(ChatMessage, message)
     except ValidationError as error:
         raise ProviderError(
             f"{endpoint} answered 200 with a message of an unknown layout ({_where(error)}).", kind="transient"
@@ -258,7 +242,7 @@ def to_response(raw: dict[str, Any], endpoint: str, cached: bool = False) -> Cha
         "message": built,
         "finish_reason": finish_reason if isinstance(finish_reason, str) else None,
         "usage": _usage(raw.get("usage")),
-        "model": model if isinstance(model := raw.get("model"), str) else "",
+        "model": model if isinstance(model, str) else "",
         "choices": [_text(m) for m in messages] if len(messages) > 1 else [],
         "logprobs": choices[0].get("logprobs"),
         "cached": cached,
@@ -332,12 +316,6 @@ def _whole(value: Any) -> Any:
     return [_whole(item) for item in value] if isinstance(value, list) else value
 
 
-def one_line(text: str, limit: int = 300) -> str:
-    """A stranger's text for messages: no escape sequences, control characters or line breaks, at most `limit` long."""
-    text = " ".join(_CONTROLS.sub(" ", _ESCAPES.sub("", text[: 20 * limit])).split())
-    return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
 TRANSIENT_STATUS = frozenset({408, 409, 425, 500, 502, 503, 504, 520, 522, 524, 529})
 HINTS = {
     401: "check the API key",
@@ -376,6 +354,6 @@ def _detail(body: bytes) -> tuple[str, str]:
         return one_line(body[:4000].decode("utf-8", "replace"), 200), ""
     error = content.get("error", content) if isinstance(content, dict) else content
     if not isinstance(error, dict):
-        return one_line(str(error)[:4000]), ""
+        return one_line(str(error)[:4000], _SAID), ""
     code = error.get("code") or error.get("type")
-    return one_line(str(error.get("message", error))[:4000]), one_line(code, 60) if isinstance(code, str) else ""
+    return one_line(str(error.get("message", error))[:4000], _SAID), one_line(code, 60) if isinstance(code, str) else ""

@@ -32,7 +32,7 @@ from rm_gallery.core.reward.template import (
 from rm_gallery.core.text.values import excerpt
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, Unscored
 from rm_gallery.core.utils.models import build
-from rm_gallery.core.utils.secrets import redact
+from rm_gallery.core.utils.shown import redact
 
 REPAIR = {
     "en": "Your reply could not be read: {problem}\nReply again with your verdict, in this form and nothing else:\n{form}",
@@ -79,7 +79,7 @@ class BaseLLMReward(BaseReward):
     @classmethod
     def _resolve(cls, value: Any) -> Any:
         if isinstance(value, str | dict):
-            from rm_gallery.core.model.providers import resolve_llm
+            from rm_gallery.core.model.base import resolve_llm
 
             return resolve_llm(value)
         return value

@@ -17,7 +17,7 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.context import LIMIT_SHARE, RunControl, current_deadline, questions
-from rm_gallery.core.engine.lanes import Cost, Planner, Raw
+from rm_gallery.core.engine.lanes import JobCost, Planner, Raw
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
 from rm_gallery.core.engine.standing import Alone, StandingRun, arun_alone, run_alone
@@ -32,7 +32,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError, DeadlineExceede
 
 Samples = Iterable[DataSample | dict[str, Any]]
 HOOKS = ("_evaluate", "_before_evaluate", "_after_evaluate")
-_costs: weakref.WeakKeyDictionary[type, Cost] = weakref.WeakKeyDictionary()
+_costs: weakref.WeakKeyDictionary[type, JobCost] = weakref.WeakKeyDictionary()
 
 
 _PLAIN = RunOptions()
@@ -228,7 +228,7 @@ def _alone_parts(reward: BaseReward) -> Alone:
     kind = type(reward)
     cost = _costs.get(kind)
     if cost is None:
-        cost = _costs.setdefault(kind, Cost())
+        cost = _costs.setdefault(kind, JobCost())
     deadline = None if reward.cpu_bound else reward.deadline
     workers = max(reward.max_workers, reward.least_workers)
     return {"max_workers": workers, "deadline": deadline, "lane": lane_of(reward), "cost": cost}

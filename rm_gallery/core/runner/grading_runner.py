@@ -18,8 +18,7 @@ from rm_gallery.core.graders.base import BaseGrader, FunctionGrader
 from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.graders.result import RunnerResult
 from rm_gallery.core.graders.run import Mapper, Plan, Results, Row, agrade_rows, grade_rows, stream_rows
-from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.model.providers import resolve_llm
+from rm_gallery.core.model.base import BaseLLM, resolve_llm
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
