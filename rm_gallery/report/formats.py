@@ -262,7 +262,7 @@ def _markdown(run: OpenRun, summary: Summary) -> str:
         for key, found in reasons.items():
             lines.append(f"| {_md(key)} | {int(number(found.get('n'))):,} | {_md(cut(str(found.get('example', '')), 300))} |")
     if costs := spent(run, figures, summary):
-        lines += ["", " · ".join(f"{_md(name)}: {value}" for name, value in costs)]
+        lines += ["", " · ".join(f"{_md(name)}: {_md(value)}" for name, value in costs)]
     return "\n".join(lines) + "\n"
 
 

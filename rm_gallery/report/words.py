@@ -270,6 +270,7 @@ def spent(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> list[tu
         )
         if usage.get(key)
     ]
+    shown += [(f"{name or 'the model'} answered as", single_line(ids)) for name, ids in run.served.items()]
     if isinstance(usage.get("cost"), (int, float)):
         shown.append(("cost", f"{number(usage['cost']):,.4f} (in the currency of --prices)"))
     if seconds:

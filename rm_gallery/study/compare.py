@@ -247,6 +247,11 @@ def _compare(first: _Rows, second: _Rows, examples: int, seed: int) -> Compariso
         for run in (first.run, second.run)
         if not run.finished
     ]
+    for model in sorted({*first.run.served, *second.run.served}):
+        before, now = (one_line(run.answered_as(model)) for run in (first.run, second.run))
+        if before and now and before != now:
+            in_each = f"{before} in {first.run.folder.name} and as {now} in {second.run.folder.name}"
+            notes.append(f"{model or 'the model'} answered as {in_each}")
     right = _mcnemar(scored)
     return Comparison(
         first=first.name,

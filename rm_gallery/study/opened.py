@@ -320,6 +320,16 @@ class OpenRun:
         """Whether its report is there and it did not stop early."""
         return bool(self.report) and not self.report.get("stopped")
 
+    @property
+    def served(self) -> dict[str, str]:
+        """By the model that was asked, the names of those that answered, where they are others."""
+        found = self.summary.get("served")
+        return {name: ", ".join(map(str, ids)) for name, ids in (found if isinstance(found, dict) else {}).items()}
+
+    def answered_as(self, model: str) -> str:
+        """The names under which a model that was asked answered; empty where it was not asked."""
+        return self.served.get(model) or (model if self.report.get("judge") == model else "")
+
     @cached_property
     def damaged(self) -> int:
         """Lines of samples.jsonl that hold no sample."""

@@ -20,6 +20,8 @@ from rm_gallery.core.engine.loop import RunStopped as RunStopped
 from rm_gallery.core.utils.errors import Cause, RMGalleryError
 from rm_gallery.core.utils.identity import digest
 
+MOST_SERVED = 20
+"""So many names are kept that one model answers under."""
 CounterName = Literal["calls", "cached", "spared", "retries", "asked_again"]
 
 
@@ -60,6 +62,8 @@ class RunControl:
     """Whether the caller says itself what failed, so that the run does not."""
     offline: bool = False
     """Whether no model is to be called: what no cached reply answers raises `NotAsked`."""
+    served: dict[str, set[str]] = field(default_factory=dict)
+    """The models that said they answered, where they have other names than the one that was asked, by that one."""
     trace: Callable[[dict[str, Any]], None] | None = None
     """Called by a judge once per judgement with its prompt, reply, tokens and seconds."""
     parent: RunControl | None = None
@@ -76,6 +80,7 @@ class RunControl:
         self.budget, self.use_cache, self.repeat = budget, cache, repeat
         self.usage, self.started = Usage(), time.monotonic()
         self.calls = self.cached = self.spared = self.retries = self.asked_again = self.in_flight = 0
+        self.served = {}
         self.stopped, self.stopped_by, self.halted = None, "caller", False
         self.parent, self.waiting = None, set()
         if outer is not None and outer is not self:
@@ -137,6 +142,15 @@ class RunControl:
                 setattr(each, counter, getattr(each, counter) + more)
                 if usage is not None:
                     each.usage.add(usage)
+            each = each.parent
+
+    def note_served(self, asked: str, answered: str) -> None:
+        """Hear which model said that it answered; for the library's event loop alone."""
+        each: RunControl | None = self if answered not in ("", asked) else None
+        while each is not None:
+            known = each.served.setdefault(asked, set())
+            if len(known) < MOST_SERVED:
+                known.add(answered[:100])
             each = each.parent
 
 

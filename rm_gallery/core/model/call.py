@@ -54,6 +54,13 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
     the errors.
     """
     run = current_run.get()
+    reply = await _complete(llm, payload, repeat, run)
+    if run is not None:
+        run.note_served(llm.model, getattr(reply, "model", "") or payload.get("model", ""))
+    return reply
+
+
+async def _complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int, run: RunControl | None) -> Any:
     route = llm.route()
     offline = run is not None and run.offline and llm.remote
     cached = None if run is None else run.use_cache

@@ -66,11 +66,7 @@ def split_url(url: str) -> tuple[str, str]:
     named = path.rpartition("/")[2]
     if named not in {name.partition("/")[2] for name in get_args(EndpointName)}:
         named = ""
-    if named:
-        base = base[: -len(named) - 1]
-    for version in ("/v1", "/v2"):
-        base = base.removesuffix(version)
-    return base, named
+    return base.removesuffix(f"/{named}").removesuffix("/v1").removesuffix("/v2"), named
 
 
 class ServedScorer(OpenaiEndpoint):
@@ -104,8 +100,8 @@ class ServedScorer(OpenaiEndpoint):
         """
         from rm_gallery.core.model.call import complete
 
-        settings = {"model": self.model or await self._serves(), "endpoint": self.endpoint or self.named, "raw": self.raw}
-        settings["way"] = way
+        model = self.model or await self._serves()
+        settings = {"model": model, "endpoint": self.endpoint or self.named, "raw": self.raw, "way": way}
         labels = {"labels": self.label_token_ids} if self.label_token_ids else {}
         found: Numbers = await library_loop.bridge(complete(self, {**self.extra_body, **settings, **labels, **given}))
         return found
@@ -217,7 +213,9 @@ class ServedScorer(OpenaiEndpoint):
                 raise ValueError("no numbers")
             if len(set(map(len, rows))) > 1 or len(set(names)) != len(names):
                 raise ValueError("rows of unlike length, or one name for two numbers")
-            numbers = [[_number(value) for value in row] for row in rows]
+            if not all(type(value) in (int, float) for row in rows for value in row):
+                raise ValueError("something that is no number")
+            numbers = [list(map(float, row)) for row in rows]
         except (KeyError, IndexError, TypeError, ValueError, OverflowError, AttributeError) as error:
             shown = one_line(str(found)[:400], 120)
             raise ProviderError(
@@ -305,12 +303,6 @@ def _one(found: Any) -> Any:
     if not isinstance(found, list) or len(found) != 1:
         raise ValueError("not one result")
     return found[0]
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("no number")
-    return float(value)
 
 
 def _tokens(found: Any) -> int:

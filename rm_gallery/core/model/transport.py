@@ -235,8 +235,10 @@ def to_response(raw: dict[str, Any], endpoint: str, cached: bool = False) -> Cha
         else:  # the usual reply is checked by hand above: validating three models again would cost more than reading it
             built = build(ChatMessage, message)
     except ValidationError as error:
+        first_fault = error.errors(include_input=False)[0]
+        fault = f"{'.'.join(map(str, first_fault['loc']))}: {first_fault['msg']}"
         raise ProviderError(
-            f"{endpoint} answered 200 with a message of an unknown layout ({_where(error)}).", kind="transient"
+            f"{endpoint} answered 200 with a message of an unknown layout ({fault}).", kind="transient"
         ) from None
     fields = {
         "message": built,
@@ -275,13 +277,12 @@ def _text(message: Any) -> str:
 def _usage(raw: Any) -> ChatUsage:
     if not isinstance(raw, dict):
         return ChatUsage()
-    prompt_details = raw.get("prompt_tokens_details") or {}
-    output_details = raw.get("completion_tokens_details") or {}
+    given, said = raw.get("prompt_tokens_details"), raw.get("completion_tokens_details")
     fields = {
         "input_tokens": token_count(raw.get("prompt_tokens")),
         "output_tokens": token_count(raw.get("completion_tokens")),
-        "cached_tokens": token_count(prompt_details.get("cached_tokens")) if isinstance(prompt_details, dict) else 0,
-        "reasoning_tokens": token_count(output_details.get("reasoning_tokens")) if isinstance(output_details, dict) else 0,
+        "cached_tokens": token_count(given.get("cached_tokens")) if isinstance(given, dict) else 0,
+        "reasoning_tokens": token_count(said.get("reasoning_tokens")) if isinstance(said, dict) else 0,
     }
     return build(ChatUsage, fields)
 
@@ -290,11 +291,6 @@ def token_count(value: Any) -> int:
     """A token count; 0 for what is none (missing, a text, negative, beyond all measure, not finite)."""
     usable = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
     return int(value) if usable else 0
-
-
-def _where(error: ValidationError) -> str:
-    first = error.errors(include_input=False)[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
 
 
 def decoded(body: bytes) -> Any:

@@ -229,6 +229,7 @@ def _trace(
             "cached": reply is not None and reply.cached,
             "tokens": {} if reply is None else {"input": reply.usage.input_tokens, "output": reply.usage.output_tokens},
             "finish_reason": None if reply is None else reply.finish_reason,
+            "model": None if reply is None else reply.model,
             "prompt": [m.to_openai() if isinstance(m, ChatMessage) else dict(m) for m in messages],
             "reply": None if reply is None else reply.text,
         }

@@ -85,7 +85,8 @@ def _grouped_positions(keys: list[Hashable], wanted: int, seed: int) -> set[int]
         if len(chosen) + len(group) - wanted <= wanted - len(chosen) and len(chosen) + len(group) < len(keys):
             chosen.update(group)
     if not chosen and len(order) > 1 and wanted:
-        chosen.update(min(order, key=len))
+        smallest = min(order, key=len)
+        chosen.update(smallest)
     return chosen
 
 

@@ -92,13 +92,11 @@ def _limit_resources(memory_cap: int | None) -> None:
         import resource
     except ImportError:  # Windows
         return
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    if memory_cap is not None:
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        soft = memory_cap if hard == resource.RLIM_INFINITY else min(memory_cap, hard)
-        with contextlib.suppress(OSError, ValueError):  # macOS refuses it
-            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    caps = [(resource.RLIMIT_CORE, 0), *([] if memory_cap is None else [(resource.RLIMIT_AS, memory_cap)])]
+    for kind, cap in caps:
+        hard = resource.getrlimit(kind)[1]
+        with contextlib.suppress(OSError, ValueError):  # macOS refuses a cap on memory
+            resource.setrlimit(kind, (cap if hard == resource.RLIM_INFINITY else min(cap, hard), hard))
 
 
 def _peak_memory() -> int:

@@ -323,11 +323,14 @@ class RunFolder(ABC):
             if self._unfit:
                 self._warn(self._unfit)
             try:
-                before = orjson.loads((self.path / SUMMARY).read_bytes())["spent"]
-            except (OSError, ValueError, KeyError, TypeError):
+                before = orjson.loads((self.path / SUMMARY).read_bytes())
+            except (OSError, ValueError):
                 before = None
             spent, kept = snapshot(control), self._ledger.spent
-            known = before if isinstance(before, dict) else {}
+            known = _object(_object(before).get("spent"))
+            served = {name: ids for name, ids in _object(_object(before).get("served")).items() if isinstance(ids, list)}
+            for name, ids in control.served.items():
+                served[name] = sorted({*map(str, served.get(name, ())), *ids})
             counted = {
                 key: [each for each in (known.get(key), value) if isinstance(each, int | float)] for key, value in spent.items()
             }
@@ -335,9 +338,16 @@ class RunFolder(ABC):
             if kept.calls:  # a part that was killed left no summary
                 total.update(calls=kept.calls, cost=kept.cost)
                 total.update(input_tokens=kept.input_tokens, output_tokens=kept.output_tokens)
-            self._store.write_summary({"samples": self.counts, "spent": total, "last": spent, "stopped": control.stopped})
+            more = {"served": served} if served else {}
+            self._store.write_summary(
+                {"samples": self.counts, "spent": total, "last": spent, "stopped": control.stopped, **more}
+            )
         finally:
             self._store.close()
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def about_code(status: str, reason: str, cause: str | None) -> bool:
