@@ -164,8 +164,33 @@ class Alone(TypedDict):
     """Of what its jobs took so far; callers keep one per kind of job."""
 
 
+class _OneResult:
+    """What became of one unit. Apart from `_Alone`, so that neither holds itself: a cycle would cost more than the judging."""
+
+    __slots__ = ("_wake", "error", "over", "value")
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self.over = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def deliver(self, results: Results) -> None:
+        self.value = results[0][1]
+        self._end()
+
+    def fail(self, error: BaseException) -> None:
+        self.error = self.error or error
+        self._end()
+
+    def _end(self) -> None:
+        if not self.over:
+            self.over = True
+            self._wake()
+
+
 class _Alone:
-    """One unit on its way, through the lane that all plain functions called by themselves share or a loop lane, and its result."""
+    """One unit on its way, through the lane that all plain functions called by themselves share or a loop lane."""
 
     def __init__(
         self,
@@ -175,40 +200,24 @@ class _Alone:
         wake: Callable[[], None],
         how: Alone,
     ) -> None:
-        self._wake = wake
-        self._over = False
-        self._result: Any = None
-        self._error: BaseException | None = None
+        self._result = found = _OneResult(wake)
         control, outer = current_run.get() or RunControl(fail_fast=None), current_deadline.get()
-        self.work = Work(execute, merge, control, self._deliver, self._fail, how["deadline"], outer, None, how["cost"])
+        self.work = Work(execute, merge, control, found.deliver, found.fail, how["deadline"], outer, None, how["cost"])
         data, jobs = planned
         loops = how["lane"] == "loop"
         self.unit = Unit(self.work, 0, data, [] if jobs is None else jobs, None if loops else contextvars.copy_context())
         self.lane: LoopLane | ThreadLane = LoopLane(self.work, how["max_workers"]) if loops else _alone_lane()
 
-    def _deliver(self, results: Results) -> None:
-        self._result = results[0][1]
-        self._end()
-
-    def _fail(self, error: BaseException) -> None:
-        self._error = self._error or error
-        self._end()
-
-    def _end(self) -> None:
-        if not self._over:
-            self._over = True
-            self._wake()
-
     def result(self) -> Any:
         """What became of it, once it is over."""
-        if self._error is not None:
-            raise self._error
-        return self._result
+        if self._result.error is not None:
+            raise self._result.error
+        return self._result.value
 
     def close(self) -> None:
         """Give up what is not done."""
         library_loop.no_longer_waiting(self.work)
-        if not self._over:
+        if not self._result.over:
             self.work.closed = True
             if isinstance(self.lane, LoopLane):
                 self.lane.abandon()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from rm_gallery.core.engine.calls.budget import Usage
 from rm_gallery.core.utils.prompt import format_messages as format_messages
 
 
@@ -135,15 +136,6 @@ class ChatMessage(BaseModel):
         return out
 
 
-class ChatUsage(BaseModel):
-    """Tokens of one model call."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
-
-
 _CUT = frozenset(
     "length max_tokens max_output_tokens max_completion_tokens max_new_tokens model_length model_context_window_exceeded "
     "token_limit incomplete".split()
@@ -162,7 +154,7 @@ class ChatResponse(BaseModel):
 
     message: ChatMessage
     finish_reason: str | None = None
-    usage: ChatUsage = Field(default_factory=ChatUsage)
+    usage: Usage = Field(default_factory=Usage)
     model: str = ""
     choices: list[str] = Field(default_factory=list)
     """All texts when more than one was asked for (n > 1), the first included."""

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 DEFAULT_URL = "https://api.openai.com/v1"
-KEY_VARIABLES = ("OPENAI_API_KEY",)
 URL_VARIABLES = ("OPENAI_BASE_URL", "BASE_URL")
 MODEL_VARIABLE = "OPENAI_MODEL"
 _SCHEMES = ("bearer", "basic", "token", "apikey")
@@ -69,6 +68,8 @@ class OpenaiEndpoint(BaseModelCall):
     no key.
     """
 
+    key_variable: ClassVar[str] = "OPENAI_API_KEY"
+    """Environment variable with the key, where none is given."""
     hints: ClassVar[Mapping[int, str]] = HINTS
     """What to look at first, by HTTP status."""
 
@@ -163,9 +164,8 @@ class OpenaiEndpoint(BaseModelCall):
         return _endpoint(url, named, self.proxy, self.ca_bundle, tuple(sorted(self.default_query.items())))
 
     def _key(self) -> str | None:
-        if self.api_key is not None and self.api_key.get_secret_value():
-            return self.api_key.get_secret_value()
-        return next((os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)), None)
+        given = self.api_key.get_secret_value() if self.api_key is not None else ""
+        return given or os.environ.get(self.key_variable) or None
 
     def _hiding_places(self, key: str | None) -> tuple[Any, ...]:
         return key, tuple(self.default_headers.items()), tuple(self.default_query.items()), self.proxy

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
 from urllib.parse import quote, unquote, urlsplit
@@ -175,14 +174,13 @@ class ServedScorer(OpenaiEndpoint):
 
     def _known(self, server: str, offered: list[str], otherwise: str = "") -> str:
         wanted = self.named or (offered[0] if offered else "")
-        name = f"{server}/{wanted}"
-        if not wanted or name not in INPUTS:
-            why = otherwise if not wanted else f"it has no endpoint /{wanted} for scores"
-            raise ConfigError(
-                f"{self._endpoint().url} is {server}, and {why}; name one that it has with endpoint=, such as "
-                f"{next(each for each in INPUTS if each.startswith(server))}."
-            )
-        return name
+        if f"{server}/{wanted}" in INPUTS:
+            return f"{server}/{wanted}"
+        why = f"it has no endpoint /{wanted} for scores" if wanted else otherwise
+        example = next(each for each in INPUTS if each.startswith(server))
+        raise ConfigError(
+            f"{self._endpoint().url} is {server}, and {why}; name one that it has with endpoint=, such as {example}."
+        )
 
     async def _told(self, path: str, timeout: float | None) -> dict[str, Any]:
         """What a server says of itself at a path; empty where it has none."""
@@ -340,6 +338,7 @@ class RewardServer(OpenaiEndpoint):
     so: what stands behind a name may be deployed anew.
     """
 
+    key_variable: ClassVar[str] = TOKEN_VARIABLE
     hints: ClassVar[Mapping[int, str]] = {401: f"check the token, or {TOKEN_VARIABLE}"}  # the server says the rest itself
 
     cache: bool | None = False
@@ -394,11 +393,8 @@ class RewardServer(OpenaiEndpoint):
 
     def kept(self, raw: dict[str, Any], reply: Any) -> bytes | None:
         """Answers that all have a score."""
-        return (
-            orjson.dumps([[each.value, each.message, dict(each.components)] for each in reply])
-            if all(each.score is not None for each in reply)
-            else None
-        )
+        whole = all(each.ok for each in reply)
+        return orjson.dumps([[each.value, each.message, dict(each.components)] for each in reply]) if whole else None
 
     def restored(self, stored: bytes) -> list[Outcome[float]]:
         """What was kept."""
@@ -410,10 +406,6 @@ class RewardServer(OpenaiEndpoint):
     def usage(self, reply: Any, expected_input: int) -> Usage:
         """One call; tokens are the server's own matter."""
         return Usage(calls=1)
-
-    def _key(self) -> str | None:
-        given = self.api_key.get_secret_value() if self.api_key is not None else ""
-        return given or os.environ.get(TOKEN_VARIABLE) or None
 
     def _headers(self, endpoint: transport.HttpEndpoint, key: str | None) -> dict[str, str]:
         # a little less than is waited for, so that its own word about it arrives

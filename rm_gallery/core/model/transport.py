@@ -10,7 +10,7 @@ import ssl
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -21,7 +21,7 @@ from pydantic import ValidationError
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Usage
 from rm_gallery.core.engine.calls.retry import parse_retry_after
-from rm_gallery.core.model.message import ChatMessage, ChatResponse, ChatUsage, MessageRole
+from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, ProviderErrorKind
 from rm_gallery.core.utils.models import build
 from rm_gallery.core.utils.shown import one_line
@@ -260,13 +260,8 @@ def is_complete(response: ChatResponse) -> bool:
 def booked(response: ChatResponse, expected_input: int) -> Usage:
     """The reply's token counts as the engine books them: one call. What the endpoint did not say is estimated."""
     usage = response.usage
-    return Usage(
-        input_tokens=usage.input_tokens or expected_input,
-        output_tokens=usage.output_tokens or sum(map(len, response.choices or [response.text])) // 4 + 1,
-        cached_tokens=usage.cached_tokens,
-        reasoning_tokens=usage.reasoning_tokens,
-        calls=1,
-    )
+    written = usage.output_tokens or sum(map(len, response.choices or [response.text])) // 4 + 1
+    return replace(usage, input_tokens=usage.input_tokens or expected_input, output_tokens=written, calls=1)
 
 
 def _text(message: Any) -> str:
@@ -274,17 +269,16 @@ def _text(message: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _usage(raw: Any) -> ChatUsage:
+def _usage(raw: Any) -> Usage:
     if not isinstance(raw, dict):
-        return ChatUsage()
+        return Usage()
     given, said = raw.get("prompt_tokens_details"), raw.get("completion_tokens_details")
-    fields = {
-        "input_tokens": token_count(raw.get("prompt_tokens")),
-        "output_tokens": token_count(raw.get("completion_tokens")),
-        "cached_tokens": token_count(given.get("cached_tokens")) if isinstance(given, dict) else 0,
-        "reasoning_tokens": token_count(said.get("reasoning_tokens")) if isinstance(said, dict) else 0,
-    }
-    return build(ChatUsage, fields)
+    return Usage(
+        input_tokens=token_count(raw.get("prompt_tokens")),
+        output_tokens=token_count(raw.get("completion_tokens")),
+        cached_tokens=token_count(given.get("cached_tokens")) if isinstance(given, dict) else 0,
+        reasoning_tokens=token_count(said.get("reasoning_tokens")) if isinstance(said, dict) else 0,
+    )
 
 
 def token_count(value: Any) -> int:

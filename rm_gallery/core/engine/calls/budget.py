@@ -281,7 +281,7 @@ class Budget:
         if self.message is not None:
             raise BudgetExceeded(self.message)
         tokens, cost = self._bounds(model, expected, most)
-        self._check(model, expected)
+        self._check()
         if self._in_flight and not self._fits_beside(tokens, cost):
             return None
         self._in_flight += 1
@@ -305,7 +305,7 @@ class Budget:
         dearest = tokens * max(price.input, price.output) / 1e6
         return tokens, min(dearest, _MARGIN * self._most_cost) if self._settled_calls >= _TRUST_SEEN_FROM else dearest
 
-    def _check(self, model: str, expected: int) -> None:
+    def _check(self) -> None:
         """Refuse a call for which there is no room even when those in flight turn out to have used nothing more."""
         used, known = self._spent, max(1, self._settled_calls)
         over = ""

@@ -139,12 +139,10 @@ class Keyed(Protocol):
     @property
     def sample_id(self) -> str:
         """What people call it."""
-        ...
 
     @property
     def sample_key(self) -> str:
         """Its id and a hash of all that may be read of it."""
-        ...
 
 
 class RunFolder(ABC):
