@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from rm_gallery.core.data.schema import DataSample, preference_of
-from rm_gallery.core.engine.store.store import MANIFEST, SUMMARY, TRACE, read_trace
+from rm_gallery.core.engine.run_records import MANIFEST, SUMMARY, TRACE, read_trace
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError

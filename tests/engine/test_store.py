@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 
-from rm_gallery.core.engine.store.store import RunStore
+from rm_gallery.core.engine.run_records import RunStore
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from tests.engine.processes import finish, kill_after_lines, start
 
@@ -162,7 +162,7 @@ def test_the_store_goes_on_once_there_is_space(tmp_path: Path, monkeypatch: pyte
 
 HOLDER = """
     import os, sys, time
-    from rm_gallery.core.engine.store.store import RunStore
+    from rm_gallery.core.engine.run_records import RunStore
     store = RunStore.open(sys.argv[1], {"seed": 0})
     orphan = os.fork() if sys.argv[2] == "with a child" else 0
     if sys.argv[2] == "with a child" and not orphan:
@@ -229,7 +229,7 @@ def test_a_copied_or_read_folder_keeps_its_lock(tmp_path: Path) -> None:
         store.append({"id": "a", "status": "scored"})
         shutil.copytree(folder, tmp_path / "copy")
         refused = f"""
-            from rm_gallery.core.engine.store.store import RunStore
+            from rm_gallery.core.engine.run_records import RunStore
             try:
                 RunStore.open({str(folder)!r}, {{"seed": 0}})
             except ValueError as error:

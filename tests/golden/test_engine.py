@@ -21,7 +21,7 @@ from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import FailFast, RetryEvent, RetryPolicy, parse_retry_after, run_attempts
 from rm_gallery.core.engine.context import Deadline, RunControl
 from rm_gallery.core.engine.processes.driver import describe_exit
-from rm_gallery.core.engine.store.store import RunStore, differences
+from rm_gallery.core.engine.run_records import RunStore, differences
 from rm_gallery.core.outcome import Outcome, outcome_of_error
 from rm_gallery.core.utils import errors
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError, DeadlineExceeded, ProviderError

@@ -12,8 +12,8 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from rm_gallery.core.engine.context import asked_by
-from rm_gallery.core.engine.store.kept import RunFolder, about_code
-from rm_gallery.core.engine.store.store import STATUSES
+from rm_gallery.core.engine.run_folder import RunFolder, about_code
+from rm_gallery.core.engine.run_records import STATUSES
 from rm_gallery.core.outcome import NOT_BEGUN, Outcome
 from rm_gallery.core.utils.errors import Cause, ConfigError
 

@@ -17,8 +17,8 @@ from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.context import RunControl, questions
 from rm_gallery.core.engine.lanes import JobCost, awaitable
 from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.run_folder import Again, Looking, drawn
 from rm_gallery.core.engine.standing import Alone, arun_alone, run_alone
-from rm_gallery.core.engine.store.kept import Again, Looking, drawn
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.result import GraderError, GraderFolder, GraderResult, as_result
 from rm_gallery.core.outcome import Outcome, is_run_level, worst_of

@@ -18,7 +18,7 @@ from rm_gallery.core.data.schema import (
     Step,
 )
 from rm_gallery.core.engine.context import asked_by
-from rm_gallery.core.engine.store.kept import RunFolder, about_code
+from rm_gallery.core.engine.run_folder import RunFolder, about_code
 from rm_gallery.core.outcome import NOT_BEGUN, Outcome
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.identity import plain_form, shortened

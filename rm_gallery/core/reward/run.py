@@ -20,8 +20,8 @@ from rm_gallery.core.engine.context import LIMIT_SHARE, RunControl, current_dead
 from rm_gallery.core.engine.lanes import JobCost, Planner, Raw
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
+from rm_gallery.core.engine.run_folder import Again, Looking, drawn
 from rm_gallery.core.engine.standing import Alone, StandingRun, arun_alone, run_alone
-from rm_gallery.core.engine.store.kept import Again, Looking, drawn
 from rm_gallery.core.outcome import Outcome, is_run_level, outcome_of_error
 from rm_gallery.core.reward.blame import blame, probing, stand_ins, to_judge, to_probe
 from rm_gallery.core.reward.kinds import BasePointWiseReward

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError
 
 if TYPE_CHECKING:
-    from rm_gallery.core.engine.store.kept import Ledger
+    from rm_gallery.core.engine.run_folder import Ledger
 
 _MAX_BYTES = 1 << 20
 _HIGHEST = sys.float_info.max

@@ -24,7 +24,7 @@ from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.calls.budget import Budget, Usage
 from rm_gallery.core.engine.context import Questions, RunControl, current_run, snapshot
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.store.store import REUSED, SUMMARY, TRACE, RunStore, record_key
+from rm_gallery.core.engine.run_records import REUSED, SUMMARY, TRACE, RunStore, record_key
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import AppendedFile, to_line
 from rm_gallery.core.utils.shown import redact
