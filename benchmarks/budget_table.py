@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.engine.calls.budget import Budget
-from rm_gallery.core.model.providers import FakeLLM
+from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from tests.faults.material import REWARD, make_judge, make_samples, oracle_for, run
 from tests.support.judge_server import Faults, JudgeServer

@@ -13,7 +13,7 @@ import orjson
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.core.engine.calls.budget import Estimate, Interval
+from rm_gallery.core.engine.calls.budget import Estimate, PredictionInterval
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import one_line
@@ -158,7 +158,7 @@ def _say_missed(report: Report, missed: Sequence[str]) -> int:
 
 def print_estimate(found: Estimate, as_json: bool) -> None:
     """Print an estimate, as JSON or as a table."""
-    parts: dict[str, Interval | None] = {name: getattr(found, name) for name in FIGURES}
+    parts: dict[str, PredictionInterval | None] = {name: getattr(found, name) for name in FIGURES}
     if as_json:
         plain = {name: None if part is None else vars(part) for name, part in parts.items()}
         return typer.echo(orjson.dumps({"samples": found.samples, **plain}).decode())
@@ -168,7 +168,7 @@ def print_estimate(found: Estimate, as_json: bool) -> None:
     return None
 
 
-def _line(value: Interval | None) -> str:
+def _line(value: PredictionInterval | None) -> str:
     if value is None:
         return "unknown: give --prices"
     digits = 4 if value.mean < 10 else 0
@@ -366,7 +366,7 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def judge_from(config: Mapping[str, Any], llm: str | None, base_url: str | None) -> Any:
     """The judge that the command line or the config names, None for none."""
-    from rm_gallery.core.model.providers import resolve_llm
+    from rm_gallery.core.model.base import resolve_llm
 
     given = llm or config.get("judge")
     if given is None:

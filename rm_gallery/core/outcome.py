@@ -18,7 +18,7 @@ from rm_gallery.core.utils.errors import (
     Unscored,
 )
 from rm_gallery.core.utils.models import said_by
-from rm_gallery.core.utils.secrets import redact
+from rm_gallery.core.utils.shown import redact
 
 T = TypeVar("T")
 Status = Literal["scored", "unscored", "failed"]

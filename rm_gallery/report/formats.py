@@ -273,6 +273,7 @@ def spent(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> list[tu
     }
     seconds = number(figures.get("seconds"))
     shown = [(name, f"{int(number(usage.get(key))):,}") for key, name in SPENT.items() if usage.get(key)]
+    shown += [(f"{name or 'the model'} answered as", single_line(ids)) for name, ids in run.served.items()]
     if isinstance(usage.get("cost"), (int, float)):
         shown.append(("cost", f"{number(usage['cost']):,.4f} (in the currency of --prices)"))
     if seconds:
@@ -336,7 +337,7 @@ def _markdown(run: OpenRun, summary: Summary) -> str:
         for key, found in reasons.items():
             lines.append(f"| {_md(key)} | {int(number(found.get('n'))):,} | {_md(cut(str(found.get('example', '')), 300))} |")
     if costs := spent(run, figures, summary):
-        lines += ["", " · ".join(f"{_md(name)}: {value}" for name, value in costs)]
+        lines += ["", " · ".join(f"{_md(name)}: {_md(value)}" for name, value in costs)]
     return "\n".join(lines) + "\n"
 
 

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.engine.store.files import to_line
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
-from rm_gallery.core.utils.file import written_whole
+from rm_gallery.core.utils.file import to_line, written_whole
 from rm_gallery.core.utils.identity import is_unicode
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, hundredths, interval

@@ -9,7 +9,7 @@ from typing import Any
 
 from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.model.reward_server import RewardServer
+from rm_gallery.core.model.reward_servers import RewardServer
 from rm_gallery.core.outcome import Outcome, failed, outcome_of_error
 from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError, RequestError, RMGalleryError
 from rm_gallery.gallery.rm.trained.served import RemoteReward

@@ -23,7 +23,7 @@ from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, logger
 from rm_gallery.core.utils.file import deeper
 from rm_gallery.core.utils.models import Configured, unknown_name
-from rm_gallery.core.utils.secrets import redact
+from rm_gallery.core.utils.shown import redact
 from rm_gallery.serve.formats import Codec, Refused, invalid
 from rm_gallery.serve.formats import Scope as Access
 from rm_gallery.serve.handler import Handler

@@ -21,7 +21,7 @@ from rm_gallery.core.reward.run import planned, standing_run
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.utils.errors import ConfigError, DataError, SandboxUnavailable, logger
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.core.utils.secrets import redact
+from rm_gallery.core.utils.shown import redact
 from rm_gallery.evaluation.bundle import DamagedBundle
 from rm_gallery.evaluation.live import LiveEvaluators, scored_of_result
 from rm_gallery.evaluation.pool import LIMITS

@@ -17,9 +17,8 @@ from typing import Any, get_args
 
 import orjson
 
-from rm_gallery.core.engine.store.files import FileLock
 from rm_gallery.core.utils.errors import ConfigError, logger
-from rm_gallery.core.utils.file import as_json, write_whole
+from rm_gallery.core.utils.file import FileLock, as_json, write_whole
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.serve.formats import Refused, Scope
 

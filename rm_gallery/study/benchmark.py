@@ -20,7 +20,7 @@ from rm_gallery.core.engine.calls.budget import Estimate
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run import INTERRUPTED
-from rm_gallery.core.engine.store.store import MANIFEST
+from rm_gallery.core.engine.run_records import MANIFEST
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_list, run_unordered

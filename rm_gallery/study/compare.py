@@ -231,6 +231,11 @@ def _compare(first: _RunSamples, second: _RunSamples, examples: int, seed: int) 
         *said,
         *(f"{r.folder.name} is not finished: {r.report.get('stopped') or 'there is no report'}" for r in unfinished),
     ]
+    for model in sorted({*first.run.served, *second.run.served}):
+        before, now = (one_line(run.answered_as(model)) for run in (first.run, second.run))
+        if before and now and before != now:
+            in_each = f"{before} in {first.run.folder.name} and as {now} in {second.run.folder.name}"
+            notes.append(f"{model or 'the model'} answered as {in_each}")
     right = _mcnemar(scored)
     return RunComparison(
         first=first.name,

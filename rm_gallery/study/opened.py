@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 import orjson
 
 from rm_gallery.core.data.schema import DataSample, preference_of
-from rm_gallery.core.engine.store.files import from_line, mend_tail, read_lines, to_line
-from rm_gallery.core.engine.store.store import MANIFEST, SUMMARY, TRACE, read_trace
+from rm_gallery.core.engine.run_records import MANIFEST, SUMMARY, TRACE, read_trace
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
-from rm_gallery.core.utils.file import replacing
+from rm_gallery.core.utils.file import from_line, mend_tail, read_lines, replacing, to_line
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged, Pair
 
@@ -309,6 +308,16 @@ class OpenRun:
     def finished(self) -> bool:
         """Whether its report is there and it did not stop early."""
         return bool(self.report) and not self.report.get("stopped")
+
+    @property
+    def served(self) -> dict[str, str]:
+        """By the model that was asked, the names of those that answered, where they are others."""
+        found = self.summary.get("served")
+        return {name: ", ".join(map(str, ids)) for name, ids in (found if isinstance(found, dict) else {}).items()}
+
+    def answered_as(self, model: str) -> str:
+        """The names under which a model that was asked answered; empty where it was not asked."""
+        return self.served.get(model) or (model if self.report.get("judge") == model else "")
 
     @cached_property
     def damaged(self) -> int:

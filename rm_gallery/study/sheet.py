@@ -16,9 +16,9 @@ import orjson
 from rm_gallery.core.data.load.base import LoadReport, create_loader, row_bytes
 from rm_gallery.core.data.load.converters import nearest, shown
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.engine.store.files import to_line
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.file import to_line
 from rm_gallery.study.opened import SAMPLES
 
 Cell = str | None

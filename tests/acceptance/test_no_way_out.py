@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import pytest
 
 from rm_gallery import DataSample, evaluate
-from rm_gallery.core.model.providers import FakeLLM
+from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.base import BaseReward
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.function import reward_function

@@ -27,6 +27,15 @@ def put_all(cache: CallCache, rows: Mapping[str, bytes]) -> list[bool]:
     return results
 
 
+def put_one(cache: CallCache, key: str, value: bytes) -> bool:
+    """What one put returned."""
+
+    async def main() -> bool:
+        return await cache.put(key, value)
+
+    return asyncio.run(main())
+
+
 def make_older(path: Path, key: str, *, created: float, used: float) -> None:
     """Move creation and last use of a row so many seconds into the past."""
     now = time.time()

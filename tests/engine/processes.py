@@ -7,9 +7,11 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
+from rm_gallery.core.engine.processes.pool import WorkerPool
 from tests.support.children import ROOT, child_environment
 
 
@@ -76,3 +78,9 @@ def read_pid(path: Path) -> int:
     """The process id that a job writes to a file, once it is there."""
     assert wait_until(lambda: path.exists() and path.read_text() != "")
     return int(path.read_text())
+
+
+def every(pool: WorkerPool, function: Callable[..., Any], items: Iterable[Any], deadline: float | None = None) -> list[Any]:
+    """What a pool's calls of a function gave, item by item: the value, or the error."""
+    futures = [pool.submit(function, item, deadline=deadline) for item in items]
+    return [future.exception() or future.result() for future in futures]

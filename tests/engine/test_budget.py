@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.engine.calls.budget import Budget, Price, PriceTable, Reservation, Usage
-from rm_gallery.core.engine.store.kept import FILE_NAME, Ledger
+from rm_gallery.core.engine.run_folder import FILE_NAME, Ledger
 from rm_gallery.core.utils.errors import BudgetExceeded
 from tests.engine.virtual_time import run_virtual
 

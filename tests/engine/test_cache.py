@@ -21,7 +21,7 @@ from rm_gallery.core.engine.calls import cache_file
 from rm_gallery.core.engine.calls.cache import FILE_NAME, CallCache, canonical_key, default_cache_folder
 from rm_gallery.core.engine.calls.cache_file import CacheFile
 from rm_gallery.core.utils.errors import ConfigError
-from tests.engine.cache_files import keys, make_older, put_all, stored
+from tests.engine.cache_files import keys, make_older, put_all, put_one, stored
 from tests.engine.processes import wait_until
 
 KEYS = keys(200)
@@ -47,7 +47,7 @@ def test_the_default_folder_follows_the_environment(monkeypatch: pytest.MonkeyPa
 def test_values_come_back_unchanged(tmp_path: Path, value: bytes) -> None:
     with CallCache(tmp_path) as cache:
         assert cache.get(KEYS[0]) is None
-        assert cache.put_sync(KEYS[0], value)
+        assert put_one(cache, KEYS[0], value)
         assert cache.get(KEYS[0]) == value
     with CallCache(tmp_path) as cache:
         assert cache.get(KEYS[0]) == value
@@ -75,12 +75,12 @@ def test_many_puts_from_a_loop_are_stored_and_seen_before_that(tmp_path: Path) -
 def test_a_closed_cache_is_empty_and_takes_nothing(tmp_path: Path) -> None:
     others = set(threading.enumerate())
     cache = CallCache(tmp_path)
-    cache.put_sync(KEYS[0], b"x")
+    put_one(cache, KEYS[0], b"x")
     cache.close()
     cache.close()
     assert "rm-gallery-cache" not in {thread.name for thread in set(threading.enumerate()) - others}
     assert cache.get(KEYS[0]) is None
-    assert not cache.put_sync(KEYS[1], b"y")
+    assert not put_one(cache, KEYS[1], b"y")
 
 
 def test_path_may_be_a_folder_or_a_file(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_prune_by_age_removes_what_nobody_used(tmp_path: Path) -> None:
         assert cache.prune(max_age=7 * DAY) == 1
         assert set(stored(cache.path)) == {used, new}
         assert (cache.clear(), cache.stats().entries) == (2, 0)
-        assert cache.put_sync(old, b"again")
+        assert put_one(cache, old, b"again")
 
 
 def test_prune_by_size_removes_the_longest_unused(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_the_writer_keeps_the_file_within_its_size(tmp_path: Path, monkeypatch: 
     limit = 1_000_000
     with CallCache(tmp_path, max_bytes=limit) as cache:
         put_all(cache, {name: os.urandom(1000) for name in keys(2000)})
-        cache.put_sync(keys(1)[0], b"the thread prunes before it takes this up, or after")
+        put_one(cache, keys(1)[0], b"the thread prunes before it takes this up, or after")
     with CallCache(tmp_path) as cache:
         assert cache.stats().bytes <= limit
         assert cache.stats().entries >= 300
@@ -170,7 +170,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     with CallCache(path, on_warning=warnings.append) as cache:
         assert put_all(cache, dict.fromkeys(KEYS, b"x")) == [False] * len(KEYS)
         assert [cache.get(key) for key in KEYS] == [None] * len(KEYS)
-        assert not cache.put_sync(KEYS[0], b"x")
+        assert not put_one(cache, KEYS[0], b"x")
         cache.flush()
         assert (cache.stats().entries, cache.writable, cache.prune(), cache.clear()) == (0, False, 0, 0)
     assert len(warnings) == 1
@@ -189,7 +189,7 @@ def test_writes_that_begin_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert put_all(cache, {KEYS[0]: b"before"}) == [True]
         monkeypatch.setattr(CacheFile, "write", fail)
         assert put_all(cache, dict.fromkeys(KEYS[1:9], b"x")) == [False] * 8
-        assert not cache.put_sync(KEYS[1], b"x") and not cache.writable
+        assert not put_one(cache, KEYS[1], b"x") and not cache.writable
         assert cache.get(KEYS[0]) == b"before", "what is there can still be read"
         assert cache.get(KEYS[2]) is None
     assert len(warnings) == (1 if told else 0)
@@ -249,4 +249,4 @@ def test_a_row_that_is_or_unpacks_to_gigabytes_is_none_of_ours(tmp_path: Path, p
         assert cache.get(KEYS[0]) is None
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 120_000
         assert cache.get(KEYS[1]) == b"x"
-        assert not cache.put_sync(KEYS[2], bytes(cache_file.MAX_VALUE_BYTES + 1))
+        assert not put_one(cache, KEYS[2], bytes(cache_file.MAX_VALUE_BYTES + 1))

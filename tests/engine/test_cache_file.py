@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rm_gallery.core.engine.calls.cache import FILE_NAME, CallCache, canonical_key
-from tests.engine.cache_files import keys, put_all, stored
+from tests.engine.cache_files import keys, put_all, put_one, stored
 from tests.engine.processes import finish, kill_after_lines, start
 
 KEYS = keys(400)
@@ -91,9 +91,9 @@ def test_a_file_removed_while_open_is_begun_anew(tmp_path: Path) -> None:
             Path(f"{path}{suffix}").unlink(missing_ok=True)
         for key in KEYS:
             cache.get(key)
-            cache.put_sync(key, b"new") if key < "1" else None
+            put_one(cache, key, b"new") if key < "1" else None
     with CallCache(tmp_path, on_warning=warnings.append) as cache:
-        assert cache.put_sync(KEYS[0], b"later")
+        assert put_one(cache, KEYS[0], b"later")
         assert cache.get(KEYS[0]) == b"later"
     assert not set_aside(tmp_path)
 
@@ -108,7 +108,7 @@ FORKING = """
     import os, sys, threading
     from pathlib import Path
     from rm_gallery.core.engine.calls.cache import CallCache, canonical_key
-    from tests.engine.cache_files import put_all
+    from tests.engine.cache_files import put_all, put_one
     trouble = []
     cache = CallCache(Path(sys.argv[1]), on_warning=trouble.append)
 
@@ -120,7 +120,7 @@ FORKING = """
     def write_on():
         number = 0
         while busy:
-            assert cache.put_sync(canonical_key(["busy", number % 50]), b"x")
+            assert put_one(cache, canonical_key(["busy", number % 50]), b"x")
             number += 1
     thread = threading.Thread(target=write_on)
     thread.start()
@@ -130,7 +130,7 @@ FORKING = """
         if not pid:
             found = all(cache.get(key) == value for key, value in rows("before").items())
             done = found and all(put_all(cache, rows(child))) and not trouble
-            cache.put_sync(canonical_key(["left behind", child]), b"x")
+            put_one(cache, canonical_key(["left behind", child]), b"x")
             if child % 2:
                 os._exit(0 if done else 1)
             busy = False

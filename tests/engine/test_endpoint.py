@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 
 import pytest
 
@@ -135,7 +136,7 @@ def play(server: Server, calls: int, workers: int, max_outage: float = 300.0) ->
         server.begin += now()
         server.end += now()
         endpoint = Endpoint(workers, clock=now, max_outage=max_outage, name="http://judge/v1")
-        policy, left, start = RetryPolicy(seed=1), iter(range(calls)), now()
+        policy, left, start = RetryPolicy(rng=random.Random(1)), iter(range(calls)), now()
 
         async def worker() -> None:
             for number in left:

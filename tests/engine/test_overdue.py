@@ -20,7 +20,7 @@ def asked_again(play: Callable[[Callable[[int], None], Callable[[int], None]], o
         calls = Overdue(now, lambda: True, lambda: room)
 
         def send(number: int) -> None:
-            def ask_again(*, instead: bool) -> bool:
+            def ask_again(instead: bool) -> bool:
                 if number in (each for each, *_ in found):
                     return False
                 found.append((number, round(now() - began, 1), instead))

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.engine.context import Deadline, current_deadline
+from rm_gallery.core.engine.processes import driver as worker_process
 from rm_gallery.core.engine.processes import pool as workers
-from rm_gallery.core.engine.processes import process as worker_process
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, WorkerMemoryExceeded, WorkerPool, get_pool
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 from tests.engine import worker_jobs
-from tests.engine.processes import finish, is_alive, kill_after_lines, read_pid, start, wait_until
+from tests.engine.processes import every, finish, is_alive, kill_after_lines, read_pid, start, wait_until
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
@@ -33,9 +33,9 @@ def pool() -> Iterator[WorkerPool]:
 
 
 def test_map_keeps_order_over_many_chunks(pool: WorkerPool) -> None:
-    assert pool.map(worker_jobs.plus_one, range(5000)) == list(range(1, 5001))
-    assert pool.map(worker_jobs.plus_one, []) == []
-    assert pool.starmap(worker_jobs.add, [(1, 2), (3, 4)]) == [3, 7]
+    assert every(pool, worker_jobs.plus_one, range(5000)) == list(range(1, 5001))
+    assert every(pool, worker_jobs.plus_one, []) == []
+    assert pool.submit(worker_jobs.add, 3, 4).result() == 7
 
 
 def test_kinds_of_functions(pool: WorkerPool) -> None:
@@ -109,18 +109,13 @@ def test_what_cannot_come_back_is_the_error_of_its_call_alone(pool: WorkerPool) 
     assert pool.submit(str.upper, text, deadline=60).result() == text
 
 
-def test_modules_are_loaded_before_the_call() -> None:
-    with WorkerPool(1, preload=["no_such_module_anywhere"]) as pool:
-        with pytest.raises(ConfigError, match="no_such_module_anywhere"):
-            pool.submit(worker_jobs.plus_one, 1).result()
-    with WorkerPool(1, preload=["colorsys"]) as pool:
-        assert pool.submit(worker_jobs.is_imported, "colorsys").result()
-        assert pool.submit(worker_jobs.prepared_here).result()
+def test_a_module_prepares_itself_before_the_call(pool: WorkerPool) -> None:
+    assert pool.submit(worker_jobs.prepared_here).result()
 
 
 def test_prints_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     with WorkerPool(1) as pool:
-        assert pool.map(worker_jobs.chatter, range(3), deadline=60) == [0, 1, 2]
+        assert every(pool, worker_jobs.chatter, range(3), deadline=60) == [0, 1, 2]
     captured = capfd.readouterr()
     assert captured.out == ""
     for text in ("to stdout 2", "to stderr 2", "straight to the descriptor", "from a grandchild"):
@@ -140,18 +135,18 @@ def test_prints_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
 )
 def test_only_the_bad_call_fails(pool: WorkerPool, mishap: str, error: type[Exception], message: str) -> None:
     function = functools.partial(worker_jobs.at_seven, mishap)
-    pool.map(worker_jobs.plus_one, range(200))  # warm, so that the bad call travels inside a chunk
-    results = pool.map(function, range(40), deadline=1.0)
+    every(pool, worker_jobs.plus_one, range(200))  # warm, so that the bad call travels inside a chunk
+    results = every(pool, function, range(40), deadline=1.0)
     assert type(results[7]) is error
     assert message in str(results[7])
     assert getattr(results[7], "exit_code", None) == (None if error is not WorkerCrashed else -11 if "fault" in message else 3)
     assert [result for result in results if result is not results[7]] == [n for n in range(40) if n != 7]
-    assert pool.map(function, range(8, 40), deadline=60) == list(range(8, 40))
+    assert every(pool, function, range(8, 40), deadline=60) == list(range(8, 40))
 
 
 def test_deadline_counts_from_the_start_of_the_call_itself() -> None:
     with WorkerPool(1) as pool:
-        results = pool.map(worker_jobs.nap, [0.2] * 5, deadline=0.8)
+        results = every(pool, worker_jobs.nap, [0.2] * 5, deadline=0.8)
     assert results == [0.2] * 5
 
 
@@ -167,7 +162,7 @@ def test_a_worker_that_has_grown_beyond_half_of_its_cap_is_replaced_however_larg
     parent = bytearray(b"x") * (350 << 20)
     with WorkerPool(1, memory_cap=2**29) as pool:
         workers = [pool.submit(worker_jobs.pid).result() for _ in range(2)]
-        assert pool.map(worker_jobs.grow, [100, 300, 1]) == [100, 300, 1]
+        assert every(pool, worker_jobs.grow, [100, 300, 1]) == [100, 300, 1]
         workers += [pool.submit(worker_jobs.pid).result() for _ in range(2)]
     assert workers[0] == workers[1] != workers[2] == workers[3] and parent
 
@@ -191,7 +186,7 @@ def test_kill_takes_grandchildren_along(tmp_path: Path) -> None:
 def test_a_worker_that_does_not_begin(of: object, name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of, name, value)
     with WorkerPool(1) as pool:
-        results = pool.map(worker_jobs.plus_one, range(3))
+        results = every(pool, worker_jobs.plus_one, range(3))
     assert [type(result) for result in results] == [WorkerCrashed] * 3
     assert message in str(results[0])
 
@@ -199,7 +194,7 @@ def test_a_worker_that_does_not_begin(of: object, name: str, value: str, message
 def test_pipes_without_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_process, "_PIPES", worker_process._ThreadPipes)
     with WorkerPool(1) as pool:
-        results = pool.map(functools.partial(worker_jobs.at_seven, "hang"), range(20), deadline=1.5)
+        results = every(pool, functools.partial(worker_jobs.at_seven, "hang"), range(20), deadline=1.5)
         assert isinstance(results[7], DeadlineExceeded)
         assert [result for result in results if result is not results[7]] == [n for n in range(20) if n != 7]
 
@@ -280,8 +275,8 @@ def test_shared_pool_is_one_and_comes_back_after_shutdown() -> None:
 
 
 def test_sixteen_threads_share_a_pool(pool: WorkerPool) -> None:
-    def work(thread: int) -> list[int | BaseException]:
-        return pool.map(worker_jobs.plus_one, range(thread * 100, thread * 100 + 100), deadline=60)
+    def work(thread: int) -> list[Any]:
+        return every(pool, worker_jobs.plus_one, range(thread * 100, thread * 100 + 100), deadline=60)
 
     with ThreadPoolExecutor(16) as threads:
         results = list(threads.map(work, range(16)))
@@ -320,7 +315,7 @@ def test_scripts_need_no_guard_and_send_what_is_in_modules(tmp_path: Path) -> No
         from rm_gallery.core.engine.processes.pool import get_pool
         from rm_gallery.core.utils.errors import ConfigError
         print('once')
-        print(get_pool().map(rules.double, range(5), deadline=60))
+        print(get_pool().submit(rules.double, 4, deadline=60).result())
         def double(n): return 2 * n
         class Thing: pass
         try:
@@ -331,7 +326,7 @@ def test_scripts_need_no_guard_and_send_what_is_in_modules(tmp_path: Path) -> No
         print(type(error).__name__, error)
     """
     once, doubled, refused, failed = finish(start(script, cwd=tmp_path)).splitlines()
-    assert (once, doubled) == ("once", "[0, 2, 4, 6, 8]")
+    assert (once, doubled) == ("once", "8")
     assert "__main__.double lives in the script" in refused and "move it to a module" in refused
     assert failed.startswith("ConfigError") and "importable module" in failed
 
@@ -356,7 +351,7 @@ def test_forked_child_uses_processes_of_its_own(tmp_path: Path) -> None:
         slow = pool.submit(time.sleep, 0.5)
         child = os.fork()
         if child == 0:
-            inside = pool.map(abs, [-1, -2], deadline=60) == [1, 2] and get_pool() is pool
+            inside = pool.submit(abs, -1, deadline=60).result() == 1 and get_pool() is pool
             fresh = before not in pool.worker_pids()
             pool.shutdown()
             os._exit(0 if inside and fresh else 1)

@@ -18,7 +18,9 @@ Told = queue.Queue[tuple[str, Any]]
 def work(job: str) -> str:
     run = current_run.get()
     assert run is not None
-    run.count(calls=1, cached=2, retries=3)
+    run.count("calls")
+    run.count("cached", 2)
+    run.count("retries", 3)
     if job == "mend":
         raise ConfigError("mend this")
     if job == "stop":

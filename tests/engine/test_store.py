@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 import pytest
 
-from rm_gallery.core.engine.store.store import RunStore
+from rm_gallery.core.engine.run_records import RunStore
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from tests.engine.processes import finish, kill_after_lines, start
 
@@ -36,8 +36,6 @@ def test_a_run_continues_where_the_same_is_asked_for_and_tells_what_differs(tmp_
         ConfigError, match=r"(?s)holds a different run \(old → new\):\n  model.name: .judge. → .j.\nUse.*--force-new"
     ):
         RunStore.open(tmp_path, {**first, "model": {"name": "j", "api_key": "x"}})
-    with pytest.raises(ConfigError, match="versions"):
-        RunStore.open(tmp_path, {**first, "versions": {"a": "2"}}, not_compared=())
 
 
 def test_the_written_manifest_is_readable_and_holds_no_secret(tmp_path: Path) -> None:
@@ -94,7 +92,7 @@ VALUES = ["评分：好\r\n", "\u2028", "lone \ud800 surrogate", 2**70, math.inf
 @pytest.mark.parametrize("value", VALUES, ids=ascii)
 def test_any_text_comes_back_on_its_one_line(tmp_path: Path, value: Any) -> None:
     with RunStore.open(tmp_path, MANIFEST) as store:
-        store.append_all([record("编号", value=value), record("b")])
+        store.append(record("编号", value=value), record("b"))
         found = store.finished()["编号"]["value"]
     assert found == (None if value == math.inf else value)
     assert (tmp_path / "results.jsonl").read_bytes().count(b"\n") == 2
@@ -109,7 +107,7 @@ def test_any_text_comes_back_on_its_one_line(tmp_path: Path, value: Any) -> None
 def test_a_record_that_could_not_be_found_again_is_refused(tmp_path: Path, entry: dict[str, Any]) -> None:
     with RunStore.open(tmp_path, MANIFEST) as store:
         with pytest.raises(DataError):
-            store.append_all([record("ok"), entry])
+            store.append(record("ok"), entry)
         assert list(store.records()) == []
 
 
@@ -130,7 +128,6 @@ def test_the_summary_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkey
 
 def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
     store = RunStore.open(tmp_path, MANIFEST)
-    store.flush()
     store.close()
     store.close()
     with pytest.raises(ConfigError, match="not open in this process"):
@@ -167,7 +164,7 @@ def test_the_store_goes_on_once_there_is_space(tmp_path: Path, monkeypatch: pyte
 
 HOLDER = """
     import os, sys, time
-    from rm_gallery.core.engine.store.store import RunStore
+    from rm_gallery.core.engine.run_records import RunStore
     store = RunStore.open(sys.argv[1], {"seed": 0})
     orphan = os.fork() if sys.argv[2] == "with a child" else 0
     if sys.argv[2] == "with a child" and not orphan:
@@ -234,7 +231,7 @@ def test_a_copied_or_read_folder_keeps_its_lock(tmp_path: Path) -> None:
         store.append({"id": "a", "status": "scored"})
         shutil.copytree(folder, tmp_path / "copy")
         refused = f"""
-            from rm_gallery.core.engine.store.store import RunStore
+            from rm_gallery.core.engine.run_records import RunStore
             try:
                 RunStore.open({str(folder)!r}, {{"seed": 0}})
             except ValueError as error:

@@ -82,10 +82,6 @@ def grow(megabytes: int) -> int:
     return len(bytearray(b"x") * (megabytes << 20)) >> 20
 
 
-def is_imported(module: str) -> bool:
-    return module in sys.modules
-
-
 def unpicklable() -> object:
     return lambda: None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -57,7 +58,7 @@ def calls_in_flight() -> int:
 
 def quick_retries(attempts: int = 6) -> RetryPolicy:
     """The library's retries with a tenth of its patience, the same waits in every run."""
-    return RetryPolicy(max_attempts=attempts, base=0.05, cap=1.0, seed=0)
+    return RetryPolicy(max_attempts=attempts, base=0.05, cap=1.0, rng=random.Random(0))
 
 
 def texts(number: int) -> list[str]:

@@ -14,18 +14,18 @@ import pytest
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import options as options_module
-from rm_gallery.core.engine.calls.budget import Budget, Estimate, Interval, Price, PriceTable, Usage
+from rm_gallery.core.engine.calls.budget import Budget, Estimate, PredictionInterval, Price, PriceTable, Usage
 from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.calls.endpoint import Endpoint
 from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import FailFast, RetryEvent, RetryPolicy, parse_retry_after, run_attempts
 from rm_gallery.core.engine.context import Deadline, RunControl
-from rm_gallery.core.engine.processes.process import describe_exit
-from rm_gallery.core.engine.store.store import RunStore, differences
+from rm_gallery.core.engine.processes.driver import describe_exit
+from rm_gallery.core.engine.run_records import RunStore, differences
 from rm_gallery.core.outcome import Outcome, outcome_of_error
 from rm_gallery.core.utils import errors
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError, DeadlineExceeded, ProviderError
-from rm_gallery.core.utils.secrets import redact
+from rm_gallery.core.utils.shown import redact
 from tests.engine.virtual_time import now, run_virtual
 from tests.golden.golden import Line, kinds, unnamed
 from tests.golden.test_rules import text_of
@@ -144,7 +144,7 @@ def test_estimates(line: Line) -> Line:
     values = {name: getattr(found, name) for name in wanted}
     return {
         "estimate": {
-            name: [value.mean, value.low, value.high] if isinstance(value, Interval) else value
+            name: [value.mean, value.low, value.high] if isinstance(value, PredictionInterval) else value
             for name, value in values.items()
         }
     }
@@ -271,7 +271,7 @@ def test_redacted(line: Line) -> Line:
 
 @golden("lines")
 def test_run_differences(line: Line) -> Line:
-    return {"lines": differences(line["old"], line["new"], line.get("not_compared", ()))}
+    return {"lines": differences(line["old"], line["new"])}
 
 
 @golden("found", "damaged", "kept")

@@ -10,7 +10,7 @@ from rm_gallery.core.graders import strategy
 from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderRank, GraderRegistry, GraderResult, GraderScore
 from rm_gallery.core.graders.bridge import RewardGrader
 from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.model.providers import FakeLLM
+from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.runner import aggregator as aggregators
 from rm_gallery.core.utils.errors import ConfigError

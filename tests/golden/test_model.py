@@ -8,14 +8,13 @@ import orjson
 import pytest
 
 from rm_gallery.core.model import transport
+from rm_gallery.core.model.base import resolve_embeddings, resolve_llm
 from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.model.openai_llm import OpenaiLLM
-from rm_gallery.core.model.providers import resolve_embeddings, resolve_llm
-from rm_gallery.core.model.reward_server import RewardServer, split_reward_url
-from rm_gallery.core.model.scoring import ServedScorer, split_url
-from rm_gallery.core.model.transport import Reply, booked, check_url, decoded, one_line, provider_error, to_response
+from rm_gallery.core.model.reward_servers import RewardServer, ServedScorer, split_reward_url, split_url
+from rm_gallery.core.model.transport import Reply, booked, check_url, decoded, provider_error, to_response
 from rm_gallery.core.utils.errors import ProviderError, RMGalleryError
-from rm_gallery.core.utils.secrets import is_credential
+from rm_gallery.core.utils.shown import is_credential, one_line
 from tests.golden.golden import Line, kinds, unnamed
 from tests.model.test_call import picky
 
@@ -73,7 +72,7 @@ def test_bodies(line: Line) -> Line:
 
 @golden("shown")
 def test_texts(line: Line) -> Line:
-    return {"shown": one_line("".join(text * times for text, times in line["text"]))}
+    return {"shown": one_line("".join(text * times for text, times in line["text"]), 300)}
 
 
 @golden("hidden")
@@ -131,7 +130,7 @@ def test_requests(line: Line) -> Line:
     """What is asked with these settings, and what is told of the answer."""
     told: Line = {}
 
-    async def post(endpoint: transport.Endpoint, path: str, body: bytes, headers: dict[str, str], _: float) -> Reply:
+    async def exchange(endpoint: transport.HttpEndpoint, path: str, body: bytes, headers: dict[str, str], _: float) -> Reply:
         told.update(url=endpoint.url + path, query=dict(endpoint.query), body=orjson.loads(body))
         told["headers"] = {name.lower(): value for name, value in headers.items()}
         words = line.get("says", "hello")
@@ -139,7 +138,7 @@ def test_requests(line: Line) -> Line:
         return Reply(line.get("status", 200), {}, orjson.dumps(answer))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transport, "post", post)
+        patch.setattr(transport, "exchange", exchange)
         for name, value in line.get("env", {}).items():
             patch.setenv(name, value)
         settings = {"model": "m", "base_url": "http://h/v1", "max_attempts": 1, "cache": False, **line["settings"]}

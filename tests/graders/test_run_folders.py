@@ -14,7 +14,7 @@ import pytest
 
 from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.store.store import read_trace
+from rm_gallery.core.engine.run_records import read_trace
 from rm_gallery.core.graders.base import FunctionGrader, GraderError, GraderRank, GraderResult, GraderScore
 from rm_gallery.core.graders.bridge import as_grader
 from rm_gallery.core.graders.common import CorrectnessGrader, RelevanceGrader

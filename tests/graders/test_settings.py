@@ -11,7 +11,7 @@ import pytest
 
 from rm_gallery.core.graders.base import GraderRegistry
 from rm_gallery.core.graders.bridge import RewardGrader, as_reward
-from rm_gallery.core.model.providers import FakeLLM
+from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import UNRELATED, BaseReward
 from rm_gallery.core.reward.schema import PhraseJudge

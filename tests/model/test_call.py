@@ -21,14 +21,12 @@ from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import RetryPolicy
 from rm_gallery.core.engine.context import RunControl, current_run
 from rm_gallery.core.model import transport
-from rm_gallery.core.model.base import BaseLLM, BaseModelCall
+from rm_gallery.core.model.base import BaseLLM, BaseModelCall, registered
 from rm_gallery.core.model.embeddings import BaseEmbeddings
-from rm_gallery.core.model.providers import registered
-from rm_gallery.core.model.reward_server import RewardServer
-from rm_gallery.core.model.scoring import ServedScorer
+from rm_gallery.core.model.reward_servers import RewardServer, ServedScorer
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RMGalleryError
-from rm_gallery.core.utils.secrets import is_credential
+from rm_gallery.core.utils.shown import is_credential
 from tests.reward.rewards import PointJudge
 from tests.support.samples import make_sample
 
@@ -128,7 +126,7 @@ def asked(model: BaseModelCall, question: str = "hi", control: RunControl | None
 
 @pytest.fixture(autouse=True)
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RetryPolicy, "jitter", lambda self, ceiling: 0.0)
+    monkeypatch.setattr(RetryPolicy, "ceiling", lambda *_, **__: 0.0)
 
 
 @every_model
@@ -193,7 +191,7 @@ def test_an_endpoint_that_repeats_the_key_is_not_quoted(
         said = {"error": {"message": f"you sent {SECRET}"}, "choices": [{"message": {"content": SECRET}}]}
         return transport.Reply(status, {}, orjson.dumps(said))
 
-    monkeypatch.setattr(transport, "post", echo)
+    monkeypatch.setattr(transport, "exchange", echo)
     found = asked(cls(**settings(cls, api_key=SECRET, max_attempts=1, cache=False)))
     assert SECRET not in repr(found) + str(found)
     assert status == 200 or "you sent ***" in str(found)

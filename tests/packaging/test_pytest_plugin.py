@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import rm_gallery
-from rm_gallery.core.model.providers import FakeLLM
+from rm_gallery.core.model.base import FakeLLM
 from tests.cli.rows import best_of_4
 from tests.cli.test_gates import losing
 from tests.support.children import ROOT, run_python
@@ -100,7 +100,7 @@ def test_a_gate_that_cannot_be_asked_fails_with_one_line(
 
 JUDGE = """
 import pytest
-from rm_gallery.core.model.providers import FakeLLM
+from rm_gallery.core.model.base import FakeLLM
 
 def reply(prompt):
     return {reply}

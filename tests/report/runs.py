@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from rm_gallery.core.engine.store.files import to_line
+from rm_gallery.core.utils.file import to_line
 from rm_gallery.study.opened import OpenRun, open_run
 
 HOSTILE = (

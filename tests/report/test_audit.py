@@ -9,8 +9,8 @@ from typing import Any, Literal
 import pytest
 
 from rm_gallery import DataOutput, DataSample, OpenaiLLM, Step, audit
+from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.model.providers import FakeLLM
 from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward, BaseStepWiseRubricReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward

@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.base import BasePairWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.stats.significance import mcnemar
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.report.formats import render
 from rm_gallery.report.gate import held_against
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.compare import compare
 from rm_gallery.study.opened import open_run
 from tests.report.runs import report, row, write_run
-from tests.reward.rewards import ranked, scored
+from tests.reward.rewards import PointJudge, longest, ranked, scored
 
 
 def pairs(n: int, subset: str = "") -> list[dict[str, Any]]:
@@ -49,6 +51,26 @@ def run(folder: Path, data: Any, right: int, **more: Any) -> Path:
     fields = {key: more.pop(key) for key in ("fails_from",) if key in more}
     evaluate(Knows(right=right, **fields), data, run_dir=str(folder), progress=False, **more)
     return folder
+
+
+class Renamed(FakeLLM):
+    """Answers under a name of its own."""
+
+    served: str = ""
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        return {**await super().attempt(payload, timeout), "model": self.served}
+
+
+def test_another_model_behind_the_name_that_was_asked_is_told(tmp_path: Path) -> None:
+    for name in ("judge", "judge-1", "judge-2"):
+        llm = Renamed(model="judge", reply=longest, served=name)
+        evaluate(PointJudge(llm=llm), pairs(4), run_dir=str(tmp_path / f"of {name}"), progress=False)
+    opened = [open_run(tmp_path / f"of {name}") for name in ("judge", "judge-1", "judge-2")]
+    assert [run.served for run in opened] == [{}, {"judge": "judge-1"}, {"judge": "judge-2"}]
+    assert "judge answered as: judge-1" in render(opened[1], "md")
+    told = [[note for note in found.notes if "answered" in note] for found in compare(*opened[1:], opened[0])]
+    assert told == [[f"judge answered as judge-1 in of judge-1 and as {name} in of {name}"] for name in ("judge-2", "judge")]
 
 
 def test_the_difference_is_taken_sample_by_sample(tmp_path: Path) -> None:

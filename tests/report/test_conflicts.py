@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.model.providers import FakeLLM
+from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.base import BaseListWiseReward, BaseListWiseRubricReward, BasePairWiseRubricReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
 from rm_gallery.study.conflicts import conflicts, cycles, transitive

@@ -12,7 +12,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.graders.base import GraderError, GraderScore
 from rm_gallery.core.graders.bridge import as_grader, as_reward
-from rm_gallery.core.model.providers import FakeLLM
+from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward, BaseStepWiseReward
 from rm_gallery.core.reward.compose import Gate, WeightedSum
 from rm_gallery.core.reward.function import reward_function

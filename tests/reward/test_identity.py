@@ -28,9 +28,8 @@ from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.graders.base import FunctionGrader
 from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.model.base import BaseLLM, FakeLLM
 from rm_gallery.core.model.message import ChatMessage, MessageRole
-from rm_gallery.core.model.providers import FakeLLM
 from rm_gallery.core.reward.base import BaseLLMReward, BasePointWiseReward
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.function import reward_function

@@ -11,8 +11,8 @@ import pytest
 
 from rm_gallery.core.data.conversation import sample_of_completion
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.model.providers import FakeLLM
 from rm_gallery.core.reward.base import (
     BaseListWiseRubricReward,
     BasePairWiseRubricReward,

@@ -20,7 +20,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.store.store import read_trace
+from rm_gallery.core.engine.run_records import read_trace
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult

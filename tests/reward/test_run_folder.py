@@ -12,7 +12,7 @@ import pytest
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine.calls.budget import Budget, Price, PriceTable
 from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.model.providers import FakeLLM
+from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.base import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError

@@ -17,7 +17,7 @@ import pytest
 from rm_gallery import DataSample, RewardRegistry
 from rm_gallery.core.data.schema import DataOutput, Step
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.model.reward_server import RewardServer as Endpoint
+from rm_gallery.core.model.reward_servers import RewardServer as Endpoint
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, ProviderError

@@ -103,13 +103,13 @@ def test_faults_are_retried_and_replies_kept(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["vllm", "sglang", "tei"])
 def test_another_model_at_the_same_place_is_not_taken_for_the_first(kind: str) -> None:
-    from rm_gallery.core.model import scoring
+    from rm_gallery.core.model import reward_servers as scoring
 
     with ScoringServer(kind) as running:
         settings: dict[str, Any] = {"chat_template": "plain"} if kind == "sglang" else {}
         for model, calls in (("first", 1), ("first", 1), ("second", 2)):
             running.model = model
-            scoring._forget()  # as in a process of its own
+            scoring._asked.clear()  # as in a process of its own
             assert scores(ServedReward(running.url, **settings).evaluate(make_sample("yes"))) != [None]
             assert len(running.calls) == calls
 

@@ -12,13 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from rm_gallery.core.engine.calls.budget import Budget, Usage
 from rm_gallery.core.engine.calls.retry import FailFast, RetryPolicy
 from rm_gallery.core.engine.loop import RunStopped as RunStopped
 from rm_gallery.core.utils.errors import Cause, RMGalleryError
 from rm_gallery.core.utils.identity import digest
+
+MOST_SERVED = 20
+"""So many names are kept that one model answers under."""
+CounterName = Literal["calls", "cached", "spared", "retries", "asked_again"]
 
 
 @dataclass
@@ -58,6 +62,8 @@ class RunControl:
     """Whether the caller says itself what failed, so that the run does not."""
     offline: bool = False
     """Whether no model is to be called: what no cached reply answers raises `NotAsked`."""
+    served: dict[str, set[str]] = field(default_factory=dict)
+    """The models that said they answered, where they have other names than the one that was asked, by that one."""
     trace: Callable[[dict[str, Any]], None] | None = None
     """Called by a judge once per judgement with its prompt, reply, tokens and seconds."""
     parent: RunControl | None = None
@@ -74,8 +80,8 @@ class RunControl:
         self.budget, self.use_cache, self.repeat = budget, cache, repeat
         self.usage, self.started = Usage(), time.monotonic()
         self.calls = self.cached = self.spared = self.retries = self.asked_again = self.in_flight = 0
-        self.stopped, self.stopped_by = None, "caller"
-        self.halted = False
+        self.served = {}
+        self.stopped, self.stopped_by, self.halted = None, "caller", False
         self.parent, self.waiting = None, set()
         if outer is not None and outer is not self:
             self.parent, self.waiting = outer, outer.waiting
@@ -128,28 +134,24 @@ class RunControl:
         while self._held:
             self._held.popitem()[1]()
 
-    def count(
-        self,
-        *,
-        usage: Usage | None = None,
-        calls: int = 0,
-        cached: int = 0,
-        retries: int = 0,
-        spared: int = 0,
-        asked_again: int = 0,
-    ) -> None:
-        """Add to the counters."""
-        with self._lock:
-            self.calls += calls
-            self.cached += cached
-            self.spared += spared
-            self.retries += retries
-            self.asked_again += asked_again
-            if usage is not None:
-                self.usage.add(usage)
-        if self.parent is not None:
-            more = {"retries": retries, "spared": spared, "asked_again": asked_again}
-            self.parent.count(usage=usage, calls=calls, cached=cached, **more)
+    def count(self, counter: CounterName, more: int = 1, usage: Usage | None = None) -> None:
+        """Add to a counter of this run and of those around it."""
+        each: RunControl | None = self
+        while each is not None:
+            with each._lock:
+                setattr(each, counter, getattr(each, counter) + more)
+                if usage is not None:
+                    each.usage.add(usage)
+            each = each.parent
+
+    def note_served(self, asked: str, answered: str) -> None:
+        """Hear which model said that it answered; for the library's event loop alone."""
+        each: RunControl | None = self if answered not in ("", asked) else None
+        while each is not None:
+            known = each.served.setdefault(asked, set())
+            if len(known) < MOST_SERVED:
+                known.add(answered[:100])
+            each = each.parent
 
 
 class Deadline:
@@ -213,21 +215,15 @@ class Deadline:
             self._count(-leader._turns)
 
     def _count(self, turns: int) -> None:
+        """So many more calls wait, here and in the samples around this one; the clock stands while any does."""
         each: Deadline | None = self
-        while each is not None:
-            for _ in range(abs(turns)):
-                each._hold() if turns > 0 else each._go_on()
+        while turns and each is not None:
+            if not each._waiting:
+                each._since = each._clock()
+            each._waiting += turns
+            if not each._waiting:
+                each._end += each._clock() - each._since
             each = each._outer
-
-    def _hold(self) -> None:
-        if not self._waiting:
-            self._since = self._clock()
-        self._waiting += 1
-
-    def _go_on(self) -> None:
-        self._waiting -= 1
-        if not self._waiting:
-            self._end += self._clock() - self._since
 
 
 LIMIT_SHARE = 0.75
@@ -244,14 +240,12 @@ class NotAsked(RMGalleryError):
     cause: Cause = "caller"
 
 
+@dataclass(eq=False)
 class Questions:
     """What judges are asked about one sample: a hash of each question, in `hashes`; with `only` none is asked in fact."""
 
-    __slots__ = ("hashes", "only")
-
-    def __init__(self, only: bool = False) -> None:
-        self.hashes: set[str] = set()
-        self.only = only
+    only: bool = False
+    hashes: set[str] = field(default_factory=set)
 
     def note(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """Hear of a question that is about to be asked; raises NotAsked where none is."""
@@ -278,19 +272,13 @@ def asked_by(ways: Iterable[Callable[[], Any]]) -> Questions:
     return found
 
 
-def remaining_seconds() -> float | None:
-    """Seconds until the current sample's deadline, at least 0; None without one."""
-    deadline = current_deadline.get()
-    return None if deadline is None else max(0.0, deadline.left)
-
-
 def within_deadline(seconds: float) -> float:
     """A limit of a reward's own, in seconds, cut so that it ends well before the current sample's deadline.
 
     What an answer uses up is then told by the reward, which knows that it was the answer; the deadline itself is the caller's.
     """
-    left = remaining_seconds()
-    return seconds if left is None else min(seconds, max(0.05, LIMIT_SHARE * left))
+    deadline = current_deadline.get()
+    return seconds if deadline is None else min(seconds, max(0.05, LIMIT_SHARE * deadline.left))
 
 
 def snapshot(control: RunControl) -> dict[str, Any]:

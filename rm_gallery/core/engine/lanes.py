@@ -16,7 +16,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Deadline, RunControl, RunStopped, current_deadline, current_run
@@ -37,13 +37,11 @@ CHEAP_SECONDS = 2e-4
 """Below this a job holds the interpreter lock all the time it runs: more threads only take turns."""
 
 
-class Cost:
+@dataclass(eq=False)
+class JobCost:
     """Seconds that one job of a kind takes, as seen lately; None before the first."""
 
-    __slots__ = ("seconds",)
-
-    def __init__(self) -> None:
-        self.seconds: float | None = None
+    seconds: float | None = None
 
     def learn(self, seconds: float) -> None:
         """Take in what a job took on average."""
@@ -80,9 +78,19 @@ class Work:
     """Of the sample this work is done for."""
     flush: Callable[[], None] | None = None
     """Called before results are delivered, to make durable what `merge` noted down."""
-    cost: Cost = field(default_factory=Cost)
+    cost: JobCost = field(default_factory=JobCost)
     closed: bool = False
     """Whether no further job is begun."""
+
+    def hand_over(self, results: list[tuple[int, Any]]) -> None:
+        """Deliver results, once they are durable."""
+        try:
+            if self.flush is not None:
+                self.flush()
+        except BaseException as error:  # noqa: BLE001 - a full disk ends the run; whoever waits raises it
+            self.end(error)
+        else:
+            self.deliver(results)
 
     def end(self, error: BaseException) -> None:
         """Begin nothing more and tell whoever waits."""
@@ -121,12 +129,7 @@ class Unit:
     outcomes: list[Outcome[Any]]
 
     def __init__(
-        self,
-        work: Work,
-        index: int,
-        data: Any,
-        jobs: list[Any] | Planner,
-        context: contextvars.Context | None = None,
+        self, work: Work, index: int, data: Any, jobs: list[Any] | Planner, context: contextvars.Context | None = None
     ) -> None:
         self.work = work
         self.index = index
@@ -157,11 +160,8 @@ class Unit:
     def begin(self) -> Deadline | None:
         """The unit's deadline, counted from the first job that asks."""
         if self.deadline is None:
-            work = self.work
-            if work.deadline is not None:
-                self.deadline = Deadline(work.deadline, work.outer)
-            else:
-                self.deadline = work.outer
+            seconds, outer = self.work.deadline, self.work.outer
+            self.deadline = outer if seconds is None else Deadline(seconds, outer)
         return self.deadline
 
     def finish(self) -> tuple[int, Any]:
@@ -169,33 +169,17 @@ class Unit:
         return self.index, self.work.merge(self.data, self.jobs, self.outcomes)
 
 
-class Lane(Protocol):
-    """Runs fed units and delivers finished ones to their work."""
-
-    def feed(self, units: list[Unit]) -> None:
-        """Take more units; returns at once."""
-
-    def cancel(self, grace: float) -> None:
-        """Start nothing more, give what is in flight `grace` seconds, then cut it."""
-
-    def abandon(self) -> None:
-        """Start nothing more and cut what is in flight; returns at once."""
-
-
-class _Worker:
+@dataclass(eq=False)
+class _LoopWorker:
     """One of a loop lane's tasks, and the job it is at."""
 
-    __slots__ = ("abandoned", "at", "deadline", "expired", "task", "unit")
-
-    task: asyncio.Task[None]
-    unit: Unit
-
-    def __init__(self) -> None:
-        self.at = 0
-        self.deadline: Deadline | None = None
-        """Of the job it is at; None while it is at none, or at one without a deadline."""
-        self.expired = False
-        self.abandoned = False
+    task: asyncio.Task[None] = field(init=False)
+    unit: Unit = field(init=False)
+    at: int = 0
+    deadline: Deadline | None = None
+    """Of the job it is at; None while it is at none, or at one without a deadline."""
+    expired: bool = False
+    abandoned: bool = False
 
 
 class LoopLane:
@@ -213,7 +197,7 @@ class LoopLane:
         self._patience = patience
         self._loop = library_loop.get_loop()
         self._pending: deque[tuple[Unit, int]] = deque()
-        self._workers: set[_Worker] = set()
+        self._workers: set[_LoopWorker] = set()
         self._finished: list[tuple[int, Any]] = []
         self._open_units = 0
         self._flush_due = False
@@ -223,7 +207,7 @@ class LoopLane:
         library_loop.wake_at_end(work, work.fail)
 
     def feed(self, units: list[Unit]) -> None:
-        """Queue units, see `Lane`."""
+        """Queue units; returns at once."""
         if library_loop.on_loop():
             self._add(units)
         elif library_loop.is_current(self._loop):
@@ -272,7 +256,8 @@ class LoopLane:
 
     def _add(self, units: list[Unit]) -> None:
         if not library_loop.is_current(self._loop):
-            return self._closed()
+            self._closed()
+            return
         self._open_units += len(units)
         for unit in units:
             if unit.plan():
@@ -281,14 +266,13 @@ class LoopLane:
                 self._complete(unit)
         for _ in range(min(self._max_workers - len(self._workers), len(self._pending))):
             self._start_worker()
-        return None
 
     def _start_worker(self) -> None:
-        worker = _Worker()
+        worker = _LoopWorker()
         self._workers.add(worker)
         worker.task = self._loop.create_task(self._work_off(worker))
 
-    async def _work_off(self, worker: _Worker) -> None:
+    async def _work_off(self, worker: _LoopWorker) -> None:
         control = self._work.control
         current_run.set(control)
         try:
@@ -316,7 +300,7 @@ class LoopLane:
             # here and not in a callback: units that are added meanwhile must not count on a worker that has ended
             self._workers.discard(worker)
 
-    async def _run_one(self, worker: _Worker, unit: Unit, job: Any) -> Outcome[Any]:
+    async def _run_one(self, worker: _LoopWorker, unit: Unit, job: Any) -> Outcome[Any]:
         worker.deadline = deadline = unit.begin()
         current_deadline.set(deadline)
         if deadline is not None and self._timer is None:
@@ -374,7 +358,7 @@ class LoopLane:
         self._due = self._before.now + min(seconds, BEAT_SECONDS)
         self._timer = self._loop.call_at(self._due, self._look)
 
-    def _give_up(self, worker: _Worker) -> None:
+    def _give_up(self, worker: _LoopWorker) -> None:
         worker.abandoned = True
         self._workers.discard(worker)
         self._work.control.in_flight -= 1
@@ -392,26 +376,22 @@ class LoopLane:
         try:
             self._finished.append(unit.finish())
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
-            return self._end(error)
+            self._end(error)
+            return
         self._open_units -= 1
         if self._open_units == 0:
             self._flush()
         elif not self._flush_due:
             self._flush_due = True
             self._loop.call_later(self._patience, self._flush)
-        return None
 
     def _flush(self) -> None:
         self._flush_due = False
         if self._finished:
             finished, self._finished = self._finished, []
-            try:
-                if self._work.flush is not None:
-                    self._work.flush()
-            except BaseException as error:  # noqa: BLE001 - a full disk ends the run; whoever waits raises it
-                return self._end(error)
-            self._work.deliver(finished)
-        return None
+            self._work.hand_over(finished)
+            if self._work.closed:
+                self._pending.clear()
 
 
 plain_types: set[type] = set()

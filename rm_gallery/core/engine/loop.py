@@ -144,20 +144,10 @@ class Spent(NamedTuple):
 
 def spent(now: float) -> Spent:
     """The clocks of this thread beside the time of its event loop."""
-    return Spent(now, time.thread_time(), time.process_time(), _queued())
-
-
-def _queued() -> float | None:
-    try:
-        file = os.open("/proc/thread-self/schedstat", os.O_RDONLY)
-    except OSError:
-        return None
-    try:
-        return int(os.read(file, 100).split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return None
-    finally:
-        os.close(file)
+    queued = None
+    with suppress(OSError, IndexError, ValueError), open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+        queued = int(file.read(100).split()[1]) / 1e9
+    return Spent(now, time.thread_time(), time.process_time(), queued)
 
 
 def own_delay(before: Spent, due: float, after: Spent) -> float:
@@ -225,6 +215,12 @@ def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
     courier.post(callback)
 
 
+def wake(waiter: asyncio.Future[None]) -> None:
+    """End a wait on whatever event loop it is, from any thread; nothing where that loop is closed, for nobody waits then."""
+    with suppress(RuntimeError):
+        post(waiter.get_loop(), lambda: None if waiter.done() else waiter.set_result(None))
+
+
 def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
     """Start a coroutine on the library loop; it inherits the caller's context variables."""
     try:
@@ -265,14 +261,16 @@ async def bridge(coroutine: Coroutine[Any, Any, T]) -> T:
     return await asyncio.wrap_future(submit(coroutine))
 
 
-def at_close(closer: Callable[[], Awaitable[None]]) -> None:
+def at_close(closer: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[None]]:
     """Register a coroutine function run on the loop before it closes (sessions, writers)."""
     _closers.append(closer)
+    return closer
 
 
-def after_fork(reset: Callable[[], None]) -> None:
+def after_fork(reset: Callable[[], None]) -> Callable[[], None]:
     """Register a function that drops inherited state in a forked child; it must not touch shared sockets or locks."""
     _resets.append(reset)
+    return reset
 
 
 async def _close_all() -> None:
@@ -294,10 +292,9 @@ def shutdown(timeout: float = 5.0) -> None:
         _loop = _thread = None
     if loop is None or thread is None or not thread.is_alive():
         return
-    try:
+    # a closer that hangs must not keep the interpreter from leaving
+    with suppress(TimeoutError, concurrent.futures.TimeoutError):
         asyncio.run_coroutine_threadsafe(_close_all(), loop).result(timeout)
-    except (TimeoutError, concurrent.futures.TimeoutError):
-        pass  # a closer that hangs must not keep the interpreter from leaving
     loop.call_soon_threadsafe(loop.stop)
     thread.join(timeout)
     if not thread.is_alive():

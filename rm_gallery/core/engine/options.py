@@ -106,9 +106,7 @@ def chosen_options(
 
     A keyword that is None leaves the option as it is, and so does max_workers=0. `beside` are the door's other parameters,
     which may have been meant.
-
-    Raises:
-        ConfigError: a keyword is neither an option nor known; names the nearest ones.
+    Raises ConfigError: a keyword is neither an option nor known; names the nearest ones.
     """
     hooks = {name: value for name, value in given.items() if name not in OPTIONS}
     of_hooks = frozenset(known or ())
@@ -157,12 +155,7 @@ class Progress:
 
     def count(self, outcomes: Sequence[Outcome[object]]) -> None:
         """Count a merged sample that was not scored, by the worst of its outcomes."""
-        if len(outcomes) == 1 and outcomes[0].status == "scored":
-            return
-        for outcome in outcomes:
-            if outcome.status != "scored":
-                break
-        else:
+        if all(outcome.status == "scored" for outcome in outcomes):
             return
         worst = min(outcomes, key=lambda o: ("failed", "unscored", "scored").index(o.status))
         if worst.status == "unscored":
@@ -208,24 +201,26 @@ class Progress:
         total = f"/{self._total:,}" if self._total is not None else ""
         tokens = control.usage.input_tokens + control.usage.output_tokens
         left = None if not self._total or rate <= 0 or self.done >= self._total else (self._total - self.done) / rate
-        parts: list[tuple[int, str]] = [(0, f"{self.done:,}{total} done")]
-        counts = [(0, self.failed, "failed"), (0, self.stopped, "stopped"), (2, self.unscored, "unscored")]
-        if left is not None:
-            parts.append((1, f"{_duration(left)} left"))
-        parts += [(rank, f"{value:,} {name}") for rank, value, name in counts if value or name == "unscored"]
-        if control.usage.cost is not None:
-            parts.append((0, f"cost {control.usage.cost:.{2 if control.usage.cost >= 1 else 4}f}"))
-        parts.append((3, f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"))
-        counts = [(4, control.in_flight, "in flight"), (5, control.retries, "retries"), (5, control.asked_again, "asked again")]
-        counts += [
-            (6, control.cached, "cached"),
-            (6, control.spared, "spared"),
-            (7, self.reused, "reused"),
-            (8, tokens, "tokens"),
+        cost = control.usage.cost
+
+        def counted(*ranked: tuple[int, int, str]) -> list[tuple[int, str]]:
+            return [(rank, f"{value:,} {name}") for rank, value, name in ranked if value or name == "unscored"]
+
+        parts = [
+            (0, f"{self.done:,}{total} done"),
+            *([] if left is None else [(1, f"{_duration(left)} left")]),
+            *counted((0, self.failed, "failed"), (0, self.stopped, "stopped"), (2, self.unscored, "unscored")),
+            *([] if cost is None else [(0, f"cost {cost:.{2 if cost >= 1 else 4}f}")]),
+            (3, f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"),
+            *counted((4, control.in_flight, "in flight"), (5, control.retries, "retries")),
+            *counted((5, control.asked_again, "asked again"), (6, control.cached, "cached"), (6, control.spared, "spared")),
+            *counted((7, self.reused, "reused"), (8, tokens, "tokens")),
         ]
-        parts += [(rank, f"{value:,} {name}") for rank, value, name in counts if value]
         label = self.label
-        while width is not None and len(line := _joined(label, parts)) > width:
+        while True:
+            line = f"{label}: " + " · ".join(text for _, text in parts)
+            if width is None or len(line) <= width:
+                return line
             least = max(rank for rank, _ in parts)
             if total and least <= 2 and parts[0][1].endswith(" done"):
                 parts[0] = (0, parts[0][1].removesuffix(" done"))
@@ -235,17 +230,10 @@ class Progress:
                 label = label[: max(SHORT_LABEL - 1, len(label) - (len(line) - width) - 1)] + "…"
             else:
                 return line[:width]
-        return _joined(label, parts)
-
-
-def _joined(label: str, parts: list[tuple[int, str]]) -> str:
-    return f"{label}: " + " · ".join(text for _, text in parts)
 
 
 def _duration(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02d} min"
-    return f"{whole // 3600}:{whole % 3600 // 60:02d} h"
+    minutes, rest = divmod(round(seconds), 60)
+    if not minutes:
+        return f"{rest} s"
+    return f"{minutes}:{rest:02d} min" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02d} h"

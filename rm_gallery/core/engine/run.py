@@ -11,13 +11,13 @@ import gc
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, current_deadline
-from rm_gallery.core.engine.lanes import Lane, LoopLane, Planner, Unit, Work
+from rm_gallery.core.engine.lanes import LoopLane, Planner, Unit, Work
 from rm_gallery.core.engine.options import Progress, RunOptions
 from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.outcome import Outcome
@@ -73,8 +73,7 @@ class Mailbox:
         self._ready.notify()
         waiter, self._waiter = self._waiter, None
         if waiter is not None:
-            with suppress(RuntimeError):  # its loop is closed, so nobody waits
-                library_loop.post(waiter.get_loop(), lambda: None if waiter.done() else waiter.set_result(None))
+            library_loop.wake(waiter)
 
     def take(self, timeout: float | None) -> list[tuple[int, Any]]:
         """What has come; waits for the first result, an error, the end of the source, or the timeout."""
@@ -132,12 +131,7 @@ class _Run(Generic[R]):
         execute: Callable[[Any], Any],
         merge: Callable[[Any, list[Any], list[Outcome[Any]]], R],
         options: RunOptions,
-        *,
-        label: str = "run",
-        lane: LaneName | None = None,
-        ordered: bool = True,
-        streaming: bool = False,
-        flush: Callable[[], None] | None = None,
+        how: How,
     ) -> None:
         self.options = options
         self.control = control = options.control or RunControl()
@@ -145,35 +139,25 @@ class _Run(Generic[R]):
         self._mailbox = Mailbox()
         self._counting = threading.Lock()
         self._merge_unit = merge
-        self.work = Work(
-            execute,
-            self._merge,
-            control,
-            self._take_in,
-            self._mailbox.fail,
-            options.deadline,
-            current_deadline.get(),
-            flush,
-        )
-        chosen = lane or ("loop" if inspect.iscoroutinefunction(execute) else "threads")
-        self._lane: Lane = LoopLane(self.work, options.max_workers) if chosen == "loop" else ThreadLane(options.max_workers)
-        self.progress = Progress(control, options.total, options.progress, label)
+        deadlines = options.deadline, current_deadline.get()
+        self.work = Work(execute, self._merge, control, self._take_in, self._mailbox.fail, *deadlines, how.get("flush"))
+        loops = (how.get("lane") or ("loop" if inspect.iscoroutinefunction(execute) else "threads")) == "loop"
+        most = options.max_workers
+        self._lane: LoopLane | ThreadLane = LoopLane(self.work, most) if loops else ThreadLane(most)
+        self.progress = Progress(control, options.total, options.progress, how.get("label", "run"))
         self._units = self._number(plan)
-        self._ordered = ordered
-        self._streaming = streaming
+        self._ordered, self._streaming = how.get("ordered", True), how.get("streaming", False)
         self._fed = self._yielded = 0
-        self._exhausted = False
+        self._exhausted, self._closed = False, threading.Event()
         self._source_error: BaseException | None = None
         self._room = threading.Condition()
-        self._closed = False
         self._held: dict[int, R] = {}
         self._next = 0
 
     def _number(self, plan: Iterable[Planned]) -> Iterator[Unit]:
-        progress = self.progress
         for index, (data, jobs) in enumerate(plan):
             if jobs is None:
-                progress.reused += 1
+                self.progress.reused += 1
             yield Unit(self.work, index, data, [] if jobs is None else jobs)
 
     def _merge(self, data: Any, jobs: list[Any], outcomes: list[Outcome[Any]]) -> R:
@@ -194,22 +178,17 @@ class _Run(Generic[R]):
             return max(LIST_WINDOW, 4 * workers)
         return max(CHEAP_WINDOW if self.work.cost.cheap else 1, STREAM_WINDOW * workers)
 
-    def start(self) -> None:
-        """Have a thread draw from a source that may wait for what its consumer does with earlier results."""
-        if self._streaming:
-            context = contextvars.copy_context()
-            library_loop.start_thread(lambda: context.run(self._read))
-
     def _read(self) -> None:
+        """Draw from a source that may wait for what its consumer does with earlier results."""
         try:
             while True:
                 with self._room:
-                    while not self._closed and self._fed - self._yielded >= self._window():
+                    while not self._closed.is_set() and self._fed - self._yielded >= self._window():
                         self._room.wait(0.5)
-                    if self._closed:
+                    if self._closed.is_set():
                         return
                 unit = next(self._units, None)
-                if unit is None or self._is_closed():
+                if unit is None or self._closed.is_set():
                     return
                 self._fed += 1
                 self._lane.feed([unit])
@@ -218,9 +197,6 @@ class _Run(Generic[R]):
         finally:
             self._exhausted = True
             self._mailbox.source_over()
-
-    def _is_closed(self) -> bool:
-        return self._closed
 
     def _pump(self) -> None:
         """Draw and feed what there is room for; a source that raises is over, and its error kept for the end."""
@@ -260,12 +236,11 @@ class _Run(Generic[R]):
                 self._count_one()
                 yield pair
             return
-        held = self._held
-        held.update(done)
-        while self._next in held:
+        self._held.update(done)
+        while self._next in self._held:
             self._count_one()
             self._next += 1
-            yield self._next - 1, held.pop(self._next - 1)
+            yield self._next - 1, self._held.pop(self._next - 1)
 
     def _count_one(self) -> None:
         self._yielded += 1
@@ -314,7 +289,9 @@ class _Run(Generic[R]):
     @contextmanager
     def _going_on(self, grace: float | None = None, kept: int = 0) -> Iterator[None]:
         """Ctrl-C: the first one waits up to five seconds for calls in flight, a second one leaves at once."""
-        self.start()
+        if self._streaming:
+            context = contextvars.copy_context()
+            library_loop.start_thread(lambda: context.run(self._read))
         try:
             with _relaxed_gc(kept):
                 yield
@@ -336,7 +313,7 @@ class _Run(Generic[R]):
                 self.control.end()
 
     def _close(self, reason: str | None, grace: float | None) -> None:
-        self._closed = True
+        self._closed.set()
         if reason is not None:
             self.control.stop(reason, halt=True)
         with self._room:
@@ -348,11 +325,10 @@ class _Run(Generic[R]):
 
     def _account(self) -> None:
         """Say once, at the end, what nobody may overlook: a run that stopped, or samples that failed."""
-        progress = self.progress
-        silent = self.control.quiet or self.control.parent is not None
-        if silent or not (progress.failed or progress.stopped):
+        progress, control = self.progress, self.control
+        if control.quiet or control.parent is not None or not (progress.failed or progress.stopped):
             return
-        why = f" {self.control.stopped}" if self.control.stopped else ""
+        why = f" {control.stopped}" if control.stopped else ""
         common = progress.most_common(why) if progress.failed else ""
         counts = f"{progress.failed} failed, {progress.stopped} not begun"
         said = logger.bind(account=True)  # a door that says it itself can leave this line out
@@ -383,7 +359,7 @@ def run(
         ConfigError: called on the library loop's thread, which it would block; or raised by a job.
     """
     library_loop.refuse_blocking("run", "arun")
-    return _Run(plan, execute, merge, options, **how).results()
+    return _Run(plan, execute, merge, options, how).results()
 
 
 def run_all(
@@ -395,7 +371,7 @@ def run_all(
 ) -> list[R]:
     """`run` to its end: all results in the order of the plan."""
     library_loop.refuse_blocking("run_all", "arun")
-    return _Run(plan, execute, merge, options, **how).all()
+    return _Run(plan, execute, merge, options, how).all()
 
 
 def arun(
@@ -406,7 +382,7 @@ def arun(
     **how: Unpack[How],
 ) -> AsyncIterator[tuple[int, R]]:
     """Awaitable twin of `run`, for any event loop."""
-    return _Run(plan, execute, merge, options, **how).aresults()
+    return _Run(plan, execute, merge, options, how).aresults()
 
 
 RELAXED_GC = (200_000, 50, 100)

@@ -6,12 +6,12 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Deadline, RunControl, current_deadline, current_run
-from rm_gallery.core.engine.lanes import Cost, LoopLane, Unit, Work
+from rm_gallery.core.engine.lanes import JobCost, LoopLane, Unit, Work
 from rm_gallery.core.engine.run import LaneName, Planned
 from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.outcome import Outcome
@@ -59,10 +59,10 @@ class StandingRun:
 
         self._execute, self._merge = in_time, merge
         self._deliver, self._broken = deliver, broken
-        self._max_workers, self._name, self._label = max_workers, lane, label
-        self._cost = Cost()
+        self._max_workers, self._lane, self._label = max_workers, lane, label
+        self._cost = JobCost()
         self._turn: _Turn | None = None
-        self.calls = self.cached = self.retries = 0
+        self._before = dict.fromkeys(("calls", "cached", "retries"), 0)
 
     def feed(self, units: Sequence[tuple[int, Planned, Deadline]]) -> None:
         """Take numbered units, each with the time it has left; returns at once. Numbers are the caller's, and unique."""
@@ -74,28 +74,23 @@ class StandingRun:
     def close(self) -> None:
         """Begin nothing more and cut what is in flight."""
         if self._turn is not None:
-            self._turn.end()
+            self._before = self.counters()
+            self._turn.control.end()
             self._turn.lane.abandon()
             self._turn = None
 
     def counters(self) -> dict[str, int]:
         """Calls of a judge so far: made, answered by the cache, repeated."""
-        control = self._turn.control if self._turn is not None else RunControl()
-        return {
-            "calls": self.calls + control.calls,
-            "cached": self.cached + control.cached,
-            "retries": self.retries + control.retries,
-        }
+        if self._turn is None:
+            return self._before
+        return {name: before + getattr(self._turn.control, name) for name, before in self._before.items()}
 
     def _begin(self) -> _Turn:
         if self._turn is not None:
-            control = self._turn.control
-            self.calls += control.calls
-            self.cached += control.cached
-            self.retries += control.retries
+            self._before, control = self.counters(), self._turn.control
             if control.stopped is not None:
                 logger.warning("{}: {} What is asked from now on is tried again.", self._label, control.stopped)
-            self._turn.end()
+            control.end()
         self._turn = _Turn(self)
         return self._turn
 
@@ -109,11 +104,9 @@ class _Turn:
         control.begin(max_workers=workers, budget=None, cache=None, repeat=0)
         self._standing = standing
         self._open: dict[int, bool] = {}
-        self.work = Work(standing._execute, standing._merge, control, self._deliver, self._fail, cost=standing._cost)
-        threads = standing._name == "threads"
-        self.lane: ThreadLane | LoopLane = (
-            ThreadLane(workers, eager=False) if threads else LoopLane(self.work, workers, patience=0.0)
-        )
+        self.work = work = Work(standing._execute, standing._merge, control, self._deliver, self._fail, cost=standing._cost)
+        loops = standing._lane == "loop"
+        self.lane: LoopLane | ThreadLane = LoopLane(work, workers, patience=0.0) if loops else ThreadLane(workers, eager=False)
 
     def feed(self, units: Sequence[tuple[int, Planned, Deadline]]) -> None:
         made = []
@@ -139,44 +132,10 @@ class _Turn:
         if lost:
             self._standing._broken(error, lost)
 
-    def end(self) -> None:
-        """Give back what the run held."""
-        self.control.end()
-
 
 T = TypeVar("T")
 MAX_ALONE = 256
 """Threads for plain functions that are called sample by sample, over the whole process."""
-
-
-class _Answer:
-    """The result of one unit, for a thread that waits for it or a coroutine of any event loop."""
-
-    __slots__ = ("_wake", "error", "ready", "result")
-
-    def __init__(self, wake: Callable[[], None]) -> None:
-        self._wake = wake
-        self.ready = False
-        self.result: Any = None
-        self.error: BaseException | None = None
-
-    def deliver(self, results: list[tuple[int, Any]]) -> None:
-        self.result = results[0][1]
-        self._settle()
-
-    def fail(self, error: BaseException) -> None:
-        self.error = self.error or error
-        self._settle()
-
-    def _settle(self) -> None:
-        if not self.ready:
-            self.ready = True
-            self._wake()
-
-    def get(self) -> Any:
-        if self.error is not None:
-            raise self.error
-        return self.result
 
 
 _shared: ThreadLane | None = None
@@ -189,12 +148,10 @@ def _alone_lane() -> ThreadLane:
     return _shared
 
 
+@library_loop.after_fork
 def _forget_lane() -> None:
     global _shared
     _shared = None
-
-
-library_loop.after_fork(_forget_lane)
 
 
 class Alone(TypedDict):
@@ -203,12 +160,37 @@ class Alone(TypedDict):
     max_workers: int
     deadline: float | None
     lane: LaneName
-    cost: Cost
+    cost: JobCost
     """Of what its jobs took so far; callers keep one per kind of job."""
 
 
+class _OneResult:
+    """What became of one unit. Apart from `_Alone`, so that neither holds itself: a cycle would cost more than the judging."""
+
+    __slots__ = ("_wake", "error", "over", "value")
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self.over = False
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def deliver(self, results: Results) -> None:
+        self.value = results[0][1]
+        self._end()
+
+    def fail(self, error: BaseException) -> None:
+        self.error = self.error or error
+        self._end()
+
+    def _end(self) -> None:
+        if not self.over:
+            self.over = True
+            self._wake()
+
+
 class _Alone:
-    """One unit on its way: through the lane that all plain functions called by themselves share, or a loop lane."""
+    """One unit on its way, through the lane that all plain functions called by themselves share or a loop lane."""
 
     def __init__(
         self,
@@ -216,34 +198,26 @@ class _Alone:
         execute: Callable[[Any], Any],
         merge: Callable[[Any, list[Any], list[Outcome[Any]]], Any],
         wake: Callable[[], None],
-        *,
-        max_workers: int,
-        deadline: float | None,
-        lane: LaneName,
-        cost: Cost,
+        how: Alone,
     ) -> None:
-        self.answer = _Answer(wake)
-        control = current_run.get() or RunControl(fail_fast=None)
-        self.work = Work(
-            execute,
-            merge,
-            control,
-            self.answer.deliver,
-            self.answer.fail,
-            deadline,
-            current_deadline.get(),
-            None,
-            cost,
-        )
+        self._result = found = _OneResult(wake)
+        control, outer = current_run.get() or RunControl(fail_fast=None), current_deadline.get()
+        self.work = Work(execute, merge, control, found.deliver, found.fail, how["deadline"], outer, None, how["cost"])
         data, jobs = planned
-        context = contextvars.copy_context() if lane == "threads" else None
-        self.unit = Unit(self.work, 0, data, [] if jobs is None else jobs, context)
-        self.lane: LoopLane | ThreadLane = LoopLane(self.work, max_workers) if lane == "loop" else _alone_lane()
+        loops = how["lane"] == "loop"
+        self.unit = Unit(self.work, 0, data, [] if jobs is None else jobs, None if loops else contextvars.copy_context())
+        self.lane: LoopLane | ThreadLane = LoopLane(self.work, how["max_workers"]) if loops else _alone_lane()
+
+    def result(self) -> Any:
+        """What became of it, once it is over."""
+        if self._result.error is not None:
+            raise self._result.error
+        return self._result.value
 
     def close(self) -> None:
         """Give up what is not done."""
         library_loop.no_longer_waiting(self.work)
-        if not self.answer.ready:
+        if not self._result.over:
             self.work.closed = True
             if isinstance(self.lane, LoopLane):
                 self.lane.abandon()
@@ -258,7 +232,7 @@ def run_alone(
     """One unit as a part of the run this is called in, or of none; for callers who come with one at a time."""
     done = threading.Lock()
     done.acquire()
-    alone = _Alone(planned, execute, merge, done.release, **how)
+    alone = _Alone(planned, execute, merge, done.release, how)
     try:
         alone.lane.feed([alone.unit])
         if isinstance(alone.lane, ThreadLane):
@@ -266,7 +240,7 @@ def run_alone(
                 done.acquire()
         else:
             done.acquire()
-        result: T = alone.answer.get()
+        result: T = alone.result()
         return result
     finally:
         alone.close()
@@ -279,22 +253,12 @@ async def arun_alone(
     **how: Unpack[Alone],
 ) -> T:
     """Awaitable twin of `run_alone`, for any event loop."""
-    loop = asyncio.get_running_loop()
-    waiter: asyncio.Future[None] = loop.create_future()
-
-    def settle() -> None:
-        if not waiter.done():
-            waiter.set_result(None)
-
-    def wake() -> None:
-        with suppress(RuntimeError):  # its loop is closed, so nobody waits
-            library_loop.post(loop, settle)
-
-    alone = _Alone(planned, execute, merge, wake, **how)
+    waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    alone = _Alone(planned, execute, merge, partial(library_loop.wake, waiter), how)
     try:
         alone.lane.feed([alone.unit])
         await waiter
-        result: T = alone.answer.get()
+        result: T = alone.result()
         return result
     finally:
         alone.close()

@@ -9,12 +9,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Deadline, RunControl, current_deadline, current_run
-from rm_gallery.core.engine.lanes import LATE_SECONDS, Cost, Raw, Unit, Work, awaitable, plain_types
+from rm_gallery.core.engine.lanes import LATE_SECONDS, JobCost, Raw, Unit, Work, awaitable, plain_types
 from rm_gallery.core.outcome import NOT_RUN, Outcome, outcome_of_error, stopped_outcome
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 
@@ -24,21 +26,21 @@ UNPLANNED = -1
 STUCK_SECONDS = 0.1
 TRIAL_THREADS = 8
 WATCH_SECONDS = 0.05
+Done = tuple[Work, tuple[int, Any]]
+"""Whose unit it was, and its (index, result)."""
 
 
+@dataclass(eq=False)
 class _Runner:
     """What one thread is doing: the chunk it took, how far it is, and whether it was given up."""
 
-    __slots__ = ("abandoned", "at", "busy", "chunk", "done", "started")
-
-    def __init__(self) -> None:
-        self.chunk: list[tuple[Unit, int]] = []
-        self.at = 0
-        self.busy: list[int] = []
-        """Holds one thing while a job runs; whoever takes it, the thread or the watchdog, says what became of the job."""
-        self.done: list[tuple[Work, tuple[int, Any]]] = []
-        self.started = 0.0
-        self.abandoned = False
+    chunk: list[tuple[Unit, int]] = field(default_factory=list)
+    at: int = 0
+    busy: list[int] = field(default_factory=list)
+    """Holds one thing while a job runs; whoever takes it, the thread or the watchdog, says what became of the job."""
+    done: list[Done] = field(default_factory=list)
+    started: float = 0.0
+    abandoned: bool = False
 
 
 class ThreadLane:
@@ -63,9 +65,9 @@ class ThreadLane:
         self._context = contextvars.copy_context()
 
     def feed(self, units: list[Unit]) -> None:
-        """Queue units, see `Lane`."""
+        """Queue units; returns at once."""
         jobs = []
-        known: list[tuple[Work, tuple[int, Any]]] = []
+        known: list[Done] = []
         for unit in units:
             if unit.planner is not None:
                 jobs.append((unit, UNPLANNED))
@@ -88,12 +90,9 @@ class ThreadLane:
         """Drop waiting jobs; wait up to `grace` seconds for those running, then leave their threads behind."""
         with self._lock:
             self._pending.clear()
-            running = bool(self._runners)
         end = time.monotonic() + grace
-        while running and time.monotonic() < end:
+        while self._runners and time.monotonic() < end:
             time.sleep(0.01)
-            with self._lock:
-                running = bool(self._runners)
         with self._lock:
             for runner in self._runners:
                 runner.abandoned = True
@@ -137,17 +136,14 @@ class ThreadLane:
                         return
                 raise
 
-    def _threads_wanted(self, cost: Cost) -> int:
+    def _threads_wanted(self, cost: JobCost) -> int:
         """One for cheap jobs, and one more for each thread that a job holds up; else as many as are allowed."""
         most = self._max_workers + self._blocked
         if not cost.cheap and (self._eager or cost.seconds is not None):
             return most
         few = 1 if cost.cheap else TRIAL_THREADS
-        now = time.monotonic()
-        stuck = 0
-        for runner in self._runners:
-            if runner.chunk and now - runner.started > STUCK_SECONDS:
-                stuck += 1
+        since = time.monotonic() - STUCK_SECONDS
+        stuck = sum(bool(runner.chunk) and runner.started < since for runner in self._runners)
         return min(most, few + stuck + self._blocked)
 
     def _run(self, runner: _Runner) -> None:
@@ -173,26 +169,18 @@ class ThreadLane:
                 self._idle -= 1
                 if not told:
                     break
-            if (
-                not self._pending
-                or runner.abandoned
-                or len(self._runners) > self._threads_wanted(cost := self._pending[0][0].work.cost)
-            ):
+            pending = self._pending
+            cost = pending[0][0].work.cost if pending else JobCost()
+            if not pending or runner.abandoned or len(self._runners) > self._threads_wanted(cost):
                 self._runners.discard(runner)
-                if self._pending and self._idle:  # the call was for this one, and it leaves
+                if pending and self._idle:  # the call was for this one, and it leaves
                     self._ready.notify()
                 return False
-            pending = self._pending
-            runner.at = 0
-            runner.started = time.monotonic()
-            chunk = [pending.popleft() for _ in range(min(cost.chunk(), len(pending)))]
-            others = len(chunk)
-            for k, (unit, _) in enumerate(chunk):
-                if unit.work.cost is not cost:
-                    others = k
+            runner.at, runner.started, runner.chunk = 0, time.monotonic(), []
+            for _ in range(min(cost.chunk(), len(pending))):
+                if pending[0][0].work.cost is not cost:
                     break
-            pending.extendleft(reversed(chunk[others:]))
-            runner.chunk = chunk[:others]
+                runner.chunk.append(pending.popleft())
             return True
 
     def _run_chunk(self, runner: _Runner) -> bool:
@@ -202,7 +190,7 @@ class ThreadLane:
         sharing: Work | None = None
         shared_until = 0.0
         chunk = runner.chunk
-        cost = chunk[0][0].work.cost if chunk else Cost()
+        cost = chunk[0][0].work.cost if chunk else JobCost()
         cheap = cost.cheap
         began = time.perf_counter()
         for at, (unit, i) in enumerate(chunk):
@@ -298,28 +286,21 @@ class ThreadLane:
                 return
         self._merge(unit, runner.done)
 
-    def _merge(self, unit: Unit, done: list[tuple[Work, tuple[int, Any]]]) -> None:
+    def _merge(self, unit: Unit, done: list[Done]) -> None:
         try:
             with self._merging:
                 done.append((unit.work, unit.finish()))
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
             unit.work.end(error)
 
-    def _deliver(self, done: list[tuple[Work, tuple[int, Any]]]) -> None:
+    def _deliver(self, done: list[Done]) -> None:
         """Hand results over, work by work."""
-        for work, group in groupby(done, key=_work_of):
-            results = [result for _, result in group]
-            try:
-                if work.flush is not None:
-                    work.flush()
-            except BaseException as error:  # noqa: BLE001 - a full disk ends the run; whoever waits raises it
-                work.end(error)
-            else:
-                work.deliver(results)
+        for work, group in groupby(done, key=itemgetter(0)):
+            work.hand_over([result for _, result in group])
 
     def watch(self) -> bool:
         """Give up jobs that are past their deadline, and start threads for what waits behind slow ones; False when idle."""
-        done: list[tuple[Work, tuple[int, Any]]] = []
+        done: list[Done] = []
         with self._lock:
             running = list(self._runners)
         for runner in running:
@@ -351,10 +332,6 @@ def _raised(work: Work, error: BaseException) -> Outcome[Any]:
     except ConfigError as fatal:
         work.end(fatal)
         return NOT_RUN
-
-
-def _work_of(done: tuple[Work, tuple[int, Any]]) -> Work:
-    return done[0]
 
 
 def _in_context(work: Work, job: Any, deadline: Deadline | None) -> Any:
@@ -430,9 +407,7 @@ class _Watchdog:
 _watchdog = _Watchdog()
 
 
+@library_loop.after_fork
 def _reset() -> None:
     global _watchdog
     _watchdog = _Watchdog()
-
-
-library_loop.after_fork(_reset)

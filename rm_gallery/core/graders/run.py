@@ -16,9 +16,9 @@ from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.context import asked_by, questions
 from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
+from rm_gallery.core.engine.run_records import STATUSES
 from rm_gallery.core.engine.standing import Alone, arun_alone, run_alone
-from rm_gallery.core.engine.store.kept import Again, RunFolder, about_code
-from rm_gallery.core.engine.store.store import STATUSES
 from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderRank, GraderResult, GraderScore, as_result
 from rm_gallery.core.outcome import NOT_BEGUN, Outcome, is_run_level, worst_of
 from rm_gallery.core.reward.reward import current_job

@@ -54,12 +54,21 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
     the errors.
     """
     run = current_run.get()
+    reply = await _complete(llm, payload, repeat, run)
+    if run is not None:
+        run.note_served(llm.model, getattr(reply, "model", "") or payload.get("model", ""))
+    return reply
+
+
+async def _complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int, run: RunControl | None) -> Any:
     route = llm.route()
     offline = run is not None and run.offline and llm.remote
-    if not _caches(llm, payload, run):
+    cached = None if run is None else run.use_cache
+    cached = llm.cache if cached is None else cached
+    if not (payload.get("temperature") == 0 if cached is None else cached):
         if offline:
             raise NotAsked(f"{llm.model} would have to be asked.")
-        return (await _Call(llm, payload, route, run).answer())[1]
+        return (await _ModelCall(llm, payload, route, run).answer())[1]
     try:
         key = canonical_key({"endpoint": route, "request": payload, "repeat": repeat})
     except (TypeError, ValueError) as error:
@@ -70,7 +79,7 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
         with suppress(ProviderError, ValueError):  # a row that cannot be read is asked for anew
             reply = llm.restored(stored)
             if run is not None:
-                run.count(cached=1)
+                run.count("cached")
             return reply
 
     if offline:
@@ -80,9 +89,8 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
     async def ask_and_store() -> Any:
         nonlocal own
         own = True
-        raw, reply = await _Call(llm, payload, route, run, _shared.flights.leader(key)).answer()
-        kept = llm.kept(raw, reply) if cache is not None else None
-        if cache is not None and kept is not None:
+        raw, reply = await _ModelCall(llm, payload, route, run, _shared.flights.leader(key)).answer()
+        if cache is not None and (kept := llm.kept(raw, reply)) is not None:
             # awaited: a reply is on disk before its sample counts as judged, so that a killed run pays nothing twice
             await cache.put(key, kept)
         return reply
@@ -106,47 +114,17 @@ _SPECIAL = ("response_format", "tools", "guided_json", "logprobs")
 """Parts of a request for which a router may know no model, and says so with 404."""
 
 
-def _caches(llm: BaseModelCall, payload: dict[str, Any], run: RunControl | None) -> bool:
-    if run is not None and run.use_cache is not None:
-        return run.use_cache
-    return llm.cache if llm.cache is not None else payload.get("temperature") == 0
-
-
 def _paused(deadline: Deadline | None) -> AbstractContextManager[None]:
     return deadline.paused() if deadline is not None else nullcontext()
 
 
-class _Call:
+class _ModelCall:
     """One call and its attempts: each takes a turn at the endpoint and its share of rate and budget by itself, so that a
     call that waits to retry blocks nobody, and every attempt is paid for.
     """
 
-    __slots__ = (
-        "again",
-        "cut_off",
-        "deadline",
-        "endpoint",
-        "expected",
-        "fresh",
-        "key",
-        "llm",
-        "most",
-        "overtaken",
-        "payload",
-        "rate",
-        "run",
-        "special",
-        "task",
-        "twice",
-    )
-
     def __init__(
-        self,
-        llm: BaseModelCall,
-        payload: dict[str, Any],
-        route: str,
-        run: RunControl | None,
-        deadline: Deadline | None = None,
+        self, llm: BaseModelCall, payload: dict[str, Any], route: str, run: RunControl | None, deadline: Deadline | None = None
     ) -> None:
         self.llm = llm
         self.payload = payload
@@ -159,7 +137,6 @@ class _Call:
         """Whether this one ends for it, or with its run."""
         self.twice = self.cut_off = False
         self.task: asyncio.Task[Any] | None = None
-        self.special = any(self.payload.get(name) for name in _SPECIAL)
         self.key = f"{route} {llm.account()} {llm.model}"
         self.endpoint = _endpoint(self.key, llm, run)
         self.rate = _unlimited  # the limits that another model object asked for are that one's own
@@ -197,9 +174,7 @@ class _Call:
         except ProviderError as error:
             if error.filtered:
                 raise Unscored(
-                    f"The endpoint's content filter refused the question: {error}",
-                    reason="content_filter",
-                    cause="judge",
+                    f"The endpoint's content filter refused the question: {error}", reason="content_filter", cause="judge"
                 ) from error
             self._failed(error)
             raise
@@ -235,7 +210,7 @@ class _Call:
                 if not again.cancelled():
                     again.exception()  # seen, whether or not it mattered
 
-    def ask_again(self, *, instead: bool) -> bool:
+    def ask_again(self, instead: bool) -> bool:
         """Ask a second time beside the attempt that is out, or instead of it; False for what was asked twice before."""
         if self.twice:
             return False
@@ -246,7 +221,7 @@ class _Call:
         else:
             self.again.add_done_callback(self._answered_again)
         if self.run is not None:
-            self.run.count(asked_again=1)
+            self.run.count("asked_again")
         return True
 
     def _answered_again(self, again: asyncio.Task[tuple[dict[str, Any], Any]]) -> None:
@@ -295,8 +270,9 @@ class _Call:
             raw = await _send(self.llm, self.payload, self.key, timeout)
             reply = self.llm.read(raw, self.payload)
         except ProviderError as error:
-            if error.kind == "fatal" and error.status in _GONE and endpoint.served and not self.special:
-                error.kind = "transient"  # what answered under this name before is most likely being replaced
+            if error.kind == "fatal" and error.status in _GONE and endpoint.served:
+                if not any(self.payload.get(name) for name in _SPECIAL):
+                    error.kind = "transient"  # what answered under this name before is most likely being replaced
             # nothing is paid for a call that found nobody or was refused; without any answer it may have been worked on
             used = Usage(calls=error.kind != "unreachable")
             if error.status is None and error.kind == "transient":
@@ -368,16 +344,14 @@ class _Call:
         self.rate.settle(self.expected, used.input_tokens + used.output_tokens)
         if run is None:
             return
-        for budget, claim in claims[1:]:
-            budget.settle(claim, used.copy(), self.llm.model)
-        for budget, claim in claims[:1]:  # its prices are those of the run
-            budget.settle(claim, used, self.llm.model)
-        run.count(usage=used, calls=used.calls)
+        for place, (budget, claim) in enumerate(claims):  # the prices of the first are those of the run
+            budget.settle(claim, used.copy() if place else used, self.llm.model)
+        run.count("calls", used.calls, used)
 
     def _retried(self, event: RetryEvent) -> None:
         logger.trace("attempt {} failed ({}), next in {:.2f} s: {}", event.attempt, event.kind, event.wait, event.error)
         if self.run is not None:
-            self.run.count(retries=1)
+            self.run.count("retries")
 
     def _failed(self, error: ProviderError) -> None:
         run = self.run
@@ -453,13 +427,11 @@ def _refused_field(error: ProviderError, payload: dict[str, Any]) -> str | None:
 
 
 def _without(payload: dict[str, Any], refused: dict[str, str | None]) -> dict[str, Any]:
-    renamed = {refused[name]: payload[name] for name in refused if refused[name] and name in payload}
-    return {**{k: v for k, v in payload.items() if k not in refused}, **{k: v for k, v in renamed.items() if k}}
+    named = ((refused.get(name, name), value) for name, value in payload.items())
+    return {name: value for name, value in named if name is not None}
 
 
+@library_loop.after_fork
 def _forget() -> None:
     global _shared
     _shared = _Shared()
-
-
-library_loop.after_fork(_forget)

@@ -18,9 +18,8 @@ from pydantic import Field
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Usage
-from rm_gallery.core.model.base import BaseModelCall
+from rm_gallery.core.model.base import BaseModelCall, provider
 from rm_gallery.core.model.openai_llm import OpenaiEndpoint, OpenaiSettings, given
-from rm_gallery.core.model.providers import provider
 from rm_gallery.core.model.transport import token_count
 from rm_gallery.core.utils.errors import ProviderError
 
@@ -66,13 +65,11 @@ class BaseEmbeddings(BaseModelCall):
     async def _embed(self, texts: list[str]) -> list[list[float]]:
         from rm_gallery.core.model.call import complete
 
-        parts = [texts[start : start + self.batch] for start in range(0, len(texts), self.batch)]
-        replies: list[Vectors] = await asyncio.gather(*(complete(self, self._body(part)) for part in parts))
-        return [vector.tolist() for reply in replies for vector in reply.vectors]
-
-    def _body(self, texts: list[str]) -> dict[str, Any]:
         chosen = {} if self.dimensions is None else {"dimensions": self.dimensions}
-        return {"model": self.model, "input": texts, **chosen, **self.extra_body}
+        parts = [texts[start : start + self.batch] for start in range(0, len(texts), self.batch)]
+        bodies = [{"model": self.model, "input": part, **chosen, **self.extra_body} for part in parts]
+        replies: list[Vectors] = await asyncio.gather(*(complete(self, body) for body in bodies))
+        return [vector.tolist() for reply in replies for vector in reply.vectors]
 
     def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> Vectors:
         """The vectors in the order of the texts."""
@@ -147,8 +144,9 @@ def _checked(raw: dict[str, Any], wanted: int, endpoint: str) -> list[array[floa
     """The vectors of a raw answer in the order of the texts; ProviderError when one is missing or broken."""
     data = raw.get("data")
     entries = data if isinstance(data, list) and all(isinstance(entry, dict) for entry in data) else []
-    by_index = {_place(entry, place): entry.get("embedding") for place, entry in enumerate(entries)}
-    if len(entries) != wanted or set(by_index) != set(range(wanted)):
+    places = [entry.get("index", place) for place, entry in enumerate(entries)]
+    by_index = {place: entry.get("embedding") for place, entry in zip(places, entries, strict=True) if isinstance(place, int)}
+    if len(entries) != wanted or by_index.keys() != set(range(wanted)):
         what = f"{len(entries)} vectors for {wanted} texts" if entries else "no vectors"
         raise ProviderError(f"{endpoint} answered 200 with {what} in the body.", kind="transient")
     vectors = [_vector(by_index[place]) for place in range(wanted)]
@@ -156,11 +154,6 @@ def _checked(raw: dict[str, Any], wanted: int, endpoint: str) -> list[array[floa
     if len(found) != wanted or len({len(vector) for vector in found}) > 1:
         raise ProviderError(f"{endpoint} answered with a vector that is empty, broken or of another length.", kind="transient")
     return found
-
-
-def _place(entry: dict[str, Any], place: int) -> Any:
-    index = entry.get("index", place)
-    return index if isinstance(index, int) else None
 
 
 def _vector(value: Any) -> array[float] | None:

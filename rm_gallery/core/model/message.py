@@ -9,20 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rm_gallery.core.utils.prompt import format_messages
-
-__all__ = [
-    "ChatMessage",
-    "ChatResponse",
-    "ChatUsage",
-    "MessageRole",
-    "ToolCall",
-    "THOUGHT_PARTS",
-    "TEXT_PARTS",
-    "ToolFunction",
-    "format_messages",
-    "part_text",
-]
+from rm_gallery.core.engine.calls.budget import Usage
+from rm_gallery.core.utils.prompt import format_messages as format_messages
 
 
 class MessageRole(str, Enum):
@@ -76,12 +64,9 @@ def text_of(content: Any) -> str:
         return content
     if not isinstance(content, (list, tuple)):
         return ""
-    texts = (part if isinstance(part, str) else part_text(_fields_of(part)) for part in content)
+    parts = (part if isinstance(part, str | Mapping) else getattr(part, "__dict__", {}) for part in content)
+    texts = (part if isinstance(part, str) else part_text(part) for part in parts)
     return "\n".join(text for text in texts if text is not None)
-
-
-def _fields_of(part: Any) -> Mapping[str, Any]:
-    return part if isinstance(part, Mapping) else getattr(part, "__dict__", {})
 
 
 class ToolFunction(BaseModel):
@@ -125,15 +110,13 @@ class ChatMessage(BaseModel):
         if not isinstance(data, dict):
             return data
         unknown = [key for key in data if key not in _field_names(cls)]
-        if not unknown and data.get("content", "") is not None and data.get("reasoning_content", "") is not None:
+        empty = [name for name in ("content", "reasoning_content") if data.get(name, "") is None]
+        if not unknown and not empty:
             return data
-        data = dict(data)
+        data = {**data, **dict.fromkeys(empty, "")}
         if unknown:
             extra = {key: data.pop(key) for key in unknown}
             data["additional_kwargs"] = {**(data.get("additional_kwargs") or {}), **extra}
-        for field in ("content", "reasoning_content"):
-            if data.get(field, "") is None:
-                data[field] = ""
         return data
 
     @property
@@ -151,15 +134,6 @@ class ChatMessage(BaseModel):
         if self.tool_call_id:
             out["tool_call_id"] = self.tool_call_id
         return out
-
-
-class ChatUsage(BaseModel):
-    """Tokens of one model call."""
-
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    reasoning_tokens: int = 0
 
 
 _CUT = frozenset(
@@ -180,7 +154,7 @@ class ChatResponse(BaseModel):
 
     message: ChatMessage
     finish_reason: str | None = None
-    usage: ChatUsage = Field(default_factory=ChatUsage)
+    usage: Usage = Field(default_factory=Usage)
     model: str = ""
     choices: list[str] = Field(default_factory=list)
     """All texts when more than one was asked for (n > 1), the first included."""

@@ -14,19 +14,16 @@ import orjson
 from pydantic import Field, SecretStr, field_serializer, field_validator
 
 from rm_gallery.core.model import transport
-from rm_gallery.core.model.base import BaseLLM, BaseModelCall, Messages
-from rm_gallery.core.model.providers import provider
+from rm_gallery.core.model.base import BaseLLM, BaseModelCall, Messages, provider
 from rm_gallery.core.model.transport import HINTS, decoded, provider_error
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RequestError, logger
-from rm_gallery.core.utils.secrets import HIDDEN
-from rm_gallery.core.utils.secrets import is_credential as is_credential
+from rm_gallery.core.utils.shown import MASK, is_credential
 
 if TYPE_CHECKING:
     import openai
     from typing_extensions import Unpack
 
 DEFAULT_URL = "https://api.openai.com/v1"
-KEY_VARIABLES = ("OPENAI_API_KEY",)
 URL_VARIABLES = ("OPENAI_BASE_URL", "BASE_URL")
 MODEL_VARIABLE = "OPENAI_MODEL"
 _SCHEMES = ("bearer", "basic", "token", "apikey")
@@ -71,6 +68,8 @@ class OpenaiEndpoint(BaseModelCall):
     no key.
     """
 
+    key_variable: ClassVar[str] = "OPENAI_API_KEY"
+    """Environment variable with the key, where none is given."""
     hints: ClassVar[Mapping[int, str]] = HINTS
     """What to look at first, by HTTP status."""
 
@@ -87,13 +86,9 @@ class OpenaiEndpoint(BaseModelCall):
     def _url(cls, value: str | None) -> str | None:
         return transport.check_url(value, "base_url") if value else None
 
-    @field_serializer("default_headers", "default_query", when_used="json")
-    def _values_hidden(self, value: dict[str, str]) -> dict[str, str]:
-        return dict.fromkeys(value, HIDDEN)
-
-    @field_serializer("proxy", when_used="json")
-    def _proxy_hidden(self, value: str | None) -> str | None:
-        return value and HIDDEN
+    @field_serializer("default_headers", "default_query", "proxy", when_used="json")
+    def _hidden(self, value: Any) -> Any:
+        return dict.fromkeys(value, MASK) if isinstance(value, dict) else value and MASK
 
     def check(self) -> None:
         """Raise ConfigError without a key (naming the variable) or with a base URL that is none."""
@@ -139,31 +134,21 @@ class OpenaiEndpoint(BaseModelCall):
         endpoint = self._endpoint()
         key = self._key()
         try:
-            body = b"" if payload is None else orjson.dumps(payload)
+            body = None if payload is None else orjson.dumps(payload)
         except TypeError as error:
             raise RequestError(f"The request cannot be written as JSON: {error}.") from error
         began = time.perf_counter()
-        headers = self._headers(endpoint, key)
-        if payload is None:
-            reply = await transport.get(endpoint, path, headers, timeout)
-        else:
-            reply = await transport.post(endpoint, path, body, headers, timeout)
+        reply = await transport.exchange(endpoint, path, body, self._headers(endpoint, key), timeout)
+        taken, method = 1000 * (time.perf_counter() - began), "GET" if body is None else "POST"
         logger.trace(
             "{} {}{} model={} -> {} in {:.0f} ms, {} bytes sent, {} received",
-            "GET" if payload is None else "POST",
-            endpoint.url,
-            path,
-            self.model,
-            reply.status,
-            1000 * (time.perf_counter() - began),
-            len(body),
-            len(reply.body),
-        )
+            method, endpoint.url, path, self.model, reply.status, taken, len(body or b""), len(reply.body),
+        )  # fmt: skip
         received = reply.body
         for secret in _secrets(*self._hiding_places(key)):
             # some endpoints repeat the key they refuse; in a reply a placeholder such as "secret" is a word like any other
-            if secret.encode() in received and (reply.status != 200 or len(secret) >= 12 or not secret.isalpha()):
-                received = received.replace(secret.encode(), HIDDEN.encode())
+            if reply.status != 200 or len(secret) >= 12 or not secret.isalpha():
+                received = received.replace(secret.encode(), MASK.encode())
         if reply.status != 200:
             raise provider_error(endpoint.url, reply._replace(body=received), self.hints)
         try:
@@ -171,7 +156,7 @@ class OpenaiEndpoint(BaseModelCall):
         except ValueError as error:
             raise ProviderError(f"{endpoint.url} answered with a body that is not JSON.", kind="transient") from error
 
-    def _endpoint(self) -> transport.Endpoint:
+    def _endpoint(self) -> transport.HttpEndpoint:
         url, named = self.base_url, "base_url"
         if not url:
             named = next((name for name in URL_VARIABLES if os.environ.get(name)), "")
@@ -179,14 +164,13 @@ class OpenaiEndpoint(BaseModelCall):
         return _endpoint(url, named, self.proxy, self.ca_bundle, tuple(sorted(self.default_query.items())))
 
     def _key(self) -> str | None:
-        if self.api_key is not None and self.api_key.get_secret_value():
-            return self.api_key.get_secret_value()
-        return next((os.environ[name] for name in KEY_VARIABLES if os.environ.get(name)), None)
+        given = self.api_key.get_secret_value() if self.api_key is not None else ""
+        return given or os.environ.get(self.key_variable) or None
 
     def _hiding_places(self, key: str | None) -> tuple[Any, ...]:
         return key, tuple(self.default_headers.items()), tuple(self.default_query.items()), self.proxy
 
-    def _headers(self, endpoint: transport.Endpoint, key: str | None) -> dict[str, str]:
+    def _headers(self, endpoint: transport.HttpEndpoint, key: str | None) -> dict[str, str]:
         headers = {"Content-Type": "application/json", **self.default_headers}
         if key is not None and ("\n" in key or "\r" in key):
             raise ConfigError("The API key holds a line break; set OPENAI_API_KEY to the key alone.")
@@ -220,9 +204,9 @@ class OpenaiEndpoint(BaseModelCall):
 @lru_cache(maxsize=256)
 def _endpoint(
     url: str, named: str, proxy: str | None, ca_bundle: str | None, query: tuple[tuple[str, str], ...]
-) -> transport.Endpoint:
+) -> transport.HttpEndpoint:
     """The checked endpoint: asked for several times per call, worked out once."""
-    return transport.Endpoint(transport.check_url(url, named), proxy, ca_bundle, query)
+    return transport.HttpEndpoint(transport.check_url(url, named), proxy, ca_bundle, query)
 
 
 @lru_cache(maxsize=256)
@@ -238,17 +222,12 @@ def _is_secret(name: str, value: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _secrets(
-    key: str | None,
-    headers: tuple[tuple[str, str], ...],
-    query: tuple[tuple[str, str], ...],
-    proxy: str | None,
+    key: str | None, headers: tuple[tuple[str, str], ...], query: tuple[tuple[str, str], ...], proxy: str | None
 ) -> tuple[str, ...]:
     """What must not be seen in any text from outside: long enough not to be a word by chance."""
-    found = [key or ""]
+    found = [key or "", urlsplit(proxy or "").password or ""]
     for name, value in (*headers, *query):
         found += value.split() if _is_secret(name, value) else []
-    if proxy:
-        found.append(urlsplit(proxy).password or "")
     found = [text for text in found if len(text) >= 6 and text.lower() not in _SCHEMES]
     return tuple(dict.fromkeys(form for text in found for form in (text, quote(text, safe=""))))
 

@@ -6,12 +6,11 @@ import asyncio
 import json
 import math
 import os
-import re
 import ssl
 import time
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -22,13 +21,12 @@ from pydantic import ValidationError
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Usage
 from rm_gallery.core.engine.calls.retry import parse_retry_after
-from rm_gallery.core.model.message import ChatMessage, ChatResponse, ChatUsage, MessageRole
+from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, ProviderErrorKind
 from rm_gallery.core.utils.models import build
+from rm_gallery.core.utils.shown import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import aiohttp
 
 
@@ -51,7 +49,7 @@ class Reply(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class HttpEndpoint:
     """Where calls go and how the connection is made; equal endpoints share one session."""
 
     url: str
@@ -80,11 +78,11 @@ def check_url(url: str, named: str) -> str:
     return url.rstrip("/")
 
 
-_sessions: dict[Endpoint, aiohttp.ClientSession] = {}
+_sessions: dict[HttpEndpoint, aiohttp.ClientSession] = {}
 _inherited: list[object] = []
 
 
-def _session(endpoint: Endpoint) -> aiohttp.ClientSession:
+def _session(endpoint: HttpEndpoint) -> aiohttp.ClientSession:
     session = _sessions.get(endpoint)
     if session is None or session.closed:
         import aiohttp
@@ -109,28 +107,18 @@ def _session(endpoint: Endpoint) -> aiohttp.ClientSession:
     return session
 
 
-async def post(endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], timeout: float | None) -> Reply:
-    """Send one POST and read the whole answer; only to be awaited on the library loop.
-
-    Raises:
-        ProviderError: unreachable when no connection comes about, transient when one breaks or no answer comes in time.
-    """
-    return await _exchange("POST", endpoint, path, body, headers, timeout)
-
-
-async def get(endpoint: Endpoint, path: str, headers: Mapping[str, str], timeout: float | None) -> Reply:
-    """Send one GET; everything else as in `post`."""
-    return await _exchange("GET", endpoint, path, None, headers, timeout)
-
-
-async def _exchange(
-    method: str, endpoint: Endpoint, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float | None
+async def exchange(
+    endpoint: HttpEndpoint, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float | None
 ) -> Reply:
+    """Send one POST, or a GET where there is no body, and read the whole answer; only to be awaited on the library loop.
+
+    Raises ProviderError: unreachable when no connection comes about, transient when one breaks or no answer comes in time.
+    """
     import aiohttp
 
     try:
         async with _session(endpoint).request(
-            method,
+            "GET" if body is None else "POST",
             endpoint.url + path,
             data=body,
             headers=headers,
@@ -189,6 +177,7 @@ async def _bounded(response: aiohttp.ClientResponse, limit: int) -> bytes | None
     return bytes(body)
 
 
+@library_loop.at_close
 async def close_sessions() -> None:
     """Close every session; the next call opens new ones."""
     sessions = list(_sessions.values())
@@ -197,6 +186,7 @@ async def close_sessions() -> None:
         await session.close()
 
 
+@library_loop.after_fork
 def _forget() -> None:
     # closing inherited sockets in a child would tear down the parent's TLS streams: keep the objects, never use them
     _inherited.append(dict(_sessions))
@@ -208,21 +198,16 @@ def _forget() -> None:
     _sessions.clear()
 
 
-library_loop.at_close(close_sessions)
-library_loop.after_fork(_forget)
-
-
 MAX_TOKENS = 100_000_000
 """A token count above this is no count."""
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]+")
+_SAID = 300
+"""So many characters of what an endpoint says go into a message."""
 
 
 def to_response(raw: dict[str, Any], endpoint: str, cached: bool = False) -> ChatResponse:
     """The reply in a raw OpenAI-style answer; `cached` marks one that was not paid for now.
 
-    Raises:
-        ProviderError: transient, when there is no choice, or a choice without a message.
+    Raises ProviderError: transient, when there is no choice, or a choice without a message.
     """
     choices = raw.get("choices")
     if not isinstance(choices, list) or not choices:
@@ -232,10 +217,9 @@ def to_response(raw: dict[str, Any], endpoint: str, cached: bool = False) -> Cha
     if not isinstance(messages[0], dict):
         raise ProviderError(f"{endpoint} answered with a choice that holds no message.", kind="transient")
     first: dict[str, Any] = messages[0]
-    content, refusal = first.get("content"), first.get("refusal")
-    finish_reason = choices[0].get("finish_reason")
-    tool_calls = first.get("tool_calls")
+    content, refusal, tool_calls = first.get("content"), first.get("refusal"), first.get("tool_calls")
     reasoning = first.get("reasoning_content") or first.get("reasoning")
+    finish_reason, model = choices[0].get("finish_reason"), raw.get("model")
     message: dict[str, Any] = {
         "role": MessageRole.ASSISTANT,
         "name": None,
@@ -245,20 +229,22 @@ def to_response(raw: dict[str, Any], endpoint: str, cached: bool = False) -> Cha
         "tool_call_id": None,
         "additional_kwargs": {"refusal": str(refusal)} if refusal else {},
     }
-    # the usual reply is checked by hand above: validating three models again would cost more than reading it
-    plain = not tool_calls and not isinstance(content, list)
-    extra: dict[str, Any] = {} if plain else {"tool_calls": tool_calls or None, "content": content or ""}
     try:
-        built = build(ChatMessage, message) if plain else ChatMessage(**{**message, **extra})
+        if tool_calls or isinstance(content, list):
+            built = ChatMessage(**{**message, "tool_calls": tool_calls or None, "content": content or ""})
+        else:  # the usual reply is checked by hand above: validating three models again would cost more than reading it
+            built = build(ChatMessage, message)
     except ValidationError as error:
+        first_fault = error.errors(include_input=False)[0]
+        fault = f"{'.'.join(map(str, first_fault['loc']))}: {first_fault['msg']}"
         raise ProviderError(
-            f"{endpoint} answered 200 with a message of an unknown layout ({_where(error)}).", kind="transient"
+            f"{endpoint} answered 200 with a message of an unknown layout ({fault}).", kind="transient"
         ) from None
     fields = {
         "message": built,
         "finish_reason": finish_reason if isinstance(finish_reason, str) else None,
         "usage": _usage(raw.get("usage")),
-        "model": model if isinstance(model := raw.get("model"), str) else "",
+        "model": model if isinstance(model, str) else "",
         "choices": [_text(m) for m in messages] if len(messages) > 1 else [],
         "logprobs": choices[0].get("logprobs"),
         "cached": cached,
@@ -274,13 +260,8 @@ def is_complete(response: ChatResponse) -> bool:
 def booked(response: ChatResponse, expected_input: int) -> Usage:
     """The reply's token counts as the engine books them: one call. What the endpoint did not say is estimated."""
     usage = response.usage
-    return Usage(
-        input_tokens=usage.input_tokens or expected_input,
-        output_tokens=usage.output_tokens or sum(map(len, response.choices or [response.text])) // 4 + 1,
-        cached_tokens=usage.cached_tokens,
-        reasoning_tokens=usage.reasoning_tokens,
-        calls=1,
-    )
+    written = usage.output_tokens or sum(map(len, response.choices or [response.text])) // 4 + 1
+    return replace(usage, input_tokens=usage.input_tokens or expected_input, output_tokens=written, calls=1)
 
 
 def _text(message: Any) -> str:
@@ -288,29 +269,22 @@ def _text(message: Any) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _usage(raw: Any) -> ChatUsage:
+def _usage(raw: Any) -> Usage:
     if not isinstance(raw, dict):
-        return ChatUsage()
-    prompt_details = raw.get("prompt_tokens_details") or {}
-    output_details = raw.get("completion_tokens_details") or {}
-    fields = {
-        "input_tokens": token_count(raw.get("prompt_tokens")),
-        "output_tokens": token_count(raw.get("completion_tokens")),
-        "cached_tokens": token_count(prompt_details.get("cached_tokens")) if isinstance(prompt_details, dict) else 0,
-        "reasoning_tokens": token_count(output_details.get("reasoning_tokens")) if isinstance(output_details, dict) else 0,
-    }
-    return build(ChatUsage, fields)
+        return Usage()
+    given, said = raw.get("prompt_tokens_details"), raw.get("completion_tokens_details")
+    return Usage(
+        input_tokens=token_count(raw.get("prompt_tokens")),
+        output_tokens=token_count(raw.get("completion_tokens")),
+        cached_tokens=token_count(given.get("cached_tokens")) if isinstance(given, dict) else 0,
+        reasoning_tokens=token_count(said.get("reasoning_tokens")) if isinstance(said, dict) else 0,
+    )
 
 
 def token_count(value: Any) -> int:
     """A token count; 0 for what is none (missing, a text, negative, beyond all measure, not finite)."""
     usable = isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_TOKENS
     return int(value) if usable else 0
-
-
-def _where(error: ValidationError) -> str:
-    first = error.errors(include_input=False)[0]
-    return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
 
 
 def decoded(body: bytes) -> Any:
@@ -330,12 +304,6 @@ def _whole(value: Any) -> Any:
     if isinstance(value, dict):
         return {_whole(key): _whole(item) for key, item in value.items()}
     return [_whole(item) for item in value] if isinstance(value, list) else value
-
-
-def one_line(text: str, limit: int = 300) -> str:
-    """A stranger's text for messages: no escape sequences, control characters or line breaks, at most `limit` long."""
-    text = " ".join(_CONTROLS.sub(" ", _ESCAPES.sub("", text[: 20 * limit])).split())
-    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 TRANSIENT_STATUS = frozenset({408, 409, 425, 500, 502, 503, 504, 520, 522, 524, 529})
@@ -376,6 +344,6 @@ def _detail(body: bytes) -> tuple[str, str]:
         return one_line(body[:4000].decode("utf-8", "replace"), 200), ""
     error = content.get("error", content) if isinstance(content, dict) else content
     if not isinstance(error, dict):
-        return one_line(str(error)[:4000]), ""
+        return one_line(str(error)[:4000], _SAID), ""
     code = error.get("code") or error.get("type")
-    return one_line(str(error.get("message", error))[:4000]), one_line(code, 60) if isinstance(code, str) else ""
+    return one_line(str(error.get("message", error))[:4000], _SAID), one_line(code, 60) if isinstance(code, str) else ""

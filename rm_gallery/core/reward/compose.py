@@ -272,7 +272,7 @@ class Cascade(Composition):
         control = current_run.get()
         spared = sum(state == "not asked" for note in notes for state in note.stages.values())
         if control is not None and spared:
-            control.count(spared=spared)
+            control.count("spared", spared)
         return [notes[i].found(self.name, *done[i]) for i in range(len(sample.output))]
 
     def _ended(self, stage: Stage, name: str, said: _Part, notes: _Notes) -> tuple[Outcome[float], str | None] | None:

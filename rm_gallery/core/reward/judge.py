@@ -36,8 +36,7 @@ from rm_gallery.core.reward.template import (
 )
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, ProviderError, Unscored
 from rm_gallery.core.utils.models import build
-from rm_gallery.core.utils.secrets import redact
-from rm_gallery.core.utils.shown import excerpt
+from rm_gallery.core.utils.shown import excerpt, redact
 
 T = TypeVar("T")
 Messages = Sequence[ChatMessage | dict[str, Any]]
@@ -59,7 +58,7 @@ if TYPE_CHECKING:
 def judge_of(value: Any) -> Any:
     """The model that a name or settings stand for; a model stays one."""
     if isinstance(value, str | dict):
-        from rm_gallery.core.model.providers import resolve_llm
+        from rm_gallery.core.model.base import resolve_llm
 
         return resolve_llm(value)
     return value
@@ -309,6 +308,7 @@ def _trace(
             "cached": reply is not None and reply.cached,
             "tokens": {} if reply is None else {"input": reply.usage.input_tokens, "output": reply.usage.output_tokens},
             "finish_reason": None if reply is None else reply.finish_reason,
+            "model": None if reply is None else reply.model,
             "prompt": [m.to_openai() if isinstance(m, ChatMessage) else dict(m) for m in messages],
             "reply": None if reply is None else reply.text,
         }

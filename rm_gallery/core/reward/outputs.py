@@ -25,7 +25,7 @@ from rm_gallery.core.data.schema import (
     Step,
 )
 from rm_gallery.core.engine.context import LIMIT_SHARE, RunControl, asked_by, current_deadline
-from rm_gallery.core.engine.store.kept import RunFolder, about_code
+from rm_gallery.core.engine.run_folder import RunFolder, about_code
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.outcome import NOT_BEGUN, Bounds, Outcome, failed, scored, unscored
 from rm_gallery.core.reward.schema import RewardResult

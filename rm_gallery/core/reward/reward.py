@@ -18,7 +18,7 @@ from rm_gallery.core.reward.schema import Example, RewardMeta, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.identity import digest, is_users, plain_form
 from rm_gallery.core.utils.models import Configured, copy_with
-from rm_gallery.core.utils.secrets import MASK, redact
+from rm_gallery.core.utils.shown import MASK, redact
 
 if TYPE_CHECKING:
     from rm_gallery.core.reward.run import RunOptions
@@ -420,7 +420,7 @@ def _check_count(n: int) -> None:
 
 def sent_along(llm: Any) -> dict[str, Any]:
     """A hash per header and query field a model sends with every request; credentials have none."""
-    from rm_gallery.core.model.openai_llm import is_credential
+    from rm_gallery.core.utils.shown import is_credential
 
     out = {}
     for name in ("default_headers", "default_query"):

@@ -17,11 +17,11 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.context import RunControl, questions
-from rm_gallery.core.engine.lanes import Cost, Planner, Raw
+from rm_gallery.core.engine.lanes import JobCost, Planner, Raw
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.options import chosen_options
+from rm_gallery.core.engine.run_folder import Again, Looking, RunFolder, drawn
 from rm_gallery.core.engine.standing import Alone, StandingRun, arun_alone, run_alone
-from rm_gallery.core.engine.store.kept import Again, Looking, RunFolder, drawn
 from rm_gallery.core.outcome import Outcome, is_run_level, outcome_of_error
 from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.outputs import (
@@ -41,7 +41,9 @@ from rm_gallery.core.utils.errors import DataError
 
 Samples = Iterable[DataSample | dict[str, Any]]
 HOOKS = ("_evaluate", "_before_evaluate", "_after_evaluate")
-_costs: weakref.WeakKeyDictionary[type, Cost] = weakref.WeakKeyDictionary()
+_costs: weakref.WeakKeyDictionary[type, JobCost] = weakref.WeakKeyDictionary()
+
+
 _PLAIN = RunOptions()
 
 
@@ -277,7 +279,7 @@ def alone(kind: type, max_workers: int, deadline: float | None, lane: engine.Lan
     """How one judgement by itself is run; what those of its kind took so far goes by the class."""
     cost = _costs.get(kind)
     if cost is None:
-        cost = _costs.setdefault(kind, Cost())
+        cost = _costs.setdefault(kind, JobCost())
     return {"max_workers": max_workers, "deadline": deadline, "lane": lane, "cost": cost}
 
 

@@ -155,7 +155,7 @@ class Example:
 
     def create(self, reward: type[BaseReward], **settings: Any) -> BaseReward:
         """The reward as the example wants it, with the scripted judge where there is one."""
-        from rm_gallery.core.model.providers import FakeLLM
+        from rm_gallery.core.model.base import FakeLLM
 
         judge = {"llm": FakeLLM(reply=self.judge)} if self.judge is not None else {}
         return reward(**{**judge, **self.params, **settings})

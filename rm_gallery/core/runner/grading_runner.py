@@ -17,9 +17,14 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import RunOptions, chosen_options
 from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, RunnerResult
 from rm_gallery.core.graders.bridge import as_reward
-from rm_gallery.core.graders.run import GraderBatch, GraderPlan, Mapper, Results, TableRow
-from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.model.providers import resolve_llm
+from rm_gallery.core.graders.run import (
+    GraderBatch,
+    GraderPlan,
+    Mapper,
+    Results,
+    TableRow,
+)
+from rm_gallery.core.model.base import BaseLLM, resolve_llm
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator

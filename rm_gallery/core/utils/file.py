@@ -1,14 +1,18 @@
-"""Seeded samples and splits of lists, and files that are written whole or not at all."""
+"""Files that are whole or not there, locks that their owner's death frees, JSON lines that survive a kill; seeded samples and splits of lists."""
 
 from __future__ import annotations
 
 import errno
+import importlib
 import json
 import os
 import random
 import secrets
+import socket
+import threading
+import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TypeVar
 
@@ -35,10 +39,7 @@ def seeded_positions(size: int, count: int, seed: int) -> list[int]:
 
 
 def split_samples(
-    samples: Sequence[T],
-    ratio: float = 0.1,
-    seed: int = 0,
-    by: Literal["prompt"] | Callable[[T], Hashable] | None = None,
+    samples: Sequence[T], ratio: float = 0.1, seed: int = 0, by: Literal["prompt"] | Callable[[T], Hashable] | None = None
 ) -> tuple[list[T], list[T]]:
     """Split into (first, rest), both in the original order; the samples themselves are not copied.
 
@@ -55,8 +56,9 @@ def split_samples(
         chosen = set(seeded_positions(size, wanted, seed))
     else:
         chosen = _grouped_positions([_key(sample, by) for sample in samples], wanted, seed)
-    first = [sample for position, sample in enumerate(samples) if position in chosen]
-    rest = [sample for position, sample in enumerate(samples) if position not in chosen]
+    first, rest = list[T](), list[T]()
+    for position, sample in enumerate(samples):
+        (first if position in chosen else rest).append(sample)
     return first, rest
 
 
@@ -158,3 +160,226 @@ def _sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+_open_locks: set[int] = set()
+"""Descriptors this process holds a lock by."""
+_guard = threading.Lock()
+
+
+class FileLock:
+    """Exclusive lock on a file, between processes and between holders in one process; its owner's death frees it.
+
+    It belongs to the open file, so that copying or reading the file does not free it. Forked children close what they
+    inherit of it: a killed run is free at once even while its orphaned workers live on. The file stays behind; it names the
+    last owner.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = -1
+        self._pid = 0
+
+    def acquire(self, timeout: float = 0.0) -> bool:
+        """Try to take the lock for up to `timeout` seconds; False when somebody else keeps it. Raises OSError."""
+        give_up = time.monotonic() + timeout
+        while not self._try():
+            if time.monotonic() >= give_up:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def _try(self) -> bool:
+        with _guard:
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+            try:
+                locked = _lock_open_file(fd)
+                if locked:
+                    os.ftruncate(fd, 0)
+                    os.write(fd, f"{os.getpid()} {socket.gethostname()}\n".encode())
+            except (OSError, ConfigError):
+                os.close(fd)
+                raise
+            if not locked:
+                os.close(fd)
+                return False
+            self._fd, self._pid = fd, os.getpid()
+            _open_locks.add(fd)
+            return True
+
+    def release(self) -> None:
+        """Give the lock back; harmless when it is not held, or held by the process this one was forked from."""
+        with _guard:
+            if self._fd >= 0 and self._pid == os.getpid():
+                _open_locks.discard(self._fd)
+                os.close(self._fd)
+            self._fd = -1
+
+    def owner(self) -> str:
+        """Who took the lock last, as `pid N on HOST`; for messages."""
+        try:
+            pid, _, host = self.path.read_text(encoding="utf-8").strip().partition(" ")
+        except (OSError, UnicodeDecodeError):
+            return "another process"
+        if (pid, host) == (str(os.getpid()), socket.gethostname()):
+            return "this process"
+        return f"pid {pid} on {host}" if pid else "another process"
+
+    def __enter__(self) -> FileLock:
+        if not self.acquire(timeout=10.0):
+            raise TimeoutError(f"{self.path} has been locked by {self.owner()} for 10 s")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def _in_child() -> None:
+    global _guard
+    _guard = threading.Lock()
+    while _open_locks:
+        os.close(_open_locks.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    # no fork happens while a lock is being taken, and a child keeps none of its parent's locks alive
+    os.register_at_fork(before=lambda: _guard.acquire(), after_in_parent=lambda: _guard.release(), after_in_child=_in_child)
+
+
+def _lock_open_file(fd: int) -> bool:
+    # imported where it is used: a run without a folder needs no lock of the system
+    try:
+        import fcntl
+    except ImportError:
+        return _lock_on_windows(fd)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK):
+            return False
+        raise
+    return True
+
+
+def _lock_on_windows(fd: int) -> bool:
+    try:
+        msvcrt: Any = importlib.import_module("msvcrt")
+    except ImportError:
+        raise ConfigError(
+            "This system locks no files (neither fcntl nor msvcrt is there), so two runs could write one folder at once: "
+            "run without a run folder (run_dir, --out)."
+        ) from None
+    # Far behind the text, which others have to be able to read.
+    os.lseek(fd, 1 << 30, os.SEEK_SET)
+    try:
+        msvcrt.locking(fd, msvcrt.LK_NBLCK, 1)
+    except OSError:
+        return False
+    os.lseek(fd, 0, os.SEEK_SET)
+    return True
+
+
+_BLOCK = 1 << 20
+
+
+def to_line(record: dict[str, Any]) -> bytes:
+    """A record as one JSON line with its line end.
+
+    Raises DataError: it holds something JSON has no form for.
+    """
+    try:
+        return orjson.dumps(record, option=orjson.OPT_APPEND_NEWLINE | orjson.OPT_SERIALIZE_NUMPY)
+    except TypeError:
+        # Lone surrogates, integers above 64 bit, keys that are no strings: slower, and escaped.
+        try:
+            return json.dumps(record).encode() + b"\n"
+        except (TypeError, ValueError) as error:
+            raise DataError(f"the record of {record.get('id')!r} cannot be written as JSON: {error}") from None
+
+
+def from_line(line: bytes) -> dict[str, Any] | None:
+    """The record in a line; None when the line holds none."""
+    try:
+        record = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            return None
+    return record if isinstance(record, dict) else None
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    """The non-empty lines of a file that may not exist, one in memory at a time."""
+    with suppress(FileNotFoundError), open(path, "rb") as file:
+        yield from (line for line in file if line.strip())
+
+
+class AppendedFile:
+    """A file of lines that grows, safe from any thread.
+
+    A last line that a killed process left half-written is cut off when it is opened; so is what a failed write left.
+    Raises OSError.
+    """
+
+    def __init__(self, path: Path, mode: int) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+        self._fd = os.open(path, flags, mode)
+        self._lock = threading.Lock()
+        self._torn = False
+        try:
+            mend_tail(self._fd)
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    @property
+    def closed(self) -> bool:
+        """Whether it takes nothing more."""
+        return self._fd < 0
+
+    def write(self, data: bytes) -> None:
+        """Append whole lines, all of them or none."""
+        with self._lock:
+            if self._torn:  # an earlier failure left half a line that could not be cut: it must not swallow this one
+                data = b"\n" + data
+            written = os.write(self._fd, data)
+            try:
+                # Only a full disk or a signal leaves a short write; asking again tells which.
+                while written < len(data):
+                    written += os.write(self._fd, data[written:])
+                self._torn = False
+            except OSError:
+                self._torn = True
+                os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
+                self._torn = False
+                raise
+
+    def close(self) -> None:
+        """Write nothing more; harmless when it is closed."""
+        with self._lock:
+            if self._fd >= 0:
+                os.close(self._fd)
+            self._fd = -1
+
+
+def mend_tail(fd: int) -> int:
+    """Cut a half-written last line, or end a whole one that lacks its line end; returns the bytes cut.
+
+    `fd` is open for reading and appending.
+    """
+    end = start = os.lseek(fd, 0, os.SEEK_END)
+    blocks = [b""]
+    while start > 0 and b"\n" not in blocks[-1]:
+        size = min(_BLOCK, start)
+        start -= size
+        os.lseek(fd, start, os.SEEK_SET)
+        blocks.append(os.read(fd, size))
+    tail = b"".join(reversed(blocks)).rpartition(b"\n")[2]
+    if not tail:
+        return 0
+    if from_line(tail) is not None:
+        os.write(fd, b"\n")
+        return 0
+    os.ftruncate(fd, end - len(tail))
+    return len(tail)

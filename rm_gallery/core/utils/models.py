@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import AliasChoices, BaseModel, ConfigDict, SecretStr, ValidationError
 
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.secrets import redact
+from rm_gallery.core.utils.shown import redact
 
 M = TypeVar("M", bound=BaseModel)
 LIKENESS, WORD_LIKENESS = 0.5, 0.75
@@ -42,11 +42,11 @@ def build(cls: type[M], fields: dict[str, Any]) -> M:
     return new
 
 
-def remake(model: M, fields: dict[str, Any]) -> M:
-    """A model like this one with exactly these field values, unchecked; what it knows as set stays."""
+def remake(model: M, fields: dict[str, Any], known: set[str] | None = None) -> M:
+    """A model like this one with exactly these field values, unchecked; what it knows as set stays, unless `known` says it."""
     new = _new(model.__class__)
     _set_dict(new, fields)
-    _set_known(new, model.__pydantic_fields_set__)
+    _set_known(new, model.__pydantic_fields_set__ if known is None else known)
     _set_extra(new, model.__pydantic_extra__)
     _set_private(new, None)
     return new
@@ -54,14 +54,9 @@ def remake(model: M, fields: dict[str, Any]) -> M:
 
 def copy_with(model: M, **changes: Any) -> M:
     """A shallow copy with some fields replaced, unchecked; for models without private attributes."""
-    new = _new(model.__class__)
-    _set_dict(new, {**model.__dict__, **changes})
     # shared with the original unless it grows: the set is only told apart by `exclude_unset` dumps
     known = model.__pydantic_fields_set__
-    _set_known(new, known if changes.keys() <= known else known | changes.keys())
-    _set_extra(new, model.__pydantic_extra__)
-    _set_private(new, None)
-    return new
+    return remake(model, {**model.__dict__, **changes}, known if changes.keys() <= known else known | changes.keys())
 
 
 class Configured(BaseModel):
@@ -96,7 +91,8 @@ def _open(value: Any) -> Any:
 
 
 def _explain(cls: type[BaseModel], error: ValidationError) -> str:
-    known = [alias for name, info in cls.model_fields.items() for alias in _names(name, info.validation_alias)]
+    aliases = [(name, info.validation_alias) for name, info in cls.model_fields.items()]
+    known = [str(each) for name, alias in aliases for each in (alias.choices if isinstance(alias, AliasChoices) else [name])]
     errors, lines = error.errors(), []
     unknown = any(item["type"] == "extra_forbidden" for item in errors)
     for item in errors:
@@ -104,11 +100,10 @@ def _explain(cls: type[BaseModel], error: ValidationError) -> str:
         message = item["msg"].removeprefix("Value error, ")
         if item["type"] == "extra_forbidden":
             lines.append(unknown_name(f"parameter of {cls.__name__}", where, known))
-        elif item["loc"]:
-            if not (unknown and item["type"] == "missing"):  # the misspelt one is it
-                lines.append(f"{cls.__name__}: {message if message.startswith(f'{where} ') else f'{where}: {message}'}")
-        else:
+        elif not item["loc"]:
             lines.append(message)
+        elif not (unknown and item["type"] == "missing"):  # the misspelt one is it
+            lines.append(f"{cls.__name__}: {message if message.startswith(f'{where} ') else f'{where}: {message}'}")
     return " ".join(line if line.endswith((".", "?")) else f"{line}." for line in lines)
 
 
@@ -123,10 +118,6 @@ def said_by(error: BaseException) -> str:
         said = "there is no such field" if unknown else item["msg"].removeprefix("Value error, ")
         faults.append(f"{where}: {said}" if where else said)
     return f"{error.title}: {'; '.join(faults)}"
-
-
-def _names(name: str, alias: Any) -> list[str]:
-    return [str(choice) for choice in alias.choices] if isinstance(alias, AliasChoices) else [name]
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:

@@ -1,19 +1,24 @@
-"""Texts and numbers as people see them: safe for a terminal, nothing hidden, cut to what one reads, told apart."""
+"""Texts and numbers as people see them: safe for a terminal, nothing hidden, secrets masked, cut to what one reads, told apart."""
 
 from __future__ import annotations
 
 import math
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 _UNSEEN = re.compile(r"[\u202a-\u202e\u2066-\u2069\u200b\ufeff\u2060-\u2064\U000e0000-\U000e007f\ufff9-\ufffb]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
 
 
-def one_line(text: str) -> str:
-    """Text from outside for a terminal: control characters and what reorders text become spaces."""
-    return " ".join(plain_line(text).split())
+def one_line(text: str, limit: int | None = None) -> str:
+    """Text from outside for a terminal, at most `limit` long: no escape sequences; controls and what reorders text become spaces."""
+    if limit is not None:
+        text = text[: 20 * limit]
+    text = " ".join(plain_line(_ESCAPES.sub("", text)).split())
+    return text if limit is None or len(text) <= limit else text[: limit - 1] + "…"
 
 
 def plain_line(text: str) -> str:
@@ -81,3 +86,69 @@ def told_apart(value: float, limit: float, shown: Callable[[float, int], str], d
         if texts[0] != texts[1]:
             return texts
     return repr(value), repr(limit)
+
+
+MASK = "***"
+_WORDS = re.compile(r"[^a-z0-9]+")
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# Last words of a key that name a secret; `max_tokens`, `api_key_env` and a tokenizer's `eos_token` do not.
+_SECRET_KEY = re.compile(
+    r"(^|_)(api_?key|apikey|access_?key|private_?key|secret_?key|subscription_?key|auth|authorization|password|passwd|"
+    r"passphrase|secret|credentials?|cookie|bearer|token)$"
+)
+_TOKENIZER = re.compile(r"(^|_)(bos|eos|pad|unk|sep|cls|mask|stop|start|end|image|special)_token$")
+_SECRET_TEXT = (
+    (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {MASK}"),
+    (re.compile(r"\b(sk|pk|hf|ghp|gho|xoxb)[-_][\w-]{12,}"), rf"\1-{MASK}"),
+    (re.compile(r"(://)[^/\s:@]+:[^/\s@]+@"), rf"\1{MASK}@"),
+    (re.compile(r"(?i)([?&](?:api[-_]?key|key|token|sig|signature|password)=)[^&\s#]+"), rf"\1{MASK}"),
+)
+
+
+def redact(obj: Any) -> Any:
+    """A copy with `***` in place of secrets: values of telling keys, and keys and passwords inside texts and URLs."""
+    if isinstance(obj, Mapping):
+        return {key: MASK if _is_secret(key, value) else redact(value) for key, value in obj.items()}
+    if isinstance(obj, str):
+        for pattern, replacement in _SECRET_TEXT:
+            obj = pattern.sub(replacement, obj)
+        return obj
+    if isinstance(obj, (list, tuple, set, frozenset)):
+        return [redact(value) for value in (obj if isinstance(obj, (list, tuple)) else sorted(obj, key=repr))]
+    return obj
+
+
+def _is_secret(key: object, value: object) -> bool:
+    if not isinstance(key, str) or value is None or isinstance(value, (bool, int, float)) or value in ("", MASK):
+        return False
+    name = "_".join(_words(key))
+    return bool(_SECRET_KEY.search(name)) and not _TOKENIZER.search(name)
+
+
+def _words(name: str) -> list[str]:
+    """The words of a name: apiKey and X-Api-Key are spelled like api_key."""
+    return [word for word in _WORDS.split(_HUMP.sub("-", name).lower()) if word]
+
+
+_CREDENTIALS = frozenset(
+    "authorization auth bearer cookie token apikey secret password passwd credential credentials signature sig jwt "
+    "api-key access-key account-key auth-key subscription-key private-key functions-key virtual-key".split()
+)
+
+
+def is_credential(name: str) -> bool:
+    """Whether a header, query parameter or field of this name holds a credential."""
+    words = [word for word in _words(name) if word != "x"]
+    pairs = (f"{a}-{b}" for a, b in zip(words, words[1:], strict=False))
+    return words == ["key"] or not _CREDENTIALS.isdisjoint(words) or not _CREDENTIALS.isdisjoint(pairs)
+
+
+def without_credentials(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields, with *** in place of credentials; numbers are none, whatever they are called (`stop_token_ids`)."""
+    return {name: MASK if is_credential(name) and not _numbers(value) else value for name, value in fields.items()}
+
+
+def _numbers(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_numbers, value))
+    return value is None or isinstance(value, (bool, int, float))

@@ -13,8 +13,8 @@ import pytest
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.model.providers import FakeLLM
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ParseError
 from rm_gallery.gallery.rm.group import GroupTemplate

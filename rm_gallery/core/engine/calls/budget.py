@@ -13,9 +13,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError
+
+if TYPE_CHECKING:
+    from rm_gallery.core.engine.run_folder import Ledger
 
 _MAX_BYTES = 1 << 20
 _HIGHEST = sys.float_info.max
@@ -96,8 +99,7 @@ class PriceTable:
     def from_yaml(cls, path: Path | str) -> PriceTable:
         """Read a YAML mapping of model (or pattern) to `input`, `output` and, optionally, `cached_input`.
 
-        Raises:
-            ConfigError: the file cannot be read, or an entry is not right; names file, model and field.
+        Raises ConfigError: the file cannot be read, or an entry is not right; names file, model and field.
         """
         import yaml
 
@@ -107,11 +109,11 @@ class PriceTable:
             if len(data) > _MAX_BYTES:
                 raise ConfigError(f"price file {path} is larger than {_MAX_BYTES:,} bytes; {_EXAMPLE}")
             content = yaml.safe_load(data.decode("utf-8-sig"))
+        except ConfigError:
+            raise
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"price file {path} cannot be read: {error}") from None
         except (yaml.YAMLError, ValueError, RecursionError) as error:
-            if isinstance(error, ConfigError):
-                raise
             raise ConfigError(f"price file {path} is not valid YAML: {str(error)[:500]}") from None
         if not isinstance(content, dict) or not content:
             raise ConfigError(f"price file {path} holds no mapping of models to prices; {_EXAMPLE}")
@@ -176,19 +178,6 @@ class Reservation(NamedTuple):
     """Its line in the ledger."""
 
 
-class SpendLedger(Protocol):
-    """Keeps what a run spends while it runs; see `core.engine.store.kept`."""
-
-    name: str
-    before: Usage
-
-    def begin(self, tokens: float, cost: float, *, at_once: bool = True) -> int:
-        """Note a call that is about to be made."""
-
-    def end(self, entry: int, usage: Usage) -> None:
-        """Note what it used."""
-
-
 class _Waiting(NamedTuple):
     future: asyncio.Future[Reservation]
     model: str
@@ -241,7 +230,7 @@ class Budget:
         self._tokens = self._cost = 0.0  # settled in this process, for the means
         self._most_tokens = self._most_cost = 0.0  # of one call
         self._waiting: deque[_Waiting] = deque()
-        self._ledger: SpendLedger | None = None
+        self._ledger: Ledger | None = None
         self._counted: set[str] = set()
         self._reserved_tokens = self._reserved_cost = 0.0
         self._lock = threading.Lock()
@@ -252,7 +241,7 @@ class Budget:
         with self._lock:
             return self._spent.copy()
 
-    def attach(self, ledger: SpendLedger) -> None:
+    def attach(self, ledger: Ledger) -> None:
         """Count what earlier parts of the run spent, and keep in `ledger` what this one does."""
         with self._lock:
             self._ledger = ledger
@@ -292,7 +281,7 @@ class Budget:
         if self.message is not None:
             raise BudgetExceeded(self.message)
         tokens, cost = self._bounds(model, expected, most)
-        self._check(model, expected)
+        self._check()
         if self._in_flight and not self._fits_beside(tokens, cost):
             return None
         self._in_flight += 1
@@ -316,7 +305,7 @@ class Budget:
         dearest = tokens * max(price.input, price.output) / 1e6
         return tokens, min(dearest, _MARGIN * self._most_cost) if self._settled_calls >= _TRUST_SEEN_FROM else dearest
 
-    def _check(self, model: str, expected: int) -> None:
+    def _check(self) -> None:
         """Refuse a call for which there is no room even when those in flight turn out to have used nothing more."""
         used, known = self._spent, max(1, self._settled_calls)
         over = ""
@@ -379,7 +368,11 @@ class Budget:
                 self._ledger.end(reservation.entry, usage)
             decided = self._serve() if self._waiting else ()
         for future, outcome in decided:
-            _hand_over(future, outcome)
+            if asyncio._get_running_loop() is (loop := future.get_loop()):
+                _hand_over(future, outcome)
+            else:
+                with suppress(RuntimeError):  # a loop that closed meanwhile took whoever waited with it
+                    loop.call_soon_threadsafe(_hand_over, future, outcome)
 
     def _serve(self) -> list[tuple[asyncio.Future[Reservation], Reservation | Exception]]:
         """Who of those waiting goes on, and with what."""
@@ -399,20 +392,12 @@ class Budget:
 
 
 def _hand_over(future: asyncio.Future[Reservation], outcome: Reservation | Exception) -> None:
-    def deliver() -> None:
-        if not future.done():
-            future.set_exception(outcome) if isinstance(outcome, Exception) else future.set_result(outcome)
-
-    loop = future.get_loop()
-    if asyncio._get_running_loop() is loop:
-        deliver()
-    else:
-        with suppress(RuntimeError):  # a loop that closed meanwhile took whoever waited with it
-            loop.call_soon_threadsafe(deliver)
+    if not future.done():
+        future.set_exception(outcome) if isinstance(outcome, Exception) else future.set_result(outcome)
 
 
 @dataclass(frozen=True)
-class Interval:
+class PredictionInterval:
     """An expected total and its 95 % prediction interval."""
 
     mean: float
@@ -425,11 +410,11 @@ class Estimate:
     """What the samples not yet probed will take: calls, tokens, money (None without prices) and wall seconds."""
 
     samples: int
-    calls: Interval
-    input_tokens: Interval
-    output_tokens: Interval
-    cost: Interval | None
-    seconds: Interval
+    calls: PredictionInterval
+    input_tokens: PredictionInterval
+    output_tokens: PredictionInterval
+    cost: PredictionInterval | None
+    seconds: PredictionInterval
 
     @classmethod
     def from_probe(cls, usages: Sequence[Usage], seconds: Sequence[float], n_total: int, *, concurrency: int = 1) -> Estimate:
@@ -438,9 +423,7 @@ class Estimate:
         The sum over m further samples has the 95 % interval m * mean ± t(n-1) * s * sqrt(m + m²/n), which covers the
         spread of those samples as well as the probe's own; without bound for a single probed sample. Wall time is the
         summed latency over `concurrency`, but not less than one call.
-
-        Raises:
-            ConfigError: an empty probe, or one that does not fit to `seconds` or `n_total`.
+        Raises ConfigError: an empty probe, or one that does not fit to `seconds` or `n_total`.
         """
         n = len(usages)
         if n == 0 or n != len(seconds) or n_total < n or concurrency < 1:
@@ -450,8 +433,7 @@ class Estimate:
             )
         rest = n_total - n
         costs = [usage.cost for usage in usages if usage.cost is not None or not usage.empty]
-        known = [cost for cost in costs if cost is not None]
-        priced = bool(known) and len(known) == len(costs)
+        priced = bool(costs) and None not in costs
         lanes = max(1, min(concurrency, rest))
         return cls(
             samples=rest,
@@ -463,14 +445,14 @@ class Estimate:
         )
 
 
-def _total(values: Sequence[float], rest: int) -> Interval:
+def _total(values: Sequence[float], rest: int) -> PredictionInterval:
     mean = statistics.fmean(values)
     if rest == 0:
-        return Interval(0.0, 0.0, 0.0)
+        return PredictionInterval(0.0, 0.0, 0.0)
     total = mean * rest
     if len(values) < 2:
-        return Interval(total, 0.0, math.inf)
+        return PredictionInterval(total, 0.0, math.inf)
     from scipy.stats import t  # only here: it takes longer to import than the library
 
     half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) * math.sqrt(rest + rest * rest / len(values))
-    return Interval(total, max(0.0, total - half), total + half)
+    return PredictionInterval(total, max(0.0, total - half), total + half)

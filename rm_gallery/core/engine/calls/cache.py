@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 import orjson
@@ -40,8 +39,7 @@ _TOUCH_BATCH = 1000
 def canonical_key(obj: object) -> str:
     """sha256, as 64 hexadecimal digits, of the object's JSON with sorted keys.
 
-    Raises:
-        ConfigError: the object holds something JSON has no form for.
+    Raises ConfigError: the object holds something JSON has no form for.
     """
     try:
         data = orjson.dumps(obj, option=orjson.OPT_SORT_KEYS)
@@ -90,8 +88,8 @@ class CacheStats:
 class _Put(NamedTuple):
     key: str
     value: bytes
-    done: Callable[[bool], None] | None
-    loop: asyncio.AbstractEventLoop | None
+    waiter: asyncio.Future[bool] | None
+    """Who is told whether it was stored; None for whoever was told already."""
 
 
 class CallCache:
@@ -129,7 +127,6 @@ class CallCache:
         self._last_tended = 0.0
         self._file = CacheFile(self.path, own, on_warning)
         self._fresh()
-        _install_hooks()
         _live.add(self)
 
     def _fresh(self) -> None:
@@ -173,47 +170,19 @@ class CallCache:
         return row.value
 
     def put(self, key: str, value: bytes) -> asyncio.Future[bool]:
-        """Store a reply from a coroutine; the future gives True once it would survive `kill -9`, False if not stored."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[bool] = loop.create_future()
-
-        def done(stored: bool) -> None:
-            if not future.done():
-                future.set_result(stored)
-
-        if not self._take(_Put(key, value, done, loop)):
-            future.set_result(False)
-        return future
-
-    def put_sync(self, key: str, value: bytes) -> bool:
-        """Store a reply from outside an event loop; True once it would survive `kill -9`, False if not stored."""
-        stored: list[bool] = []
-        finished = threading.Event()
-
-        def done(found: bool) -> None:
-            stored.append(found)
-            finished.set()
-
-        if not self._take(_Put(key, value, done, None)):
-            return False
-        finished.wait()
-        return stored[0]
-
-    def _take(self, put: _Put) -> bool:
-        """Queue a reply; whether anybody will be told about it."""
+        """Store a reply; the future gives True once it would survive `kill -9`, False if it is not stored, or not soon."""
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         with self._lock:
-            if self._stopping or not self._file.writable or len(put.value) > MAX_VALUE_BYTES:
-                return False
-            stuck = self._stuck
-            if stuck:
-                if self._backlog > _BACKLOG_BYTES:
-                    return False
-                self._backlog += len(put.value)
-                put = put._replace(done=None)
-            self._pending[put.key] = put.value
-            self._queue.append(put)
-            self._start()
-        return not stuck
+            full = self._stuck and self._backlog > _BACKLOG_BYTES
+            taken = self._file.writable and len(value) <= MAX_VALUE_BYTES and not self._stopping and not full
+            if taken:
+                self._backlog += len(value) if self._stuck else 0
+                self._pending[key] = value
+                self._queue.append(_Put(key, value, None if self._stuck else waiter))
+                self._start()
+            if not taken or self._stuck:
+                waiter.set_result(False)
+        return waiter
 
     def _start(self) -> None:
         if self._thread is None:
@@ -273,25 +242,22 @@ class CallCache:
 
     def _settle(self, batch: list[_Put], stored: bool) -> None:
         """Tell those who wait; what could only not be stored yet is kept for the next try."""
-        by_loop: dict[asyncio.AbstractEventLoop | None, list[Callable[[bool], None]]] = {}
+        waiting: dict[asyncio.AbstractEventLoop, list[asyncio.Future[bool]]] = {}
         with self._lock:
             if stored or not self._stuck:
                 for put in batch:
                     if self._pending.get(put.key) is put.value:
                         del self._pending[put.key]
-                self._backlog = sum(len(put.value) for put in self._queue if put.done is None) if self._backlog else 0
+                self._backlog = sum(len(put.value) for put in self._queue if put.waiter is None) if self._backlog else 0
             else:
-                self._queue[:0] = [put._replace(done=None, loop=None) for put in batch]
+                self._queue[:0] = [put._replace(waiter=None) for put in batch]
                 self._backlog = sum(len(put.value) for put in self._queue)
-            for put in batch:
-                if put.done is not None:
-                    by_loop.setdefault(put.loop, []).append(put.done)
-        for loop, callbacks in by_loop.items():
-            if loop is None:
-                _tell(callbacks, stored)
-            else:
-                with suppress(RuntimeError):  # the loop that waited is closed
-                    loop.call_soon_threadsafe(_tell, callbacks, stored)
+        for put in batch:
+            if put.waiter is not None:
+                waiting.setdefault(put.waiter.get_loop(), []).append(put.waiter)
+        for loop, waiters in waiting.items():
+            with suppress(RuntimeError):  # the loop that waited is closed
+                loop.call_soon_threadsafe(_tell, waiters, stored)
 
     def flush(self) -> None:
         """Wait until everything put so far is in the cache file, or cannot be stored."""
@@ -348,11 +314,7 @@ class CallCache:
         if thread is not None and thread is not threading.current_thread():
             thread.join()
         with self._lock:
-            left, self._queue = self._queue, []
-            self._pending = {}
-        for put in left:
-            if put.done is not None and put.loop is None:
-                put.done(False)
+            self._queue, self._pending = [], {}
         self._file.readable = self._file.writable = False
         self._file.close()
         _live.discard(self)
@@ -360,20 +322,8 @@ class CallCache:
     def __enter__(self) -> CallCache:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _before_fork(self) -> None:
-        self._file.before_fork()
-        self._lock.acquire()
-
-    def _after_fork_in_parent(self) -> None:
-        self._lock.release()
-        self._file.after_fork_in_parent()
-
-    def _after_fork_in_child(self) -> None:
-        self._file.fresh()
-        self._fresh()  # the queue is the parent's
 
 
 def shared() -> CallCache | None:
@@ -390,49 +340,49 @@ def shared() -> CallCache | None:
     return cache
 
 
-async def _close_shared() -> None:
-    caches = list(_shared.values())
-    _shared.clear()
-    for cache in caches:
-        cache.close()
-
-
-def _forget_shared() -> None:
-    global _sharing
-    _sharing = threading.Lock()
-    _shared.clear()
+def _tell(waiters: list[asyncio.Future[bool]], stored: bool) -> None:
+    for waiter in waiters:
+        if not waiter.done():
+            waiter.set_result(stored)
 
 
 _sharing = threading.Lock()
 _shared: dict[str, CallCache] = {}
 _live: weakref.WeakSet[CallCache] = weakref.WeakSet()
-_hooked = False
-library_loop.at_close(_close_shared)
-library_loop.after_fork(_forget_shared)
 
 
-def _install_hooks() -> None:
-    global _hooked
-    if _hooked:
-        return
-    _hooked = True
-    atexit.register(_each(CallCache.close))
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(
-            before=_each(CallCache._before_fork),
-            after_in_parent=_each(CallCache._after_fork_in_parent),
-            after_in_child=_each(CallCache._after_fork_in_child),
-        )
+@library_loop.at_close
+async def _close_shared() -> None:
+    while _shared:
+        _shared.popitem()[1].close()
 
 
-def _each(action: Callable[[CallCache], None]) -> Callable[[], None]:
-    def run() -> None:
-        for cache in list(_live):
-            action(cache)
-
-    return run
+def _close_all() -> None:
+    for cache in list(_live):
+        cache.close()
 
 
-def _tell(callbacks: list[Callable[[bool], None]], stored: bool) -> None:
-    for callback in callbacks:
-        callback(stored)
+def _before_fork() -> None:
+    for cache in list(_live):
+        cache._file.before_fork()
+        cache._lock.acquire()
+
+
+def _after_fork_in_parent() -> None:
+    for cache in list(_live):
+        cache._lock.release()
+        cache._file.after_fork_in_parent()
+
+
+def _after_fork_in_child() -> None:
+    global _sharing
+    _sharing = threading.Lock()
+    _shared.clear()
+    for cache in list(_live):
+        cache._file.fresh()
+        cache._fresh()  # the queue is the parent's
+
+
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

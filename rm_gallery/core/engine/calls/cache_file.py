@@ -8,13 +8,13 @@ import threading
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from rm_gallery.core.engine.store.files import FileLock
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.file import FileLock
 
 APPLICATION_ID = 0x524D4743  # "RMGC": tells the file from other programs' SQLite files
 MAX_VALUE_BYTES = 32 << 20
@@ -43,7 +43,7 @@ _SELECT = (
 )
 
 
-class Row(NamedTuple):
+class StoredReply(NamedTuple):
     """One stored reply: its number, Unix seconds of creation and last noted use, and the value."""
 
     n: int
@@ -57,9 +57,7 @@ class CacheFile:
 
     Trouble is told once through `on_warning` (default: a RuntimeWarning), and the cache goes on with a new file, read-only,
     or not at all.
-
-    Raises:
-        ConfigError: the path is a SQLite file of another program.
+    Raises ConfigError: the path is a SQLite file of another program.
     """
 
     def __init__(self, path: Path, own_folder: bool, on_warning: Callable[[str], None] | None) -> None:
@@ -83,7 +81,7 @@ class CacheFile:
         self._writer = self._reader = None
         self._inode: int | None = None
 
-    def read(self, key: str) -> Row | None:
+    def read(self, key: str) -> StoredReply | None:
         """The row of a key (64 hexadecimal digits); trouble with the file never raises."""
         row = None
         for _ in range(2):
@@ -108,7 +106,7 @@ class CacheFile:
         if row is None or row[4] is None or row[0] != bytes.fromhex(key):
             return None
         value = _unpacked(row[4]) if row[1] else bytes(row[4])
-        return None if value is None else Row(row[5], row[2], row[3], value)
+        return None if value is None else StoredReply(row[5], row[2], row[3], value)
 
     def write(self, rows: Sequence[tuple[str, bytes]], touched: Sequence[int]) -> bool:
         """Store (key, value) rows and note the use of row numbers, in one transaction; False when there is no file."""
@@ -121,16 +119,11 @@ class CacheFile:
             if len(inserts) == 1 and not touched:
                 db.execute(*inserts[0])
                 return True
-            db.execute("BEGIN IMMEDIATE")
-            try:
+            with _transaction(db):
                 for statement, values in inserts:
                     db.execute(statement, values)
                 if touched:
                     db.executemany("UPDATE calls SET used = ? WHERE n = ?", [(now, n) for n in touched])
-                db.execute("COMMIT")
-            except BaseException:
-                _rollback(db)
-                raise
             return True
 
     def summary(self) -> tuple[int, int, int | None, int | None]:
@@ -219,13 +212,9 @@ class CacheFile:
         """Set the connection up and create the tables where the file is new."""
         connection = self._writer
         assert connection is not None
-        # One transaction: another process may be just making the tables.
-        connection.execute("BEGIN")
-        try:
+        with _transaction(connection, "BEGIN"):  # another process may be just making the tables
             owner = connection.execute("PRAGMA application_id").fetchone()[0]
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        finally:
-            _rollback(connection)
         if owner != APPLICATION_ID and (owner or tables):
             raise ConfigError(f"{self.path} is a SQLite file of another program; give the call cache a path of its own")
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -233,14 +222,9 @@ class CacheFile:
         connection.execute("PRAGMA wal_autocheckpoint = 4000")
         connection.execute("PRAGMA journal_size_limit = 67108864")
         if owner != APPLICATION_ID:
-            connection.execute("BEGIN IMMEDIATE")
-            try:
+            with _transaction(connection):
                 for statement in _SCHEMA:
                     connection.execute(statement)
-                connection.execute("COMMIT")
-            except BaseException:
-                _rollback(connection)
-                raise
 
     def close(self) -> None:
         """Close both connections; SQLite crashes the process when another thread is inside one."""
@@ -346,9 +330,16 @@ def _delete(db: sqlite3.Connection, which: str, *values: int) -> int:
     return db.execute(f"DELETE FROM calls WHERE n IN (SELECT n FROM calls {which} LIMIT {_CHUNK})", values).rowcount
 
 
-def _rollback(connection: sqlite3.Connection) -> None:
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
+@contextmanager
+def _transaction(db: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iterator[None]:
+    db.execute(begin)
+    try:
+        yield
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:
+            db.execute("ROLLBACK")
+        raise
 
 
 def _patiently(work: Callable[[], None]) -> None:

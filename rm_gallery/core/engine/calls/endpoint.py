@@ -8,7 +8,6 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Literal
 
 from rm_gallery.core.engine.calls.limits import FairQueue, Overdue
@@ -17,13 +16,14 @@ from rm_gallery.core.utils.errors import ConfigError, ProviderError
 CallEnd = Literal["ok", "rate_limit", "transient", "unreachable", "other"]
 State = Literal["open", "limited", "down"]
 
-# 64 doubles to 1,024 in four round trips, and no hosted endpoint minds 64 calls.
-DEFAULT_START = 64
 PAUSE_CAP = 60.0
 """Longest pause in seconds that a server's Retry-After is given; after it one call looks."""
 MAX_OUTAGE = 300.0
 _SHRINK = 0.8
 _SMALLEST_ROUND = 32
+_COOLDOWN, _REGROW_AFTER, _GROWTH_PAUSE = 5.0, 1.0, 1.0
+# Refusals come back in a millisecond: a slot that turned over so fast would burn the attempts of every waiting call.
+_REFUSAL_HOLD = 0.25
 _FIRST_PROBE, _LAST_PROBE = 0.5, 1.0
 # A probe that gets no answer must not be the only one to find out that the endpoint is back.
 _PROBE_HANGS = 10.0
@@ -45,9 +45,9 @@ class Endpoint:
 
     Concurrency: slow start adds one slot per success (doubling per round trip) until the first 429, which multiplies the
     limit by 0.8. From then on every full round of calls is judged: a third refused cuts again, at most an eighth refused
-    adds slots (1, then 2, 3, … up to ceiling/32 while rounds stay clean). A 429 after `cooldown` quiet seconds cuts at
-    once. After `regrow_after` seconds without one the limit doubles per round trip again, up to the last that held. Growth
-    needs >= 80 % of the slots in use and pauses for `growth_pause` seconds after a 5xx or a dropped connection.
+    adds slots (1, then 2, 3, … up to ceiling/32 while rounds stay clean). A 429 after 5 quiet seconds cuts at once. After
+    1 s without one the limit doubles per round trip again, up to the last that held. Growth needs >= 80 % of the slots in
+    use and pauses for 1 s after a 5xx or a dropped connection. A slot stays taken for 0.25 s after a 429 without Retry-After.
 
     State: once the endpoint has served a call, a refused connection or failures of up to four different calls in a row
     without a success between make it *down* (429 alone: *limited*). Then calls wait; one probe at a time looks, every 0.5
@@ -57,10 +57,7 @@ class Endpoint:
 
     Args:
         ceiling: most calls in flight; `lease` replaces it while callers hold one.
-        start: first limit, min(ceiling, 64) by default.
-        minimum: the limit never falls below it.
-        refusal_hold: seconds a slot stays taken after a 429 without Retry-After. Refusals come back in a millisecond;
-            a slot that turned over so fast would burn the attempts of every waiting call.
+        start: first limit, where the ceiling is not lower.
         name: what messages call it.
         clock: monotonic seconds.
     """
@@ -69,34 +66,26 @@ class Endpoint:
         self,
         ceiling: int,
         *,
-        start: int | None = None,
-        minimum: int = 1,
-        cooldown: float = 5.0,
-        growth_pause: float = 1.0,
-        refusal_hold: float = 0.25,
-        regrow_after: float = 1.0,
+        start: int = 64,
         max_outage: float = MAX_OUTAGE,
         name: str = "The endpoint",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if ceiling < 1 or minimum < 1 or (start is not None and start < 1):
-            raise ConfigError(f"concurrency must be at least 1, got ceiling={ceiling}, start={start}, minimum={minimum}")
+        if ceiling < 1:
+            raise ConfigError(f"concurrency must be at least 1, got {ceiling}")
+        self._start = start  # 64 doubles to 1,024 in four round trips, and no hosted endpoint minds 64 calls
         self.name = name
         self.max_outage = max_outage
         self.answered = False
         """Whether it ever gave an answer of any kind."""
         self.served = False
         """Whether it ever served a call."""
-        self._start = DEFAULT_START if start is None else start
         self._base_ceiling = self._ceiling = ceiling
         self._leases: Counter[int] = Counter()
-        self._minimum = minimum
         self._limit = min(self._start, ceiling)
         self._in_flight = 0
         self._queue: FairQueue[None] = FairQueue()
         self._clock = clock
-        self._cooldown, self._growth_pause = cooldown, growth_pause
-        self._refusal_hold, self._regrow_after = refusal_hold, regrow_after
         self._held: deque[float] = deque()
         self._timer: tuple[asyncio.AbstractEventLoop, asyncio.TimerHandle, float] | None = None
         # growth
@@ -148,11 +137,6 @@ class Endpoint:
     def limit(self) -> int:
         """Calls allowed in flight at present."""
         return self._limit
-
-    @property
-    def ceiling(self) -> int:
-        """Highest limit growth may reach at present."""
-        return self._ceiling
 
     @property
     def in_flight(self) -> int:
@@ -265,27 +249,13 @@ class Endpoint:
         elif self._queue:
             self._wake()
 
-    async def __aenter__(self) -> Endpoint:
-        await self.acquire()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self.release()
-        elif not isinstance(error, ProviderError) or error.kind == "fatal":
-            self.release("other")
-        else:
-            self.release(error.kind, error.retry_after, call=asyncio.current_task(), why=str(error))
-
     def _may_grow(self) -> bool:
         if 10 * self._in_flight < 8 * self._limit:
             return False
         if self._slow_start and not self._no_growth_until:
             return True
         now = self._clock()
-        regrowing = self._slow_start or self._limit >= self._good or now - self._last_refusal >= self._regrow_after
+        regrowing = self._slow_start or self._limit >= self._good or now - self._last_refusal >= _REGROW_AFTER
         return regrowing and now >= self._no_growth_until
 
     def _recovered(self) -> None:
@@ -296,7 +266,7 @@ class Endpoint:
             self._shut = None
             self._probe_every = _FIRST_PROBE
             self._open = not self._paused_until
-            self._last_refusal = min(self._last_refusal, self._clock() - self._regrow_after)
+            self._last_refusal = min(self._last_refusal, self._clock() - _REGROW_AFTER)
 
     def _ailing(self, end: CallEnd, retry_after: float | None, call: object, probe: bool, why: str, sent: float | None) -> bool:
         """Learn from a failure; whether its slot stays taken for a while."""
@@ -312,11 +282,11 @@ class Endpoint:
                 self._good = min(self._good - 1, max(self._limit - 1, int(0.9 * self._good)))  # it grew back too far
             self._clean, self._grown = 0, False
             self._slow_start = False
-            if now - self._last_refusal >= self._cooldown:
+            if now - self._last_refusal >= _COOLDOWN:
                 self._cut()
             self._last_refusal = now
         else:
-            self._no_growth_until = now + self._growth_pause
+            self._no_growth_until = now + _GROWTH_PAUSE
         if retry_after and (self._since_pause is None or self._paused_until or self._refused_at_least(1, 2)):
             self._paused_until = max(self._paused_until, now + min(retry_after, PAUSE_CAP))
             self._since_pause = 0
@@ -333,7 +303,7 @@ class Endpoint:
             self._open = False
         hold = refused and not retry_after and not self._shut
         if hold:
-            self._held.append(now + self._refusal_hold)
+            self._held.append(now + _REFUSAL_HOLD)
         if hold or not self._open:
             self._tick()
         return hold
@@ -357,7 +327,7 @@ class Endpoint:
         return len(self._failing) >= max(present, 1)
 
     def _cut(self) -> None:
-        self._limit = min(self._limit, max(self._minimum, int(self._limit * _SHRINK)))
+        self._limit = max(1, int(self._limit * _SHRINK))
         self._step = 1
         self._stale, self._round, self._refused = self.in_flight, 0, 0
 
@@ -404,7 +374,9 @@ class Endpoint:
         if self._open:
             self._wake()
         elif self._queue and self._gone(now):
-            self._give_up(now)
+            message = self._gone_message(now)
+            while (waiter := self._queue.pop()) is not None:
+                waiter.set_exception(EndpointDown(message))
         elif self._shut and self._queue and not self._paused_until:
             if self._probe_at <= now and (waiter := self._queue.pop()) is not None:
                 self._in_flight += 1
@@ -432,10 +404,7 @@ class Endpoint:
         self._tick()
 
     def _wake(self) -> None:
-        while self._queue and self._open and self._in_flight < self._limit:
-            waiter = self._queue.pop()
-            if waiter is None:
-                return
+        while self._open and self._in_flight < self._limit and (waiter := self._queue.pop()) is not None:
             self._in_flight += 1
             waiter.set_result(False)
 
@@ -449,8 +418,3 @@ class Endpoint:
             f"{self.max_outage:g}). Last: {self._trouble or 'no answer'} Everything finished is kept; run the same "
             "command again once it is back."
         )
-
-    def _give_up(self, now: float) -> None:
-        message = self._gone_message(now)
-        while (waiter := self._queue.pop()) is not None:
-            waiter.set_exception(EndpointDown(message))

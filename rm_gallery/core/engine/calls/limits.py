@@ -7,7 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -59,10 +59,8 @@ class RateLimit:
     """Keeps calls under requests and tokens per minute; None leaves a side unlimited.
 
     Tokens are reserved by estimate and corrected by `settle`. Runs take turns; calls of one run start in the order they
-    asked. At most `burst_seconds` worth is given out at once after a quiet time. Not thread-safe: one event loop.
-
-    Raises:
-        ConfigError: a rate that is not positive.
+    asked. At most one second's worth is given out at once after a quiet time. Not thread-safe: one event loop.
+    Raises ConfigError: a rate that is not positive.
     """
 
     def __init__(
@@ -70,21 +68,14 @@ class RateLimit:
         requests_per_minute: float | None = None,
         tokens_per_minute: float | None = None,
         *,
-        burst_seconds: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._burst_seconds = burst_seconds
         self._requests: _Bucket | None = None
         self._tokens: _Bucket | None = None
         self._queue: FairQueue[int] = FairQueue()
         self._timer: asyncio.TimerHandle | None = None
         self.set(requests_per_minute, tokens_per_minute)
-
-    @property
-    def waiting(self) -> int:
-        """Callers waiting for their turn."""
-        return len(self._queue)
 
     def set(self, requests_per_minute: float | None = None, tokens_per_minute: float | None = None) -> None:
         """Take over rates; what is asked for last holds, None changes nothing."""
@@ -92,12 +83,12 @@ class RateLimit:
         self._tokens = self._changed(self._tokens, tokens_per_minute, "tokens_per_minute")
 
     def _changed(self, bucket: _Bucket | None, per_minute: float | None, name: str) -> _Bucket | None:
-        if per_minute is None or (bucket is not None and bucket.per_minute == per_minute):
+        if per_minute is None:
             return bucket
         if not 0 < per_minute < math.inf:
             raise ConfigError(f"{name} must be a positive number, got {per_minute}")
         if bucket is None:
-            return _Bucket(per_minute, self._burst_seconds, self._clock())
+            return _Bucket(per_minute, self._clock())
         bucket.set_rate(per_minute)
         return bucket
 
@@ -162,18 +153,16 @@ class RateLimit:
 
 
 class _Bucket:
-    """Refills at `per_minute`/60 per second up to a few seconds' worth; may go into debt for one large take."""
+    """Refills at `per_minute`/60 per second up to one second's worth; may go into debt for one large take."""
 
-    def __init__(self, per_minute: float, burst_seconds: float, now: float) -> None:
-        self.burst_seconds = burst_seconds
+    def __init__(self, per_minute: float, now: float) -> None:
         self.stamp = now
         self.set_rate(per_minute)
         self.level = self.capacity
 
     def set_rate(self, per_minute: float) -> None:
-        self.per_minute = per_minute
         self.rate = per_minute / 60.0
-        self.capacity = max(1.0, self.rate * self.burst_seconds)
+        self.capacity = max(1.0, self.rate)
 
     def delay(self, need: float, now: float) -> float:
         """Seconds until `need` can be taken; a need above the capacity waits for a full bucket."""
@@ -196,11 +185,8 @@ _PAUSE, _SHARE = 1.0, 0.25
 """While nothing at all is answered one call after the other is asked again: so many seconds, and this share of their age, apart."""
 
 
-class AskAgain(Protocol):
-    """How a call is asked a second time."""
-
-    def __call__(self, *, instead: bool) -> bool:
-        """Ask beside the first attempt, or instead of it; False where the call was asked twice before."""
+AskAgain = Callable[[bool], bool]
+"""Asks a call a second time, beside the first attempt or instead of it; False where it was asked twice before."""
 
 
 class Overdue:
@@ -260,8 +246,8 @@ class Overdue:
             if now - sent < bound:
                 break
             if sent < self._newest:
-                ask_again(instead=False)
-            elif now >= self._next and ask_again(instead=not self._room()):
+                ask_again(False)
+            elif now >= self._next and ask_again(not self._room()):
                 self._next = now + max(_PAUSE, _SHARE * (now - oldest))
         self._look_in(_LOOK_SECONDS)
 

@@ -39,19 +39,15 @@ class RetryPolicy:
 
     Waits are drawn from U(0, min(cap, base * 2**(n-1))) seconds after attempt n ("full jitter", Brooker,
     "Exponential Backoff And Jitter", AWS Architecture Blog 2015). `unreachable_attempts` holds for an endpoint that has
-    never answered. Give `rng` or `seed` for reproducible waits.
-
-    Raises:
-        ConfigError: a count below 1 or a wait that is not positive.
+    never answered. Give an `rng` with a seed for reproducible waits.
+    Raises ConfigError: a count below 1 or a wait that is not positive.
     """
 
     max_attempts: int = 6
     base: float = 0.5
     cap: float = 60.0
     unreachable_attempts: int = 3
-    seed: int | None = None
-    rng: random.Random | None = field(default=None, repr=False, compare=False)
-    _jitter: random.Random = field(init=False, repr=False, compare=False)
+    rng: random.Random = field(default_factory=random.Random, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.max_attempts < 1 or self.unreachable_attempts < 1:
@@ -59,11 +55,6 @@ class RetryPolicy:
                               f"unreachable_attempts={self.unreachable_attempts}")  # fmt: skip
         if not 0 < self.base <= self.cap < math.inf:
             raise ConfigError(f"a retry policy needs 0 < base <= cap, got base={self.base}, cap={self.cap}")
-        object.__setattr__(self, "_jitter", random.Random(self.seed) if self.rng is None else self.rng)
-
-    def jitter(self, ceiling: float) -> float:
-        """A wait in seconds drawn from U(0, ceiling)."""
-        return self._jitter.uniform(0.0, ceiling)
 
     def ceiling(self, attempt: int, *, restarting: bool = False) -> float:
         """Longest jittered wait in seconds after attempt number `attempt` (from 1)."""
@@ -103,7 +94,7 @@ async def run_attempts(
     cause: ProviderError | None = None
     while True:
         if deadline is not None and deadline.left <= 0:
-            raise _late(made, "no time was left for another", cause) from cause
+            raise _late(made, cause) from cause
         made += 1
         try:
             return await call()
@@ -125,7 +116,7 @@ async def run_attempts(
         asked, wait = (0.0, 0.0) if held else _waits(policy, cause, counted, absent, deadline)
         if deadline is not None:
             if wait >= deadline.left and not asked and not held:
-                raise _late(made, "no time was left for another", cause) from cause
+                raise _late(made, cause) from cause
             deadline.note = f"{_tries(made)}, last cause ({cause.kind}): {cause}"
         if on_retry is not None:
             on_retry(RetryEvent(made, cause.kind, asked + wait, cause))
@@ -164,16 +155,19 @@ def _waits(
     left = math.inf if deadline is None else max(0.0, deadline.left)
     # Jitter is drawn within the time left: a shorter wait than planned is worth more than none. All calls refused together
     # would come back together, so a wait the server asks for gets some as well.
-    return asked, policy.jitter(min(policy.base if asked else policy.ceiling(int(counted), restarting=restarting), left))
+    longest = policy.base if asked else policy.ceiling(int(counted), restarting=restarting)
+    return asked, policy.rng.uniform(0.0, min(longest, left))
 
 
 def _tries(made: int) -> str:
     return "1 attempt" if made == 1 else f"{made} attempts"
 
 
-def _late(made: int, why: str, cause: ProviderError | None) -> DeadlineExceeded:
+def _late(made: int, cause: ProviderError | None) -> DeadlineExceeded:
     last = "none had failed before" if cause is None else f"last cause ({cause.kind}): {cause}"
-    return DeadlineExceeded(f"deadline reached after {_tries(made)}: {why}; {last}. Give the sample a longer deadline.")
+    return DeadlineExceeded(
+        f"deadline reached after {_tries(made)}: no time was left for another; {last}. Give the sample a longer deadline."
+    )
 
 
 def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
@@ -182,10 +176,11 @@ def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
     `now` is wall-clock time in seconds since the epoch. A date in the past is 0; anything unreadable, negative or
     not finite is None. Source: RFC 9110 section 10.2.3; the milliseconds form is Azure's and OpenAI's.
     """
-    milliseconds = _number(_header(headers, "retry-after-ms"))
+    said = {name.lower(): value for name, value in headers.items()}
+    milliseconds = _number(said.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000.0
-    text = _header(headers, "retry-after")
+    text = said.get("retry-after")
     seconds = _number(text)
     if seconds is not None or text is None:
         return seconds
@@ -196,13 +191,6 @@ def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
         return max(0.0, date.timestamp() - now)
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
-
-
-def _header(headers: Mapping[str, str], name: str) -> str | None:
-    value = headers.get(name)
-    if value is not None:
-        return value
-    return next((v for k, v in headers.items() if k.lower() == name), None)
 
 
 def _number(text: str | None) -> float | None:
@@ -261,13 +249,11 @@ class FailFast:
             return True
 
 
+@dataclass(eq=False)
 class _Flight(Generic[T]):
-    __slots__ = ("leader", "task", "waiters")
-
-    def __init__(self, task: asyncio.Task[T], leader: Any) -> None:
-        self.task = task
-        self.leader = leader
-        self.waiters: list[asyncio.Future[T]] = []
+    task: asyncio.Task[T]
+    leader: Any
+    waiters: list[asyncio.Future[T]] = field(default_factory=list)
 
 
 class SingleFlight(Generic[T]):
@@ -304,8 +290,11 @@ class SingleFlight(Generic[T]):
         except asyncio.CancelledError:
             if waiter in flight.waiters:
                 flight.waiters.remove(waiter)
-                if not flight.waiters:
-                    await self._abandon(key, flight)
+                if not flight.waiters:  # nobody waits any more: cancel it, and return when its connection is closed
+                    if self._flights.get(key) is flight:
+                        del self._flights[key]  # a newcomer must not join an execution that is being cancelled
+                    flight.task.cancel()
+                    await asyncio.wait({flight.task})
             raise
 
     def _start(self, key: str, task: asyncio.Task[T], leader: Any) -> _Flight[T]:
@@ -322,21 +311,8 @@ class SingleFlight(Generic[T]):
             # Reading the exception also marks it as seen when nobody is left to receive it.
             error = task.exception()
             for waiter in waiters:
-                if waiter.done():
-                    continue
-                if error is None:
-                    waiter.set_result(task.result())
-                else:
-                    waiter.set_exception(error)
+                if not waiter.done():
+                    waiter.set_result(task.result()) if error is None else waiter.set_exception(error)
 
         task.add_done_callback(land)
         return flight
-
-    async def _abandon(self, key: str, flight: _Flight[T]) -> None:
-        """Cancel an execution nobody waits for, and return when its connection is closed."""
-        if self._flights.get(key) is flight:
-            # A newcomer must not join an execution that is being cancelled.
-            del self._flights[key]
-        if not flight.task.done():
-            flight.task.cancel()
-            await asyncio.wait({flight.task})

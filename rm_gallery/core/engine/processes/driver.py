@@ -1,18 +1,223 @@
-"""One call and what its future becomes; and the thread that owns a worker process, replacing it when it hangs or dies."""
+"""A worker process, one call and what its future becomes, and the thread that owns the process: it is replaced when it hangs or dies."""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import pickle
+import queue
+import select
+import subprocess
+import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rm_gallery.core.engine.processes.main import ERROR, MEMORY, Request, Setup
-from rm_gallery.core.engine.processes.process import Answer, WorkerGone, WorkerProcess, WorkerSilent, describe_exit
+from rm_gallery.core.engine.processes.main import ANSWER, ERROR, MEMORY, REQUEST, Request, function_reference
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, RMGalleryError
+
+if TYPE_CHECKING:
+    from rm_gallery.core.engine.processes.pool import WorkerPool
+
+STARTUP_SECONDS = 60.0
+"""How long a process may take to start, and to load the functions of a chunk."""
+# Handing over the search path makes the child import exactly what the parent would, whatever its working folder holds;
+# `-c` instead of `-m` for the same reason. The script of the user is never imported.
+_BOOT = "import sys; sys.path[:] = sys.argv[1:]; import rm_gallery.core.engine.processes.main as _worker; _worker.main()"
+
+# There is a worker per processor already, and thread pools count against the memory cap.
+_ONE_THREAD_EACH = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+_ALIVE_CHECK = 1.0
+_READ_SIZE = 1 << 16
+_KILL = 9
+_SIGNAL_NAMES = {4: "illegal instruction", 6: "abort", 7: "bus error", 8: "arithmetic error", 11: "segmentation fault"}
+
+
+class WorkerSilent(Exception):
+    """No answer within the time given."""
+
+
+class WorkerGone(Exception):
+    """The process ended or its pipe broke."""
+
+
+class AnswerFrame(NamedTuple):
+    """One frame from a worker."""
+
+    kind: int
+    leave: bool
+    seconds: float
+    payload: bytes
+
+
+class WorkerProcess:
+    """One running child; used by a single thread, apart from `kill`, which any thread may call."""
+
+    def __init__(self) -> None:
+        if not sys.executable:
+            raise ConfigError("worker processes need the path of the Python interpreter, but sys.executable is empty")
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _BOOT, *(entry for entry in sys.path if isinstance(entry, str))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            env=_ONE_THREAD_EACH | os.environ,
+            # A group of its own: Ctrl-C in a terminal is the parent's to handle, and killing takes grandchildren along.
+            start_new_session=True,
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._pipes = _PIPES(self._stdin.fileno(), self._stdout.fileno())
+        self._buffer = bytearray()
+        self._ending = threading.Lock()
+        self.functions_seen: set[bytes] = set()
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def send(self, message: object, timeout: float | None) -> None:
+        """Write one pickled message; raises WorkerGone or, after `timeout` seconds, WorkerSilent."""
+        body = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
+        try:
+            self._pipes.write(REQUEST.pack(len(body)) + body, timeout)
+        except (OSError, ValueError) as error:
+            raise WorkerGone from error
+
+    def receive(self, timeout: float | None) -> AnswerFrame:
+        """Wait for the next answer; raises WorkerGone or, after `timeout` seconds of silence, WorkerSilent."""
+        answer = self._buffered_answer()
+        give_up = None if timeout is None else time.monotonic() + timeout
+        while answer is None:
+            wait = _ALIVE_CHECK if give_up is None else min(_ALIVE_CHECK, give_up - time.monotonic())
+            try:
+                data = self._pipes.read(max(0.0, wait))
+            except (OSError, ValueError) as error:
+                raise WorkerGone from error
+            if data:
+                self._buffer += data
+                answer = self._buffered_answer()
+            elif data is not None or self._process.poll() is not None:
+                # A grandchild may hold the pipe open after its parent's death, so the pipe's end is not waited for.
+                raise WorkerGone
+            elif give_up is not None and time.monotonic() >= give_up:
+                raise WorkerSilent
+        return answer
+
+    def _buffered_answer(self) -> AnswerFrame | None:
+        if len(self._buffer) < ANSWER.size:
+            return None
+        kind, leave, seconds, length = ANSWER.unpack_from(self._buffer)
+        end = ANSWER.size + length
+        if len(self._buffer) < end:
+            return None
+        payload = bytes(self._buffer[ANSWER.size : end])
+        del self._buffer[:end]
+        return AnswerFrame(kind, bool(leave), seconds, payload)
+
+    def kill(self) -> None:
+        """Kill the process and whatever it started in its group; harmless when it has ended."""
+        with self._ending:
+            # Not yet reaped means that the process id still belongs to the child.
+            if self._process.returncode is None:
+                if hasattr(os, "killpg"):
+                    with contextlib.suppress(ProcessLookupError, PermissionError):
+                        os.killpg(self._process.pid, _KILL)
+                self._process.kill()
+
+    def close(self) -> int | None:
+        """Kill, reap and close the pipes; returns the exit code, negative for a signal."""
+        self.kill()
+        with self._ending:
+            code = self._process.wait()
+        self._stdin.close()
+        self._stdout.close()
+        return code
+
+    def forget(self) -> None:
+        """In a forked copy of the parent: let go of a process that belongs to the original."""
+        self._stdin.close()
+        self._stdout.close()
+        self._process.returncode = 0
+
+
+def describe_exit(code: int | None) -> str:
+    """Words for an exit code: 'exit code 3', 'killed by signal 11, segmentation fault'."""
+    if code is None:
+        return "exit code unknown"
+    if code >= 0:
+        return f"exit code {code}"
+    name = _SIGNAL_NAMES.get(-code)
+    return f"killed by signal {-code}" + (f", {name}" if name else ", out of memory?" if -code == _KILL else "")
+
+
+class _PollPipes:
+    """Pipes where the system can wait for one with a time limit: a late answer in the pipe is never overlooked.
+
+    `read` gives bytes, b"" at the end of the pipe, None when nothing came in time.
+    """
+
+    def __init__(self, write_fd: int, read_fd: int) -> None:
+        self._write_fd, self._read_fd = write_fd, read_fd
+        os.set_blocking(write_fd, False)
+        self._writable, self._readable = select.poll(), select.poll()
+        self._writable.register(write_fd, select.POLLOUT)
+        self._readable.register(read_fd, select.POLLIN)
+
+    def write(self, data: bytes, timeout: float | None) -> None:
+        rest = memoryview(data)
+        while rest:
+            if not self._writable.poll(None if timeout is None else timeout * 1000):
+                raise WorkerSilent
+            with contextlib.suppress(BlockingIOError):
+                rest = rest[os.write(self._write_fd, rest) :]
+
+    def read(self, timeout: float) -> bytes | None:
+        # poll counts whole milliseconds; rounding up keeps the last one from becoming a busy loop
+        if not self._readable.poll(int(timeout * 1000) + 1):
+            return None
+        return os.read(self._read_fd, _READ_SIZE)
+
+
+class _ThreadPipes:
+    """Pipes where nothing but a blocking read exists (Windows): a thread reads ahead."""
+
+    _GRACE = 0.05
+
+    def __init__(self, write_fd: int, read_fd: int) -> None:
+        self._write_fd, self._read_fd = write_fd, read_fd
+        self._chunks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        threading.Thread(target=self._read_ahead, name="rm-gallery-worker-pipe", daemon=True).start()
+
+    def _read_ahead(self) -> None:
+        data = b"-"
+        while data:
+            try:
+                data = os.read(self._read_fd, _READ_SIZE)
+            except OSError:
+                data = b""
+            self._chunks.put(data)
+
+    def write(self, data: bytes, timeout: float | None) -> None:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._write_fd, rest) :]
+
+    def read(self, timeout: float) -> bytes | None:
+        # The grace lets a starved reading thread hand over what is in the pipe before an item is called overdue.
+        try:
+            return self._chunks.get(timeout=timeout + self._GRACE)
+        except queue.Empty:
+            return None
+
+
+_PIPES: type[_PollPipes] | type[_ThreadPipes] = _PollPipes if hasattr(select, "poll") else _ThreadPipes
+
 
 _STARTS_PER_CALL = 3
 
@@ -36,43 +241,40 @@ class RemoteTraceback(Exception):
         return "\n" + "".join(str(argument) for argument in self.args)
 
 
-class Call:
-    """A function, its arguments and the future that gets the outcome."""
+class PoolCall:
+    """A function, its arguments and the future that gets the outcome.
 
-    __slots__ = ("_begun", "_running", "aborted", "arguments", "deadline", "future", "name", "on_begin", "reference")
+    Raises ConfigError: function or arguments cannot be sent to another process, or the deadline is no positive number.
+    """
+
+    __slots__ = ("_begun", "_on_begin", "_running", "aborted", "arguments", "deadline", "future", "name", "reference")
 
     def __init__(
-        self,
-        name: str,
-        reference: bytes,
-        arguments: bytes,
-        deadline: float | None,
-        on_begin: Callable[[], None] | None = None,
+        self, fn: Callable[..., Any], arguments: tuple[Any, ...], deadline: float | None, on_begin: Callable[[], None] | None
     ) -> None:
-        self.name = name
-        self.on_begin = on_begin
-        self.reference = reference
-        self.arguments = arguments
+        if deadline is not None and not (deadline > 0 and math.isfinite(deadline)):
+            raise ConfigError(f"a deadline is a positive number of seconds or None, found {deadline!r}")
+        self.name, self.reference = function_reference(fn)
+        try:
+            self.arguments = pickle.dumps(arguments, pickle.HIGHEST_PROTOCOL)
+        except Exception as error:
+            raise ConfigError(f"an argument of {self.name} cannot be pickled: {type(error).__name__}: {error}") from error
         self.deadline = deadline
         self.future: Future[Any] = Future()
         self.aborted = 0
-        self._begun = False
-        self._running = False
-
-    def request(self, function: int) -> Request:
-        """The call as it is sent to a worker."""
-        return Request(function, self.arguments, self.deadline)
+        self._on_begin = on_begin
+        self._begun = self._running = False
 
     def begin(self) -> bool:
         """Mark the future as running; False when it was cancelled before, so that its answer is dropped."""
         if not self._begun:
             self._begun = True
             self._running = self.future.set_running_or_notify_cancel()
-            if self.on_begin is not None:
-                self.on_begin()
+            if self._on_begin is not None:
+                self._on_begin()
         return self._running
 
-    def finish(self, answer: Answer, memory_cap: int | None) -> None:
+    def finish(self, answer: AnswerFrame, memory_cap: int | None) -> None:
         """Give the answer of a worker to the future."""
         if not self.begin():
             return
@@ -91,24 +293,6 @@ class Call:
         except Exception as error:  # noqa: BLE001 - an answer that cannot be rebuilt is this call's failure alone
             self.fail(RuntimeError(f"the result of {self.name} cannot be rebuilt: {type(error).__name__}: {error}"))
 
-    def overdue(self) -> None:
-        """Fail the call for its deadline."""
-        self.fail(DeadlineExceeded(f"{self.name} ran longer than its deadline of {self.deadline:g} s; its process was killed"))
-
-    def crashed(self, exit_code: int | None) -> None:
-        """Fail the call because its process ended while running it."""
-        message = f"the worker process running {self.name} ended ({describe_exit(exit_code)})"
-        self.fail(WorkerCrashed(message, exit_code=exit_code))
-
-    def never_began(self) -> None:
-        """Fail the call because processes kept ending before it."""
-        self.fail(
-            WorkerCrashed(
-                f"{self.name} could not begin: {self.aborted} worker processes ended or hung while loading it; "
-                "their messages are on stderr"
-            )
-        )
-
     def fail(self, error: Exception) -> None:
         """Give an error of the pool's own to the future, unless it was cancelled."""
         if self.begin():
@@ -120,41 +304,15 @@ class Call:
         self.fail(CancelledError())
 
 
-def check_deadline(deadline: float | None) -> None:
-    """Raise ConfigError unless the deadline is None or a positive number of seconds."""
-    if deadline is not None and not (deadline > 0 and math.isfinite(deadline)):
-        raise ConfigError(f"a deadline is a positive number of seconds or None, found {deadline!r}")
-
-
-class Source(Protocol):
-    """What a driver needs of its pool."""
-
-    setup: Setup
-    startup_allowance: float
-
-    @property
-    def closed(self) -> bool:
-        """Whether the pool is shutting down."""
-
-    def take(self) -> list[Call] | None:
-        """Wait for a chunk; None when the pool closes."""
-
-    def put_back(self, calls: Sequence[Call]) -> None:
-        """Return calls that no worker has begun, to the front of the queue."""
-
-    def settling(self, call: Call, seconds: float | None = None) -> None:
-        """Hear that a call is about to get its outcome, and how long it took where that says something."""
-
-
 class Driver:
     """Runs chunks in its process until the pool closes."""
 
-    def __init__(self, pool: Source, number: int) -> None:
+    def __init__(self, pool: WorkerPool, number: int) -> None:
         self._pool = pool
         self._process: WorkerProcess | None = None
         self._lock = threading.Lock()
-        self._current: Call | None = None
-        self._cut: Call | None = None
+        self._current: PoolCall | None = None
+        self._cut: PoolCall | None = None
         self.thread = threading.Thread(target=self._run, name=f"rm-gallery-worker-{number}", daemon=True)
 
     @property
@@ -191,16 +349,22 @@ class Driver:
                 self._serve(calls)
             except Exception as error:  # noqa: BLE001 - whatever goes wrong here, no future may wait for ever
                 self._end_process()
-                self._fail_all(calls, f"{type(error).__name__}: {error}")
+                for call in calls:
+                    self._pool.settling(call)
+                    call.fail(WorkerCrashed(f"no worker process could run {call.name}: {type(error).__name__}: {error}"))
         self._end_process()
 
-    def _serve(self, calls: deque[Call]) -> None:
+    def _serve(self, calls: deque[PoolCall]) -> None:
         """Run a chunk; calls that the process had not begun when it ended go back to the queue."""
         started = False
         try:
             process = self._ready_process()
-            self._send(process, calls)
-            process.receive(self._pool.startup_allowance)
+            numbers: dict[bytes, int] = {}
+            requests = [
+                Request(numbers.setdefault(call.reference, len(numbers)), call.arguments, call.deadline) for call in calls
+            ]
+            process.send((list(numbers), requests), STARTUP_SECONDS)
+            process.receive(STARTUP_SECONDS)
             started = True
             while calls:
                 self._answer_next(process, calls)
@@ -226,15 +390,10 @@ class Driver:
                 self._process = process
             if self._pool.closed:  # shut down while the process was starting, so nobody else has killed it
                 raise WorkerGone
-            process.send(self._pool.setup, self._pool.startup_allowance)
+            process.send(self._pool.memory_cap, STARTUP_SECONDS)
         return process
 
-    def _send(self, process: WorkerProcess, calls: Iterable[Call]) -> None:
-        numbers: dict[bytes, int] = {}
-        requests = [call.request(numbers.setdefault(call.reference, len(numbers))) for call in calls]
-        process.send((list(numbers), requests), self._pool.startup_allowance)
-
-    def _answer_next(self, process: WorkerProcess, calls: deque[Call]) -> None:
+    def _answer_next(self, process: WorkerProcess, calls: deque[PoolCall]) -> None:
         call = calls[0]
         call.begin()
         with self._lock:
@@ -248,21 +407,22 @@ class Driver:
         warm = call.reference in process.functions_seen
         process.functions_seen.add(call.reference)
         self._pool.settling(call, answer.seconds if warm else None)
-        call.finish(answer, self._pool.setup.memory_cap)
+        call.finish(answer, self._pool.memory_cap)
         if answer.leave:
             self._end_process()
             if calls:
                 raise WorkerGone
 
-    def _settle_overdue(self, calls: deque[Call]) -> None:
+    def _settle_overdue(self, calls: deque[PoolCall]) -> None:
         call = calls.popleft()
         self._pool.settling(call)
         if self._cut is call:
             call.drop()
         else:
-            call.overdue()
+            late = f"{call.name} ran longer than its deadline of {call.deadline:g} s; its process was killed"
+            call.fail(DeadlineExceeded(late))
 
-    def _settle_interrupted(self, calls: deque[Call], exit_code: int | None) -> None:
+    def _settle_interrupted(self, calls: deque[PoolCall], exit_code: int | None) -> None:
         interrupted, cut = self._current, self._cut
         if interrupted is None or (cut is not None and cut is not interrupted):
             return  # nothing was running, or the kill was meant for a call that finished in the same moment
@@ -271,9 +431,10 @@ class Driver:
         if self._pool.closed or cut is interrupted:
             interrupted.drop()
         else:
-            interrupted.crashed(exit_code)
+            ended = f"the worker process running {interrupted.name} ended ({describe_exit(exit_code)})"
+            interrupted.fail(WorkerCrashed(ended, exit_code=exit_code))
 
-    def _return(self, calls: Iterable[Call], started: bool) -> None:
+    def _return(self, calls: Iterable[PoolCall], started: bool) -> None:
         again = []
         for call in calls:
             call.aborted += not started
@@ -281,13 +442,9 @@ class Driver:
                 again.append(call)
             else:
                 self._pool.settling(call)
-                call.never_began()
+                never = f"{call.aborted} worker processes ended or hung while loading it; their messages are on stderr"
+                call.fail(WorkerCrashed(f"{call.name} could not begin: {never}"))
         self._pool.put_back(again)
-
-    def _fail_all(self, calls: Iterable[Call], reason: str) -> None:
-        for call in calls:
-            self._pool.settling(call)
-            call.fail(WorkerCrashed(f"no worker process could run {call.name}: {reason}"))
 
     def _end_process(self) -> int | None:
         with self._lock:

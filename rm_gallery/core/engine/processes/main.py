@@ -7,6 +7,7 @@ import faulthandler
 import functools
 import importlib
 import math
+import operator
 import os
 import pickle
 import queue
@@ -34,13 +35,6 @@ _SERVING = threading.Event()
 _FUNCTIONS_KEPT = 64
 
 
-class Setup(NamedTuple):
-    """First message to a child."""
-
-    preload: tuple[str, ...]
-    memory_cap: int | None
-
-
 class Request(NamedTuple):
     """One call of a chunk: which of the chunk's functions, its pickled positional arguments, its limit in seconds."""
 
@@ -61,9 +55,9 @@ def main() -> None:
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     # A thread of its own notices the parent's death also while a call is running.
     threading.Thread(target=_read_frames, args=(frames_in, inbox), daemon=True).start()
-    setup: Setup = pickle.loads(inbox.get())
-    _limit_resources(setup.memory_cap)
-    server = _Server(frames_out, setup)
+    memory_cap: int | None = pickle.loads(inbox.get())
+    _limit_resources(memory_cap)
+    server = _Server(frames_out, memory_cap)
     while True:
         server.serve(inbox.get())
 
@@ -98,13 +92,11 @@ def _limit_resources(memory_cap: int | None) -> None:
         import resource
     except ImportError:  # Windows
         return
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
-    if memory_cap is not None:
-        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-        soft = memory_cap if hard == resource.RLIM_INFINITY else min(memory_cap, hard)
-        with contextlib.suppress(OSError, ValueError):  # macOS refuses it
-            resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+    caps = [(resource.RLIMIT_CORE, 0), *([] if memory_cap is None else [(resource.RLIMIT_AS, memory_cap)])]
+    for kind, cap in caps:
+        hard = resource.getrlimit(kind)[1]
+        with contextlib.suppress(OSError, ValueError):  # macOS refuses a cap on memory
+            resource.setrlimit(kind, (cap if hard == resource.RLIM_INFINITY else min(cap, hard), hard))
 
 
 def _peak_memory() -> int:
@@ -120,9 +112,9 @@ def _peak_memory() -> int:
 
 
 class _Server:
-    def __init__(self, frames_out: int, setup: Setup) -> None:
+    def __init__(self, frames_out: int, memory_cap: int | None) -> None:
         self._out = frames_out
-        self._setup = setup
+        self._memory_cap = memory_cap
         self._functions: dict[bytes, Callable[..., Any] | ConfigError] = {}
         self._orphan_timer = _OrphanTimer()
         self._memory_limit = math.inf
@@ -147,9 +139,7 @@ class _Server:
         found = self._functions.get(reference)
         if found is None:
             try:
-                for name in self._setup.preload:
-                    importlib.import_module(name)
-                found = load_function(reference)
+                found = _load_function(reference)
             except Exception as error:  # noqa: BLE001 - becomes the outcome of every call of this function
                 return ConfigError(f"a function cannot be loaded in a worker process ({_brief(error)})")
             if len(self._functions) >= _FUNCTIONS_KEPT:
@@ -159,11 +149,11 @@ class _Server:
 
     def _has_grown(self) -> bool:
         """Whether caches of user code have eaten so much, against the first chunk, that a fresh process is due."""
-        if self._setup.memory_cap is None:
+        if self._memory_cap is None:
             return False
         peak = _peak_memory()
         if self._memory_limit == math.inf:
-            self._memory_limit = max(self._setup.memory_cap / 2, 2 * peak)
+            self._memory_limit = max(self._memory_cap / 2, 2 * peak)
         return peak > self._memory_limit
 
     def _send(self, kind: int, seconds: float, payload: bytes, *, leave: bool = False) -> None:
@@ -201,21 +191,13 @@ class _OrphanTimer:
             self._expires = math.inf
 
 
-def load_function(reference: bytes) -> Callable[..., Any]:
-    """Import or unpickle a function, and have its module's `prepare_worker`, where there is one, do what only a first call pays.
-
-    Raises whatever the import raises.
-    """
-    module_name, qualname, pickled = pickle.loads(reference)
-    if pickled is None:
-        found: Any = importlib.import_module(module_name)
-        for part in qualname.split("."):
-            found = getattr(found, part)
-    else:
-        found = pickle.loads(pickled)
-    home = sys.modules.get(getattr(found, "__module__", None) or type(found).__module__)
+def _load_function(reference: bytes) -> Callable[..., Any]:
+    """Import or unpickle a function, and have its module's `prepare_worker`, where there is one, do what only a first call pays."""
+    module, qualname, pickled = pickle.loads(reference)
+    function: Callable[..., Any]
+    function = operator.attrgetter(qualname)(importlib.import_module(module)) if pickled is None else pickle.loads(pickled)
+    home = sys.modules.get(getattr(function, "__module__", None) or type(function).__module__)
     getattr(home, "prepare_worker", lambda: None)()
-    function: Callable[..., Any] = found
     return function
 
 
@@ -223,8 +205,13 @@ def _outcome(function: Callable[..., Any] | ConfigError, arguments: bytes) -> tu
     try:
         if isinstance(function, ConfigError):
             raise function
-        value = function(*_arguments(arguments))
-        return VALUE, _pickled_value(value)
+        value = function(*_rebuilt(arguments))
+        try:
+            return VALUE, pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise TypeError(f"a result of type {type(value).__qualname__} cannot be pickled ({_brief(error)})") from error
     except MemoryError as error:
         error.__traceback__ = None  # frees the frames that hold the memory
         return MEMORY, b""
@@ -232,7 +219,7 @@ def _outcome(function: Callable[..., Any] | ConfigError, arguments: bytes) -> tu
         return ERROR, _portable(error)
 
 
-def _arguments(pickled: bytes) -> tuple[Any, ...]:
+def _rebuilt(pickled: bytes) -> tuple[Any, ...]:
     try:
         arguments: tuple[Any, ...] = pickle.loads(pickled)
     except MemoryError:
@@ -243,15 +230,6 @@ def _arguments(pickled: bytes) -> tuple[Any, ...]:
             "their classes have to live in an importable module, not in the script that is run"
         ) from error
     return arguments
-
-
-def _pickled_value(value: object) -> bytes:
-    try:
-        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise TypeError(f"a result of type {type(value).__qualname__} cannot be pickled ({_brief(error)})") from error
 
 
 def _portable(error: BaseException) -> bytes:
@@ -278,9 +256,7 @@ def function_reference(function: Callable[..., Any]) -> tuple[str, bytes]:
     """Name and reference by which a worker process finds the function.
 
     Functions and classes travel by name; bound methods, partials and callable objects are pickled.
-
-    Raises:
-        ConfigError: the function lives in the script that is run, is a lambda or a closure, or cannot be pickled.
+    Raises ConfigError: the function lives in the script that is run, is a lambda or a closure, or cannot be pickled.
     """
     module, qualname = _home(function)
     name = f"{module}.{qualname}"
@@ -288,25 +264,20 @@ def function_reference(function: Callable[..., Any]) -> tuple[str, bytes]:
         raise ConfigError(f"{name} lives in the script that is run; move it to a module, worker processes import it")
     if "<locals>" in qualname or "<lambda>" in qualname:
         raise ConfigError(f"{name} is a lambda or an inner function; use a function at the top of a module")
-    if _travels_by_name(function):
+    by_name = isinstance(function, types.FunctionType | type) or (
+        isinstance(function, types.BuiltinFunctionType) and isinstance(function.__self__, types.ModuleType)
+    )
+    if by_name:
         found: Any = sys.modules.get(module)
         for part in qualname.split("."):
             found = getattr(found, part, None)
         if found is not function:
             raise ConfigError(f"{module}:{qualname} is not the function given, so worker processes cannot find it")
-        return name, pickle.dumps((module, qualname, None))
     try:
-        return name, pickle.dumps((module, qualname, pickle.dumps(function, pickle.HIGHEST_PROTOCOL)))
+        pickled = None if by_name else pickle.dumps(function, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
         raise ConfigError(f"{name} cannot be sent to a worker process: {type(error).__name__}: {error}") from error
-
-
-def pickle_arguments(name: str, arguments: tuple[Any, ...]) -> bytes:
-    """Arguments as bytes; raises ConfigError naming the function when one cannot be pickled."""
-    try:
-        return pickle.dumps(arguments, pickle.HIGHEST_PROTOCOL)
-    except Exception as error:
-        raise ConfigError(f"an argument of {name} cannot be pickled: {type(error).__name__}: {error}") from error
+    return name, pickle.dumps((module, qualname, pickled))
 
 
 def _home(function: Callable[..., Any]) -> tuple[str, str]:
@@ -320,9 +291,3 @@ def _home(function: Callable[..., Any]) -> tuple[str, str]:
     if not hasattr(target, "__qualname__"):
         target = type(target)
     return getattr(target, "__module__", None) or "builtins", target.__qualname__
-
-
-def _travels_by_name(function: Callable[..., Any]) -> bool:
-    if isinstance(function, types.BuiltinFunctionType):
-        return isinstance(function.__self__, types.ModuleType)
-    return isinstance(function, (types.FunctionType, type))

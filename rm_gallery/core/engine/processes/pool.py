@@ -8,29 +8,20 @@ import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import CancelledError, Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from types import TracebackType
 from typing import Any, TypeVar
 
+from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import current_deadline
-from rm_gallery.core.engine.processes.driver import (
-    Call,
-    Driver,
-    RemoteTraceback,
-    WorkerCrashed,
-    WorkerMemoryExceeded,
-    check_deadline,
-)
-from rm_gallery.core.engine.processes.main import Setup, function_reference, pickle_arguments
+from rm_gallery.core.engine.processes.driver import Driver, PoolCall, RemoteTraceback, WorkerCrashed, WorkerMemoryExceeded
 from rm_gallery.core.utils.errors import ConfigError
 
 __all__ = ["RemoteTraceback", "WorkerCrashed", "WorkerMemoryExceeded", "WorkerPool", "get_pool"]
 
 
 T = TypeVar("T")
-A = TypeVar("A")
 
 _CHUNK_SECONDS = 0.02
 _CHUNK_CALLS = 512
@@ -46,31 +37,23 @@ class WorkerPool:
     `DeadlineExceeded`; one whose process dies with `WorkerCrashed`; one that needs more than `memory_cap` bytes with
     `WorkerMemoryExceeded`. In each case only that call fails: its process is replaced and its neighbours run elsewhere.
     Processes start when first needed, up to `max_workers` (default: the processors this process may use).
-    Modules in `preload` are imported, and a `prepare_worker()` of a function's module is called, before any clock runs.
+    A `prepare_worker()` of a function's module is called before any clock runs.
 
     Safe from many threads; a forked child has its own processes. The script of the user is not imported by workers, so
     functions must live in importable modules.
     """
 
-    def __init__(
-        self,
-        max_workers: int | None = None,
-        *,
-        preload: Iterable[str] = (),
-        memory_cap: int | None = 4 * 2**30,
-        startup_allowance: float = 60.0,
-    ) -> None:
+    def __init__(self, max_workers: int | None = None, *, memory_cap: int | None = 4 * 2**30) -> None:
         if max_workers is not None and max_workers < 1:
             raise ConfigError(f"max_workers is at least 1, found {max_workers}")
         self.max_workers = max_workers or processors()
-        self.setup = Setup(tuple(preload), memory_cap)
-        self.startup_allowance = startup_allowance
+        self.memory_cap = memory_cap
         self._reset()
-        _watch(self)
+        _pools.add(self)
 
     def _reset(self) -> None:
         self._work = threading.Condition()
-        self._queue: deque[Call] = deque()
+        self._queue: deque[PoolCall] = deque()
         self._drivers: list[Driver] = []
         self._open = 0
         self._closed = False
@@ -79,18 +62,22 @@ class WorkerPool:
     def submit(self, fn: Callable[..., T], /, *args: Any, deadline: float | None = None) -> Future[T]:
         """Queue one call and return its future; `Future.cancel` works until the call begins.
 
-        Raises:
-            ConfigError: the function or an argument cannot be sent to another process, or the pool is shut down.
+        Raises ConfigError: the function or an argument cannot be sent to another process, or the pool is shut down.
         """
-        return self._submit(fn, args, deadline, None)
+        return self._queued(PoolCall(fn, args, deadline, None))
 
-    def _submit(
-        self, fn: Callable[..., T], args: tuple[Any, ...], deadline: float | None, on_begin: Callable[[], None] | None
-    ) -> Future[T]:
-        check_deadline(deadline)
-        name, reference = function_reference(fn)
-        call = Call(name, reference, pickle_arguments(name, args), deadline, on_begin)
-        self._enqueue([call])
+    def _queued(self, call: PoolCall) -> Future[Any]:
+        with self._work:
+            if self._closed:
+                raise ConfigError("the worker pool is shut down; make a new WorkerPool or use get_pool()")
+            self._queue.append(call)
+            self._open += 1
+            # a driver for every open call, up to the limit: one caller at a time needs one process
+            while len(self._drivers) < min(self.max_workers, self._open):
+                driver = Driver(self, len(self._drivers))
+                driver.thread.start()
+                self._drivers.append(driver)
+            self._work.notify(len(self._queue))
         return call.future
 
     def asubmit(self, fn: Callable[..., T], /, *args: Any, deadline: float | None = None) -> asyncio.Future[T]:
@@ -108,7 +95,7 @@ class WorkerPool:
                 with suppress(RuntimeError):  # the loop is gone, and its clocks with it
                     loop.call_soon_threadsafe(waiting.close)
 
-            future = self._submit(fn, args, deadline, begun)
+            future = self._queued(PoolCall(fn, args, deadline, begun))
             waiting.enter_context(clock.paused())
         waiter = asyncio.wrap_future(future)
 
@@ -119,25 +106,6 @@ class WorkerPool:
 
         waiter.add_done_callback(done)
         return waiter
-
-    def map(self, fn: Callable[[A], T], items: Sequence[A], *, deadline: float | None = None) -> list[T | BaseException]:
-        """Call `fn` on every item; the list is in the order of the items, with the exception in place of a failure."""
-        return self.starmap(fn, [(item,) for item in items], deadline=deadline)
-
-    def starmap(
-        self, fn: Callable[..., T], items: Sequence[tuple[Any, ...]], *, deadline: float | None = None
-    ) -> list[T | BaseException]:
-        """Like `map`, each item being the tuple of positional arguments of one call."""
-        check_deadline(deadline)
-        name, reference = function_reference(fn)
-        calls = [Call(name, reference, pickle_arguments(name, item), deadline) for item in items]
-        self._enqueue(calls)
-        try:
-            return [_result(call.future) for call in calls]
-        except BaseException:  # Ctrl-C while waiting: nothing of this batch shall go on
-            for call in calls:
-                self.cancel_running(call.future)
-            raise
 
     def cancel_running(self, future: Future[Any]) -> bool:
         """Cancel a call even when it is running, by killing its process; its future then raises CancelledError."""
@@ -170,33 +138,15 @@ class WorkerPool:
     def __enter__(self) -> WorkerPool:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.shutdown()
-
-    def _enqueue(self, calls: list[Call]) -> None:
-        with self._work:
-            if self._closed:
-                raise ConfigError("the worker pool is shut down; make a new WorkerPool or use get_pool()")
-            self._queue.extend(calls)
-            self._open += len(calls)
-            self._wake()
-
-    def _wake(self) -> None:
-        """Have a driver for every open call, up to the limit; one caller at a time thus needs one process."""
-        while len(self._drivers) < min(self.max_workers, self._open):
-            driver = Driver(self, len(self._drivers))
-            driver.thread.start()
-            self._drivers.append(driver)
-        self._work.notify(len(self._queue))
-
-    # What a driver asks of its pool.
 
     @property
     def closed(self) -> bool:
         """Whether the pool is shut down."""
         return self._closed
 
-    def take(self) -> list[Call] | None:
+    def take(self) -> list[PoolCall] | None:
         """Wait for work and take about 20 ms of it; None when the pool is shut down."""
         with self._work:
             while True:
@@ -206,10 +156,10 @@ class WorkerPool:
                     return chunk
                 self._work.wait()
 
-    def _next_chunk(self) -> list[Call]:
+    def _next_chunk(self) -> list[PoolCall]:
         # Half of an even share at most, so that the workers end together.
         most = min(_CHUNK_CALLS, max(1, len(self._queue) // (2 * self.max_workers)))
-        chunk: list[Call] = []
+        chunk: list[PoolCall] = []
         seconds = 0.0
         while self._queue and len(chunk) < most:
             call = self._queue[0]
@@ -227,7 +177,7 @@ class WorkerPool:
                 break
         return chunk
 
-    def put_back(self, calls: Sequence[Call]) -> None:
+    def put_back(self, calls: Sequence[PoolCall]) -> None:
         """Return calls that no worker has begun to the front of the queue."""
         with self._work:
             if not self._closed:
@@ -237,7 +187,7 @@ class WorkerPool:
         for call in calls:
             call.drop()
 
-    def settling(self, call: Call, seconds: float | None = None) -> None:
+    def settling(self, call: PoolCall, seconds: float | None = None) -> None:
         """Hear that a call is about to get its outcome, and learn how many of its kind make a chunk."""
         with self._work:
             self._open -= 1
@@ -268,14 +218,6 @@ def get_pool(name: str = "rewards", *, max_workers: int | None = None, memory_ca
         return pool
 
 
-def _result(future: Future[T]) -> T | BaseException:
-    try:
-        error = future.exception()
-    except CancelledError as cancelled:
-        return cancelled
-    return future.result() if error is None else error
-
-
 def processors() -> int:
     """How many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -286,18 +228,6 @@ def processors() -> int:
 _shared: dict[str, WorkerPool] = {}
 _guard = threading.Lock()
 _pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
-_hooked = False
-
-
-def _watch(pool: WorkerPool) -> None:
-    """Register the exit and fork hooks with the first pool, so that importing this module does nothing."""
-    global _hooked
-    _pools.add(pool)
-    if not _hooked:
-        _hooked = True
-        atexit.register(_shutdown_all)
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=_forget_all)
 
 
 def _shutdown_all() -> None:
@@ -305,8 +235,12 @@ def _shutdown_all() -> None:
         pool.shutdown()
 
 
+@library_loop.after_fork
 def _forget_all() -> None:
     global _guard
     _guard = threading.Lock()
     for pool in list(_pools):
         pool.forget_processes()
+
+
+atexit.register(_shutdown_all)

@@ -14,8 +14,8 @@ from pydantic import Field, SerializeAsAny, field_validator
 from rapidfuzz.distance import LCSseq
 
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.model.base import resolve_embeddings
 from rm_gallery.core.model.embeddings import BaseEmbeddings
-from rm_gallery.core.model.providers import resolve_embeddings
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult
 from rm_gallery.core.text.blocks import split_reasoning

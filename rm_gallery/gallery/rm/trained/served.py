@@ -9,8 +9,15 @@ from pydantic import Field, SecretStr, field_serializer, field_validator
 
 from rm_gallery.core.data.conversation import messages_of
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.model.reward_server import RewardServer, split_reward_url
-from rm_gallery.core.model.scoring import EndpointName, Numbers, ServedScorer, Way, split_url
+from rm_gallery.core.model.reward_servers import (
+    EndpointName,
+    Numbers,
+    RewardServer,
+    ServedScorer,
+    Way,
+    split_reward_url,
+    split_url,
+)
 from rm_gallery.core.model.transport import check_url
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.kinds import TRUTH_LABELS

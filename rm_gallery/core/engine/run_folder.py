@@ -9,6 +9,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from itertools import chain, islice
 from math import isclose
@@ -23,8 +24,10 @@ from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.calls.budget import Budget, Usage
 from rm_gallery.core.engine.context import Questions, RunControl, current_run, snapshot
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.store.store import REUSED, SUMMARY, RunStore, TraceFile, record_key
+from rm_gallery.core.engine.run_records import REUSED, SUMMARY, TRACE, RunStore, record_key
 from rm_gallery.core.utils.errors import ConfigError, logger
+from rm_gallery.core.utils.file import AppendedFile, to_line
+from rm_gallery.core.utils.shown import redact
 
 FILE_NAME = "spend.log"
 
@@ -105,11 +108,7 @@ class Ledger:
 def _read(path: Path) -> tuple[Usage, int, bool]:
     """What was spent, the last number given to a call, and whether the file ends with a whole line."""
     total, begun, last, whole = Usage(), dict[int, Usage](), 0, True
-    try:
-        file = path.open("rb")
-    except FileNotFoundError:
-        return total, last, whole
-    with file:
+    with suppress(FileNotFoundError), path.open("rb") as file:
         for line in file:
             whole = line.endswith(b"\n")
             words = line.split()
@@ -140,12 +139,10 @@ class Keyed(Protocol):
     @property
     def sample_id(self) -> str:
         """What people call it."""
-        ...
 
     @property
     def sample_key(self) -> str:
         """Its id and a hash of all that may be read of it."""
-        ...
 
 
 class RunFolder(ABC):
@@ -185,7 +182,8 @@ class RunFolder(ABC):
         self._asked: dict[int, Questions] = {}
         self._guard = threading.Lock()
         self._ledger = Ledger(self._store.folder)
-        self._trace: TraceFile | None = None
+        self._trace: AppendedFile | None = None
+        """None before the first judgement."""
         self.counts = dict.fromkeys(("scored", "unscored", "failed", "stopped", "reused", "duplicates", "id_collisions"), 0)
 
     def begin(self, options: RunOptions) -> RunOptions:
@@ -195,9 +193,15 @@ class RunFolder(ABC):
             assert options.budget is not None
             options.budget.attach(self._ledger)
         if options.trace and options.control is not None:
-            self._trace = TraceFile(self._store.folder)
-            options.control.trace = self._trace.write
+            options.control.trace = self._keep_judgement
         return options
+
+    def _keep_judgement(self, entry: dict[str, Any]) -> None:
+        with self._guard:
+            if self._trace is None:
+                self._trace = AppendedFile(self.path / TRACE, 0o600)
+        if not self._trace.closed:  # what was cut off may tell late
+            self._trace.write(to_line(redact(entry)))
 
     def known(
         self, data: Keyed, read: Callable[[dict[str, Any]], T | None], whole: Callable[[T], bool] = lambda _: True
@@ -296,13 +300,10 @@ class RunFolder(ABC):
 
     def flush(self) -> None:
         """Write what was noted, in one piece; when this returns it survives a killed process."""
-        self._write()
-        self._ledger.flush()
-
-    def _write(self) -> None:
         with self._guard:
             noted, self._noted = self._noted, []
-        self._store.append_all(noted)
+        self._store.append(*noted)
+        self._ledger.flush()
 
     def close(self, control: RunControl) -> None:
         """Write what is noted and the summary, and release the folder."""
@@ -316,26 +317,35 @@ class RunFolder(ABC):
 
     def _summarize(self, control: RunControl) -> None:
         try:
-            self._write()
+            self.flush()
             if self._unfit:
                 self._warn(self._unfit)
+            try:
+                before = orjson.loads((self.path / SUMMARY).read_bytes())
+            except (OSError, ValueError):
+                before = None
             spent, kept = snapshot(control), self._ledger.spent
-            before = self._spent_before()
-            total = {key: _sum(before.get(key), value) for key, value in spent.items()}
+            known = _object(_object(before).get("spent"))
+            served = {name: ids for name, ids in _object(_object(before).get("served")).items() if isinstance(ids, list)}
+            for name, ids in control.served.items():
+                served[name] = sorted({*map(str, served.get(name, ())), *ids})
+            counted = {
+                key: [each for each in (known.get(key), value) if isinstance(each, int | float)] for key, value in spent.items()
+            }
+            total = {key: sum(values) if values else None for key, values in counted.items()}
             if kept.calls:  # a part that was killed left no summary
                 total.update(calls=kept.calls, cost=kept.cost)
                 total.update(input_tokens=kept.input_tokens, output_tokens=kept.output_tokens)
-            self._store.write_summary({"samples": self.counts, "spent": total, "last": spent, "stopped": control.stopped})
+            more = {"served": served} if served else {}
+            self._store.write_summary(
+                {"samples": self.counts, "spent": total, "last": spent, "stopped": control.stopped, **more}
+            )
         finally:
             self._store.close()
 
-    def _spent_before(self) -> dict[str, Any]:
-        try:
-            known = orjson.loads((self._store.folder / SUMMARY).read_bytes())
-        except (OSError, orjson.JSONDecodeError):
-            return {}
-        spent = known.get("spent") if isinstance(known, dict) else None
-        return spent if isinstance(spent, dict) else {}
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def about_code(status: str, reason: str, cause: str | None) -> bool:
@@ -350,11 +360,6 @@ def changed(folder: Path, sample_id: str, what: str) -> ConfigError:
         f"or another environment: of {sample_id!r:.60} {what}. Use another folder, or --force-new (force_new=True) to move this "
         "one aside and start anew. What is random by design says deterministic = False, and is not compared."
     )
-
-
-def _sum(before: Any, now: float | None) -> float | None:
-    known = [value for value in (before, now) if isinstance(value, int | float)]
-    return sum(known) if known else None
 
 
 SECONDS = 1.0
@@ -430,9 +435,9 @@ def _same(before: Any, now: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    return (
-        ", ".join(map(_shown, value)) if isinstance(value, list) else f"{value:.6g}" if isinstance(value, float) else str(value)
-    )
+    if isinstance(value, list):
+        return ", ".join(map(_shown, value))
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def options_again(options: RunOptions) -> RunOptions:

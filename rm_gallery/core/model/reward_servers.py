@@ -1,4 +1,4 @@
-"""Reward models behind a server: the scoring endpoints of vLLM, SGLang and Text Embeddings Inference over the one call path.
+"""Rewards behind a server, over the one call path: `rm-gallery serve`, and the scoring endpoints of vLLM, SGLang and TEI.
 
 Layouts as in vLLM's pooling protocols, SGLang's native API and the OpenAPI document of Text Embeddings Inference (TEI).
 """
@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Coroutine
-from typing import Any, Literal, NamedTuple, get_args
-from urllib.parse import urlsplit
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from urllib.parse import quote, unquote, urlsplit
 
 import orjson
 from pydantic import Field
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Usage
+from rm_gallery.core.model import transport
 from rm_gallery.core.model.openai_llm import OpenaiEndpoint
-from rm_gallery.core.model.transport import one_line, token_count
-from rm_gallery.core.utils.errors import ConfigError, ProviderError, ScoreError
+from rm_gallery.core.model.transport import token_count
+from rm_gallery.core.outcome import CAUSES, Outcome, scored
+from rm_gallery.core.utils.errors import Cause, ConfigError, DeadlineExceeded, ProviderError, ScoreError
+from rm_gallery.core.utils.shown import one_line
 
 EndpointName = Literal[
     "vllm/classify", "vllm/score", "vllm/rerank", "vllm/pooling",
@@ -62,11 +65,7 @@ def split_url(url: str) -> tuple[str, str]:
     named = path.rpartition("/")[2]
     if named not in {name.partition("/")[2] for name in get_args(EndpointName)}:
         named = ""
-    if named:
-        base = base[: -len(named) - 1]
-    for version in ("/v1", "/v2"):
-        base = base.removesuffix(version)
-    return base, named
+    return base.removesuffix(f"/{named}").removesuffix("/v1").removesuffix("/v2"), named
 
 
 class ServedScorer(OpenaiEndpoint):
@@ -100,12 +99,8 @@ class ServedScorer(OpenaiEndpoint):
         """
         from rm_gallery.core.model.call import complete
 
-        settings = {
-            "model": self.model or await self._serves(),
-            "endpoint": self.endpoint or self.named,
-            "raw": self.raw,
-        }
-        settings["way"] = way
+        model = self.model or await self._serves()
+        settings = {"model": model, "endpoint": self.endpoint or self.named, "raw": self.raw, "way": way}
         labels = {"labels": self.label_token_ids} if self.label_token_ids else {}
         found: Numbers = await library_loop.bridge(complete(self, {**self.extra_body, **settings, **labels, **given}))
         return found
@@ -179,14 +174,13 @@ class ServedScorer(OpenaiEndpoint):
 
     def _known(self, server: str, offered: list[str], otherwise: str = "") -> str:
         wanted = self.named or (offered[0] if offered else "")
-        name = f"{server}/{wanted}"
-        if not wanted or name not in INPUTS:
-            why = otherwise if not wanted else f"it has no endpoint /{wanted} for scores"
-            raise ConfigError(
-                f"{self._endpoint().url} is {server}, and {why}; name one that it has with endpoint=, such as "
-                f"{next(each for each in INPUTS if each.startswith(server))}."
-            )
-        return name
+        if f"{server}/{wanted}" in INPUTS:
+            return f"{server}/{wanted}"
+        why = f"it has no endpoint /{wanted} for scores" if wanted else otherwise
+        example = next(each for each in INPUTS if each.startswith(server))
+        raise ConfigError(
+            f"{self._endpoint().url} is {server}, and {why}; name one that it has with endpoint=, such as {example}."
+        )
 
     async def _told(self, path: str, timeout: float | None) -> dict[str, Any]:
         """What a server says of itself at a path; empty where it has none."""
@@ -202,7 +196,7 @@ class ServedScorer(OpenaiEndpoint):
         """One POST to the endpoint, in its own layout."""
         kind = await self.kind(timeout)
         way = self.way_of(kind, payload["way"])
-        body = _BODIES[kind](payload, way)
+        body = _body(kind, payload, way)
         if self.model and not kind.startswith("tei"):
             body["model"] = self.model
         found = await self.request(PATHS.get(kind, f"/{kind.partition('/')[2]}"), {**body, **self.extra_body}, timeout)
@@ -212,12 +206,14 @@ class ServedScorer(OpenaiEndpoint):
         """The numbers of a reply, finite and in the layout of its endpoint."""
         kind, found = raw["kind"], raw["found"]
         try:
-            rows, names = _READERS[kind](found)
+            rows, names = _rows(kind, found)
             if not rows or not all(rows) or sum(map(len, rows)) > MAX_NUMBERS:
                 raise ValueError("no numbers")
             if len(set(map(len, rows))) > 1 or len(set(names)) != len(names):
                 raise ValueError("rows of unlike length, or one name for two numbers")
-            numbers = [[_number(value) for value in row] for row in rows]
+            if not all(type(value) in (int, float) for row in rows for value in row):
+                raise ValueError("something that is no number")
+            numbers = [list(map(float, row)) for row in rows]
         except (KeyError, IndexError, TypeError, ValueError, OverflowError, AttributeError) as error:
             shown = one_line(str(found)[:400], 120)
             raise ProviderError(
@@ -245,70 +241,59 @@ class ServedScorer(OpenaiEndpoint):
 
 
 _asked: dict[tuple[Any, str], asyncio.Future[str]] = {}
+library_loop.after_fork(_asked.clear)
 
 
-def _vllm(payload: dict[str, Any], way: Input) -> dict[str, Any]:
-    if way == "messages":
-        body: dict[str, Any] = {"messages": payload["messages"]}
-    else:
-        # a chat template writes the special tokens itself
-        body = {"input": payload["input"], "add_special_tokens": not payload.get("templated", False)}
-    return _unsquashed(body, payload)
+def _body(kind: str, asked: dict[str, Any], way: Input) -> dict[str, Any]:
+    """A request in the layout of its endpoint."""
+    pair = {"query": asked.get("query"), "documents": [asked.get("answer")]}
+    if kind.startswith("vllm/"):
+        # numbers before sigmoid or softmax; a chat template writes the special tokens itself
+        raw = {"use_activation": False} if asked["raw"] else {}
+        if kind == "vllm/score":
+            return {"text_1": asked["query"], "text_2": asked["answer"], **raw}
+        if kind == "vllm/rerank":
+            return {**pair, **raw}
+        if way == "messages":
+            return {"messages": asked["messages"], **raw}
+        return {"input": asked["input"], "add_special_tokens": not asked.get("templated", False), **raw}
+    if kind == "sglang/classify":
+        return {"text": asked["input"]}
+    if kind == "sglang/rerank":
+        return pair
+    if kind == "sglang/score":
+        if not asked.get("labels"):
+            raise ConfigError("sglang/score gives probabilities of tokens: name them with label_token_ids=[…].")
+        items = {"query": asked["query"], "items": [asked["answer"]]}
+        return {**items, "label_token_ids": asked["labels"], "apply_softmax": True, "item_first": False}
+    if kind == "tei/rerank":
+        return {"query": asked["query"], "texts": [asked["answer"]], "raw_scores": asked["raw"]}
+    given = [asked["query"], asked["answer"]] if way == "pair" else asked["input"]
+    return {"inputs": given, "raw_scores": asked["raw"]}
 
 
-def _vllm_score(payload: dict[str, Any], way: Input) -> dict[str, Any]:
-    return _unsquashed({"text_1": payload["query"], "text_2": payload["answer"]}, payload)
-
-
-def _documents(payload: dict[str, Any], way: Input) -> dict[str, Any]:
-    return {"query": payload["query"], "documents": [payload["answer"]]}
-
-
-def _vllm_rerank(payload: dict[str, Any], way: Input) -> dict[str, Any]:
-    return _unsquashed(_documents(payload, way), payload)
-
-
-def _unsquashed(body: dict[str, Any], payload: dict[str, Any]) -> dict[str, Any]:
-    return {**body, "use_activation": False} if payload["raw"] else body
-
-
-def _sglang_classify_body(payload: dict[str, Any], way: Input) -> dict[str, Any]:
-    return {"text": payload["input"]}
-
-
-def _sglang_score(payload: dict[str, Any], way: Input) -> dict[str, Any]:
-    if not payload.get("labels"):
-        raise ConfigError("sglang/score gives probabilities of tokens: name them with label_token_ids=[…].")
-    return {
-        "query": payload["query"],
-        "items": [payload["answer"]],
-        "label_token_ids": payload["labels"],
-        "apply_softmax": True,
-        "item_first": False,
-    }
-
-
-def _tei_rerank(payload: dict[str, Any], way: Input) -> dict[str, Any]:
-    return {"query": payload["query"], "texts": [payload["answer"]], "raw_scores": payload["raw"]}
-
-
-def _tei_predict(payload: dict[str, Any], way: Input) -> dict[str, Any]:
-    given = [payload["query"], payload["answer"]] if way == "pair" else payload["input"]
-    return {"inputs": given, "raw_scores": payload["raw"]}
-
-
-_BODIES: dict[str, Callable[[dict[str, Any], Input], dict[str, Any]]] = {
-    "vllm/classify": _vllm,
-    "vllm/pooling": _vllm,
-    "vllm/score": _vllm_score,
-    "vllm/rerank": _vllm_rerank,
-    "sglang/classify": _sglang_classify_body,
-    "sglang/rerank": _documents,
-    "sglang/score": _sglang_score,
-    "tei/rerank": _tei_rerank,
-    "tei/predict": _tei_predict,
-}
-Read = tuple[list[list[Any]], list[str]]
+def _rows(kind: str, found: Any) -> tuple[list[list[Any]], list[str]]:
+    """The rows of numbers in a reply, and the names of their columns; KeyError and the like where the layout is another."""
+    if kind == "vllm/classify":
+        return [_one(found["data"])["probs"]], []
+    if kind == "vllm/score":
+        return [[_one(found["data"])["score"]]], []
+    if kind == "vllm/rerank":
+        return [[_one(found["results"])["relevance_score"]]], []
+    if kind == "vllm/pooling":
+        data = _one(found["data"])["data"]
+        return (data if isinstance(data[0], list) else [data]), []
+    if kind == "sglang/classify":
+        return [(_one(found) if isinstance(found, list) else found)["embedding"]], []
+    if kind == "sglang/rerank":
+        entry = _one(found["results"] if isinstance(found, dict) else found)
+        return [[entry["score"] if "score" in entry else entry["relevance_score"]]], []
+    if kind == "sglang/score":
+        return [_one(found["scores"])], []
+    if kind == "tei/rerank":
+        return [[_one(found)["score"]]], []
+    entries = found[0] if isinstance(found[0], list) else found
+    return [[entry["score"] for entry in entries]], [one_line(str(entry["label"])[:4000], 300) for entry in entries]
 
 
 def _one(found: Any) -> Any:
@@ -316,45 +301,6 @@ def _one(found: Any) -> Any:
     if not isinstance(found, list) or len(found) != 1:
         raise ValueError("not one result")
     return found[0]
-
-
-def _pooling(found: Any) -> Read:
-    data = _one(found["data"])["data"]
-    rows = data if isinstance(data[0], list) else [data]
-    return rows, []
-
-
-def _labelled(found: Any) -> Read:
-    entries = found[0] if isinstance(found[0], list) else found
-    return [[entry["score"] for entry in entries]], [one_line(str(entry["label"])[:4000]) for entry in entries]
-
-
-def _sglang_classify(found: Any) -> Read:
-    return [(_one(found) if isinstance(found, list) else found)["embedding"]], []
-
-
-def _sglang_rerank(found: Any) -> Read:
-    entry = _one(found["results"] if isinstance(found, dict) else found)
-    return [[entry["score"] if "score" in entry else entry["relevance_score"]]], []
-
-
-_READERS: dict[str, Callable[[Any], Read]] = {
-    "vllm/classify": lambda found: ([_one(found["data"])["probs"]], []),
-    "vllm/score": lambda found: ([[_one(found["data"])["score"]]], []),
-    "vllm/rerank": lambda found: ([[_one(found["results"])["relevance_score"]]], []),
-    "vllm/pooling": _pooling,
-    "sglang/classify": _sglang_classify,
-    "sglang/rerank": _sglang_rerank,
-    "sglang/score": lambda found: ([_one(found["scores"])], []),
-    "tei/rerank": lambda found: ([[_one(found)["score"]]], []),
-    "tei/predict": _labelled,
-}
-
-
-def _number(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise TypeError("no number")
-    return float(value)
 
 
 def _tokens(found: Any) -> int:
@@ -365,8 +311,119 @@ def _tokens(found: Any) -> int:
     return token_count(counts.get("prompt_tokens")) if isinstance(counts, dict) else 0
 
 
-def _forget() -> None:
-    _asked.clear()
+TOKEN_VARIABLE = "RM_GALLERY_TOKEN"
+"""Environment variable with the bearer token of reward servers."""
+_KINDS = {"rewards": "reward", "evaluations": "evaluator"}
 
 
-library_loop.after_fork(_forget)
+def split_reward_url(url: str, named: str) -> tuple[str, str]:
+    """The server's base URL and the target that a reward's URL names: http://host:8000/v1/rewards/NAME or …/evaluations/ID.
+
+    Raises ConfigError, with `named` for where the URL came from, when it names none.
+    """
+    base, _, rest = transport.check_url(url, named).rpartition("/v1/")
+    kind, _, name = rest.partition("/")
+    if not base or kind not in _KINDS or not name or "/" in name:
+        raise ConfigError(
+            f"{named} names no reward: found {url[:200]!r}; give http://HOST:PORT/v1/rewards/NAME, or /v1/evaluations/ID "
+            "for a deployed evaluator."
+        )
+    return base, f"{_KINDS[kind]}:{unquote(name)}"
+
+
+class RewardServer(OpenaiEndpoint):
+    """One reward or evaluator of a server, which `model` names: `reward:NAME` or `evaluator:ID`.
+
+    The token is `api_key`, else RM_GALLERY_TOKEN; a key of OpenAI is never sent. Answers are not cached unless `cache` says
+    so: what stands behind a name may be deployed anew.
+    """
+
+    key_variable: ClassVar[str] = TOKEN_VARIABLE
+    hints: ClassVar[Mapping[int, str]] = {401: f"check the token, or {TOKEN_VARIABLE}"}  # the server says the rest itself
+
+    cache: bool | None = False
+    max_outage: float = Field(default=30.0, ge=0)
+
+    async def ascore(self, items: Sequence[dict[str, Any]]) -> list[Outcome[float]]:
+        """What the server says of the items, which are those of its own format, in one request.
+
+        Raises:
+            ConfigError: a URL that is none. ProviderError: no usable answer, or a request that was refused.
+            RequestError: an item that cannot be written as JSON. DeadlineExceeded, BudgetExceeded.
+        """
+        from rm_gallery.core.model.call import complete
+
+        asked = {"target": self.model, "items": list(items), **({"extra": self.extra_body} if self.extra_body else {})}
+        found: list[Outcome[float]] = await library_loop.bridge(complete(self, asked))
+        return found
+
+    async def atold(self, path: str) -> Any:
+        """What a GET gives, such as the list of rewards; once, without a retry."""
+        return await library_loop.bridge(self.request(path, None, self.timeout))
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        """One POST of one item or of several."""
+        kind, _, name = payload["target"].partition(":")
+        path = f"/v1/{'rewards' if kind == 'reward' else 'evaluations'}/{quote(name, safe='')}"
+        if kind == "evaluator":
+            path += "/outcome"
+        items = payload["items"]
+        try:
+            if len(items) == 1:
+                return {"results": [await self.request(path, {**items[0], **self.extra_body}, timeout)]}
+            return await self.post(f"{path}/batch", {"items": items, **self.extra_body}, timeout)
+        except ProviderError as error:
+            if error.status != 504:
+                raise
+            # asked again it would take as long again
+            raise DeadlineExceeded(f"{self.endpoint_key()} ran out of time: {error}") from None
+
+    def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> list[Outcome[float]]:
+        """The answers, one per item, with finite scores."""
+        found = raw.get("results")
+        try:
+            if not isinstance(found, list) or len(found) != len(payload["items"]):
+                raise ValueError("not one result per item")
+            return [_answer(each) for each in found]
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            shown = one_line(str(raw)[:400], 120)
+            raise ProviderError(
+                f"{self.endpoint_key()} answered 200 in a layout that is not that of a reward server: {shown}", kind="fatal"
+            ) from error
+
+    def kept(self, raw: dict[str, Any], reply: Any) -> bytes | None:
+        """Answers that all have a score."""
+        whole = all(each.ok for each in reply)
+        return orjson.dumps([[each.value, each.message, dict(each.components)] for each in reply]) if whole else None
+
+    def restored(self, stored: bytes) -> list[Outcome[float]]:
+        """What was kept."""
+        try:
+            return [scored(*each) for each in orjson.loads(stored)]
+        except TypeError as error:
+            raise ValueError("no answers") from error
+
+    def usage(self, reply: Any, expected_input: int) -> Usage:
+        """One call; tokens are the server's own matter."""
+        return Usage(calls=1)
+
+    def _headers(self, endpoint: transport.HttpEndpoint, key: str | None) -> dict[str, str]:
+        # a little less than is waited for, so that its own word about it arrives
+        told = max(0.9 * self.timeout, self.timeout - 5)
+        return {"X-Timeout-Seconds": f"{told:g}", **super()._headers(endpoint, key)}
+
+
+def _answer(found: Any) -> Outcome[float]:
+    status, score = found["status"], found["score"]
+    if status not in ("scored", "unscored", "failed") or (score is None) != (status != "scored"):
+        raise ValueError("status and score do not fit")
+    if score is not None and (isinstance(score, bool) or not math.isfinite(score)):
+        raise ValueError("no number")
+    components = {str(name): float(value) for name, value in found["components"].items()}
+    if not all(map(math.isfinite, components.values())):
+        raise ValueError("a component that is no number")
+    cause = found.get("cause")
+    value = None if score is None else float(score)
+    # a server of an earlier version says nothing of it: then it is the endpoint that knows, and did not tell
+    known: Cause | None = None if score is not None else cause if cause in CAUSES else "endpoint"
+    return Outcome(status, value, str(found["reason"]), str(found["message"]), known, components)

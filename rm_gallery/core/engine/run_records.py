@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import orjson
 
-from rm_gallery.core.engine.store.files import FileLock, from_line, mend_tail, read_lines, to_line
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.file import as_json, write_whole
-from rm_gallery.core.utils.secrets import redact
+from rm_gallery.core.utils.file import AppendedFile, FileLock, as_json, from_line, read_lines, to_line, write_whole
+from rm_gallery.core.utils.shown import redact
 
 _ABSENT = "(absent)"
 _SHOWN = 20
@@ -29,10 +26,9 @@ def plain(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return content
 
 
-def differences(old: Mapping[str, Any], new: Mapping[str, Any], not_compared: Collection[str] = ()) -> list[str]:
-    """One line `key: old → new` per value that differs, with dotted keys; top-level keys can be left out."""
-    before = {key: value for key, value in old.items() if key not in not_compared}
-    after = {key: value for key, value in new.items() if key not in not_compared}
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """One line `key: old → new` per value that differs, with dotted keys; when it was made, and with which versions, aside."""
+    before, after = ({key: each[key] for key in each if key not in ("created", "versions")} for each in (old, new))
     lines = [f"{path or '(all)'}: {_shown_apart(a, b)}" for path, a, b in _differing("", before, after)]
     return lines if len(lines) <= _SHOWN else [*lines[:_SHOWN], f"… and {len(lines) - _SHOWN} more"]
 
@@ -44,12 +40,8 @@ def _differing(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for position, (a, b) in enumerate(zip(old, new, strict=True)):
             yield from _differing(f"{path}[{position}]", a, b)
-    elif old != new or type(old) is not type(new) and not _numbers(old, new):
+    elif old != new or (type(old) is not type(new) and not {type(old), type(new)} <= {int, float}):
         yield path, old, new
-
-
-def _numbers(*values: object) -> bool:
-    return all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values)
 
 
 def _shown_apart(old: Any, new: Any) -> str:
@@ -64,11 +56,6 @@ def _excerpt(text: str, start: int) -> str:
     return ("… " if start else "") + text[start : start + 75] + (" …" if len(text) > start + 75 else "")
 
 
-def describe(lines: Sequence[str]) -> str:
-    """The differences as an indented block."""
-    return "\n".join(f"  {line}" for line in lines)
-
-
 MANIFEST = "manifest.json"
 RESULTS = "results.jsonl"
 SUMMARY = "summary.json"
@@ -80,40 +67,29 @@ class RunStore:
     """One run's folder, open for appending; made by `open`, usable from several threads of one process.
 
     A record is a dict with at least `id` (str) and `status` (scored, unscored or failed); `key` (str) tells apart what
-    shares an id, `n` numbers equal ones. The last record of a key counts. Records survive `kill -9` once `append` has returned, a power cut once `flush` has.
+    shares an id, `n` numbers equal ones. The last record of a key counts. Records survive `kill -9` once `append` has returned.
     """
 
-    def __init__(self, folder: Path, manifest: dict[str, Any], lock: FileLock, fd: int) -> None:
+    def __init__(self, folder: Path, lock: FileLock, results: AppendedFile) -> None:
         self.folder = folder
-        self.manifest = manifest
         self._file_lock = lock
-        self._fd = fd
+        self._results = results
         self._pid = os.getpid()
-        self._lock = threading.Lock()
-        self._torn = False
         self.appended = 0
         self.damaged = 0
         """Lines without a record, as of the last reading."""
 
     @classmethod
-    def open(
-        cls,
-        folder: Path | str,
-        manifest: Mapping[str, Any],
-        force_new: bool = False,
-        *,
-        not_compared: Collection[str] = ("created", "versions"),
-    ) -> RunStore:
+    def open(cls, folder: Path | str, manifest: Mapping[str, Any], force_new: bool = False) -> RunStore:
         """Start a run in a folder, or continue the one that is there when its manifest is the same.
 
-        Secrets in the manifest are masked before it is written or compared. `force_new` moves an existing run aside to
-        NAME.old-TIME.
+        Secrets in the manifest are masked before it is written or compared; when it was `created`, and the `versions`, may
+        differ. `force_new` moves an existing run aside to NAME.old-TIME.
 
         Args:
             folder: made when absent.
             manifest: JSON-like description of the run: config, versions, hashes, seed.
             force_new: start anew whatever is there.
-            not_compared: top-level keys that may differ from one command to the next.
 
         Raises:
             ConfigError: another process writes this run, the manifest differs (shows old → new), results lie there
@@ -126,75 +102,35 @@ class RunStore:
             lock = _locked(folder)
         except OSError as error:
             raise ConfigError(f"run folder {folder} cannot be written: {error}. Choose another folder.") from error
-        fd = -1
         try:
             if force_new and any((folder / name).exists() for name in (MANIFEST, RESULTS)):
                 lock = _move_aside(folder, lock)
-            _settle_manifest(folder, wanted, not_compared)
-            fd = _open_results(folder)
-            mend_tail(fd)
+            _settle_manifest(folder, wanted)
+            results = AppendedFile(folder / RESULTS, 0o644)
         except BaseException as error:
-            if fd >= 0:
-                os.close(fd)
             lock.release()
             if isinstance(error, OSError):
                 raise _unwritable(folder, error, 0) from error
             raise
-        return cls(folder, wanted, lock, fd)
+        return cls(folder, lock, results)
 
-    def append(self, record: Mapping[str, Any]) -> None:
-        """Add one record; it survives `kill -9` once this returns.
+    def append(self, *records: Mapping[str, Any]) -> None:
+        """Add records with a single write; they survive `kill -9` once this returns.
 
         Raises:
-            ConfigError: it cannot be written (disk full, …); nothing before it is damaged.
-            DataError: it has no id or no valid status.
+            ConfigError: they cannot be written (disk full, …); nothing before them is damaged.
+            DataError: one has no id or no valid status.
         """
-        self.append_all((record,))
-
-    def append_all(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Add several records with a single write; raises like `append`."""
         lines = [to_line(_checked(record)) for record in records]
         if not lines:
             return
-        data = b"".join(lines)
-        if self._pid != os.getpid():
-            raise self._not_open()
-        with self._lock:
-            if self._fd < 0:
-                raise self._not_open()
-            try:
-                self._write(data)
-            except OSError as error:
-                raise _unwritable(self.folder, error, self.appended) from error
-            self.appended += len(lines)
-
-    def _not_open(self) -> ConfigError:
-        return ConfigError(f"run {self.folder} is not open in this process; open it here, or send records to its owner")
-
-    def _write(self, data: bytes) -> None:
-        if self._torn:
-            # An earlier failure left half a line that could not be cut: it must not swallow this one.
-            data = b"\n" + data
-        written = os.write(self._fd, data)
-        if written == len(data):
-            self._torn = False
-            return
+        if self._pid != os.getpid() or self._results.closed:
+            raise ConfigError(f"run {self.folder} is not open in this process; open it here, or send records to its owner")
         try:
-            # Only a full disk or a signal leaves a short write; asking again tells which.
-            while written < len(data):
-                written += os.write(self._fd, data[written:])
-            self._torn = False
-        except OSError:
-            self._torn = True
-            os.ftruncate(self._fd, os.fstat(self._fd).st_size - written)
-            self._torn = False
-            raise
-
-    def flush(self) -> None:
-        """Have the system put everything on the disk, so that it survives a power cut."""
-        with self._lock:
-            if self._fd >= 0:
-                os.fsync(self._fd)
+            self._results.write(b"".join(lines))
+        except OSError as error:
+            raise _unwritable(self.folder, error, self.appended) from error
+        self.appended += len(lines)
 
     def records(self) -> Iterator[dict[str, Any]]:
         """All records in the order written, superseded ones too; lines that hold none are counted in `damaged`, and what
@@ -228,16 +164,13 @@ class RunStore:
 
     def close(self) -> None:
         """Close the files and free the run for other processes."""
-        with self._lock:
-            if self._fd >= 0:
-                os.close(self._fd)
-                self._fd = -1
-            self._file_lock.release()
+        self._results.close()
+        self._file_lock.release()
 
     def __enter__(self) -> RunStore:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -258,11 +191,6 @@ def _locked(folder: Path) -> FileLock:
     return lock
 
 
-def _open_results(folder: Path) -> int:
-    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
-    return os.open(folder / RESULTS, flags, 0o644)
-
-
 def _move_aside(folder: Path, lock: FileLock) -> FileLock:
     lock.release()  # Windows does not rename a folder with an open file
     stamp = time.strftime("%Y%m%d-%H%M%S")
@@ -276,7 +204,7 @@ def _move_aside(folder: Path, lock: FileLock) -> FileLock:
     return _locked(folder)
 
 
-def _settle_manifest(folder: Path, wanted: dict[str, Any], not_compared: Collection[str]) -> None:
+def _settle_manifest(folder: Path, wanted: dict[str, Any]) -> None:
     """Write the manifest of a new run, or make sure that the one there asks for the same."""
     path = folder / MANIFEST
     try:
@@ -291,10 +219,11 @@ def _settle_manifest(folder: Path, wanted: dict[str, Any], not_compared: Collect
         return
     except orjson.JSONDecodeError as error:
         raise ConfigError(f"{path} is not valid JSON ({error}); use another folder or --force-new") from None
-    changed = differences(found if isinstance(found, dict) else {}, wanted, not_compared)
+    changed = differences(found if isinstance(found, dict) else {}, wanted)
     if changed:
+        lines = "".join(f"  {line}\n" for line in changed)
         raise ConfigError(
-            f"{folder} holds a different run (old → new):\n{describe(changed)}\n"
+            f"{folder} holds a different run (old → new):\n{lines}"
             "Use another folder, or --force-new to move this one aside and start anew."
         )
 
@@ -318,35 +247,6 @@ def _unwritable(folder: Path, error: OSError, appended: int) -> ConfigError:
 
 
 TRACE = "trace.jsonl"
-
-
-class TraceFile:
-    """Appends judgements to `trace.jsonl` of a run folder, one JSON line each, without secrets.
-
-    Safe from any thread. A continued run appends; a line half-written by a killed process is cut off first.
-    """
-
-    def __init__(self, run_dir: str | Path) -> None:
-        self._path = Path(run_dir) / TRACE
-        self._fd = -1
-        self._guard = threading.Lock()
-
-    def write(self, entry: dict[str, Any]) -> None:
-        """Keep one judgement."""
-        line = to_line(redact(entry))
-        with self._guard:
-            if self._fd < 0:
-                flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
-                self._fd = os.open(self._path, flags, 0o600)
-                mend_tail(self._fd)
-            os.write(self._fd, line)
-
-    def close(self) -> None:
-        """Release the file."""
-        with self._guard:
-            if self._fd >= 0:
-                os.close(self._fd)
-            self._fd = -1
 
 
 def read_trace(run_dir: str | Path, sample: str | None = None) -> Iterator[dict[str, Any]]:
