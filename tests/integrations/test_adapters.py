@@ -22,6 +22,9 @@ import pytest
 from rm_gallery import ConfigError, EvaluateResult, FakeLLM, RewardRegistry, integrations, reward_function
 from rm_gallery.core.reward.schema import PhraseJudge
 from rm_gallery.integrations.causes import NoScore
+from rm_gallery import ConfigError, DataSample, EvaluateResult, FakeLLM, RewardDimensionWithScore, RewardRegistry, RewardResult, integrations, reward_function
+from rm_gallery.core.reward.example import PhraseJudge
+from rm_gallery.integrations.scoring import NoScore
 from tests.golden import golden
 from tests.integrations.adapters import ADAPTERS, Adapter, Cost, Moody, Row, one_by_one, waited
 from tests.support.children import ROOT, run_python
@@ -83,6 +86,35 @@ def test_a_missing_score_is_never_taken_for_a_bad_one(name: str) -> None:
     assert adapter.score(given[0]) == 0.0
     for lost in given[1:]:
         assert adapter.silent or (lost != given[0] and (lost is None or adapter.score(lost) is None))
+
+
+class Everything(Moody):
+    """Of each row its own: the lengths of answer, prompt and reference."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        parts = (sample.output[0].answer.text, sample.query_text(), str(sample.reference()))
+        score = sum(len(text) / share for text, share in zip(parts, (1, 4, 8), strict=True))
+        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=score)])
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_each_completion_is_scored_with_its_own_prompt_and_columns_to_the_last_bit(name: str) -> None:
+    adapter = ADAPTERS[name]
+    made = adapter.make(Everything, **adapter.given)
+    rows = [Row("q", "a" * n, "r" * (5 - n)) for n in (1, 2, 3)]
+    # the one is told none, the other is itself what asks
+    prompt = {"nemo_rl.nemo_rl_reward": 0.0, "areal.areal_workflow": 2.25}.get(name, 0.25)
+    wanted = [len(row.completion) + prompt + len(row.solution or "") / 8 for row in rows]
+    assert [adapter.score(called(adapter, made, row)) for row in rows] == wanted
+    if adapter.batch is not None:
+        assert list(map(adapter.score, waited(adapter.batch(made, rows)))) == wanted
+
+
+@pytest.mark.parametrize("name", CHOOSING)
+def test_the_number_for_a_missing_score_is_the_one_that_was_chosen(name: str) -> None:
+    adapter = ADAPTERS[name]
+    given = {repr(called(adapter, adapter.make(Moody, on_error=number), Row("q", "fail"))) for number in (-3.0, -4.0)}
+    assert len(given) == 2
 
 
 MIXED = [Row("q", text, "4", {"n": place}) for place, text in enumerate(("four", "none", "sixsix", "fail", "huge"))]
