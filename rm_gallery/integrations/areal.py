@@ -119,7 +119,7 @@ def _workflow_class(base: Any) -> type[Any]:
     from areal import workflow_context
     from areal.utils import stats_tracker
 
-    class NotScored(Exception):
+    class NoScoreInTime(Exception):
         """Ends an episode whose completion got no score."""
 
     class RewardWorkflow(base):  # type: ignore[misc]  # the base class is AReaL's, which is not installed here
@@ -141,14 +141,14 @@ def _workflow_class(base: Any) -> type[Any]:
             stats_tracker.get(workflow_context.stat_scope()).scalar(reward_unscored=unscored, **parts)
             value = self.scorer.value(found)
             if value is None:
-                raise NotScored
+                raise NoScoreInTime
             return float(value)
 
         async def arun_episode(self, engine: Any, data: dict[str, Any]) -> Any:
             """Generate, score; None when there is no score."""
             try:
                 return await super().arun_episode(engine, data)
-            except NotScored:
+            except NoScoreInTime:
                 return None
 
     RewardWorkflow.__module__, RewardWorkflow.__qualname__ = __name__, "RewardWorkflow"

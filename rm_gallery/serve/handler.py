@@ -15,11 +15,13 @@ from rm_gallery.core.data.conversation import group_of, sample_of_completion, sa
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Deadline
+from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.outcome import Outcome, failed
+from rm_gallery.core.reward.outputs import to_probe
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.run import planned, standing_run
+from rm_gallery.core.reward.run import look_again, planned, standing_run
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.utils.errors import ConfigError, DataError, SandboxUnavailable, logger
+from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, SandboxUnavailable, logger
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import redact
 from rm_gallery.evaluation.bundle import DamagedBundle
@@ -43,6 +45,7 @@ class _PendingRequest:
     found: list[Any]
     left: int
     waiter: asyncio.Future[None]
+    seconds: float
 
 
 class RewardLane:
@@ -62,6 +65,7 @@ class RewardLane:
         self._open: dict[int, tuple[_PendingRequest, Any]] = {}
         """By number of a unit: who asked, and the place of its outcome, or the places of its outputs."""
         self._fresh: list[tuple[int, DataSample, Deadline]] = []
+        self._looking: set[asyncio.Future[None]] = set()
         self._rate = 0.0
         """Completions per second, as seen lately."""
         self._since, self._done = time.monotonic(), 0
@@ -83,8 +87,8 @@ class RewardLane:
             raise Refused(429, "busy", what, retry_after=self.seconds_to_wait(n))
         loop = self._loop = asyncio.get_running_loop()
         found: list[Any] = [None] * n
-        call = _PendingRequest(found, 0, loop.create_future())
         limit = seconds if self.reward.deadline is None else min(seconds, self.reward.deadline)
+        call = _PendingRequest(found, 0, loop.create_future(), limit)
         deadline = Deadline(limit)
         groups: dict[str, int] = {}
         fresh = self._fresh
@@ -159,25 +163,43 @@ class RewardLane:
     # -- on the server's loop -------------------------------------------------------------------------------------------
 
     def _settle(self, results: list[tuple[int, DataSample]]) -> None:
-        reward, opened = self.reward, self._open
         self.broken = ""
         for number, sample in results:
-            known = opened.pop(number, None)
-            if known is None:
-                continue
-            call, places = known
-            if type(places) is list:
-                for place, output in zip(places, sample.output, strict=True):
-                    call.found[place] = self._told(scored_of(reward, output))
+            known = self._open.get(number)
+            if known is not None and not known[0].waiter.done() and to_probe(self.reward, [sample]):
+                looking = asyncio.ensure_future(self._look_again(number, sample, known[0].seconds))
+                self._looking.add(looking)
+                looking.add_done_callback(self._looking.discard)
             else:
-                call.found[places] = self._told(scored_of(reward, sample.output[0]))
-            self._count_down(call)
+                self._settle_one(number, sample)
         self._done += len(results)
         passed = time.monotonic() - self._since
         if passed > 0.5:
             self._rate = self._done / passed
             self._since += passed
             self._done = 0
+
+    async def _look_again(self, number: int, sample: DataSample, seconds: float) -> None:
+        """Find out whether the answer is to blame that it has no score: what is served may train."""
+        options = RunOptions(max_workers=self.reward.max_workers, deadline=seconds, blame="probe")
+        try:
+            await look_again(self.reward, [sample], options, {})
+        except RMGalleryError as error:
+            logger.warning("{}: the second look at an answer failed: {}", self.name, redact(str(error)))
+        finally:  # whatever became of it, who asked is answered
+            self._settle_one(number, sample)
+
+    def _settle_one(self, number: int, sample: DataSample) -> None:
+        known = self._open.pop(number, None)
+        if known is None:
+            return
+        call, places = known
+        if type(places) is list:
+            for place, output in zip(places, sample.output, strict=True):
+                call.found[place] = self._told(scored_of(self.reward, output))
+        else:
+            call.found[places] = self._told(scored_of(self.reward, sample.output[0]))
+        self._count_down(call)
 
     def _told(self, found: Outcome[float]) -> Outcome[float]:
         """The outcome as a client is told it: what an exception says of this machine's files is for the log alone."""

@@ -16,8 +16,12 @@ from rm_gallery.core.reward.outputs import NEUTRAL
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.serve.app import create_app
+from rm_gallery.serve.door import ServeSettings
+from rm_gallery.serve.handler import Handler
 from rm_gallery.study.table import score_table
 from tests.integrations.adapters import ADAPTERS, Row, waited
+from tests.serve.asking import post
 
 HUGE = "a1 " * 350_000
 WAYS: dict[str, str] = {
@@ -164,8 +168,20 @@ def in_sheet(family: Family, texts: Sequence[str]) -> list[float | None]:
     return [parts[f"way = {row['way']}"].score if row in cells else 0.0 for row in rows]
 
 
+def over_http(family: Family, texts: Sequence[str]) -> list[float | None]:
+    """Each text is a completion of one request; half a pair of surrogates is no text that JSON can carry."""
+    row = {key: value for key, value in family.row.items() if key != "reference"}
+    fixed = {"prompt": "What is it?", "reference": family.row.get("reference"), "row": row}
+    said = [text if text != WAYS["half a pair"] else "" for text in texts]
+    app = create_app(Handler({"it": family.make()}), ServeSettings(max_body=1 << 26))
+    reply = post(app, "/v1/rewards/it/batch", {"items": [{"completion": text, **fixed} for text in said]})
+    assert reply.status_code == 200, reply.text
+    return [each["score"] for each in reply.json()["results"]]
+
+
 DOORS = {
     "a batch": in_batch,
+    "HTTP": over_http,
     "a benchmark": in_benchmark,
     "a spreadsheet": in_sheet,
     "TRL": in_trainer("trl.trl_reward"),

@@ -19,12 +19,19 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import ConfigError, EvaluateResult, FakeLLM, RewardRegistry, integrations, reward_function
+from rm_gallery import (
+    ConfigError,
+    DataSample,
+    EvaluateResult,
+    FakeLLM,
+    RewardDimensionWithScore,
+    RewardRegistry,
+    RewardResult,
+    integrations,
+    reward_function,
+)
 from rm_gallery.core.reward.schema import PhraseJudge
 from rm_gallery.integrations.causes import NoScore
-from rm_gallery import ConfigError, DataSample, EvaluateResult, FakeLLM, RewardDimensionWithScore, RewardRegistry, RewardResult, integrations, reward_function
-from rm_gallery.core.reward.example import PhraseJudge
-from rm_gallery.integrations.scoring import NoScore
 from tests.golden import golden
 from tests.integrations.adapters import ADAPTERS, Adapter, Cost, Moody, Row, one_by_one, waited
 from tests.support.children import ROOT, run_python

@@ -205,7 +205,7 @@ def run_list(reward: BaseReward, samples: Samples, options: RunOptions, hooks: d
 async def arun_list(reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> list[DataSample]:
     """Awaitable twin of `run_list`."""
     found = await RewardBatch(reward, samples, options, hooks).aall()
-    await _ablame(reward, found, options, hooks)
+    await look_again(reward, found, options, hooks)
     return found
 
 
@@ -240,7 +240,7 @@ async def arun_stream(
     """Awaitable twin of `run_stream`."""
     async with aclosing(RewardBatch(reward, samples, options, hooks).astream(streaming=True)) as going:
         async for _, sample in going:
-            await _ablame(reward, [sample], options, hooks)
+            await look_again(reward, [sample], options, hooks)
             yield sample
 
 
@@ -250,7 +250,8 @@ def _blame(reward: BaseReward, samples: list[DataSample], options: RunOptions, h
         blame(reward, asked, run_list(reward, to_judge(asked), probing(reward, options), hooks))
 
 
-async def _ablame(reward: BaseReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]) -> None:
+async def look_again(reward: BaseReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]) -> None:
+    """Awaitable twin of `_blame`, which servers use, too."""
     if options.blame == "probe" and (asked := to_probe(reward, samples)):
         blame(reward, asked, await arun_list(reward, to_judge(asked), probing(reward, options), hooks))
 
@@ -326,7 +327,7 @@ async def arun_one(
     reward.check()
     execute = executor(reward, values, reward.deadline)
     found: DataSample = await arun_alone(_planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward))
-    await _ablame(reward, [found], chosen, values)
+    await look_again(reward, [found], chosen, values)
     return found
 
 
