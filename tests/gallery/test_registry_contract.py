@@ -6,7 +6,6 @@ import importlib
 import math
 import multiprocessing
 import pickle
-import pkgutil
 import subprocess
 import sys
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -32,6 +31,7 @@ from tests.gallery.registry_cases import (
     score_pickled,
     without,
 )
+from tools.imports import module_names
 
 NAMES = RewardRegistry.list()
 SECRET = "sk-QsecretQ"
@@ -186,8 +186,8 @@ def test_a_missing_package_or_sandbox_is_named_before_anything_runs(name: str) -
 def test_the_files_name_every_reward_that_importing_them_registers() -> None:
     for module in {target.partition(":")[0] for target in discover().values()}:
         importlib.import_module(module)
-    for info in pkgutil.walk_packages(rm.__path__, f"{rm.__name__}."):
-        importlib.import_module(info.name)
+    for name in module_names(rm.__name__):
+        importlib.import_module(name)
     registered = {n: f"{c.__module__}:{c.__qualname__}" for n, c in RewardRegistry._classes.items() if n in discover()}
     ours = {name for name, found in RewardRegistry._classes.items() if found.__module__.startswith(rm.__name__)}
     assert ours <= set(discover()), 'write the decorator as @RewardRegistry.register("name") right above the class'

@@ -242,7 +242,7 @@ def test_every_setting_of_the_question_reaches_the_endpoint_in_one_request(
         assert 0 < timeout <= 7
         return transport.Reply(500, {}, b"{}")
 
-    monkeypatch.setattr(transport, "post", refuse)
+    monkeypatch.setattr(transport, "exchange", refuse)
     given = settings(cls, cache=False, max_attempts=1, max_outage=0, timeout=7.0)
     told = [{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]
     ways: list[tuple[str, dict[str, Any], tuple[Any, ...], dict[str, Any]]] = [

@@ -6,7 +6,6 @@ import ast
 import gc
 import importlib
 import pickle
-import pkgutil
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -14,17 +13,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pydantic import BaseModel
 
-import rm_gallery.core.engine
-import rm_gallery.core.model
 from rm_gallery.core.utils import errors
 from rm_gallery.core.utils.identity import syntax_tree
 from rm_gallery.core.utils.models import build, copy_with, remake
+from tools.imports import module_names
 
 
 def families() -> list[type[errors.RMGalleryError]]:
-    for package in (rm_gallery.core.engine, rm_gallery.core.model):
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
+    for package in ("rm_gallery.core.engine", "rm_gallery.core.model"):
+        for name in module_names(package):
+            importlib.import_module(name)
     found, open_ = list[type[errors.RMGalleryError]](), [errors.RMGalleryError]
     while open_:
         found.append(open_.pop())

@@ -7,11 +7,11 @@ from pathlib import Path
 from tests.support.children import run_python
 
 CHILD = """
-import importlib, os, pkgutil, select, signal, sys
-import rm_gallery
+import importlib, os, select, signal, sys
+from tools.imports import module_names
 
 def import_all():
-    names = [module.name for module in pkgutil.walk_packages(importlib.import_module("rm_gallery").__path__, "rm_gallery.")]
+    names = module_names()
     for name in names:
         if not name.endswith("__main__"):
             try:

@@ -10,7 +10,7 @@ from typing import Any
 
 _UNSEEN = re.compile(r"[\u202a-\u202e\u2066-\u2069\u200b\ufeff\u2060-\u2064\U000e0000-\U000e007f\ufff9-\ufffb]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b.?")
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -~]?")
 
 
 def one_line(text: str, limit: int | None = None) -> str:
