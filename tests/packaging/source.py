@@ -92,4 +92,4 @@ def _imports_from(file: str, node: ast.ImportFrom, eager: bool) -> Iterator[Impo
 
 
 def _is_module(path: Path) -> bool:
-    return path.with_suffix(".py").is_file() or (path / "__init__.py").is_file()
+    return path.with_suffix(".py").is_file() or path.is_dir()
