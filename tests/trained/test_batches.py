@@ -71,11 +71,24 @@ def samples(*texts: str) -> list[DataSample]:
     return [make_sample(text, unique_id=str(place)) for place, text in enumerate(texts)]
 
 
-@pytest.mark.usefixtures("unhurried")
 def test_batches_hold_inputs_of_about_equal_length_and_the_oldest_goes_first() -> None:
-    model = Lengths()
+    asked: list[DataSample] = []
+    all_asked = threading.Event()
+
+    class Counted(Measured):
+        async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+            asked.append(sample)
+            if len(asked) == 200:
+                all_asked.set()
+            return await super()._evaluate(sample, **kwargs)
+
+    def wait(_: list[str]) -> None:
+        assert all_asked.wait(20.0), "the first batch runs until all others wait, on a busy machine, too"
+
+    model = Lengths(wait)
     texts = ["x" * (1 + 37 * place % 100) for place in range(200)]
-    scored = measured(model).evaluate_batch(samples(*texts), max_workers=1)
+    reward = Counted(batches=Batches(lambda: model, 8, 10_000))
+    scored = reward.evaluate_batch(samples(*texts), max_workers=1)
     assert [scores(sample) for sample in scored] == [[float(len(text))] for text in texts]
     assert sorted(sum(model.batches, [])) == sorted(texts)
     assert max(map(len, model.batches)) == 8
