@@ -180,14 +180,10 @@ def over_http(family: Family, texts: Sequence[str]) -> list[float | None]:
 
 
 DOORS = {
-    "a batch": in_batch,
-    "HTTP": over_http,
-    "a benchmark": in_benchmark,
-    "a spreadsheet": in_sheet,
-    "TRL": in_trainer("trl.trl_reward"),
-    "verl": in_trainer("verl.verl_reward"),
+    "a batch": in_batch, "HTTP": over_http, "a benchmark": in_benchmark, "a spreadsheet": in_sheet,
+    "TRL": in_trainer("trl.trl_reward"), "verl": in_trainer("verl.verl_reward"),
     "OpenRLHF": in_trainer("openrlhf.openrlhf_reward"),
-}
+}  # fmt: skip
 
 
 SLOW_WAYS = ("mathematics", "code", "queries", "patterns")

@@ -19,18 +19,12 @@ from tests.benchmarks.judges import KINDS, List, Point, Ranked, Steps, Two, firs
 from tests.support.samples import make_sample
 
 
-@pytest.mark.parametrize(
-    ("name", "mode", "kind", "questions", "answers"),
-    [
-        ("rm_bench", None, "pointwise", 4, 6),
-        ("rm_bench", None, "listwise", 4 * 9, 2),
-        ("rm_bench", None, "pairwise", 4 * 9 * 2, 2),
-        ("rmbbenchmark_bestofn", None, "listwise", 3, 3),
-        ("rmbbenchmark_bestofn", None, "pairwise", 2 * (2 + 2 + 3), 2),
-        ("rewardbench2", None, "listwise", 5, 3),
-        ("rewardbench2", "ranking", "listwise", 3, 4),
-    ],
-)
+@pytest.mark.parametrize(("name", "mode", "kind", "questions", "answers"), [
+    ("rm_bench", None, "pointwise", 4, 6), ("rm_bench", None, "listwise", 4 * 9, 2),
+    ("rm_bench", None, "pairwise", 4 * 9 * 2, 2), ("rmbbenchmark_bestofn", None, "listwise", 3, 3),
+    ("rmbbenchmark_bestofn", None, "pairwise", 2 * (2 + 2 + 3), 2), ("rewardbench2", None, "listwise", 5, 3),
+    ("rewardbench2", "ranking", "listwise", 3, 4),
+])  # fmt: skip
 def test_how_often_a_reward_is_asked_about_how_many_answers(
     name: str, mode: str | None, kind: str, questions: int, answers: int
 ) -> None:

@@ -23,16 +23,10 @@ Row = dict[str, Any]
 BEST_OF_4 = ("Factuality", "Precise IF", "Math", "Safety", "Focus")
 SPLITS = ("train", "test")
 COLUMNS = {
-    "id": "string",
-    "prompt": "string",
-    "chosen": "list<element: string>",
-    "rejected": "list<element: string>",
-    "num_correct": "int64",
-    "num_incorrect": "int64",
-    "total_completions": "int64",
-    "models": "list<element: string>",
+    "id": "string", "prompt": "string", "chosen": "list<element: string>", "rejected": "list<element: string>",
+    "num_correct": "int64", "num_incorrect": "int64", "total_completions": "int64", "models": "list<element: string>",
     "subset": "string",
-}
+}  # fmt: skip
 
 
 def rows(split: str, subset: str | None = None) -> list[Row]:

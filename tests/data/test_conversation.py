@@ -37,17 +37,11 @@ class Said(BaseModel):
     name: str | None = None
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        {"role": "assistant", "content": "a"},
-        Message(role="assistant", content="a"),
-        ChatMessage(role="assistant", content="a"),
-        OpenAIStyle(role="assistant", content="a"),
-        Turn("assistant", "a"),
-        Said(content="a"),
-    ],
-)
+@pytest.mark.parametrize("message", [
+    {"role": "assistant", "content": "a"}, Message(role="assistant", content="a"),
+    ChatMessage(role="assistant", content="a"), OpenAIStyle(role="assistant", content="a"), Turn("assistant", "a"),
+    Said(content="a"),
+])  # fmt: skip
 def test_messages_of_any_make(message: Any) -> None:
     (found,) = as_messages([message])
     assert (found.role, found.content, found.text, found["role"]) == ("assistant", "a", "a", "assistant")

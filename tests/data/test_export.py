@@ -44,24 +44,17 @@ calls = st.builds(
 )
 parts = st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": texts}, optional={"extra": values}), max_size=2)
 spoken: dict[str, Any] = {
-    "role": st.sampled_from(MessageRole),
-    "name": st.one_of(st.none(), texts),
-    "content": st.one_of(texts, parts),
-    "reasoning_content": texts,
-    "tool_calls": st.one_of(st.none(), st.lists(calls, max_size=2)),
-    "tool_call_id": st.one_of(st.none(), texts),
-    "additional_kwargs": objects,
-}
+    "role": st.sampled_from(MessageRole), "name": st.one_of(st.none(), texts), "content": st.one_of(texts, parts),
+    "reasoning_content": texts, "tool_calls": st.one_of(st.none(), st.lists(calls, max_size=2)),
+    "tool_call_id": st.one_of(st.none(), texts), "additional_kwargs": objects,
+}  # fmt: skip
 scores = st.builds(RewardDimensionWithScore, name=texts, reason=st.one_of(st.none(), texts), score=st.floats(-1e9, 1e9))
 issues = st.builds(RewardIssue, name=texts, status=st.sampled_from(["unscored", "failed"]), reason=texts, message=texts)
 rewards = st.builds(
-    Reward,
-    score=st.one_of(st.none(), st.floats(-1e9, 1e9)),
-    details=st.lists(scores, max_size=2),
-    issues=st.lists(issues, max_size=1),
-    extra_data=st.dictionaries(texts, objects, max_size=1),
+    Reward, score=st.one_of(st.none(), st.floats(-1e9, 1e9)), details=st.lists(scores, max_size=2),
+    issues=st.lists(issues, max_size=1), extra_data=st.dictionaries(texts, objects, max_size=1),
     sources=st.dictionaries(texts, texts, max_size=1),
-)
+)  # fmt: skip
 steps = st.builds(Step, **spoken, label=st.one_of(st.none(), objects), reward=rewards)
 samples = st.builds(
     DataSample,
@@ -123,15 +116,12 @@ def test_loaders_read_what_export_wrote(tmp_path: Path, name: str) -> None:
     assert load(path).datasamples == dataset.datasamples
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "expected"),
-    [
-        ("a.jsonl", '{"unique_id": "x"}\n{oops\n', "a.jsonl, line 2: "),
-        ("a.jsonl", "[1]\n", "a.jsonl, line 1: "),
-        ("a.jsonl", '{"prompt": "q"}\n', "a.jsonl, line 1: not a sample written by this library, at prompt"),
-        ("a.parquet", "text", "not a readable parquet file"),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "expected"), [
+    ("a.jsonl", '{"unique_id": "x"}\n{oops\n', "a.jsonl, line 2: "),
+    ("a.jsonl", "[1]\n", "a.jsonl, line 1: "),
+    ("a.jsonl", '{"prompt": "q"}\n', "a.jsonl, line 1: not a sample written by this library, at prompt"),
+    ("a.parquet", "text", "not a readable parquet file"),
+])  # fmt: skip
 def test_other_files_are_refused(tmp_path: Path, name: str, content: str, expected: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=expected):

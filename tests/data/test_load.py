@@ -71,17 +71,10 @@ def test_one_element_arrays_stay_lists(tmp_path: Path, chosen: Any) -> None:
 
 def test_numpy_and_pandas_values_become_plain() -> None:
     row = {
-        "id": np.int64(7),
-        "prompt": np.str_("q"),
-        "response": "a",
-        "weight": np.float32(0.5),
-        "good": np.bool_(True),
-        "scores": np.array([1, 2]),
-        "nested": {"list": [np.int8(3)]},
-        "when": pd.Timestamp("2024-01-02"),
-        "gone": pd.NA,
+        "id": np.int64(7), "prompt": np.str_("q"), "response": "a", "weight": np.float32(0.5), "good": np.bool_(True),
+        "scores": np.array([1, 2]), "nested": {"list": [np.int8(3)]}, "when": pd.Timestamp("2024-01-02"), "gone": pd.NA,
         "hole": float("nan"),
-    }
+    }  # fmt: skip
     sample = load_rows(pd.DataFrame([row]))[0]
     assert sample.unique_id == "7" and sample.metadata is not None
     when = sample.metadata.pop("when")

@@ -38,16 +38,10 @@ def workbook(path: Path, lines: list[list[Any]], change: Callable[[bytes], bytes
     return path
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        (b'<row r="2"', b'<row r="999999999999"'),
-        (b"</sheetData>", b""),
-        (b"<v>2</v>", b"<v>x</v>"),
-        (b"</worksheet>", b"</worksheet>" + b" " * (3 << 20)),
-        (b'<c r="B2"', b'<c r="B2" t="s"'),
-    ],
-)
+@pytest.mark.parametrize(("old", "new"), [
+    (b'<row r="2"', b'<row r="999999999999"'), (b"</sheetData>", b""), (b"<v>2</v>", b"<v>x</v>"),
+    (b"</worksheet>", b"</worksheet>" + b" " * (3 << 20)), (b'<c r="B2"', b'<c r="B2" t="s"'),
+])  # fmt: skip
 def test_a_hostile_workbook_ends_in_one_short_line(
     old: bytes, new: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,18 +120,12 @@ TEXT = (Path(__file__).parent / "example.md").read_text(encoding="utf-8")
 def test_blocks_are_found_in_order_with_their_lines_and_opt_outs() -> None:
     found = blocks_of(TEXT)
     assert [(b.language, b.line, b.not_run) for b in found] == [
-        ("python", 4, None),
-        ("python", 12, "needs a cluster"),
-        ("bash", 16, None),
-        ("python", 26, None),
-    ]
+        ("python", 4, None), ("python", 12, "needs a cluster"), ("bash", 16, None), ("python", 26, None),
+    ]  # fmt: skip
     assert found[3].code == 'print("indented")\n'
     assert commands_of(found[2]) == [
-        ["make", "demo"],
-        ["rm-gallery", "eval", "x", "y"],
-        ["rm-gallery", "list"],
-        ["git", "clone", "url"],
-    ]
+        ["make", "demo"], ["rm-gallery", "eval", "x", "y"], ["rm-gallery", "list"], ["git", "clone", "url"],
+    ]  # fmt: skip
 
 
 CODE = [

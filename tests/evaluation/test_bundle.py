@@ -23,12 +23,8 @@ PLAIN = "def evaluate(messages, **kwargs):\n    return 1.0\n"
 
 def test_files_below_a_folder_are_in_it_and_secrets_are_not(make_folder: MakeFolder, tmp_path: Path) -> None:
     kept = {
-        "helper.py": "X = 1\n",
-        "data/words.txt": "a\r\nb\n",
-        "词.txt": "词",
-        "tokenizer.json": "{}",
-        "secrets.py": "X = 1\n",
-    }
+        "helper.py": "X = 1\n", "data/words.txt": "a\r\nb\n", "词.txt": "词", "tokenizer.json": "{}", "secrets.py": "X = 1\n",
+    }  # fmt: skip
     left = {
         ".env": "KEY=1",
         "prod.env": "KEY=1",

@@ -251,11 +251,8 @@ def test_odd_payloads(with_pool: Callable[..., Any]) -> None:
     found = with_pool(of(code), lambda pool: pool.evaluate_batch(payloads), workers=1)
     assert [(result.score, result.is_score_valid) for result in found[:3]] == [(1.0, True)] * 3
     assert [str(result.error).partition(":")[0] for result in found[3:]] == [
-        "invalid_input",
-        "invalid_input",
-        "None",
-        "invalid_input",
-    ]
+        "invalid_input", "invalid_input", "None", "invalid_input",
+    ]  # fmt: skip
 
 
 def test_without_bubblewrap_it_refuses_unless_asked_by_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -72,13 +72,10 @@ def test_samples_that_do_not_fit_are_named(make_folder: MakeFolder, tmp_path: Pa
         with pytest.raises(DataError, match=message):
             preview_evaluation(folders, sample_file=file)
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"samples": []}, "no sample"),
-        ({"samples": ["text"]}, "row 1: expected a mapping"),
-        ({}, "in one way"),
-        ({"samples": SAMPLES, "sample_file": file}, "in one way"),
-        ({"samples": SAMPLES, "max_samples": 0}, "max_samples"),
+        ({"samples": []}, "no sample"), ({"samples": ["text"]}, "row 1: expected a mapping"), ({}, "in one way"),
+        ({"samples": SAMPLES, "sample_file": file}, "in one way"), ({"samples": SAMPLES, "max_samples": 0}, "max_samples"),
         ({"samples": SAMPLES, "sandbox": "docker"}, "docker"),
-    ]
+    ]  # fmt: skip
     for given, message in wrong:
         with pytest.raises(ConfigError, match=message):
             preview_evaluation(folders, **given)

@@ -139,16 +139,13 @@ def test_one_damaged_evaluator_hides_no_other(tmp_path: Path, change: str) -> No
         assert store.current("b").id == "b"
 
 
-@pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("mysql://root:geheim@host/x", "PostgreSQL"),
-        ("sqlite://", "in memory"),
-        ("postgresql://user:geheim@127.0.0.1:1/x", "cannot be opened"),
-        ("://", "no database URL"),
-        ("/proc/none/store.db", "cannot be opened"),
-    ],
-)
+@pytest.mark.parametrize(("url", "message"), [
+    ("mysql://root:geheim@host/x", "PostgreSQL"),
+    ("sqlite://", "in memory"),
+    ("postgresql://user:geheim@127.0.0.1:1/x", "cannot be opened"),
+    ("://", "no database URL"),
+    ("/proc/none/store.db", "cannot be opened"),
+])  # fmt: skip
 def test_a_store_that_cannot_be_opened_says_why_and_shows_no_password(url: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         Store.open(url)

@@ -86,18 +86,12 @@ def test_rmb_and_llmbar(gold: Gold) -> None:
 
 
 FILES: dict[tuple[str, str], tuple[str, ...]] = {
-    ("judgebench", "gpt split"): ("judgebench_gpt4o",),
-    ("judgebench", "claude split"): ("judgebench_claude",),
-    ("rm_bench", "chat"): ("rm_bench_chat",),
-    ("rm_bench", "code"): ("rm_bench_code",),
-    ("rm_bench", "safety"): SAFETY,
-    ("rmbbenchmark_pairwise", ""): ("rmb_pairwise",),
-    ("rmbbenchmark_bestofn", ""): ("rmb_bon",),
-    ("hh_rlhf", "harmless-base test"): ("hh_rlhf_harmless_test",),
-    ("hhh", ""): ("hhh_alignment",),
-    ("auto_j", "all"): ("autoj_pairwise",),
-    **{("llmbar", name): (f"llmbar_{name}",) for name in LLMBAR},
-}
+    ("judgebench", "gpt split"): ("judgebench_gpt4o",), ("judgebench", "claude split"): ("judgebench_claude",),
+    ("rm_bench", "chat"): ("rm_bench_chat",), ("rm_bench", "code"): ("rm_bench_code",), ("rm_bench", "safety"): SAFETY,
+    ("rmbbenchmark_pairwise", ""): ("rmb_pairwise",), ("rmbbenchmark_bestofn", ""): ("rmb_bon",),
+    ("hh_rlhf", "harmless-base test"): ("hh_rlhf_harmless_test",), ("hhh", ""): ("hhh_alignment",),
+    ("auto_j", "all"): ("autoj_pairwise",), **{("llmbar", name): (f"llmbar_{name}",) for name in LLMBAR},
+}  # fmt: skip
 
 
 def test_no_length_is_claimed_that_no_file_backs() -> None:
@@ -115,16 +109,9 @@ def test_a_page_claims_what_length_reaches_on_the_files(name: str, part: str) ->
 
 
 NO_ROWS = [
-    "autoj_pairwise_preds",
-    "autoj_single_gpt4_ratings",
-    "gsm8k_test",
-    "humaneval",
-    "judgebench_judge_outputs",
-    "judgebench_rm_scores",
-    "llmbar_judge_outputs",
-    "prmbench_skywork7b_step_scores",
-    "rewardbench2_style_provenance",
-]
+    "autoj_pairwise_preds", "autoj_single_gpt4_ratings", "gsm8k_test", "humaneval", "judgebench_judge_outputs",
+    "judgebench_rm_scores", "llmbar_judge_outputs", "prmbench_skywork7b_step_scores", "rewardbench2_style_provenance",
+]  # fmt: skip
 
 
 def test_recorded_judgements_and_plain_tasks_are_no_benchmark_s_rows() -> None:

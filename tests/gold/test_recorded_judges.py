@@ -65,14 +65,11 @@ def test_llmbar_every_published_statistic_and_every_winner() -> None:
     assert read == expected
 
 
-@pytest.mark.parametrize(
-    ("option", "name", "model", "figures"),
-    [
-        ("--scores", "judgebench_rm_scores", "Skywork/Skywork-Reward-Llama-3.1-8B", (62.29, 59.09, 64.29, 76.79, 50.0)),
-        ("--scores", "judgebench_rm_scores", "Ray2333/GRM-Gemma-2B-rewardmodel-ft", (59.43, 62.99, 53.06, 64.29, 54.76)),
-        ("--replay", "judgebench_judge_outputs", "claude-3-haiku-20240307", (32.22, 37.66, 29.41, 32.35, 9.68)),
-    ],
-)
+@pytest.mark.parametrize(("option", "name", "model", "figures"), [
+    ("--scores", "judgebench_rm_scores", "Skywork/Skywork-Reward-Llama-3.1-8B", (62.29, 59.09, 64.29, 76.79, 50.0)),
+    ("--scores", "judgebench_rm_scores", "Ray2333/GRM-Gemma-2B-rewardmodel-ft", (59.43, 62.99, 53.06, 64.29, 54.76)),
+    ("--replay", "judgebench_judge_outputs", "claude-3-haiku-20240307", (32.22, 37.66, 29.41, 32.35, 9.68)),
+])  # fmt: skip
 def test_judgebench(option: str, name: str, model: str, figures: tuple[float, ...]) -> None:
     line = next(line for line in recorded("judgebench", option, name) if line["judge_model"] == model)
     assert tuple(map(percent, [line["score"], *(line["by_category"][part] for part in CATEGORIES)])) == figures
@@ -88,15 +85,10 @@ def test_judgebench_reads_every_text_and_score_as_recorded() -> None:
 
 
 AUTO_J = {
-    "Summarization": (45.83, 73.61),
-    "Exam Questions": (38.89, 69.44),
-    "Code": (47.5, 75.83),
-    "Rewriting": (49.17, 74.17),
-    "Creative Writing": (59.72, 87.04),
-    "Functional Writing": (61.67, 81.67),
-    "General Communication": (55.21, 92.36),
+    "Summarization": (45.83, 73.61), "Exam Questions": (38.89, 69.44), "Code": (47.5, 75.83), "Rewriting": (49.17, 74.17),
+    "Creative Writing": (59.72, 87.04), "Functional Writing": (61.67, 81.67), "General Communication": (55.21, 92.36),
     "NLP Tasks": (57.58, 86.36),
-}
+}  # fmt: skip
 
 
 def test_auto_j_agreement_consistency_groups_and_ratings() -> None:

@@ -196,18 +196,15 @@ def test_on_error_is_a_word_that_is_known_or_a_finite_number(name: str, wrong: A
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-@pytest.mark.parametrize(
-    ("reward", "settings", "said"),
-    [
-        ("math_verify_reward", {"refrence": "answer"}, "'refrence' may be meant as reference="),
-        ("math_verify_reward", {"columns": {"context": 3}}, "columns maps 'context' to 3"),
-        ("math_verify_reward", {"options": {"dead_line": 3}}, "dead_line"),
-        ("math_verify_reward", {"llm": "gpt-4o"}, "calls no model"),
-        ("math_verfy_reward", {}, "math_verify_reward"),
-        ("base_helpfulness_pointwise", {}, "judged by a model and none is named"),
-        ("math_verify_reward", {"reference": "gold"}, r"no column 'gold'; the columns are: .*\banswer\b.*题目"),
-    ],
-)
+@pytest.mark.parametrize(("reward", "settings", "said"), [
+    ("math_verify_reward", {"refrence": "answer"}, "'refrence' may be meant as reference="),
+    ("math_verify_reward", {"columns": {"context": 3}}, "columns maps 'context' to 3"),
+    ("math_verify_reward", {"options": {"dead_line": 3}}, "dead_line"),
+    ("math_verify_reward", {"llm": "gpt-4o"}, "calls no model"),
+    ("math_verfy_reward", {}, "math_verify_reward"),
+    ("base_helpfulness_pointwise", {}, "judged by a model and none is named"),
+    ("math_verify_reward", {"reference": "gold"}, r"no column 'gold'; the columns are: .*\banswer\b.*题目"),
+])  # fmt: skip
 def test_mistakes_are_named(name: str, reward: str, settings: dict[str, Any], said: str) -> None:
     adapter = ADAPTERS[name]
     row = Row("q", "four", "4", {"answer": "4", "题目": "加法"})

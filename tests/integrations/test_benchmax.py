@@ -26,11 +26,8 @@ class Maths(BenchmaxRewards):
     """An environment of a user's: benchmax' own base class adds no reward."""
 
     rewards = {
-        "correct": "math_verify_reward",
-        "length": Moody,
-        "brief": asked_briefly,
-        "longest": {"reward": Longest, "worst": 0.0},
-    }
+        "correct": "math_verify_reward", "length": Moody, "brief": asked_briefly, "longest": {"reward": Longest, "worst": 0.0},
+    }  # fmt: skip
 
 
 ASKED = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "2+2?"}]
@@ -121,16 +118,13 @@ def test_a_judge_is_for_those_that_ask_and_name_none() -> None:
     assert asyncio.run(env().compute_reward("r", [*ASKED, *SAID], TRUTH)) == {"a": 3.0, "b": 5.0, "c": 9.0}
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        ({"rewards": {}}, "Wrong.rewards is empty"),
-        ({"rewards": [Moody, Moody]}, "two rewards are called 'Moody'"),
-        ({"rewards": {"a": {"llm": "x"}}}, r"rewards\['a'\] names no reward; its keys: llm"),
-        ({"rewards": ["math_verify"]}, "math_verify_reward"),
-        ({"rewards": [Moody], "on_error": "none"}, "on_error is 'none'"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "said"), [
+    ({"rewards": {}}, "Wrong.rewards is empty"),
+    ({"rewards": [Moody, Moody]}, "two rewards are called 'Moody'"),
+    ({"rewards": {"a": {"llm": "x"}}}, r"rewards\['a'\] names no reward; its keys: llm"),
+    ({"rewards": ["math_verify"]}, "math_verify_reward"),
+    ({"rewards": [Moody], "on_error": "none"}, "on_error is 'none'"),
+])  # fmt: skip
 def test_what_does_not_fit_is_said(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         type("Wrong", (BenchmaxRewards,), settings)().scorers()

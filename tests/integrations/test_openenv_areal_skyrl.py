@@ -26,14 +26,11 @@ from tests.integrations.packages import STATISTICS, Rubric
 from tests.support.samples import issues, make_sample, scores
 
 
-@pytest.mark.parametrize(
-    ("package", "module", "make"),
-    [
-        ("openenv", "openenv", lambda: openenv_rubric("math_verify_reward")),
-        ("areal", "areal", lambda: areal_workflow("math_verify_reward", None, None)),
-        ("skyrl-gym", "skyrl", lambda: skyrl_reward("math_verify_reward")(extras={})),
-    ],
-)
+@pytest.mark.parametrize(("package", "module", "make"), [
+    ("openenv", "openenv", lambda: openenv_rubric("math_verify_reward")),
+    ("areal", "areal", lambda: areal_workflow("math_verify_reward", None, None)),
+    ("skyrl-gym", "skyrl", lambda: skyrl_reward("math_verify_reward")(extras={})),
+])  # fmt: skip
 def test_what_is_not_installed_is_named_with_its_pip_line(
     package: str, module: str, make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,16 +47,13 @@ def told(messages: list[Any], ground_truth: Any = None, **columns: Any) -> dict[
     return {"score": 1.0, "reason": repr(([(m.role, m.text) for m in messages], ground_truth, kept))}
 
 
-@pytest.mark.parametrize(
-    ("extras", "columns"),
-    [
-        ({"reward_spec": {"ground_truth": "4", "style": "rule"}, "extra_info": {"a": 1}, "data_source": "x"},
-         "'4', {'a': 1, 'data_source': 'x', 'style': 'rule'}"),
-        ({"reward_model": {"ground_truth": "5"}, "extra_info": {"a": 1, "b": 2}, "b": 3}, "'5', {'a': 1, 'b': 2}"),
-        ({"reward_spec": None, "extra_info": "x", "a": 1}, "None, {'a': 1}"),
-        (None, "None, {}"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("extras", "columns"), [
+    ({"reward_spec": {"ground_truth": "4", "style": "rule"}, "extra_info": {"a": 1}, "data_source": "x"},
+     "'4', {'a': 1, 'data_source': 'x', 'style': 'rule'}"),
+    ({"reward_model": {"ground_truth": "5"}, "extra_info": {"a": 1, "b": 2}, "b": 3}, "'5', {'a': 1, 'b': 2}"),
+    ({"reward_spec": None, "extra_info": "x", "a": 1}, "None, {'a': 1}"),
+    (None, "None, {}"),
+])  # fmt: skip
 def test_skyrl_columns_are_the_rows_fields_under_its_info_and_the_truth(extras: Any, columns: str, there: None) -> None:
     env = skyrl_reward(told, worst=0.0)(extras=extras)
     env.init([{"role": "user", "content": "q"}])
@@ -117,19 +111,16 @@ def test_a_rubrics_row_is_made_of_plain_fields_and_both_metadata(there: None) ->
     assert mapped.outcome.message == "('mine', {'a': 3}, False, False)"
 
 
-@pytest.mark.parametrize(
-    ("action", "completion", "score"),
-    [
-        ("four", None, 4.0),
-        ([{"role": "assistant", "content": "four"}], None, 4.0),
-        (Say(message="four", n=3, metadata={}), None, 4.0),
-        (Say(message="four", thought="x"), "thought", 1.0),
-        (Say(message="four", thought="x"), lambda action: action.message * 2, 8.0),
-        (Say(message="four", thought="x"), None, "which field of the Say is the answer.*; its fields: message, thought"),
-        (Say(n=1), None, "its fields: n"),
-        (Say(message="a"), "said", r"the Say has no field 'said' \(completion=\); its fields: message"),
-    ],
-)
+@pytest.mark.parametrize(("action", "completion", "score"), [
+    ("four", None, 4.0),
+    ([{"role": "assistant", "content": "four"}], None, 4.0),
+    (Say(message="four", n=3, metadata={}), None, 4.0),
+    (Say(message="four", thought="x"), "thought", 1.0),
+    (Say(message="four", thought="x"), lambda action: action.message * 2, 8.0),
+    (Say(message="four", thought="x"), None, "which field of the Say is the answer.*; its fields: message, thought"),
+    (Say(n=1), None, "its fields: n"),
+    (Say(message="a"), "said", r"the Say has no field 'said' \(completion=\); its fields: message"),
+])  # fmt: skip
 def test_the_answer_of_an_action(action: Any, completion: Any, score: Any, there: None) -> None:
     rubric = openenv_rubric(Moody, completion=completion)
     if isinstance(score, str):
@@ -191,16 +182,13 @@ class Later(Gives):
 
 
 @pytest.mark.parametrize("kind", [Gives, Later])
-@pytest.mark.parametrize(
-    ("value", "score", "issue"),
-    [
-        (0.5, 0.5, []), (True, 1.0, []), (1e300, 1e300, []), (None, None, [("unscored", "no_score")]),
-        (math.nan, None, [("failed", "invalid_score")]), ("0.5", None, [("failed", "invalid_score")]),
-        (ValueError("no"), None, [("failed", "error")]),
-        (RubricScore(0.0, Outcome("failed", None, "parse", "m")), None, [("unscored", "parse")]),
-        (RubricScore(0.5, scored(0.5)), 0.5, []),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("value", "score", "issue"), [
+    (0.5, 0.5, []), (True, 1.0, []), (1e300, 1e300, []), (None, None, [("unscored", "no_score")]),
+    (math.nan, None, [("failed", "invalid_score")]), ("0.5", None, [("failed", "invalid_score")]),
+    (ValueError("no"), None, [("failed", "error")]),
+    (RubricScore(0.0, Outcome("failed", None, "parse", "m")), None, [("unscored", "parse")]),
+    (RubricScore(0.5, scored(0.5)), 0.5, []),
+])  # fmt: skip
 def test_what_a_rubric_gives_is_a_score_or_none(kind: Any, value: Any, score: Any, issue: Any) -> None:
     found = RubricReward(kind(value)).evaluate(make_sample("x"))
     assert (scores(found), issues(found)) == ([score], issue)

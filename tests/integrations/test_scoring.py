@@ -68,17 +68,14 @@ def seen(*arguments: Any, **settings: Any) -> Any:
     return literal_eval(RowScorer(Seen(), **settings).score(*arguments).message)
 
 
-@pytest.mark.parametrize(
-    ("settings", "row", "reference"),
-    [
-        ({}, {"solution": "4"}, None),
-        ({}, {"ground_truth": "4"}, "4"),
-        ({"reference": "solution"}, {"solution": "4"}, "4"),
-        ({"reference": "solution"}, {"solution": ["4", "four"]}, ["4", "four"]),
-        ({"columns": {"reference": "solution"}}, {"solution": "4", "reference": "5"}, "4"),
-        ({"reference": "solution"}, {"solution": None, "ground_truth": "5"}, None),
-    ],
-)
+@pytest.mark.parametrize(("settings", "row", "reference"), [
+    ({}, {"solution": "4"}, None),
+    ({}, {"ground_truth": "4"}, "4"),
+    ({"reference": "solution"}, {"solution": "4"}, "4"),
+    ({"reference": "solution"}, {"solution": ["4", "four"]}, ["4", "four"]),
+    ({"columns": {"reference": "solution"}}, {"solution": "4", "reference": "5"}, "4"),
+    ({"reference": "solution"}, {"solution": None, "ground_truth": "5"}, None),
+])  # fmt: skip
 def test_the_reference_is_the_named_column(settings: Any, row: Any, reference: Any) -> None:
     found = seen("q", "a", row, **settings)
     assert found["reference"] == reference

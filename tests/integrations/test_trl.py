@@ -16,14 +16,10 @@ from rm_gallery.integrations.trl import trl_components, trl_reward, trl_rewards
 from tests.integrations.adapters import Cost, Moody
 
 CALL: dict[str, Any] = {
-    "prompts": ["What is 2+2?"] * 4,
-    "completions": ["\\boxed{4}", "5", "fail", "none"],
-    "completion_ids": [[1], [1, 2], [1], [1]],
-    "solution": ["4", "4", "4", None],
-    "trainer_state": object(),
-    "environments": [object()] * 4,
-    "some_new_helper": print,
-}
+    "prompts": ["What is 2+2?"] * 4, "completions": ["\\boxed{4}", "5", "fail", "none"],
+    "completion_ids": [[1], [1, 2], [1], [1]], "solution": ["4", "4", "4", None], "trainer_state": object(),
+    "environments": [object()] * 4, "some_new_helper": print,
+}  # fmt: skip
 MATH = [1.0, 0.0, 0.0, None]
 
 

@@ -75,14 +75,11 @@ def test_extra_info_is_read_from_arrays_and_left_alone() -> None:
     assert reward("x", "4", None, {"other": 1})["failed"] == 1.0
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({}, "No reward is named; add .*reward_kwargs.reward=NAME"),
-        ({"reward": "math_verify_reward", "base_url": "router"}, "verl serves no reward model; set reward.reward_model"),
-        ({"reward": "math_verify_reward", "components": ["acc"]}, "components names 'acc'"),
-    ],
-)
+@pytest.mark.parametrize(("settings", "message"), [
+    ({}, "No reward is named; add .*reward_kwargs.reward=NAME"),
+    ({"reward": "math_verify_reward", "base_url": "router"}, "verl serves no reward model; set reward.reward_model"),
+    ({"reward": "math_verify_reward", "components": ["acc"]}, "components names 'acc'"),
+])  # fmt: skip
 def test_what_is_wrong_with_a_configuration_is_said(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         verl.compute_score_sync("x", "4", "4", None, **settings)

@@ -11,28 +11,12 @@ import pytest
 from tests.packaging.source import Import, imports, module_name, sources
 
 FLOORS = {
-    "rm_gallery.core.utils": 0,
-    "rm_gallery.core.outcome": 0,
-    "rm_gallery.core.engine": 1,
-    "rm_gallery.core.stats": 1,
-    "rm_gallery.core.text": 1,
-    "rm_gallery.core.sandbox": 1,
-    "rm_gallery.core.model": 2,
-    "rm_gallery.core.models": 2,
-    "rm_gallery.core.data": 3,
-    "rm_gallery.core.reward": 4,
-    "rm_gallery.core.graders": 5,
-    "rm_gallery.core.runner": 6,
-    "rm_gallery.gallery": 7,
-    "rm_gallery.envs": 7,
-    "rm_gallery.train": 8,
-    "rm_gallery.integrations": 8,
-    "rm_gallery.study": 9,
-    "rm_gallery.report": 10,
-    "rm_gallery.evaluation": 10,
-    "rm_gallery.serve": 11,
-    "rm_gallery.cli": 12,
-}
+    "rm_gallery.core.utils": 0, "rm_gallery.core.outcome": 0, "rm_gallery.core.engine": 1, "rm_gallery.core.stats": 1,
+    "rm_gallery.core.text": 1, "rm_gallery.core.sandbox": 1, "rm_gallery.core.model": 2, "rm_gallery.core.models": 2,
+    "rm_gallery.core.data": 3, "rm_gallery.core.reward": 4, "rm_gallery.core.graders": 5, "rm_gallery.core.runner": 6,
+    "rm_gallery.gallery": 7, "rm_gallery.envs": 7, "rm_gallery.train": 8, "rm_gallery.integrations": 8, "rm_gallery.study": 9,
+    "rm_gallery.report": 10, "rm_gallery.evaluation": 10, "rm_gallery.serve": 11, "rm_gallery.cli": 12,
+}  # fmt: skip
 DOORS = ("rm_gallery", "rm_gallery.core", "rm_gallery.__main__")
 """Packages that stand beside the floors: what they offer is looked up when it is asked for."""
 
@@ -92,17 +76,14 @@ def calls() -> list[tuple[str, int, str]]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("names", "allowed"),
-    [
-        (("print",), ("rm_gallery/cli/", "rm_gallery/core/sandbox/inside/")),
-        (("asyncio.run", "loop.run_until_complete", "asyncio.get_event_loop"), ("rm_gallery/serve/app.py",)),
-        (("signal.signal", "signal.alarm", "signal.setitimer", "loop.add_signal_handler"), ("rm_gallery/cli/main.py",)),
-        (("eval", "exec"), ("rm_gallery/core/sandbox/inside/",)),
-        (("pickle.load", "pickle.loads", "joblib.load"), ("rm_gallery/core/engine/processes/",)),
-        (("os._exit", "os.abort"), ("rm_gallery/core/engine/processes/main.py", "rm_gallery/core/sandbox/")),
-    ],
-)
+@pytest.mark.parametrize(("names", "allowed"), [
+    (("print",), ("rm_gallery/cli/", "rm_gallery/core/sandbox/inside/")),
+    (("asyncio.run", "loop.run_until_complete", "asyncio.get_event_loop"), ("rm_gallery/serve/app.py",)),
+    (("signal.signal", "signal.alarm", "signal.setitimer", "loop.add_signal_handler"), ("rm_gallery/cli/main.py",)),
+    (("eval", "exec"), ("rm_gallery/core/sandbox/inside/",)),
+    (("pickle.load", "pickle.loads", "joblib.load"), ("rm_gallery/core/engine/processes/",)),
+    (("os._exit", "os.abort"), ("rm_gallery/core/engine/processes/main.py", "rm_gallery/core/sandbox/")),
+])  # fmt: skip
 def test_library_code_leaves_the_process_alone(names: tuple[str, ...], allowed: tuple[str, ...]) -> None:
     found = [f"{file}:{line} calls {name}" for file, line, name in calls() if name in names and not file.startswith(allowed)]
     assert found == []

@@ -51,17 +51,14 @@ def test_gate(reward_gate):
 """
 
 
-@pytest.mark.parametrize(
-    ("marked", "called", "says"),
-    [
-        ("at_least=0.5", "", None),
-        ("at_least=0.9", "at_least=0.4", None),
-        ("beats=['chance']", "", None),
-        ("at_least=0.9", "", "the score 50.0 % is below 90.0 %; its 95 % interval is below it, too."),
-        ("at_least=0.45, surely=True", "", "the score 50.0 % has an interval from"),
-        ("beats='longest'", "", "the score 50.0 % does not exceed 50.0 %, which is the baseline 'longest'"),
-    ],
-)
+@pytest.mark.parametrize(("marked", "called", "says"), [
+    ("at_least=0.5", "", None),
+    ("at_least=0.9", "at_least=0.4", None),
+    ("beats=['chance']", "", None),
+    ("at_least=0.9", "", "the score 50.0 % is below 90.0 %; its 95 % interval is below it, too."),
+    ("at_least=0.45, surely=True", "", "the score 50.0 % has an interval from"),
+    ("beats='longest'", "", "the score 50.0 % does not exceed 50.0 %, which is the baseline 'longest'"),
+])  # fmt: skip
 def test_a_gate_passes_or_says_what_is_missing(marked: str, called: str, says: str | None, pytester: pytest.Pytester) -> None:
     counts, shown = outcome(pytester, GATED.format(marked=marked, called=called))
     assert counts == ({"passed": 1} if says is None else {"failed": 1})
@@ -72,20 +69,17 @@ def test_a_gate_passes_or_says_what_is_missing(marked: str, called: str, says: s
         assert "Traceback" not in shown
 
 
-@pytest.mark.parametrize(
-    ("marked", "called", "says"),
-    [
-        ("", "", "nothing to hold the reward to; give at_least="),
-        ("at_least=80", "", "at_least is 80; it is a share"),
-        ("beats='longst'", "", "There is no baseline 'longst'. Did you mean longest"),
-        ("at_least=0.5, limt=3", "", "limt"),
-        ("atleast=0.5", "", "found 'atleast'; give at_least="),
-        ("not_worse_than='runs/none'", "", "runs/none is no folder"),
-        ("not_worse_than='other'", "'base_helpfulness_pointwise', llm='nobody asks it'", "another benchmark"),
-        ("at_least=0.5", "'length_baselin'", "Did you mean length_baseline"),
-        ("at_least=0.5", "data='anchor.jsonl'", "anchor.jsonl: no such file"),
-    ],
-)
+@pytest.mark.parametrize(("marked", "called", "says"), [
+    ("", "", "nothing to hold the reward to; give at_least="),
+    ("at_least=80", "", "at_least is 80; it is a share"),
+    ("beats='longst'", "", "There is no baseline 'longst'. Did you mean longest"),
+    ("at_least=0.5, limt=3", "", "limt"),
+    ("atleast=0.5", "", "found 'atleast'; give at_least="),
+    ("not_worse_than='runs/none'", "", "runs/none is no folder"),
+    ("not_worse_than='other'", "'base_helpfulness_pointwise', llm='nobody asks it'", "another benchmark"),
+    ("at_least=0.5", "'length_baselin'", "Did you mean length_baseline"),
+    ("at_least=0.5", "data='anchor.jsonl'", "anchor.jsonl: no such file"),
+])  # fmt: skip
 def test_a_gate_that_cannot_be_asked_fails_with_one_line(
     marked: str, called: str, says: str, pytester: pytest.Pytester
 ) -> None:

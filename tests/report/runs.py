@@ -29,29 +29,18 @@ def row(number: int, *answers: str, **fields: Any) -> dict[str, Any]:
     """A line of samples.jsonl; the first answer is the chosen one and scores lower the longer it is."""
     answers = answers or (f"right {number}", f"wrong answer {number}")
     record: dict[str, Any] = {
-        "id": f"s{number}",
-        "key": f"s{number}:0",
-        "cluster": str(number),
-        "status": "scored",
-        "prompt": f"Question {number}?",
-        "answers": list(answers),
-        "labels": ["chosen", *["rejected"] * (len(answers) - 1)],
-        "scores": [1.0, *[0.25 * k for k in range(len(answers) - 1)]],
-        "credit": 1.0,
-    }
+        "id": f"s{number}", "key": f"s{number}:0", "cluster": str(number), "status": "scored", "prompt": f"Question {number}?",
+        "answers": list(answers), "labels": ["chosen", *["rejected"] * (len(answers) - 1)],
+        "scores": [1.0, *[0.25 * k for k in range(len(answers) - 1)]], "credit": 1.0,
+    }  # fmt: skip
     return {**record, **fields}
 
 
 def report(n: int, **fields: Any) -> dict[str, Any]:
     """What report.json holds, as far as the page reads it."""
     saved: dict[str, Any] = {
-        "reward": "a_reward",
-        "judge": None,
-        "endpoint": None,
-        "benchmark": "preferences",
-        "version": "1",
-        "data": "x",
-    }
+        "reward": "a_reward", "judge": None, "endpoint": None, "benchmark": "preferences", "version": "1", "data": "x",
+    }  # fmt: skip
     saved |= {"rule": "pair_strict", "n": n, "n_scored": n, "n_unscored": 0, "n_failed": 0, "n_stopped": 0}
     saved |= {"score": 0.75, "ci95": [0.7, 0.8], "by_subset": {}, "chance": 0.5, "stopped": None}
     saved |= {"baselines": {"longest": 0.4, "shortest": 0.6}, "reasons": {}, "notes": [], "seconds": 2.0, "calls": 0}

@@ -50,15 +50,11 @@ def rates(judge: Judge, kind: type[Any] = BasePairWiseRubricReward, n: int = 12,
 
 
 @pytest.mark.parametrize("kind", [BasePairWiseRubricReward, BaseListWiseRubricReward])
-@pytest.mark.parametrize(
-    ("judge", "expected"),
-    [
-        (SOUND, {"conflict": 0.0, "symmetry": 1.0, "transitivity": 1.0, "cycle": 0.0, "first_place": None}),
-        (ALWAYS_FIRST, {"conflict": 1.0, "symmetry": 0.0, "transitivity": 1.0, "cycle": 0.0, "first_place": 1.0}),
-        (CIRCLE, {"conflict": 1.0, "symmetry": 1.0, "transitivity": 0.5, "cycle": 1.0, "first_place": None}),
-    ],
-    ids=["sound", "always first", "in a circle"],
-)
+@pytest.mark.parametrize(("judge", "expected"), [
+    (SOUND, {"conflict": 0.0, "symmetry": 1.0, "transitivity": 1.0, "cycle": 0.0, "first_place": None}),
+    (ALWAYS_FIRST, {"conflict": 1.0, "symmetry": 0.0, "transitivity": 1.0, "cycle": 0.0, "first_place": 1.0}),
+    (CIRCLE, {"conflict": 1.0, "symmetry": 1.0, "transitivity": 0.5, "cycle": 1.0, "first_place": None}),
+], ids=["sound", "always first", "in a circle"])  # fmt: skip
 def test_a_judge_is_described_by_its_rates(judge: Judge, expected: dict[str, Any], kind: type[Any]) -> None:
     assert rates(judge, kind) == {"scored": 12, **expected}
 

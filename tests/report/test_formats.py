@@ -142,21 +142,18 @@ def junit(run: OpenRun, gate: QualityGate) -> dict[str, str]:
     return {case.attrib["name"]: child.tag for case in root.iter("testcase") for child in case if child.tag != "system-out"}
 
 
-@pytest.mark.parametrize(
-    ("gate", "saved", "failures"),
-    [
-        (QualityGate(), report(4), {}),
-        (QualityGate(0.75), report(4), {}),
-        (QualityGate(0.76), report(4), {"score": "failure"}),
-        (QualityGate(), report(4, score=None), {"score": "failure"}),
-        (QualityGate(), report(4, **LATE), {"samples failed: deadline": "failure"}),
-        (QualityGate(max_failures=2), report(4, **LATE), {}),
-        (QualityGate(), report(4, n_failed=2), {"failed samples": "failure"}),
-        (QualityGate(), report(4, stopped="the budget is used up"), {"finished": "failure"}),
-        (QualityGate(), report(4, reasons={"unscored: parse": {"n": 1}}), {"samples unscored: parse": "skipped"}),
-        (QualityGate(), report(4, by_subset={"a": report(2), "b": report(2, score=None)}), {"subset b": "failure"}),
-    ],
-)
+@pytest.mark.parametrize(("gate", "saved", "failures"), [
+    (QualityGate(), report(4), {}),
+    (QualityGate(0.75), report(4), {}),
+    (QualityGate(0.76), report(4), {"score": "failure"}),
+    (QualityGate(), report(4, score=None), {"score": "failure"}),
+    (QualityGate(), report(4, **LATE), {"samples failed: deadline": "failure"}),
+    (QualityGate(max_failures=2), report(4, **LATE), {}),
+    (QualityGate(), report(4, n_failed=2), {"failed samples": "failure"}),
+    (QualityGate(), report(4, stopped="the budget is used up"), {"finished": "failure"}),
+    (QualityGate(), report(4, reasons={"unscored: parse": {"n": 1}}), {"samples unscored: parse": "skipped"}),
+    (QualityGate(), report(4, by_subset={"a": report(2), "b": report(2, score=None)}), {"subset b": "failure"}),
+])  # fmt: skip
 def test_junit_has_a_failure_for_every_gate_that_is_missed(
     gate: QualityGate, saved: dict[str, Any], failures: dict[str, str], tmp_path: Path
 ) -> None:

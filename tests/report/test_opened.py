@@ -171,13 +171,9 @@ def summary(*rows: tuple[tuple[float | None, ...], tuple[str | None, ...]]) -> S
 
 def test_only_what_is_scored_whole_and_labelled_has_a_gap() -> None:
     found = summary(
-        ((2.0, 1.0), PAIR),
-        ((1.0, 1.0), PAIR),
-        ((1.0, None), PAIR),
-        ((math.inf, 1.0), PAIR),
-        ((3.0, 1.0, 2.0), ("chosen", "rejected", "chosen")),
-        ((1.0, 2.0), (None, None)),
-    )
+        ((2.0, 1.0), PAIR), ((1.0, 1.0), PAIR), ((1.0, None), PAIR), ((math.inf, 1.0), PAIR),
+        ((3.0, 1.0, 2.0), ("chosen", "rejected", "chosen")), ((1.0, 2.0), (None, None)),
+    )  # fmt: skip
     gaps = found.gap_distribution()
     assert gaps is not None and (gaps.n, gaps.mean, gaps.tied) == (3, 1.0, 1 / 3)
     assert [point.n for point in found.best_of_n()][:1] == [1]

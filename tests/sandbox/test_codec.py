@@ -17,14 +17,9 @@ from hypothesis import strategies as st
 from rm_gallery.core.sandbox.inside.codec import MAX_DEPTH, CodecError, Ref, TooLarge, decode, encode
 
 SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(allow_nan=False),
-    st.complex_numbers(allow_nan=False),
-    st.text(st.characters(exclude_categories=())),
-    st.binary(),
-)
+    st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.complex_numbers(allow_nan=False),
+    st.text(st.characters(exclude_categories=())), st.binary(),
+)  # fmt: skip
 HASHABLE = st.recursive(SCALARS, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3), max_leaves=8)
 VALUES = st.recursive(
     SCALARS,
@@ -93,18 +88,15 @@ class Loud(str):
 Point = namedtuple("Point", "x y")
 
 
-@pytest.mark.parametrize(
-    ("value", "flat"),
-    [
-        (Liar(3), 3),
-        (Loud("text"), "text"),
-        (enum.IntEnum("Colour", "RED").RED, 1),  # type: ignore[attr-defined]
-        (Counter("aab"), {"a": 2, "b": 1}),
-        (OrderedDict(a=1), {"a": 1}),
-        (Point(1, 2), (1, 2)),
-        (bytearray(b"x"), b"x"),
-    ],
-)
+@pytest.mark.parametrize(("value", "flat"), [
+    (Liar(3), 3),
+    (Loud("text"), "text"),
+    (enum.IntEnum("Colour", "RED").RED, 1),  # type: ignore[attr-defined]
+    (Counter("aab"), {"a": 2, "b": 1}),
+    (OrderedDict(a=1), {"a": 1}),
+    (Point(1, 2), (1, 2)),
+    (bytearray(b"x"), b"x"),
+])  # fmt: skip
 def test_subclasses_are_flattened(value: object, flat: object) -> None:
     found = decode(encode(value))
     assert type(found) is type(flat)
@@ -128,19 +120,16 @@ def test_other_types_become_references_on_request() -> None:
     assert decode(message, resolve=kept.__getitem__) == [1, len, (str,)]
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        *(math.nan, math.inf, -math.inf, -0.0, complex(-0.0, math.inf)),
-        *(range(3, 9, 2), slice(1, None)),
-        deque([1, "a"], maxlen=3),
-        datetime.datetime(2020, 2, 29, 1, tzinfo=datetime.timezone.utc),
-        *(datetime.date(1, 1, 1), datetime.time(23, 59, 59, 999), datetime.timedelta(-1, 5, 6)),
-        *(Decimal("-1.50"), Fraction(1, 3)),
-        *map(np.array, ([[1.5, 2.0]], ["a", "bc"], [True, False], [1 + 2j])),
-        np.array([], dtype=np.uint8),
-    ],
-)
+@pytest.mark.parametrize("value", [
+    *(math.nan, math.inf, -math.inf, -0.0, complex(-0.0, math.inf)),
+    *(range(3, 9, 2), slice(1, None)),
+    deque([1, "a"], maxlen=3),
+    datetime.datetime(2020, 2, 29, 1, tzinfo=datetime.timezone.utc),
+    *(datetime.date(1, 1, 1), datetime.time(23, 59, 59, 999), datetime.timedelta(-1, 5, 6)),
+    *(Decimal("-1.50"), Fraction(1, 3)),
+    *map(np.array, ([[1.5, 2.0]], ["a", "bc"], [True, False], [1 + 2j])),
+    np.array([], dtype=np.uint8),
+])  # fmt: skip
 def test_odd_floats_and_data_of_the_standard_library_and_numpy_arrive_as_they_are(value: object) -> None:
     found = decode(encode([value]))
     assert isinstance(found, list)
@@ -186,26 +175,13 @@ def test_bounds_hold_to_the_byte_and_to_the_level() -> None:
         decode(encode(1) + b"N")
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        b"",
-        b"?",
-        b"NN",
-        b"l\xff\xff\xff\xff",
-        b"s\x00\x00\x00\x02a",
-        b"s\x00\x00\x00\x01\xff",
-        b"S\x00\x00\x00\x01l\x00\x00\x00\x00",
-        b"D\x00\x00\x00\x01N",
-        b"d\x00",
-        b"l\x00\x00\x00\x01" * 400 + b"N",
-        b"x" + encode("builtins.eval") + encode("1"),
-        b"x" + encode("datetime.date") + encode("29 February"),
-        b"x" + encode("numpy.ndarray") + encode(("|O", (1,), [1])),
-        b"x" + encode("numpy.ndarray") + encode(("|V8", (1,), [1])),
-        b"xNN",
-    ],
-)
+@pytest.mark.parametrize("message", [
+    b"", b"?", b"NN", b"l\xff\xff\xff\xff", b"s\x00\x00\x00\x02a", b"s\x00\x00\x00\x01\xff",
+    b"S\x00\x00\x00\x01l\x00\x00\x00\x00", b"D\x00\x00\x00\x01N", b"d\x00", b"l\x00\x00\x00\x01" * 400 + b"N",
+    b"x" + encode("builtins.eval") + encode("1"), b"x" + encode("datetime.date") + encode("29 February"),
+    b"x" + encode("numpy.ndarray") + encode(("|O", (1,), [1])), b"x" + encode("numpy.ndarray") + encode(("|V8", (1,), [1])),
+    b"xNN",
+])  # fmt: skip
 def test_damaged_messages_are_refused(message: bytes) -> None:
     with pytest.raises(CodecError):
         decode(message)

@@ -48,13 +48,9 @@ def test_limits_reach_the_service() -> None:
     _, server = remote("print(1)", InputOutputTests(["7"], ["1"]))
     (request,) = server.requests
     assert request == {
-        "code": "print(1)",
-        "language": "python",
-        "stdin": "7",
-        "run_timeout": 2.0,
-        "compile_timeout": 2.0,
+        "code": "print(1)", "language": "python", "stdin": "7", "run_timeout": 2.0, "compile_timeout": 2.0,
         "memory_limit_MB": 512,
-    }
+    }  # fmt: skip
 
 
 def replied(_: str, line: golden.Line) -> golden.Line:

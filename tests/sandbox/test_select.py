@@ -31,13 +31,10 @@ def test_without_bubblewrap_the_message_says_what_to_do(sandbox: str, monkeypatc
     assert "apt-get install bubblewrap" in check.fix
 
 
-@pytest.mark.parametrize(
-    ("script", "told"),
-    [
-        ("echo 'bwrap: No permissions to create new namespace' >&2; exit 1", "user namespaces seem to be forbidden"),
-        ("exit 0", "it did not answer"),
-    ],
-)
+@pytest.mark.parametrize(("script", "told"), [
+    ("echo 'bwrap: No permissions to create new namespace' >&2; exit 1", "user namespaces seem to be forbidden"),
+    ("exit 0", "it did not answer"),
+])  # fmt: skip
 def test_where_it_may_not_run_the_message_says_why(
     script: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -61,12 +58,8 @@ def test_names(bubblewrap: BwrapRunner) -> None:
 def test_doctor_names_every_part(bubblewrap: BwrapRunner) -> None:
     checks = {check.name: check for check in doctor()}
     assert set(checks) == {
-        "bubblewrap",
-        "system-call filter",
-        "memory watcher",
-        "sandboxed interpreter",
-        "SandboxFusion client",
-    }
+        "bubblewrap", "system-call filter", "memory watcher", "sandboxed interpreter", "SandboxFusion client",
+    }  # fmt: skip
     assert checks["bubblewrap"].ok
     assert all(check.detail for check in checks.values())
 

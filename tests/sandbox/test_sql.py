@@ -25,15 +25,11 @@ WITHIN_ONE_CALL = "SELECT instr(printf('%.900000c', 'a'), printf('%.450000c', 'a
 LONG_TEXTS = "WITH RECURSIVE n(x, s) AS (SELECT 1, printf('%.900000c', 'a') UNION ALL SELECT x + 1, s FROM n WHERE x < 4000) "
 
 
-@pytest.mark.parametrize(
-    ("query", "error"),
-    [
-        (WITHIN_ONE_CALL, "deadline"),
-        (LONG_TEXTS + "SELECT s FROM n", "too much memory"),
-        (LONG_TEXTS + "SELECT count(*) FROM (SELECT DISTINCT s || x FROM n)", "too much memory|deadline|out of memory"),
-    ],
-    ids=["one function call", "rows", "inside SQLite"],
-)
+@pytest.mark.parametrize(("query", "error"), [
+    (WITHIN_ONE_CALL, "deadline"),
+    (LONG_TEXTS + "SELECT s FROM n", "too much memory"),
+    (LONG_TEXTS + "SELECT count(*) FROM (SELECT DISTINCT s || x FROM n)", "too much memory|deadline|out of memory"),
+], ids=["one function call", "rows", "inside SQLite"])  # fmt: skip
 def test_a_query_ends_at_its_deadline_and_within_its_memory(query: str, error: str) -> None:
     async def run() -> tuple[str, int]:
         await run_query_apart(SCHEMA, "SELECT 1")

@@ -122,24 +122,21 @@ def test_the_lists_and_the_health_of_a_server(client: RewardClient) -> None:
     assert not RewardClient("http://127.0.0.1:9").healthy()
 
 
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        (lambda: RewardClient("127.0.0.1:8000"), "base_url"),
-        (lambda: RewardClient("http://u:p@h"), "user name or password"),
-        (lambda: RewardClient("http://h", on_error="zero"), "on_error"),  # type: ignore[arg-type]
-        (lambda: RewardClient("http://h", on_error="worst"), 'give "none", "raise" or a finite number'),
-        (lambda: RewardClient("http://h", batch=0), "batch"),
-        (lambda: RewardClient("http://h", deadline=-1), "deadline"),
-        (lambda: RewardClient("http://h").score("evaluator:", "q", "a"), "target"),
-        (lambda: RewardClient("http://h").score("r", "q", "a", refrence="4"), "refrence"),
-        (lambda: RemoteReward(), "remote:URL"),
-        (lambda: RemoteReward("http://h:1"), "/v1/rewards/NAME"),
-        (lambda: RemoteReward("http://h:1/v1/rewards/"), "/v1/rewards/NAME"),
-        (lambda: RemoteReward("http://h:1/v1/models/x"), "/v1/rewards/NAME"),
-        (lambda: RemoteReward("http://u:p@h:1/v1/rewards/x"), "user name or password"),
-    ],
-)
+@pytest.mark.parametrize(("make", "says"), [
+    (lambda: RewardClient("127.0.0.1:8000"), "base_url"),
+    (lambda: RewardClient("http://u:p@h"), "user name or password"),
+    (lambda: RewardClient("http://h", on_error="zero"), "on_error"),  # type: ignore[arg-type]
+    (lambda: RewardClient("http://h", on_error="worst"), 'give "none", "raise" or a finite number'),
+    (lambda: RewardClient("http://h", batch=0), "batch"),
+    (lambda: RewardClient("http://h", deadline=-1), "deadline"),
+    (lambda: RewardClient("http://h").score("evaluator:", "q", "a"), "target"),
+    (lambda: RewardClient("http://h").score("r", "q", "a", refrence="4"), "refrence"),
+    (lambda: RemoteReward(), "remote:URL"),
+    (lambda: RemoteReward("http://h:1"), "/v1/rewards/NAME"),
+    (lambda: RemoteReward("http://h:1/v1/rewards/"), "/v1/rewards/NAME"),
+    (lambda: RemoteReward("http://h:1/v1/models/x"), "/v1/rewards/NAME"),
+    (lambda: RemoteReward("http://u:p@h:1/v1/rewards/x"), "user name or password"),
+])  # fmt: skip
 def test_misuse_is_named(make: Callable[[], Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make()
@@ -221,20 +218,17 @@ def test_openais_key_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
         server.shutdown()
 
 
-@pytest.mark.parametrize(
-    ("status", "reply", "reason"),
-    [
-        (401, {"error": {"code": "no_token", "message": "A token is missing."}}, "fatal"),
-        (422, {"error": {"code": "invalid_request", "message": "x"}}, "invalid_item"),
-        (504, OK[1], "deadline"),
-        (200, b"not json", "transient"),
-        (200, [], "fatal"),
-        (200, {"score": None, "status": "scored", "reason": "", "message": "", "components": {}}, "fatal"),
-        (200, {"score": "1", "status": "scored", "reason": "", "message": "", "components": {}}, "fatal"),
-        (200, b'{"score": NaN, "status": "scored", "reason": "", "message": "", "components": {}}', "fatal"),
-        (200, {"score": 1.0, "status": "fine", "reason": "", "message": "", "components": {}}, "fatal"),
-    ],
-)
+@pytest.mark.parametrize(("status", "reply", "reason"), [
+    (401, {"error": {"code": "no_token", "message": "A token is missing."}}, "fatal"),
+    (422, {"error": {"code": "invalid_request", "message": "x"}}, "invalid_item"),
+    (504, OK[1], "deadline"),
+    (200, b"not json", "transient"),
+    (200, [], "fatal"),
+    (200, {"score": None, "status": "scored", "reason": "", "message": "", "components": {}}, "fatal"),
+    (200, {"score": "1", "status": "scored", "reason": "", "message": "", "components": {}}, "fatal"),
+    (200, b'{"score": NaN, "status": "scored", "reason": "", "message": "", "components": {}}', "fatal"),
+    (200, {"score": 1.0, "status": "fine", "reason": "", "message": "", "components": {}}, "fatal"),
+])  # fmt: skip
 def test_a_broken_reply_is_no_score(status: int, reply: Any, reason: str) -> None:
     with _Scripted((status, reply, {})) as server:
         attempts = 1 if reason == "transient" else 3

@@ -49,18 +49,15 @@ def fails(error: Exception) -> Any:
     return app_of([Codec("faulty", "/faulty", parse, lambda asks, found: (200, None))], read_timeout=0.1)
 
 
-@pytest.mark.parametrize(
-    ("headers", "status"),
-    [
-        *[({"Origin": origin}, 200) for origin in ("http://localhost:3000", "https://127.0.0.1", "HTTP://[::1]:1")],
-        *[({"Origin": origin}, 403) for origin in (
-            "https://evil.example", "http://localhost.evil.example", "null", "http://127.0.0.1.evil.example", "http://[evil",
-            "http://1127.0.0.1", "http://127.0.0.1:80:80", "http://127.0.0.1/", "ftp://localhost", "",
-        )],
-        *[({"Host": host}, 200) for host in ("localhost", "localhost:8000", "127.1.2.3:1", "[::1]:80")],
-        *[({"Host": host}, 403) for host in ("evil.example:8000", "localhost.evil.example", "0.0.0.0", "")],
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("headers", "status"), [
+    *[({"Origin": origin}, 200) for origin in ("http://localhost:3000", "https://127.0.0.1", "HTTP://[::1]:1")],
+    *[({"Origin": origin}, 403) for origin in (
+        "https://evil.example", "http://localhost.evil.example", "null", "http://127.0.0.1.evil.example", "http://[evil",
+        "http://1127.0.0.1", "http://127.0.0.1:80:80", "http://127.0.0.1/", "ftp://localhost", "",
+    )],
+    *[({"Host": host}, 200) for host in ("localhost", "localhost:8000", "127.1.2.3:1", "[::1]:80")],
+    *[({"Host": host}, 403) for host in ("evil.example:8000", "localhost.evil.example", "0.0.0.0", "")],
+])  # fmt: skip
 def test_pages_of_other_sites_may_not_ask_a_server_without_tokens(headers: dict[str, str], status: int) -> None:
     one = {**IT, "url": "http://127.0.0.1/v1/rewards/it", "headers": {"Host": "localhost", **headers}}
     assert [reply.status_code for app in (kept(), kept(open=True)) for reply in asked(app, one)] == [status, 200]
@@ -139,13 +136,8 @@ def test_who_hangs_up_is_judged_no_further() -> None:
 
         path = "/v1/rewards/counting/batch"
         scope = {
-            "type": "http",
-            "asgi": {"version": "3.0"},
-            "http_version": "1.1",
-            "method": "POST",
-            "scheme": "http",
-            "path": path,
-        }
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http", "path": path,
+        }  # fmt: skip
         await app(scope | {"raw_path": path.encode(), "query_string": b"", "headers": [], "root_path": ""}, receive, send)
         lane = handler.lanes["counting"]
         waiting = lane.waiting
@@ -240,12 +232,8 @@ def test_seconds_are_counted_up_to_the_bound_of_their_bucket() -> None:
     text = metrics.exposed(Handler({})).decode()
     counts = {le: n for line in text.splitlines() if "_bucket" in line for le, n in [(line.split('"')[1], line.split()[-1])]}
     assert (counts["0.025"], counts["0.05"], counts["0.1"], counts["60.0"], counts["+Inf"]) == (
-        "0.0",
-        "1.0",
-        "2.0",
-        "2.0",
-        "3.0",
-    )
+        "0.0", "1.0", "2.0", "2.0", "3.0",
+    )  # fmt: skip
 
 
 def test_scores_of_an_ask_that_is_no_valid_unicode_are_sent() -> None:

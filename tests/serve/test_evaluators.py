@@ -23,21 +23,18 @@ CODE = "def evaluate(messages, **kwargs):\n    return float(messages[-1].content
 U, A = {"role": "user", "content": "q"}, {"role": "assistant", "content": "4"}
 
 
-@pytest.mark.parametrize(
-    ("ask", "payload"),
-    [
-        (Ask(messages=[U, A]), {"messages": [U, A], "ground_truth": None}),
-        (Ask(messages=[U, A], original_messages=[U]), {"messages": [U, A], "ground_truth": None, "original_messages": [U]}),
-        (Ask(prompt="q", completion="4"), {"messages": [U, A], "ground_truth": None, "original_messages": [U]}),
-        (Ask(prompt=[U, U], completion=[A]), {"messages": [U, U, A], "ground_truth": None, "original_messages": [U, U]}),
-        (Ask(completion="4"), {"messages": [A], "ground_truth": None, "original_messages": []}),
-        (Ask(prompt="q", completion="4", original_messages=[A]), {"messages": [U, A], "ground_truth": None, "original_messages": [A]}),
-        (
-            Ask(messages=[A], reference={"a": 1}, tools=[], row={"k": 1}),
-            {"messages": [A], "ground_truth": {"a": 1}, "tools": [], "kwargs": {"k": 1}},
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("ask", "payload"), [
+    (Ask(messages=[U, A]), {"messages": [U, A], "ground_truth": None}),
+    (Ask(messages=[U, A], original_messages=[U]), {"messages": [U, A], "ground_truth": None, "original_messages": [U]}),
+    (Ask(prompt="q", completion="4"), {"messages": [U, A], "ground_truth": None, "original_messages": [U]}),
+    (Ask(prompt=[U, U], completion=[A]), {"messages": [U, U, A], "ground_truth": None, "original_messages": [U, U]}),
+    (Ask(completion="4"), {"messages": [A], "ground_truth": None, "original_messages": []}),
+    (Ask(prompt="q", completion="4", original_messages=[A]), {"messages": [U, A], "ground_truth": None, "original_messages": [A]}),
+    (
+        Ask(messages=[A], reference={"a": 1}, tools=[], row={"k": 1}),
+        {"messages": [A], "ground_truth": {"a": 1}, "tools": [], "kwargs": {"k": 1}},
+    ),
+])  # fmt: skip
 def test_what_a_function_is_given(ask: Ask, payload: dict[str, Any]) -> None:
     assert payload_of(ask) == payload
 

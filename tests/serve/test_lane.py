@@ -133,15 +133,12 @@ def opens(messages: list[Any], **kwargs: Any) -> EvaluateResult:
     raise RuntimeError(messages[-1].text)
 
 
-@pytest.mark.parametrize(
-    ("said", "told"),
-    [
-        ("[Errno 2] No such file: '/srv/keys/of/us.json'", "[Errno 2] No such file: '…/us.json'"),
-        ("C:\\Users\\me\\data.csv is missing", "…/data.csv is missing"),
-        ("~/models/secret/x.bin, line 3", "…/x.bin, line 3"),
-        ("https://example.com/a/b gave 1/2/3 and a/b/c", "https://example.com/a/b gave 1/2/3 and a/b/c"),
-    ],
-)
+@pytest.mark.parametrize(("said", "told"), [
+    ("[Errno 2] No such file: '/srv/keys/of/us.json'", "[Errno 2] No such file: '…/us.json'"),
+    ("C:\\Users\\me\\data.csv is missing", "…/data.csv is missing"),
+    ("~/models/secret/x.bin, line 3", "…/x.bin, line 3"),
+    ("https://example.com/a/b gave 1/2/3 and a/b/c", "https://example.com/a/b gave 1/2/3 and a/b/c"),
+])  # fmt: skip
 def test_a_client_is_told_no_path_of_the_server_and_the_log_is(said: str, told: str) -> None:
     async def go(lane: RewardLane) -> Any:
         return await lane.score(asks(said), 60)
@@ -194,12 +191,9 @@ class Longest(BaseListWiseReward):
 
 def test_completions_of_one_prompt_are_compared() -> None:
     mixed = [
-        Ask(prompt="a", completion="xx"),
-        Ask(prompt="b", completion="x"),
-        Ask(prompt="a", completion="x"),
-        Ask(prompt="b", completion="xxx"),
-        Ask(problem="items[4] is a number"),
-    ]
+        Ask(prompt="a", completion="xx"), Ask(prompt="b", completion="x"), Ask(prompt="a", completion="x"),
+        Ask(prompt="b", completion="xxx"), Ask(problem="items[4] is a number"),
+    ]  # fmt: skip
     found = asked(Longest(), lambda lane: lane.score(mixed, 60))
     assert told(found) == [1.0, 0.0, 0.0, 1.0, "invalid_item"]
 
@@ -213,15 +207,11 @@ def called(tool: str, answer: str) -> list[dict[str, Any]]:
 ASKED: list[dict[str, Any]] = [{"role": "user", "content": "q"}]
 
 
-@pytest.mark.parametrize(
-    ("rows", "scores"),
-    [
-        ([("q", "xx", "1"), (ASKED, "x", "1")], [1.0, 0.0]),  # a text is what the user says
-        ([(ASKED, called("a", "xx"), "1"), (ASKED, called("b", "x"), "1")], [1.0, 0.0]),
-        ([("q", "xx", "1"), ("q", "x", "2")], [1.0, 1.0]),  # another reference is another question
-    ],
-    ids=["form of the prompt", "tool calls", "reference"],
-)
+@pytest.mark.parametrize(("rows", "scores"), [
+    ([("q", "xx", "1"), (ASKED, "x", "1")], [1.0, 0.0]),  # a text is what the user says
+    ([(ASKED, called("a", "xx"), "1"), (ASKED, called("b", "x"), "1")], [1.0, 0.0]),
+    ([("q", "xx", "1"), ("q", "x", "2")], [1.0, 1.0]),  # another reference is another question
+], ids=["form of the prompt", "tool calls", "reference"])  # fmt: skip
 def test_every_door_compares_the_same_completions(rows: Any, scores: list[float]) -> None:
     prompts, completions, references = map(list, zip(*rows, strict=True))
     columns = [{"reference": reference} for reference in references]

@@ -161,16 +161,12 @@ def test_a_body_or_a_head_that_never_comes_is_given_up(server: Serving) -> None:
 
 
 @pytest.mark.usefixtures("unhurt")
-@pytest.mark.parametrize(
-    ("head", "more"),
-    [
-        (b"GET /health HTTP/1.1\r\nX-A: ", b"a"),
-        (b"GET /health HTTP/1.1\r\n", b"a: b\r\n"),
-        (b"GET /", b"a"),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n", b"a: b\r\n"),
-    ],
-    ids=["header", "headers", "path", "trailers"],
-)
+@pytest.mark.parametrize(("head", "more"), [
+    (b"GET /health HTTP/1.1\r\nX-A: ", b"a"),
+    (b"GET /health HTTP/1.1\r\n", b"a: b\r\n"),
+    (b"GET /", b"a"),
+    (HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n", b"a: b\r\n"),
+], ids=["header", "headers", "path", "trailers"])  # fmt: skip
 def test_what_a_head_may_take_is_bounded_to_the_byte(server: Serving, head: bytes, more: bytes) -> None:
     with closing(connected(server)) as connection:
         connection.sendall(head)

@@ -109,17 +109,14 @@ def test_every_log_tells_the_same(write: Any, tmp_path: Path) -> None:
     assert found.notes == (["the last line was still being written and is left out"] if write is jsonl_file else [])
 
 
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"big": [1e300, -1e300, 1.7e308, 0.0]},
-        {"r": [float("nan"), None, float("inf"), True, np.float32(0.5), np.int64(1)]},
-        {"step": [float("nan"), None, 1, 2]},
-        {"prompt": [None]},
-        {"completion": [None, "", "x", "y"]},
-        {"completion": [[{"role": "assistant", "content": None, "tool_calls": []}, {"role": "tool", "content": "x"}]]},
-    ],
-)
+@pytest.mark.parametrize("odd", [
+    {"big": [1e300, -1e300, 1.7e308, 0.0]},
+    {"r": [float("nan"), None, float("inf"), True, np.float32(0.5), np.int64(1)]},
+    {"step": [float("nan"), None, 1, 2]},
+    {"prompt": [None]},
+    {"completion": [None, "", "x", "y"]},
+    {"completion": [[{"role": "assistant", "content": None, "tool_calls": []}, {"role": "tool", "content": "x"}]]},
+])  # fmt: skip
 def test_odd_values_raise_nothing(odd: dict[str, list[Any]]) -> None:
     rng = np.random.default_rng(0)
     rows = [

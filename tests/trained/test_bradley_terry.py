@@ -66,15 +66,12 @@ def test_two_models_keep_their_scores_apart(folder: Path, tmp_path: Path) -> Non
     assert scores(second.evaluate(sample)) != [detail.score for detail in both.details[1:]]
 
 
-@pytest.mark.parametrize(
-    ("answer", "outcome"),
-    [
-        ({"content": ""}, []),
-        ({"content": "a" * 200_000}, []),
-        ({"content": [{"type": "text", "text": "Thank you."}]}, []),
-        ({"content": None, "tool_calls": CALLS}, [("unscored", "not_applicable")]),
-    ],
-)
+@pytest.mark.parametrize(("answer", "outcome"), [
+    ({"content": ""}, []),
+    ({"content": "a" * 200_000}, []),
+    ({"content": [{"type": "text", "text": "Thank you."}]}, []),
+    ({"content": None, "tool_calls": CALLS}, [("unscored", "not_applicable")]),
+])  # fmt: skip
 def test_answers_of_other_kinds(answer: dict[str, Any], outcome: list[tuple[str, str]], folder: Path) -> None:
     step = Step(role=MessageRole.ASSISTANT, **answer)
     scored = BradleyTerryReward(folder).evaluate(DataSample(output=[DataOutput(answer=step)]))

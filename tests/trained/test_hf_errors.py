@@ -38,20 +38,17 @@ class TestCheckpoints:
         with pytest.raises(ConfigError, match="no config.json"):
             HFReward(tmp_path).evaluate(SAMPLE)
 
-    @pytest.mark.parametrize(
-        ("model", "made", "settings", "says"),
-        [
-            ("LlamaForCausalLM", {}, {}, "holds no weights for score.weight.*random"),
-            ("LlamaForTokenClassification", {"num_labels": 2}, {}, "name it hf-prm:"),
-            ("LlamaForSequenceClassification", {"num_labels": 3}, {}, "gives 3 numbers .LABEL_0, LABEL_1, LABEL_2"),
-            ("LlamaForSequenceClassification", {"num_labels": 3}, {"label": "LABEL_9"}, "no label.*LABEL_9.*LABEL_0"),
-            ("LlamaForSequenceClassification", {"chat": None}, {"chat_template": "chat"}, "has no chat template"),
-            ("LlamaForCausalLM", {}, {"tokens": ["Yes", "N"]}, "'Yes' is not one token"),
-            ("LlamaForCausalLM", {}, {"head": "tokens"}, "head=tokens"),
-            ("LlamaForCausalLM", {}, {"head": "value"}, "no value head"),
-            ("LlamaForSequenceClassification", {}, {"device": "tpu9000"}, "device is 'tpu9000'"),
-        ],
-    )
+    @pytest.mark.parametrize(("model", "made", "settings", "says"), [
+        ("LlamaForCausalLM", {}, {}, "holds no weights for score.weight.*random"),
+        ("LlamaForTokenClassification", {"num_labels": 2}, {}, "name it hf-prm:"),
+        ("LlamaForSequenceClassification", {"num_labels": 3}, {}, "gives 3 numbers .LABEL_0, LABEL_1, LABEL_2"),
+        ("LlamaForSequenceClassification", {"num_labels": 3}, {"label": "LABEL_9"}, "no label.*LABEL_9.*LABEL_0"),
+        ("LlamaForSequenceClassification", {"chat": None}, {"chat_template": "chat"}, "has no chat template"),
+        ("LlamaForCausalLM", {}, {"tokens": ["Yes", "N"]}, "'Yes' is not one token"),
+        ("LlamaForCausalLM", {}, {"head": "tokens"}, "head=tokens"),
+        ("LlamaForCausalLM", {}, {"head": "value"}, "no value head"),
+        ("LlamaForSequenceClassification", {}, {"device": "tpu9000"}, "device is 'tpu9000'"),
+    ])  # fmt: skip
     def test_no_score_to_be_had(
         self, model: str, made: dict[str, Any], settings: dict[str, Any], says: str, tmp_path: Path
     ) -> None:

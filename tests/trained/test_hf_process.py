@@ -39,16 +39,13 @@ class TestReading:
     def _torch(self) -> None:
         require_torch()
 
-    @pytest.mark.parametrize(
-        ("model", "made", "settings"),
-        [
-            ("LlamaForTokenClassification", {"num_labels": 2}, {}),
-            ("LlamaForTokenClassification", {"num_labels": 1}, {"separator": "\n"}),
-            ("LlamaForTokenClassification", {"num_labels": 3}, {"label": "LABEL_2"}),
-            ("LlamaForCausalLM", {}, {"tokens": ["+", "-"], "separator": " ки\n"}),
-            ("LlamaForTokenClassification", {"num_labels": 2, "chat": None}, {"separator": "\n\n"}),
-        ],
-    )
+    @pytest.mark.parametrize(("model", "made", "settings"), [
+        ("LlamaForTokenClassification", {"num_labels": 2}, {}),
+        ("LlamaForTokenClassification", {"num_labels": 1}, {"separator": "\n"}),
+        ("LlamaForTokenClassification", {"num_labels": 3}, {"label": "LABEL_2"}),
+        ("LlamaForCausalLM", {}, {"tokens": ["+", "-"], "separator": " ки\n"}),
+        ("LlamaForTokenClassification", {"num_labels": 2, "chat": None}, {"separator": "\n\n"}),
+    ])  # fmt: skip
     def test_each_step_is_read_at_its_separator(
         self, model: str, made: dict[str, Any], settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -83,20 +83,17 @@ TYPED = {"tokenizer": {"model_input_names": ["input_ids", "token_type_ids", "att
 LLAMA, GPT2, BERT = (f"{kind}ForSequenceClassification" for kind in ("Llama", "GPT2", "Bert"))
 
 
-@pytest.mark.parametrize(
-    ("model", "made", "settings", "text"),
-    [
-        (LLAMA, {}, {}, chat),
-        (LLAMA, {"pad_token_id": None}, {}, chat),
-        (LLAMA, {"pad_token_id": 2}, {}, chat),  # the end token
-        (LLAMA, LEFT, {}, chat),
-        (GPT2, LEFT, {}, chat),
-        (BERT, {"chat": None}, {"chat_template": "pair"}, pair),
-        (BERT, {"chat": None, **TYPED}, {"chat_template": "pair"}, pair),
-        (LLAMA, {"chat": None}, {}, plain),
-        (LLAMA, {"chat": None}, {"chat_template": CHAT}, chat),
-    ],
-)
+@pytest.mark.parametrize(("model", "made", "settings", "text"), [
+    (LLAMA, {}, {}, chat),
+    (LLAMA, {"pad_token_id": None}, {}, chat),
+    (LLAMA, {"pad_token_id": 2}, {}, chat),  # the end token
+    (LLAMA, LEFT, {}, chat),
+    (GPT2, LEFT, {}, chat),
+    (BERT, {"chat": None}, {"chat_template": "pair"}, pair),
+    (BERT, {"chat": None, **TYPED}, {"chat_template": "pair"}, pair),
+    (LLAMA, {"chat": None}, {}, plain),
+    (LLAMA, {"chat": None}, {"chat_template": CHAT}, chat),
+])  # fmt: skip
 def test_a_batch_scores_as_each_answer_alone(
     model: str, made: dict[str, Any], settings: dict[str, Any], text: Any, tmp_path: Path, sides: list[str]
 ) -> None:
@@ -155,14 +152,11 @@ def test_an_answer_cannot_write_control_marks(mark: str, classifier: Path) -> No
     assert attacked == pytest.approx(harmless, abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("settings", "names"),
-    [
-        ({"label": "helpful"}, ["hf"]),
-        ({"label": 1, "activation": "none"}, ["hf"]),
-        ({"label": ["helpful", "harmless"], "activation": "none"}, ["helpful", "harmless"]),
-    ],
-)
+@pytest.mark.parametrize(("settings", "names"), [
+    ({"label": "helpful"}, ["hf"]),
+    ({"label": 1, "activation": "none"}, ["hf"]),
+    ({"label": ["helpful", "harmless"], "activation": "none"}, ["helpful", "harmless"]),
+])  # fmt: skip
 def test_labels_of_a_head_with_several(settings: dict[str, Any], names: list[str], tmp_path: Path) -> None:
     import torch
 
@@ -189,13 +183,10 @@ def test_a_conversation_that_is_too_long_is_unscored_unless_it_may_be_cut(classi
     assert left is not None and right is not None and left != right
 
 
-@pytest.mark.parametrize(
-    ("content", "more"),
-    [
-        (None, {"tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}),
-        ([{"type": "image_url", "image_url": {"url": "x"}}, {"type": "text", "text": "this"}], {}),
-    ],
-)
+@pytest.mark.parametrize(("content", "more"), [
+    (None, {"tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}),
+    ([{"type": "image_url", "image_url": {"url": "x"}}, {"type": "text", "text": "this"}], {}),
+])  # fmt: skip
 def test_what_is_no_text_is_unscored(content: Any, more: dict[str, Any], classifier: Path) -> None:
     answer = {"role": "assistant", "content": content, **more}
     scored = HFReward(classifier).evaluate({"input": [], "output": [{"answer": answer}]})

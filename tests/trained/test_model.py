@@ -144,18 +144,10 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 ODD = {
-    "empty": "",
-    "blank": " \r\n\t ",
-    "one letter": "x",
-    "long word": "x" * 200_000,
-    "long text": "Use the knife. " * 13_000,
-    "lines": "- a\n" * 50_000,
-    "quotes": "'" * 50_000,
-    "Chinese": "我不能帮您。" * 10_000,
-    "numbers": "1.5 " * 20_000,
-    "half a pair": "\ud800 and \udfff",
-    "null": "a\x00b",
-}
+    "empty": "", "blank": " \r\n\t ", "one letter": "x", "long word": "x" * 200_000, "long text": "Use the knife. " * 13_000,
+    "lines": "- a\n" * 50_000, "quotes": "'" * 50_000, "Chinese": "我不能帮您。" * 10_000, "numbers": "1.5 " * 20_000,
+    "half a pair": "\ud800 and \udfff", "null": "a\x00b",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ODD)

@@ -38,38 +38,31 @@ def asked(_: str, line: golden.Line) -> golden.Line:
 test_each_server_is_asked_in_its_own_layout = golden.runner("served", asked, "scores", "sent", "looked", "error")
 
 
-@pytest.mark.parametrize(
-    ("change", "same"),
-    [
-        ({"timeout": 9.0, "max_attempts": 2, "max_outage": 1.0, "api_key": "other"}, True),
-        ({"raw": False}, False),
-        ({"label": 1}, False),
-        ({"chat_template": "plain"}, False),
-        ({"extra_body": {"truncate_prompt_tokens": 9}}, False),
-    ],
-)
+@pytest.mark.parametrize(("change", "same"), [
+    ({"timeout": 9.0, "max_attempts": 2, "max_outage": 1.0, "api_key": "other"}, True),
+    ({"raw": False}, False),
+    ({"label": 1}, False),
+    ({"chat_template": "plain"}, False),
+    ({"extra_body": {"truncate_prompt_tokens": 9}}, False),
+])  # fmt: skip
 def test_what_changes_no_score_makes_no_other_reward(change: dict[str, Any], same: bool) -> None:
     known = {"model": "rm-1", "endpoint": "vllm/classify"}
     one, other = (ServedReward("http://h:1", **known, **more).settings_hash for more in ({}, change))
     assert (one == other) is same
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        *([{"index": 0, "probs": value}] for value in ([None], ["0.5"], [True], [], 0.5)),
-        [],
-        [{"probs": [1.0]}] * 2,
-        {"detail": "x" * 10_000},
-        [[0.5]],
-        web.Response(status=400, text="too long"),
-        ("invalid_score", [{"index": 0, "probs": [float("nan")]}]),
-        ("invalid_score", [{"index": 0, "probs": [1e999]}]),
-        ("transient", web.Response(text="<html>no</html>")),
-        ("transient", web.Response(status=500)),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("reply", [
+    *([{"index": 0, "probs": value}] for value in ([None], ["0.5"], [True], [], 0.5)),
+    [],
+    [{"probs": [1.0]}] * 2,
+    {"detail": "x" * 10_000},
+    [[0.5]],
+    web.Response(status=400, text="too long"),
+    ("invalid_score", [{"index": 0, "probs": [float("nan")]}]),
+    ("invalid_score", [{"index": 0, "probs": [1e999]}]),
+    ("transient", web.Response(text="<html>no</html>")),
+    ("transient", web.Response(status=500)),
+], ids=str)  # fmt: skip
 def test_a_reply_that_holds_no_score_is_failed(reply: Any) -> None:
     reason, given = reply if isinstance(reply, tuple) else ("fatal", reply)
 

@@ -60,16 +60,8 @@ class Row(NamedTuple):
 
 
 TEXTS = (
-    "It is 4.",
-    "\\boxed{4}",
-    "\\boxed{5}",
-    "",
-    "答案是 4。",
-    "so\r\n\r\n4",
-    "<think>5?</think> 4",
-    "4 " * 300,
-    "this breaks",
-)
+    "It is 4.", "\\boxed{4}", "\\boxed{5}", "", "答案是 4。", "so\r\n\r\n4", "<think>5?</think> 4", "4 " * 300, "this breaks",
+)  # fmt: skip
 ROWS = tuple(
     Row(f"What is 2+2? ({place})", TEXTS[place % 9] + "!" * (place // 9 % 7), None if place % 5 == 3 else "4")
     for place in range(500)

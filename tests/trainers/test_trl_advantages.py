@@ -38,17 +38,11 @@ def logged(folder: Path, trainer: str, **settings: Any) -> tuple[np.ndarray[Any,
     return np.array(list(made._logs["advantages"])), made.state.log_history[0]
 
 
-@pytest.mark.parametrize(
-    ("trainer", "settings"),
-    [
-        ("GRPO", {"scale_rewards": "group"}),
-        ("GRPO", {"scale_rewards": "batch"}),
-        ("GRPO", {"scale_rewards": "none"}),
-        ("GRPO", {"multi_objective_aggregation": "normalize_then_sum"}),
-        ("RLOO", {"normalize_advantages": False, "beta": 0.0}),
-        ("RLOO", {"normalize_advantages": True, "beta": 0.0}),
-    ],
-)
+@pytest.mark.parametrize(("trainer", "settings"), [
+    ("GRPO", {"scale_rewards": "group"}), ("GRPO", {"scale_rewards": "batch"}), ("GRPO", {"scale_rewards": "none"}),
+    ("GRPO", {"multi_objective_aggregation": "normalize_then_sum"}), ("RLOO", {"normalize_advantages": False, "beta": 0.0}),
+    ("RLOO", {"normalize_advantages": True, "beta": 0.0}),
+])  # fmt: skip
 def test_equal_advantages(trainer: str, settings: dict[str, Any], tmp_path: Path) -> None:
     found, figures = logged(tmp_path, trainer, **settings)
     parts: dict[str, list[float | None]] = {"right": RIGHT, "length": LENGTH}

@@ -62,12 +62,9 @@ class Engine:
     async def agenerate(self, request: Any) -> ModelResponse:
         said = TOKENS.encode(next(self._answers) + "<|im_end|>")
         return ModelResponse(
-            input_tokens=request.input_ids,
-            output_tokens=said,
-            output_logprobs=[0.0] * len(said),
-            output_versions=[0] * len(said),
-            tokenizer=TOKENS,
-        )
+            input_tokens=request.input_ids, output_tokens=said, output_logprobs=[0.0] * len(said),
+            output_versions=[0] * len(said), tokenizer=TOKENS,
+        )  # fmt: skip
 
 
 async def episodes(workflow: Any, rows: list[Any], groups: int = 1) -> list[float | None]:
