@@ -6,15 +6,11 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.schema import DataSample, Step, preference_of
-from rm_gallery.core.reward.base import (
-    BaseListWiseReward,
-    BasePairWiseReward,
-    BasePointWiseReward,
-    BaseReward,
-    BaseStepWiseReward,
-)
-from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward, BaseStepWiseReward
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
+from tests.reward.rewards import ranked, scored
 
 Judge = Callable[[DataSample], "list[float]"]
 """A score for every output of a sample, or for its last step."""
@@ -46,7 +42,7 @@ class Point(BasePointWiseReward):
     judge: Any = lengths
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        return _scored(self, self.judge(sample)[0])
+        return scored(self.name, self.judge(sample)[0])
 
 
 class Ranked:
@@ -57,8 +53,7 @@ class Ranked:
     judge: Any
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        rank: list[Any] = list(self.judge(sample))
-        return RewardResult(name=self.name, details=[RewardDimensionWithRank(name="x", rank=rank)])
+        return ranked(self.name, *self.judge(sample))
 
 
 class List(Ranked, BaseListWiseReward):
@@ -79,11 +74,7 @@ class Steps(BaseStepWiseReward):
     judge: Any = lengths
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        return _scored(self, self.judge(sample)[0])
-
-
-def _scored(reward: Any, score: float) -> RewardResult:
-    return RewardResult(name=reward.name, details=[RewardDimensionWithScore(name="x", score=score)])
+        return scored(self.name, self.judge(sample)[0])
 
 
 KINDS: dict[str, type[BaseReward]] = {"pointwise": Point, "listwise": List, "pairwise": Two, "stepwise": Steps}

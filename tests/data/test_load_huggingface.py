@@ -17,22 +17,6 @@ from rm_gallery.core.utils.file import seeded_positions
 from tests.data.loading import Row, ids, numbered
 
 
-class Split:
-    """A map-style split."""
-
-    def __init__(self, rows: list[Row]) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self.rows)
-
-    def select(self, positions: list[int]) -> Split:
-        return Split([self.rows[position] for position in positions])
-
-
 class StreamedSplit:
     """A split without a length."""
 
@@ -41,6 +25,16 @@ class StreamedSplit:
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self.rows)
+
+
+class Split(StreamedSplit):
+    """A map-style split."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def select(self, positions: list[int]) -> Split:
+        return Split([self.rows[position] for position in positions])
 
 
 @pytest.fixture

@@ -25,21 +25,12 @@ def test_files_below_a_folder_are_in_it_and_secrets_are_not(make_folder: MakeFol
     kept = {
         "helper.py": "X = 1\n", "data/words.txt": "a\r\nb\n", "词.txt": "词", "tokenizer.json": "{}", "secrets.py": "X = 1\n",
     }  # fmt: skip
-    left = {
-        ".env": "KEY=1",
-        "prod.env": "KEY=1",
-        "server.pem": "KEY",
-        "id.key": "KEY",
-        **dict.fromkeys(
-            ("id_rsa", "id_ed25519", "credentials.json", "gcp-credentials.json", "Secrets.YAML", "token.json"), "KEY"
-        ),
-        **dict.fromkeys(("service_account.json", "client_secret_1.json", "cert.p12", "data/api_keys.txt", "kubeconfig"), "KEY"),
-        ".git/config": "url",
-        "__pycache__/main.cpython-311.pyc": "x",
-        "old.pyc": "x",
-        "main.py~": "x",
-    }
-    folder = make_folder("relevance", PLAIN, **kept, **left)
+    left = (
+        ".env prod.env server.pem id.key id_rsa id_ed25519 credentials.json gcp-credentials.json Secrets.YAML token.json "
+        "service_account.json client_secret_1.json cert.p12 data/api_keys.txt kubeconfig .git/config old.pyc main.py~ "
+        "__pycache__/main.cpython-311.pyc"
+    ).split()
+    folder = make_folder("relevance", PLAIN, **kept, **dict.fromkeys(left, "KEY"))
     (tmp_path / "outside.txt").write_text("secret")
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "more.txt").write_text("secret")
@@ -92,10 +83,8 @@ def test_what_main_says_of_itself_is_read_not_run_and_what_cannot_be_an_evaluato
 
 def test_a_requirements_file_counts_too(make_folder: MakeFolder) -> None:
     text = "# a comment\r\nnumpy>=1.24  # why\n-r other.txt\n--index-url https://x\n\njieba\n"
-    assert bundle_folders([f"m={make_folder('m', PLAIN, **{'requirements.txt': text})}"]).requirements == (
-        "jieba",
-        "numpy>=1.24",
-    )
+    found = bundle_folders([f"m={make_folder('m', PLAIN, **{'requirements.txt': text})}"])
+    assert found.requirements == ("jieba", "numpy>=1.24")
 
 
 def test_folders_that_do_not_fit_are_refused(make_folder: MakeFolder, tmp_path: Path) -> None:

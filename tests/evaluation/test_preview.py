@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.evaluation import EvaluatorPool, Store, create_evaluation, preview_evaluation
+from rm_gallery.evaluation import Store, create_evaluation, preview_evaluation
 from rm_gallery.evaluation.deploy import PreviewResult
 from rm_gallery.evaluation.pool import EvaluatorBroken
 from tests.support.command import command
@@ -122,22 +122,6 @@ def test_without_bubblewrap_ones_own_folder_is_previewed_all_the_same(
     done = command("preview", "-m", f"length={make_folder('length', LENGTH)}", "-s", str(tmp_path / "s.jsonl"))
     assert done.code == 0 and "Score: 0.40" in done.out and "limits alone" in done.err
     assert "printed: read 四个汉字" in done.err
-
-
-async def _evaluated(store: Store) -> float:
-    pool = EvaluatorPool(store.current("length"), workers=1, sandbox="subprocess")
-    try:
-        return (await pool.evaluate(SAMPLES[0])).score
-    finally:
-        await pool.close()
-
-
-def test_what_is_stored_runs_as_it_did_before(make_folder: MakeFolder, store_url: str) -> None:
-    import asyncio
-
-    with Store.open(store_url) as store:
-        create_evaluation("length", folder=make_folder("length", LENGTH), store=store, check=False)
-        assert asyncio.run(_evaluated(store)) == 0.4
 
 
 def test_the_time_is_told_in_milliseconds() -> None:

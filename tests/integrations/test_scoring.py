@@ -197,7 +197,7 @@ def test_a_misspelt_component_is_told_once_and_after_four_scores(warned: list[st
         scorer.numbers(scorer.score("?", "four"), ["length", "lenght"])
         scorer.numbers(Outcome("failed"), ["lenght"])
     assert len(warned) == 1 and "the first 4 scores have no component 'lenght'" in warned[0]
-    assert warned[0].endswith("there are: half, length, n, on.")
+    assert warned[0].endswith("there are: half, length, n, on.\n")
     known = RowScorer(Parts())
     for _ in range(4):
         known.numbers(known.score("?", "four"), ["length", "half"])

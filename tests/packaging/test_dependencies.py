@@ -60,10 +60,6 @@ def extras() -> dict[str, set[str]]:
     return {extra: {name_of(r) for r in listed} for extra, listed in project()["optional-dependencies"].items()}
 
 
-def test_nothing_heavy_is_declared() -> None:
-    assert core() & FORBIDDEN == set()
-
-
 def test_nothing_heavy_comes_along() -> None:
     """Follows the installed packages' own requirements, extras aside."""
     seen: set[str] = set()

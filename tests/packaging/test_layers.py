@@ -10,13 +10,11 @@ import pytest
 
 from tests.packaging.source import Import, imports, module_name, sources
 
-FLOORS = {
-    "rm_gallery.core.utils": 0, "rm_gallery.core.outcome": 0, "rm_gallery.core.engine": 1, "rm_gallery.core.stats": 1,
-    "rm_gallery.core.text": 1, "rm_gallery.core.sandbox": 1, "rm_gallery.core.model": 2, "rm_gallery.core.models": 2,
-    "rm_gallery.core.data": 3, "rm_gallery.core.reward": 4, "rm_gallery.core.graders": 5, "rm_gallery.core.runner": 6,
-    "rm_gallery.gallery": 7, "rm_gallery.envs": 7, "rm_gallery.train": 8, "rm_gallery.integrations": 8, "rm_gallery.study": 9,
-    "rm_gallery.report": 10, "rm_gallery.evaluation": 10, "rm_gallery.serve": 11, "rm_gallery.cli": 12,
-}  # fmt: skip
+FROM_THE_GROUND = (
+    "core.utils core.outcome", "core.engine core.stats core.text core.sandbox", "core.model core.models", "core.data",
+    "core.reward", "core.graders", "core.runner", "gallery envs", "train integrations", "study", "report evaluation", "serve", "cli",
+)  # fmt: skip
+FLOORS = {f"rm_gallery.{room}": floor for floor, rooms in enumerate(FROM_THE_GROUND) for room in rooms.split()}
 DOORS = ("rm_gallery", "rm_gallery.core", "rm_gallery.__main__")
 """Packages that stand beside the floors: what they offer is looked up when it is asked for."""
 

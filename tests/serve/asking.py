@@ -8,6 +8,17 @@ from typing import Any
 
 import httpx
 
+from rm_gallery import BasePointWiseReward, DataSample, RewardResult
+from tests.reward.rewards import scored
+
+
+class Slow(BasePointWiseReward):
+    """Takes as many seconds as an answer says."""
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        await asyncio.sleep(float(sample.output[0].answer.text))
+        return scored(self.name, 1.0)
+
 
 def asked(app: Any, *requests: dict[str, Any]) -> list[httpx.Response]:
     """The replies to requests that come at once: `url`, and what else `httpx` takes."""

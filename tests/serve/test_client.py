@@ -26,13 +26,9 @@ from rm_gallery.integrations.causes import NoScore
 from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.integrations.trl import trl_reward
 from rm_gallery.serve.client import RewardClient
+from tests.reward.rewards import scored
+from tests.serve.asking import Slow
 from tests.support.reward_server import RewardServer
-
-
-class Slow(BasePointWiseReward):
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        await asyncio.sleep(float(sample.output[0].answer.text))
-        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0)])
 
 
 class Picky(BasePointWiseReward):
@@ -47,8 +43,7 @@ class Picky(BasePointWiseReward):
 
 class Turns(BasePointWiseReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        details = [RewardDimensionWithScore(name=self.name, score=float(len(sample.input)))]
-        return RewardResult(name=self.name, details=[*details])
+        return scored(self.name, float(len(sample.input)))
 
 
 @pytest.fixture(scope="module")
@@ -288,9 +283,7 @@ def test_steps_turns_and_columns_arrive_and_preferences_do_not(server: RewardSer
     assert [turn["role"] for turn in item["completion"]] == ["assistant", "tool", "assistant"]
     assert (item["row"], item["id"]) == ({"k": 7, "tests": ["t"]}, "x")
     reward = RewardRegistry.create(f"remote:{server.url}/v1/rewards/picky")
-    found = RowScorer(reward).score(
-        "q", [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}], {"k": 7}
-    )
+    found = RowScorer(reward).score("q", [{"role": "assistant", "content": text} for text in "ab"], {"k": 7})
     assert found.components == {"turns": 1.1, "k": 7.0}
     assert "counted" in found.message
 
@@ -307,15 +300,8 @@ def test_a_trainer_gets_none_from_a_server_that_is_gone() -> None:
         remote = RewardRegistry.create(f"remote:{server.url}/v1/rewards/accuracy", max_outage=0.0, max_attempts=2)
         reward = trl_reward(remote, reference="solution", worst=0.0)
         call = {"prompts": ["q"] * 3, "completions": ["4", "5", "4"], "solution": ["4", "4", "4"]}
-        assert ended(reward(**call)) == [1.0, 0.0, 1.0]
-    assert ended(reward(**call)) == [None, None, None]
-
-
-def ended(found: Any) -> Any:
-    async def wait() -> Any:
-        return await found
-
-    return asyncio.run(wait()) if asyncio.iscoroutine(found) else found
+        assert reward(**call) == [1.0, 0.0, 1.0]
+    assert reward(**call) == [None, None, None]
 
 
 def test_a_server_that_comes_back_is_waited_for() -> None:

@@ -14,22 +14,16 @@ from loguru import logger
 from rm_gallery import DataSample, RewardRegistry
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
-from rm_gallery.core.utils.file import deeper
+from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.serve.app import create_app
 from rm_gallery.serve.door import BUCKETS, Metrics, ServeSettings
 from rm_gallery.serve.formats import Ask, Codec, Refused
 from rm_gallery.serve.handler import Handler
-from tests.serve.asking import asked, code_of, get
+from tests.reward.rewards import scored
+from tests.serve.asking import Slow, asked, code_of, get
 
 SECRET = "sk-secret-0123456789abcdef0123456789abcdef"
 IT = {"url": "/v1/rewards/it", "json": {"completion": "4", "reference": "4"}}
-
-
-class Slow(BasePointWiseReward):
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        await asyncio.sleep(float(sample.output[0].answer.text))
-        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0)])
 
 
 def app_of(codecs: Any = None, **settings: Any) -> Any:
@@ -111,7 +105,7 @@ class Counting(BasePointWiseReward):
         self.begun.append(text)
         await asyncio.sleep(0.3)
         self.finished.append(text)
-        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0)])
+        return scored(self.name, 1.0)
 
 
 def test_who_hangs_up_is_judged_no_further() -> None:
@@ -149,11 +143,6 @@ def test_who_hangs_up_is_judged_no_further() -> None:
     assert asyncio.run(main()) == 0
     assert sent == [] and app.state.door.metrics.in_flight == 0
     assert Counting.begun == ["0", "next"] and Counting.finished[-1] == "next"
-
-
-def test_levels_of_nesting_are_counted_from_one() -> None:
-    values: tuple[Any, ...] = (1, [], [1], [[1]], [[]], {"a": {"b": 1}})
-    assert [deeper(value, 1) for value in values] == [False, False, False, True, True, True]
 
 
 @pytest.mark.parametrize(

@@ -11,22 +11,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from loguru import logger
 
 from rm_gallery import DataSample, EvaluateResult, reward_function
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.serve import handler as module
 from rm_gallery.serve.formats import Ask, Refused
 from rm_gallery.serve.handler import Handler, RewardLane, sample_of
-
-
-def result(name: str, score: float) -> RewardResult:
-    return RewardResult(name=name, details=[RewardDimensionWithScore(name=name, score=score)])
+from tests.reward.rewards import ranked, scored
 
 
 class Plain(BasePointWiseReward):
@@ -46,7 +42,7 @@ class Awaiting(BasePointWiseReward):
 def _obey(name: str, text: str) -> RewardResult:
     if text.startswith("wait "):
         time.sleep(float(text.removeprefix("wait ")))
-        return result(name, 1.0)
+        return scored(name, 1.0)
     if text == "misconfigured":
         raise ConfigError("the key of the judge is missing")
     if text == "stop":
@@ -56,7 +52,7 @@ def _obey(name: str, text: str) -> RewardResult:
         raise ValueError("away")
     if text == "raise":
         raise ValueError("no")
-    return result(name, float(text))
+    return scored(name, float(text))
 
 
 def asked(reward: Any, go: Callable[[RewardLane], Awaitable[Any]], **settings: Any) -> Any:
@@ -84,10 +80,8 @@ def told(found: list[Outcome[float]]) -> list[Any]:
 @BOTH
 def test_each_ask_has_its_own_outcome(reward: Any) -> None:
     async def go(lane: RewardLane) -> Any:
-        one, many = (
-            asyncio.gather(*(lane.score(asks(str(i)), 60) for i in range(50))),
-            lane.score(asks("7", "raise", "8"), 60),
-        )
+        one = asyncio.gather(*(lane.score(asks(str(i)), 60) for i in range(50)))
+        many = lane.score(asks("7", "raise", "8"), 60)
         return [told(each) for each in await one], told(await many)
 
     one, many = asked(reward, go)
@@ -139,16 +133,13 @@ def opens(messages: list[Any], **kwargs: Any) -> EvaluateResult:
     ("~/models/secret/x.bin, line 3", "…/x.bin, line 3"),
     ("https://example.com/a/b gave 1/2/3 and a/b/c", "https://example.com/a/b gave 1/2/3 and a/b/c"),
 ])  # fmt: skip
-def test_a_client_is_told_no_path_of_the_server_and_the_log_is(said: str, told: str) -> None:
+def test_a_client_is_told_no_path_of_the_server_and_the_log_is(said: str, told: str, warned: list[str]) -> None:
     async def go(lane: RewardLane) -> Any:
         return await lane.score(asks(said), 60)
 
-    lines: list[str] = []
-    sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
     (found,) = asked(opens.reward(), go)
-    logger.remove(sink)
     assert found.message == f"RuntimeError: {told}"
-    assert any(said in line for line in lines) == (said != told)
+    assert any(said in line for line in warned) == (said != told)
 
 
 def test_no_room_says_when_to_come_again() -> None:
@@ -184,9 +175,7 @@ def test_when_to_come_again_follows_what_was_done_lately(monkeypatch: pytest.Mon
 class Longest(BaseListWiseReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         lengths = [float(len(output.answer.text)) for output in sample.output]
-        longest = max(lengths)
-        rank = [float(length == longest) for length in lengths]
-        return RewardResult(name=self.name, details=[RewardDimensionWithRank(name=self.name, rank=rank)])
+        return ranked(self.name, *(float(length == max(lengths)) for length in lengths))
 
 
 def test_completions_of_one_prompt_are_compared() -> None:
@@ -232,7 +221,7 @@ def test_a_reward_that_cannot_score_is_named_when_the_server_starts() -> None:
             raise ConfigError("no key")
 
         def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-            return result(self.name, 1.0)
+            return scored(self.name, 1.0)
 
     with pytest.raises(ConfigError, match="reward mine: no key"):
         Handler({"mine": Unready()})
