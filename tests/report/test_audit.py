@@ -14,13 +14,14 @@ from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward, BaseStepWiseRubricReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.study.attacks import DRESSES, NO_ANSWERS, built_in, from_samples, injections, read_texts, text_of
 from rm_gallery.study.audit import PROBES, Audit, prepare
 from rm_gallery.study.duels import Limit, decide, found
 from tests.golden.golden import Line, check, files
 from tests.report import judges
+from tests.reward.rewards import scored
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer, judge_fixture
 from tests.support.samples import make_sample
@@ -136,8 +137,7 @@ class Short(BasePointWiseReward):
     higher_is_better = False
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        length = float(len(sample.output[0].answer.text))
-        return RewardResult(name="s", details=[RewardDimensionWithScore(name="s", score=length)])
+        return scored("s", float(len(sample.output[0].answer.text)))
 
 
 class Broken(BasePointWiseReward):
@@ -207,8 +207,7 @@ class Huge(BasePointWiseReward):
     """Scores near the end of what a float holds, another one each time."""
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        score = 1e300 * (1 if len(sample.output[0].answer.text) % 2 else -1)
-        return RewardResult(name="h", details=[RewardDimensionWithScore(name="h", score=score)])
+        return scored("h", 1e300 * (1 if len(sample.output[0].answer.text) % 2 else -1))
 
 
 def test_scores_and_texts_beyond_the_usual(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ import pytest
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.base import BaseListWiseReward, BaseListWiseRubricReward, BasePairWiseRubricReward
-from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
+from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.study.conflicts import conflicts, cycles, transitive
+from tests.reward.rewards import ranked
 from tests.support.judge_server_prompts import extract_candidates
 from tests.support.samples import make_sample
 
@@ -85,8 +86,7 @@ class Positional(BaseListWiseReward):
     """A rule that favours what comes first."""
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        ranks = [float(-place) for place in range(len(sample.output))]
-        return RewardResult(name="p", details=[RewardDimensionWithRank(name="p", rank=ranks)])
+        return ranked("p", *(float(-place) for place in range(len(sample.output))))
 
 
 def test_a_rule_may_care_about_places_too() -> None:

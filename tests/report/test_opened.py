@@ -14,13 +14,14 @@ from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.reward.base import BasePointWiseReward, BaseStepWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.gallery.benchmarks.judgements import judged
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.opened import SAMPLES, SampleFile, SampleRow, open_run, sample_record
 from rm_gallery.study.summary import Summary
 from tests.benchmarks.excerpts import EXCERPTS
+from tests.reward.rewards import scored
 from tests.support.judge_server import JudgeServer, judge_fixture
 from tests.support.samples import make_sample
 
@@ -34,7 +35,7 @@ class Fails(BasePointWiseReward):
         text = sample.output[0].answer.text
         if text == os.environ.get("BROKEN_ANSWER"):
             raise RuntimeError("broken")
-        return RewardResult(name="n", details=[RewardDimensionWithScore(name="n", score=len(text), reason="counted")])
+        return scored("n", len(text), "counted")
 
 
 server = judge_fixture("first", in_process=True)
@@ -74,8 +75,7 @@ class Steps(BaseStepWiseReward):
     """Scores a step with its length."""
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        step = (sample.output[0].steps or [])[-1]
-        return RewardResult(name="n", details=[RewardDimensionWithScore(name="n", score=len(step.text))])
+        return scored("n", len((sample.output[0].steps or [])[-1].text))
 
 
 def test_steps_have_their_texts_and_scores() -> None:

@@ -22,6 +22,7 @@ from rm_gallery.study.opened import open_run
 from rm_gallery.study.table import score_table
 from rm_gallery.study.winrate import _UntilDecided, winrate
 from rm_gallery.study.winrate_figures import Compared, ComparedRows, flips_of
+from tests.benchmarks.judges import lengths
 from tests.reward.rewards import ranked, scored
 from tests.support.judge_server import Answer, JudgeCall, Judgement, JudgeServer
 
@@ -38,17 +39,13 @@ class Length(BasePointWiseReward):
         return scored(self.name, float(len(text)))
 
 
-def by_length(name: str, sample: DataSample) -> RewardResult:
-    return ranked(name, *(float(len(output.answer.text)) for output in sample.output))
-
-
 class Longer(BasePairWiseReward):
     """The longer answer wins."""
 
     name: str = "longer"
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        return by_length(self.name, sample)
+        return ranked(self.name, *lengths(sample))
 
 
 class Longest(BaseListWiseReward):
@@ -57,7 +54,7 @@ class Longest(BaseListWiseReward):
     name: str = "longest"
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        return by_length(self.name, sample)
+        return ranked(self.name, *lengths(sample))
 
 
 def rows(*answers: tuple[str, ...], **more: list[Any]) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from rm_gallery.core.sandbox.runner import SubprocessRunner, doctor, get_runner
 from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
 from tests.sandbox.outside import SECRET_NAME, Outside, alive, descendants, eventually
 from tests.sandbox.scoring import reasons
+from tests.support.system import require_bubblewrap
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "bwrap"])
@@ -101,12 +102,14 @@ def test_an_answer_that_kills_its_watcher_scores_zero() -> None:
     assert reasons(SubprocessRunner(), code, "assert f() == 42", "assert f() == 42") == ["tampering"] * 2
 
 
-def test_cancelling_ends_the_processes() -> None:
+@pytest.mark.parametrize("name", ["subprocess", pytest.param("bwrap", marks=pytest.mark.system("bubblewrap"))])
+def test_cancelling_ends_the_processes(name: str) -> None:
+    runner = SubprocessRunner() if name == "subprocess" else require_bubblewrap()
     before = descendants()
     started: set[int] = set()
 
     async def cancel_while_running() -> None:
-        call = run_code_tests("while True:\n    pass\n", AssertTests(["assert f()"]), runner=SubprocessRunner())
+        call = run_code_tests("while True:\n    pass\n", AssertTests(["assert f()"]), runner=runner)
         task = asyncio.create_task(call)
         while len(started) < 2:
             await asyncio.sleep(0.01)
@@ -117,4 +120,4 @@ def test_cancelling_ends_the_processes() -> None:
             await task
 
     asyncio.run(cancel_while_running())
-    assert eventually(lambda: not any(map(alive, started)))
+    assert eventually(lambda: descendants() <= before and not any(map(alive, started)))

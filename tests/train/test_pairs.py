@@ -41,10 +41,6 @@ def test_neither_side_is_empty_however_uneven_the_prompts(sizes: list[int]) -> N
         assert 0 < len(held_out_keys(keys, 0.2, seed)) < len(sizes)
 
 
-def test_nothing_is_held_out_on_request() -> None:
-    assert held_out_keys(["one prompt"] * 3, 0.0, 0) == set()
-
-
 def test_every_chosen_meets_every_rejected_and_a_sample_counts_once() -> None:
     both = labelled("Why?", [("ab", "chosen"), ("none", None), ("c d", "rejected"), ("e", "rejected"), ("ab", "chosen")])
     alone = labelled("Who?", [("x", "rejected"), ("yy", "chosen")], metadata={"subset": 7})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 
@@ -104,22 +104,3 @@ class TestReading:
         assert [[score is None for score in each] for each in step_scores(scored)] == [[True, True], [False]]
         reasons = [issue.reason for step in scored.output[0].steps or () for issue in step.reward.issues]
         assert reasons == ["too_long", "too_long"]
-
-
-class Scripted(HFProcessReward):
-    """Gives three numbers."""
-
-    def check(self) -> None:
-        """Needs nothing."""
-
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        return self.steps_result([0.9, 0.5, 0.8])
-
-
-@pytest.mark.parametrize(("rule", "expected"), [("mean", 2.2 / 3), ("min", 0.5), ("last", 0.8), ("product", 0.36)])
-def test_the_answer_is_ranked_by_its_steps(
-    rule: Literal["mean", "min", "last", "product"], expected: float, tmp_path: Path
-) -> None:
-    reward = Scripted(path=str(tmp_path), step_score=rule)  # a folder, for a name would be looked up on the hub
-    scored = reward.evaluate(stepped(STEPS))
-    assert reward.score_of_output(scored.output[0]) == pytest.approx(expected)

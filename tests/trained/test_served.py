@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.trained.served import ServedProcessReward, ServedReward
@@ -105,15 +104,6 @@ def test_another_model_at_the_same_place_is_not_taken_for_the_first(kind: str) -
             scoring._asked.clear()  # as in a process of its own
             assert scores(ServedReward(running.url, **settings).evaluate(make_sample("yes"))) != [None]
             assert len(running.calls) == calls
-
-
-def test_a_budget_holds() -> None:
-    with ScoringServer() as running:
-        samples = [make_sample(f"answer {i}", unique_id=str(i)) for i in range(6)]
-        scored = ServedReward(running.url).evaluate_batch(samples, budget=Budget(max_calls=2), max_workers=1)
-        assert sum(scores(sample) != [None] for sample in scored) == len(running.calls) == 2
-        reasons = {reason for sample in scored for _, reason in issues(sample)}
-        assert reasons <= {"budget", "stopped"}
 
 
 def test_the_key_is_sent_and_never_shown() -> None:
