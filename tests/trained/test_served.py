@@ -137,13 +137,6 @@ def test_an_answer_cannot_write_control_marks() -> None:
             assert mark not in running.calls[-1][1]["messages"][-1]["content"]
 
 
-def test_nobody_there_is_failed() -> None:
-    with ScoringServer() as running:
-        url = running.url
-    scored = ServedReward(url, max_attempts=1).evaluate(make_sample("yes"))
-    assert issues(scored) == [("failed", "unreachable")]
-
-
 class TestSteps:
     """`served-prm:URL`."""
 
