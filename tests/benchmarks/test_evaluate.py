@@ -182,10 +182,8 @@ def test_the_report_is_plain_json_and_its_rule_is_explained(tmp_path: Path) -> N
 
 
 def test_a_report_is_saved_whatever_the_names_of_subsets_hold(tmp_path: Path) -> None:
-    samples = [
-        make_sample("longer", "no", chosen=0, unique_id=str(k), metadata={"subset": "half \ud800", "big": 2**80})
-        for k in range(3)
-    ]
+    about = {"subset": "half \ud800", "big": 2**80}
+    samples = [make_sample("longer", "no", chosen=0, unique_id=str(k), metadata=about) for k in range(3)]
     report = evaluate("length_baseline", samples, run_dir=str(tmp_path / "run"), progress=False)
     saved = json.loads((tmp_path / "run" / "report.json").read_bytes())
     assert (saved["score"], list(report.by_subset), list(saved["by_subset"])) == (1.0, ["half \ud800"], ["half ?"])

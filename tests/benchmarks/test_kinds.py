@@ -25,9 +25,7 @@ from tests.support.samples import make_sample
     ("rmbbenchmark_bestofn", None, "pairwise", 2 * (2 + 2 + 3), 2), ("rewardbench2", None, "listwise", 5, 3),
     ("rewardbench2", "ranking", "listwise", 3, 4),
 ])  # fmt: skip
-def test_how_often_a_reward_is_asked_about_how_many_answers(
-    name: str, mode: str | None, kind: str, questions: int, answers: int
-) -> None:
+def test_how_often_and_about_how_many_answers(name: str, mode: str | None, kind: str, questions: int, answers: int) -> None:
     asked: list[int] = []
 
     def listen(sample: DataSample) -> list[float]:
@@ -60,10 +58,8 @@ def test_only_the_validation_rows_of_helpsteer2_preference_and_no_withdrawn_set(
     rows = [*rows_of("helpsteer2_preference"), {**rows_of("helpsteer2_preference")[0], "split": "val"}]
     report = evaluate(Point(), rows, preference)
     assert (report.n, report.n_scored, report.by_subset["train"].score) == (5, 3, None)
-    samples = [
-        get_benchmark("rewardbench_prior_sets").convert({**rows_of("pairs")[0], "subset": s}) for s in ("pku_safer", "shp")
-    ]
-    left = [get_benchmark("rewardbench_prior_sets").left_out(sample, Point()) for sample in samples]
+    prior, row = get_benchmark("rewardbench_prior_sets"), rows_of("pairs")[0]
+    left = [prior.left_out(prior.convert({**row, "subset": s}), Point()) for s in ("pku_safer", "shp")]
     assert left == ["upstream withdrew this set from scoring", None]
 
 

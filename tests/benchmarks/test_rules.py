@@ -100,11 +100,8 @@ def test_equal_infinities_are_no_distance_apart_and_what_reorders_text_is_a_spac
 def test_two_rewards_on_ties_are_compared_prompt_by_prompt() -> None:
     """Prompt 1 is right in both; in prompt 2 the second reward rates a wrong answer best in both rows."""
     ref, tied = (True, False), (True, True, False)
-    first = [
-        (f"{kind}:{k}", scores, right)
-        for k in (1, 2)
-        for kind, scores, right in (("ref", [5.0, 1.0], ref), ("tied", [5.0, 5.0, 1.0], tied))
-    ]
+    kinds = (("ref", [5.0, 1.0], ref), ("tied", [5.0, 5.0, 1.0], tied))
+    first = [(f"{kind}:{k}", scores, right) for k in (1, 2) for kind, scores, right in kinds]
     second = [*first[:2], ("ref:2", [1.0, 5.0], ref), ("tied:2", [1.0, 1.0, 5.0], tied)]
     found = ties_difference(first, second)
     # one of two prompts: half of everything, and the margin falls from 1 to (1 - 1) / 2

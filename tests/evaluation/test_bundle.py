@@ -127,9 +127,7 @@ def test_bounds(bound: str, value: int, make_folder: MakeFolder, monkeypatch: py
         bundle_folders([f"m={folder}"])
 
 
-def test_bounds_hold_for_all_folders_together_and_up_to_the_last(
-    make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bounds_hold_for_all_folders_together(make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     small = [f"{name}={make_folder(name, PLAIN)}" for name in ("a", "b")]
     monkeypatch.setattr(bundles, "MAX_FILES", 2)
     monkeypatch.setattr(bundles, "MAX_BYTES", 2 * len(PLAIN))

@@ -19,21 +19,13 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import (
-    ConfigError,
-    DataSample,
-    EvaluateResult,
-    FakeLLM,
-    RewardDimensionWithScore,
-    RewardRegistry,
-    RewardResult,
-    integrations,
-    reward_function,
-)
+from rm_gallery import ConfigError, DataSample, EvaluateResult, RewardRegistry, RewardResult, integrations, reward_function
+from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.schema import PhraseJudge
 from rm_gallery.integrations.causes import NoScore
 from tests.golden import golden
 from tests.integrations.adapters import ADAPTERS, Adapter, Cost, Moody, Row, one_by_one, waited
+from tests.reward.rewards import scored
 from tests.support.children import ROOT, run_python
 
 NO_ADAPTERS = {
@@ -64,9 +56,8 @@ def test_every_public_name_below_integrations_is_in_the_table_or_said_to_be_no_a
     rubric = ADAPTERS["openenv.openenv_rubric"]
     waited(rubric.call(rubric.make(Moody), Row("q", "four")))  # which makes a kind of component as well
     made = {type(getattr(each := adapter.make(Moody), "__self__", each)).__mro__ for adapter in ADAPTERS.values()}
-    kinds = {kind for line in made for kind in line} | {
-        vars(importlib.import_module("rm_gallery.integrations.openenv"))["Component"]
-    }
+    component = vars(importlib.import_module("rm_gallery.integrations.openenv"))["Component"]
+    kinds = {kind for line in made for kind in line} | {component}
     known = {entry.partition("-")[0] for entry in ADAPTERS} | NO_ADAPTERS
     found, missing = set[str](), []
     for module in pkgutil.iter_modules(integrations.__path__):
@@ -77,8 +68,7 @@ def test_every_public_name_below_integrations_is_in_the_table_or_said_to_be_no_a
         if module.name not in ("scoring", "causes"):
             missing += [] if any(entry.startswith(f"{module.name}.") for entry in known) else [module.name]
             missing += [f"{module.name}.{name}" for name in public if callable(content[name]) and content[name] not in kinds]
-    missing = sorted(set(missing) - known)
-    assert missing == [], "add a row to ADAPTERS in tests/integrations/adapters.py"
+    assert sorted(set(missing) - known) == [], "add a row to ADAPTERS in tests/integrations/adapters.py"
     assert NO_ADAPTERS <= found
 
 
@@ -100,8 +90,7 @@ class Everything(Moody):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         parts = (sample.output[0].answer.text, sample.query_text(), str(sample.reference()))
-        score = sum(len(text) / share for text, share in zip(parts, (1, 4, 8), strict=True))
-        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=score)])
+        return scored(self.name, sum(len(text) / share for text, share in zip(parts, (1, 4, 8), strict=True)))
 
 
 @pytest.mark.parametrize("name", ADAPTERS)

@@ -98,9 +98,8 @@ def batch(name: str, rows: list[Row]) -> list[float | None]:
 
 
 def scored(row_scorer: RowScorer, rows: list[Row]) -> Any:
-    return row_scorer.score_rows(
-        [row.prompt for row in rows], [row.completion for row in rows], [{"solution": row.solution} for row in rows]
-    )
+    prompts, completions = [row.prompt for row in rows], [row.completion for row in rows]
+    return row_scorer.score_rows(prompts, completions, [{"solution": row.solution} for row in rows])
 
 
 @door("RowScorer.score_rows")

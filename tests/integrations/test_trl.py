@@ -105,9 +105,8 @@ def test_a_completion_that_one_reward_failed_at_has_no_reward_from_any() -> None
     number = trl_rewards([{"reward": Moody, "on_error": -1}, "math_verify_reward"], reference="solution")
     assert [reward(**CALL) for reward in number] == [[9.0, 1.0, -1.0, -1.0], MATH]
     alone = trl_rewards([Moody, "math_verify_reward"], reference="solution", together=False)
-    assert [reward(**CALL) for reward in alone] == [[9.0, 1.0, -1.0, None], MATH], (
-        "where a reference can be judged, fail is at fault"
-    )
+    # where a reference can be judged, fail is at fault
+    assert [reward(**CALL) for reward in alone] == [[9.0, 1.0, -1.0, None], MATH]
 
 
 def test_a_verdict_that_could_not_be_read_drops_the_completion_and_one_not_asked_for_does_not() -> None:

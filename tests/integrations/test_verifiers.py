@@ -67,9 +67,8 @@ def test_v1_reads_the_last_branch_from_what_was_sampled_on() -> None:
     for sampled in (True, False):  # a trace that was read again does not know what was sampled
         one = trace(Row("q", "four"), sampled)
         one.branches.insert(0, SimpleNamespace(nodes=[]))
-        assert looked(seen("answer"), task=Task(), trace=one) == (
-            "(['user', 'assistant'], {'answer': 'python', 'ground_truth': None})"
-        )
+        found = looked(seen("answer"), task=Task(), trace=one)
+        assert found == "(['user', 'assistant'], {'answer': 'python', 'ground_truth': None})"
     few_shot = trace(Row("q", "four"))
     shot = trace(Row("shot", "x"), sampled=False).branches[0].nodes
     few_shot.branches[0].nodes[:0] = shot

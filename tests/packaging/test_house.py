@@ -6,7 +6,8 @@ import ast
 from collections import defaultdict
 from graphlib import TopologicalSorter
 
-from tests.packaging.source import ROOT, imports, module_name, sources
+from tests.packaging.source import imports, module_name, sources
+from tests.support.children import ROOT
 
 MODULES, LINES = 230, 500
 

@@ -69,9 +69,8 @@ def test_statistics_know_nothing_of_a_run() -> None:
 def calls() -> list[tuple[str, int, str]]:
     """(file, line, name) of every call of a dotted name."""
     nodes = [(file, node) for file, tree in sources().items() for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return [
-        (file, node.lineno, ast.unparse(node.func)) for file, node in nodes if isinstance(node.func, (ast.Name, ast.Attribute))
-    ]
+    named = (ast.Name, ast.Attribute)
+    return [(file, node.lineno, ast.unparse(node.func)) for file, node in nodes if isinstance(node.func, named)]
 
 
 @pytest.mark.parametrize(("names", "allowed"), [

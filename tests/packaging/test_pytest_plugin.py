@@ -80,9 +80,7 @@ def test_a_gate_passes_or_says_what_is_missing(marked: str, called: str, says: s
     ("at_least=0.5", "'length_baselin'", "Did you mean length_baseline"),
     ("at_least=0.5", "data='anchor.jsonl'", "anchor.jsonl: no such file"),
 ])  # fmt: skip
-def test_a_gate_that_cannot_be_asked_fails_with_one_line(
-    marked: str, called: str, says: str, pytester: pytest.Pytester
-) -> None:
+def test_a_gate_that_cannot_be_asked_is_one_line(marked: str, called: str, says: str, pytester: pytest.Pytester) -> None:
     if "other" in marked:
         pairs = [{"prompt": "q", "chosen": "a", "rejected": "b"}]
         rm_gallery.evaluate("length_baseline", pairs, run_dir=str(pytester.path / "other"), progress=False)
@@ -135,9 +133,8 @@ def test_a_judge_is_held_against_an_earlier_run(pytester: pytest.Pytester) -> No
     assert counts == {"passed": 1}
     same, _ = outcome(pytester, JUDGE.format(reply=best, more=", not_worse_than='before'"))
     assert same == {"passed": 1}
-    counts, shown = outcome(
-        pytester, JUDGE.format(reply="f'<score>{1 if \"right\" in prompt else 9}</score>'", more=", not_worse_than='before'")
-    )
+    worst = "f'<score>{1 if \"right\" in prompt else 9}</score>'"
+    counts, shown = outcome(pytester, JUDGE.format(reply=worst, more=", not_worse_than='before'"))
     assert counts == {"failed": 1}
     assert "worse than before by 100.0 points (95 % interval" in shown and "n=12)" in shown
 

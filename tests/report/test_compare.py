@@ -159,11 +159,8 @@ def ties_rows(n: int) -> list[dict[str, Any]]:
         rows.append({"id": f"ref:{k}", "prompt": f"q{k}", "chosen": [f"right {k}"], "rejected": [f"wrong {k}"]})
         rows.append({"id": f"tied:{k}", "prompt": f"q{k}", "chosen": [f"right {k}"] * 2, "rejected": [f"wrong {k}"]})
     ties = [{**row, "subset": "Ties"} for row in rows]
-    math = [
-        {"id": f"m{k}", "prompt": f"m{k}", "chosen": [f"right {k}"], "rejected": [f"wrong {k}"] * 3, "subset": "Math"}
-        for k in range(n)
-    ]
-    return ties + math
+    math = [{"id": f"m{k}", "prompt": f"m{k}", "chosen": [f"right {k}"], "rejected": [f"wrong {k}"] * 3} for k in range(n)]
+    return ties + [{**row, "subset": "Math"} for row in math]
 
 
 def test_the_composite_of_ties_is_compared_as_what_it_is(tmp_path: Path) -> None:

@@ -31,10 +31,9 @@ TEXTS = [*FORMULAS, *HARMLESS, "巴黎 🗼", "two\nlines; and, more", "bell \x0
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "run"
-    samples = [
-        make_sample(text, "FAIL" if k == 0 else "no", query="q" * (k + 1), unique_id=f"s{k}", chosen=0)
-        for k, text in enumerate(TEXTS)
-    ]
+    others = ["FAIL", *["no"] * (len(TEXTS) - 1)]
+    pairs = enumerate(zip(TEXTS, others, strict=True))
+    samples = [make_sample(*pair, query="q" * (k + 1), unique_id=f"s{k}", chosen=0) for k, pair in pairs]
     evaluate(Length(), samples, run_dir=str(folder), progress=False)
     return folder
 

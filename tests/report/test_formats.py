@@ -56,9 +56,8 @@ def checked(run: OpenRun) -> dict[str, str]:
     found["html"] = found["html"].replace("\u00a0", " ")
     tags = tags_of(found["html"])
     assert (tags["script"], tags["style"], tags["meta"], tags["img"], tags["iframe"]) == (2, 1, 5, 0, 0)
-    assert not re.search(
-        r"\b(?:nan|infinity|None|undefined|Undefined)\b", found["html"].split("<script")[0].split("</style>")[1]
-    )
+    figures = found["html"].split("<script")[0].split("</style>")[1]
+    assert not re.search(r"\b(?:nan|infinity|None|undefined|Undefined)\b", figures)
     json.loads(found["json"])
     ElementTree.fromstring(found["junit"].encode())
     for text in found.values():

@@ -98,9 +98,8 @@ def test_rows_of_one_prompt_count_together() -> None:
     one = winrate(Length(), rows(*[WON] * 30, *[LOST] * 10), "q", ["x", "y"])
     data = [row | {"q": f"question {k // 4}"} for k, row in enumerate(rows(*[WON] * 30, *[LOST] * 10))]
     noticed = winrate(Length(), data, "q", ["x", "y"])
-    declared = winrate(
-        Length(), rows(*[WON] * 30, *[LOST] * 10, talk=[k // 4 for k in range(40)]), "q", ["x", "y"], cluster="talk"
-    )
+    talks = rows(*[WON] * 30, *[LOST] * 10, talk=[k // 4 for k in range(40)])
+    declared = winrate(Length(), talks, "q", ["x", "y"], cluster="talk")
     assert one.score == noticed.score == declared.score == 0.75 and noticed.ci95 == declared.ci95
     assert one.ci95 is not None and noticed.ci95 is not None
     assert noticed.ci95.high - noticed.ci95.low > 1.5 * (one.ci95.high - one.ci95.low)

@@ -7,7 +7,7 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -92,14 +92,9 @@ def test_the_filters_jumps_stay_inside_the_program(machine: str) -> None:
 def test_loops_in_many_threads_share_the_slots(bubblewrap: BwrapRunner) -> None:
     found: list[float] = []
     jobs = [[(f"def f():\n    return {n}\n", TESTS)] * 10 for n in range(6)]
-    threads = [
-        threading.Thread(target=lambda job=job: found.extend(report.score for report in score_all(bubblewrap, job)))
-        for job in jobs
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(len(jobs)) as threads:
+        for reports in threads.map(lambda job: score_all(bubblewrap, job), jobs):
+            found += [report.score for report in reports]
     assert sorted(found) == [0.0] * 50 + [1.0] * 10
 
 

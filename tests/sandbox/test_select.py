@@ -36,9 +36,7 @@ def test_without_bubblewrap_the_message_says_what_to_do(sandbox: str, monkeypatc
     ("echo 'bwrap: No permissions to create new namespace' >&2; exit 1", "user namespaces seem to be forbidden"),
     ("exit 0", "it did not answer"),
 ])  # fmt: skip
-def test_where_it_may_not_run_the_message_says_why(
-    script: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_where_it_may_not_run_it_says_why(script: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "bwrap"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)

@@ -80,10 +80,7 @@ def store(folder: Path) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def server(folder: Path, store: Store) -> Iterator[Serving]:
-    environment = {"RM_GALLERY_TEST_SECRET": "x"}
-    with Serving(
-        "--store", str(folder / "store.db"), "--deadline", "30", "--workers", "8", cwd=folder, env=environment
-    ) as running:
+    with Serving("--store", str(folder / "store.db"), "--deadline", "30", "--workers", "8", cwd=folder) as running:
         yield running
 
 
@@ -130,9 +127,8 @@ def test_the_short_path_is_that_of_the_only_evaluator(server: Serving, folder: P
 def test_code_that_breaks_costs_its_request_alone(server: Serving) -> None:
     async def go() -> dict[str, httpx.Response]:
         async with httpx.AsyncClient(base_url=server.url, timeout=90) as client:
-            asked = [
-                client.post(f"/v1/evaluations/{name}", json=said("x"), headers={"X-Timeout-Seconds": "6"}) for name in EVIL
-            ]
+            more: Any = {"json": said("x"), "headers": {"X-Timeout-Seconds": "6"}}
+            asked = [client.post(f"/v1/evaluations/{name}", **more) for name in EVIL]
             tasks = asyncio.gather(*asked)
             beside = 0
             while not tasks.done():

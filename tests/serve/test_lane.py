@@ -206,10 +206,8 @@ def test_every_door_compares_the_same_completions(rows: Any, scores: list[float]
     columns = [{"reference": reference} for reference in references]
     assert told(RowScorer(Longest()).score_rows(prompts, completions, columns)) == scores
     apart = [Ask(prompt=p, completion=c, row=row) for p, c, row in zip(prompts, completions, columns, strict=True)]
-    turns = [
-        [*(ASKED if isinstance(p, str) else p), *([{"role": "assistant", "content": c}] if isinstance(c, str) else c)]
-        for p, c, _ in rows
-    ]
+    said = [[{"role": "assistant", "content": c}] if isinstance(c, str) else c for c in completions]
+    turns = [[*(ASKED if isinstance(p, str) else p), *spoken] for p, spoken in zip(prompts, said, strict=True)]
     whole = [Ask(messages=each, reference=reference) for each, reference in zip(turns, references, strict=True)]
     for items in (apart, whole):
         assert told(asked(Longest(), partial(RewardLane.score, asks=items, seconds=60))) == scores

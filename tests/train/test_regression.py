@@ -55,10 +55,8 @@ def test_the_weights_are_where_the_gradient_vanishes() -> None:
     design, strength = build_design(PAIRS), 0.05
     weights = np.linspace(0.2, 2.0, PAIRS.n)
     found = fit_weights(design, weights, strength, 0)
-    scaled = found.copy()
-    scaled[: len(design.scale)] = np.divide(
-        found[: len(design.scale)], design.scale, out=np.zeros(len(design.scale)), where=design.scale > 0
-    )
+    scaled, dense = found.copy(), len(design.scale)
+    scaled[:dense] = np.divide(found[:dense], design.scale, out=np.zeros(dense), where=design.scale > 0)
     used = scaled[design.columns]
     missed = weights / (1 + np.exp(design.matrix @ used))  # of each pair, what is left to be learned
     assert design.matrix.T @ missed == pytest.approx(used / strength, abs=2e-3 * weights.sum())

@@ -119,10 +119,8 @@ def test_every_log_tells_the_same(write: Any, tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_odd_values_raise_nothing(odd: dict[str, list[Any]]) -> None:
     rng = np.random.default_rng(0)
-    rows = [
-        {"step": i // 16, "prompt": f"p{i // 4}", "completion": "x" * int(rng.integers(1, 50)), "r": rng.random()}
-        for i in range(160)
-    ]
+    said = [{"completion": "x" * int(rng.integers(1, 50)), "r": rng.random()} for _ in range(160)]
+    rows = [{"step": i // 16, "prompt": f"p{i // 4}", **each} for i, each in enumerate(said)]
     values = [{name: each[i % len(each)] for name, each in odd.items()} for i in range(160)]
     found = watch([{**row, **other} for row, other in zip(rows, values, strict=True)])
     assert found.n_completions == 160 and watched_lines(found)
@@ -172,10 +170,8 @@ def test_the_command(tmp_path: Path) -> None:
 
 
 def test_what_a_log_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
-    rows = [
-        {"step": s, "completion": "\x1b]0;evil\x07\x1b[2J\u202e", "re\x1b[2Jward\nx": s / 50, "b": 1 - s / 50}
-        for s in range(50)
-    ]
+    evil, name = "\x1b]0;evil\x07\x1b[2J\u202e", "re\x1b[2Jward\nx"
+    rows = [{"step": s, "completion": evil, name: s / 50, "b": 1 - s / 50} for s in range(50)]
     log = tmp_path / "log.jsonl"
     log.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     lines = watched_lines(watch(log))

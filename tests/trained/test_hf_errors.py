@@ -64,9 +64,7 @@ class TestCheckpoints:
     def test_code_inside_a_checkpoint_does_not_run_unasked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = make_classifier(tmp_path)
         config = (folder / "config.json").read_text(encoding="utf-8")
-        own = (
-            '"auto_map": {"AutoConfig": "own.Own", "AutoModelForSequenceClassification": "own.Model"},\n "model_type": "own_",'
-        )
+        own = '"auto_map": {"AutoConfig": "own.Own", "AutoModelForSequenceClassification": "own.Model"}, "model_type": "own_",'
         (folder / "config.json").write_text(config.replace('"model_type": "llama",', own), encoding="utf-8")
         (folder / "own.py").write_text("import builtins\nbuiltins.own_ran = True\n", encoding="utf-8")
         monkeypatch.setattr("builtins.input", lambda *_: "n")

@@ -177,9 +177,8 @@ def test_a_conversation_that_is_too_long_is_unscored_unless_it_may_be_cut(classi
     sample = make_sample("short", "long " * 50)
     scored = HFReward(classifier, max_length=100).evaluate(sample)
     assert (scores(scored)[0] is not None, issues(scored)) == (True, [("unscored", "too_long")])
-    left, right = (
-        scores(HFReward(classifier, max_length=100, too_long=way).evaluate(sample))[1] for way in ("cut_left", "cut_right")
-    )
+    cuts = [HFReward(classifier, max_length=100, too_long=way) for way in ("cut_left", "cut_right")]
+    left, right = (scores(reward.evaluate(sample))[1] for reward in cuts)
     assert left is not None and right is not None and left != right
 
 

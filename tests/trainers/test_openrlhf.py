@@ -57,9 +57,8 @@ def test_the_executor_gets_the_scores_of_evaluate_from_a_file_and_from_our_serve
             elif on_error != "raise":
                 assert told["extra_logs"][each.status] == 1.0
         given = [w for w in wanted if w.score is not None or on_error == "worst"]
-        assert [each["reward"] for each in answer["tensors"]] == [
-            [as_float32(-1.0 if w.score is None else w.score)] for w in given
-        ]
+        numbers = [as_float32(-1.0 if w.score is None else w.score) for w in given]
+        assert [each["reward"] for each in answer["tensors"]] == [[number] for number in numbers]
         assert {len(each["info"]) for each in answer["tensors"]} == {7}
     wanted = expected(RewardRegistry.create("math_verify_reward"), FEW)
     scores = [-0.25 if each.score is None else each.score for each in wanted]
