@@ -36,17 +36,14 @@ def test_a_stopped_run_is_finished_later(server: JudgeServer, tmp_path: Path, pr
     asked = server.stats()["requests"]
     assert asked <= before + 4, "the same command spends its limit once, but for what was set aside for calls in flight"
     result = json.loads(stopped.out)
-    assert stopped.code == 1
-    assert f"run the same command with a higher {option}" in stopped.err
-    assert 0 < result["n_scored"] < N
-    assert result["n_scored"] + result["n_failed"] + result["n_stopped"] == N
+    assert stopped.code == 1 and f"run the same command with a higher {option}" in stopped.err
+    assert 0 < result["n_scored"] < N and result["n_scored"] + result["n_failed"] + result["n_stopped"] == N
     assert server.stats()["requests"] == asked == result["n_scored"]
     assert len(records(folder)) == result["n_scored"], "a sample that was not begun leaves no record"
 
     finished = judged(server, data, folder, option, "1000000", *fixed)
     whole = json.loads(finished.out)
-    assert (finished.code, whole["n_scored"], whole["score"]) == (0, N, 1.0)
-    assert server.stats()["requests"] == N
+    assert (finished.code, whole["n_scored"], whole["score"]) == (0, N, 1.0) and server.stats()["requests"] == N
     assert server.stats()["max_attempts"] == 1
     assert sorted(record["id"] for record in records(folder)) == sorted(f"sum-{k}" for k in range(N))
 

@@ -31,8 +31,7 @@ def kill_once(arguments: list[str], server: JudgeServer, cwd: Path, after: int) 
     with started(*command(*arguments), cwd=cwd) as process:
         reached(server, process, lambda stats: stats["requests"] >= seen + after)
         process.send_signal(signal.SIGKILL)
-        assert process.wait(10) == -signal.SIGKILL
-        assert group_ended(process.pid)
+        assert process.wait(10) == -signal.SIGKILL and group_ended(process.pid)
     server.wait_until(lambda stats: stats["in_flight"] == 0 and stats["connections_open"] == 0)
 
 
@@ -76,8 +75,7 @@ def test_no_room_for_results(server: JudgeServer, tmp_path: Path) -> None:
     assert str(folder) in stopped.stderr
     assert "cannot be written" in stopped.stderr or "could not be written" in stopped.stderr
     kept = records(folder)
-    assert 0 < len(kept) < ROWS
-    assert {record["status"] for record in kept} == {"scored"}
+    assert 0 < len(kept) < ROWS and {record["status"] for record in kept} == {"scored"}
 
     server.reset()
     finished = here(*arguments)
@@ -135,8 +133,7 @@ def test_a_sample_whose_text_changed_is_judged_again(server: JudgeServer, folder
     samples = make_samples(FEW)
     samples[3].output[0].answer.content = "Something else."
     again = run(make_judge(server.base_url), samples, run_dir=str(folder))
-    assert server.stats()["requests"] == 1
-    assert again.scores[:3] == truth(samples[:3])
+    assert server.stats()["requests"] == 1 and again.scores[:3] == truth(samples[:3])
 
 
 def test_a_repair_is_cached_like_any_other_question(server: JudgeServer) -> None:

@@ -49,8 +49,7 @@ def test_ten_runs_hold_what_one_holds(server: JudgeServer, tmp_path: Path) -> No
     for number in range(1, 11):
         once(number)
     assert threading.active_count() <= threads + 3, "the idle threads of one run, and the one that looks after deadlines"
-    assert descriptors() <= open_files + 1
-    assert open_connections() <= WORKERS
+    assert descriptors() <= open_files + 1 and open_connections() <= WORKERS
     assert server.stats()["connections_opened"] <= WORKERS, "connections stay warm from run to run"
     assert calls_in_flight() == 0
 
@@ -101,5 +100,4 @@ def test_a_stream_left_early_cuts_what_it_began(server: JudgeServer) -> None:
     assert stats["requests"] < 200
     asked = stats["requests"]
     time.sleep(0.1)
-    assert server.stats()["requests"] == asked
-    assert calls_in_flight() == 0
+    assert server.stats()["requests"] == asked and calls_in_flight() == 0

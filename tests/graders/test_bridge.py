@@ -348,8 +348,7 @@ def test_what_a_judge_costs_is_known_through_strategies_and_bridges() -> None:
     relevant = RelevanceGrader(model=FakeLLM(reply="<score>3</score>"))
     for grader in (relevant, AverageGrader(relevant), AverageGrader(as_grader(as_reward(relevant)))):
         reward = build_reward(grader)  # as evaluate and audit take it, without as_reward
-        assert judge_of(reward) == ("fake", "fake:fake")
-        assert prepare(reward, limit=1).cost().calls > 0
+        assert judge_of(reward) == ("fake", "fake:fake") and prepare(reward, limit=1).cost().calls > 0
     assert prepare("served:http://127.0.0.1:9", limit=1).cost().calls > 0
     assert prepare("length_baseline", limit=1).cost().calls == 0
 

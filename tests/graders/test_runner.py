@@ -139,8 +139,7 @@ def test_a_stream_is_drawn_as_it_is_read() -> None:
                 break
         return found
 
-    assert asyncio.run(first_ten()) == [0.1] * 10
-    assert drawn < 100
+    assert asyncio.run(first_ten()) == [0.1] * 10 and drawn < 100
 
 
 def seen(query: str, response: str, reference_response: str = "none") -> dict[str, Any]:

@@ -79,8 +79,7 @@ def test_a_provider_is_one_class_with_a_prefix(monkeypatch: pytest.MonkeyPatch) 
     assert type(resolve_llm("shouting:HELLO")) is Shouting
     assert resolve_llm("shouting:HELLO").chat("x").text == "HELLO"
     ready = FakeLLM(reply="x")
-    assert resolve_llm(ready) is ready
-    assert resolve_llm("gpt-4o", temperature=0.5).temperature == 0.5
+    assert resolve_llm(ready) is ready and resolve_llm("gpt-4o", temperature=0.5).temperature == 0.5
 
 
 class _Slow(FakeLLM):
@@ -109,5 +108,4 @@ def test_a_budget_is_that_of_ones_own_run_and_not_of_an_equal_call_in_flight() -
         assert begun.wait(20)
         second = pool.submit(judge.evaluate, make_sample("a"))
         threading.Timer(0.3, go_on.set).start()
-        assert scores(second.result(30)) == [3.0]
-        assert issues(first.result(30)) == [("failed", "budget")]
+        assert scores(second.result(30)) == [3.0] and issues(first.result(30)) == [("failed", "budget")]

@@ -282,8 +282,7 @@ def test_equal_questions_in_flight_share_a_call(cls: type[BaseModelCall]) -> Non
     async def several() -> list[Any]:
         return list(await asyncio.gather(*(ask(model, "hi") for _ in range(9))))
 
-    assert len(asyncio.run(several())) == 9
-    assert len(made) == 1
+    assert len(asyncio.run(several())) == 9 and len(made) == 1
 
 
 @every_model
@@ -425,8 +424,7 @@ def test_a_call_claims_what_it_may_use_and_waits_no_longer_than_its_sample(monke
 
 def test_a_call_outside_of_any_run_retries_as_its_model_says() -> None:
     kind, made = recorded(FakeLLM, failure("transient", 500))
-    assert "gave up after 2 attempts" in str(asked(kind(max_attempts=2)))
-    assert len(made) == 2
+    assert "gave up after 2 attempts" in str(asked(kind(max_attempts=2))) and len(made) == 2
 
 
 ONE_A_MINUTE: dict[str, Any] = {"requests_per_minute": 1}

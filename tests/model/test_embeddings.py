@@ -34,8 +34,7 @@ def test_vectors_come_in_the_order_of_the_texts(embeddings: OpenaiEmbeddings, se
     assert model.embed(TEXTS) == [near(text, 64) for text in TEXTS]
     # equal texts are sent once
     sizes = sorted(len(request["body"]["input"]) for request in server.recent_requests(100))
-    assert sizes == sorted([batch] * (4 // batch) + [4 % batch] * (4 % batch > 0))
-    assert model.embed([]) == []
+    assert sizes == sorted([batch] * (4 // batch) + [4 % batch] * (4 % batch > 0)) and model.embed([]) == []
 
 
 def test_what_is_sent(embeddings: OpenaiEmbeddings, server: JudgeServer) -> None:

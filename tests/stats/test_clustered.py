@@ -124,8 +124,7 @@ def test_coverage_of_a_mean_of_subsets_and_of_graded_credits() -> None:
 @pytest.mark.parametrize(("value", "low", "high"), [(1.0, 0.97, 1.0), (0.0, 0.0, 0.03), (0.25, 0.16, 0.35)])
 def test_outcomes_all_alike_are_not_taken_as_certain(value: float, low: float, high: float) -> None:
     interval = draws_interval(mean_draws({value: 100}, named_generator(0, "x")))
-    assert interval is not None
-    assert low < interval.low < interval.high <= high
+    assert interval is not None and low < interval.low < interval.high <= high
 
 
 def test_stream_depends_on_seed_and_name_only() -> None:

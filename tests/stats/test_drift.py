@@ -89,5 +89,4 @@ def test_both_intervals_hold_what_they_are_about() -> None:
         again = parts([(rng.random(n) < fixed).astype(float).tolist() for _ in range(3)])
         assert again.ci95_same_prompts is not None
         same += again.ci95_same_prompts.covers(float(fixed.mean()))
-    assert 0.92 <= both / repeats <= 0.98
-    assert 0.92 <= same / repeats <= 0.98
+    assert 0.92 <= both / repeats <= 0.98 and 0.92 <= same / repeats <= 0.98

@@ -147,8 +147,7 @@ def test_prompt_level_errors_hold_where_rows_do_not() -> None:
         for kind, clusters in (("prompts", case["clusters"]), ("rows", None)):
             found = bradley_terry(**{**case, "clusters": clusters})
             covered[kind] += sum(s.ci95.covers(truth[s.name]) for s in found.systems)
-    assert covered["rows"] / 360 < 0.85
-    assert 0.925 <= covered["prompts"] / 360 <= 0.975
+    assert covered["rows"] / 360 < 0.85 and 0.925 <= covered["prompts"] / 360 <= 0.975
 
 
 PREFERENCES = [1, 0, 1, 1, 0, 0.5, 1, 0, 1, 0, 1, 0.2]
@@ -161,13 +160,11 @@ def test_published_fit() -> None:
     sd = float(difference.std(ddof=1))
     design = np.stack([np.tanh(difference / sd), np.ones(12)], axis=1)
     beta, covariance, df, _ = fit_logistic(design, np.array(PREFERENCES), np.arange(12), firth=False)
-    assert sd == pytest.approx(348.916070)
-    assert beta == pytest.approx([-4.038516, -0.784125], abs=6e-7)
+    assert sd == pytest.approx(348.916070) and beta == pytest.approx([-4.038516, -0.784125], abs=6e-7)
     rate = 1 / (1 + np.exp(-beta[1]))
     assert 100 * rate == pytest.approx(31.343160, abs=6e-6)
     # the plain sandwich gives 23.3 points; ours counts what the fit itself has taken out of the residuals
-    assert 23.3 <= 100 * rate * (1 - rate) * covariance[1, 1] ** 0.5 <= 30
-    assert df == 10
+    assert 23.3 <= 100 * rate * (1 - rate) * covariance[1, 1] ** 0.5 <= 30 and df == 10
 
 
 def simulated(rng: np.random.Generator, n: int, strength: float, effect: float, per_prompt: int = 1) -> dict[str, Any]:

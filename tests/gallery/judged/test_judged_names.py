@@ -32,8 +32,7 @@ def test_a_class_is_what_its_name_says(key: str, kind: str) -> None:
     found: Any = getattr(importlib.import_module(module), attribute)
     assert RewardRegistry.get(name) is found
     assert (found.__module__, found.__qualname__) == (module, judged_class_name(key, kind))
-    assert (found.kind, found.score_range, found.judged) == (kind, RANGES[kind], True)
-    assert found().name == name
+    assert (found.kind, found.score_range, found.judged) == (kind, RANGES[kind], True) and found().name == name
     assert all(rubric in str(found.__doc__) for rubric in scenario(key)["en"]["rubrics"])
 
 
@@ -43,8 +42,7 @@ def test_a_scenario_says_the_same_in_both_languages_and_has_an_example(key: str)
     assert set(texts) - {"family"} == {"en", "zh", "example"}
     for language, stop in (("en", "."), ("zh", "。")):
         entry = texts[language]
-        assert set(entry) == {"scenario", "desc", "rubrics"}
-        assert 3 <= len(entry["rubrics"]) <= 5
+        assert set(entry) == {"scenario", "desc", "rubrics"} and 3 <= len(entry["rubrics"]) <= 5
         assert stop in entry["scenario"][:-1], "a title comes first, then a line about it"
         assert all(isinstance(text, str) and text.endswith(stop) for text in (*entry["rubrics"], entry["desc"]))
     assert len(texts["en"]["rubrics"]) == len(texts["zh"]["rubrics"])

@@ -82,11 +82,9 @@ def test_no_secret_is_shown() -> None:
     secret = "sk-QsecretQ"
     made = reward({"model": "m", "api_key": secret, "default_headers": {"x": secret}})
     assert secret not in repr(made) + json.dumps(made.describe())
-    assert made.describe()["embeddings"]["model"] == "m"
-    assert made.describe()["name"] == "embedding_similarity"
+    assert made.describe()["embeddings"]["model"] == "m" and made.describe()["name"] == "embedding_similarity"
 
 
 def test_equal_vectors_are_never_above_one() -> None:
     vector = [0.1 * k for k in range(1, 200)]
-    assert cosine(vector, vector) == pytest.approx(1.0)
-    assert (cosine(vector, vector) or 2) <= 1.0
+    assert cosine(vector, vector) == pytest.approx(1.0) and (cosine(vector, vector) or 2) <= 1.0

@@ -174,8 +174,7 @@ def test_expected_values_are_not_told() -> None:
     tests = {"inputs": ["0", "1", "2"], "outputs": ["secret0", "secret1", "secret2"]}
     sample = make_sample("```python\nprint('no')\n```", metadata={"inputs_outputs": tests})
     scored = RewardRegistry.create("code_execution").evaluate(sample)
-    assert scores(scored) == [0]
-    assert "secret" not in scored.output[0].answer.reward.model_dump_json()
+    assert scores(scored) == [0] and "secret" not in scored.output[0].answer.reward.model_dump_json()
 
 
 @pytest.mark.parametrize("name", ["code_execution", "code_unit_tests"])
