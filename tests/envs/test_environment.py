@@ -154,15 +154,6 @@ def test_long_logs_are_cut() -> None:
     assert (len(lines), len(lines[0]), lines[-1]) == (201, 2_000, "… and 100 more lines")
 
 
-def test_what_the_command_line_may_give_wrongly_is_named() -> None:
-    class Needs(envs.Odd):
-        def __init__(self, url: str) -> None:
-            self.url = url
-
-    with pytest.raises(ConfigError, match="'url'.*give an object, in a file as a line such as `environment = Needs"):
-        environment_reward(Needs)
-
-
 def test_attributes_and_weights_identify_an_environment(tmp_path: Path) -> None:
     made = [environment_reward(envs.Weighted(limit)) for limit in (3, 4)]
     made.append(environment_reward(envs.Weighted(), weights={"a": 2}))

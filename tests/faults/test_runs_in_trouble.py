@@ -21,17 +21,8 @@ from tests.support.judge_server import Faults, JudgeServer, judge_fixture
 
 FEW = 6
 ATTEMPTS = 3
-ASKED_AGAIN = [
-    ("rate_limit", "rate_limit"),
-    ("server_error", "transient"),
-    ("unavailable", "transient"),
-    ("drop_before_reply", "transient"),
-    ("drop_mid_body", "transient"),
-    ("non_json", "transient"),
-    ("missing_choices", "transient"),
-    ("hang", "transient"),
-    ("slow_drip", "transient"),
-]
+SERVERS_FAULT = "server_error unavailable drop_before_reply drop_mid_body non_json missing_choices hang slow_drip"
+ASKED_AGAIN = [("rate_limit", "rate_limit"), *((fault, "transient") for fault in SERVERS_FAULT.split())]
 NO_VERDICT = [("null_content", "empty"), ("finish_length", "truncated"), ("finish_content_filter", "content_filter")]
 
 

@@ -40,21 +40,13 @@ def chat(content: Any = "<score>3</score>", finish: str = "stop") -> dict[str, A
 
 
 ANSWER = {"status": "scored", "score": 1.0, "reason": "", "message": "", "components": {}}
+VECTOR = {"data": [{"embedding": [1.0, 2.0]}], "usage": {"prompt_tokens": 50}}
+FOUND = {"kind": "vllm/score", "found": {"data": [{"score": 1.0}], "usage": {"prompt_tokens": 50}}}
 WAYS: list[tuple[Any, Ask, dict[str, Any], int]] = [
     (BaseLLM, lambda llm, question, **more: llm.achat(question, **more), chat(), 50),
-    (
-        BaseEmbeddings,
-        lambda model, text: model.aembed([text]),
-        {"data": [{"embedding": [1.0, 2.0]}], "usage": {"prompt_tokens": 50}},
-        50,
-    ),
+    (BaseEmbeddings, lambda model, text: model.aembed([text]), VECTOR, 50),
     (RewardServer, lambda model, text: model.ascore([{"completion": text}]), {"results": [ANSWER]}, 0),
-    (
-        ServedScorer,
-        lambda model, text: model.ascore("pair", {"query": "q", "answer": text}),
-        {"kind": "vllm/score", "found": {"data": [{"score": 1.0}], "usage": {"prompt_tokens": 50}}},
-        50,
-    ),
+    (ServedScorer, lambda model, text: model.ascore("pair", {"query": "q", "answer": text}), FOUND, 50),
 ]
 """How a kind of model is asked, a raw answer of it, and the tokens which that one costs."""
 NEEDED: dict[str, dict[str, Any]] = {"ServedScorer": {"endpoint": "vllm/score"}, "RewardServer": {"model": "reward:r"}}
@@ -157,15 +149,11 @@ def shown(cls: type[BaseModelCall]) -> list[str]:
     copy = pickle.loads(pickled)
     assert (type(copy), copy.model) == (cls, model.model)
     views: dict[str, Callable[[], object]] = {
-        "repr": lambda: repr(model),
-        "str": lambda: str(model),
-        "repr of a pickled copy": lambda: repr(copy),
-        "describe": model.describe,
-        "model_dump_json": model.model_dump_json,
-        "route": model.route,
-        "endpoint_key": model.endpoint_key,
-        "account": model.account,
+        "repr": model.__repr__,
+        "str": model.__str__,
+        "repr of a pickled copy": copy.__repr__,
     }
+    views |= {name: getattr(model, name) for name in ("describe", "model_dump_json", "route", "endpoint_key", "account")}
     found = [name for name, view in views.items() if SECRET in str(view())]
     with pytest.raises(ConfigError) as caught:
         cls(**settings(cls, **given, api_keys=SECRET, timeout=-1))

@@ -472,21 +472,7 @@ def test_nobody_elses_words_pass_for_the_answer(completion: Any, response: str, 
     assert seen == [(response, last)] * 2
 
 
-COLUMNS = (
-    "self",
-    "cls",
-    "args",
-    "kwargs",
-    "function",
-    "messages",
-    "response",
-    "sample",
-    "name",
-    "prompts",
-    "completions",
-    "row",
-    "params",
-)
+COLUMNS = "self cls args kwargs function messages response sample name prompts completions row params".split()
 
 
 @pytest.mark.parametrize("column", COLUMNS)

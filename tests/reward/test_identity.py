@@ -134,47 +134,27 @@ class Case:
 
 
 SAMPLE: dict[str, Any] = {
-    "input[1].content": "2+3?",
-    "input[0].role": MessageRole.DEVELOPER,
-    "output[0].answer.content": "5",
-    "output[0].answer.label": {"reference": 4},
-    "metadata['level']": float("nan"),
-    "output[0].steps[0].content": "eins",
-    "output[0].steps[1].label": {"source": "c"},
-    "output[0].answer.tool_calls": [{"id": "c", "function": {"name": "f"}}],
-    "output[0].answer.tool_call_id": "c",
-    "output[0].answer.reasoning_content": "hm",
-    "input[1].additional_kwargs": {"context": "a table"},
-    "input[1].name": "Eve",
-    "task_category": "code",
-    "source": "other",
-}
+    "input[1].content": "2+3?", "input[0].role": MessageRole.DEVELOPER, "output[0].answer.content": "5",
+    "output[0].answer.label": {"reference": 4}, "metadata['level']": float("nan"), "output[0].steps[0].content": "eins",
+    "output[0].steps[1].label": {"source": "c"}, "output[0].answer.tool_calls": [{"id": "c", "function": {"name": "f"}}],
+    "output[0].answer.tool_call_id": "c", "output[0].answer.reasoning_content": "hm",
+    "input[1].additional_kwargs": {"context": "a table"}, "input[1].name": "Eve", "task_category": "code", "source": "other",
+}  # fmt: skip
 """What a reward may read of a sample, and another value of it."""
 SETTINGS: dict[str, tuple[str, Any]] = {
-    "hooks['threshold']": ("hooks.threshold", 0),
-    "reward['template']": ("template", AskAnother),
-    "reward['rubrics']": ("rubrics", ("be kind",)),
-    "reward['language']": ("language", "zh"),
-    "reward['scale']": ("scale", 2.0),
-    "llm['model']": ("llm.model", "other"),
-    "llm['temperature']": ("llm.temperature", 0.5),
-    "llm['extra_body']": ("llm.extra_body", {"top_k": 3}),
-    "llm['base_url']": ("llm.endpoint", "http://two"),
+    "hooks['threshold']": ("hooks.threshold", 0), "reward['template']": ("template", AskAnother),
+    "reward['rubrics']": ("rubrics", ("be kind",)), "reward['language']": ("language", "zh"),
+    "reward['scale']": ("scale", 2.0), "llm['model']": ("llm.model", "other"), "llm['temperature']": ("llm.temperature", 0.5),
+    "llm['extra_body']": ("llm.extra_body", {"top_k": 3}), "llm['base_url']": ("llm.endpoint", "http://two"),
     "llm['default_headers']": ("llm.headers.x-deployment", {"x-deployment": "b"}),
-    "llm['default_query']": ("llm.query", {"api-version": "2"}),
-    "options['repeat']": ("repeat", 1),
-}
+    "llm['default_query']": ("llm.query", {"api-version": "2"}), "options['repeat']": ("repeat", 1),
+}  # fmt: skip
 """What a reward is made of, how a refusal calls it, and another value."""
 UNRELATED: dict[str, Any] = {
-    "hooks": {"threshold": 1},
-    "options['deadline']": 99.0,
-    "options['max_workers']": 3,
-    "reward": {"max_workers": 2, "deadline": 5.0},
-    "llm['default_headers']['Authorization']": "Bearer 87654321",
-    "llm['timeout']": 7.0,
-    "samples": samples()[::-1],
-    "samples[0].metadata": {"none": None, "level": 3},
-}
+    "hooks": {"threshold": 1}, "options['deadline']": 99.0, "options['max_workers']": 3,
+    "reward": {"max_workers": 2, "deadline": 5.0}, "llm['default_headers']['Authorization']": "Bearer 87654321",
+    "llm['timeout']": 7.0, "samples": samples()[::-1], "samples[0].metadata": {"none": None, "level": 3},
+}  # fmt: skip
 
 
 def changed(path: str, value: Any) -> Case:

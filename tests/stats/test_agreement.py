@@ -160,14 +160,11 @@ def test_verdicts() -> None:
     found = validate(NOISY.tolist(), TRUTH.tolist(), threshold=0.5)
     said = NOISY >= 0.5
     expected = {
-        "accuracy": metrics.accuracy_score(TRUTH, said),
-        "precision": metrics.precision_score(TRUTH, said),
-        "recall": metrics.recall_score(TRUTH, said),
-        "f1": metrics.f1_score(TRUTH, said),
-        "kappa": metrics.cohen_kappa_score(TRUTH, said),
-        "spearman": stats.spearmanr(NOISY, TRUTH).statistic,
+        "accuracy": metrics.accuracy_score(TRUTH, said), "precision": metrics.precision_score(TRUTH, said),
+        "recall": metrics.recall_score(TRUTH, said), "f1": metrics.f1_score(TRUTH, said),
+        "kappa": metrics.cohen_kappa_score(TRUTH, said), "spearman": stats.spearmanr(NOISY, TRUTH).statistic,
         "mae": np.abs(NOISY - TRUTH).mean(),
-    }
+    }  # fmt: skip
     for name, value in expected.items():
         low, high = getattr(found, f"{name}_ci95")
         assert getattr(found, name) == pytest.approx(value), name
