@@ -89,14 +89,10 @@ def test_a_pause_left_behind_by_one_loop_does_not_hang_the_next() -> None:
 
 
 FAILURES: dict[str, tuple[ProviderErrorKind, int | None, float | None]] = {
-    "refused": ("unreachable", None, None),
-    "503": ("transient", 503, None),
-    "500": ("transient", 500, None),
-    "dropped": ("transient", None, None),
-    "429": ("rate_limit", 429, None),
-    "429 beyond eight": ("rate_limit", 429, None),
+    "refused": ("unreachable", None, None), "503": ("transient", 503, None), "500": ("transient", 500, None),
+    "dropped": ("transient", None, None), "429": ("rate_limit", 429, None), "429 beyond eight": ("rate_limit", 429, None),
     "429 retry-after": ("rate_limit", 429, 1.0),
-}
+}  # fmt: skip
 
 
 class Server:

@@ -139,8 +139,7 @@ def test_a_failed_rollout_keeps_its_lines() -> None:
             raise OSError("gone")
 
     found = environment_reward(Broken(), loggers=["tests.envs.judge"]).evaluate(question("a"))
-    assert said(found)["logs"] == ["ERROR: judge said nothing", "INFO: %d"]
-    assert issues(found) == [("failed", "error")]
+    assert said(found)["logs"] == ["ERROR: judge said nothing", "INFO: %d"] and issues(found) == [("failed", "error")]
 
 
 def test_long_logs_are_cut() -> None:

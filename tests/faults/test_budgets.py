@@ -51,14 +51,12 @@ def test_a_stopped_run_is_finished_later(server: JudgeServer, tmp_path: Path, pr
 def test_an_estimate_is_near_what_the_run_takes(server: JudgeServer, tmp_path: Path, prices: Path) -> None:
     data = write_data(tmp_path / "data.jsonl", N)
     estimate = json.loads(judged(server, data, None, "--estimate", "--prices", str(prices)).out)
-    assert server.stats()["requests"] == 10
-    assert (estimate["samples"], estimate["calls"]["mean"]) == (N - 10, N - 10)
+    assert server.stats()["requests"] == 10 and (estimate["samples"], estimate["calls"]["mean"]) == (N - 10, N - 10)
     assert judged(server, data, tmp_path / "run", "--prices", str(prices)).code == 0
     assert server.stats()["requests"] == N, "what the estimate asked is not paid again"
     asked, replied = ((N - 10) * server.stats()["usage"][f"{kind}_tokens"] / N for kind in ("prompt", "completion"))
     cost = (1000 * asked + 2000 * replied) / 1e6
     for name, value in (("input_tokens", asked), ("output_tokens", replied), ("cost", cost)):
         found = estimate[name]
-        assert found["low"] * 0.98 <= value <= found["high"] * 1.02
-        assert found["mean"] == pytest.approx(value, rel=0.05)
+        assert found["low"] * 0.98 <= value <= found["high"] * 1.02 and found["mean"] == pytest.approx(value, rel=0.05)
     assert 0 < estimate["seconds"]["mean"]

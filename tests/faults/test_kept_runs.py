@@ -81,8 +81,7 @@ def test_no_room_for_results(server: JudgeServer, tmp_path: Path) -> None:
     finished = here(*arguments)
     assert finished.code == 0, finished.err
     result = json.loads(finished.out)
-    assert (result["n_scored"], result["score"]) == (ROWS, 1.0)
-    assert server.stats()["requests"] == ROWS - len(kept)
+    assert (result["n_scored"], result["score"]) == (ROWS, 1.0) and server.stats()["requests"] == ROWS - len(kept)
     assert sorted(record["id"] for record in records(folder)) == sorted(f"sum-{k}" for k in range(ROWS))
 
 
@@ -97,8 +96,7 @@ def test_a_cache_that_cannot_be_or_takes_nothing_more_is_said_once(server: Judge
         assert (done.returncode, json.loads(done.stdout)["n_scored"]) == (0, ROWS), done.stderr
         (warned,) = [line for line in done.stderr.splitlines() if "the call cache" in line]
         assert said in warned
-    assert (tmp_path / "file").read_text() == "in the way"
-    assert json.loads(here(*arguments).out)["n_scored"] == ROWS
+    assert (tmp_path / "file").read_text() == "in the way" and json.loads(here(*arguments).out)["n_scored"] == ROWS
     assert server.stats()["requests"] < 3 * ROWS, "what was stored before is used"
 
 

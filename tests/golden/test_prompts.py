@@ -173,13 +173,9 @@ def grader(name: str) -> Texts:
 
 
 SHARED: dict[str, Callable[[], Texts]] = {
-    **{kind: partial(frame, kind) for kind in KINDS},
-    "thinking": thinking,
-    "repair": repair,
-    "own_prompt": own_prompt,
-    "principles": principles,
-    "ranking": ranking,
-}
+    **{kind: partial(frame, kind) for kind in KINDS}, "thinking": thinking, "repair": repair, "own_prompt": own_prompt,
+    "principles": principles, "ranking": ranking,
+}  # fmt: skip
 OF_SCENARIOS = {judged_name(key, kind) for key in scenario_keys() for kind in ("listwise", "pairwise", "pointwise")}
 OTHERS = [name for name in RewardRegistry.list() if RewardRegistry.get(name).judged and name not in OF_SCENARIOS]
 THINGS: dict[str, Callable[[], Texts]] = {

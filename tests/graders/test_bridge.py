@@ -51,8 +51,7 @@ def test_a_grader_is_a_reward_in_its_own_range_and_direction() -> None:
         found = reward.evaluate(make_sample("good", "bad"))
         assert isinstance(reward, GraderReward) and (reward.kind, reward.score_range) == ("pointwise", (1.0, 5.0))
         assert scores(found) == [5.0, 1.0] and found.output[0].answer.reward.details[0].reason == "so"
-        assert reward.normalized(4.0) == 0.75
-        assert pickle.loads(pickle.dumps(reward)).describe() == reward.describe()
+        assert reward.normalized(4.0) == 0.75 and pickle.loads(pickle.dumps(reward)).describe() == reward.describe()
     settings = {"max_workers": 3, "deadline": 5.0, "name": "mine", "threshold": 2.0}
     made: Any = RewardRegistry.create("grader:relevance", llm=JUDGE, **settings)
     assert (made.max_workers, made.deadline, made.name, made.grader.threshold) == (3, 5.0, "mine", 2.0)
@@ -194,8 +193,7 @@ def test_a_reward_is_a_grader_with_the_same_score_and_back() -> None:
     reward = RewardRegistry.create("accuracy")
     for row, expected in (({"response": "a", "reference_response": "a"}, 1.0), ({"response": "a", "query": "q"}, None)):
         found: Any = as_grader(reward).evaluate(row)
-        assert (found.score if found.ok else None) == expected
-        assert scores(reward.evaluate(sample_of(row))) == [expected]
+        assert (found.score if found.ok else None) == expected and scores(reward.evaluate(sample_of(row))) == [expected]
     assert as_reward(as_grader(reward)) is reward and as_grader(as_grader(reward)).name == reward.name
     kind = FunctionGrader(longest)
     assert as_grader(as_reward(kind)) is kind

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rm_gallery.report.formats import render
 from rm_gallery.study.grading import grade
 from rm_gallery.study.opened import open_run
 from tests.support.command import command
-from tests.support.judge_server import JudgeServer
+from tests.support.judge_server import JudgeServer, judge_fixture
 
 CONFIG = """
 judge: fake-judge
@@ -31,10 +30,7 @@ labels: {{right: ok, relevance: human}}
 """
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[JudgeServer]:
-    with JudgeServer("fixed:<reason>fine</reason><score>4</score>") as running:
-        yield running
+server = judge_fixture("fixed:<reason>fine</reason><score>4</score>")
 
 
 def write(folder: Path, more: str = "", config: str = CONFIG) -> list[str]:

@@ -320,13 +320,8 @@ def failure(kind: Any, status: int | None = None) -> ProviderError:
 
 @pytest.mark.parametrize(
     ("cause", "status", "attempts", "read"),
-    [
-        ("transient", 500, 3, 0),
-        ("transient", None, 3, 1),
-        ("rate_limit", 429, 3, 0),
-        ("fatal", 401, 1, 0),
-        ("unreachable", None, 3, 0),
-    ],
+    [("transient", 500, 3, 0), ("transient", None, 3, 1), ("rate_limit", 429, 3, 0), ("fatal", 401, 1, 0)]
+    + [("unreachable", None, 3, 0)],
 )
 @every_model
 def test_a_failure_is_tried_again_by_its_cause_and_counted(
@@ -355,8 +350,7 @@ def test_a_failure_is_tried_again_by_its_cause_and_counted(
     for calls, cached in ((paid + 1, 0), (paid + 1, 1)):
         assert not isinstance(asked(model, question, control), Exception)
         assert (len(made), control.calls, control.cached) == (attempts + 1, calls, cached)
-    assert settled[-1] == (expected, tokens)
-    assert budget.spent.total_tokens == read * attempts * expected + tokens
+    assert settled[-1] == (expected, tokens) and budget.spent.total_tokens == read * attempts * expected + tokens
 
 
 @pytest.mark.parametrize(

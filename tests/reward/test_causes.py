@@ -34,19 +34,15 @@ from rm_gallery.core.utils.errors import (
 from tests.reward.rewards import scored
 
 RAISED: dict[str, tuple[Exception, Cause]] = {
-    "an endpoint": (ProviderError("503", kind="transient"), "endpoint"),
-    "a reply": (ParseError("no score"), "judge"),
-    "a model's number": (ScoreError("nan"), "judge"),
-    "a row": (DataError("no column"), "data"),
-    "no reference": (Unscored("none", reason="no_reference"), "data"),
-    "declared": (Unscored("not for this"), "rule"),
-    "a defect": (KeyError("x"), "rule"),
-    "the library's": (RMGalleryError("x"), "rule"),
+    "an endpoint": (ProviderError("503", kind="transient"), "endpoint"), "a reply": (ParseError("no score"), "judge"),
+    "a model's number": (ScoreError("nan"), "judge"), "a row": (DataError("no column"), "data"),
+    "no reference": (Unscored("none", reason="no_reference"), "data"), "declared": (Unscored("not for this"), "rule"),
+    "a defect": (KeyError("x"), "rule"), "the library's": (RMGalleryError("x"), "rule"),
     "the clock": (DeadlineExceeded("late"), "caller"),
     "the clock of an endpoint": (DeadlineExceeded("late", cause="endpoint"), "endpoint"),
     "the budget": (BudgetExceeded("spent"), "caller"),
     "the answer": (Unscored("no code", reason="no_code", cause="answer"), "answer"),
-}
+}  # fmt: skip
 
 
 class Raising(BasePointWiseReward):

@@ -86,13 +86,8 @@ def test_alpha_with_gaps_far_from_zero_and_by_name(metric: Metric) -> None:
 
 @pytest.mark.parametrize(
     ("estimate", "several"),
-    [
-        (cohen_kappa_estimate, False),
-        (fleiss_kappa_estimate, True),
-        (krippendorff_alpha_estimate, True),
-        (spearman_estimate, False),
-        (kendall_tau_b_estimate, False),
-    ],
+    [(cohen_kappa_estimate, False), (fleiss_kappa_estimate, True), (krippendorff_alpha_estimate, True)]
+    + [(spearman_estimate, False), (kendall_tau_b_estimate, False)],
 )
 def test_full_agreement_is_not_certain_and_copies_are_no_new_units(estimate: Estimate, several: bool) -> None:
     def of(*rows: list[int], **more: Any) -> ClusteredMean:

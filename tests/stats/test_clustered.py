@@ -87,16 +87,8 @@ EQUAL, UNEVEN = [4] * 75, [1, 2, 3, 4, 10] * 15
 
 @pytest.mark.parametrize(
     ("sizes", "p", "icc"),
-    [
-        ([1] * 300, 0.7, 0.0),
-        ([1] * 300, 0.1, 0.0),
-        (EQUAL, 0.6, 0.1),
-        (EQUAL, 0.8, 0.4),
-        (EQUAL, 0.93, 0.3),
-        (UNEVEN, 0.5, 0.2),
-        (UNEVEN, 0.7, 0.5),
-        (UNEVEN, 0.85, 0.3),
-    ],
+    [([1] * 300, 0.7, 0.0), ([1] * 300, 0.1, 0.0), (EQUAL, 0.6, 0.1), (EQUAL, 0.8, 0.4), (EQUAL, 0.93, 0.3)]
+    + [(UNEVEN, 0.5, 0.2), (UNEVEN, 0.7, 0.5), (UNEVEN, 0.85, 0.3)],
 )
 def test_coverage_of_shares(sizes: list[int], p: float, icc: float) -> None:
     rng, numbers = np.random.default_rng(0), np.repeat(np.arange(len(sizes)), sizes)
@@ -137,8 +129,7 @@ def test_stream_depends_on_seed_and_name_only() -> None:
 
 
 def test_undefined_draws_are_left_out() -> None:
-    assert draws_interval(np.array([np.nan, 0.5, 0.5])) == (0.5, 0.5)
-    assert draws_interval(np.array([np.nan])) is None
+    assert draws_interval(np.array([np.nan, 0.5, 0.5])) == (0.5, 0.5) and draws_interval(np.array([np.nan])) is None
 
 
 def _median_of_three(sums: NDArray[np.float64]) -> NDArray[np.float64]:

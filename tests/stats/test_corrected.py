@@ -123,8 +123,7 @@ def test_coverage_with_other_labels(draw: Draw, truth: float, most: float) -> No
 def test_coverage_over_settings_by_lot(kind: str) -> None:
     """A small slice of benchmarks/statistics_coverage.py; over all its settings together, each rounded by 150 trials."""
     found = [coverage(of, 150) for of in by_lot(4, kind, seed=1)]
-    assert 0.935 <= float(np.mean([one.held for one in found])) <= 0.98
-    assert min(one.held for one in found) >= 0.89
+    assert 0.935 <= float(np.mean([one.held for one in found])) <= 0.98 and min(one.held for one in found) >= 0.89
 
 
 @pytest.mark.parametrize(

@@ -181,12 +181,8 @@ def simulated(rng: np.random.Generator, n: int, strength: float, effect: float, 
 
 @pytest.mark.parametrize(
     ("n", "strength", "effect", "per_prompt", "truth", "most"),
-    [
-        (200, 0.0, 0.9, 1, 0.5, 0.98),
-        (60, 2.0, 1.0, 1, 0.8808, 0.99),
-        (40, 2.2, 1.0, 1, 0.9002, 0.99),
-        (100, 0.5, 1.5, 3, 0.5884, 0.975),
-    ],
+    [(200, 0.0, 0.9, 1, 0.5, 0.98), (60, 2.0, 1.0, 1, 0.8808, 0.99), (40, 2.2, 1.0, 1, 0.9002, 0.99)]
+    + [(100, 0.5, 1.5, 3, 0.5884, 0.975)],
 )
 def test_coverage(n: int, strength: float, effect: float, per_prompt: int, truth: float, most: float) -> None:
     rng = np.random.default_rng(2)

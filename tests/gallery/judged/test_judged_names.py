@@ -20,8 +20,7 @@ RANGES = {"listwise": (0.0, 1.0), "pointwise": (1.0, 10.0), "pairwise": (0.0, 1.
 
 
 def test_twenty_scenarios_in_three_kinds() -> None:
-    assert len(KEYS) >= 20
-    assert {judged_name(key, kind) for key in KEYS for kind in KINDS} <= set(RewardRegistry.list())
+    assert len(KEYS) >= 20 and {judged_name(key, kind) for key in KEYS for kind in KINDS} <= set(RewardRegistry.list())
 
 
 @pytest.mark.parametrize("kind", KINDS)

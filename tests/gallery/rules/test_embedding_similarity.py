@@ -56,11 +56,8 @@ def test_over_an_endpoint_a_shared_reference_is_paid_for_once(server: JudgeServe
     sample = make_sample("the red house", "the red door", "a tree", reference="the red house")
     found = scores(reward(model).evaluate(sample))
     assert found == [pytest.approx(1.0), pytest.approx(2 / 3), pytest.approx(0.0, abs=0.5)]
-    assert sorted(body["body"]["input"][0] for body in server.recent_requests(10)) == [
-        "a tree",
-        "the red door",
-        "the red house",
-    ]
+    asked = sorted(body["body"]["input"][0] for body in server.recent_requests(10))
+    assert asked == ["a tree", "the red door", "the red house"]
 
 
 def test_a_failing_endpoint_is_a_failure(server: JudgeServer) -> None:

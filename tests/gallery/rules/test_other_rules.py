@@ -160,8 +160,7 @@ def test_repetitions_are_counted_in_its_tokens(tokenizer: Any) -> None:
 
 def test_its_name_stands_in_the_description() -> None:
     reward = RewardRegistry.create("dapo_soft_overlong_punishment", unit="tokens", tokenizer=Encoder())
-    assert reward.describe()["tokenizer"]["name_or_path"] == "toy"
-    assert "Encoder(toy)" in reward.model_dump_json()
+    assert reward.describe()["tokenizer"]["name_or_path"] == "toy" and "Encoder(toy)" in reward.model_dump_json()
 
 
 DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
