@@ -12,13 +12,12 @@ from tests.support.command import Done, command
 from tests.support.judge_server import JudgeServer
 
 N = 60
-PRICES = "judge-*: {input: 1000, output: 2000}\n"
 
 
 @pytest.fixture
 def prices(tmp_path: Path) -> Path:
     file = tmp_path / "prices.yaml"
-    file.write_text(PRICES)
+    file.write_text("judge-*: {input: 1000, output: 2000}\n")
     return file
 
 

@@ -106,9 +106,9 @@ class Stats:
         auth = {"sent": sum(keys.values()), "missing": counts.keys[""], "key_hashes": hashes}
         process = {"cpu_seconds": cpu, "wall_seconds": wall, "cpu_share": cpu / wall if wall > 0 else 0.0}
         process |= {
-            "replies": int(replies),
             "mean_lateness_ms": 1000 * late / max(1, replies),
             "max_lateness_ms": 1000 * latest,
+            "replies": int(replies),
         }
         shown: dict[str, Any] = {
             "requests": counts.requests,
