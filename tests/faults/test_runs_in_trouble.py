@@ -56,8 +56,7 @@ def test_a_reply_without_a_verdict_is_an_outcome_of_its_own_and_not_kept(server:
     for asked, cached in ((FEW, 0), (0, FEW)):
         server.reset()
         again = judged(server, Faults())
-        assert again.scores == truth(again.samples)
-        assert (server.stats()["requests"], again.control.cached) == (asked, cached)
+        assert again.scores == truth(again.samples) and (server.stats()["requests"], again.control.cached) == (asked, cached)
 
 
 RETRY_AFTER = {"retry_after": "ms", "retry_after_s": 0.05}

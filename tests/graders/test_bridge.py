@@ -337,8 +337,7 @@ def test_the_same_scores_calls_budget_and_aggregate_however_it_is_wrapped(kind: 
 
 def test_identity_tells_what_is_inside_apart() -> None:
     hashes = {kind: wrapped(kind).settings_hash for kind in WRAPPED}
-    assert hashes == {kind: wrapped(kind).settings_hash for kind in WRAPPED}
-    assert len(set(hashes.values())) == len(WRAPPED)
+    assert hashes == {kind: wrapped(kind).settings_hash for kind in WRAPPED} and len(set(hashes.values())) == len(WRAPPED)
     assert not set(hashes.values()) & {wrapped(kind, language="zh").settings_hash for kind in WRAPPED}
 
 

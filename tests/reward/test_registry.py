@@ -129,8 +129,7 @@ def test_unannotated_attributes_are_class_variables_or_new_defaults() -> None:
 
         template = Asked
 
-    assert (Plain().name, Plain().max_workers, Plain.FACTS) == ("plain", 3, {"a": 1.0})
-    assert "FACTS" not in Plain.model_fields
+    assert (Plain().name, Plain().max_workers, Plain.FACTS) == ("plain", 3, {"a": 1.0}) and "FACTS" not in Plain.model_fields
     assert [scores(kind().evaluate(make_sample("a", "b"))) for kind in (Plain, More)] == [[1.0, 0.0], [0.0, 2.0]]
     assert (Unnamed().name, pickle.loads(pickle.dumps(Plain(name="other"))).name) == ("Unnamed", "other")
     other = OwnRubrics.model_validate({"principles": "other"})

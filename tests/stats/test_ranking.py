@@ -76,8 +76,7 @@ def test_the_curve_rises_with_a_good_reward_and_falls_with_a_gamed_one() -> None
     rng = np.random.default_rng(0)
     truth = rng.normal(size=(200, 16))
     good = best_of_n_curve((truth + rng.normal(size=truth.shape)).tolist(), truth.tolist())
-    assert [point.n for point in good] == [1, 2, 4, 8, 16]
-    assert all(a.value < b.value for a, b in itertools.pairwise(good))
+    assert [point.n for point in good] == [1, 2, 4, 8, 16] and all(a.value < b.value for a, b in itertools.pairwise(good))
     assert all(point.ci95.low < point.value < point.ci95.high and point.value <= point.oracle for point in good)
     # half of the reliability: sqrt(1/2) of the expected maximum of 16
     assert good[-1].value == pytest.approx(1.766 * math.sqrt(0.5), abs=0.12)
@@ -107,8 +106,7 @@ def test_published_style_control() -> None:
     styled = ranked(EIGHT, EIGHT_RESULTS, ridge=0.25, features={"tokens": feature - feature.mean()})
     for found, expected in ((plain, [0.468371, 0.130190, -0.598562]), (styled, [0.305833, 0.113330, -0.419163])):
         assert [s.strength / math.log(10) for s in found.systems] == pytest.approx(expected, abs=1e-6)
-    assert styled.effects["tokens"][0] == pytest.approx(1.427046, abs=1e-6)
-    assert styled.effects["tokens"][1].covers(1.427046)
+    assert styled.effects["tokens"][0] == pytest.approx(1.427046, abs=1e-6) and styled.effects["tokens"][1].covers(1.427046)
 
 
 def test_the_same_as_other_packages() -> None:
