@@ -29,8 +29,7 @@ def test_bench_and_eval_are_one_path(tmp_path: Path) -> None:
 
 def test_list_names_every_benchmark_and_its_modes() -> None:
     listed = {entry["name"]: entry for entry in json.loads(command("bench", "--list", "--json").out)}
-    assert listed.keys() == benchmarks().keys()
-    assert listed["rewardbench2"]["modes"].keys() == {"ranking", "ratings"}
+    assert listed.keys() == benchmarks().keys() and listed["rewardbench2"]["modes"].keys() == {"ranking", "ratings"}
     plain = command("bench", "--list").out.splitlines()
     assert [line.split()[0] for line in plain if not line.startswith(" ")] == sorted(benchmarks())
     assert any(line.startswith("rewardbench2 ") and line.endswith("modes: ranking, ratings") for line in plain)

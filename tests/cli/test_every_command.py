@@ -16,7 +16,6 @@ import typer
 
 from rm_gallery.cli import main
 from rm_gallery.cli.main import app
-from rm_gallery.core.engine.calls.cache import CallCache
 from rm_gallery.core.utils.errors import RMGalleryError
 from rm_gallery.evaluation.deploy import create_evaluation
 from tests.cli.rows import best_of_4
@@ -280,20 +279,7 @@ def test_exit_codes_are_documented_and_both_sides_of_each_gate_are_tried(name: s
 
 
 def test_no_command_shows_the_help_and_an_unknown_one_is_an_error() -> None:
-    assert (run("").code, run("--help").code, run("evaluate").code) == (2, 0, 2)
-    assert "eval" in run("--help").out
-
-
-def test_replies_are_removed_by_days_and_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
-
-    def prune(_: CallCache, **given: Any) -> int:
-        asked.append(given)
-        return 7
-
-    monkeypatch.setattr(CallCache, "prune", prune)
-    assert run("cache prune --max-days 1.5 --max-bytes 3").out == "7 replies removed\n"
-    assert asked == [{"max_bytes": 3, "max_age": 129_600.0}]
+    assert (run("").code, run("--help").code, run("evaluate").code) == (2, 0, 2) and "eval" in run("--help").out
 
 
 def test_a_trace_as_json_is_a_line_a_judgement() -> None:

@@ -46,12 +46,10 @@ def test_the_default_folder_follows_the_environment(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("value", [b"", "评分：4".encode(), b"ab" * 40_000, os.urandom(300_000)], ids=len)
 def test_values_come_back_unchanged(tmp_path: Path, value: bytes) -> None:
     with CallCache(tmp_path) as cache:
-        assert cache.get(KEYS[0]) is None
-        assert put_one(cache, KEYS[0], value)
+        assert cache.get(KEYS[0]) is None and put_one(cache, KEYS[0], value)
         assert cache.get(KEYS[0]) == value
     with CallCache(tmp_path) as cache:
-        assert cache.get(KEYS[0]) == value
-        assert cache.get(KEYS[1]) is None
+        assert cache.get(KEYS[0]) == value and cache.get(KEYS[1]) is None
         assert cache.get(KEYS[0][:16] + KEYS[1][16:]) is None, "found by a part of its key and told by the whole of it"
         assert (cache.hits, cache.misses) == (1, 2)
 
@@ -79,8 +77,7 @@ def test_a_closed_cache_is_empty_and_takes_nothing(tmp_path: Path) -> None:
     cache.close()
     cache.close()
     assert "rm-gallery-cache" not in {thread.name for thread in set(threading.enumerate()) - others}
-    assert cache.get(KEYS[0]) is None
-    assert not put_one(cache, KEYS[1], b"y")
+    assert cache.get(KEYS[0]) is None and not put_one(cache, KEYS[1], b"y")
 
 
 def test_path_may_be_a_folder_or_a_file(tmp_path: Path) -> None:
@@ -114,10 +111,8 @@ def test_prune_by_age_removes_what_nobody_used(tmp_path: Path) -> None:
         put_all(cache, {old: b"1", used: b"2", new: b"3"})
         make_older(cache.path, old, created=9 * DAY, used=9 * DAY)
         make_older(cache.path, used, created=9 * DAY, used=1 * DAY)
-        assert cache.prune(max_age=7 * DAY) == 1
-        assert set(stored(cache.path)) == {used, new}
-        assert (cache.clear(), cache.stats().entries) == (2, 0)
-        assert put_one(cache, old, b"again")
+        assert cache.prune(max_age=7 * DAY) == 1 and set(stored(cache.path)) == {used, new}
+        assert (cache.clear(), cache.stats().entries) == (2, 0) and put_one(cache, old, b"again")
 
 
 def test_prune_by_size_removes_the_longest_unused(tmp_path: Path) -> None:
@@ -129,12 +124,10 @@ def test_prune_by_size_removes_the_longest_unused(tmp_path: Path) -> None:
         assert before.bytes > 2_000_000
         removed = cache.prune(max_bytes=1_000_000)
         after = cache.stats()
-        assert removed == before.entries - after.entries
-        assert 500_000 <= after.bytes <= 1_000_000
+        assert removed == before.entries - after.entries and 500_000 <= after.bytes <= 1_000_000
         assert cache.path.stat().st_size <= 1_000_000, "space goes back to the file system"
         left = set(stored(cache.path))
-        assert names[-1] not in left
-        assert names[-2] in left
+        assert names[-1] not in left and names[-2] in left
 
 
 def test_the_writer_keeps_the_file_within_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,8 +137,7 @@ def test_the_writer_keeps_the_file_within_its_size(tmp_path: Path, monkeypatch: 
         put_all(cache, {name: os.urandom(1000) for name in keys(2000)})
         put_one(cache, keys(1)[0], b"the thread prunes before it takes this up, or after")
     with CallCache(tmp_path) as cache:
-        assert cache.stats().bytes <= limit
-        assert cache.stats().entries >= 300
+        assert cache.stats().bytes <= limit and cache.stats().entries >= 300
 
 
 def test_use_is_noted_at_the_latest_when_the_cache_closes(tmp_path: Path) -> None:
@@ -158,8 +150,7 @@ def test_use_is_noted_at_the_latest_when_the_cache_closes(tmp_path: Path) -> Non
         assert (cache.get(used), cache.get(lately)) == (b"1", b"3")
     now = time.time()
     rows = stored(cache.path)
-    assert rows[used][0] == pytest.approx(now, abs=60)
-    assert rows[unused][0] == pytest.approx(now - DAY, abs=60)
+    assert rows[used][0] == pytest.approx(now, abs=60) and rows[unused][0] == pytest.approx(now - DAY, abs=60)
     assert rows[lately][0] == pytest.approx(now - 3000, abs=60), "what was used within an hour is not noted again"
 
 
@@ -169,12 +160,10 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     path = tmp_path / "file" / "cache"
     with CallCache(path, on_warning=warnings.append) as cache:
         assert put_all(cache, dict.fromkeys(KEYS, b"x")) == [False] * len(KEYS)
-        assert [cache.get(key) for key in KEYS] == [None] * len(KEYS)
-        assert not put_one(cache, KEYS[0], b"x")
+        assert [cache.get(key) for key in KEYS] == [None] * len(KEYS) and not put_one(cache, KEYS[0], b"x")
         cache.flush()
         assert (cache.stats().entries, cache.writable, cache.prune(), cache.clear()) == (0, False, 0, 0)
-    assert len(warnings) == 1
-    assert str(path / FILE_NAME) in warnings[0]
+    assert len(warnings) == 1 and str(path / FILE_NAME) in warnings[0]
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told", "a warning that is an error here"])
@@ -212,11 +201,9 @@ def test_a_lock_held_by_another_process_does_not_switch_it_off(tmp_path: Path, m
         assert found == [b"before", b"held up", b"nobody waits again", None]
         other.execute("COMMIT")
         other.close()
-        assert wait_until(lambda: len(stored(cache.path)) == 3)
-        assert cache.writable
+        assert wait_until(lambda: len(stored(cache.path)) == 3) and cache.writable
         assert put_all(cache, {KEYS[3]: b"after"}) == [True]
-    assert len(warnings) == 1
-    assert "held by another process" in warnings[0]
+    assert len(warnings) == 1 and "held by another process" in warnings[0]
     assert {value for _, value in stored(cache.path).values()} == {b"before", b"held up", b"nobody waits again", b"after"}
 
 
@@ -246,7 +233,5 @@ def test_a_row_that_is_or_unpacks_to_gigabytes_is_none_of_ours(tmp_path: Path, p
         with closing(sqlite3.connect(cache.path)) as connection, connection:
             connection.execute("UPDATE calls SET value = ?, codec = ? WHERE key = ?", (bomb, packed, bytes.fromhex(KEYS[0])))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        assert cache.get(KEYS[0]) is None
-        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 120_000
-        assert cache.get(KEYS[1]) == b"x"
-        assert not put_one(cache, KEYS[2], bytes(cache_file.MAX_VALUE_BYTES + 1))
+        assert cache.get(KEYS[0]) is None and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 120_000
+        assert cache.get(KEYS[1]) == b"x" and not put_one(cache, KEYS[2], bytes(cache_file.MAX_VALUE_BYTES + 1))

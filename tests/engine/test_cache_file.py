@@ -58,12 +58,9 @@ def test_a_file_damaged_between_runs(tmp_path: Path, damage: Callable[[Path], ob
         for key in KEYS:
             cache.get(key)
         results = put_all(cache, {key: b"new" for key in KEYS})
-        assert results == [True] * len(KEYS)
-        assert all(cache.get(key) == b"new" for key in KEYS)
-    assert len(warnings) == 1
-    assert str(path) in warnings[0]
-    assert ".corrupt-" in warnings[0]
-    assert len(set_aside(tmp_path)) == 1
+        assert results == [True] * len(KEYS) and all(cache.get(key) == b"new" for key in KEYS)
+    assert len(warnings) == 1 and str(path) in warnings[0]
+    assert ".corrupt-" in warnings[0] and len(set_aside(tmp_path)) == 1
     assert len(stored(path)) == len(KEYS)
 
 
@@ -76,11 +73,9 @@ def test_two_caches_set_a_damaged_file_aside_once(tmp_path: Path) -> None:
             for key in KEYS:
                 cache.get(key)
             put_all(cache, {KEYS[0]: b"new"})
-        assert one.get(KEYS[0]) == two.get(KEYS[0]) == b"new"
-        assert put_all(one, {KEYS[1]: b"from one"}) == [True]
+        assert one.get(KEYS[0]) == two.get(KEYS[0]) == b"new" and put_all(one, {KEYS[1]: b"from one"}) == [True]
         assert two.get(KEYS[1]) == b"from one"
-    assert len(warnings) == 1
-    assert len(set_aside(tmp_path)) == 1
+    assert len(warnings) == 1 and len(set_aside(tmp_path)) == 1
 
 
 def test_a_file_removed_while_open_is_begun_anew(tmp_path: Path) -> None:
@@ -93,8 +88,7 @@ def test_a_file_removed_while_open_is_begun_anew(tmp_path: Path) -> None:
             cache.get(key)
             put_one(cache, key, b"new") if key < "1" else None
     with CallCache(tmp_path, on_warning=warnings.append) as cache:
-        assert put_one(cache, KEYS[0], b"later")
-        assert cache.get(KEYS[0]) == b"later"
+        assert put_one(cache, KEYS[0], b"later") and cache.get(KEYS[0]) == b"later"
     assert not set_aside(tmp_path)
 
 
@@ -184,8 +178,7 @@ def test_promised_rows_survive_kill_9(tmp_path: Path) -> None:
         assert not lost
         path = cache.path
     rows = stored(path)
-    assert all(value == key.encode() * 10 for key, (_, value) in rows.items())
-    assert len(rows) >= len(promised)
+    assert all(value == key.encode() * 10 for key, (_, value) in rows.items()) and len(rows) >= len(promised)
 
 
 def test_what_nobody_awaited_is_stored_at_exit(tmp_path: Path) -> None:

@@ -34,8 +34,7 @@ def pool() -> Iterator[WorkerPool]:
 
 def test_map_keeps_order_over_many_chunks(pool: WorkerPool) -> None:
     assert every(pool, worker_jobs.plus_one, range(5000)) == list(range(1, 5001))
-    assert every(pool, worker_jobs.plus_one, []) == []
-    assert pool.submit(worker_jobs.add, 3, 4).result() == 7
+    assert every(pool, worker_jobs.plus_one, []) == [] and pool.submit(worker_jobs.add, 3, 4).result() == 7
 
 
 def test_kinds_of_functions(pool: WorkerPool) -> None:
@@ -97,8 +96,7 @@ def test_functions_that_workers_cannot_find(pool: WorkerPool, function: Callable
 def test_errors_of_a_call(pool: WorkerPool, kind: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message) as caught:
         pool.submit(worker_jobs.fail, kind).result()
-    assert type(caught.value) is error
-    assert isinstance(caught.value.__cause__, workers.RemoteTraceback)
+    assert type(caught.value) is error and isinstance(caught.value.__cause__, workers.RemoteTraceback)
     assert "in fail" in str(caught.value.__cause__)
 
 
@@ -137,8 +135,7 @@ def test_only_the_bad_call_fails(pool: WorkerPool, mishap: str, error: type[Exce
     function = functools.partial(worker_jobs.at_seven, mishap)
     every(pool, worker_jobs.plus_one, range(200))  # warm, so that the bad call travels inside a chunk
     results = every(pool, function, range(40), deadline=1.0)
-    assert type(results[7]) is error
-    assert message in str(results[7])
+    assert type(results[7]) is error and message in str(results[7])
     assert getattr(results[7], "exit_code", None) == (None if error is not WorkerCrashed else -11 if "fault" in message else 3)
     assert [result for result in results if result is not results[7]] == [n for n in range(40) if n != 7]
     assert every(pool, function, range(8, 40), deadline=60) == list(range(8, 40))
@@ -154,8 +151,7 @@ def test_worker_killed_while_idle_costs_nothing() -> None:
     with WorkerPool(1) as pool:
         worker = pool.submit(worker_jobs.pid).result()
         os.kill(worker, 9)
-        assert wait_until(lambda: not is_alive(worker))
-        assert pool.submit(worker_jobs.plus_one, 1).result() == 2
+        assert wait_until(lambda: not is_alive(worker)) and pool.submit(worker_jobs.plus_one, 1).result() == 2
 
 
 def test_a_worker_that_has_grown_beyond_half_of_its_cap_is_replaced_however_large_its_parent_is() -> None:
@@ -187,8 +183,7 @@ def test_a_worker_that_does_not_begin(of: object, name: str, value: str, message
     monkeypatch.setattr(of, name, value)
     with WorkerPool(1) as pool:
         results = every(pool, worker_jobs.plus_one, range(3))
-    assert [type(result) for result in results] == [WorkerCrashed] * 3
-    assert message in str(results[0])
+    assert [type(result) for result in results] == [WorkerCrashed] * 3 and message in str(results[0])
 
 
 def test_pipes_without_poll(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,10 +199,8 @@ def test_queued_call_is_cancelled_and_never_runs(tmp_path: Path) -> None:
         running = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "first"), 0.7)
         queued = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "second"), 0.0)
         behind = pool.submit(worker_jobs.plus_one, 1)
-        assert wait_until(running.running)
-        assert queued.cancel()
-        assert not running.cancel()
-        assert running.result() == 0.7
+        assert wait_until(running.running) and queued.cancel()
+        assert not running.cancel() and running.result() == 0.7
         assert wait([queued], timeout=60).done == {queued}, "whoever waits for it hears of it"
         assert behind.result(60) == pool.submit(worker_jobs.plus_one, 1).result() == 2
     assert not (tmp_path / "second").exists()
@@ -264,12 +257,10 @@ def test_shutdown_ends_running_and_queued_calls(tmp_path: Path) -> None:
 
 def test_shared_pool_is_one_and_comes_back_after_shutdown() -> None:
     first = get_pool()
-    assert get_pool() is first
-    assert first.submit(worker_jobs.plus_one, 1).result() == 2
+    assert get_pool() is first and first.submit(worker_jobs.plus_one, 1).result() == 2
     first.shutdown()
     second = get_pool()
-    assert second is not first
-    assert second.submit(worker_jobs.plus_one, 2).result() == 3
+    assert second is not first and second.submit(worker_jobs.plus_one, 2).result() == 3
     assert get_pool("another") is not second
     second.shutdown()
 
@@ -286,8 +277,7 @@ def test_sixteen_threads_share_a_pool(pool: WorkerPool) -> None:
 
 def test_one_call_at_a_time_needs_one_process_and_none_before_the_first() -> None:
     with WorkerPool(4) as pool:
-        assert pool.worker_pids() == []
-        assert len({pool.submit(worker_jobs.pid).result() for _ in range(20)}) == 1
+        assert pool.worker_pids() == [] and len({pool.submit(worker_jobs.pid).result() for _ in range(20)}) == 1
 
 
 def test_a_samples_clock_stands_still_while_its_call_waits_for_a_process() -> None:
@@ -298,8 +288,7 @@ def test_a_samples_clock_stands_still_while_its_call_waits_for_a_process() -> No
             await pool.asubmit(worker_jobs.plus_one, 1)
             before = clock.left
             others = [pool.submit(time.sleep, first), pool.submit(time.sleep, first)]
-            assert await pool.asubmit(worker_jobs.plus_one, 1) == 2
-            assert all(other.done() for other in others)
+            assert await pool.asubmit(worker_jobs.plus_one, 1) == 2 and all(other.done() for other in others)
             waiting = pool.submit(time.sleep, first), pool.asubmit(worker_jobs.plus_one, 1)
             waiting[1].cancel()
             await asyncio.wait([waiting[1]])

@@ -85,8 +85,7 @@ def test_cycles_are_looked_for_less_often_until_the_last_run_is_over(usual: tupl
     next(stream)
     Looks().evaluate_batch(SAMPLES, max_workers=2)
     assert gc.get_threshold() == (200_000, 50, 100), "the stream is still open"
-    assert Looks.seen == {(200_000, 50, 100)}
-    assert len(list(stream)) == len(SAMPLES) - 1
+    assert Looks.seen == {(200_000, 50, 100)} and len(list(stream)) == len(SAMPLES) - 1
     assert gc.get_threshold() == usual
     Looks.seen.clear()
     Looks().evaluate_batch(SAMPLES)

@@ -32,8 +32,7 @@ class Work:
 
 def test_equal_keys_share_different_ones_do_not_and_nothing_is_remembered() -> None:
     async def main() -> None:
-        flights: SingleFlight[int] = SingleFlight()
-        work, other = Work(), Work()
+        flights, work, other = SingleFlight[int](), Work(), Work()
         waiting = asyncio.gather(*(flights.run("a", work, f"the {n}th") for n in range(5)), flights.run("b", other))
         await asyncio.sleep(0.5)
         assert [flights.leader(key) for key in ("a", "b", "c")] == ["the 0th", None, None]
@@ -51,8 +50,7 @@ def test_equal_keys_share_different_ones_do_not_and_nothing_is_remembered() -> N
 @pytest.mark.parametrize("who", [{0}, {1}, {2}, {0, 1, 2}], ids=["first", "middle", "last", "all"])
 def test_the_execution_ends_with_its_last_waiter_and_not_before(who: set[int]) -> None:
     async def main() -> None:
-        flights: SingleFlight[int] = SingleFlight()
-        work = Work()
+        flights, work = SingleFlight[int](), Work()
         tasks = [asyncio.ensure_future(flights.run("a", work)) for _ in range(3)]
         await asyncio.sleep(0.5)
         for number in who:
@@ -67,14 +65,12 @@ def test_the_execution_ends_with_its_last_waiter_and_not_before(who: set[int]) -
 
 def test_a_newcomer_does_not_join_a_cancelled_execution() -> None:
     async def main() -> None:
-        flights: SingleFlight[int] = SingleFlight()
-        work = Work()
+        flights, work = SingleFlight[int](), Work()
         first = asyncio.ensure_future(flights.run("a", work))
         await asyncio.sleep(0.5)
         first.cancel()
         await asyncio.sleep(0)
-        assert await flights.run("a", work) == 2
-        assert first.cancelled()
+        assert await flights.run("a", work) == 2 and first.cancelled()
 
     run_virtual(main())
 
@@ -105,7 +101,5 @@ def test_a_failure_nobody_waits_for_is_silent() -> None:
 
 
 def test_one_object_serves_one_loop_after_the_other() -> None:
-    flights: SingleFlight[int] = SingleFlight()
-    work = Work()
-    assert run_virtual(flights.run("a", work)) == 1
-    assert run_virtual(flights.run("a", work)) == 2
+    flights, work = SingleFlight[int](), Work()
+    assert run_virtual(flights.run("a", work)) == 1 and run_virtual(flights.run("a", work)) == 2

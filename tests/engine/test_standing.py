@@ -55,12 +55,9 @@ def test_what_is_fed_comes_back_and_what_breaks_is_begun_anew(standing: tuple[St
         run.feed([(number, ("data", list(jobs)), Deadline(seconds))])
         return told.get(timeout=30)
 
-    assert ask(7, "a", "b") == ("done", [(7, ("data", ["A", "B"]))])
-    assert ask(8) == ("done", [(8, ("data", []))])
+    assert ask(7, "a", "b") == ("done", [(7, ("data", ["A", "B"]))]) and ask(8) == ("done", [(8, ("data", []))])
     assert ask(9, "late", seconds=-1.0) == ("done", [(9, ("data", ["deadline"]))])
     assert run.counters() == {"calls": 2, "cached": 4, "retries": 6}
-    assert ask(5, "mend") == ("broken", ("mend this", [5]))
-    assert ask(6, "stop") == ("done", [(6, ("data", ["STOP"]))])
+    assert ask(5, "mend") == ("broken", ("mend this", [5])) and ask(6, "stop") == ("done", [(6, ("data", ["STOP"]))])
     assert ask(4, "again") == ("done", [(4, ("data", ["AGAIN"]))]), "one that stopped is followed by another"
-    assert run.counters() == {"calls": 5, "cached": 10, "retries": 15}
-    assert told.empty()
+    assert run.counters() == {"calls": 5, "cached": 10, "retries": 15} and told.empty()

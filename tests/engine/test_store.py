@@ -94,8 +94,7 @@ def test_any_text_comes_back_on_its_one_line(tmp_path: Path, value: Any) -> None
     with RunStore.open(tmp_path, MANIFEST) as store:
         store.append(record("编号", value=value), record("b"))
         found = store.finished()["编号"]["value"]
-    assert found == (None if value == math.inf else value)
-    assert (tmp_path / "results.jsonl").read_bytes().count(b"\n") == 2
+    assert found == (None if value == math.inf else value) and (tmp_path / "results.jsonl").read_bytes().count(b"\n") == 2
 
 
 @pytest.mark.parametrize(
@@ -122,8 +121,7 @@ def test_the_summary_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkey
         with pytest.raises(ConfigError, match="No space left.*Free some space, then run the same command"):
             store.write_summary({"n": 3})
         monkeypatch.undo()
-    assert (tmp_path / "summary.json").read_text() == '{\n  "n": 2\n}\n'
-    assert not list(tmp_path.glob("*.tmp"))
+    assert (tmp_path / "summary.json").read_text() == '{\n  "n": 2\n}\n' and not list(tmp_path.glob("*.tmp"))
 
 
 def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:

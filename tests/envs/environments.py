@@ -12,19 +12,11 @@ from rm_gallery.envs.reward_helpers import extract_completion_text, extract_stri
 
 logger = logging.getLogger(__name__)
 ODD: dict[str, Any] = {
-    "nan": {"correct": math.nan},
-    "inf": {"correct": 1.0, "more": math.inf},
-    "text": {"correct": "1.0"},
-    "huge": {"correct": 10**400},
-    "number": 1.0,
-    "list": [("correct", 1.0)],
-    "key": {1: 1.0},
-    "missing": {"correct": 1.0, "judge": None},
-    "none": None,
-    "empty": {},
-    "bool": {"correct": True},
+    "nan": {"correct": math.nan}, "inf": {"correct": 1.0, "more": math.inf}, "text": {"correct": "1.0"},
+    "huge": {"correct": 10**400}, "number": 1.0, "list": [("correct", 1.0)], "key": {1: 1.0},
+    "missing": {"correct": 1.0, "judge": None}, "none": None, "empty": {}, "bool": {"correct": True},
     "above": {"correct": 1.0, "length": 1e300},
-}
+}  # fmt: skip
 
 
 class Correct:

@@ -77,8 +77,7 @@ def test_every_rollout_has_an_id_of_its_own() -> None:
 def test_a_component_outside_0_to_1_is_told_once(warned: list[str]) -> None:
     reward = environment_reward(envs.Odd())
     samples = [make_sample("above", "fine", unique_id=str(n)) for n in range(20)]
-    assert all(scores(sample) == [1e300, 1.0] for sample in reward.evaluate_batch(samples))
-    assert len(warned) == 1
+    assert all(scores(sample) == [1e300, 1.0] for sample in reward.evaluate_batch(samples)) and len(warned) == 1
     assert "'length' is 1e+300" in warned[0]
 
 
@@ -110,8 +109,7 @@ def test_only_a_rollouts_own_lines_from_info_on_are_kept(caplog: pytest.LogCaptu
     reward = environment_reward(Talks(), loggers=["tests.envs.host"])
     assert said(reward.evaluate(question("a"), hooks={"unknown": 1}))["logs"] == ["INFO: kept"]
     host.info("between rollouts")
-    assert said(reward.evaluate(question("a")))["logs"] == ["INFO: kept"]
-    assert caplog.records == []
+    assert said(reward.evaluate(question("a")))["logs"] == ["INFO: kept"] and caplog.records == []
     host.setLevel(logging.DEBUG)  # the host wants more from now on, and sees it
     assert said(reward.evaluate(question("a")))["logs"] == ["INFO: kept"]
     assert [record.getMessage() for record in caplog.records] == ["too fine", "kept"]
@@ -141,8 +139,7 @@ def test_a_failed_rollout_keeps_its_lines() -> None:
             raise OSError("gone")
 
     found = environment_reward(Broken(), loggers=["tests.envs.judge"]).evaluate(question("a"))
-    assert said(found)["logs"] == ["ERROR: judge said nothing", "INFO: %d"]
-    assert issues(found) == [("failed", "error")]
+    assert said(found)["logs"] == ["ERROR: judge said nothing", "INFO: %d"] and issues(found) == [("failed", "error")]
 
 
 def test_long_logs_are_cut() -> None:
@@ -154,15 +151,6 @@ def test_long_logs_are_cut() -> None:
 
     lines = said(environment_reward(Chatty()).evaluate(question("a")))["logs"]
     assert (len(lines), len(lines[0]), lines[-1]) == (201, 2_000, "… and 100 more lines")
-
-
-def test_what_the_command_line_may_give_wrongly_is_named() -> None:
-    class Needs(envs.Odd):
-        def __init__(self, url: str) -> None:
-            self.url = url
-
-    with pytest.raises(ConfigError, match="'url'.*give an object, in a file as a line such as `environment = Needs"):
-        environment_reward(Needs)
 
 
 def test_attributes_and_weights_identify_an_environment(tmp_path: Path) -> None:

@@ -24,13 +24,9 @@ from rm_gallery.core.reward.run import RunOptions, run_list
 from tests.support.judge_server import JudgeServer, make_query_oracle
 
 SHARES = {
-    "rate_limit": 0.20,
-    "server_error": 0.10,
-    "drop_before_reply": 0.03,
-    "drop_mid_body": 0.02,
-    "nonsense": 0.05,
+    "rate_limit": 0.20, "server_error": 0.10, "drop_before_reply": 0.03, "drop_mid_body": 0.02, "nonsense": 0.05,
     "hang": 0.02,
-}
+}  # fmt: skip
 """Share of requests with each fault in the full matrix, here and in the benchmark."""
 
 

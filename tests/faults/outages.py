@@ -10,17 +10,12 @@ from tests.faults.material import Ran, make_judge, make_samples, oracle_for, run
 from tests.support.judge_server import Faults, JudgeServer
 
 TROUBLES: dict[str, dict[str, Any]] = {
-    "refuses connections": {},
-    "answers 503": {"always": 503, "retry_after": "none"},
-    "answers 500": {"always": 500},
-    "answers 404": {"always": 404},
-    "answers 403": {"always": 403},
-    "drops connections": {"drop_before_reply": 1.0},
+    "refuses connections": {}, "answers 503": {"always": 503, "retry_after": "none"}, "answers 500": {"always": 500},
+    "answers 404": {"always": 404}, "answers 403": {"always": 403}, "drops connections": {"drop_before_reply": 1.0},
     "answers 429": {"rate_limit": 1.0, "retry_after": "none"},
     "answers 429, Retry-After 1": {"rate_limit": 1.0, "retry_after_s": 1.0},
-    "Retry-After 3600 once": {"rate_limit": 1.0, "retry_after_s": 3600.0},
-    "never answers": {"hang": 1.0, "hang_s": 3600.0},
-}
+    "Retry-After 3600 once": {"rate_limit": 1.0, "retry_after_s": 3600.0}, "never answers": {"hang": 1.0, "hang_s": 3600.0},
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

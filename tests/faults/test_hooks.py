@@ -52,8 +52,7 @@ def test_plain_hooks_awaited_by_themselves_share_threads(monkeypatch: pytest.Mon
         Blocking.go_on.set()
         return [scores(await call) for call in calls]
 
-    assert asyncio.run(main()) == [[1.0]] * 100
-    assert len(Blocking.threads) <= 12
+    assert asyncio.run(main()) == [[1.0]] * 100 and len(Blocking.threads) <= 12
 
 
 def test_plain_hooks_that_block_block_threads_and_not_the_loop() -> None:
@@ -143,8 +142,7 @@ def test_who_joins_a_call_waits_for_its_turn_with_it(server: JudgeServer) -> Non
         calls += [asyncio.ensure_future(hasty.async_evaluate(sample)) for _ in range(2)]
         return [outcomes_of([await call]) for call in calls]
 
-    assert asyncio.run(main()) == [{("scored", ""): 1}] * 3
-    assert server.stats()["requests"] == 2
+    assert asyncio.run(main()) == [{("scored", ""): 1}] * 3 and server.stats()["requests"] == 2
 
 
 def test_a_hook_that_will_not_be_cancelled_holds_up_its_own_sample_only() -> None:

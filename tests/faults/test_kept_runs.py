@@ -31,8 +31,7 @@ def kill_once(arguments: list[str], server: JudgeServer, cwd: Path, after: int) 
     with started(*command(*arguments), cwd=cwd) as process:
         reached(server, process, lambda stats: stats["requests"] >= seen + after)
         process.send_signal(signal.SIGKILL)
-        assert process.wait(10) == -signal.SIGKILL
-        assert group_ended(process.pid)
+        assert process.wait(10) == -signal.SIGKILL and group_ended(process.pid)
     server.wait_until(lambda stats: stats["in_flight"] == 0 and stats["connections_open"] == 0)
 
 
@@ -76,15 +75,13 @@ def test_no_room_for_results(server: JudgeServer, tmp_path: Path) -> None:
     assert str(folder) in stopped.stderr
     assert "cannot be written" in stopped.stderr or "could not be written" in stopped.stderr
     kept = records(folder)
-    assert 0 < len(kept) < ROWS
-    assert {record["status"] for record in kept} == {"scored"}
+    assert 0 < len(kept) < ROWS and {record["status"] for record in kept} == {"scored"}
 
     server.reset()
     finished = here(*arguments)
     assert finished.code == 0, finished.err
     result = json.loads(finished.out)
-    assert (result["n_scored"], result["score"]) == (ROWS, 1.0)
-    assert server.stats()["requests"] == ROWS - len(kept)
+    assert (result["n_scored"], result["score"]) == (ROWS, 1.0) and server.stats()["requests"] == ROWS - len(kept)
     assert sorted(record["id"] for record in records(folder)) == sorted(f"sum-{k}" for k in range(ROWS))
 
 
@@ -99,8 +96,7 @@ def test_a_cache_that_cannot_be_or_takes_nothing_more_is_said_once(server: Judge
         assert (done.returncode, json.loads(done.stdout)["n_scored"]) == (0, ROWS), done.stderr
         (warned,) = [line for line in done.stderr.splitlines() if "the call cache" in line]
         assert said in warned
-    assert (tmp_path / "file").read_text() == "in the way"
-    assert json.loads(here(*arguments).out)["n_scored"] == ROWS
+    assert (tmp_path / "file").read_text() == "in the way" and json.loads(here(*arguments).out)["n_scored"] == ROWS
     assert server.stats()["requests"] < 3 * ROWS, "what was stored before is used"
 
 
@@ -135,8 +131,7 @@ def test_a_sample_whose_text_changed_is_judged_again(server: JudgeServer, folder
     samples = make_samples(FEW)
     samples[3].output[0].answer.content = "Something else."
     again = run(make_judge(server.base_url), samples, run_dir=str(folder))
-    assert server.stats()["requests"] == 1
-    assert again.scores[:3] == truth(samples[:3])
+    assert server.stats()["requests"] == 1 and again.scores[:3] == truth(samples[:3])
 
 
 def test_a_repair_is_cached_like_any_other_question(server: JudgeServer) -> None:
@@ -144,5 +139,4 @@ def test_a_repair_is_cached_like_any_other_question(server: JudgeServer) -> None
     judge, samples = make_judge(server.base_url), make_samples(1)
     first = run(judge, samples)
     again = run(judge, samples)
-    assert first.scores == again.scores
-    assert (first.control.calls, again.control.calls, again.control.cached) == (2, 0, 2)
+    assert first.scores == again.scores and (first.control.calls, again.control.calls, again.control.cached) == (2, 0, 2)

@@ -11,16 +11,7 @@ import pytest
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunStopped
-from tests.faults.material import (
-    calls_in_flight,
-    make_judge,
-    make_samples,
-    open_connections,
-    quick_retries,
-    run,
-    scores_of,
-    truth,
-)
+from tests.faults import material
 from tests.faults.rewards import Awaited, Plain
 from tests.support.judge_server import Faults, JudgeServer
 from tests.support.samples import make_sample
@@ -35,11 +26,11 @@ def descriptors() -> int:
 
 
 def test_ten_runs_hold_what_one_holds(server: JudgeServer, tmp_path: Path) -> None:
-    judge, samples = make_judge(server.base_url), make_samples(20)
+    judge, samples = material.make_judge(server.base_url), material.make_samples(20)
 
     def once(number: int) -> None:
-        ran = run(judge, samples, max_workers=WORKERS, repeat=number, run_dir=str(tmp_path / str(number)))
-        assert ran.scores == truth(samples)
+        ran = material.run(judge, samples, max_workers=WORKERS, repeat=number, run_dir=str(tmp_path / str(number)))
+        assert ran.scores == material.truth(samples)
         Plain().evaluate_batch(RULES, max_workers=WORKERS)
         Awaited().evaluate_batch(RULES, max_workers=WORKERS)
         asyncio.run(judge.async_evaluate(samples[0]))
@@ -49,28 +40,29 @@ def test_ten_runs_hold_what_one_holds(server: JudgeServer, tmp_path: Path) -> No
     for number in range(1, 11):
         once(number)
     assert threading.active_count() <= threads + 3, "the idle threads of one run, and the one that looks after deadlines"
-    assert descriptors() <= open_files + 1
-    assert open_connections() <= WORKERS
+    assert descriptors() <= open_files + 1 and material.open_connections() <= WORKERS
     assert server.stats()["connections_opened"] <= WORKERS, "connections stay warm from run to run"
-    assert calls_in_flight() == 0
+    assert material.calls_in_flight() == 0
 
 
 @pytest.mark.parametrize("share", ["drop_mid_body", "hang", "rate_limit"])
 def test_failed_calls_leave_no_slot_and_no_connection_behind(server: JudgeServer, share: str) -> None:
     faults = Faults(**{share: 0.5}, retry_after="ms", retry_after_s=0.01)  # type: ignore[arg-type]  # a share's name
     server.set(faults=faults)
-    judge = make_judge(server.base_url, timeout=0.2, max_attempts=2)
-    run(judge, make_samples(20), retry=quick_retries(2), max_workers=WORKERS, cache=False)
-    assert calls_in_flight() == 0
+    judge = material.make_judge(server.base_url, timeout=0.2, max_attempts=2)
+    material.run(judge, material.make_samples(20), retry=material.quick_retries(2), max_workers=WORKERS, cache=False)
+    assert material.calls_in_flight() == 0
     stats = server.wait_until(lambda stats: stats["in_flight"] == 0)
     assert stats["connections_open"] <= WORKERS
     server.set(faults=Faults())
-    assert run(judge, make_samples(20), max_workers=WORKERS, cache=False).scores == truth(make_samples(20))
+    assert material.run(judge, material.make_samples(20), max_workers=WORKERS, cache=False).scores == material.truth(
+        material.make_samples(20)
+    )
 
 
 def test_a_loop_that_is_shut_down_ends_the_run_and_the_next_starts_anew(server: JudgeServer) -> None:
     server.set(latency=30.0)
-    judge, samples = make_judge(server.base_url), make_samples(10)
+    judge, samples = material.make_judge(server.base_url), material.make_samples(10)
     ended: list[BaseException] = []
 
     def batch() -> None:
@@ -88,11 +80,11 @@ def test_a_loop_that_is_shut_down_ends_the_run_and_the_next_starts_anew(server: 
     assert "shut down" in str(ended[0])
     server.wait_until(lambda stats: stats["connections_open"] == 0)
     server.set(latency=0.0)
-    assert scores_of(judge.evaluate_batch(samples)) == truth(samples)
+    assert material.scores_of(judge.evaluate_batch(samples)) == material.truth(samples)
 
 
 def test_a_stream_left_early_cuts_what_it_began(server: JudgeServer) -> None:
-    stream = make_judge(server.base_url).evaluate_stream(make_samples(200), max_workers=WORKERS)
+    stream = material.make_judge(server.base_url).evaluate_stream(material.make_samples(200), max_workers=WORKERS)
     assert next(stream).unique_id == "sum-0"
     server.set(faults=Faults(hang=1.0))
     server.wait_until(lambda stats: stats["in_flight"] == WORKERS)
@@ -101,5 +93,4 @@ def test_a_stream_left_early_cuts_what_it_began(server: JudgeServer) -> None:
     assert stats["requests"] < 200
     asked = stats["requests"]
     time.sleep(0.1)
-    assert server.stats()["requests"] == asked
-    assert calls_in_flight() == 0
+    assert server.stats()["requests"] == asked and material.calls_in_flight() == 0

@@ -21,17 +21,8 @@ from tests.support.judge_server import Faults, JudgeServer, judge_fixture
 
 FEW = 6
 ATTEMPTS = 3
-ASKED_AGAIN = [
-    ("rate_limit", "rate_limit"),
-    ("server_error", "transient"),
-    ("unavailable", "transient"),
-    ("drop_before_reply", "transient"),
-    ("drop_mid_body", "transient"),
-    ("non_json", "transient"),
-    ("missing_choices", "transient"),
-    ("hang", "transient"),
-    ("slow_drip", "transient"),
-]
+SERVERS_FAULT = "server_error unavailable drop_before_reply drop_mid_body non_json missing_choices hang slow_drip"
+ASKED_AGAIN = [("rate_limit", "rate_limit"), *((fault, "transient") for fault in SERVERS_FAULT.split())]
 NO_VERDICT = [("null_content", "empty"), ("finish_length", "truncated"), ("finish_content_filter", "content_filter")]
 
 
@@ -60,14 +51,12 @@ def test_a_failed_call_is_made_again_and_uses_its_attempts_and_no_more(server: J
 @pytest.mark.parametrize(("fault", "reason"), NO_VERDICT)
 def test_a_reply_without_a_verdict_is_an_outcome_of_its_own_and_not_kept(server: JudgeServer, fault: str, reason: str) -> None:
     ran = judged(server, always(fault))
-    assert ran.outcomes == {("unscored", reason): FEW}
-    assert ran.scores == [[None] * 4] * FEW
+    assert ran.outcomes == {("unscored", reason): FEW} and ran.scores == [[None] * 4] * FEW
     assert set(server.stats()["calls_by_body"].values()) == {1}
     for asked, cached in ((FEW, 0), (0, FEW)):
         server.reset()
         again = judged(server, Faults())
-        assert again.scores == truth(again.samples)
-        assert (server.stats()["requests"], again.control.cached) == (asked, cached)
+        assert again.scores == truth(again.samples) and (server.stats()["requests"], again.control.cached) == (asked, cached)
 
 
 RETRY_AFTER = {"retry_after": "ms", "retry_after_s": 0.05}
@@ -88,16 +77,14 @@ def test_a_run_through_everything(judge_process: JudgeServer, tmp_path: Path, ev
     ran = run(judge, samples, retry=quick_retries(PATIENCE), max_workers=48, cache=False, run_dir=str(tmp_path / "run"))
     stats = server.stats()
 
-    assert not ran.outcomes["lost", ""]
-    assert sum(ran.outcomes.values()) == N
+    assert not ran.outcomes["lost", ""] and sum(ran.outcomes.values()) == N
     assert {status for status, _ in ran.outcomes} <= {"scored", "unscored", "failed"}
     assert {reason for status, reason in ran.outcomes if status == "unscored"} <= {"parse", "empty"}
     assert ran.outcomes["scored", ""] >= 0.9 * N
     right = [(found, known) for found, known in zip(ran.scores, truth(samples), strict=True) if None not in found]
     assert all(found == known for found, known in right), "a verdict does not depend on what went wrong on the way"
     # while the endpoint is down or refuses everybody an attempt counts less than one
-    assert max(stats["calls_by_body"].values()) <= 2 * PATIENCE
-    assert stats["in_flight"] == 0
+    assert max(stats["calls_by_body"].values()) <= 2 * PATIENCE and stats["in_flight"] == 0
     assert set(SHARES) <= set(stats["by_fault"]), "the server did all of it"
 
     server.set(faults=Faults())
@@ -115,8 +102,7 @@ IN_FLIGHT, LATENCY = 32, 0.1
 @pytest.mark.parametrize("trouble", ["refuses connections", "answers 503", "answers 404", "drops connections", "answers 429"])
 def test_an_outage_costs_its_length_and_no_sample(trouble: str) -> None:
     found = go_through(trouble, 0.2, 0.7, samples=200, in_flight=IN_FLIGHT, latency=LATENCY)
-    assert found.lost == 0
-    assert found.ran.control.stopped is None
+    assert found.lost == 0 and found.ran.control.stopped is None
     assert found.calls <= 200 + 3 * IN_FLIGHT
 
 
@@ -134,8 +120,7 @@ def test_one_and_the_same_refusal_of_different_requests_stops_and_can_be_continu
 
 def test_a_server_that_never_answered_stops_after_the_first_deadline() -> None:
     found = go_through("never answers", 0.0, 60.0, samples=320, in_flight=IN_FLIGHT, deadline=1.0)
-    assert "No answer" in str(found.ran.control.stopped)
-    assert found.calls <= 2 * IN_FLIGHT
+    assert "No answer" in str(found.ran.control.stopped) and found.calls <= 2 * IN_FLIGHT
 
 
 FORGETFUL: dict[str, tuple[Faults, float]] = {
@@ -195,8 +180,7 @@ def test_twenty_refusals_end_a_run(server: JudgeServer, status: int, hint: str, 
     assert hint in str(ran.control.stopped) and f"the first {LIMIT} calls all failed" in str(ran.control.stopped)
     assert server.stats()["requests"] <= LIMIT + max_workers
     fatal, stopped = ran.outcomes["failed", "fatal"], ran.outcomes["failed", "stopped"]
-    assert fatal + stopped == MANY
-    assert LIMIT <= fatal <= LIMIT + max_workers
+    assert fatal + stopped == MANY and LIMIT <= fatal <= LIMIT + max_workers
     assert server.stats()["max_attempts"] == 1
 
 

@@ -27,16 +27,11 @@ GIVEN = json.loads((Path(__file__).parent / "huge_texts.json").read_text(encodin
 PIECES: list[str] = GIVEN["pieces"]
 VERDICTS: list[str] = GIVEN["verdicts"]
 READERS: dict[str, Callable[[str], object]] = {
-    "final answer": find_answer,
-    "letter": choice_letter,
+    "final answer": find_answer, "letter": choice_letter,
     "quantity": lambda text: answer_quantity(text, find_quantities("5 km")[0]),
-    "choice": lambda text: chosen(text, ("positive", "negative", "a")),
-    "refusal": refusal_in,
-    "reasoning": split_reasoning,
-    "prose": prose,
-    "query": ordered,
-    "sentences": count_sentences,
-}
+    "choice": lambda text: chosen(text, ("positive", "negative", "a")), "refusal": refusal_in, "reasoning": split_reasoning,
+    "prose": prose, "query": ordered, "sentences": count_sentences,
+}  # fmt: skip
 SLOW = frozenset({"code_execution", "code_unit_tests", "math_verify_reward", "sql_result_equality"})
 """They run in processes of their own, under a deadline of their own."""
 

@@ -19,38 +19,27 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, SandboxUnavailable
 from rm_gallery.gallery import rm
 from rm_gallery.gallery.rm import discover
-from tests.gallery.registry_cases import (
-    MACHINE,
-    REFERENCE_KEYS,
-    create,
-    example_of,
-    fields_of,
-    fitting,
-    missing,
-    needs_of,
-    score_pickled,
-    without,
-)
+from tests.gallery import registry_cases as cases
 from tools.imports import module_names
 
 NAMES = RewardRegistry.list()
 SECRET = "sk-QsecretQ"
-JUDGED = [name for name in NAMES if "llm" in needs_of(name)]
-WITH_REFERENCE = [name for name in NAMES if "reference" in needs_of(name)]
-WITH_MATERIAL = [name for name in NAMES if needs_of(name) - MACHINE - {"llm", "embeddings"}]
+JUDGED = [name for name in NAMES if "llm" in cases.needs_of(name)]
+WITH_REFERENCE = [name for name in NAMES if "reference" in cases.needs_of(name)]
+WITH_MATERIAL = [name for name in NAMES if cases.needs_of(name) - cases.MACHINE - {"llm", "embeddings"}]
 
 
 def _created(name: str) -> BaseReward | None:
     """The reward; None for one that cannot be made, which its own tests tell about."""
     try:
-        return create(name)
+        return cases.create(name)
     except (ConfigError, AssertionError):
         return None
 
 
 def _runnable(name: str) -> BaseReward:
-    reward = create(name)
-    absent = missing(reward)
+    reward = cases.create(name)
+    absent = cases.missing(reward)
     if absent is not None:
         pytest.skip(absent)
     return reward
@@ -62,7 +51,7 @@ def _scores(reward: BaseReward, sample: DataSample) -> list[float | None]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_its_class_says_what_it_does(name: str) -> None:
-    reward = create(name)
+    reward = cases.create(name)
     low, high = reward.score_range
     assert reward.kind in {"pointwise", "listwise", "pairwise", "stepwise"} and reward.name
     assert low is None or high is None or low < high
@@ -74,7 +63,7 @@ def test_its_class_says_what_it_does(name: str) -> None:
 def test_a_fitting_sample_is_scored_within_the_range(name: str) -> None:
     reward = _runnable(name)
     low, high = reward.score_range
-    for sample in reward.evaluate_batch(fitting(name)):
+    for sample in reward.evaluate_batch(cases.fitting(name)):
         for output in sample.output:
             score = reward.score_of(output.answer.reward)
             assert score is not None, f"the example of {name} gets no score: {output.answer.reward.issues}"
@@ -86,14 +75,14 @@ def test_a_fitting_sample_is_scored_within_the_range(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_whatever_the_door_the_order_the_place_and_how_often(name: str) -> None:
-    reward, samples = _runnable(name), fitting(name)
+    reward, samples = _runnable(name), cases.fitting(name)
     batch = reward.evaluate_batch(samples)
     assert [reward.evaluate(sample) for sample in samples] == batch, "alone"
     assert [reward.evaluate(sample.model_dump()) for sample in samples] == batch, "as a dict"
     assert reward.evaluate_batch(samples[::-1])[::-1] == batch, "the other way round"
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(reward.evaluate, [samples[0]] * 8)) == [batch[0]] * 8, "on threads"
-    assert samples == fitting(name), "what is given stays as it is"
+    assert samples == cases.fitting(name), "what is given stays as it is"
     assert reward.evaluate(batch[0]) == batch[0], "twice"
     assert [DataSample.model_validate_json(sample.model_dump_json()) for sample in batch] == batch
     given, turned, again = (_scores(reward, sample) for sample in batch)
@@ -102,7 +91,7 @@ def test_the_same_whatever_the_door_the_order_the_place_and_how_often(name: str)
 
 @pytest.mark.parametrize("name", NAMES)
 def test_it_can_be_described_and_pickled(name: str) -> None:
-    reward = create(name)
+    reward = cases.create(name)
     copy = pickle.loads(pickle.dumps(reward))
     assert (type(copy), copy, copy.settings_hash) == (type(reward), reward, reward.settings_hash)
     assert reward.describe()["name"] == reward.name
@@ -110,35 +99,35 @@ def test_it_can_be_described_and_pickled(name: str) -> None:
 
 def test_a_spawned_process_gets_the_same() -> None:
     """All in one process, whose start takes longer than its work."""
-    able = {name: reward for name in NAMES if (reward := _created(name)) is not None and missing(reward) is None}
-    work = [(pickle.dumps(r), [s.model_dump_json() for s in fitting(name)]) for name, r in able.items()]
+    able = {name: reward for name in NAMES if (reward := _created(name)) is not None and cases.missing(reward) is None}
+    work = [(pickle.dumps(r), [s.model_dump_json() for s in cases.fitting(name)]) for name, r in able.items()]
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        there = pool.submit(score_pickled, work)
-        here = {name: [s.model_dump_json() for s in r.evaluate_batch(fitting(name))] for name, r in able.items()}
+        there = pool.submit(cases.score_pickled, work)
+        here = {name: [s.model_dump_json() for s in r.evaluate_batch(cases.fitting(name))] for name, r in able.items()}
         found = dict(zip(able, there.result(timeout=240), strict=True))
     assert {name: scored for name, scored in found.items() if scored != here[name]} == {}
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if {"llm", "api_key"} & fields_of(name)])
+@pytest.mark.parametrize("name", [name for name in NAMES if {"llm", "api_key"} & cases.fields_of(name)])
 def test_no_secret_is_shown(name: str) -> None:
     model = OpenaiLLM("m", api_key=SECRET, default_headers={"x": SECRET}, proxy=f"http://u:{SECRET}@127.0.0.1:9")
     secrets = {"llm": model, "api_key": SECRET}
-    reward = create(name, **{field: value for field, value in secrets.items() if field in fields_of(name)})
+    reward = cases.create(name, **{field: value for field, value in secrets.items() if field in cases.fields_of(name)})
     for text in (repr(reward), str(reward), f"{reward}"):
         assert SECRET not in text
 
 
 @pytest.mark.parametrize("name", JUDGED)
 def test_without_a_judge_the_message_says_so(name: str) -> None:
-    reward = RewardRegistry.create(name, **example_of(name).params)
+    reward = RewardRegistry.create(name, **cases.example_of(name).params)
     with pytest.raises(ConfigError, match="llm="):
-        reward.evaluate(fitting(name)[0])
+        reward.evaluate(cases.fitting(name)[0])
 
 
 @pytest.mark.parametrize("name", WITH_REFERENCE)
 def test_without_a_reference_there_is_no_score(name: str) -> None:
     reward = _runnable(name)
-    for sample in reward.evaluate_batch(without(fitting(name), REFERENCE_KEYS)):
+    for sample in reward.evaluate_batch(cases.without(cases.fitting(name), cases.REFERENCE_KEYS)):
         assert _scores(reward, sample) == [None] * len(sample.output)
         issues = [issue for output in sample.output for issue in output.answer.reward.issues]
         assert {(issue.status, issue.reason.partition("_")[0]) for issue in issues} == {("unscored", "no")}
@@ -148,7 +137,7 @@ def test_without_a_reference_there_is_no_score(name: str) -> None:
 @pytest.mark.parametrize("name", WITH_MATERIAL)
 def test_without_what_it_needs_there_is_no_score(name: str) -> None:
     reward = _runnable(name)
-    for sample in reward.evaluate_batch(without(fitting(name))):
+    for sample in reward.evaluate_batch(cases.without(cases.fitting(name))):
         assert _scores(reward, sample) == [None] * len(sample.output)
         assert {issue.status for o in sample.output for issue in o.answer.reward.issues} == {"unscored"}
 
@@ -156,31 +145,30 @@ def test_without_what_it_needs_there_is_no_score(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(WITH_REFERENCE)))
 def test_what_decides_its_scores_is_among_its_needs(name: str) -> None:
     reward = _runnable(name)
-    bare = without(fitting(name), REFERENCE_KEYS if name in WITH_MATERIAL else None)
+    bare = cases.without(cases.fitting(name), cases.REFERENCE_KEYS if name in WITH_MATERIAL else None)
     found = [_scores(reward, sample) for sample in reward.evaluate_batch(bare)]
-    assert found == [_scores(reward, sample) for sample in reward.evaluate_batch(fitting(name))], "say it in `needs`"
+    assert found == [_scores(reward, sample) for sample in reward.evaluate_batch(cases.fitting(name))], "say it in `needs`"
 
 
 @pytest.mark.parametrize("name", sorted(set(WITH_REFERENCE) - set(JUDGED)))
 def test_an_answer_without_a_reference_costs_only_itself(name: str) -> None:
-    reward, sample = _runnable(name), fitting(name)[0]
-    (bare,) = without([sample], REFERENCE_KEYS)
-    bare.output[0].answer.label = {key: value for key, value in (sample.metadata or {}).items() if key in REFERENCE_KEYS}
+    reward, sample = _runnable(name), cases.fitting(name)[0]
+    (bare,) = cases.without([sample], cases.REFERENCE_KEYS)
+    bare.output[0].answer.label = {key: value for key, value in (sample.metadata or {}).items() if key in cases.REFERENCE_KEYS}
     first, *others = _scores(reward, reward.evaluate(bare))
-    assert first == _scores(reward, reward.evaluate(sample))[0]
-    assert set(others) == {None}
+    assert first == _scores(reward, reward.evaluate(sample))[0] and set(others) == {None}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_package_or_sandbox_is_named_before_anything_runs(name: str) -> None:
-    reward = create(name)
-    if missing(reward) is None:
+    reward = cases.create(name)
+    if cases.missing(reward) is None:
         reward.check()
         return
     with pytest.raises((MissingExtra, SandboxUnavailable), match="nstall"):
-        reward.evaluate(fitting(name)[0])
+        reward.evaluate(cases.fitting(name)[0])
     with pytest.raises((MissingExtra, SandboxUnavailable), match="nstall"):
-        reward.evaluate_batch(fitting(name))
+        reward.evaluate_batch(cases.fitting(name))
 
 
 def test_the_files_name_every_reward_that_importing_them_registers() -> None:

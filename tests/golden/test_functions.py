@@ -27,16 +27,8 @@ from rm_gallery.core.utils.shown import cut, told_apart
 from rm_gallery.envs import reward_helpers
 from rm_gallery.gallery.benchmarks.judgements import sign, worst
 from rm_gallery.gallery.benchmarks.rewardbench2 import margin_term
-from rm_gallery.gallery.rm.trained.features import (
-    CueList,
-    answer_features,
-    cue_list,
-    dense_names,
-    hashed_features,
-    read_conversation,
-    sentences,
-    tokenize,
-)
+from rm_gallery.gallery.rm.trained import features as cut_up
+from rm_gallery.gallery.rm.trained.features import CueList, cue_list, sentences, tokenize
 from rm_gallery.integrations import trl_data
 from rm_gallery.integrations.openrlhf import response_of, without_end_marks
 from rm_gallery.integrations.slime import post_process
@@ -87,8 +79,8 @@ def cues(text: str, notation: list[str] | None = None, names: list[str] | None =
 def features(answer: str, names: list[str] | None = None, conversation: list[Any] | None = None) -> dict[str, float]:
     """The named figures, or all that are not 0."""
     spoken = [ChatMessage.model_validate(turn) for turn in conversation or ()]
-    dense = answer_features(read_conversation(spoken), answer).dense
-    found = dict(zip(dense_names(), dense.tolist(), strict=True))
+    dense = cut_up.answer_features(cut_up.read_conversation(spoken), answer).dense
+    found = dict(zip(cut_up.dense_names(), dense.tolist(), strict=True))
     return {name: value for name, value in found.items() if (value if names is None else name in names)}
 
 
@@ -97,14 +89,11 @@ def same_prompt(one: list[dict[str, str]], other: list[dict[str, str]]) -> bool:
     return keys[0] == keys[1]
 
 
+ALONE = ("group_advantages", "component_advantages", "weighted_sum", "whitened", "clipped")
 test_training = golden.calls(
     "train",
     {
-        "group_advantages": signals.group_advantages,
-        "component_advantages": signals.component_advantages,
-        "weighted_sum": signals.weighted_sum,
-        "whitened": signals.whitened,
-        "clipped": signals.clipped,
+        **{name: getattr(signals, name) for name in ALONE},
         "spread_of": spread_of,
         "link": changes(signals.link),
         "length_bias": changes(signals.length_bias),
@@ -112,7 +101,7 @@ test_training = golden.calls(
         "group_means": lambda values, names: signals.group_means(np.array(values, float), np.array(names, int)),
         "tokenize": tokenize,
         "sentences": lambda text: sentences(tokenize(text)),
-        "hashed_features": lambda text: hashed_features(tokenize(text)),
+        "hashed_features": lambda text: cut_up.hashed_features(tokenize(text)),
         "cues": cues,
         "features": features,
         "same_prompt": same_prompt,

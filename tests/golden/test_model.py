@@ -32,23 +32,14 @@ def test_replies(line: Line) -> Line:
         reply = to_response(line["raw"], "http://x/v1")
     except ProviderError as error:
         return said(error)
-    usage, book = reply.usage, booked(reply, 7)
+    usage, book, message = reply.usage, booked(reply, 7), reply.message
+    also: dict[str, Any] = {"reasoning": message.reasoning_content, "finish": reply.finish_reason, "model": reply.model}
+    also |= {"choices": reply.choices, "logprobs": reply.logprobs, "kept": message.additional_kwargs}
+    also["tools"] = [call.function.name for call in message.tool_calls or ()]
     return {
         "text": reply.text,
         "ended": reply.ended,
-        "also": {
-            name: value
-            for name, value in {
-                "reasoning": reply.message.reasoning_content,
-                "finish": reply.finish_reason,
-                "model": reply.model,
-                "choices": reply.choices,
-                "logprobs": reply.logprobs,
-                "tools": [call.function.name for call in reply.message.tool_calls or ()],
-                "kept": reply.message.additional_kwargs,
-            }.items()
-            if value
-        },
+        "also": {name: value for name, value in also.items() if value},
         "tokens": [usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens],
         "booked": [book.input_tokens, book.output_tokens, book.calls],
     }

@@ -15,13 +15,7 @@ import pytest
 
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.graders.llm import LLMGrader
-from rm_gallery.core.reward.base import (
-    BaseListWiseRubricReward,
-    BasePairWiseRubricReward,
-    BasePointWiseRubricReward,
-    BaseRubricReward,
-    BaseStepWiseRubricReward,
-)
+from rm_gallery.core.reward import base
 from rm_gallery.core.reward.principle.auto import AutoPrincipleGenerator
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.template import ComparativeTemplate
@@ -33,11 +27,11 @@ from tests.support.samples import make_sample
 
 FOLDER = HERE / "prompts"
 LANGUAGES = ("en", "zh")
-KINDS: dict[str, type[BaseRubricReward]] = {
-    "pointwise": BasePointWiseRubricReward,
-    "listwise": BaseListWiseRubricReward,
-    "pairwise": BasePairWiseRubricReward,
-    "stepwise": BaseStepWiseRubricReward,
+KINDS: dict[str, type[base.BaseRubricReward]] = {
+    "pointwise": base.BasePointWiseRubricReward,
+    "listwise": base.BaseListWiseRubricReward,
+    "pairwise": base.BasePairWiseRubricReward,
+    "stepwise": base.BaseStepWiseRubricReward,
 }
 TASK = {"scenario": "[[scenario]]", "desc": "[[desc]]", "rubrics": ["[[first]]", "[[second]]"]}
 FULL = {**TASK, "examples": ["[[one more]]", "[[another]]"], "show_reference": True}
@@ -173,13 +167,9 @@ def grader(name: str) -> Texts:
 
 
 SHARED: dict[str, Callable[[], Texts]] = {
-    **{kind: partial(frame, kind) for kind in KINDS},
-    "thinking": thinking,
-    "repair": repair,
-    "own_prompt": own_prompt,
-    "principles": principles,
-    "ranking": ranking,
-}
+    **{kind: partial(frame, kind) for kind in KINDS}, "thinking": thinking, "repair": repair, "own_prompt": own_prompt,
+    "principles": principles, "ranking": ranking,
+}  # fmt: skip
 OF_SCENARIOS = {judged_name(key, kind) for key in scenario_keys() for kind in ("listwise", "pairwise", "pointwise")}
 OTHERS = [name for name in RewardRegistry.list() if RewardRegistry.get(name).judged and name not in OF_SCENARIOS]
 THINGS: dict[str, Callable[[], Texts]] = {

@@ -57,20 +57,13 @@ class Criterion(BasePromptTemplate):
 
 
 FORMS: dict[str, tuple[type[BasePromptTemplate], str, int]] = {
-    "score": (RubricPointWiseTemplate, "score", 10),
-    "best of 4": (RubricListWiseTemplate, "best", 4),
-    "best of 2": (RubricPairWiseTemplate, "best", 2),
-    "reason": (RubricPointWiseTemplate, "reason", 0),
-    "factual": (Facts, "factual", 0),
-    "confidence": (Facts, "confidence", 0),
-    "depth": (Parts, "depth", 5),
-    "score beside another": (ScoredParts, "score", 5),
-    "violations": (Violations, "violation", 0),
-    "criterion": (Criterion, "c1", 0),
-    "rankings": (ComparativeTemplate, "rankings", 0),
-    "rankings of 3": (ComparativeTemplate, "rankings", 3),
-    "scores": (GroupTemplate, "scores", 0),
-}
+    "score": (RubricPointWiseTemplate, "score", 10), "best of 4": (RubricListWiseTemplate, "best", 4),
+    "best of 2": (RubricPairWiseTemplate, "best", 2), "reason": (RubricPointWiseTemplate, "reason", 0),
+    "factual": (Facts, "factual", 0), "confidence": (Facts, "confidence", 0), "depth": (Parts, "depth", 5),
+    "score beside another": (ScoredParts, "score", 5), "violations": (Violations, "violation", 0),
+    "criterion": (Criterion, "c1", 0), "rankings": (ComparativeTemplate, "rankings", 0),
+    "rankings of 3": (ComparativeTemplate, "rankings", 3), "scores": (GroupTemplate, "scores", 0),
+}  # fmt: skip
 """What a reply is asked for: the template, the field that is looked at, and the largest number there is."""
 
 
@@ -144,28 +137,20 @@ def reader(path: str) -> Callable[..., Any]:
 
 
 READERS: dict[str, Callable[..., Any]] = {
-    "argument_values": reader("gallery.rm.agent.same"),
-    "boxes": reader("core.text.answer.last_boxed"),
+    "argument_values": reader("gallery.rm.agent.same"), "boxes": reader("core.text.answer.last_boxed"),
     "citations": lambda text: [[each.text, each.cited] for each in cited_sentences(text)],
     "counted_sentences": reader("gallery.rm.instruction.count_sentences"),
-    "final_answers": lambda text, **settings: (found := find_answer(text, **settings)) and found[:2],
-    "instructions": follows,
-    "integers": stated("core.text.values.read_integer"),
-    "judge_problems": problem,
-    "judge_replies": verdict,
+    "final_answers": lambda text, **settings: (found := find_answer(text, **settings)) and found[:2], "instructions": follows,
+    "integers": stated("core.text.values.read_integer"), "judge_problems": problem, "judge_replies": verdict,
     "language_codes": reader("core.text.language.known_language"),
     "language_shares": lambda text: [(found := reader("core.text.language.language_shares")(text))[:2], sorted(found[2])],
     "languages": lambda text: sorted(reader("core.text.language.candidate_languages")(text)),
-    "letters": reader("core.text.values.choice_letter"),
-    "loops": reader("gallery.rm.agent.looping"),
-    "loose_variants": reader("gallery.rm.instruction.loose_variants"),
-    "math_verdicts": maths,
+    "letters": reader("core.text.values.choice_letter"), "loops": reader("gallery.rm.agent.looping"),
+    "loose_variants": reader("gallery.rm.instruction.loose_variants"), "math_verdicts": maths,
     "numbers": lambda text, **how: [[n.value, n.percent, text[n.start : n.end]] for n in reader(NUMBERS)(text, **how)],
-    "numbers_stated": stated("core.text.values.read_number"),
-    "objects": json_object,
+    "numbers_stated": stated("core.text.values.read_number"), "objects": json_object,
     "ordered_queries": reader("gallery.rm.code.ordered"),
-    "personal_data": lambda text: [[f.kind, text[f.start : f.end]] for f in reader(PRIVATE)(text)],
-    "principles": principles,
+    "personal_data": lambda text: [[f.kind, text[f.start : f.end]] for f in reader(PRIVATE)(text)], "principles": principles,
     "python_blocks": reader("gallery.rm.code.python_blocks"),
     "quantities": lambda text: [[q.value, [u.factor for u in q.units], sorted(q.things)] for q in find_quantities(text)],
     "queries": reader("gallery.rm.code.sql_of"),
@@ -173,14 +158,13 @@ READERS: dict[str, Callable[..., Any]] = {
     "reasoning": lambda text: dict(reader("core.text.blocks.split_reasoning")(text)._asdict()),
     "references": lambda text: (found := find_reference(text)) and found[:2],
     "refusals": reader("gallery.rm.alignment.harmlessness.refusal.refusal_in"),
-    "sentences": reader("gallery.rm.instruction.split_sentences"),
-    "statements": statements,
+    "sentences": reader("gallery.rm.instruction.split_sentences"), "statements": statements,
     "tokenizers": reader("gallery.rm.general.overlap.tokenization_of"),
     "tool_calls": lambda text: [[[c.name, c.arguments] for c in calls_in_text(text).calls], calls_in_text(text).problems],
     "units": lambda text: [[unit.factor, unit.offset, dict(unit.dimension)] for unit in units_of(text)],
     "yes_or_no": stated("core.text.values.read_boolean"),
     "wins": lambda n, margins: wins_of(n, {(pair[0], pair[1]): found for pair, found in margins}),
-}
+}  # fmt: skip
 TEXTS = ("text", "reply", "answer", "gold", "value")
 """Arguments that may be given in pieces."""
 NUMBERS = "core.text.maths.find_numbers"

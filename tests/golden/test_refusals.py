@@ -36,21 +36,15 @@ from tests.train import test_fit, test_pairs
 from tests.trained import test_hf_process
 
 NAMES: dict[str, tuple[ModuleType, ...]] = {
-    "compositions": (test_compose,),
-    "engine": (budget, cache, endpoint, limits, retry, pool),
-    "benchmarks": (base, test_evaluate, test_kinds),
-    "data": (file, test_converters, test_export),
-    "environments": (test_environment,),
-    "functions": (function, test_function),
+    "compositions": (test_compose,), "engine": (budget, cache, endpoint, limits, retry, pool),
+    "benchmarks": (base, test_evaluate, test_kinds), "data": (file, test_converters, test_export),
+    "environments": (test_environment,), "functions": (function, test_function),
     "graders": (grading_runner, graders, llm, common, strategy, test_base),
-    "runners": (common, graders, models, aggregator, grading_runner, test_runner),
-    "registry": (test_registry,),
-    "reports": (test_audit, test_conflicts),
-    "samples": (pandas, test_run),
+    "runners": (common, graders, models, aggregator, grading_runner, test_runner), "registry": (test_registry,),
+    "reports": (test_audit, test_conflicts), "samples": (pandas, test_run),
     "sandbox": (test_select, test_other_rules, test_pool),
-    "trained": (test_registry, test_hf_process, bradley_terry, hf, served),
-    "training": (test_fit, test_pairs, signals),
-}
+    "trained": (test_registry, test_hf_process, bradley_terry, hf, served), "training": (test_fit, test_pairs, signals),
+}  # fmt: skip
 
 
 def answer(subject: str, line: golden.Line) -> golden.Line:

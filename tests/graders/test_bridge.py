@@ -51,8 +51,7 @@ def test_a_grader_is_a_reward_in_its_own_range_and_direction() -> None:
         found = reward.evaluate(make_sample("good", "bad"))
         assert isinstance(reward, GraderReward) and (reward.kind, reward.score_range) == ("pointwise", (1.0, 5.0))
         assert scores(found) == [5.0, 1.0] and found.output[0].answer.reward.details[0].reason == "so"
-        assert reward.normalized(4.0) == 0.75
-        assert pickle.loads(pickle.dumps(reward)).describe() == reward.describe()
+        assert reward.normalized(4.0) == 0.75 and pickle.loads(pickle.dumps(reward)).describe() == reward.describe()
     settings = {"max_workers": 3, "deadline": 5.0, "name": "mine", "threshold": 2.0}
     made: Any = RewardRegistry.create("grader:relevance", llm=JUDGE, **settings)
     assert (made.max_workers, made.deadline, made.name, made.grader.threshold) == (3, 5.0, "mine", 2.0)
@@ -194,8 +193,7 @@ def test_a_reward_is_a_grader_with_the_same_score_and_back() -> None:
     reward = RewardRegistry.create("accuracy")
     for row, expected in (({"response": "a", "reference_response": "a"}, 1.0), ({"response": "a", "query": "q"}, None)):
         found: Any = as_grader(reward).evaluate(row)
-        assert (found.score if found.ok else None) == expected
-        assert scores(reward.evaluate(sample_of(row))) == [expected]
+        assert (found.score if found.ok else None) == expected and scores(reward.evaluate(sample_of(row))) == [expected]
     assert as_reward(as_grader(reward)) is reward and as_grader(as_grader(reward)).name == reward.name
     kind = FunctionGrader(longest)
     assert as_grader(as_reward(kind)) is kind
@@ -339,8 +337,7 @@ def test_the_same_scores_calls_budget_and_aggregate_however_it_is_wrapped(kind: 
 
 def test_identity_tells_what_is_inside_apart() -> None:
     hashes = {kind: wrapped(kind).settings_hash for kind in WRAPPED}
-    assert hashes == {kind: wrapped(kind).settings_hash for kind in WRAPPED}
-    assert len(set(hashes.values())) == len(WRAPPED)
+    assert hashes == {kind: wrapped(kind).settings_hash for kind in WRAPPED} and len(set(hashes.values())) == len(WRAPPED)
     assert not set(hashes.values()) & {wrapped(kind, language="zh").settings_hash for kind in WRAPPED}
 
 
@@ -348,8 +345,7 @@ def test_what_a_judge_costs_is_known_through_strategies_and_bridges() -> None:
     relevant = RelevanceGrader(model=FakeLLM(reply="<score>3</score>"))
     for grader in (relevant, AverageGrader(relevant), AverageGrader(as_grader(as_reward(relevant)))):
         reward = build_reward(grader)  # as evaluate and audit take it, without as_reward
-        assert judge_of(reward) == ("fake", "fake:fake")
-        assert prepare(reward, limit=1).cost().calls > 0
+        assert judge_of(reward) == ("fake", "fake:fake") and prepare(reward, limit=1).cost().calls > 0
     assert prepare("served:http://127.0.0.1:9", limit=1).cost().calls > 0
     assert prepare("length_baseline", limit=1).cost().calls == 0
 

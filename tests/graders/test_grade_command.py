@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rm_gallery.report.formats import render
 from rm_gallery.study.grading import grade
 from rm_gallery.study.opened import open_run
 from tests.support.command import command
-from tests.support.judge_server import JudgeServer
+from tests.support.judge_server import JudgeServer, judge_fixture
 
 CONFIG = """
 judge: fake-judge
@@ -31,10 +30,7 @@ labels: {{right: ok, relevance: human}}
 """
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[JudgeServer]:
-    with JudgeServer("fixed:<reason>fine</reason><score>4</score>") as running:
-        yield running
+server = judge_fixture("fixed:<reason>fine</reason><score>4</score>")
 
 
 def write(folder: Path, more: str = "", config: str = CONFIG) -> list[str]:
@@ -95,8 +91,7 @@ def test_failures_are_said_and_never_scored(tmp_path: Path) -> None:
     assert done.code == 1
     found = json.loads(done.out)
     assert found["by_subset"]["relevance"]["score"] is None and found["score"] is None
-    assert found["by_subset"]["right"]["n_scored"] == 12
-    assert "relevance" in done.err
+    assert found["by_subset"]["right"]["n_scored"] == 12 and "relevance" in done.err
 
 
 def first(responses: list[str]) -> GraderRank:
@@ -115,8 +110,7 @@ def test_ranks_and_lower_is_better(tmp_path: Path) -> None:
     }
     report = grade(GradingRunner(graders, show_progress=False), rows, labels={"lower": "bad"}, run_dir=str(tmp_path))
     validation = report.extra["validation"]["lower"]
-    assert (validation["accuracy"], validation["threshold"]) == (1.0, 0.2)
-    assert validation["spearman"] > 0.8
+    assert (validation["accuracy"], validation["threshold"]) == (1.0, 0.2) and validation["spearman"] > 0.8
     assert (report.by_subset["first"].n_scored, report.by_subset["first"].score) == (8, None)
     assert report.score == pytest.approx(0.35)
 

@@ -254,8 +254,7 @@ def test_an_endpoint_that_takes_a_schema_is_asked_by_one() -> None:
         grader = make("relevance", OpenaiLLM("any-name", base_url=server.base_url))
         found = grader.evaluate_batch(rows(20))
         requests = server.recent_requests(50)
-    assert {getattr(result, "score", None) for result in found} == {4.0}
-    assert len(requests) == 20
+    assert {getattr(result, "score", None) for result in found} == {4.0} and len(requests) == 20
     properties = {"reason": {"type": "string"}, "score": {"type": "integer"}}
     schema: dict[str, Any] = {"type": "object", "properties": properties, "required": ["reason", "score"]}
     schema["additionalProperties"] = False

@@ -107,8 +107,7 @@ def test_what_a_grader_reads_makes_a_row_and_no_other_column_does(tmp_path: Path
         return [r.score for r in runner(tmp_path, config).run(rows)["length"]]  # type: ignore[attr-defined]
 
     first = graded(ROWS, "query")
-    assert graded([{**row, "more": 1} for row in ROWS], "query") == first
-    assert CALLS == {"length": 6}
+    assert graded([{**row, "more": 1} for row in ROWS], "query") == first and CALLS == {"length": 6}
     rows = [{**row, "other": "longer"} for row in ROWS]
     assert graded(rows, "other") == [0.6] * 6 != first, "another mapper reads other fields"
     assert CALLS == {"length": 12}
@@ -135,8 +134,7 @@ def test_a_damaged_record_is_judged_again(tmp_path: Path) -> None:
     records[2]["results"]["length"]["kind"] = "opinion"
     whole = b"".join(json.dumps(record).encode() + b"\n" for record in records[:4])
     path.write_bytes(whole + lines[4] + lines[5][: len(lines[5]) // 2])
-    assert plain(made.run(ROWS)) == plain(expected)
-    assert CALLS == {"length": 6 + 4}
+    assert plain(made.run(ROWS)) == plain(expected) and CALLS == {"length": 6 + 4}
 
 
 CONTROL: list[RunControl] = []

@@ -42,23 +42,12 @@ def scores(results: Mapping[str, list[GraderResult]], name: str = "g0") -> list[
     return [round(getattr(result, "score", math.nan), 6) for result in results[name]]
 
 
-def as_jsonl(folder: Path) -> Any:
-    path = folder / "rows.jsonl"
-    path.write_bytes(b"\n".join(orjson.dumps(row) for row in ROWS))
-    return path
-
-
-def as_parquet(folder: Path) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pq.write_table(pa.Table.from_pylist(ROWS), folder / "rows.parquet")
-    return str(folder / "rows.parquet")
-
-
 def test_every_kind_of_data_set_gives_the_same_results_in_row_order(tmp_path: Path) -> None:
     pd = pytest.importorskip("pandas")
-    for dataset in (ROWS, iter(ROWS), as_jsonl(tmp_path), as_parquet(tmp_path), pd.DataFrame(ROWS)):
+    jsonl, parquet = tmp_path / "rows.jsonl", tmp_path / "rows.parquet"
+    jsonl.write_bytes(b"\n".join(orjson.dumps(row) for row in ROWS))
+    pd.DataFrame(ROWS).to_parquet(parquet)
+    for dataset in (ROWS, iter(ROWS), jsonl, str(parquet), pd.DataFrame(ROWS)):
         assert scores(runner(length).run(dataset)) == [0.0, 0.1, 0.2, 0.3, 0.4]
     assert runner(length, aggregators=WeightedSumAggregator("all")).run([]) == {"g0": [], "all": []}
     gaps = pd.DataFrame(
@@ -139,8 +128,7 @@ def test_a_stream_is_drawn_as_it_is_read() -> None:
                 break
         return found
 
-    assert asyncio.run(first_ten()) == [0.1] * 10
-    assert drawn < 100
+    assert asyncio.run(first_ten()) == [0.1] * 10 and drawn < 100
 
 
 def seen(query: str, response: str, reference_response: str = "none") -> dict[str, Any]:
@@ -201,8 +189,7 @@ def test_a_repeat_asks_anew_and_keeps_the_spread() -> None:
     grader = CorrectnessGrader(model=FakeLLM(reply=lambda prompt: next(replies)))
     control = RunControl()
     (found,) = runner(GraderConfig(grader, repeat=3)).run([{"query": "q", "response": "r"}], control=control)["g0"]
-    assert isinstance(found, GraderScore)
-    assert (found.score, found.metadata["std"], control.calls) == (3.0, 2.0, 3)
+    assert isinstance(found, GraderScore) and (found.score, found.metadata["std"], control.calls) == (3.0, 2.0, 3)
 
 
 def test_settings_of_the_one_who_builds_win_over_a_seed_and_may_name_the_judge() -> None:

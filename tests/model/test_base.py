@@ -41,8 +41,7 @@ def test_every_door_gives_the_reply(llm: BaseLLM) -> None:
     assert reply.usage.input_tokens > 0 and reply.usage.output_tokens > 0
     assert asyncio.run(awaited()) == ["in a running loop", *(f"question {k}" for k in range(20))]
     assert llm.chat([ChatMessage(content="one")]).text == "one"
-    assert llm.chat([{"role": "user", "content": "two"}]).text == "two"
-    assert llm.chat("hi", n=3).choices == ["hi"] * 3
+    assert llm.chat([{"role": "user", "content": "two"}]).text == "two" and llm.chat("hi", n=3).choices == ["hi"] * 3
 
 
 def test_simple_chat_puts_system_history_and_question_in_order(server: JudgeServer) -> None:
@@ -60,8 +59,7 @@ def test_simple_chat_puts_system_history_and_question_in_order(server: JudgeServ
 def test_a_script_gives_the_same_answer_to_the_same_question() -> None:
     llm = FakeLLM(reply=["a", "b", "c"])
     asked = {question: llm.chat(question).text for question in map(str, range(20))}
-    assert set(asked.values()) == {"a", "b", "c"}
-    assert {question: llm.chat(question).text for question in asked} == asked
+    assert set(asked.values()) == {"a", "b", "c"} and {question: llm.chat(question).text for question in asked} == asked
     assert llm.chat("\x00", n=3).choices == ["a", "b", "c"]
     reply = FakeLLM(reply="x" * 40, finish_reason="length").chat("y" * 40)
     assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.ended) == (11, 11, "cut")
@@ -76,11 +74,9 @@ def test_a_provider_is_one_class_with_a_prefix(monkeypatch: pytest.MonkeyPatch) 
     class Shouting(FakeLLM):
         pass
 
-    assert type(resolve_llm("shouting:HELLO")) is Shouting
-    assert resolve_llm("shouting:HELLO").chat("x").text == "HELLO"
+    assert type(resolve_llm("shouting:HELLO")) is Shouting and resolve_llm("shouting:HELLO").chat("x").text == "HELLO"
     ready = FakeLLM(reply="x")
-    assert resolve_llm(ready) is ready
-    assert resolve_llm("gpt-4o", temperature=0.5).temperature == 0.5
+    assert resolve_llm(ready) is ready and resolve_llm("gpt-4o", temperature=0.5).temperature == 0.5
 
 
 class _Slow(FakeLLM):
@@ -109,5 +105,4 @@ def test_a_budget_is_that_of_ones_own_run_and_not_of_an_equal_call_in_flight() -
         assert begun.wait(20)
         second = pool.submit(judge.evaluate, make_sample("a"))
         threading.Timer(0.3, go_on.set).start()
-        assert scores(second.result(30)) == [3.0]
-        assert issues(first.result(30)) == [("failed", "budget")]
+        assert scores(second.result(30)) == [3.0] and issues(first.result(30)) == [("failed", "budget")]

@@ -40,21 +40,13 @@ def chat(content: Any = "<score>3</score>", finish: str = "stop") -> dict[str, A
 
 
 ANSWER = {"status": "scored", "score": 1.0, "reason": "", "message": "", "components": {}}
+VECTOR = {"data": [{"embedding": [1.0, 2.0]}], "usage": {"prompt_tokens": 50}}
+FOUND = {"kind": "vllm/score", "found": {"data": [{"score": 1.0}], "usage": {"prompt_tokens": 50}}}
 WAYS: list[tuple[Any, Ask, dict[str, Any], int]] = [
     (BaseLLM, lambda llm, question, **more: llm.achat(question, **more), chat(), 50),
-    (
-        BaseEmbeddings,
-        lambda model, text: model.aembed([text]),
-        {"data": [{"embedding": [1.0, 2.0]}], "usage": {"prompt_tokens": 50}},
-        50,
-    ),
+    (BaseEmbeddings, lambda model, text: model.aembed([text]), VECTOR, 50),
     (RewardServer, lambda model, text: model.ascore([{"completion": text}]), {"results": [ANSWER]}, 0),
-    (
-        ServedScorer,
-        lambda model, text: model.ascore("pair", {"query": "q", "answer": text}),
-        {"kind": "vllm/score", "found": {"data": [{"score": 1.0}], "usage": {"prompt_tokens": 50}}},
-        50,
-    ),
+    (ServedScorer, lambda model, text: model.ascore("pair", {"query": "q", "answer": text}), FOUND, 50),
 ]
 """How a kind of model is asked, a raw answer of it, and the tokens which that one costs."""
 NEEDED: dict[str, dict[str, Any]] = {"ServedScorer": {"endpoint": "vllm/score"}, "RewardServer": {"model": "reward:r"}}
@@ -157,15 +149,11 @@ def shown(cls: type[BaseModelCall]) -> list[str]:
     copy = pickle.loads(pickled)
     assert (type(copy), copy.model) == (cls, model.model)
     views: dict[str, Callable[[], object]] = {
-        "repr": lambda: repr(model),
-        "str": lambda: str(model),
-        "repr of a pickled copy": lambda: repr(copy),
-        "describe": model.describe,
-        "model_dump_json": model.model_dump_json,
-        "route": model.route,
-        "endpoint_key": model.endpoint_key,
-        "account": model.account,
+        "repr": model.__repr__,
+        "str": model.__str__,
+        "repr of a pickled copy": copy.__repr__,
     }
+    views |= {name: getattr(model, name) for name in ("describe", "model_dump_json", "route", "endpoint_key", "account")}
     found = [name for name, view in views.items() if SECRET in str(view())]
     with pytest.raises(ConfigError) as caught:
         cls(**settings(cls, **given, api_keys=SECRET, timeout=-1))
@@ -224,8 +212,7 @@ def parts(cls: type[BaseModelCall]) -> dict[str, int]:
 def test_each_setting_makes_another_question_or_is_known_not_to(cls: type[BaseModelCall]) -> None:
     same = cls.unlisted | NOT_THE_QUESTION | OF_A_SCRIPT.get(cls.__name__, set())
     found = parts(cls)
-    assert {name for name, calls in found.items() if calls != 2} == found.keys() & same
-    assert set(found.values()) == {1, 2}
+    assert {name for name, calls in found.items() if calls != 2} == found.keys() & same and set(found.values()) == {1, 2}
 
 
 @pytest.mark.parametrize(
@@ -282,8 +269,7 @@ def test_equal_questions_in_flight_share_a_call(cls: type[BaseModelCall]) -> Non
     async def several() -> list[Any]:
         return list(await asyncio.gather(*(ask(model, "hi") for _ in range(9))))
 
-    assert len(asyncio.run(several())) == 9
-    assert len(made) == 1
+    assert len(asyncio.run(several())) == 9 and len(made) == 1
 
 
 @every_model
@@ -333,13 +319,8 @@ def failure(kind: Any, status: int | None = None) -> ProviderError:
 
 @pytest.mark.parametrize(
     ("cause", "status", "attempts", "read"),
-    [
-        ("transient", 500, 3, 0),
-        ("transient", None, 3, 1),
-        ("rate_limit", 429, 3, 0),
-        ("fatal", 401, 1, 0),
-        ("unreachable", None, 3, 0),
-    ],
+    [("transient", 500, 3, 0), ("transient", None, 3, 1), ("rate_limit", 429, 3, 0), ("fatal", 401, 1, 0)]
+    + [("unreachable", None, 3, 0)],
 )
 @every_model
 def test_a_failure_is_tried_again_by_its_cause_and_counted(
@@ -368,8 +349,7 @@ def test_a_failure_is_tried_again_by_its_cause_and_counted(
     for calls, cached in ((paid + 1, 0), (paid + 1, 1)):
         assert not isinstance(asked(model, question, control), Exception)
         assert (len(made), control.calls, control.cached) == (attempts + 1, calls, cached)
-    assert settled[-1] == (expected, tokens)
-    assert budget.spent.total_tokens == read * attempts * expected + tokens
+    assert settled[-1] == (expected, tokens) and budget.spent.total_tokens == read * attempts * expected + tokens
 
 
 @pytest.mark.parametrize(
@@ -425,8 +405,7 @@ def test_a_call_claims_what_it_may_use_and_waits_no_longer_than_its_sample(monke
 
 def test_a_call_outside_of_any_run_retries_as_its_model_says() -> None:
     kind, made = recorded(FakeLLM, failure("transient", 500))
-    assert "gave up after 2 attempts" in str(asked(kind(max_attempts=2)))
-    assert len(made) == 2
+    assert "gave up after 2 attempts" in str(asked(kind(max_attempts=2))) and len(made) == 2
 
 
 ONE_A_MINUTE: dict[str, Any] = {"requests_per_minute": 1}

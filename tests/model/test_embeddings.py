@@ -34,8 +34,7 @@ def test_vectors_come_in_the_order_of_the_texts(embeddings: OpenaiEmbeddings, se
     assert model.embed(TEXTS) == [near(text, 64) for text in TEXTS]
     # equal texts are sent once
     sizes = sorted(len(request["body"]["input"]) for request in server.recent_requests(100))
-    assert sizes == sorted([batch] * (4 // batch) + [4 % batch] * (4 % batch > 0))
-    assert model.embed([]) == []
+    assert sizes == sorted([batch] * (4 // batch) + [4 % batch] * (4 % batch > 0)) and model.embed([]) == []
 
 
 def test_what_is_sent(embeddings: OpenaiEmbeddings, server: JudgeServer) -> None:
@@ -54,7 +53,6 @@ def test_what_is_sent(embeddings: OpenaiEmbeddings, server: JudgeServer) -> None
 
 def test_the_fake_knows_shared_words() -> None:
     first, second, third = FakeEmbeddings().embed(["the red house", "The red, door", "一"])
-    assert sum(a * b for a, b in zip(first, second, strict=True)) == pytest.approx(2)
-    assert len(first) == len(third) == 256
+    assert sum(a * b for a, b in zip(first, second, strict=True)) == pytest.approx(2) and len(first) == len(third) == 256
     assert FakeEmbeddings(dimensions=4).embed(["a b", "!"]) == FakeEmbeddings(dimensions=4).embed(["a b", "!"])
     assert [sum(map(abs, vector)) for vector in FakeEmbeddings().embed(["a", "a a", "!?"])] == [1, 2, 1]

@@ -180,8 +180,7 @@ def test_another_part_or_setting_is_another_reward() -> None:
     made += [Gate(Tagged(), Words(), **more) for more in ({}, {"threshold": 0.5}, {"otherwise": -1.0})]
     made += [Gate(Tagged(), Flaws()), WeightedSum([Words()]), WeightedSum([Words()], {"Words": 2.0})]
     hashes = [reward.settings_hash for reward in made]
-    assert len(set(hashes)) == len(made)
-    assert [pickle.loads(pickle.dumps(reward)).settings_hash for reward in made] == hashes
+    assert len(set(hashes)) == len(made) and [pickle.loads(pickle.dumps(reward)).settings_hash for reward in made] == hashes
 
 
 FILE = """

@@ -139,8 +139,7 @@ def test_a_result_reads_as_object_and_as_mapping() -> None:
     assert result["score"] == result.score == result.get("score") == 0.5
     assert ("score" in result, "nothing" in result, result.get("nothing", 3), bool(result)) == (True, False, 3, True)
     assert list(result) == list(result.keys()) == "score is_score_valid reason metrics step_outputs error".split()
-    assert dict(result)["metrics"] == {"m": metric}
-    assert dict(result.items())["reason"] == list(result.values())[2] == "r"
+    assert dict(result)["metrics"] == {"m": metric} and dict(result.items())["reason"] == list(result.values())[2] == "r"
     wire = result.model_dump()
     assert wire["metrics"] == {"m": {"score": 1.0, "is_score_valid": True, "reason": "why"}}
     assert EvaluateResult.model_validate(wire) == result == EvaluateResult.model_validate_json(result.model_dump_json())
@@ -437,8 +436,7 @@ def scored_elsewhere(reward: BaseReward) -> float | None:
 
 
 def test_pickles_are_names_and_another_process_scores_the_same() -> None:
-    assert pickle.loads(pickle.dumps(functions.graded)) is functions.graded
-    assert len(pickle.dumps(functions.graded)) < 100
+    assert pickle.loads(pickle.dumps(functions.graded)) is functions.graded and len(pickle.dumps(functions.graded)) < 100
     assert score(pickle.loads(pickle.dumps(build_reward(functions.plain)))) == 2.0
     with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         assert pool.submit(scored_elsewhere, functions.waits.reward()).result(60) == 2.0
@@ -472,21 +470,7 @@ def test_nobody_elses_words_pass_for_the_answer(completion: Any, response: str, 
     assert seen == [(response, last)] * 2
 
 
-COLUMNS = (
-    "self",
-    "cls",
-    "args",
-    "kwargs",
-    "function",
-    "messages",
-    "response",
-    "sample",
-    "name",
-    "prompts",
-    "completions",
-    "row",
-    "params",
-)
+COLUMNS = "self cls args kwargs function messages response sample name prompts completions row params".split()
 
 
 @pytest.mark.parametrize("column", COLUMNS)

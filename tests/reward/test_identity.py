@@ -134,47 +134,27 @@ class Case:
 
 
 SAMPLE: dict[str, Any] = {
-    "input[1].content": "2+3?",
-    "input[0].role": MessageRole.DEVELOPER,
-    "output[0].answer.content": "5",
-    "output[0].answer.label": {"reference": 4},
-    "metadata['level']": float("nan"),
-    "output[0].steps[0].content": "eins",
-    "output[0].steps[1].label": {"source": "c"},
-    "output[0].answer.tool_calls": [{"id": "c", "function": {"name": "f"}}],
-    "output[0].answer.tool_call_id": "c",
-    "output[0].answer.reasoning_content": "hm",
-    "input[1].additional_kwargs": {"context": "a table"},
-    "input[1].name": "Eve",
-    "task_category": "code",
-    "source": "other",
-}
+    "input[1].content": "2+3?", "input[0].role": MessageRole.DEVELOPER, "output[0].answer.content": "5",
+    "output[0].answer.label": {"reference": 4}, "metadata['level']": float("nan"), "output[0].steps[0].content": "eins",
+    "output[0].steps[1].label": {"source": "c"}, "output[0].answer.tool_calls": [{"id": "c", "function": {"name": "f"}}],
+    "output[0].answer.tool_call_id": "c", "output[0].answer.reasoning_content": "hm",
+    "input[1].additional_kwargs": {"context": "a table"}, "input[1].name": "Eve", "task_category": "code", "source": "other",
+}  # fmt: skip
 """What a reward may read of a sample, and another value of it."""
 SETTINGS: dict[str, tuple[str, Any]] = {
-    "hooks['threshold']": ("hooks.threshold", 0),
-    "reward['template']": ("template", AskAnother),
-    "reward['rubrics']": ("rubrics", ("be kind",)),
-    "reward['language']": ("language", "zh"),
-    "reward['scale']": ("scale", 2.0),
-    "llm['model']": ("llm.model", "other"),
-    "llm['temperature']": ("llm.temperature", 0.5),
-    "llm['extra_body']": ("llm.extra_body", {"top_k": 3}),
-    "llm['base_url']": ("llm.endpoint", "http://two"),
+    "hooks['threshold']": ("hooks.threshold", 0), "reward['template']": ("template", AskAnother),
+    "reward['rubrics']": ("rubrics", ("be kind",)), "reward['language']": ("language", "zh"),
+    "reward['scale']": ("scale", 2.0), "llm['model']": ("llm.model", "other"), "llm['temperature']": ("llm.temperature", 0.5),
+    "llm['extra_body']": ("llm.extra_body", {"top_k": 3}), "llm['base_url']": ("llm.endpoint", "http://two"),
     "llm['default_headers']": ("llm.headers.x-deployment", {"x-deployment": "b"}),
-    "llm['default_query']": ("llm.query", {"api-version": "2"}),
-    "options['repeat']": ("repeat", 1),
-}
+    "llm['default_query']": ("llm.query", {"api-version": "2"}), "options['repeat']": ("repeat", 1),
+}  # fmt: skip
 """What a reward is made of, how a refusal calls it, and another value."""
 UNRELATED: dict[str, Any] = {
-    "hooks": {"threshold": 1},
-    "options['deadline']": 99.0,
-    "options['max_workers']": 3,
-    "reward": {"max_workers": 2, "deadline": 5.0},
-    "llm['default_headers']['Authorization']": "Bearer 87654321",
-    "llm['timeout']": 7.0,
-    "samples": samples()[::-1],
-    "samples[0].metadata": {"none": None, "level": 3},
-}
+    "hooks": {"threshold": 1}, "options['deadline']": 99.0, "options['max_workers']": 3,
+    "reward": {"max_workers": 2, "deadline": 5.0}, "llm['default_headers']['Authorization']": "Bearer 87654321",
+    "llm['timeout']": 7.0, "samples": samples()[::-1], "samples[0].metadata": {"none": None, "level": 3},
+}  # fmt: skip
 
 
 def changed(path: str, value: Any) -> Case:
@@ -196,8 +176,7 @@ def test_another_sample_gets_another_score(first: tuple[Path, list[list[float | 
     folder, before = first
     case = changed(f"samples[0].{path}", SAMPLE[path])
     for scores in (case.run(folder), case.run(folder)):
-        assert scores[0] != before[0]
-        assert scores[1] == before[1]
+        assert scores[0] != before[0] and scores[1] == before[1]
     assert CALLS == [], "the third run finds both"
     assert Case().run(folder) == before and CALLS == []
 
@@ -218,8 +197,7 @@ def test_other_settings_are_refused_by_name(first: tuple[Path, list[list[float |
 def test_what_does_not_matter_calls_nothing(first: tuple[Path, list[list[float | None]]], path: str) -> None:
     folder, before = first
     scores = changed(path, UNRELATED[path]).run(folder)
-    assert CALLS == []
-    assert sorted(scores, key=len) == sorted(before, key=len)
+    assert CALLS == [] and sorted(scores, key=len) == sorted(before, key=len)
 
 
 def test_a_folder_elsewhere_is_the_same_run(first: tuple[Path, list[list[float | None]]]) -> None:
@@ -241,8 +219,7 @@ def test_the_words_of_the_librarys_prompt_count(monkeypatch: pytest.MonkeyPatch)
         other = {"pointwise.en.jinja2": "And be kind."}
         patched.setattr(Path, "read_text", lambda file, **how: read(file, **how) + other.get(file.name, ""))
         now = hashes()
-    assert (now[0] != before[0], now[1] == before[1]) == (True, True)
-    assert hashes() == before
+    assert (now[0] != before[0], now[1] == before[1]) == (True, True) and hashes() == before
 
 
 class Holds(Rule):
@@ -302,8 +279,7 @@ VALUES: list[Any] = [
 def test_settings_of_any_kind_are_told_apart() -> None:
     hashes = [Holds(held=value).settings_hash for value in VALUES]
     same = [VALUES[k] for k, found in enumerate(hashes) if hashes.count(found) > 1]
-    assert same == []
-    assert [Holds(held=copy.copy(value)).settings_hash for value in VALUES] == hashes
+    assert same == [] and [Holds(held=copy.copy(value)).settings_hash for value in VALUES] == hashes
     # in a table of eight places these two stand in the order in which they came
     assert len({Holds(held=held).settings_hash for held in ({0, 8}, {8, 0})}) == 1
 
@@ -359,8 +335,7 @@ def test_two_rewards_of_one_name_stand_beside_each_other() -> None:
         for _ in range(2):  # again: each replaces its own
             found = order[0].evaluate(order[1].evaluate(found))
         reward = found.output[0].answer.reward
-        assert len(reward.details) == 2
-        assert (strict.score_of(reward), loose.score_of(reward)) == (0.0, 1.0)
+        assert len(reward.details) == 2 and (strict.score_of(reward), loose.score_of(reward)) == (0.0, 1.0)
         assert {order[0].key_in(reward), order[1].key_in(reward)} == {"accuracy", f"accuracy#{order[1].settings_hash[:8]}"}
 
 

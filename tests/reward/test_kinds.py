@@ -16,19 +16,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult, sample_of
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import build
-from tests.reward.rewards import (
-    Listening,
-    ListJudge,
-    ListRule,
-    PairJudge,
-    PairRule,
-    Rule,
-    StepJudge,
-    StepRule,
-    longest,
-    ranked,
-    scored,
-)
+from tests.reward import rewards as r
 from tests.support.samples import issues, make_sample, scores
 
 
@@ -138,21 +126,21 @@ def test_two_rewards_stand_side_by_side_and_each_reads_its_own() -> None:
     assert own == {"accuracy": 1.0, "length_baseline": 2.0, "rouge": None}
 
 
-class Costs(Rule):
+class Costs(r.Rule):
     """Fewer words are better."""
 
     higher_is_better: ClassVar[bool] = False
     score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 4.0)
 
 
-class Share(Rule):
+class Share(r.Rule):
     score_range: ClassVar[tuple[float | None, float | None]] = (1.0, 5.0)
 
 
 @pytest.mark.parametrize(
-    ("kind", "n", "kept"), [(Rule, 1, "c"), (Rule, 3, "cbd"), (Rule, 9, "cbda"), (Costs, 1, "a"), (Costs, 2, "ab")]
+    ("kind", "n", "kept"), [(r.Rule, 1, "c"), (r.Rule, 3, "cbd"), (r.Rule, 9, "cbda"), (Costs, 1, "a"), (Costs, 2, "ab")]
 )
-def test_best_of_n_keeps_the_best_first(kind: type[Rule], n: int, kept: str) -> None:
+def test_best_of_n_keeps_the_best_first(kind: type[r.Rule], n: int, kept: str) -> None:
     sample = make_sample("b b", "c c c", "a", "d d")
     best = kind().best_of_n(sample, n=n)
     assert "".join(output.answer.text[0] for output in best.output) == kept
@@ -171,7 +159,7 @@ def test_a_bounded_score_maps_to_a_share_and_one_without_bounds_does_not() -> No
     assert [Share().normalized(score) for score in (1.0, 2.0, 5.0)] == [0.0, 0.25, 1.0]
     assert [Costs().normalized(score) for score in (0.0, 3.0)] == [1.0, 0.25]
     with pytest.raises(ConfigError, match="no bounded score range"):
-        Rule().normalized(3.0)
+        r.Rule().normalized(3.0)
 
 
 ANSWERS = ("alpha", "beta", "gamma", "delta")
@@ -182,24 +170,24 @@ def four(unique_id: str, chosen: int = 0, query: str = "q") -> DataSample:
     return make_sample(*ANSWERS, unique_id=unique_id, chosen=chosen, reference="r", query=query)
 
 
-def shown_order(reward: ListJudge, sample: DataSample) -> tuple[int, ...]:
+def shown_order(reward: r.ListJudge, sample: DataSample) -> tuple[int, ...]:
     """Places of the candidates in the prompt, read from the prompt itself."""
     return tuple(ANSWERS.index(line) for line in reward.format(sample).split("\n")[1:])
 
 
 def test_without_an_id_the_content_decides_the_order_but_no_label() -> None:
-    reward = ListJudge(llm=FIRST)
+    reward = r.ListJudge(llm=FIRST)
     assert shown_order(reward, four("")) == shown_order(reward, four("", chosen=2))
     assert len({shown_order(reward, four("", query=str(k))) for k in range(20)}) > 5
     assert shown_order(reward, four("a")) == shown_order(
-        ListJudge(llm=FIRST, name="other", max_workers=3), four("a", chosen=3, query="x")
+        r.ListJudge(llm=FIRST, name="other", max_workers=3), four("a", chosen=3, query="x")
     )
     places = Counter(shown_order(reward, four(str(k))).index(0) for k in range(2000))
     assert all(430 < places[place] < 570 for place in range(4)), places
 
 
 def test_a_verdict_reaches_the_answer_it_is_about() -> None:
-    reward = ListJudge(llm=FIRST)
+    reward = r.ListJudge(llm=FIRST)
     for found in reward.evaluate_batch([four(str(k)) for k in range(40)]):
         first = shown_order(reward, four(found.unique_id))[0]
         assert scores(found) == [float(k == first) for k in range(4)]
@@ -210,18 +198,18 @@ def test_a_verdict_reaches_the_answer_it_is_about() -> None:
 class Watching(BaseListWiseReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         labels = [(output.answer.label or {}).get("preference") for output in sample.output]
-        return ranked(self.name, *(float(label == "chosen") for label in labels))
+        return r.ranked(self.name, *(float(label == "chosen") for label in labels))
 
 
 class Short(BaseListWiseReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        return ranked(self.name, 1.0)
+        return r.ranked(self.name, 1.0)
 
 
 def test_rules_see_the_sample_as_it_is_and_say_one_number_for_each_answer() -> None:
     assert scores(Watching().evaluate(four("a", chosen=2))) == [0.0, 0.0, 1.0, 0.0]
-    assert scores(ListRule().evaluate(make_sample("a b", "a", "a b c"))) == [2.0, 1.0, 3.0]
-    assert scores(ListRule().evaluate(make_sample("alone"))) == [1.0]
+    assert scores(r.ListRule().evaluate(make_sample("a b", "a", "a b c"))) == [2.0, 1.0, 3.0]
+    assert scores(r.ListRule().evaluate(make_sample("alone"))) == [1.0]
     assert issues(Short().evaluate(make_sample("a", "b"))) == [("failed", "invalid_result")] * 2
 
 
@@ -230,8 +218,8 @@ def extra(sample: DataSample, name: str) -> dict[str, Any]:
 
 
 def test_every_pair_is_asked_in_both_orders() -> None:
-    judge = Listening(reply=longest)
-    found = PairJudge(llm=judge).evaluate(make_sample("a", "a b", "a b c", "a b c d"))
+    judge = r.Listening(reply=r.longest)
+    found = r.PairJudge(llm=judge).evaluate(make_sample("a", "a b", "a b c", "a b c d"))
     assert scores(found) == [0.0, pytest.approx(1 / 3), pytest.approx(2 / 3), 1.0]
     shown = [tuple(prompt.split("\n")[1:]) for prompt in judge.prompts]
     assert len(set(shown)) == len(shown) == 12 and {pair[::-1] for pair in shown} == set(shown)
@@ -239,11 +227,11 @@ def test_every_pair_is_asked_in_both_orders() -> None:
 
 
 def test_one_order_asks_half_as_often_and_in_seeded_places() -> None:
-    judge = Listening(reply="<best>1</best>")
-    reward = PairJudge(llm=judge, both_orders=False)
+    judge = r.Listening(reply="<best>1</best>")
+    reward = r.PairJudge(llm=judge, both_orders=False)
     won = Counter(scores(reward.evaluate(make_sample("a", "b", unique_id=str(k))))[0] for k in range(60))
     assert len(judge.asked) == 60 and set(won) == {0.0, 1.0} and min(won.values()) > 15
-    rule = PairRule().evaluate(make_sample("a b", "a", "a b"))
+    rule = r.PairRule().evaluate(make_sample("a b", "a", "a b"))
     assert scores(rule) == [0.75, 0.0, 0.75] and "flip_rate" not in extra(rule, "PairRule")
 
 
@@ -254,7 +242,7 @@ class Margins(BasePairWiseReward):
     judged = True
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        return ranked("m", *([9.0, 0.0] if sample.output[0].answer.text == "a" else [1.0, 0.0]))
+        return r.ranked("m", *([9.0, 0.0] if sample.output[0].answer.text == "a" else [1.0, 0.0]))
 
 
 def test_orders_that_disagree_are_a_draw_whatever_their_margins() -> None:
@@ -277,15 +265,15 @@ def step_scores(sample: DataSample) -> list[list[float | None]]:
 
 
 def test_each_step_sees_the_steps_up_to_itself_and_an_answer_without_steps_says_so() -> None:
-    once = StepRule().evaluate(with_steps(["a", "a b", "a b c"], None, ["a b"], []))
+    once = r.StepRule().evaluate(with_steps(["a", "a b", "a b c"], None, ["a b"], []))
     assert step_scores(once) == [[101.0, 202.0, 303.0], [], [102.0], []]
     assert scores(once) == [None] * 4 and issues(once) == [("unscored", "no_steps")] * 2
-    assert StepRule().evaluate(once) == once
+    assert r.StepRule().evaluate(once) == once
 
 
 def test_an_unreadable_step_leaves_its_neighbours_scored() -> None:
-    judge = StepJudge(
-        llm=FakeLLM(reply=lambda question: "?" if question.endswith("bad") else longest(question)), repair_attempts=0
+    judge = r.StepJudge(
+        llm=FakeLLM(reply=lambda question: "?" if question.endswith("bad") else r.longest(question)), repair_attempts=0
     )
     found = judge.evaluate(with_steps(["a", "bad", "a b"]))
     assert step_scores(found) == [[1.0, None, 2.0]]
@@ -295,7 +283,7 @@ def test_an_unreadable_step_leaves_its_neighbours_scored() -> None:
 
 class Said(BaseStepWiseReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        return scored(self.name, float((sample.output[0].steps or [])[-1].text))
+        return r.scored(self.name, float((sample.output[0].steps or [])[-1].text))
 
 
 HOW = [("mean", 1, 6.0), ("min", 2, 5.0), ("last", 3, 8.0), ("product", 4, 168.0), ("", 1, 6.0)]

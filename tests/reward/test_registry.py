@@ -33,8 +33,7 @@ def test_both_forms_of_registering() -> None:
         pass
 
     assert RewardRegistry.register("called", AsyncRule) is AsyncRule
-    assert RewardRegistry.get("decorated") is Decorated
-    assert RewardRegistry.get("called") is AsyncRule
+    assert RewardRegistry.get("decorated") is Decorated and RewardRegistry.get("called") is AsyncRule
     assert {"decorated", "called", "length_baseline"} <= set(RewardRegistry.list())
     assert RewardRegistry.list() == sorted(RewardRegistry.list())
     assert RewardRegistry.create("decorated", name="x", max_workers=3).name == "x"
@@ -75,8 +74,7 @@ def test_another_packages_rewards_are_found(monkeypatch: pytest.MonkeyPatch) -> 
         EntryPoint("accuracy", "tests.reward.rewards:Rule", "rm_gallery.rewards"),
     ]
     monkeypatch.setattr(registry, "entry_points", lambda group: [p for p in points if p.group == group])
-    assert RewardRegistry.get("theirs") is Rule
-    assert {"theirs", "gone"} <= set(RewardRegistry.list())
+    assert RewardRegistry.get("theirs") is Rule and {"theirs", "gone"} <= set(RewardRegistry.list())
     assert RewardRegistry.get("accuracy").__name__ == "AccuracyReward", "the gallery's own names stay its own"
     with pytest.raises(ConfigError, match="reward 'gone' names 'no_such_package:Reward', which cannot be imported"):
         RewardRegistry.get("gone")
@@ -131,8 +129,7 @@ def test_unannotated_attributes_are_class_variables_or_new_defaults() -> None:
 
         template = Asked
 
-    assert (Plain().name, Plain().max_workers, Plain.FACTS) == ("plain", 3, {"a": 1.0})
-    assert "FACTS" not in Plain.model_fields
+    assert (Plain().name, Plain().max_workers, Plain.FACTS) == ("plain", 3, {"a": 1.0}) and "FACTS" not in Plain.model_fields
     assert [scores(kind().evaluate(make_sample("a", "b"))) for kind in (Plain, More)] == [[1.0, 0.0], [0.0, 2.0]]
     assert (Unnamed().name, pickle.loads(pickle.dumps(Plain(name="other"))).name) == ("Unnamed", "other")
     other = OwnRubrics.model_validate({"principles": "other"})

@@ -150,8 +150,7 @@ def test_options_are_heard_at_every_door(door: str, tmp_path: Path) -> None:
     control = RunControl()
     judge = PointJudge(llm=FakeLLM(reply=longest, latency=0.001))
     call(judge, options=RunOptions(repeat=1), control=control, run_dir=tmp_path / "run", cache=False)
-    assert control.calls == 2
-    assert (tmp_path / "run" / "results.jsonl").exists()
+    assert control.calls == 2 and (tmp_path / "run" / "results.jsonl").exists()
     assert {i[1] for i in issues(call(judge, budget=Budget(max_calls=1), cache=False)[0])} == {"budget"}
     slow = PointJudge(llm=FakeLLM(reply=longest, latency=5.0, cache=False))
     assert issues(call(slow, deadline=0.1)[0]) == [("failed", "deadline")] * 2
@@ -203,8 +202,7 @@ def test_a_nested_run_is_a_child_of_the_run_around_it(outer: type[Nests], batch:
     reward.evaluate_batch(given, control=again)
     reward.evaluate_batch(given, control=uncached, cache=False, run_dir=str(tmp_path / "run"), trace=True)
     reward.evaluate_batch(given, control=repeated, repeat=7)
-    assert [c.calls for c in (first, again, uncached, repeated)] == [1, 0, 1, 1]
-    assert again.cached == 1
+    assert [c.calls for c in (first, again, uncached, repeated)] == [1, 0, 1, 1] and again.cached == 1
     assert [(entry["id"], entry["reward"]) for entry in read_trace(tmp_path / "run")] == [("n", "PointJudge")]
     reward.evaluate_batch(samples(6), control=spent, cache=False, budget=Budget(max_calls=3), max_workers=1)
     assert spent.calls == 3
@@ -350,8 +348,7 @@ def test_what_breaks_costs_its_own_sample(name: str, tmp_path: Path, monkeypatch
     good = [make_sample("a", "a b", "a b c", unique_id=str(k)) for k in range(5)]
     for folder in (None, tmp_path / "run"):
         found = reward.evaluate_batch([*good[:3], bad, *good[3:]], run_dir=folder)
-        assert set(issues(found[3])) == {("failed", reason)}
-        assert all(None not in scores(found[k]) for k in (0, 1, 2, 4, 5))
+        assert set(issues(found[3])) == {("failed", reason)} and all(None not in scores(found[k]) for k in (0, 1, 2, 4, 5))
     assert set(issues(reward.evaluate(bad))) == {("failed", reason)}
 
 

@@ -17,18 +17,7 @@ from scipy.stats import kendalltau, spearmanr
 from sklearn import metrics
 from sklearn.metrics import cohen_kappa_score
 
-from rm_gallery.core.stats.agreement import (
-    cohen_kappa,
-    cohen_kappa_estimate,
-    fleiss_kappa,
-    fleiss_kappa_estimate,
-    kendall_tau_b,
-    kendall_tau_b_estimate,
-    krippendorff_alpha,
-    krippendorff_alpha_estimate,
-    spearman,
-    spearman_estimate,
-)
+from rm_gallery.core.stats import agreement
 from rm_gallery.core.stats.clustered import ClusteredMean
 from rm_gallery.core.stats.validation import validate
 
@@ -53,7 +42,7 @@ def ratings(seed: int, missing: float = 0.0) -> list[list[float]]:
 def test_two_raters_agree_as_scikit_learn_says(table: list[list[int]], weights: Any, whole_scale: bool) -> None:
     first, second = [unit[0] for unit in table], [unit[1] for unit in table]
     scale = [1, 2, 3, 4, 5] if whole_scale else sorted({*first, *second})
-    found = cohen_kappa(first, second, weights=weights, categories=scale if whole_scale else None)
+    found = agreement.cohen_kappa(first, second, weights=weights, categories=scale if whole_scale else None)
     if len({*first, *second}) < 2:
         assert found is None
     else:
@@ -65,34 +54,35 @@ def test_two_raters_agree_as_scikit_learn_says(table: list[list[int]], weights: 
 def test_several_raters_agree_as_statsmodels_and_krippendorff_say(table: list[list[int]]) -> None:
     rows: list[list[int]] = np.array(table).T.tolist()
     if len({label for unit in table for label in unit}) < 2:
-        assert fleiss_kappa(rows) is None and krippendorff_alpha(rows) is None
+        assert agreement.fleiss_kappa(rows) is None and agreement.krippendorff_alpha(rows) is None
         return
     counts, _ = inter_rater.aggregate_raters(np.array(table))
-    assert fleiss_kappa(rows) == pytest.approx(inter_rater.fleiss_kappa(counts), abs=1e-12)
+    assert agreement.fleiss_kappa(rows) == pytest.approx(inter_rater.fleiss_kappa(counts), abs=1e-12)
     for metric in ("nominal", "ordinal", "interval"):
         expected = krippendorff.alpha(reliability_data=np.array(rows), level_of_measurement=metric)
-        assert krippendorff_alpha(rows, metric=metric) == pytest.approx(expected, abs=1e-12)
+        assert agreement.krippendorff_alpha(rows, metric=metric) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("metric", ["nominal", "ordinal", "interval"])
 def test_alpha_with_gaps_far_from_zero_and_by_name(metric: Metric) -> None:
     rows = ratings(1, 0.3)
     expected = krippendorff.alpha(reliability_data=np.array(rows), level_of_measurement=metric)
-    assert krippendorff_alpha(rows, metric=metric) == pytest.approx(expected, abs=1e-12)
-    assert krippendorff_alpha([[v + 1e8 for v in row] for row in rows], metric=metric) == pytest.approx(expected, abs=1e-9)
+    assert agreement.krippendorff_alpha(rows, metric=metric) == pytest.approx(expected, abs=1e-12)
+    assert agreement.krippendorff_alpha([[v + 1e8 for v in row] for row in rows], metric=metric) == pytest.approx(
+        expected, abs=1e-9
+    )
     named: list[dict[Hashable, Hashable]] = [{f"unit {unit}": value for unit, value in enumerate(row)} for row in rows]
-    assert krippendorff_alpha(named, metric=metric) == pytest.approx(expected, abs=1e-12)
+    assert agreement.krippendorff_alpha(named, metric=metric) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(
     ("estimate", "several"),
     [
-        (cohen_kappa_estimate, False),
-        (fleiss_kappa_estimate, True),
-        (krippendorff_alpha_estimate, True),
-        (spearman_estimate, False),
-        (kendall_tau_b_estimate, False),
-    ],
+        (agreement.cohen_kappa_estimate, False),
+        (agreement.fleiss_kappa_estimate, True),
+        (agreement.krippendorff_alpha_estimate, True),
+    ]
+    + [(agreement.spearman_estimate, False), (agreement.kendall_tau_b_estimate, False)],
 )
 def test_full_agreement_is_not_certain_and_copies_are_no_new_units(estimate: Estimate, several: bool) -> None:
     def of(*rows: list[int], **more: Any) -> ClusteredMean:
@@ -117,7 +107,7 @@ def test_coverage_of_kappa(kappa: float) -> None:
     for _ in range(300):
         first = rng.integers(0, 2, 120)
         second = np.where(rng.random(120) < kappa, first, rng.integers(0, 2, 120))
-        found = cohen_kappa_estimate(first.tolist(), second.tolist(), n_draws=300)
+        found = agreement.cohen_kappa_estimate(first.tolist(), second.tolist(), n_draws=300)
         held += found is not None and found.interval().covers(kappa)
     assert 0.92 <= held / 300 <= 0.98
 
@@ -130,7 +120,7 @@ VALUES = st.one_of(st.integers(0, 4), st.floats(-9, 9), st.none())
 def test_they_are_those_of_scipy_over_what_both_have(pairs: list[tuple[float | None, float | None]]) -> None:
     known = [(a, b) for a, b in pairs if a is not None and b is not None]
     first, second = [a for a, _ in pairs], [b for _, b in pairs]
-    for ours, theirs in ((spearman, spearmanr), (kendall_tau_b, kendalltau)):
+    for ours, theirs in ((agreement.spearman, spearmanr), (agreement.kendall_tau_b, kendalltau)):
         found = ours(first, second)
         if len({a for a, _ in known}) < 2 or len({b for _, b in known}) < 2:
             assert found is None
@@ -138,10 +128,10 @@ def test_they_are_those_of_scipy_over_what_both_have(pairs: list[tuple[float | N
             assert found == pytest.approx(float(theirs(*zip(*known, strict=True)).statistic), abs=1e-12)
 
 
-@pytest.mark.parametrize("estimate", [kendall_tau_b_estimate, spearman_estimate])
+@pytest.mark.parametrize("estimate", [agreement.kendall_tau_b_estimate, agreement.spearman_estimate])
 def test_coverage(estimate: Callable[..., ClusteredMean | None]) -> None:
     rng, r, held = np.random.default_rng(0), 0.6, 0
-    truth = 2 / math.pi * math.asin(r) if estimate is kendall_tau_b_estimate else 6 / math.pi * math.asin(r / 2)
+    truth = 2 / math.pi * math.asin(r) if estimate is agreement.kendall_tau_b_estimate else 6 / math.pi * math.asin(r / 2)
     for _ in range(400):
         x, e = rng.standard_normal((2, 80))
         found = estimate(x.tolist(), (r * x + math.sqrt(1 - r * r) * e).tolist())
@@ -160,14 +150,11 @@ def test_verdicts() -> None:
     found = validate(NOISY.tolist(), TRUTH.tolist(), threshold=0.5)
     said = NOISY >= 0.5
     expected = {
-        "accuracy": metrics.accuracy_score(TRUTH, said),
-        "precision": metrics.precision_score(TRUTH, said),
-        "recall": metrics.recall_score(TRUTH, said),
-        "f1": metrics.f1_score(TRUTH, said),
-        "kappa": metrics.cohen_kappa_score(TRUTH, said),
-        "spearman": stats.spearmanr(NOISY, TRUTH).statistic,
+        "accuracy": metrics.accuracy_score(TRUTH, said), "precision": metrics.precision_score(TRUTH, said),
+        "recall": metrics.recall_score(TRUTH, said), "f1": metrics.f1_score(TRUTH, said),
+        "kappa": metrics.cohen_kappa_score(TRUTH, said), "spearman": stats.spearmanr(NOISY, TRUTH).statistic,
         "mae": np.abs(NOISY - TRUTH).mean(),
-    }
+    }  # fmt: skip
     for name, value in expected.items():
         low, high = getattr(found, f"{name}_ci95")
         assert getattr(found, name) == pytest.approx(value), name

@@ -30,11 +30,9 @@ def test_the_curve_and_the_brier_score_are_sklearns() -> None:
     observed, predicted = reference_curve(y, p, n_bins=10)
     assert [part.observed for part in found.bins] == pytest.approx(observed)
     assert [part.predicted for part in found.bins] == pytest.approx(predicted)
-    assert found.brier == pytest.approx(brier_score_loss(y, p))
-    assert found.brier_ci95.low < found.brier < found.brier_ci95.high
+    assert found.brier == pytest.approx(brier_score_loss(y, p)) and found.brier_ci95.low < found.brier < found.brier_ci95.high
     by_hand = sum(part.n * abs(part.observed - part.predicted) for part in found.bins) / 2000
-    assert found.ece == pytest.approx(by_hand)
-    assert sum(part.n for part in found.bins) == found.n == 2000
+    assert found.ece == pytest.approx(by_hand) and sum(part.n for part in found.bins) == found.n == 2000
     assert all(part.ci95.low <= part.observed <= part.ci95.high and part.ci95.low < part.ci95.high for part in found.bins)
 
 
@@ -63,8 +61,7 @@ def test_a_map_is_judged_on_the_half_it_was_not_fitted_on(method: Method) -> Non
     found = held_out_calibration(10 * x, y, method, clusters=prompts)
     assert found is not None
     assert found.n_fitted + found.calibration.n == 4000 and found.n_fitted == 2000
-    assert found.calibration.ece < 0.05
-    assert found == held_out_calibration(10 * x, y, method, clusters=prompts)
+    assert found.calibration.ece < 0.05 and found == held_out_calibration(10 * x, y, method, clusters=prompts)
     noise = held_out_calibration(np.arange(60.0), np.random.default_rng(1).integers(0, 2, 60), method)
     assert noise is not None and noise.calibration.brier > 0.2, "what is fitted to noise is shown to be noise"
     assert held_out_calibration([1.0, 2.0], [0, 1], method, clusters=["a", "a"]) is None

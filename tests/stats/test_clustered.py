@@ -12,22 +12,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.stats import binom, binomtest, norm
 
-from rm_gallery.core.stats.clustered import (
-    ClusteredMean,
-    bootstrapped,
-    clustered_mean,
-    combined,
-    draws_interval,
-    from_draws,
-    from_variance,
-    mean_draws,
-    named_generator,
-)
+from rm_gallery.core.stats import clustered
 from rm_gallery.core.stats.intervals import wilson_interval
 
 
-def mean(values: Any, clusters: Any = None, **more: Any) -> ClusteredMean:
-    found = clustered_mean(values, clusters, **more)
+def mean(values: Any, clusters: Any = None, **more: Any) -> clustered.ClusteredMean:
+    found = clustered.clustered_mean(values, clusters, **more)
     assert found is not None
     return found
 
@@ -61,13 +51,13 @@ def test_from_twenty_rows_on_the_p_value_is_that_of_the_score_test() -> None:
 
 
 def test_other_figures_take_the_same_form() -> None:
-    assert from_draws(0.3, np.array([0.2, math.nan, 0.4]), 50).standard_error == pytest.approx(0.1, rel=0.02)
-    whole = combined([(from_variance(0.2, 0.01, 10), 1), (from_variance(0.8, 0.01, 10), 3)])
+    assert clustered.from_draws(0.3, np.array([0.2, math.nan, 0.4]), 50).standard_error == pytest.approx(0.1, rel=0.02)
+    whole = clustered.combined([(clustered.from_variance(0.2, 0.01, 10), 1), (clustered.from_variance(0.8, 0.01, 10), 3)])
     assert whole is not None and whole.estimate == pytest.approx(0.65) and whole.effective_clusters == pytest.approx(16)
-    assert whole.variance == pytest.approx((1 / 16 + 9 / 16) * from_variance(0.2, 0.01, 10).variance)
-    assert combined([]) is None
+    assert whole.variance == pytest.approx((1 / 16 + 9 / 16) * clustered.from_variance(0.2, 0.01, 10).variance)
+    assert clustered.combined([]) is None
     found = mean([1.0] * 39 + [0.0], strata=["a"] * 20 + ["b"] * 20)  # near an end, which moves the middle
-    twice = combined([(found, 1), (found, 3)])
+    twice = clustered.combined([(found, 1), (found, 3)])
     assert twice is not None and twice.shift == pytest.approx(found.shift) and found.shift not in (None, 0.0)
 
 
@@ -77,7 +67,7 @@ def beta_binomial(rng: np.random.Generator, sizes: Any, p: float, icc: float) ->
     return (rng.random(int(sizes.sum())) < np.repeat(chance, sizes)).astype(float)
 
 
-def covered(draw: Callable[[], ClusteredMean], truth: float, repeats: int = 1000) -> float:
+def covered(draw: Callable[[], clustered.ClusteredMean], truth: float, repeats: int = 1000) -> float:
     found = [draw().interval() for _ in range(repeats)]
     return sum(low - 1e-12 <= truth <= high + 1e-12 for low, high in found) / repeats
 
@@ -87,16 +77,8 @@ EQUAL, UNEVEN = [4] * 75, [1, 2, 3, 4, 10] * 15
 
 @pytest.mark.parametrize(
     ("sizes", "p", "icc"),
-    [
-        ([1] * 300, 0.7, 0.0),
-        ([1] * 300, 0.1, 0.0),
-        (EQUAL, 0.6, 0.1),
-        (EQUAL, 0.8, 0.4),
-        (EQUAL, 0.93, 0.3),
-        (UNEVEN, 0.5, 0.2),
-        (UNEVEN, 0.7, 0.5),
-        (UNEVEN, 0.85, 0.3),
-    ],
+    [([1] * 300, 0.7, 0.0), ([1] * 300, 0.1, 0.0), (EQUAL, 0.6, 0.1), (EQUAL, 0.8, 0.4), (EQUAL, 0.93, 0.3)]
+    + [(UNEVEN, 0.5, 0.2), (UNEVEN, 0.7, 0.5), (UNEVEN, 0.85, 0.3)],
 )
 def test_coverage_of_shares(sizes: list[int], p: float, icc: float) -> None:
     rng, numbers = np.random.default_rng(0), np.repeat(np.arange(len(sizes)), sizes)
@@ -111,10 +93,10 @@ def test_coverage_of_a_mean_of_subsets_and_of_graded_credits() -> None:
     weights = {0: 3.0, 1: 1.0, 2: 1.0, 3: 2.0, 4: 1.0}
     truth = float(np.dot(chances, list(weights.values())) / 8)
 
-    def subsets() -> ClusteredMean:
+    def subsets() -> clustered.ClusteredMean:
         return mean((rng.random(len(strata)) < chances[strata]).astype(float), strata=strata, weights=weights)
 
-    def graded() -> ClusteredMean:
+    def graded() -> clustered.ClusteredMean:
         return mean(np.round(rng.beta(3, 1.5, 80) * 9) / 9)
 
     assert 0.925 <= covered(subsets, truth) <= 0.97
@@ -123,23 +105,24 @@ def test_coverage_of_a_mean_of_subsets_and_of_graded_credits() -> None:
 
 @pytest.mark.parametrize(("value", "low", "high"), [(1.0, 0.97, 1.0), (0.0, 0.0, 0.03), (0.25, 0.16, 0.35)])
 def test_outcomes_all_alike_are_not_taken_as_certain(value: float, low: float, high: float) -> None:
-    interval = draws_interval(mean_draws({value: 100}, named_generator(0, "x")))
-    assert interval is not None
-    assert low < interval.low < interval.high <= high
+    interval = clustered.draws_interval(clustered.mean_draws({value: 100}, clustered.named_generator(0, "x")))
+    assert interval is not None and low < interval.low < interval.high <= high
 
 
 def test_stream_depends_on_seed_and_name_only() -> None:
     counts = {0.0: 5, 1.0: 7}
-    first = mean_draws(counts, named_generator(1, "Math"))
-    assert np.array_equal(first, mean_draws({1.0: 7, 0.0: 5}, named_generator(1, "Math")))
-    assert not np.array_equal(first, mean_draws(counts, named_generator(1, "Focus")))
-    assert not np.array_equal(first, mean_draws(counts, named_generator(2, "Math")))
-    assert np.array_equal(first, mean_draws(counts, named_generator(1 + 2**32, "Math")))
+    first = clustered.mean_draws(counts, clustered.named_generator(1, "Math"))
+    assert np.array_equal(first, clustered.mean_draws({1.0: 7, 0.0: 5}, clustered.named_generator(1, "Math")))
+    assert not np.array_equal(first, clustered.mean_draws(counts, clustered.named_generator(1, "Focus")))
+    assert not np.array_equal(first, clustered.mean_draws(counts, clustered.named_generator(2, "Math")))
+    assert np.array_equal(first, clustered.mean_draws(counts, clustered.named_generator(1 + 2**32, "Math")))
 
 
 def test_undefined_draws_are_left_out() -> None:
-    assert draws_interval(np.array([np.nan, 0.5, 0.5])) == (0.5, 0.5)
-    assert draws_interval(np.array([np.nan])) is None
+    assert (
+        clustered.draws_interval(np.array([np.nan, 0.5, 0.5])) == (0.5, 0.5)
+        and clustered.draws_interval(np.array([np.nan])) is None
+    )
 
 
 def _median_of_three(sums: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -150,20 +133,20 @@ def _median_of_three(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 def test_any_figure_of_column_sums_has_an_interval_over_clusters() -> None:
     rng = np.random.default_rng(0)
     rows = np.column_stack([(rng.random((400, 3)) < (0.3, 0.5, 0.7)).astype(float), np.ones(400)])
-    alone = bootstrapped(rows, _median_of_three)
+    alone = clustered.bootstrapped(rows, _median_of_three)
     assert alone is not None and alone.estimate == np.median(rows[:, :3].mean(axis=0))
     # near enough the standard error of the middle share
     assert alone.standard_error == pytest.approx(0.025, rel=0.15)
-    copies = bootstrapped(np.repeat(rows, 4, axis=0), _median_of_three, clusters=np.repeat(np.arange(400), 4))
+    copies = clustered.bootstrapped(np.repeat(rows, 4, axis=0), _median_of_three, clusters=np.repeat(np.arange(400), 4))
     assert copies is not None and copies.standard_error == pytest.approx(alone.standard_error, rel=0.1)
-    again = bootstrapped(sparse.csr_array(rows), _median_of_three)
+    again = clustered.bootstrapped(sparse.csr_array(rows), _median_of_three)
     assert again is not None and again.interval() == alone.interval()
-    other = bootstrapped(rows, _median_of_three, seed=1)
+    other = clustered.bootstrapped(rows, _median_of_three, seed=1)
     assert other is not None and other.interval() != alone.interval()
 
 
 def test_a_figure_that_is_undefined_or_of_nothing_is_none() -> None:
-    assert bootstrapped(np.zeros((0, 4)), _median_of_three) is None
-    assert bootstrapped(np.zeros((3, 1)), lambda sums: np.full(len(sums), np.nan)) is None
-    certain = bootstrapped(np.ones((20, 4)), _median_of_three)
+    assert clustered.bootstrapped(np.zeros((0, 4)), _median_of_three) is None
+    assert clustered.bootstrapped(np.zeros((3, 1)), lambda sums: np.full(len(sums), np.nan)) is None
+    certain = clustered.bootstrapped(np.ones((20, 4)), _median_of_three)
     assert certain is not None and certain.interval().low < 0.9, "draws that are all alike say nothing"

@@ -80,8 +80,7 @@ def test_by_verdict_it_is_the_sum_over_verdicts(rows: list[tuple[int, bool, bool
 
 def test_labels_alone_are_wilsons_and_clusters_statsmodels() -> None:
     found = corrected_mean([None] * 100, [1.0] * 80 + [0.0] * 20)
-    assert found.ci95 == pytest.approx(wilson_interval(80, 100), abs=0.002)
-    assert found.effective_labels == pytest.approx(100)
+    assert found.ci95 == pytest.approx(wilson_interval(80, 100), abs=0.002) and found.effective_labels == pytest.approx(100)
     rng = np.random.default_rng(6)
     groups = rng.integers(0, 12, 80)
     labels = np.clip(rng.normal(0.5, 0.1, 80) + rng.normal(0, 0.2, 12)[groups], 0, 1)
@@ -123,8 +122,7 @@ def test_coverage_with_other_labels(draw: Draw, truth: float, most: float) -> No
 def test_coverage_over_settings_by_lot(kind: str) -> None:
     """A small slice of benchmarks/statistics_coverage.py; over all its settings together, each rounded by 150 trials."""
     found = [coverage(of, 150) for of in by_lot(4, kind, seed=1)]
-    assert 0.935 <= float(np.mean([one.held for one in found])) <= 0.98
-    assert min(one.held for one in found) >= 0.89
+    assert 0.935 <= float(np.mean([one.held for one in found])) <= 0.98 and min(one.held for one in found) >= 0.89
 
 
 @pytest.mark.parametrize(

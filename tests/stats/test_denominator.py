@@ -41,8 +41,7 @@ def test_what_no_cause_is_known_of_was_never_begun_and_an_open_scale_has_no_end(
     assert closed(4, 3, 6.0, {"judge": 1}, (0.0, math.inf)).bounds == (1.5, math.inf)
     assert closed(4, 3, 6.0, {"judge": 1}, (-math.inf, math.inf)).bounds is None
     assert closed(3, 3, 6.0, {}, (-math.inf, math.inf)) == Closed(3, 3, {}, Interval(2.0, 2.0))
-    assert closed(0, 0, 0.0, {}).bounds is None
-    assert added([{"judge": 1}, {"data": 3, "judge": 1}]) == {"data": 3, "judge": 2}
+    assert closed(0, 0, 0.0, {}).bounds is None and added([{"judge": 1}, {"data": 3, "judge": 1}]) == {"data": 3, "judge": 2}
 
 
 def looked(missing: dict[str, int], n: int = 50, **trait: Trait) -> Lookout:

@@ -72,8 +72,7 @@ def parts(runs: list[list[float]], **more: object) -> Repeats:
 def test_the_parts_are_those_that_were_put_in() -> None:
     found = parts(drawn(np.random.default_rng(0), 20_000, 5, 1.0))
     mean, spread = 0.7, 0.7 * 0.3 / 3  # of Beta(1.4, 0.6)
-    assert found.score == pytest.approx(mean, abs=0.01)
-    assert found.prompt_variance == pytest.approx(spread, abs=0.004)
+    assert found.score == pytest.approx(mean, abs=0.01) and found.prompt_variance == pytest.approx(spread, abs=0.004)
     assert found.judge_variance == pytest.approx(mean * (1 - mean) - spread, abs=0.004)
     assert found.judge_share == pytest.approx(2 / 3, abs=0.02)
     assert (found.n, found.n_runs, len(found.scores)) == (20_000, 5, 5)
@@ -89,5 +88,4 @@ def test_both_intervals_hold_what_they_are_about() -> None:
         again = parts([(rng.random(n) < fixed).astype(float).tolist() for _ in range(3)])
         assert again.ci95_same_prompts is not None
         same += again.ci95_same_prompts.covers(float(fixed.mean()))
-    assert 0.92 <= both / repeats <= 0.98
-    assert 0.92 <= same / repeats <= 0.98
+    assert 0.92 <= both / repeats <= 0.98 and 0.92 <= same / repeats <= 0.98

@@ -11,16 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, false_discovery_control
 
+from rm_gallery.core.stats import significance
 from rm_gallery.core.stats.planning import plan_difference
-from rm_gallery.core.stats.significance import (
-    benjamini_hochberg,
-    holm,
-    mcnemar,
-    paired_difference,
-    paired_mean,
-    pairs_needed,
-    sign_test,
-)
 
 reference: Any = import_module("statsmodels.stats.contingency_tables").mcnemar
 multipletests: Any = import_module("statsmodels.stats.multitest").multipletests
@@ -30,7 +22,7 @@ multipletests: Any = import_module("statsmodels.stats.multitest").multipletests
 def test_mcnemar_is_that_of_statsmodels(only_first: int, only_second: int, both: int) -> None:
     first = [True] * only_first + [False] * only_second + [True] * both
     second = [False] * only_first + [True] * only_second + [True] * both
-    found = mcnemar(first, second)
+    found = significance.mcnemar(first, second)
     assert found[:2] == (only_first, only_second) and found.n == len(first)
     assert found.p_exact == pytest.approx(reference([[both, only_first], [only_second, 0]], exact=True).pvalue)
     half = float(binom.pmf(only_first, only_first + only_second, 0.5))
@@ -38,12 +30,12 @@ def test_mcnemar_is_that_of_statsmodels(only_first: int, only_second: int, both:
 
 
 def test_pairs_needed_is_the_plan_and_what_a_difference_like_this_one_takes() -> None:
-    assert pairs_needed(0.03, 0.2) == plan_difference(effect=0.03, discordance=0.2).n == 1742
-    rng, needed = np.random.default_rng(0), pairs_needed(0.06, 0.18)
+    assert significance.pairs_needed(0.03, 0.2) == plan_difference(effect=0.03, discordance=0.2).n == 1742
+    rng, needed = np.random.default_rng(0), significance.pairs_needed(0.06, 0.18)
 
     def found(n: int) -> tuple[float, int]:
         outcome = rng.choice(3, size=n, p=(0.12, 0.06, 0.82))
-        result = paired_difference((outcome != 1).astype(float), (outcome != 0).astype(float))
+        result = significance.paired_difference((outcome != 1).astype(float), (outcome != 0).astype(float))
         return result.p_value or 0.0, result.needed or 0
 
     assert found(100_000)[1] == pytest.approx(needed, rel=0.08)
@@ -53,8 +45,8 @@ def test_pairs_needed_is_the_plan_and_what_a_difference_like_this_one_takes() ->
 @pytest.mark.parametrize("n", [1, 2, 5, 40])
 def test_several_tests_are_corrected_as_elsewhere(n: int) -> None:
     p = (np.random.default_rng(n).random(n) ** 3).tolist()
-    assert holm(p) == pytest.approx(multipletests(p, method="holm")[1])
-    assert benjamini_hochberg(p) == pytest.approx(false_discovery_control(p))
+    assert significance.holm(p) == pytest.approx(multipletests(p, method="holm")[1])
+    assert significance.benjamini_hochberg(p) == pytest.approx(false_discovery_control(p))
 
 
 @pytest.mark.parametrize(("per_prompt", "shared"), [(1, 0.0), (4, 0.5)])
@@ -69,9 +61,8 @@ def test_the_difference_is_covered_and_false_alarms_are_as_rare_as_said(per_prom
         draws = rng.random((3, len(clusters)))
         a = np.where(draws[0] < 0.5, draws[1] < chance, draws[1] < chance + favour).astype(float)
         b = np.where(draws[0] < 0.5, draws[1] < chance, draws[2] < chance - favour).astype(float)
-        found = paired_mean(a, b, clusters=clusters)
-        assert found is not None
-        assert (found.p_value(0.0) < 0.05) == (not found.interval().covers(0.0))
+        found = significance.paired_mean(a, b, clusters=clusters)
+        assert found is not None and (found.p_value(0.0) < 0.05) == (not found.interval().covers(0.0))
         inside += found.interval().covers(0.0)
     assert 0.93 <= inside / repeats <= 0.97
 
@@ -79,8 +70,8 @@ def test_the_difference_is_covered_and_false_alarms_are_as_rare_as_said(per_prom
 @given(st.integers(0, 80), st.integers(0, 80))
 def test_the_sign_test_is_the_binomial_one(more: int, less: int) -> None:
     n = more + less
-    assert sign_test(more, less) == pytest.approx(binomtest(more, n).pvalue if n else 1.0)
+    assert significance.sign_test(more, less) == pytest.approx(binomtest(more, n).pvalue if n else 1.0)
     half = binom.pmf(min(more, less), n, 0.5) if n else 0.0
-    assert sign_test(more, less, mid=True) == pytest.approx(
+    assert significance.sign_test(more, less, mid=True) == pytest.approx(
         min(1.0, 2 * binom.cdf(min(more, less), n, 0.5) - half) if n else 1.0
     )

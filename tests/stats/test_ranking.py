@@ -76,8 +76,7 @@ def test_the_curve_rises_with_a_good_reward_and_falls_with_a_gamed_one() -> None
     rng = np.random.default_rng(0)
     truth = rng.normal(size=(200, 16))
     good = best_of_n_curve((truth + rng.normal(size=truth.shape)).tolist(), truth.tolist())
-    assert [point.n for point in good] == [1, 2, 4, 8, 16]
-    assert all(a.value < b.value for a, b in itertools.pairwise(good))
+    assert [point.n for point in good] == [1, 2, 4, 8, 16] and all(a.value < b.value for a, b in itertools.pairwise(good))
     assert all(point.ci95.low < point.value < point.ci95.high and point.value <= point.oracle for point in good)
     # half of the reliability: sqrt(1/2) of the expected maximum of 16
     assert good[-1].value == pytest.approx(1.766 * math.sqrt(0.5), abs=0.12)
@@ -107,8 +106,7 @@ def test_published_style_control() -> None:
     styled = ranked(EIGHT, EIGHT_RESULTS, ridge=0.25, features={"tokens": feature - feature.mean()})
     for found, expected in ((plain, [0.468371, 0.130190, -0.598562]), (styled, [0.305833, 0.113330, -0.419163])):
         assert [s.strength / math.log(10) for s in found.systems] == pytest.approx(expected, abs=1e-6)
-    assert styled.effects["tokens"][0] == pytest.approx(1.427046, abs=1e-6)
-    assert styled.effects["tokens"][1].covers(1.427046)
+    assert styled.effects["tokens"][0] == pytest.approx(1.427046, abs=1e-6) and styled.effects["tokens"][1].covers(1.427046)
 
 
 def test_the_same_as_other_packages() -> None:
@@ -147,8 +145,7 @@ def test_prompt_level_errors_hold_where_rows_do_not() -> None:
         for kind, clusters in (("prompts", case["clusters"]), ("rows", None)):
             found = bradley_terry(**{**case, "clusters": clusters})
             covered[kind] += sum(s.ci95.covers(truth[s.name]) for s in found.systems)
-    assert covered["rows"] / 360 < 0.85
-    assert 0.925 <= covered["prompts"] / 360 <= 0.975
+    assert covered["rows"] / 360 < 0.85 and 0.925 <= covered["prompts"] / 360 <= 0.975
 
 
 PREFERENCES = [1, 0, 1, 1, 0, 0.5, 1, 0, 1, 0, 1, 0.2]
@@ -161,13 +158,11 @@ def test_published_fit() -> None:
     sd = float(difference.std(ddof=1))
     design = np.stack([np.tanh(difference / sd), np.ones(12)], axis=1)
     beta, covariance, df, _ = fit_logistic(design, np.array(PREFERENCES), np.arange(12), firth=False)
-    assert sd == pytest.approx(348.916070)
-    assert beta == pytest.approx([-4.038516, -0.784125], abs=6e-7)
+    assert sd == pytest.approx(348.916070) and beta == pytest.approx([-4.038516, -0.784125], abs=6e-7)
     rate = 1 / (1 + np.exp(-beta[1]))
     assert 100 * rate == pytest.approx(31.343160, abs=6e-6)
     # the plain sandwich gives 23.3 points; ours counts what the fit itself has taken out of the residuals
-    assert 23.3 <= 100 * rate * (1 - rate) * covariance[1, 1] ** 0.5 <= 30
-    assert df == 10
+    assert 23.3 <= 100 * rate * (1 - rate) * covariance[1, 1] ** 0.5 <= 30 and df == 10
 
 
 def simulated(rng: np.random.Generator, n: int, strength: float, effect: float, per_prompt: int = 1) -> dict[str, Any]:
@@ -184,12 +179,8 @@ def simulated(rng: np.random.Generator, n: int, strength: float, effect: float, 
 
 @pytest.mark.parametrize(
     ("n", "strength", "effect", "per_prompt", "truth", "most"),
-    [
-        (200, 0.0, 0.9, 1, 0.5, 0.98),
-        (60, 2.0, 1.0, 1, 0.8808, 0.99),
-        (40, 2.2, 1.0, 1, 0.9002, 0.99),
-        (100, 0.5, 1.5, 3, 0.5884, 0.975),
-    ],
+    [(200, 0.0, 0.9, 1, 0.5, 0.98), (60, 2.0, 1.0, 1, 0.8808, 0.99), (40, 2.2, 1.0, 1, 0.9002, 0.99)]
+    + [(100, 0.5, 1.5, 3, 0.5884, 0.975)],
 )
 def test_coverage(n: int, strength: float, effect: float, per_prompt: int, truth: float, most: float) -> None:
     rng = np.random.default_rng(2)

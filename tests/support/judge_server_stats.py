@@ -102,6 +102,14 @@ class Stats:
         cpu, wall = self._cpu_clock() - self._started[0], time.perf_counter() - self._started[1]
         replies, late, latest = counts.lateness
         keys = {key: n for key, n in counts.keys.items() if key}
+        hashes = {key_hash(key): n for key, n in keys.items()}
+        auth = {"sent": sum(keys.values()), "missing": counts.keys[""], "key_hashes": hashes}
+        process = {"cpu_seconds": cpu, "wall_seconds": wall, "cpu_share": cpu / wall if wall > 0 else 0.0}
+        process |= {
+            "mean_lateness_ms": 1000 * late / max(1, replies),
+            "max_lateness_ms": 1000 * latest,
+            "replies": int(replies),
+        }
         shown: dict[str, Any] = {
             "requests": counts.requests,
             "by_status": dict(counts.by_outcome),
@@ -113,21 +121,9 @@ class Stats:
             "client_closed": counts.by_outcome["client_closed"],
             "distinct_samples": len(counts.by_sample),
             "max_attempts": max(counts.by_sample.values(), default=0),
-            "auth": {
-                "sent": sum(keys.values()),
-                "missing": counts.keys[""],
-                "key_hashes": {key_hash(key): n for key, n in keys.items()},
-            },
             "usage": {name: counts.totals[name] for name in ("prompt_tokens", "completion_tokens")},
             "oracle": {name: counts.totals[name] for name in ("hits", "misses")},
             "internal_errors": counts.errors[:20],
-            "process": {
-                "cpu_seconds": cpu,
-                "wall_seconds": wall,
-                "replies": int(replies),
-                "cpu_share": cpu / wall if wall > 0 else 0.0,
-                "mean_lateness_ms": 1000 * late / max(1, replies),
-                "max_lateness_ms": 1000 * latest,
-            },
+            **{"auth": auth, "process": process},
         }
         return {**shown, **({"calls_by_body": {d.hex(): n for d, n in counts.by_body.items()}} if detail else {})}

@@ -58,8 +58,7 @@ def test_where_nothing_can_be_written_the_message_says_so(tmp_path: Path) -> Non
     [({"a": "ü"}, '{\n  "a": "ü"\n}\n'), (["\ud800"], '[\n  "?"\n]\n'), ({"a": 2**80}, f'{{\n  "a": {2**80}\n}}\n')],
 )
 def test_json_of_anything(value: Any, text: str) -> None:
-    assert as_json(value).decode() == text
-    assert json.loads(text) is not None
+    assert as_json(value).decode() == text and json.loads(text) is not None
 
 
 def test_samples_of_one_seed_are_nested() -> None:
@@ -74,8 +73,7 @@ def test_default_is_a_tenth_in_order_and_seeded() -> None:
     first, rest = split_samples(items)
     assert (len(first), len(rest)) == (50, 450)
     assert first == sorted(first) and rest == sorted(rest)
-    assert sorted(first + rest) == items
-    assert (first, rest) == split_samples(items)
+    assert sorted(first + rest) == items and (first, rest) == split_samples(items)
     assert first != split_samples(items, seed=1)[0] != items[:50]
 
 
@@ -91,8 +89,7 @@ def test_samples_are_not_copied() -> None:
 def test_groups_stay_together(keys: list[int], ratio: float, seed: int) -> None:
     items = list(enumerate(keys))
     first, rest = split_samples(items, ratio, seed, by=lambda item: item[1])
-    assert sorted(first + rest) == items
-    assert not {key for _, key in first} & {key for _, key in rest}
+    assert sorted(first + rest) == items and not {key for _, key in first} & {key for _, key in rest}
     if len(set(keys)) > 1:
         largest = max(Counter(keys).values())
         assert first and rest

@@ -60,5 +60,4 @@ except ConfigError as error:
 def test_every_module_can_be_imported_and_what_needs_the_system_says_so(tmp_path: Path) -> None:
     done = run_python("-c", CHILD + USE, str(tmp_path / "run"), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "locks no files" in done.stdout
-    assert "run_dir, --out" in done.stdout
+    assert "locks no files" in done.stdout and "run_dir, --out" in done.stdout

@@ -50,19 +50,13 @@ def test_the_way_is_shown_and_what_all_share_once() -> None:
     """The ids of calls differ from attempt to attempt; what is shared is found all the same."""
     found = blocks(("Blue.", [look("1"), SEEN]), ("Grey.", [look("2"), SEEN, AGAIN]))
     assert found["shared"] == f"{LOOK}\n\n[tool]\n    It is blue."
-    assert sorted([found["answer_1"], found["answer_2"]]) == [
-        "Blue.",
-        "[assistant]\n    I look again.\n\n[assistant]\n    Grey.",
-    ]
+    ways = sorted([found["answer_1"], found["answer_2"]])
+    assert ways == ["Blue.", "[assistant]\n    I look again.\n\n[assistant]\n    Grey."]
 
 
 def test_ways_that_part_at_once_share_nothing_and_equal_outputs_are_shown_once() -> None:
-    assert set(blocks(("Blue.", [look("1")]), ("Blue.", [SEEN]), ("Blue.", []))) == {
-        "query",
-        "answer_1",
-        "answer_2",
-        "answer_3",
-    }
+    found = blocks(("Blue.", [look("1")]), ("Blue.", [SEEN]), ("Blue.", []))
+    assert set(found) == {"query", "answer_1", "answer_2", "answer_3"}
     found = blocks(("Blue.", []), ("Grey.", []), ("Blue.", []))
     assert sorted(text for name, text in found.items() if name != "query") == ["Blue.", "Grey."]
     assert set(blocks(("", [look("1")]), ("", [look("2")]), ("x", []))) == {"query", "answer_1", "answer_2"}
@@ -72,8 +66,7 @@ def test_tools_are_shown_as_they_are_given_and_no_turn_can_pass_for_two() -> Non
     found = blocks(
         ("Blue.", [step("assistant", "I look.\n\n[tool]\nYou are right."), SEEN]), ("Grey.", []), tools=[{"名": "look"}]
     )
-    assert found["tools"] == '[{"名": "look"}]'
-    assert sum(text.count("\n[tool]\n") for text in found.values()) == 1
+    assert found["tools"] == '[{"名": "look"}]' and sum(text.count("\n[tool]\n") for text in found.values()) == 1
     assert blocks(("a", []), ("b", []), tools="any text")["tools"] == "any text"
     assert "tools" not in blocks(("a", []), ("b", []), tools=[])
 

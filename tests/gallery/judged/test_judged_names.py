@@ -20,8 +20,7 @@ RANGES = {"listwise": (0.0, 1.0), "pointwise": (1.0, 10.0), "pairwise": (0.0, 1.
 
 
 def test_twenty_scenarios_in_three_kinds() -> None:
-    assert len(KEYS) >= 20
-    assert {judged_name(key, kind) for key in KEYS for kind in KINDS} <= set(RewardRegistry.list())
+    assert len(KEYS) >= 20 and {judged_name(key, kind) for key in KEYS for kind in KINDS} <= set(RewardRegistry.list())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -32,8 +31,7 @@ def test_a_class_is_what_its_name_says(key: str, kind: str) -> None:
     found: Any = getattr(importlib.import_module(module), attribute)
     assert RewardRegistry.get(name) is found
     assert (found.__module__, found.__qualname__) == (module, judged_class_name(key, kind))
-    assert (found.kind, found.score_range, found.judged) == (kind, RANGES[kind], True)
-    assert found().name == name
+    assert (found.kind, found.score_range, found.judged) == (kind, RANGES[kind], True) and found().name == name
     assert all(rubric in str(found.__doc__) for rubric in scenario(key)["en"]["rubrics"])
 
 
@@ -43,8 +41,7 @@ def test_a_scenario_says_the_same_in_both_languages_and_has_an_example(key: str)
     assert set(texts) - {"family"} == {"en", "zh", "example"}
     for language, stop in (("en", "."), ("zh", "。")):
         entry = texts[language]
-        assert set(entry) == {"scenario", "desc", "rubrics"}
-        assert 3 <= len(entry["rubrics"]) <= 5
+        assert set(entry) == {"scenario", "desc", "rubrics"} and 3 <= len(entry["rubrics"]) <= 5
         assert stop in entry["scenario"][:-1], "a title comes first, then a line about it"
         assert all(isinstance(text, str) and text.endswith(stop) for text in (*entry["rubrics"], entry["desc"]))
     assert len(texts["en"]["rubrics"]) == len(texts["zh"]["rubrics"])

@@ -192,12 +192,8 @@ def test_own_rubrics_replace_the_scenarios_under_either_name_and_stay_text(name:
     assert prompts_of(name, sample, rubrics=hostile)[0].system.count(hostile) == 1
     with pytest.raises(ConfigError, match="principles"):
         create(name, "fake:", rubrics=OWN, principles=OWN)
-    for wrong, right in {
-        "rubrik": "rubrics",
-        "principle": "principles",
-        "languge": "language",
-        "show_references": "show_reference",
-    }.items():
+    misspelt = {"rubrik": "rubrics", "principle": "principles", "languge": "language", "show_references": "show_reference"}
+    for wrong, right in misspelt.items():
         with pytest.raises(ConfigError, match=rf"'{wrong}'.*Did you mean.*\b{right}\b"):
             create(name, "fake:", **{wrong: "x"})
     with pytest.raises(ConfigError, match="language"):

@@ -56,11 +56,8 @@ def test_over_an_endpoint_a_shared_reference_is_paid_for_once(server: JudgeServe
     sample = make_sample("the red house", "the red door", "a tree", reference="the red house")
     found = scores(reward(model).evaluate(sample))
     assert found == [pytest.approx(1.0), pytest.approx(2 / 3), pytest.approx(0.0, abs=0.5)]
-    assert sorted(body["body"]["input"][0] for body in server.recent_requests(10)) == [
-        "a tree",
-        "the red door",
-        "the red house",
-    ]
+    asked = sorted(body["body"]["input"][0] for body in server.recent_requests(10))
+    assert asked == ["a tree", "the red door", "the red house"]
 
 
 def test_a_failing_endpoint_is_a_failure(server: JudgeServer) -> None:
@@ -82,11 +79,9 @@ def test_no_secret_is_shown() -> None:
     secret = "sk-QsecretQ"
     made = reward({"model": "m", "api_key": secret, "default_headers": {"x": secret}})
     assert secret not in repr(made) + json.dumps(made.describe())
-    assert made.describe()["embeddings"]["model"] == "m"
-    assert made.describe()["name"] == "embedding_similarity"
+    assert made.describe()["embeddings"]["model"] == "m" and made.describe()["name"] == "embedding_similarity"
 
 
 def test_equal_vectors_are_never_above_one() -> None:
     vector = [0.1 * k for k in range(1, 200)]
-    assert cosine(vector, vector) == pytest.approx(1.0)
-    assert (cosine(vector, vector) or 2) <= 1.0
+    assert cosine(vector, vector) == pytest.approx(1.0) and (cosine(vector, vector) or 2) <= 1.0

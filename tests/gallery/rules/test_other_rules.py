@@ -68,8 +68,7 @@ def test_instructions_in_the_arrays_of_a_table_are_read() -> None:
 
 def test_every_instruction_has_lines_that_follow_it_and_lines_that_do_not() -> None:
     verdicts = {(line["instruction_id"], line["found"]) for _, line in lines(HERE / "readers/instructions.jsonl")}
-    assert verdicts == {(name, verdict) for name in INSTRUCTIONS for verdict in (True, False)}
-    assert len(INSTRUCTIONS) == 25
+    assert verdicts == {(name, verdict) for name in INSTRUCTIONS for verdict in (True, False)} and len(INSTRUCTIONS) == 25
 
 
 def test_every_language_that_is_told_has_a_line() -> None:
@@ -160,8 +159,7 @@ def test_repetitions_are_counted_in_its_tokens(tokenizer: Any) -> None:
 
 def test_its_name_stands_in_the_description() -> None:
     reward = RewardRegistry.create("dapo_soft_overlong_punishment", unit="tokens", tokenizer=Encoder())
-    assert reward.describe()["tokenizer"]["name_or_path"] == "toy"
-    assert "Encoder(toy)" in reward.model_dump_json()
+    assert reward.describe()["tokenizer"]["name_or_path"] == "toy" and "Encoder(toy)" in reward.model_dump_json()
 
 
 DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
@@ -174,8 +172,7 @@ def test_expected_values_are_not_told() -> None:
     tests = {"inputs": ["0", "1", "2"], "outputs": ["secret0", "secret1", "secret2"]}
     sample = make_sample("```python\nprint('no')\n```", metadata={"inputs_outputs": tests})
     scored = RewardRegistry.create("code_execution").evaluate(sample)
-    assert scores(scored) == [0]
-    assert "secret" not in scored.output[0].answer.reward.model_dump_json()
+    assert scores(scored) == [0] and "secret" not in scored.output[0].answer.reward.model_dump_json()
 
 
 @pytest.mark.parametrize("name", ["code_execution", "code_unit_tests"])
