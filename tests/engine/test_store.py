@@ -38,6 +38,15 @@ def test_a_run_continues_where_the_same_is_asked_for_and_tells_what_differs(tmp_
         RunStore.open(tmp_path, {**first, "model": {"name": "j", "api_key": "x"}})
 
 
+def test_a_class_of_the_library_that_moved_is_no_other_run(tmp_path: Path) -> None:
+    RunStore.open(
+        tmp_path, {"class": "rm_gallery.gallery.rm.math.reward.Maths", "mode": ["rm_gallery.core.old.Mode", "a"]}
+    ).close()
+    RunStore.open(tmp_path, {"class": "rm_gallery.gallery.rm.math.Maths", "mode": ["rm_gallery.core.new.Mode", "a"]}).close()
+    with pytest.raises(ConfigError, match=r"class: .rm_gallery.gallery.rm.math.reward.Maths. → .mine.Maths."):
+        RunStore.open(tmp_path, {"class": "mine.Maths", "mode": ["rm_gallery.core.old.Mode", "a"]})
+
+
 def test_the_written_manifest_is_readable_and_holds_no_secret(tmp_path: Path) -> None:
     RunStore.open(tmp_path, {"api_key": "sk-very-secret", "path": tmp_path, "text": "评分", "n": {"b", "a"}}).close()
     text = (tmp_path / "manifest.json").read_text(encoding="utf-8")

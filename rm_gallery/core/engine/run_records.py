@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ from rm_gallery.core.utils.shown import redact
 
 _ABSENT = "(absent)"
 _SHOWN = 20
+_OWN_CLASS = re.compile(r"^rm_gallery\.(?:[a-z_]\w*\.)+(?=[A-Z][\w.]*$)", re.ASCII)
+_OURS = re.compile(r"rm_gallery(?:\.[a-z0-9_]+)+\.(_?[A-Z][\w.]*)")
 
 
 def plain(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,7 +30,10 @@ def plain(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """One line `key: old → new` per value that differs, with dotted keys; when it was made, and with which versions, aside."""
+    """One line `key: old → new` per value that differs, with dotted keys.
+
+    When it was made, with which versions, and in which module a class of the library stood then do not count.
+    """
     before, after = ({key: each[key] for key in each if key not in ("created", "versions")} for each in (old, new))
     lines = [f"{path or '(all)'}: {_shown_apart(a, b)}" for path, a, b in _differing("", before, after)]
     return lines if len(lines) <= _SHOWN else [*lines[:_SHOWN], f"… and {len(lines) - _SHOWN} more"]
@@ -40,8 +46,14 @@ def _differing(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for position, (a, b) in enumerate(zip(old, new, strict=True)):
             yield from _differing(f"{path}[{position}]", a, b)
-    elif old != new or (type(old) is not type(new) and not {type(old), type(new)} <= {int, float}):
+    elif _unplaced(old) != _unplaced(new) or (type(old) is not type(new) and not {type(old), type(new)} <= {int, float}):
         yield path, old, new
+
+
+def _unplaced(value: Any) -> Any:
+    """The name of a class of this library without its module: a class that moved is still the same one."""
+    ours = _OURS.fullmatch(value) if isinstance(value, str) else None
+    return ours[1] if ours else value
 
 
 def _shown_apart(old: Any, new: Any) -> str:
