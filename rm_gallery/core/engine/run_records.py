@@ -18,7 +18,6 @@ from rm_gallery.core.utils.shown import redact
 
 _ABSENT = "(absent)"
 _SHOWN = 20
-_OWN_CLASS = re.compile(r"^rm_gallery\.(?:[a-z_]\w*\.)+(?=[A-Z][\w.]*$)", re.ASCII)
 _OURS = re.compile(r"rm_gallery(?:\.[a-z0-9_]+)+\.(_?[A-Z][\w.]*)")
 
 
