@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -188,6 +189,24 @@ def seconds_of(name: str, several: bool, death: str) -> float:
             return max(callers.map(lambda row: seconds(lambda: one_by_one(adapter, made, [row])), rows))
 
 
+@contextmanager
+def lateness() -> Iterator[list[float]]:
+    """How many seconds late a thread gets its turn, while it lasts; next to nothing on a machine without other work."""
+    late, done = [0.0], threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            began = time.monotonic()
+            time.sleep(0.02)
+            late.append(time.monotonic() - began - 0.02)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    yield late
+    done.set()
+    looking.join()
+
+
 @pytest.fixture(scope="module")
 def warm() -> None:
     """What is imported or made at a first call is no part of a step."""
@@ -200,6 +219,7 @@ def warm() -> None:
 @pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("death", DEATHS)
 def test_a_deadline_bounds_the_step_of_every_adapter_whose_judge_dies(death: str) -> None:
-    with ThreadPoolExecutor(20) as steps:
+    with ThreadPoolExecutor(20) as steps, lateness() as late:
         took = dict(zip(JUDGING, steps.map(lambda how: seconds_of(how[0], how[1], death), JUDGING), strict=True))
-    assert {how: round(seconds, 1) for how, seconds in took.items() if seconds > 1.2 * WALL} == {}
+    most = 1.2 * WALL + 10 * max(late)  # a step takes about as many turns, each as late as a machine with other work makes it
+    assert {how: round(seconds, 1) for how, seconds in took.items() if seconds > most} == {}
