@@ -202,9 +202,11 @@ def lateness() -> Iterator[list[float]]:
 
     looking = threading.Thread(target=look)
     looking.start()
-    yield late
-    done.set()
-    looking.join()
+    try:
+        yield late
+    finally:
+        done.set()
+        looking.join()
 
 
 @pytest.fixture(scope="module")
