@@ -42,7 +42,7 @@ def test_replies_are_read_as_labelled() -> None:
 
 def read(reply: str, scale: tuple[float, float]) -> float | None:
     judge = FakeLLM(reply=reply or " ")
-    grader = LLMGrader(model=judge, prompt="{response}", score_range=scale, repair_attempts=0, structured=False)
+    grader = LLMGrader(model=judge, prompt="{response}", score_range=scale, repair_attempts=0, channel="text")
     found = grader.evaluate(response="r")
     return found.score if isinstance(found, GraderScore) else None
 

@@ -69,12 +69,12 @@ def request(build: Callable[[Listening], Any], which: int = 0, reply: str = "no 
 
 
 def of_kind(kind: str, language: str, **settings: Any) -> str:
-    given: Any = {"name": "judge", "language": language, **settings}
+    given: Any = {"name": "judge", "language": language, "channel": "text", **settings}
     return request(lambda judge: KINDS[kind](llm=judge, **given), 2 if kind == "stepwise" else 0)
 
 
 def of_reward(name: str, language: str) -> str:
-    return request(lambda judge: RewardRegistry.create(name, llm=judge, language=language))
+    return request(lambda judge: RewardRegistry.create(name, llm=judge, language=language, channel="text"))
 
 
 def frame(kind: str) -> Texts:
@@ -86,22 +86,22 @@ def frame(kind: str) -> Texts:
 def thinking() -> Texts:
     judge = Listening(reply="<best>1</best>", enable_thinking=True)
     RewardRegistry.create("ruler", llm=judge).evaluate(sample())
-    KINDS["pointwise"](llm=judge, name="judge").evaluate(make_sample("[[one]]"))
-    LLMGrader(model=judge, prompt="Grade {response}.", structured=True).evaluate(response="[[response]]")
+    KINDS["pointwise"](llm=judge, name="judge", channel="text").evaluate(make_sample("[[one]]"))
+    LLMGrader(model=judge, prompt="Grade {response}.", channel="schema").evaluate(response="[[response]]")
     firsts = [asked for asked in judge.asked if len(asked["messages"]) < 3]
     return {"ruler": said(firsts[0]["messages"]), "pointwise": said(firsts[1]["messages"]), "json": said(firsts[2]["messages"])}
 
 
 def repair() -> Texts:
     texts = {language: request(partial(_pointwise, language), 1) for language in LANGUAGES}
-    for structured in (False, True):
-        build = partial(_own, structured=structured, prompt="Grade {response}.")
-        texts[f"grader, {structured=}"] = request(build, 1, row={"response": "[[response]]"})
+    for channel in ("text", "schema", "tool"):
+        build = partial(_own, channel=channel, prompt="Grade {response}.")
+        texts[f"grader, {channel=}"] = request(build, 1, row={"response": "[[response]]"})
     return texts
 
 
 def _pointwise(language: str, judge: Listening) -> Any:
-    return KINDS["pointwise"].model_validate({"llm": judge, "name": "judge", "language": language})
+    return KINDS["pointwise"].model_validate({"llm": judge, "name": "judge", "language": language, "channel": "text"})
 
 
 def _own(judge: Listening, **settings: Any) -> LLMGrader:
@@ -113,13 +113,13 @@ def own_prompt() -> Texts:
     prompt = 'Grade {response} to {query} after {history} by {rubrics}\nand keep {"a": 1} and {}.'
     turns = [{"role": "system", "content": "First {output_form}"}, {"content": "Grade {response}."}]
     return {
-        "en": request(partial(_own, prompt=prompt, structured=False), row=row),
-        "zh": request(partial(_own, prompt=prompt, structured=False, language="zh"), row=row),
-        "as JSON": request(partial(_own, prompt=prompt, structured=True), row=row),
-        "as JSON, zh": request(partial(_own, prompt=prompt, structured=True, language="zh"), row=row),
-        "any number": request(partial(_own, prompt=prompt, structured=False, whole=False), row=row),
-        "any number, zh": request(partial(_own, prompt=prompt, structured=False, whole=False, language="zh"), row=row),
-        "turns": request(partial(_own, prompt=turns, structured=False), row=row),
+        "en": request(partial(_own, prompt=prompt, channel="text"), row=row),
+        "zh": request(partial(_own, prompt=prompt, channel="text", language="zh"), row=row),
+        "as JSON": request(partial(_own, prompt=prompt, channel="schema"), row=row),
+        "as JSON, zh": request(partial(_own, prompt=prompt, channel="schema", language="zh"), row=row),
+        "any number": request(partial(_own, prompt=prompt, channel="text", whole=False), row=row),
+        "any number, zh": request(partial(_own, prompt=prompt, channel="text", whole=False, language="zh"), row=row),
+        "turns": request(partial(_own, prompt=turns, channel="text"), row=row),
     }
 
 
@@ -160,7 +160,7 @@ def grader(name: str) -> Texts:
     """What is declared, and the first request in both languages."""
     texts: Texts = {}
     for language in LANGUAGES:
-        build = partial(make, name, language=language, **({} if "preference" in name else {"structured": False}))
+        build = partial(make, name, language=language, **({} if name == "g_eval" else {"channel": "text"}))
         probe = build(Listening())
         texts[language] = request(build, row=fields_for(probe))
         about = probe.about() | {"mode": probe.mode.value, "inputs": probe.inputs, "needs": sorted(probe.needs)}

@@ -304,7 +304,7 @@ WRAPPED: dict[str, Callable[[BaseGrader], BaseGrader]] = {
 
 def wrapped(kind: str, url: str = "http://127.0.0.1:9/v1", **settings: Any) -> BaseGrader:
     judge = OpenaiLLM("judge", base_url=url, max_attempts=1, max_outage=1.0)
-    return WRAPPED[kind](RelevanceGrader(model=judge, structured=False, repair_attempts=0, **settings))
+    return WRAPPED[kind](RelevanceGrader(model=judge, channel="text", repair_attempts=0, **settings))
 
 
 async def inside(runner: GradingRunner, **options: Any) -> Any:

@@ -21,7 +21,7 @@ from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderRegistry
 from rm_gallery.core.graders.llm import RubricGrader
 from rm_gallery.core.models import FakeLLM, OpenaiLLM
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
-from rm_gallery.core.reward.judge import forget
+from rm_gallery.core.reward.channel import forget
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.core.utils.errors import ProviderError
 from tests.graders.material import MESSAGES, PNG, fields_for, judged_graders, low_high, make
@@ -142,7 +142,7 @@ def test_the_judge_is_sent_rubric_query_and_image(given: Any, sent: str, tmp_pat
     if isinstance(given, dict) and given.get("path", "").isupper():
         given = {"path": str(tmp_path / f"{given['path']}.png")}
     judge = Listening(reply="<score>4</score>")
-    found = make("text_to_image", judge, structured=False).evaluate(query="a red fox", response=given)
+    found = make("text_to_image", judge, channel="text").evaluate(query="a red fox", response=given)
     if isinstance(found, GraderError):
         assert sent in found.reason and judge.asked == []
         return
@@ -255,7 +255,7 @@ def test_an_endpoint_that_takes_a_schema_is_asked_by_one() -> None:
         found = grader.evaluate_batch(rows(20))
         requests = server.recent_requests(50)
     assert {getattr(result, "score", None) for result in found} == {4.0} and len(requests) == 20
-    properties = {"reason": {"type": "string"}, "score": {"type": "integer"}}
+    properties = {"reason": {"type": "string"}, "score": {"type": "integer", "enum": [1, 2, 3, 4, 5]}}
     schema: dict[str, Any] = {"type": "object", "properties": properties, "required": ["reason", "score"]}
     schema["additionalProperties"] = False
     asked = {"type": "json_schema", "json_schema": {"name": "verdict", "strict": True, "schema": schema}}
@@ -264,16 +264,15 @@ def test_an_endpoint_that_takes_a_schema_is_asked_by_one() -> None:
 
 def test_a_judged_reward_is_asked_by_a_schema_as_a_grader_is_and_again_in_the_same_form() -> None:
     judge = Choosy(reply='{"reason": "so", "score": 4}')
-    for structured in (None, True, False):
-        reward = BasePointWiseRubricReward(name="mine", llm=judge, structured=structured)
-        assert scores(reward.evaluate(make_sample(f"answer {structured}"))) == [4.0]
+    for channel in ("auto", "schema", "text"):
+        reward = BasePointWiseRubricReward.model_validate({"name": "mine", "llm": judge, "channel": channel})
+        assert scores(reward.evaluate(make_sample(f"answer {channel}"))) == [4.0]
     assert judge.by_schema == [True, True, False]
     assert ["one JSON object" in payload["messages"][0]["content"] for payload in judge.asked] == judge.by_schema
     unread = Choosy(reply="no verdict")
-    BasePointWiseRubricReward(name="mine", llm=unread, structured=True).evaluate(make_sample("an answer"))
+    BasePointWiseRubricReward(name="mine", llm=unread, channel="schema").evaluate(make_sample("an answer"))
     assert [turn["content"].count("JSON object") for turn in unread.asked[-1]["messages"]] == [1, 0, 0, 1]
-    plain, asked = (BasePointWiseRubricReward(llm=judge, structured=given).describe() for given in (False, True))
-    assert "structured" not in plain and asked["structured"] is True, "runs that are older than it go on"
+    assert reward.describe()["channel"] == "text", "another channel is another run"
 
 
 @pytest.mark.parametrize("status", [400, 404, 415, 422, 501])
@@ -282,8 +281,11 @@ def test_one_that_refuses_it_is_asked_without_once_and_for_all(status: int) -> N
     found = make("relevance", judge).evaluate_batch(rows(12), control=control)
     assert {getattr(result, "score", None) for result in found} == {3.0}
     assert (sum(judge.by_schema), len(judge.asked)) == (1, 13), "one call found out, the others waited for it"
-    assert make("relevance", judge, structured=False).evaluate(PAIR).ok and sum(judge.by_schema) == 1
-    assert not make("relevance", judge, structured=True).evaluate(PAIR).ok, "what is said outright is done"
+    assert ["tools" in payload for payload in judge.asked] == [False, True] + 11 * [False], (
+        "nor does it know tools, and it says nothing"
+    )
+    assert make("relevance", judge, channel="text").evaluate(PAIR).ok and sum(judge.by_schema) == 1
+    assert not make("relevance", judge, channel="schema").evaluate(PAIR).ok, "what is said outright is done"
     other = Choosy(reply="<score>2</score>", model="larger")
     assert make("relevance", other).evaluate(PAIR).ok and other.by_schema == [True], "another model is asked itself"
 

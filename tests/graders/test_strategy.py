@@ -45,7 +45,7 @@ def test_votes_cut_short_by_a_budget_or_an_outage_are_owed_again(tmp_path: Path)
     states = []
     with JudgeServer("fixed:<score>3</score>", in_process=True) as server:
         llm = OpenaiLLM("judge", base_url=server.base_url, max_attempts=1, max_outage=0.5, cache=False)
-        reward = as_reward(VotingGrader(RelevanceGrader(model=llm, structured=False), n=3))
+        reward = as_reward(VotingGrader(RelevanceGrader(model=llm, channel="text"), n=3))
         for calls, fault in ((7, {}), (100, {"always": 500, "sticky": True}), (200, {})):
             server.set(faults=fault)
             report = evaluate(reward, rows, "preferences", run_dir=str(tmp_path), max_workers=2, budget=Budget(max_calls=calls))

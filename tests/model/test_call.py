@@ -22,6 +22,7 @@ from rm_gallery.core.engine.calls.retry import RetryPolicy
 from rm_gallery.core.engine.context import RunControl, current_run
 from rm_gallery.core.model import transport
 from rm_gallery.core.model.base import BaseLLM, BaseModelCall, registered
+from rm_gallery.core.model.decisions import DecisionLLM, Question
 from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.model.reward_servers import RewardServer, ServedScorer
 from rm_gallery.core.models import FakeLLM
@@ -42,7 +43,9 @@ def chat(content: Any = "<score>3</score>", finish: str = "stop") -> dict[str, A
 ANSWER = {"status": "scored", "score": 1.0, "reason": "", "message": "", "components": {}}
 VECTOR = {"data": [{"embedding": [1.0, 2.0]}], "usage": {"prompt_tokens": 50}}
 FOUND = {"kind": "vllm/score", "found": {"data": [{"score": 1.0}], "usage": {"prompt_tokens": 50}}}
+DECIDED = {"answers": [{"name": "c1", "probability": 0.9}], "usage": {"input_tokens": 50}, "asked": 1}
 WAYS: list[tuple[Any, Ask, dict[str, Any], int]] = [
+    (DecisionLLM, lambda llm, text: llm.achat(text, questions=[Question("c1", "predicate", "Is it?")]), DECIDED, 50),
     (BaseLLM, lambda llm, question, **more: llm.achat(question, **more), chat(), 50),
     (BaseEmbeddings, lambda model, text: model.aembed([text]), VECTOR, 50),
     (RewardServer, lambda model, text: model.ascore([{"completion": text}]), {"results": [ANSWER]}, 0),
@@ -52,13 +55,18 @@ WAYS: list[tuple[Any, Ask, dict[str, Any], int]] = [
 NEEDED: dict[str, dict[str, Any]] = {"ServedScorer": {"endpoint": "vllm/score"}, "RewardServer": {"model": "reward:r"}}
 NOT_THE_QUESTION = {"enable_thinking", "batch", "proxy", "ca_bundle", "api_key", "cache"}
 """Settings that change how one asks, and nothing of what an equal request is answered."""
-OF_A_SCRIPT = {"FakeLLM": {"reply", "latency", "finish_reason"}, "ServedScorer": {"named"}}
+OF_A_SCRIPT = {
+    "FakeLLM": {"reply", "latency", "finish_reason"}, "ServedScorer": {"named"}, "DecisionLLM": {"dialect"},
+}  # fmt: skip
+WITHOUT = {"DecisionLLM": {"temperature", "top_p", "max_tokens", "stop", "seed", "n", "enable_thinking"}}
+"""Settings that a model refuses, since they have no effect on it."""
 OTHERS: dict[str, Any] = {
     "base_url": "http://127.0.0.1:2/v1",
     "default_headers": {"x-deployment": "b"},
     "default_query": {"api-version": "2"},
     "extra_body": {"logprobs": True},
     "endpoint": "vllm/rerank",
+    "dialect": "systemone",
 }
 
 
@@ -73,6 +81,7 @@ def models() -> list[type[BaseModelCall]]:
     return sorted((cls for cls in found if cls.__module__.startswith("rm_gallery.")), key=lambda cls: cls.__name__)
 
 
+CHATS = [cls for cls in models() if issubclass(cls, BaseLLM) and not cls.decides]
 every_model = pytest.mark.parametrize("cls", models(), ids=lambda cls: cls.__name__)
 
 
@@ -200,7 +209,7 @@ def other(cls: type[BaseModelCall], name: str, given: dict[str, Any]) -> Any:
 def parts(cls: type[BaseModelCall]) -> dict[str, int]:
     """How many calls two models make that differ in one setting, by setting."""
     calls, given = {}, settings(cls, cache=True)
-    for name in cls.model_fields.keys() - {"cache"}:
+    for name in cls.model_fields.keys() - {"cache"} - WITHOUT.get(cls.__name__, set()):
         kind, made = recorded(cls, way(cls)[1])
         for changes in ({}, {name: other(cls, name, given)}, {}):
             asked(kind(**{**given, **changes}), name)
@@ -233,9 +242,10 @@ def test_every_setting_of_the_question_reaches_the_endpoint_in_one_request(
     given = settings(cls, cache=False, max_attempts=1, max_outage=0, timeout=7.0)
     told = [{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]
     ways: list[tuple[str, dict[str, Any], tuple[Any, ...], dict[str, Any]]] = [
-        (name, {name: other(cls, name, given)}, (), {}) for name in cls.model_fields.keys() - cls.unlisted - NOT_THE_QUESTION
+        (name, {name: other(cls, name, given)}, (), {})
+        for name in cls.model_fields.keys() - cls.unlisted - NOT_THE_QUESTION - WITHOUT.get(cls.__name__, set())
     ]
-    if issubclass(cls, BaseLLM):
+    if cls in CHATS:
         ways += [("messages", {}, (told,), {}), ("a schema", {}, (), {"response_format": {"type": "json_object"}})]
     for name, changes, question, more in ways:
         sent.clear()
@@ -252,7 +262,7 @@ def test_another_question_is_another_call_and_an_equal_one_is_none(cls: type[Bas
     for question, calls in (("one", 1), ("two", 2), ("one", 2)):
         again = asked(model, question)
         assert getattr(again, "text", again) is not None and len(made) == calls
-    if issubclass(cls, BaseLLM):
+    if cls in CHATS:
         assert (first.cached, asked(model, "one").cached) == (False, True)
         changes: list[dict[str, Any]] = [{"repeat": 1}, {"response_format": {"type": "json_object"}}, {"temperature": None}]
         for number, change in enumerate(changes, 3):
@@ -357,7 +367,7 @@ def test_a_failure_is_tried_again_by_its_cause_and_counted(
     [(chat(), True), (chat(finish="length"), False), (chat(finish="content_filter"), False), (chat(""), False)]
     + [(chat(" \n"), False), (chat(None), False), (chat(finish="tool_calls"), True)],
 )
-@pytest.mark.parametrize("cls", [cls for cls in models() if issubclass(cls, BaseLLM)], ids=lambda cls: cls.__name__)
+@pytest.mark.parametrize("cls", CHATS, ids=lambda cls: cls.__name__)
 def test_only_whole_replies_are_kept(cls: type[BaseModelCall], raw: dict[str, Any], kept: bool) -> None:
     kind, made = recorded(cls, raw)
     model = kind(**settings(cls, cache=True))

@@ -24,7 +24,9 @@ from rm_gallery.core.graders.base import BaseGrader, GraderMode, GraderScore
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
 from rm_gallery.core.outcome import Bounds
-from rm_gallery.core.reward.judge import ask, judge_of, parsed, usable_text
+from rm_gallery.core.reward.asking import ask, parsed, told_of
+from rm_gallery.core.reward.channel import Channel
+from rm_gallery.core.reward.judge import judge_of
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.schema import RewardMeta
@@ -118,8 +120,9 @@ class LLMGrader(BaseGrader):
     """Language of the instructions; the texts may be in any."""
     repair_attempts: int = Field(default=1, ge=0)
     """How often the judge is asked again after a reply that cannot be read."""
-    structured: bool | None = None
-    """Whether replies are asked for as JSON by a schema; None finds out by the first call whether the endpoint can."""
+    channel: Channel = "auto"
+    """How the judge states its verdict: by `schema`, `tool` call, `logprobs` of one token (numbers are then expected ones), in
+    `text`; `auto` is the first of schema, tool and text that the endpoint takes, and `decision` with a decision model."""
 
     _resolve = field_validator("model", mode="before")(judge_of)
 
@@ -167,7 +170,7 @@ class LLMGrader(BaseGrader):
         return [{"role": turn.get("role", "user"), "content": turn.get("content", "")} for turn in turns]
 
     def messages(self, /, **fields: Any) -> list[dict[str, Any]]:
-        """The very prompt these fields would be graded with, where replies are not asked for by a schema."""
+        """The very prompt these fields would be graded with, where replies are asked for in tags."""
         return self._messages(fields, self._form(self.reply))
 
     def _form(self, reply: type[BasePromptTemplate]) -> str:
@@ -206,7 +209,7 @@ class LLMGrader(BaseGrader):
         reply: type[BasePromptTemplate] | None = None,
         **overrides: Any,
     ) -> Any:
-        """What `read` makes of the judge's reply to these fields, asked by a schema where the endpoint can."""
+        """What `read` makes of the judge's reply to these fields."""
         model, template = self.model, reply or self.reply
         if model is None:
             raise ConfigError(f"{self.name} has no judge: pass model=OpenAIChatModel(model=…), or a model's name.")
@@ -218,13 +221,15 @@ class LLMGrader(BaseGrader):
             name=self.name,
             repair_attempts=self.repair_attempts,
             language=self.language,
-            structured=self.structured,
+            channel=self.channel,
             **overrides,
         )
 
     def _read(self, reply: ChatResponse) -> GraderScore:
-        found = parsed(self.reply, usable_text(reply))
-        return GraderScore(score=found.score, reason=found.reason or "", usage=usage_of(reply), **self.about())
+        found = parsed(self.reply, reply)
+        return GraderScore(
+            score=found.score, reason=found.reason or "", metadata=told_of(reply), usage=usage_of(reply), **self.about()
+        )
 
 
 def last_what_differs(names: Iterable[str]) -> list[str]:

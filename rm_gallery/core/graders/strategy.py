@@ -19,7 +19,7 @@ from rm_gallery.core.engine.loop import RunStopped
 from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderMode, GraderRank, GraderResult, GraderScore, usage_sum
 from rm_gallery.core.graders.run import NotGraded, agraded
 from rm_gallery.core.outcome import NOT_BEGUN, outcome_of_error
-from rm_gallery.core.reward.judge import repeat_index
+from rm_gallery.core.reward.asking import repeat_index
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 
 TIE_BREAKS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {

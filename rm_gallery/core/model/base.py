@@ -121,6 +121,9 @@ class BaseModelCall(Configured):
 class BaseLLM(BaseModelCall):
     """A chat model with its sampling settings. `attempt` gives a raw answer in the OpenAI chat layout."""
 
+    decides: ClassVar[bool] = False
+    """Whether it answers typed questions by probabilities, and writes no text."""
+
     temperature: float | None = Field(default=0.0, ge=0)
     """Sent as it stands, 0 included; None leaves it to the endpoint."""
     top_p: float | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
@@ -146,6 +147,39 @@ _WITHHELD = frozenset(
 )
 
 
+@dataclass(frozen=True)
+class Decision:
+    """What a model makes of one question: how probable each of its answers is.
+
+    Attributes:
+        probabilities: by answer, in the order that was asked; they sum to 1.
+        outside: the share of what the model would have said that is none of the answers, 0 to 1.
+    """
+
+    probabilities: Mapping[str, float]
+    outside: float = 0.0
+
+    @property
+    def top(self) -> str:
+        """The most probable answer; of equals the first."""
+        return max(self.probabilities, key=self.probabilities.__getitem__)
+
+    @property
+    def confidence(self) -> float:
+        """How sure the top answer is among K: (K·p - 1) / (K - 1), 0 where all are alike and 1 where no other is possible."""
+        n = len(self.probabilities)
+        return 1.0 if n < 2 else min(1.0, max(0.0, (n * self.probabilities[self.top] - 1) / (n - 1)))
+
+    def expected(self, values: Mapping[str, float]) -> float:
+        """The mean of the answers' values by their probabilities."""
+        return sum(share * values[answer] for answer, share in self.probabilities.items())
+
+    def told(self) -> dict[str, Any]:
+        """As records keep it."""
+        shown = {answer: round(share, 6) for answer, share in self.probabilities.items()}
+        return {"probabilities": shown, "confidence": round(self.confidence, 6), "outside": round(self.outside, 6)}
+
+
 class ChatResponse(BaseModel):
     """A checked reply of a model: there is a choice and it has text.
 
@@ -159,6 +193,8 @@ class ChatResponse(BaseModel):
     choices: list[str] = Field(default_factory=list)
     """All texts when more than one was asked for (n > 1), the first included."""
     logprobs: Any = None
+    decisions: dict[str, Decision] | None = None
+    """By question, where probabilities were asked for instead of a text; a question that was refused is absent."""
     cached: bool = False
 
     @property

@@ -247,14 +247,15 @@ def to_response(raw: dict[str, Any], endpoint: str, cached: bool = False) -> Cha
         "model": model if isinstance(model, str) else "",
         "choices": [_text(m) for m in messages] if len(messages) > 1 else [],
         "logprobs": choices[0].get("logprobs"),
+        "decisions": None,
         "cached": cached,
     }
     return build(ChatResponse, fields)
 
 
 def is_complete(response: ChatResponse) -> bool:
-    """Whether the reply ended by itself and has text: only such replies are worth keeping in the cache."""
-    return response.ended == "done" and bool(response.text.strip())
+    """Whether the reply ended by itself and says something: only such replies are worth keeping in the cache."""
+    return response.ended == "done" and bool(response.text.strip() or response.message.tool_calls)
 
 
 def booked(response: ChatResponse, expected_input: int) -> Usage:

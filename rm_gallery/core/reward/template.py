@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -58,9 +59,17 @@ class OnScale:
 
 @dataclass(frozen=True)
 class ReadBy:
-    """How a field of a kind of its own is read, as `Annotated[Any, ReadBy(function)]`."""
+    """How a field of a kind of its own is read, as `Annotated[Any, ReadBy(function)]`, and its answers where they are few."""
 
     read: Callable[[Any], Any]
+    answers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """The JSON schema of a field that is more than one value, as `Annotated[list[…], Shaped({…})]`."""
+
+    schema: dict[str, Any]
 
 
 def described(name: str, info: FieldInfo, language: str) -> str:
@@ -98,7 +107,8 @@ class BasePromptTemplate(BaseModel):
         there are no prompts in.
         """
         check_language(language)
-        return (_json_schema if _as_json.get() else _schema)(cls, enable_thinking, language)
+        forms = _open_forms.get()
+        return _schema(cls, enable_thinking, language) if forms is None else forms.mark(cls, enable_thinking, language)
 
     @classmethod
     def _parse(cls, text: str) -> dict[str, Any]:
@@ -144,36 +154,79 @@ def _schema(cls: type[BasePromptTemplate], enable_thinking: bool, language: str)
     return "\n".join([REPLY_FORM[language], *parts])
 
 
-_as_json: ContextVar[bool] = ContextVar("rm_gallery_json_replies", default=False)
-JSON_FORM = {
-    "en": "Reply with one JSON object with exactly these keys, and nothing else:",
-    "zh": "请只回复一个 JSON 对象，恰好包含以下键，不要写其他内容：",
+_MARK = f"<form {secrets.token_hex(8)} %d>"
+
+
+class ReplyForms:
+    """The places in a prompt where the form of the reply stands, left open until it is settled how it is asked for."""
+
+    def __init__(self) -> None:
+        self._asked: list[tuple[type[BasePromptTemplate], bool, str]] = []
+
+    def mark(self, cls: type[BasePromptTemplate], enable_thinking: bool, language: str) -> str:
+        """What stands for a form meanwhile; no text of a sample can hold it."""
+        self._asked.append((cls, enable_thinking, language))
+        return _MARK % (len(self._asked) - 1)
+
+    def __bool__(self) -> bool:
+        return bool(self._asked)
+
+    def stand_in(self, text: str) -> bool:
+        """Whether the text leaves a place open."""
+        return any(_MARK % number in text for number in range(len(self._asked)))
+
+    def filled(self, text: str, channel: str, token: str = "") -> str:
+        """The text with the forms of a channel: tags, one JSON object, the arguments of a call, one token, or no text at all."""
+        for number, asked in enumerate(self._asked):
+            if (mark := _MARK % number) in text:
+                text = text.replace(mark, form_of(*asked, channel, token))
+        return text
+
+
+_open_forms: ContextVar[ReplyForms | None] = ContextVar("rm_gallery_reply_forms", default=None)
+FORMS = {
+    "schema": {
+        "en": "Reply with one JSON object with exactly these keys, and nothing else:",
+        "zh": "请只回复一个 JSON 对象，恰好包含以下键，不要写其他内容：",
+    },
+    "tool": {
+        "en": "Call the function `verdict` with exactly these arguments, and write nothing else:",
+        "zh": "请调用函数 `verdict`，恰好给出以下参数，不要写其他内容：",
+    },
+    "logprobs": {
+        "en": "Reply with one letter, digit or word and nothing else, without a reason:",
+        "zh": "请只回复一个字母、数字或单词，不写理由，也不写其他内容：",
+    },
+    "decision": {
+        "en": "Answer each question by itself.",
+        "zh": "请分别回答每个问题。",
+    },
 }
-_JSON_TYPES: dict[Any, str] = {int: "integer", float: "number", bool: "boolean"}
 
 
 @contextmanager
-def json_replies() -> Iterator[None]:
-    """Inside the block `schema` asks for one JSON object instead of tags."""
-    token = _as_json.set(True)
+def open_forms() -> Iterator[ReplyForms]:
+    """Inside the block `schema` leaves the form of the reply open."""
+    forms = ReplyForms()
+    before = _open_forms.set(forms)
     try:
-        yield
+        yield forms
     finally:
-        _as_json.reset(token)
+        _open_forms.reset(before)
+
+
+def form_of(cls: type[BasePromptTemplate], enable_thinking: bool, language: str, channel: str, token: str = "") -> str:
+    """What a judge is told about the form of its reply by a channel; `token` says what the one token is to be."""
+    if channel not in FORMS:
+        return _schema(cls, enable_thinking, language)
+    keys = _keys(cls, enable_thinking, language) if channel in ("schema", "tool") else token
+    return f"{FORMS[channel][language]}\n{keys}".rstrip()
 
 
 @lru_cache(maxsize=256)
-def _json_schema(cls: type[BasePromptTemplate], enable_thinking: bool, language: str) -> str:
+def _keys(cls: type[BasePromptTemplate], enable_thinking: bool, language: str) -> str:
     keys = {name: described(name, cls.model_fields[name], language) for name in asked_fields(cls, enable_thinking)}
-    return f"{JSON_FORM[language]}\n{json.dumps(keys, ensure_ascii=False, indent=2)}"
-
-
-def response_format(cls: type[BasePromptTemplate], enable_thinking: bool) -> dict[str, Any]:
-    """The request field that asks for such an object; bounds are not in it, since not every endpoint knows them."""
-    names = asked_fields(cls, enable_thinking)
-    properties = {name: {"type": _JSON_TYPES.get(cls.model_fields[name].annotation, "string")} for name in names}
-    schema = {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
-    return {"type": "json_schema", "json_schema": {"name": "verdict", "strict": True, "schema": schema}}
+    return json.dumps(keys, ensure_ascii=False, indent=2)
 
 
 @lru_cache(maxsize=256)
@@ -285,11 +338,23 @@ class RubricPairWiseTemplate(RubricTemplate):
     )
 
 
+_RANKINGS: dict[str, Any] = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "properties": {name: {"type": "integer", "minimum": 1} for name in ("response_index", "rank")},
+        "required": ["response_index", "rank"],
+        "additionalProperties": False,
+    },
+}
+
+
 class ComparativeTemplate(BasePromptTemplate):
     """A full ranking of several responses: `rankings` holds one {"response_index", "rank"} per response, both from 1."""
 
     rankings: Annotated[
         list[dict[str, Any]],
+        Shaped(_RANKINGS),
         Described(zh='JSON 列表，每个回答一项 {"response_index": n, "rank": n}；rank 为 1 的最好'),
     ] = Field(
         default=...,

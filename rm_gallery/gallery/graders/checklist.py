@@ -14,9 +14,11 @@ from pydantic import BaseModel, Field, create_model, field_validator, model_vali
 
 from rm_gallery.core.graders.base import GraderScore
 from rm_gallery.core.graders.llm import LLMGrader, score_reply, shown, usage_of
-from rm_gallery.core.model.message import ChatResponse
+from rm_gallery.core.model.decisions import NO, YES
+from rm_gallery.core.model.message import ChatResponse, Decision
 from rm_gallery.core.outcome import Bounds
-from rm_gallery.core.reward.judge import parsed, repeat_index, usable_text
+from rm_gallery.core.reward.asking import parsed, repeat_index
+from rm_gallery.core.reward.channel import LEVELS
 from rm_gallery.core.reward.rubric import LIKERT, Criterion, Rubric, RubricResult, likert
 from rm_gallery.core.reward.rubric_shapes import read_rubric
 from rm_gallery.core.reward.schema import RewardMeta
@@ -25,6 +27,7 @@ from rm_gallery.core.text.values import plain, read_boolean, read_integer, read_
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, Unscored
 
 NOT_APPLICABLE = "n/a"
+REFUSED = "refused"
 _NO_VERDICT = frozenset({"n/a", "na", "not applicable", "cannot assess", "cannot_assess", "不适用", "无法判断"})
 
 
@@ -60,6 +63,11 @@ def _field(number: int, levels: int, first: int, scale: tuple[float, float] | No
     if not open_:
         return annotated[tuple([kind | None, *notes])], Field(default=None, description=told[0], **limits)
 
+    numbers = (
+        tuple(f"{level:g}" for level in range(int(low), int(high) + 1)) if limits and whole and high - low < LEVELS else ()
+    )
+    answers = (*numbers, NOT_APPLICABLE) if numbers else () if limits else (YES, NO, NOT_APPLICABLE)
+
     def read_open(value: Any) -> Any:
         if isinstance(value, str) and plain(value).strip(" .。").lower() in _NO_VERDICT:
             return NOT_APPLICABLE
@@ -68,7 +76,7 @@ def _field(number: int, levels: int, first: int, scale: tuple[float, float] | No
             raise ParseError(f"Expected a number from {low:g} to {high:g}, found {found:g}.")
         return found
 
-    return annotated[tuple([Any, *notes, ReadBy(read_open)])], Field(default=None, description=told[0])
+    return annotated[tuple([Any, *notes, ReadBy(read_open, answers)])], Field(default=None, description=told[0])
 
 
 @lru_cache(maxsize=256)
@@ -113,13 +121,15 @@ class CriterionVerdict(BaseModel):
 
     Attributes:
         value: the share of its points, 0 to 1; None where it does not apply.
-        said: yes or no, the level's label, or the number.
+        said: yes or no, the level's label, or the number; n/a; refused by a judge that declined this question alone.
         agreement: the share of the samples that said so.
+        probabilities: by answer, where the judge stated them.
     """
 
     said: Any
     value: float | None
     agreement: float = 1.0
+    probabilities: dict[str, float] | None = None
 
 
 class ChecklistGrader(LLMGrader):
@@ -208,7 +218,11 @@ class ChecklistGrader(LLMGrader):
             found.append(one)
         n = len(batches)
         votes = [[said for verdicts, *_ in found[at * n : (at + 1) * n] for said in verdicts] for at in range(self.samples)]
-        verdicts = [_elected(one, [vote[place] for vote in votes]) for place, one in enumerate(leaves)]
+        soft = rubric.aggregate in ("points", "sum", "threshold")
+        verdicts = [_elected(one, [vote[place] for vote in votes], soft) for place, one in enumerate(leaves)]
+        refused = [one for one, verdict in zip(leaves, verdicts, strict=True) if verdict.said == REFUSED]
+        if len(refused) == len(leaves) or any(one.gate for one in refused):
+            raise Unscored(f"{self.name}: the judge declined to decide: {refused[0].text}", reason="refused", cause="judge")
         scored = rubric.score([verdict.value for verdict in verdicts])
         reason = "\n".join(dict.fromkeys(why for _, why, _ in found[:n] if why))
         usage = {name: math.fsum(used[name] for *_, used in found) for name in found[0][2]}
@@ -227,7 +241,7 @@ class ChecklistGrader(LLMGrader):
         told = [
             {
                 **{name: getattr(one, name) for name in ("name", "text", "points", "tags") if getattr(one, name)},
-                **verdict.model_dump(exclude={"agreement"} if self.samples == 1 else set()),
+                **verdict.model_dump(exclude={"agreement"} if self.samples == 1 else set(), exclude_unset=True),
             }
             for one, verdict in zip(leaves, verdicts, strict=True)
         ]
@@ -242,7 +256,7 @@ class ChecklistGrader(LLMGrader):
         template = score_reply(1, LIKERT, True)
 
         def read(reply: ChatResponse) -> GraderScore:
-            found = parsed(template, usable_text(reply))
+            found = parsed(template, reply)
             score = likert(found.score)
             metadata = {"raw": score, "clipped": score, "said": found.score}
             return GraderScore(score=score, reason=found.reason or "", metadata=metadata, usage=usage_of(reply), **self.about())
@@ -268,7 +282,10 @@ class ChecklistGrader(LLMGrader):
                 left: list[int] = left,
                 last: bool = turn == self.repair_attempts,
             ) -> tuple[dict[int, Any], str, dict[str, float]]:
-                found = parsed(template, usable_text(reply))
+                found = parsed(template, reply)
+                if reply.decisions is not None:
+                    told = [reply.decisions.get(f"c{number}", REFUSED) for number in range(1, len(left) + 1)]
+                    return dict(zip(left, told, strict=True)), "", usage_of(reply)
                 values = {place: getattr(found, f"c{number}") for number, place in enumerate(left, 1)}
                 missing = [number for number, place in enumerate(left, 1) if values[place] is None]
                 if missing and (last or len(missing) == len(left)):
@@ -278,7 +295,8 @@ class ChecklistGrader(LLMGrader):
                     )
                 return {p: v for p, v in values.items() if v is not None}, found.reason or "", usage_of(reply)
 
-            answered, why, used = await self._ask({**fields, "criteria": now}, read, template)
+            about = {f"c{number}": _line(one, WORDS[self.language]) for number, one in enumerate(now, 1)}
+            answered, why, used = await self._ask({**fields, "criteria": now}, read, template, about=about)
             said |= answered
             reason = reason or why
             usage.update(used)
@@ -287,8 +305,31 @@ class ChecklistGrader(LLMGrader):
         return [said[place] for place in range(len(criteria))], reason, dict(usage)
 
 
-def _elected(one: Criterion, votes: list[Any]) -> CriterionVerdict:
+def _weighed(one: Criterion, votes: list[Decision], soft: bool) -> CriterionVerdict:
+    """The verdict of probabilities, their mean over the samples: the expected value, or where it must be met wholly or not (a gate,
+    the aggregates all, any and required) that of the most probable answer; even odds count as the worse one.
+    """
+    mean = Decision({name: math.fsum(v.probabilities[name] for v in votes) / len(votes) for name in votes[0].probabilities})
+    applies = {name: share for name, share in mean.probabilities.items() if name != NOT_APPLICABLE}
+    total = math.fsum(applies.values())
+    if not 2 * total > 1:
+        return CriterionVerdict(said=NOT_APPLICABLE, value=None, probabilities=dict(mean.probabilities))
+    first = _first_level(one)
+    worth = {
+        name: one.value_of(name == YES if name in (YES, NO) else float(name) - first * bool(one.levels)) for name in applies
+    }
+    top = max(applies.values())
+    said = min((name for name, share in applies.items() if share == top), key=lambda name: one.points * worth[name])
+    value = math.fsum(share * worth[name] for name, share in applies.items()) / total if soft and not one.gate else worth[said]
+    label: Any = one.levels[int(said) - first].label if one.levels else said == YES if said in (YES, NO) else float(said)
+    return CriterionVerdict(said=label, value=value, probabilities=dict(mean.probabilities))
+
+
+def _elected(one: Criterion, votes: list[Any], soft: bool) -> CriterionVerdict:
     """The verdict of several samples: the most frequent one, the worse of a tie; of numbers on a scale the mean."""
+    if any(isinstance(vote, Decision) or vote == REFUSED for vote in votes):
+        decided = [vote for vote in votes if isinstance(vote, Decision)]
+        return _weighed(one, decided, soft) if decided else CriterionVerdict(said=REFUSED, value=None)
     first = _first_level(one)
     share = Counter(votes).most_common(1)[0][1] / len(votes)
     numbers = [vote for vote in votes if vote != NOT_APPLICABLE]

@@ -20,7 +20,9 @@ from rm_gallery.core.graders.llm import LLMGrader, RubricGrader, last_what_diffe
 from rm_gallery.core.graders.run import agraded
 from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.outcome import Bounds
-from rm_gallery.core.reward.judge import BaseListWiseRubricReward, BasePairWiseRubricReward, parsed, usable_text
+from rm_gallery.core.reward.asking import parsed
+from rm_gallery.core.reward.channel import Channel
+from rm_gallery.core.reward.judge import BaseListWiseRubricReward, BasePairWiseRubricReward
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, render
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.graders.agent import actions_of, messages_of
@@ -77,7 +79,8 @@ class GEvalGrader(LLMGrader):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"llm", "logprobs"})
-    unheard: ClassVar[frozenset[str]] = frozenset({"prompt"})
+    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "channel"})
+    channel: Channel = "text"
     name: str = "g_eval"
     desc: str = "Judge how good the response is."
     """The question."""
@@ -230,7 +233,7 @@ class TrajectoryComprehensiveGrader(RubricGrader):
         return GraderScore(score=score, reason=steps[-1]["reason"], metadata=metadata, usage=usage, **self.about())
 
     def _read_step(self, reply: ChatResponse) -> tuple[dict[str, Any], dict[str, float]]:
-        found = parsed(self.reply, usable_text(reply))
+        found = parsed(self.reply, reply)
         scores = {name: getattr(found, name) for name in PARTS}
         return {"scores": scores, "reason": found.reason or ""}, usage_of(reply)
 

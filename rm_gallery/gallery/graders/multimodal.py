@@ -158,7 +158,7 @@ class TextToImageGrader(_ImageGrader):
     async def _grade(self, query: str, response: Any) -> GraderScore:
         image = next((part for part in response if image_url(part)), None) if isinstance(response, (list, tuple)) else response
         followed = await self._one({"query": query, "image": image})
-        asked = {name: getattr(self, name) for name in ("model", "language", "repair_attempts", "structured")}
+        asked = {name: getattr(self, name) for name in ("model", "language", "repair_attempts", "channel")}
         quality = ImageQualityGrader(**asked)
         made: GraderResult = await agraded(quality, {"image": image})
         assert isinstance(made, GraderScore)

@@ -61,7 +61,7 @@ def prompts_of(name: str, sample: DataSample, **settings: Any) -> list[Shown]:
         sample = sample.model_copy(deep=True)
         for output in sample.output:
             output.steps = [output.answer.model_copy()]
-    create(name, judge, **{"repair_attempts": 0, **settings}).evaluate(sample, max_workers=1)
+    create(name, judge, **{"repair_attempts": 0, "channel": "text", **settings}).evaluate(sample, max_workers=1)
     return [shown(request) for request in judge.asked]
 
 

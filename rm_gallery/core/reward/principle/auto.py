@@ -13,7 +13,7 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run import run_all
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.outcome import Outcome
-from rm_gallery.core.reward.judge import usable_text
+from rm_gallery.core.reward.asking import usable_text
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.template import BasePromptTemplate, Prompt, render
 from rm_gallery.core.text.blocks import TwoValues, object_at, split_reasoning
