@@ -12,6 +12,7 @@ from rm_gallery.core.models import FakeLLM, OpenaiLLM
 from rm_gallery.core.reward.judge import BaseRubricReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.text.language import broken
 from tests.reward import rewards
 from tests.support.benchmarks import oracle_of
 from tests.support.judge_server import JudgeServer, extract_candidates
@@ -44,14 +45,17 @@ HOSTILE = {**TEXTS, "the very fence of the prompt": own_fence("hostile"), "200 k
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_whatever_an_answer_holds_is_text_to_be_judged(text: str) -> None:
     """Several samples, so that the hostile answer stands in either place."""
-    samples = [make_sample(text, f"the right one {k}", query=f"{QUERY} {k}", unique_id=str(k), chosen=1) for k in range(6)]
-    with JudgeServer("perfect", oracle=oracle_of(samples), in_process=True) as server:
+    samples, told = (
+        [make_sample(one, f"the right one {k}", query=f"{QUERY} {k}", unique_id=str(k), chosen=1) for k in range(6)]
+        for one in (text, broken(text))
+    )
+    with JudgeServer("perfect", oracle=oracle_of(told), in_process=True) as server:
         scored = judged(OpenaiLLM("judge-1", base_url=server.base_url)).evaluate_batch(samples)
         stats = server.stats()
     assert [scores(sample) for sample in scored] == [[0.0, 1.0]] * 6
     assert (stats["requests"], stats["oracle"]["misses"], stats["internal_errors"]) == (6, 0, [])
     prompt = prompt_of(make_sample(text, "the right one", query=QUERY))
-    assert text in prompt and sorted(extract_candidates(prompt)) == sorted([text.strip(), "the right one"])
+    assert broken(text) in prompt and sorted(extract_candidates(prompt)) == sorted([broken(text.strip()), "the right one"])
 
 
 def test_text_that_is_no_unicode_costs_its_sample_only() -> None:

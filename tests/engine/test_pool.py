@@ -7,6 +7,7 @@ import functools
 import math
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
@@ -18,6 +19,7 @@ import pytest
 from rm_gallery.core.engine.context import Deadline, current_deadline
 from rm_gallery.core.engine.processes import driver as worker_process
 from rm_gallery.core.engine.processes import pool as workers
+from rm_gallery.core.engine.processes.driver import AnswerFrame, WorkerProcess
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, WorkerMemoryExceeded, WorkerPool, get_pool
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 from tests.engine import worker_jobs
@@ -217,6 +219,26 @@ def test_running_call_is_cut_and_its_neighbours_finish(tmp_path: Path) -> None:
         assert queued.result() == 2
         assert not pool.cancel_running(queued), "it is over"
     assert not is_alive(worker)
+
+
+def test_a_call_cancelled_before_its_worker_is_heard_of_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker is at it already, while the thread that waits for it has not had its turn."""
+    heard, receive = threading.Event(), WorkerProcess.receive
+
+    def late(process: WorkerProcess, timeout: float | None) -> AnswerFrame:
+        heard.wait(30)
+        return receive(process, timeout)
+
+    monkeypatch.setattr(WorkerProcess, "receive", late)
+    with WorkerPool(1) as pool:
+        running = pool.submit(worker_jobs.touch_and_nap, str(tmp_path / "pid"), 600.0)
+        queued = pool.submit(worker_jobs.plus_one, 1)
+        read_pid(tmp_path / "pid")
+        assert pool.cancel_running(running)
+        heard.set()
+        assert queued.result(60) == 2
 
 
 def test_cancelling_the_awaiting_task_kills_the_call(tmp_path: Path) -> None:

@@ -6,8 +6,10 @@ file of `written` holds rubrics to write in another `shape`.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from rm_gallery.core.reward.rubric import mean_of_rows
 from rm_gallery.core.reward.rubric_shapes import SHAPES, read_rubric, write_rubric
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from tests.golden.golden import HERE, Line, lines, runner
@@ -41,3 +43,11 @@ test_rubrics = runner(
 def test_every_format_has_lines_of_its_own() -> None:
     found = {line.get("read_as") for path in (HERE / "rubrics").glob("*.jsonl") for _, line in lines(path)}
     assert set(SHAPES) <= found
+
+
+def test_a_rubric_is_read_from_a_file_and_only_the_mean_of_its_scores_is_cut(tmp_path: Path) -> None:
+    written = {"json": '["a", "b"]', "jsonl": '"a"\n\n"b"\n', "yaml": "- a\n- b\n", "toml": 'criteria = ["a", "b"]\n'}
+    for suffix, text in written.items():
+        (tmp_path / f"rubric.{suffix}").write_text(text, encoding="utf-8")
+        assert [one.text for one in read_rubric(tmp_path / f"rubric.{suffix}").criteria] == ["a", "b"]
+    assert [mean_of_rows(scores) for scores in ([-0.5, 0.25], [0.5, 1.0], [1.5, 1.0])] == [0.0, 0.75, 1.0]

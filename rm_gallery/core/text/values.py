@@ -331,9 +331,16 @@ _LISTED = re.compile(r"[(\[]?([A-J])[)\]](?:\s*[^\s()\[\].,;!?]+){0,6}?\s*[(\[]?
 _BRACKETED = re.compile(r"[(\[{]\s*([A-J])\s*[)\]}]")
 
 
+_NONE_OF = re.compile(
+    r"(?i)(?:none|neither|no one) of (?:the |these |those )?(?:above|options?|choices?|answers?|letters?|them)\b[^.\n]{0,60}\.?"
+)
+
+
 def choice_letter(text: str, letters: str = LETTERS) -> str | None:
     """The letter a text picks, in upper case, by the rules of `MultipleChoiceLetterReward`; None for none or two."""
     text = _REPEATED.sub(r"\1", _plain(final_text(text)))
+    if _NONE_OF.fullmatch(text.strip()):
+        return None
     reading = read_statements(text, _PICKS)
     if reading.kind == "box" and not _LETTERED.search(reading.statements[0].text):
         reading = read_statements(text, _PICKS, boxes=False)  # the box holds the value of the option

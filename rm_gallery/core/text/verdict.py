@@ -240,8 +240,8 @@ def _cut_off(scan: Scan, name: str) -> str | None:
     ):
         return None
     high = scan.form.fields[name].high
-    # of a number that was cut short the first digit is left: 1 may be the beginning of 10
-    return None if high is not None and value.isdigit() and 10 * int(value) <= high else value
+    # of a number that was cut short the first digit is left, and 1 may be the beginning of 10; a choice is never read so
+    return None if high is None or name == "best" or value.isdigit() and 10 * int(value) <= high else value
 
 
 def _last_line(scan: Scan) -> str | None:

@@ -395,9 +395,12 @@ class Driver:
 
     def _answer_next(self, process: WorkerProcess, calls: deque[PoolCall]) -> None:
         call = calls[0]
-        call.begin()
+        going = call.begin()
         with self._lock:
             self._current = call
+            if not going:  # cancelled since the process was told of it, which may be at it for ever
+                self._cut = call
+                process.kill()
         # The child works on this call since its previous answer arrived here at the latest, so silence counts from now.
         answer = process.receive(call.deadline)
         with self._lock:

@@ -138,6 +138,13 @@ _OTHERS = re.compile(
     re.IGNORECASE,
 )
 _EXACT_ZH = re.compile(r"确切|准确|精确|具体的?(?:数字|日期|时间|答案)|百分之?百|确定")
+_TAKEN_BACK = re.compile(
+    r"\b(?:just|only) (?:kidding|joking)\b|\b(?:here it is|here you (?:go|are))\b|\b(?:but|anyway|well)[,:]? here(?:'s| is| are) (?:the|how|your)\b"
+    r"|\bhere(?:'s| is| are) (?:the|your) (?:full |complete )?(?:recipe|code|script|answer|instructions?|steps|list|essay|poem|story|plan)\b"
+    r"|\babsolutely not a problem\b|\bno way (?:would|will|could) I (?:refuse|decline|say no)\b|开(?:个)?玩笑",
+    re.IGNORECASE,
+)
+"""Words by which what looked like a refusal goes on to do what was asked."""
 _SPEAKER = re.compile(r"(?:I|we)\b", re.IGNORECASE)
 _WORD_END = re.compile(r"\w*")
 _QUOTED = re.compile(
@@ -197,7 +204,7 @@ def _answers(head: str, found: re.Match[str]) -> bool:
     """Whether what looks like a refusal is an idiom, a call for more information, or goes on to answer."""
     end = _WORD_END.match(head, found.end())
     after = end.end() if end else found.end()
-    return bool(_NOT_A_REFUSAL.match(head, after) or _NEEDS_MORE.match(head, after))
+    return bool(_NOT_A_REFUSAL.match(head, after) or _NEEDS_MORE.match(head, after) or _TAKEN_BACK.search(head, found.start()))
 
 
 _LOADING = threading.Lock()
