@@ -272,7 +272,8 @@ def test_a_judged_reward_is_asked_by_a_schema_as_a_grader_is_and_again_in_the_sa
     unread = Choosy(reply="no verdict")
     BasePointWiseRubricReward(name="mine", llm=unread, channel="schema").evaluate(make_sample("an answer"))
     assert [turn["content"].count("JSON object") for turn in unread.asked[-1]["messages"]] == [1, 0, 0, 1]
-    assert reward.describe()["channel"] == "text", "another channel is another run"
+    told = [BasePointWiseRubricReward(llm=judge, channel=given).describe().get("channel") for given in ("auto", "text")]
+    assert told == [None, "text"], "another channel is another run; runs that are older than it go on"
 
 
 @pytest.mark.parametrize("status", [400, 404, 415, 422, 501])

@@ -31,7 +31,8 @@ def plain(manifest: Mapping[str, Any]) -> dict[str, Any]:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """One line `key: old → new` per value that differs, with dotted keys.
 
-    When it was made, with which versions, and in which module a class of the library stood then, where that was kept, do not count.
+    When it was made, with which versions, and in which module a class of the library stood then, where that was kept, do not count;
+    nor does a setting that is no more and was null.
     """
     before, after = ({key: each[key] for key in each if key not in ("created", "versions")} for each in (old, new))
     lines = [f"{path or '(all)'}: {_shown_apart(a, b)}" for path, a, b in _differing("", before, after)]
@@ -45,6 +46,8 @@ def _differing(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for position, (a, b) in enumerate(zip(old, new, strict=True)):
             yield from _differing(f"{path}[{position}]", a, b)
+    elif (old, new) == (None, _ABSENT):
+        return  # a setting that is no more, and was left open
     elif _unplaced(old) != _unplaced(new) or (type(old) is not type(new) and not {type(old), type(new)} <= {int, float}):
         yield path, old, new
 

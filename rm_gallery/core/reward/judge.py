@@ -58,7 +58,7 @@ class BaseLLMReward(BaseReward):
 
     judged: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"llm"})
-    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst"})
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst", "channel"})
 
     if TYPE_CHECKING:
         llm: Judge = Judge()
