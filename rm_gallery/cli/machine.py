@@ -80,8 +80,13 @@ EXTRAS = {
 }
 
 
-def doctor() -> None:
-    """Show which sandboxes, keys, caches and optional packages are available."""
+def doctor(
+    llm: Annotated[str | None, typer.Option(help="Ask this model how it can state a verdict, by a small call each.")] = None,
+    base_url: opt.BaseUrl = None,
+) -> None:
+    """Show which sandboxes, keys, caches and optional packages are available, and what an endpoint can do."""
+    if base_url and not llm:
+        raise ConfigError("--base-url needs a model; name it with --llm MODEL.")
     typer.echo(f"rm-gallery {__version__}, Python {platform.python_version()}, {sys.platform}, {os.cpu_count()} processors")
     for check in sandbox_checks():
         typer.echo(f"{_mark(check.ok)} {check.name}: {check.detail}")
@@ -96,6 +101,20 @@ def doctor() -> None:
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
         hint = "installed" if not missing else f"pip install {' '.join(missing)}"
         typer.echo(f"{_mark(not missing)} extra {extra}: {hint}")
+    if llm:
+        _channels(llm, base_url)
+
+
+def _channels(name: str, base_url: str | None) -> None:
+    """By which channels a judge can state its verdict; asked anew, whatever the cache holds."""
+    from rm_gallery.core.engine import loop
+    from rm_gallery.core.model.base import resolve_llm
+    from rm_gallery.core.reward.asking import channels
+    from rm_gallery.core.reward.channel import WORDS
+
+    model = resolve_llm(name, cache=False, **({"base_url": base_url} if base_url else {}))
+    for way, problem in loop.run(channels(model), "doctor", "channels").items():
+        typer.echo(f"{_mark(not problem)} {model.model} by {way} ({WORDS[way]}){f': {problem}' if problem else ''}")
 
 
 def _mark(ok: bool) -> str:

@@ -22,6 +22,7 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run import INTERRUPTED
 from rm_gallery.core.engine.run_records import MANIFEST
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.channel import note_on
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_list, run_unordered
 from rm_gallery.core.runner.grading_runner import build_reward
@@ -245,7 +246,8 @@ def _report(
     for one in task.left_out:
         count(one, False)
     judge, endpoint = judge_of(task.reward)
-    report = counting.report(task.data, task.benchmark.notes(task.reward))
+    notes = (*task.benchmark.notes(task.reward), *note_on(getattr(task.reward, "llm", None)))
+    report = counting.report(task.data, notes)
     return replace(report, reward=task.reward.name, judge=judge, endpoint=endpoint, data=task.data.name)
 
 

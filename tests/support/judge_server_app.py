@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from math import ceil
 from typing import Any, Literal
@@ -13,6 +13,7 @@ from typing import Any, Literal
 import orjson
 
 from tests.support.judge_server_behaviours import NAMED, BehaviourSpec, JudgeCall, behaviour_of, write_answer
+from tests.support.judge_server_channels import CAPABILITIES, answer_among, as_call, decided, lacking, one_token
 from tests.support.judge_server_prompts import read_prompt
 from tests.support.judge_server_replies import chat_body, embeddings_body
 from tests.support.judge_server_stats import Request, Stats, sent_key
@@ -76,6 +77,10 @@ class ServerConfig:
     candidate_pattern: str | None = None
     score_range: tuple[float, float] = (1, 10)
     require_key: str | None = None
+    lacks: tuple[str, ...] = ()
+    """What of `CAPABILITIES` the endpoint does not know."""
+    declines: str = ""
+    """A word; questions with it are declined one by one by a decision model."""
 
     def changed(self, changes: Mapping[str, Any]) -> ServerConfig:
         """A copy with these fields replaced, values as they come out of JSON. Raises TypeError for an unknown field."""
@@ -84,6 +89,10 @@ class ServerConfig:
             values["faults"] = Faults(**(values["faults"] or {}))
         if "score_range" in values:
             values["score_range"] = tuple(values["score_range"])
+        if "lacks" in values:
+            values["lacks"] = tuple(values["lacks"])
+            if unknown := set(values["lacks"]) - CAPABILITIES:
+                raise ValueError(f"no capability: {', '.join(sorted(unknown))}")
         return replace(self, **values)
 
 
@@ -102,7 +111,9 @@ def retry_headers(faults: Faults) -> Headers:
 
 
 Delivery = Literal["whole", "drop_before", "drop_mid", "drip"]
-_API_PATH = re.compile(r"(?:/v1|/openai/v1|/openai/deployments/(?P<deployment>[^/]+))/(?P<call>chat/completions|embeddings)")
+_API_PATH = re.compile(
+    r"(?:/v1|/openai/v1|/openai/deployments/(?P<deployment>[^/]+))/(?P<call>chat/completions|embeddings|decisions|systemone)"
+)
 _STATUS_FAULTS = {"rate_limit": 429, "server_error": 500, "unavailable": 503}
 _DROPS: dict[str, Delivery] = {"drop_before_reply": "drop_before", "drop_mid_body": "drop_mid", "slow_drip": "drip"}
 _FINISH = {"finish_length": "length", "finish_content_filter": "content_filter"}
@@ -190,10 +201,17 @@ class JudgeApp:
             return Reply(always, error_body(always), headers, delay=self.config.latency)
         if api["deployment"] is not None and "api-version" not in request.query:
             raise Refused(404, "api-version is missing")
-        embeds = api["call"] == "embeddings"
+        if api["call"] in self.config.lacks:
+            raise Refused(404, f"no such path: {request.path}")
+        if field := lacking(body, self.config.lacks):
+            raise Refused(400, f"Unknown parameter: {field}")
 
         def made(fault: str | None) -> Reply:
-            return self._embed(body) if embeds else self._chat(body, digest, attempt, number, fault)
+            if api["call"] == "embeddings":
+                return self._embed(body)
+            if api["call"] in ("decisions", "systemone"):
+                return self._decide(body, api["call"], digest, attempt)
+            return self._chat(body, digest, attempt, number, fault)
 
         return self._with_faults(digest, attempt, made)
 
@@ -231,15 +249,38 @@ class JudgeApp:
         self.stats.counts.totals["prompt_tokens"] += made["usage"]["prompt_tokens"]
         return Reply(200, orjson.dumps(made))
 
-    def _chat(self, body: dict[str, Any], digest: bytes, attempt: int, number: int, fault: str | None) -> Reply:
-        config, totals = self.config, self.stats.counts.totals
+    def _decide(self, body: dict[str, Any], path: str, digest: bytes, attempt: int) -> Reply:
+        config, dialect = self.config, "openai" if path == "decisions" else path
+        told = body["input"] if dialect == "openai" else [{"role": "user", "content": body["state"]}]
+        call = self._call({**body, "messages": told}, digest, attempt)
+        found = self._behave(call)
+
+        def answer(instructions: str, options: Sequence[str]) -> str | None:
+            if config.declines and config.declines in instructions:
+                return None
+            return answer_among(options, replace(call, reading=call.reading._replace(asked=instructions)), found)
+
+        return Reply(200, orjson.dumps(decided(body, dialect, answer)))
+
+    def _call(self, body: dict[str, Any], digest: bytes, attempt: int) -> JudgeCall:
+        config = self.config
         reading = read_prompt(body, config.candidate_pattern)
-        call = JudgeCall(body, reading, config.oracle, config.score_range, digest, attempt, self._order)
         self._order += 1
+        return JudgeCall(body, reading, config.oracle, config.score_range, digest, attempt, self._order - 1)
+
+    def _chat(self, body: dict[str, Any], digest: bytes, attempt: int, number: int, fault: str | None) -> Reply:
+        totals = self.stats.counts.totals
+        call = self._call(body, digest, attempt)
+        reading, logprobs = call.reading, None
         behave = NAMED["garbage"] if fault == "nonsense" else self._behave
         texts: list[str | None] = []
         for call.choice in range(int(body.get("n") or 1)):
-            texts.append(write_answer(behave(call), call))
+            found = behave(call)
+            if body.get("logprobs") and not isinstance(found, str):
+                said, logprobs = one_token(reading.asked, call, found)
+                texts.append(said)
+            else:
+                texts.append(write_answer(found, call))
         totals["hits"] += call.known.count(True)
         totals["misses"] += call.known.count(False)
         finish = _FINISH.get(fault or "", "stop")
@@ -248,6 +289,10 @@ class JudgeApp:
         elif fault in ("null_content", "finish_content_filter"):
             texts = [None] * len(texts)
         made = chat_body(body, texts, reading.prompt, number=number, finish_reason=finish)
+        for choice, text in zip(made["choices"], texts, strict=True):
+            choice["logprobs"] = logprobs
+            if "tools" in body and text:
+                choice["message"] |= {"content": None, "tool_calls": as_call(body, text)}
         for kind in ("prompt_tokens", "completion_tokens"):
             totals[kind] += made["usage"][kind]
         if fault == "missing_choices":

@@ -136,7 +136,8 @@ def _value(name: str, answer: Judgement) -> Any:
 
 def _filled(rule: Mapping[str, Any], answer: Judgement) -> Any:
     """A value of the type that a schema wants of another field."""
-    fillers = {"integer": int(answer.scores[0]), "number": answer.scores[0], "boolean": True, "array": [], "object": {}}
+    score = answer.scores[0] if answer.scores else 1
+    fillers: dict[str, Any] = {"integer": int(score), "number": score, "boolean": True, "array": [], "object": {}}
     return rule["enum"][0] if rule.get("enum") else fillers.get(str(rule.get("type")), answer.reason)
 
 

@@ -70,6 +70,9 @@ class ReplyShape(NamedTuple):
 def reply_shape(body: Mapping[str, Any], asked: str) -> ReplyShape:
     """Shape asked for by a JSON schema, else by tags in the instructions, else by quoted JSON keys, else best and score."""
     wanted = body.get("response_format") or {}
+    if body.get("tools"):
+        called = body["tools"][0]["function"]["parameters"]["properties"]
+        return ReplyShape(tuple(name for name in FIELDS if name in called), True, called)
     if wanted.get("type") == "json_schema":
         properties = wanted["json_schema"]["schema"]["properties"]
         return ReplyShape(tuple(name for name in FIELDS if name in properties), True, properties)

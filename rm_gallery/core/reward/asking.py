@@ -7,7 +7,9 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from rm_gallery.core.engine.calls.budget import Usage
 from rm_gallery.core.engine.context import current_run, questions
@@ -29,9 +31,9 @@ from rm_gallery.core.reward.channel import (
     ways,
 )
 from rm_gallery.core.reward.reward import current_job
-from rm_gallery.core.reward.template import BasePromptTemplate, open_forms
+from rm_gallery.core.reward.template import BasePromptTemplate, Described, open_forms
 from rm_gallery.core.text.statements import REASONS
-from rm_gallery.core.utils.errors import ConfigError, ParseError, Unscored
+from rm_gallery.core.utils.errors import ConfigError, ParseError, ProviderError, Unscored
 from rm_gallery.core.utils.shown import excerpt, redact
 
 Messages = Sequence[ChatMessage | dict[str, Any]]
@@ -180,6 +182,34 @@ class _Asking:
 
 ONE_TOKEN = 4
 """Tokens a reply of one token may have: some models begin with a space or a line break."""
+
+
+class TwoAndTwo(BasePromptTemplate):
+    """A question that every judge can answer: what an endpoint takes is tried with it."""
+
+    correct: Annotated[bool, Described(zh="回答是否正确")] = Field(default=..., description="Whether the answer is correct")
+
+
+async def channels(llm: BaseLLM) -> dict[str, str]:
+    """By channel what stands against it, empty where the model's endpoint takes it; one small call for each."""
+    found: dict[str, str] = {}
+    for way in ("decision",) if llm.decides else ("schema", "tool", "logprobs", "text"):
+        asking = _Asking(
+            llm,
+            TwoAndTwo,
+            lambda: [{"role": "user", "content": f"2 + 2 = 4\n{TwoAndTwo.schema()}"}],
+            "doctor",
+            "en",
+            None,
+            (),
+            {},
+        )
+        try:
+            await asking.by(way, lambda reply: parsed(TwoAndTwo, reply), 0)
+            found[way] = "" if asking.taken(way) == way else "the reply came without a call"
+        except (ProviderError, ParseError, Unscored, ConfigError) as error:
+            found[way] = str(error)
+    return found
 
 
 def plain_messages(messages: Messages) -> list[dict[str, Any]]:

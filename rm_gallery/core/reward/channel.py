@@ -235,6 +235,12 @@ def taken_by(llm: BaseLLM) -> str | None:
     return "decision" if llm.decides else _known.get(_key(llm))
 
 
+def note_on(llm: object) -> list[str]:
+    """One line for a report on how a judge was asked; none where nobody has asked it, or it was in words."""
+    way = taken_by(llm) if isinstance(llm, BaseLLM) else None
+    return [] if way in (None, "text") else [f"the judge is asked for {WORDS[way]}"]
+
+
 def _key(llm: BaseLLM) -> tuple[str, str]:
     return llm.route(), llm.model
 

@@ -1,0 +1,203 @@
+"""A verdict is the same through whatever channel a judge states it, and what an endpoint can do is found out once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from rm_gallery import evaluate
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.graders.base import GraderError, GraderScore
+from rm_gallery.core.model.base import resolve_llm
+from rm_gallery.core.reward.base import BaseListWiseRubricReward, BasePairWiseRubricReward, BasePointWiseRubricReward
+from rm_gallery.core.reward.channel import forget, taken_by
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.graders.checklist import ChecklistGrader
+from tests.graders.material import PNG, make
+from tests.support.command import command
+from tests.support.judge_server import JudgeServer, make_oracle
+from tests.support.samples import make_sample
+
+ANSWERS = ("Paris.", "Lyon.", "It is Nice.")
+ORACLE = make_oracle([("Paris.", True, 5), ("Lyon.", False, 2), ("It is Nice.", False, 3)])
+CHANNELS = ("schema", "tool", "logprobs", "text", "auto", "decision")
+REWARDS: dict[str, Callable[..., Any]] = {
+    "pointwise": BasePointWiseRubricReward,
+    "pairwise": BasePairWiseRubricReward,
+    "listwise": BaseListWiseRubricReward,
+}
+WAYS: list[tuple[str, dict[str, Any]]] = [
+    *((way, {"model": "openai:judge", "channel": way}) for way in CHANNELS),
+    ("decisions", {"model": "decision:judge", "channel": "auto"}),
+    ("systemone", {"model": "decision:judge", "channel": "decision", "dialect": "systemone"}),
+]
+every_way = pytest.mark.parametrize("way", WAYS, ids=lambda way: way[0])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[JudgeServer]:
+    with JudgeServer(oracle=ORACLE, score_range=(1, 5)) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(server: JudgeServer) -> None:
+    forget()
+    server.set(lacks=(), declines="", behaviour="perfect", candidate_pattern=None)
+    server.reset()
+
+
+def judge(server: JudgeServer, model: str = "openai:judge", **settings: Any) -> Any:
+    return resolve_llm(model, base_url=server.base_url, cache=False, max_attempts=1, **settings)
+
+
+def given(server: JudgeServer, way: tuple[str, dict[str, Any]]) -> tuple[Any, str]:
+    settings = dict(way[1])
+    return judge(server, settings.pop("model"), **{k: v for k, v in settings.items() if k != "channel"}), settings["channel"]
+
+
+def scores(sample: DataSample) -> list[float | None]:
+    return [None if output.answer.reward is None else output.answer.reward.score for output in sample.output]
+
+
+@every_way
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(("kind", "wanted"), [("pointwise", [5, 2, 3]), ("pairwise", [2, 0, 1]), ("listwise", [1, 0, 0])])
+def test_every_kind_has_the_same_verdict_through_every_channel(
+    kind: str, wanted: list[float], language: str, way: tuple[str, dict[str, Any]], server: JudgeServer
+) -> None:
+    llm, channel = given(server, way)
+    found = REWARDS[kind](llm=llm, name="judge", channel=channel, language=language).evaluate(make_sample(*ANSWERS))
+    read = scores(found)
+    assert [pytest.approx(one) for one in wanted] == ([x / max(read) * 2 for x in read] if kind == "pairwise" else read)  # type: ignore[operator,type-var]
+
+
+@every_way
+def test_a_grader_has_it_too(way: tuple[str, dict[str, Any]], server: JudgeServer) -> None:
+    llm, channel = given(server, way)
+    server.set(behaviour="first")
+    found = make("relevance", llm, channel=channel).evaluate(query="q", response="x")
+    assert isinstance(found, GraderScore) and found.score == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "taken"),
+    [((), "schema"), (("schema",), "tool"), (("schema", "tools"), "text"), (("tools", "logprobs"), "schema")],
+)
+def test_what_an_endpoint_lacks_is_found_out_once_and_said_once(
+    lacks: tuple[str, ...], taken: str, server: JudgeServer, warned: list[str]
+) -> None:
+    server.set(lacks=lacks)
+    llm = judge(server)
+    reward = BasePointWiseRubricReward(llm=llm, name="judge")
+    for _ in range(2):
+        assert scores(reward.evaluate(make_sample(*ANSWERS))) == [5, 2, 3]
+    refused = {"schema": 0, "tool": 1, "text": 2}[taken]
+    assert (taken_by(llm), server.stats()["requests"], len(warned)) == (taken, 6 + refused, min(1, refused))
+
+
+def test_an_endpoint_without_probabilities_is_said_to_be_so(server: JudgeServer) -> None:
+    server.set(lacks=("logprobs",))
+    found = make("relevance", judge(server), channel="logprobs").evaluate(query="q", response="x")
+    assert isinstance(found, GraderError) and "logprobs" in found.error
+    server.set(lacks=(), behaviour="fixed:4")
+    silent = make("relevance", judge(server), channel="logprobs").evaluate(query="q", response="x")
+    assert isinstance(silent, GraderError) and (silent.error_type, silent.cause) == ("no_logprobs", "judge")
+
+
+def test_forty_criteria_are_one_request_and_a_declined_one_costs_itself(server: JudgeServer) -> None:
+    rubric = [{"criterion": f"Says fact number {n:02}.", "points": 1} for n in range(40)]
+    server.set(declines="number 07", candidate_pattern=r"<response \S+>\n(?P<text>.*?)\n</response")
+    grader = ChecklistGrader(model=judge(server, "decision:judge"), max_criteria=40)
+    found = grader.evaluate(query="q", response="Paris.", criteria=rubric)
+    assert isinstance(found, GraderScore) and found.score == 1.0, found
+    said = [one["said"] for one in found.metadata["criteria"]]
+    assert (said.count(True), said[7], server.stats()["requests"]) == (39, "refused", 1)
+    worse = grader.evaluate(query="q", response="Lyon.", criteria=rubric)
+    assert isinstance(worse, GraderScore) and worse.score == 0.0
+
+
+def test_decisions_are_kept_and_those_that_were_declined_are_asked_again(server: JudgeServer) -> None:
+    llm = resolve_llm("decision:judge", base_url=server.base_url)
+    rubric = [{"criterion": "Names a town.", "points": 1}, {"criterion": "Is short.", "points": 1}]
+    grader = ChecklistGrader(model=llm, max_criteria=2)
+    for declines, requests in (("short", 1), ("short", 2), ("", 3), ("", 3)):
+        server.set(declines=declines, behaviour="first")
+        assert isinstance(grader.evaluate(query="kept", response="Paris.", criteria=rubric), GraderScore)
+        assert server.stats()["requests"] == requests
+
+
+@pytest.mark.parametrize("lacks", [("decisions",), ("systemone",)])
+def test_the_dialect_of_a_decision_model_is_found_out(lacks: tuple[str, ...], server: JudgeServer) -> None:
+    with JudgeServer(oracle=ORACLE, score_range=(1, 5), in_process=True) as other:
+        other.set(lacks=lacks)
+        reward = BasePointWiseRubricReward(llm=judge(other, "decision:judge"), name="judge")
+        assert scores(reward.evaluate(make_sample(*ANSWERS), max_workers=1)) == [5, 2, 3]
+        assert other.stats()["requests"] == 3 + ("decisions" in lacks)
+
+
+def test_pictures_reach_a_decision_model_in_the_dialect_that_takes_them(server: JudgeServer) -> None:
+    server.set(behaviour="first")
+    by_openai, by_systemone = (
+        make("text_to_image", judge(server, "decision:judge", dialect=dialect)).evaluate(query="a red fox", response=PNG)
+        for dialect in ("openai", "systemone")
+    )
+    assert isinstance(by_openai, GraderScore)
+    assert isinstance(by_systemone, GraderError) and "pictures" in by_systemone.error
+    shown = [
+        part["type"]
+        for turn in server.recent_requests(1)[0]["body"]["input"]
+        for part in turn["content"]
+        if turn["role"] == "user"
+    ]
+    assert "input_image" in shown
+
+
+@pytest.mark.parametrize(
+    ("settings", "channel", "problem"),
+    [
+        ({"model": "decision:judge"}, "text", "writes none"),
+        ({"model": "openai:judge", "enable_thinking": True}, "logprobs", "thinks first"),
+    ],
+)
+def test_a_channel_that_a_model_cannot_have_is_refused(
+    settings: dict[str, Any], channel: Any, problem: str, server: JudgeServer
+) -> None:
+    reward = BasePointWiseRubricReward(llm=judge(server, **settings), name="judge", channel=channel)
+    with pytest.raises(ConfigError, match=problem):
+        reward.evaluate(make_sample("x"))
+    with pytest.raises(ConfigError, match="answers typed questions"):
+        judge(server, "decision:judge").chat("hello")
+    assert server.stats()["requests"] == 0
+
+
+@pytest.mark.parametrize(
+    ("model", "lacks", "behaviour", "able"),
+    [
+        (
+            "openai:judge",
+            ("schema", "logprobs"),
+            'fixed:{"correct": true}',
+            {"schema": False, "tool": True, "logprobs": False, "text": True},
+        ),
+        ("decision:judge", (), "first", {"decision": True}),
+    ],
+)
+def test_doctor_says_what_an_endpoint_takes(
+    model: str, lacks: tuple[str, ...], behaviour: str, able: dict[str, bool], server: JudgeServer
+) -> None:
+    server.set(lacks=lacks, behaviour=behaviour)
+    lines = command("doctor", "--llm", model, "--base-url", server.base_url).out.splitlines()
+    told = {line.split(" by ")[1].split()[0]: line.startswith("ok ") for line in lines if " judge by " in line}
+    assert told == able
+
+
+def test_a_report_says_how_the_judge_was_asked(server: JudgeServer) -> None:
+    rows = [{"prompt": "q", "chosen": "Paris.", "rejected": "Lyon."}]
+    for lacks, said in (((), "JSON by a schema"), (("schema",), "a tool call")):
+        server.set(lacks=lacks)
+        forget()
+        report = evaluate("base_helpfulness_pointwise", rows, "preferences", llm=judge(server), progress=False)
+        assert report.score == 1.0 and f"the judge is asked for {said}" in report.notes
