@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 from rm_gallery import __version__
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
-from rm_gallery.serve import hosted, trainers
+from rm_gallery.serve import decisions, hosted, trainers
 from rm_gallery.serve.door import Door, Receive, Scope, Send, ServeSettings, refuse, request_id_of
 from rm_gallery.serve.formats import NATIVE, Ask, Codec, Refused, target_of
 from rm_gallery.serve.handler import Handler
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from fastapi.routing import APIRoute
 
 
-FORMATS = (*trainers.FORMATS, *hosted.FORMATS)
+FORMATS = (*trainers.FORMATS, *hosted.FORMATS, *decisions.FORMATS)
 """Every format beside the server's own."""
 
 
@@ -235,7 +235,7 @@ def _mount_codec(app: FastAPI, codec: Codec, door: Door) -> None:
     if codec.request_example is not None and codec.request_model is not None:
         extra = {"requestBody": {"content": {"application/json": {"example": codec.request_example}}}}
     # a format that has no word for a missing score is refused in our words, whatever the reason
-    wordless = "on_error" in codec.query or codec.response_model is None
+    wordless = codec.scaled or "on_error" in codec.query or codec.response_model is None
     late = {"model": ErrorReply if wordless else codec.response_model, "description": "Out of time."}
     _mount(
         app,

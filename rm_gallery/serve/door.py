@@ -212,7 +212,7 @@ class Door:
             with _Presence(receive) as client:
                 found = await client.wait(self.handler.score(target, asks, self._deadline(headers)))
             metrics.scored(target, found)
-            status, reply = codec.render(asks, found)
+            status, reply = codec.render(asks, self.handler.shares(target, found) if codec.scaled else found)
             await respond(send, status, dumped(reply), request_id, more)
         except _Gone:
             status = 499

@@ -75,6 +75,8 @@ class Codec:
     """Query parameters: type and meaning."""
     method: str = "POST"
     scope: Scope = "evaluate"
+    scaled: bool = False
+    """Whether scores are shares of their range, 0 to 1 with 1 the best; a reward without bounds is then refused."""
 
 
 M = TypeVar("M", bound=BaseModel)

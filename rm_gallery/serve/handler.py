@@ -321,6 +321,20 @@ class Handler:
             raise Refused(404, "unknown_evaluator", f"There is no evaluator {name!r:.80}; none is deployed here.")
         return await self.evaluators.score(name, asks, seconds)
 
+    def shares(self, target: str, found: Sequence[Outcome[float]]) -> list[Outcome[float]]:
+        """Outcomes whose scores are shares of their range, 1 being best; those of an evaluator are shares already.
+
+        Refused (422) for a reward whose range is open.
+        """
+        kind, _, name = target.partition(":")
+        reward = self.rewards.get(name or next(iter(self.rewards), "")) if kind != "evaluator" else None
+        if reward is None:
+            return list(found)
+        try:
+            return [each if each.score is None else replace(each, value=reward.normalized(each.score)) for each in found]
+        except ConfigError as error:
+            raise Refused(422, "open_range", str(error)) from error
+
     async def _only(self, kind: str) -> tuple[str, str]:
         """The one target there is, of a kind where one is named."""
         deployed = await self.evaluators.deployed() if self.evaluators is not None and kind != "reward" else ()

@@ -246,7 +246,7 @@ def _report(
     for one in task.left_out:
         count(one, False)
     judge, endpoint = judge_of(task.reward)
-    notes = (*task.benchmark.notes(task.reward), *note_on(getattr(task.reward, "llm", None)))
+    notes = (*task.benchmark.notes(task.reward), *note_on(task.reward))
     report = counting.report(task.data, notes)
     return replace(report, reward=task.reward.name, judge=judge, endpoint=endpoint, data=task.data.name)
 

@@ -87,10 +87,10 @@ def oracle_for(samples: Sequence[DataSample]) -> dict[str, dict[str, Any]]:
     )
 
 
-def make_judge(url: str, *, timeout: float = 20.0, max_workers: int = 8, **llm: Any) -> BaseReward:
+def make_judge(url: str, *, timeout: float = 20.0, max_workers: int = 8, channel: str = "auto", **llm: Any) -> BaseReward:
     """A reward that asks the judge at this URL; one call per sample."""
     model = OpenaiLLM("judge-1", base_url=url, timeout=timeout, **llm)
-    return RewardRegistry.create(REWARD, llm=model, max_workers=max_workers)
+    return RewardRegistry.create(REWARD, llm=model, max_workers=max_workers, channel=channel)
 
 
 @dataclass(frozen=True)

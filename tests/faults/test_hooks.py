@@ -71,7 +71,7 @@ def test_plain_hooks_that_block_block_threads_and_not_the_loop() -> None:
 
 def test_a_slow_judge_is_given_up(server: JudgeServer) -> None:
     server.set(latency=30.0)
-    ran = run(make_judge(server.base_url), make_samples(12), max_workers=12, deadline=1.0)
+    ran = run(make_judge(server.base_url, channel="text"), make_samples(12), max_workers=12, deadline=1.0)
     assert 1.0 <= ran.seconds < 30.0, "and not when the judge answers"
     assert ran.outcomes == {("failed", "deadline"): 12}
     stats = server.wait_until(lambda stats: stats["connections_open"] == 0)

@@ -91,7 +91,7 @@ def test_one_that_hits_between_two_results_loses_no_call(
     samples, folder = make_samples(N), tmp_path / "run"
     for sample in samples:
         sample.output[0].answer.label = {"preference": "chosen"}
-    judge = make_judge(server.base_url)
+    judge = make_judge(server.base_url, channel="text")
     monkeypatch.setattr(SubsetTallies, "add", slow_count)
     with pytest.raises(KeyboardInterrupt):
         evaluate(judge, samples, run_dir=folder, cache=False, progress=False, max_workers=WORKERS)

@@ -244,7 +244,7 @@ def rows(count: int) -> list[dict[str, str]]:
 
 
 def refused(status: int, filtered: bool = False) -> ProviderError:
-    error = ProviderError("no", kind="fatal", status=status)
+    error = ProviderError("No endpoint supports that.", kind="fatal", status=status)
     error.filtered = filtered
     return error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from rm_gallery import evaluate
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.graders.base import GraderError, GraderScore
 from rm_gallery.core.model.base import resolve_llm
+from rm_gallery.core.model.decisions import Question
 from rm_gallery.core.reward.base import BaseListWiseRubricReward, BasePairWiseRubricReward, BasePointWiseRubricReward
 from rm_gallery.core.reward.channel import forget, taken_by
 from rm_gallery.core.utils.errors import ConfigError
@@ -19,6 +21,7 @@ from tests.graders.material import PNG, make
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer, make_oracle
 from tests.support.samples import make_sample
+from tests.support.serving import Serving
 
 ANSWERS = ("Paris.", "Lyon.", "It is Nice.")
 ORACLE = make_oracle([("Paris.", True, 5), ("Lyon.", False, 2), ("It is Nice.", False, 3)])
@@ -201,3 +204,16 @@ def test_a_report_says_how_the_judge_was_asked(server: JudgeServer) -> None:
         forget()
         report = evaluate("base_helpfulness_pointwise", rows, "preferences", llm=judge(server), progress=False)
         assert report.score == 1.0 and f"the judge is asked for {said}" in report.notes
+
+
+def test_a_served_checklist_is_a_decision_model_to_others(server: JudgeServer, tmp_path: Path) -> None:
+    server.set(candidate_pattern=r"<response \S+>\n(?P<text>.*?)\n</response")
+    with Serving("--reward", "grader:checklist", "--llm", "judge", "--base-url", server.base_url, cwd=tmp_path) as served:
+        for dialect in ("openai", "systemone"):
+            model = resolve_llm("decision:grader:checklist", base_url=f"{served.url}/v1", dialect=dialect, api_key="none")
+            asked = [Question("good", "predicate", "Is it right?"), Question("level", "score", "How good?", ("1", "2", "3"))]
+            for text, yes in (("Paris.", 1.0), ("Lyon.", 0.0)):
+                told = [{"role": "user", "content": "Which town?"}, {"role": "assistant", "content": text}]
+                reply = model.chat(told, questions=asked)
+                assert reply.decisions is not None and reply.decisions["good"].probabilities["yes"] == yes
+                assert set(reply.decisions) == {"good", "level"}

@@ -39,6 +39,12 @@ class Number(BasePointWiseReward):
         return RewardResult(name=self.name, details=details)
 
 
+class Share(Number):
+    """One whose numbers have bounds, for formats that want shares of a range."""
+
+    score_range = (0.0, 1.0)
+
+
 class Deployed:
     """Evaluators: the one named "math" scores as the reward does, and none is listed, so that short paths are the reward's."""
 
@@ -63,7 +69,8 @@ class Deployed:
 def app_of(path: str = "", tokens: TokenFile | None = None, **settings: Any) -> Any:
     """An application with the reward "math" and the route of a path (with all routes, where none is named)."""
     codecs = [CODEC[path]] if path in CODEC else [] if path else None
-    return create_app(Handler({"math": Number()}, Deployed()), ServeSettings(**settings), codecs, tokens)
+    reward = Share() if path in CODEC and CODEC[path].scaled else Number()
+    return create_app(Handler({"math": reward}, Deployed()), ServeSettings(**settings), codecs, tokens)
 
 
 CODEC = {codec.path: codec for codec in (*NATIVE, *CODECS)}
@@ -271,7 +278,7 @@ def test_unknown_fields_are_refused_where_the_description_says_so(path: str) -> 
         body[0]["unheard_of"] = 1
     else:
         body["unheard_of"] = 1
-    (reply,) = asked(PLAIN, {"url": url_of(path), "content": json.dumps(body)})
+    (reply,) = asked(app_of(path), {"url": url_of(path), "content": json.dumps(body)})
     assert model["additionalProperties"] in (True, False)
     assert reply.status_code == (200 if model["additionalProperties"] else 422), reply.text
 
@@ -322,6 +329,14 @@ FORMS: dict[str, tuple[Make, Callable[[Any], list[Any]]]] = {
         lambda texts: [{"id": str(n), **said(text)} for n, text in enumerate(texts)],
         lambda reply: [each["aggregate_reward_score"] for each in reply],
     ),
+    "decisions": (
+        lambda texts: {"model": "default", "input": texts[0], "questions": [{"type": "predicate", "instructions": "?"}]},
+        lambda reply: [reply["answers"][0].get("probability")],
+    ),
+    "systemone": (
+        lambda texts: {"model": "default", "state": texts[0], "questions": {"a": {"type": "noul", "instructions": "?"}}},
+        lambda reply: [reply["answers"].get("a", {}).get("noul")],
+    ),
     "openai_run": (lambda texts: {"model_sample": texts[0]}, lambda reply: [reply["reward"]]),
 }  # fmt: skip
 """How a format says several completions (or the first one), and where its reply has their scores; by the name of its model."""
@@ -344,10 +359,10 @@ def scores(app: Any, path: str, texts: Sequence[str], query: str = "") -> list[A
 @pytest.mark.parametrize("path", ASKING)
 def test_the_score_is_that_of_evaluate_to_the_last_bit(path: str) -> None:
     texts = ["0.1", repr(0.1 + 0.2), "1e-320", "-2.5", "1.7976931348623157e308", "3", repr(1 / 3)]
-    reward = Number()
-    for text in texts:
+    reward, app = Number(), app_of(path)
+    for text in texts if not CODEC[path].scaled else ["0.1", repr(0.1 + 0.2), "1e-320", "1", repr(1 / 3)]:
         own = reward.evaluate(sample_of_completion("q", text)).output[0].answer.reward.score
-        assert repr(float(scores(PLAIN, path, [text])[0])) == repr(own), text
+        assert repr(float(scores(app, path, [text])[0])) == repr(own), text
 
 
 @pytest.mark.parametrize("path", [path for path in CODEC if form_of(path) in MANY])

@@ -11,6 +11,7 @@ import pytest
 from rm_gallery.core.outcome import Outcome, scored
 from rm_gallery.serve.app import CODECS, FORMATS, create_app
 from rm_gallery.serve.formats import Ask
+from rm_gallery.serve.handler import Handler
 from tests.golden.golden import Line, check, files
 from tests.serve.asking import post
 from tests.support.children import ROOT
@@ -38,6 +39,7 @@ class Noting:
     rewards: dict[str, Any] = {}
     lanes: dict[str, Any] = {}
     evaluators = None
+    shares = Handler.shares
 
     def expect(self, names: Sequence[str]) -> None:
         self.names = names

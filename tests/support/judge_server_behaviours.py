@@ -115,7 +115,10 @@ def write_answer(answer: Answer, call: JudgeCall) -> str | None:
     values = {name: _value(name, answer) for name in fields}
     if as_json:
         rules = schema or dict.fromkeys(["reason", *fields], {"type": "string"})
-        found = {name: values.get(name) if name in values else _filled(rule, answer) for name, rule in rules.items()}
+        found = {
+            name: values.get(name) if name in values else _filled(rule, answer, sum(call.score_range) / 2)
+            for name, rule in rules.items()
+        }
         return json.dumps(found, ensure_ascii=False)
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
     return "\n".join(f"<{name}>{text}</{name}>" for name, text in {"reason": answer.reason, **texts}.items())
@@ -134,10 +137,10 @@ def _value(name: str, answer: Judgement) -> Any:
     return [{"response_index": k, "rank": place} for place, k in enumerate(ranking, 1)]
 
 
-def _filled(rule: Mapping[str, Any], answer: Judgement) -> Any:
+def _filled(rule: Mapping[str, Any], answer: Judgement, middle: float) -> Any:
     """A value of the type that a schema wants of another field."""
-    score = answer.scores[0] if answer.scores else 1
-    fillers: dict[str, Any] = {"integer": int(score), "number": score, "boolean": True, "array": [], "object": {}}
+    score = answer.scores[0] if answer.scores else middle
+    fillers: dict[str, Any] = {"integer": int(score), "number": score, "boolean": score >= middle, "array": [], "object": {}}
     return rule["enum"][0] if rule.get("enum") else fillers.get(str(rule.get("type")), answer.reason)
 
 

@@ -28,10 +28,12 @@ FALLBACKS = ("schema", "tool", "text")
 """What `auto` takes of a chat model, the first one that its endpoint does not refuse."""
 LEVELS = 20
 """Levels that a question has at most: an endpoint tells the probabilities of so many tokens."""
-PATIENCE_SECONDS = 5.0
-"""How long others wait for the first call to an endpoint, which may hang."""
-REFUSED = frozenset({400, 404, 415, 422, 501})
+PATIENCE_SECONDS = 1.0
+"""How long others wait for the first call to an endpoint: a refusal comes at once, and what is not refused is being answered."""
+REFUSED = frozenset({400, 415, 422, 501})
 """Statuses by which an endpoint refuses a request field it does not know."""
+_ROUTED = ("support", "parameter")
+"""Words of a 404 that is about such a field: a router has no endpoint that takes it."""
 FUNCTION = "verdict"
 _LETTERS = "ABCDEFGHIJKLMNOPQRST"
 
@@ -235,10 +237,12 @@ def taken_by(llm: BaseLLM) -> str | None:
     return "decision" if llm.decides else _known.get(_key(llm))
 
 
-def note_on(llm: object) -> list[str]:
-    """One line for a report on how a judge was asked; none where nobody has asked it, or it was in words."""
-    way = taken_by(llm) if isinstance(llm, BaseLLM) else None
-    return [] if way in (None, "text") else [f"the judge is asked for {WORDS[way]}"]
+def note_on(judged: object) -> list[str]:
+    """One line for a report on how a reward's judge was asked; none where nobody has asked it, or it was in words."""
+    llm, way = getattr(judged, "llm", None), getattr(judged, "channel", None)
+    if way == "auto" and isinstance(llm, BaseLLM):
+        way = taken_by(llm)
+    return [f"the judge is asked for {WORDS[way]}"] if way in WORDS and way != "text" else []
 
 
 def _key(llm: BaseLLM) -> tuple[str, str]:
@@ -278,7 +282,7 @@ async def _probe(
         try:
             found = await ask(way)
         except ProviderError as error:
-            if error.status not in REFUSED or error.filtered or way == tried[-1]:
+            if not _is_refusal(error) or way == tried[-1]:
                 raise
             why = error
         except (ParseError, Unscored) as error:
@@ -292,6 +296,12 @@ async def _probe(
             _note(key, taken(way), why)
             return found
     raise AssertionError("unreachable")
+
+
+def _is_refusal(error: ProviderError) -> bool:
+    """Whether an endpoint refuses a field of the request, rather than all that it is asked."""
+    routed = error.status == 404 and any(word in str(error).lower() for word in _ROUTED)
+    return not error.filtered and (error.status in REFUSED or routed)
 
 
 def _note(key: tuple[str, str], way: str, why: Exception | None) -> None:

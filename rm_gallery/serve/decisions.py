@@ -1,0 +1,335 @@
+"""Rewards as decision models: OpenAI's and System One's requests of typed questions, answered by what a reward makes of the answer.
+
+Field names are those of openai's `decisions` (beta) and of TypeSafe's System One. A score's share of its range is the probability
+of yes, and the place on the levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, Field
+
+from rm_gallery.core.model.message import Decision
+from rm_gallery.core.outcome import Outcome
+from rm_gallery.serve.formats import MAX_ITEMS, Ask, Format, Open, Params, Refused, Turn, conversation, invalid, read, target_of
+
+MOST = 400
+"""Questions that one request may hold."""
+
+
+class DecisionChoice(Open):
+    """An answer to choose."""
+
+    value: str | bool
+    description: str | None = None
+
+
+class DecisionLevel(Open):
+    """A level; the lowest comes first."""
+
+    label: str
+    description: str | None = None
+
+
+class OpenaiQuestion(Open):
+    """A typed question."""
+
+    type: Literal["predicate", "choice", "score"]
+    instructions: str
+    name: str | None = None
+    choices: Annotated[list[DecisionChoice], Field(max_length=255)] = Field(default_factory=list)
+    levels: list[DecisionLevel] = Field(default_factory=list)
+
+
+class OpenaiDecisions(Open):
+    """What is to be judged, a text or messages, and the questions about it."""
+
+    model: str
+    input: str | list[Turn]
+    questions: list[OpenaiQuestion] = Field(min_length=1, max_length=MOST)
+
+
+class SystemOneQuestion(Open):
+    """A typed question; `criteria` are the two sides, the choices, or the levels with the lowest first."""
+
+    type: Literal["noul", "choice", "score"]
+    instructions: str | list[Any] | dict[str, Any]
+    criteria: dict[str, Any] | list[Any] | None = None
+
+
+class SystemOneRequest(Open):
+    """What is to be judged, a text, messages or an object with its parts, and the questions about it by their ids."""
+
+    model: str
+    state: str | dict[str, Any] | list[Any]
+    questions: dict[str, SystemOneQuestion] = Field(min_length=1, max_length=MOST)
+
+
+class DecisionsReply(BaseModel):
+    """An answer per question, or that it is declined."""
+
+    model: str
+    answers: list[dict[str, Any]] | dict[str, dict[str, Any]]
+    usage: dict[str, int]
+
+
+class _Asked(NamedTuple):
+    """One question, and which of the completions it is about."""
+
+    name: str | None
+    kind: str
+    answers: tuple[Any, ...]
+    legend: tuple[str, ...] = ()
+
+
+class _Kept(NamedTuple):
+    asked: _Asked
+    model: str
+    first: bool
+    """Whether the question begins with this completion: a choice has one for each of its answers."""
+
+
+def _openai(body: Any, params: Params) -> tuple[str, list[Ask]]:
+    found = read(OpenaiDecisions, body)
+    state = conversation(body["input"], "input")
+    asks: list[Ask] = []
+    for place, question in enumerate(found.questions):
+        options: list[tuple[Any, str | None]] = [(one.value, one.description) for one in question.choices]
+        options = options or [(one.label, one.description) for one in question.levels]
+        answers = [answer for answer, _ in options]
+        texts = [": ".join(filter(None, (_text(answer), told))) for answer, told in options]
+        asked = _Asked(question.name, question.type, tuple(answers), tuple(texts))
+        asks += _asks(asked, question.instructions, state, found.model, f"questions[{place}]")
+    return _target(params, found.model), _few(asks)
+
+
+def _systemone(body: Any, params: Params) -> tuple[str, list[Ask]]:
+    found = read(SystemOneRequest, body)
+    asks: list[Ask] = []
+    for name, question in found.questions.items():
+        sides = question.criteria
+        if question.type == "noul":
+            told = [f"{side}: {text}" for side, text in sides.items() if text] if isinstance(sides, dict) else []
+            instructions = "\n".join([_text(question.instructions), *told])
+            asked = _Asked(name, "predicate", ())
+        else:
+            if not isinstance(sides, dict if question.type == "choice" else list):
+                wanted = "an object of choices" if question.type == "choice" else "a list of levels, the lowest first"
+                raise invalid(f"questions.{name:.60}.criteria is {type(sides).__name__}; it is {wanted}.")
+            instructions, answers = _text(question.instructions), tuple(map(str, sides))
+            texts = [": ".join(filter(None, (a, _text(sides[a])))) for a in sides] if isinstance(sides, dict) else answers
+            asked = _Asked(name, question.type, answers, tuple(texts))
+        asks += _asks(asked, instructions, found.state, found.model, f"questions.{name:.60}")
+    return _target(params, found.model), _few(asks)
+
+
+def _target(params: Params, model: str) -> str:
+    """What the path names, else the model; `default` is the only one there is."""
+    return target_of(params) or ("" if model in ("", "default") else f"reward:{model}")
+
+
+def _few(asks: list[Ask]) -> list[Ask]:
+    if len(asks) > MAX_ITEMS:
+        raise invalid(f"the questions have {len(asks)} answers to weigh; at most {MAX_ITEMS} are taken at once.")
+    return asks
+
+
+def _asks(asked: _Asked, instructions: str, state: Any, model: str, where: str) -> list[Ask]:
+    """One completion for a question about the answer; for a choice one for each of its answers."""
+    if asked.kind != "predicate" and len(asked.answers) < 2:
+        raise invalid(f"{where} has {len(asked.answers)} answers; a {asked.kind} has two or more.")
+    criterion: dict[str, Any] = {"criterion": instructions, "points": 1}
+    if asked.kind == "score":
+        top = len(asked.answers) - 1
+        criterion["levels"] = [{"label": text, "value": place / top} for place, text in enumerate(asked.legend)]
+    row = {"instructions": instructions, "criteria": [criterion]}
+    if asked.kind != "choice":
+        return [_about(state, row)._replace(id=asked.name or "", kept=_Kept(asked, model, True))]
+    prompt = state if _is_messages(state) else _text(state)
+    return [
+        Ask(prompt=prompt, completion=text, row=row, kept=_Kept(asked, model, not place))
+        for place, text in enumerate(asked.legend)
+    ]
+
+
+def _about(state: Any, row: dict[str, Any]) -> Ask:
+    """A state as a completion: messages whose last assistant turn is judged, an object's `query` and `response`, or a text."""
+    if (
+        isinstance(state, list)
+        and state
+        and all(isinstance(turn, dict) and isinstance(turn.get("role"), str) for turn in state)
+    ):
+        if any(turn["role"] == "assistant" for turn in state):
+            return Ask(messages=state, row=row)
+        return Ask(prompt=state[:-1] or None, completion="".join(_texts(state[-1].get("content"))), row=row)
+    if isinstance(state, dict):
+        for answer in ("response", "completion", "answer", "output"):
+            if isinstance(state.get(answer), str):
+                prompt = next((state[name] for name in ("query", "prompt", "question", "input") if state.get(name)), None)
+                reference = next((state[name] for name in ("reference", "reference_response") if state.get(name)), None)
+                return Ask(
+                    prompt=conversation(prompt, "state"), completion=state[answer], reference=reference, row={**state, **row}
+                )
+    return Ask(completion=_text(state), row=row)
+
+
+def _is_messages(state: Any) -> bool:
+    turns = state if isinstance(state, list) else []
+    return bool(turns) and all(isinstance(turn, dict) and isinstance(turn.get("role"), str) for turn in turns)
+
+
+def _texts(content: Any) -> list[str]:
+    return (
+        [content]
+        if isinstance(content, str)
+        else [str(part.get("text", "")) for part in content or () if isinstance(part, dict)]
+    )
+
+
+def _text(value: Any) -> str:
+    import orjson
+
+    return value if isinstance(value, str) else "" if value is None else orjson.dumps(value).decode()
+
+
+def _questions(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> list[tuple[_Asked, list[Outcome[float]]]]:
+    """Each question with the shares that its completions have.
+
+    Refused (503) where something failed, which may not do so again; what is unscored is a question that is declined.
+    """
+    grouped: list[tuple[_Asked, list[Outcome[float]]]] = []
+    for ask, each in zip(asks, found, strict=True):
+        if each.status == "failed" and each.reason != "invalid_item":
+            late = 504 if each.reason == "deadline" else 503
+            raise Refused(late, "no_score", f"A question could not be answered ({each.reason}): {each.message}")
+        if ask.kept.first:
+            grouped.append((ask.kept.asked, []))
+        grouped[-1][1].append(each)
+    return grouped
+
+
+def _decided(asked: _Asked, found: Sequence[Outcome[float]]) -> Decision | None:
+    """How probable each answer is; None where one of them could not be judged."""
+    shares = [each.score for each in found if each.score is not None]
+    if len(shares) < len(found):
+        return None
+    shares = [min(1.0, max(0.0, share)) for share in shares]
+    if asked.kind == "choice":
+        total = sum(shares)
+        return Decision({str(n): share / total if total else 1 / len(shares) for n, share in enumerate(shares)})
+    if asked.kind == "predicate":
+        return Decision({"yes": shares[0], "no": 1 - shares[0]})
+    place = shares[0] * (len(asked.answers) - 1)
+    return Decision({str(level): max(0.0, 1 - abs(place - level)) for level in range(len(asked.answers))})
+
+
+def _reply(asks: Sequence[Ask], answers: Any) -> tuple[int, Any]:
+    return 200, {
+        "model": asks[0].kept.model,
+        "answers": answers,
+        "usage": {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0},
+    }
+
+
+def _openai_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+    answers = []
+    for asked, outcomes in _questions(asks, found):
+        said = _decided(asked, outcomes)
+        answer: dict[str, Any] = {"type": asked.kind, "name": asked.name}
+        if said is None:
+            why = next((each.message for each in outcomes if each.score is None), "")
+            answers.append({**answer, "refusal": why or "It cannot be judged."})
+        elif asked.kind == "predicate":
+            answers.append({**answer, "probability": said.probabilities["yes"]})
+        else:
+            values = list(said.probabilities.values())
+            named = asked.answers if asked.kind == "choice" else range(len(asked.answers))
+            told = [
+                {"value": value, **({} if asked.kind == "choice" else {"label": asked.answers[n]}), "probability": values[n]}
+                for n, value in enumerate(named)
+            ]
+            top = asked.answers[int(said.top)] if asked.kind == "choice" else _expected(said)
+            answers.append({**answer, asked.kind: top, "confidence": said.confidence, "probabilities": told})
+    return _reply(asks, answers)
+
+
+def _systemone_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+    answers: dict[str, dict[str, Any]] = {}
+    for asked, outcomes in _questions(asks, found):
+        said = _decided(asked, outcomes)
+        if said is None:
+            continue
+        name, shares = asked.name or "", said.probabilities
+        if asked.kind == "predicate":
+            answers[name] = {"noul": shares["yes"]}
+        elif asked.kind == "choice":
+            told = {answer: shares[str(n)] for n, answer in enumerate(asked.answers)}
+            answers[name] = {"choice": asked.answers[int(said.top)], "confidence": said.confidence, "probabilities": told}
+        else:
+            legend = {str(n): text for n, text in enumerate(asked.answers)}
+            answers[name] = {
+                "score": _expected(said),
+                "probabilities": dict(shares),
+                "legend": legend,
+                "confidence": said.confidence,
+            }
+    return _reply(asks, answers)
+
+
+def _expected(said: Decision) -> float:
+    """The level, between the whole numbers."""
+    return said.expected({level: float(level) for level in said.probabilities})
+
+
+def _places(name: str) -> tuple[tuple[str, str], ...]:
+    at = (("", "/v1"), ("_reward", "/v1/rewards/{name}"), ("_evaluation", "/v1/evaluations/{id}"))
+    return tuple((f"{name}{suffix}", f"{place}/{name}") for suffix, place in at)
+
+
+_DECLINED = "the question is declined; HTTP 503 for failed"
+_SAME = (
+    ("model", "name of the reward, where the path names none; `default` is the only one"),
+    ("instructions of a question", "row `instructions`, and `criteria` for `grader:checklist`, which then answers it"),
+)
+FORMATS = (
+    Format(
+        "decisions", "/v1/decisions", _openai, _openai_reply, OpenaiDecisions, DecisionsReply,
+        {
+            "model": "default",
+            "input": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}],
+            "questions": [{"type": "predicate", "name": "right", "instructions": "Is the answer right?"}],
+        },
+        "Answer typed questions about an answer in the format of OpenAI's decisions.",
+        title="OpenAI decisions (beta), as a decision model is asked",
+        fields=(
+            *_SAME,
+            ("input", "the conversation, its last assistant turn is judged; without one its last turn"),
+            ("choices", "a completion each"),
+            ("→ probability", "the score's share of its range"),
+            ("→ score, probabilities", "the level at that share; of choices each one's part of all shares"),
+        ),
+        no_score=_DECLINED,
+        places=_places("decisions"),
+        scaled=True,
+    ),
+    Format(
+        "systemone", "/v1/systemone", _systemone, _systemone_reply, SystemOneRequest, DecisionsReply,
+        {
+            "model": "default",
+            "state": {"query": "What is 2 + 2?", "response": "4"},
+            "questions": {"right": {"type": "noul", "instructions": "Is the answer right?"}},
+        },
+        "Answer typed questions about an answer in the format of System One.",
+        title="TypeSafe System One, as a decision model is asked",
+        fields=(
+            *_SAME,
+            ("state", "a text, messages, or an object with `query` and `response`"),
+            ("→ noul, score, choice", "as above"),
+        ),
+        no_score=_DECLINED,
+        places=_places("systemone"),
+        scaled=True,
+    ),
+)  # fmt: skip
