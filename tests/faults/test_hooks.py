@@ -80,7 +80,7 @@ def test_a_slow_judge_is_given_up(server: JudgeServer) -> None:
 
 def test_the_deadline_counts_attempts_and_waits_together(server: JudgeServer) -> None:
     server.set(faults=Faults(server_error=1.0))
-    ran = run(make_judge(server.base_url, max_attempts=50), make_samples(3), max_workers=3, deadline=1.0)
+    ran = run(make_judge(server.base_url, max_attempts=50, channel="text"), make_samples(3), max_workers=3, deadline=1.0)
     assert ran.outcomes == {("failed", "deadline"): 3}
     assert all("last cause (transient)" in message for message in ran.messages)
 

@@ -28,7 +28,7 @@ FALLBACKS = ("schema", "tool", "text")
 """What `auto` takes of a chat model, the first one that its endpoint does not refuse."""
 LEVELS = 20
 """Levels that a question has at most: an endpoint tells the probabilities of so many tokens."""
-PATIENCE_SECONDS = 1.0
+PATIENCE_SECONDS = 0.5
 """How long others wait for the first call to an endpoint: a refusal comes at once, and what is not refused is being answered."""
 REFUSED = frozenset({400, 415, 422, 501})
 """Statuses by which an endpoint refuses a request field it does not know."""

@@ -90,7 +90,7 @@ class Registry(Generic[K]):
         if bound is None:
             raise ConfigError(unknown_name(self._what, name, self.list(), self._hint))
         of_name: Callable[[str], type[K]] | None = getattr(bound, "of_name", None)
-        return _bound(bound, rest) if of_name is None else of_name(rest)
+        return bound_class(bound, rest) if of_name is None else of_name(rest)
 
     def _find(self, name: str) -> type[K] | None:
         if name not in self._classes and name in self._lazy_names():
@@ -129,7 +129,9 @@ def _import(target: str, what: str) -> Any:
         raise ConfigError(f"The {what} names {target!r}, which cannot be imported: {error}") from error
 
 
-def _bound(kind: type[K], argument: str) -> type[K]:
+def bound_class(kind: type[K], argument: str) -> type[K]:
+    """A class like `kind` whose first argument is given; what it makes is an object of `kind` itself."""
+
     def new(cls: type[K], *arguments: Any, **settings: Any) -> Any:
         # an object of the class itself, which can be pickled and says what it is
         return cast("Any", kind)(argument, *arguments, **settings)

@@ -395,11 +395,12 @@ class ComparativeTemplate(BasePromptTemplate):
 
 
 @lru_cache(maxsize=1)
-def _environment() -> SandboxedEnvironment:
+def prompt_environment() -> SandboxedEnvironment:
+    """Where prompts are rendered: a sandbox in which a name that is not given is an error; `json` writes JSON as it stands."""
     from jinja2 import FileSystemLoader, StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-    return ImmutableSandboxedEnvironment(
+    environment = ImmutableSandboxedEnvironment(
         loader=FileSystemLoader(Path(__file__).parent / "prompts"),
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -407,6 +408,8 @@ def _environment() -> SandboxedEnvironment:
         keep_trailing_newline=False,
         autoescape=False,
     )
+    environment.filters["json"] = lambda value: json.dumps(value, ensure_ascii=False)
+    return environment
 
 
 def check_language(language: str) -> None:
@@ -418,7 +421,7 @@ def check_language(language: str) -> None:
 @lru_cache(maxsize=64)
 def _template(name: str, language: str) -> Template:
     check_language(language)
-    return _environment().get_template(f"{name}.{language}.jinja2")
+    return prompt_environment().get_template(f"{name}.{language}.jinja2")
 
 
 def fence_for(texts: Texts) -> str:

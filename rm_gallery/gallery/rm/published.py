@@ -1,0 +1,512 @@
+"""Published judge checkpoints, `judge:NAME`: each is one YAML file in `judges/` with its layout, sampling, and how it states its verdict.
+
+Roles, order, tags and forms are those the checkpoint was trained on; the wording is this project's, and `template=FILE` takes the
+published one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.model.base import as_messages
+from rm_gallery.core.model.decisions import NO, YES, Question
+from rm_gallery.core.model.message import ChatResponse
+from rm_gallery.core.outcome import Bounds
+from rm_gallery.core.reward.asking import ask, repeat_index, usable_text
+from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward
+from rm_gallery.core.reward.channel import decision_of
+from rm_gallery.core.reward.judge import BaseLLMReward
+from rm_gallery.core.reward.registry import RewardRegistry, bound_class
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.template import BasePromptTemplate, prompt_environment
+from rm_gallery.core.text.answer import last_boxed
+from rm_gallery.core.text.blocks import object_at, split_reasoning
+from rm_gallery.core.text.language import broken
+from rm_gallery.core.text.values import read_number
+from rm_gallery.core.utils.errors import ConfigError, ParseError, Unscored
+from rm_gallery.core.utils.models import said_by, unknown_name
+from rm_gallery.core.utils.shown import excerpt
+
+HERE = Path(__file__).parent / "judges"
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+LONGEST_REPLY = 1_000_000
+
+
+class StatedVerdict(BaseModel):
+    """How a checkpoint states its verdict.
+
+    Attributes:
+        form: `result` is `[RESULT] x` at the very end; `brackets` the last `[[x]]`; `tag` the last `<tag>x</tag>`; `label` the last
+            `label: x`; `boxed` the last box; `json` the last object with these keys; `token` the odds of yes against no.
+        tag: the tag, for `brackets` the one around them; or the word of a label.
+        keys: of an object: what holds the verdict.
+        reads: a `score`, one score per answer (`scores`), the `best` answer by its letter or name, or a `grade` of the first against
+            the second.
+        grades: what each word is worth; positive where the first answer is the better one, 0 for a tie.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    form: Literal["result", "brackets", "tag", "label", "boxed", "json", "token"]
+    reads: Literal["score", "scores", "best", "grade"] = "score"
+    tag: str = ""
+    keys: list[str] = Field(default_factory=list)
+    grades: dict[str, float] = Field(default_factory=dict)
+
+
+class PublishedJudge(BaseModel):
+    """A checkpoint: what it is sent and how its reply is read.
+
+    Attributes:
+        checkpoint: where the weights are, or the protocol for any chat model.
+        messages: each with role and content (Jinja over query, answers, answer, named, reference, rubrics, levels); the word
+            `conversation` stands for the turns themselves.
+        form: what a reply that cannot be read is told about its form.
+        score_range: of a score; pairs and lists have their kind's.
+        thinks: whether a block of thought comes before the verdict.
+        sampling: request fields the authors used; those that a model is given itself win.
+        votes: replies that are averaged.
+        rubrics, levels: what is judged by, and what each score means, where nothing is given.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    checkpoint: str
+    kind: Literal["pointwise", "pairwise", "listwise"]
+    messages: list[dict[Literal["role", "content"], str] | Literal["conversation"]] = Field(min_length=1)
+    verdict: StatedVerdict
+    form: str
+    score_range: Bounds = (0.0, 1.0)
+    thinks: bool = False
+    sampling: dict[str, Any] = Field(default_factory=dict)
+    votes: int = Field(default=1, ge=1)
+    rubrics: list[str] = Field(default_factory=list)
+    levels: list[str] = Field(default_factory=list)
+    ties: str = ""
+    source: str
+    licence: str
+
+    @property
+    def texts(self) -> list[str]:
+        """The layouts of its messages."""
+        return [message["content"] for message in self.messages if not isinstance(message, str)]
+
+
+def judge_names() -> list[str]:
+    """The checkpoints there are files for."""
+    return sorted(path.stem for path in HERE.glob("*.yaml"))
+
+
+@lru_cache(maxsize=128)
+def published(name: str) -> PublishedJudge:
+    """What a checkpoint's name, or a file of the same kind, stands for; ConfigError with the nearest names."""
+    path = HERE / f"{name}.yaml" if name in judge_names() else Path(name)
+    if path.suffix not in (".yaml", ".yml"):
+        raise ConfigError(unknown_name("judge", name, judge_names(), "A file of your own ends in .yaml."))
+    return PublishedJudge.model_validate(_yaml(path))
+
+
+def _yaml(path: Path) -> Any:
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
+
+
+# -- what is sent ---------------------------------------------------------------------------------------------------------------
+
+_MARKS = re.compile(
+    r"<\|[^|<>\n]{1,60}\|>|\[\[[^\[\]\n]{1,20}\]\]|\[[^\[\]\n]{6,60}\]|</?[A-Za-z][\w ]{0,40}>|^#{2,}[^\n]{1,60}$", re.MULTILINE
+)
+_JINJA = re.compile(r"\{[{%].*?[}%]\}", re.DOTALL)
+
+
+@lru_cache(maxsize=256)
+def _marks_of(layouts: tuple[str, ...]) -> re.Pattern[str] | None:
+    """What divides the parts of a layout: a text that holds it could pass for another part."""
+    found = {mark for layout in layouts for mark in _MARKS.findall(_JINJA.sub("", layout))}
+    return re.compile("|".join(re.escape(mark) for mark in sorted(found, key=len, reverse=True))) if found else None
+
+
+class PublishedPrompt(BasePromptTemplate):
+    """Renders a checkpoint's layout; a reply is read in the checkpoint's own form."""
+
+    messages: ClassVar[Sequence[dict[str, str] | str]] = ()
+    form_told: ClassVar[str] = ""
+
+    @classmethod
+    def schema(cls, enable_thinking: bool = False, language: str = "en", **kwargs: Any) -> str:  # type: ignore[override]
+        """The form of a verdict."""
+        return cls.form_told
+
+    @classmethod
+    def format(  # type: ignore[override]  # a concrete template names its parameters
+        cls,
+        query: str,
+        answers: Sequence[str],
+        turns: Sequence[dict[str, str]],
+        reference: str,
+        rubrics: Sequence[str],
+        levels: Sequence[str],
+        **kwargs: Any,
+    ) -> list[dict[str, str]]:
+        """The messages, with every mark of the layout broken in the texts."""
+        marks = _marks_of(tuple(m["content"] for m in cls.messages if not isinstance(m, str)))
+
+        def shown(text: str) -> str:
+            return broken(text) if marks is None else broken(broken(text), marks)
+
+        given = [shown(text) for text in answers]
+        values = {
+            "query": shown(query), "reference": shown(reference), "answers": given, "answer": given[0],
+            "named": {f"model-{number}": text for number, text in enumerate(given, 1)},
+            "rubrics": list(rubrics), "levels": list(levels),
+        }  # fmt: skip
+        made: list[dict[str, str]] = []
+        for message in cls.messages:
+            if isinstance(message, str):
+                made += [{**turn, "content": shown(turn["content"])} for turn in turns]
+            else:
+                text = prompt_environment().from_string(message["content"]).render(**values)
+                made.append({"role": message["role"], "content": text.strip()})
+        return made
+
+    @classmethod
+    def _parse(cls, text: str) -> dict[str, Any]:
+        return {}  # read by the reward, which knows how many answers there were
+
+
+# -- what came ------------------------------------------------------------------------------------------------------------------
+
+_QUOTED = re.compile(r'"[^"\n]{0,2000}"|“[^”]{0,2000}”|「[^」]{0,2000}」|`[^`\n]{0,2000}`|^>.*$', re.MULTILINE)
+_FENCED = re.compile(r"^(`{3,}|~{3,}).*?^\1[ \t]*$", re.DOTALL | re.MULTILINE)
+
+
+def stated(reply: str, verdict: StatedVerdict) -> str | dict[str, Any]:
+    """What a reply states last, as words or as an object; thoughts and quotations left out.
+
+    Raises:
+        ParseError: it states nothing in this form, or was cut off while it thought.
+    """
+    reasoned = split_reasoning(reply[-LONGEST_REPLY:], later=False)
+    if not reasoned.closed:
+        raise ParseError("The reply was cut off while it thought.", reply_excerpt=excerpt(reply))
+    body = reasoned.final.strip()
+    if verdict.form == "json":
+        found: Any = _last_object(body, verdict.keys)
+    elif verdict.form == "boxed":
+        found = last_boxed(_unquoted(body))
+    else:
+        found = _last_of(body, _pattern(verdict.form, verdict.tag), verdict.form == "result")
+    if found is None:
+        raise ParseError("The reply states no verdict in its form.", reply_excerpt=excerpt(reply))
+    return found if isinstance(found, dict) else str(found).strip()
+
+
+@lru_cache(maxsize=64)
+def _pattern(form: str, tag: str) -> re.Pattern[str]:
+    name = re.escape(tag)
+    if form == "result":
+        return re.compile(r"\[RESULT\]\s*[(\[]?\s*([A-Za-z0-9.]{1,8}?)\s*[)\]]?\s*\.?\s*\Z")
+    if form == "brackets":
+        inside = r"\[\[\s*([^\[\]\n]{1,20}?)\s*\]\]"
+        return re.compile(rf"<{name}>\s*{inside}\s*</{name}>" if tag else inside, re.IGNORECASE)
+    if form == "tag":
+        return re.compile(rf"<{name}>\s*([^<>]{{1,80}}?)\s*</{name}>", re.IGNORECASE)
+    return re.compile(
+        rf"^[ \t]*\**{name}\**[ \t]*[:：][ \t]*\**[ \t]*([^\s*]{{1,20}}(?:[ \t][^\s*]{{1,20}})?)\**[ \t]*$",
+        re.MULTILINE | re.IGNORECASE,
+    )
+
+
+def _unquoted(body: str) -> str:
+    """Without what is quoted: kept are line breaks, so that the rest stands where it stood."""
+    return _QUOTED.sub(" ", _FENCED.sub(" ", body))
+
+
+def _last_of(body: str, pattern: re.Pattern[str], ends: bool) -> str | None:
+    """What the last match outside of quotations says; a verdict may be quoted or fenced itself where it is all that ends the reply."""
+    found = pattern.findall(_unquoted(body))
+    if found:
+        return str(found[-1])
+    last = body.strip().strip("`~").rstrip().rpartition("\n")[2] if not ends else body.strip("`~ \n")
+    whole = pattern.fullmatch(last.strip(" \t\"'“”`*.")) if not ends else pattern.search(last)
+    return None if whole is None else str(whole[1])
+
+
+def _last_object(body: str, keys: Sequence[str]) -> dict[str, Any] | None:
+    """The last object in a text that has one of these keys."""
+    found, at = None, body.find("{")
+    for _ in range(200):
+        if at < 0:
+            break
+        read = object_at(body, at)
+        if read is not None and any(key in read[0] for key in keys):
+            found = read[0]
+        at = body.find("{", read[1] if read is not None else at + 1)
+    return found
+
+
+def _letter(word: str, n: int) -> int:
+    """The place of the answer that a word names: A, 1, "Model A", "Response 2", "Output (b)"."""
+    name = re.fullmatch(
+        r"(?:(?:model|response|output|answer|assistant|chatbot)[\s_-]*)?[(\[]?([A-Za-z]|\d{1,2})[)\]]?\.?",
+        word.strip(),
+        re.IGNORECASE,
+    )
+    if name is not None:
+        place = int(name[1]) - 1 if name[1].isdigit() else LETTERS.find(name[1].upper())
+        if 0 <= place < n:
+            return place
+    raise ParseError(f"The verdict names {excerpt(word, 40)!r}, which is none of the {n} answers.")
+
+
+def _number(value: Any, bounds: Bounds) -> float:
+    low, high = bounds
+    number = read_number(value, high, True)
+    if not math.isfinite(number) or (low is not None and number < low) or (high is not None and number > high):
+        raise ParseError(f"The verdict is {number:g}; it lies between {low:g} and {high:g}.")
+    return number
+
+
+def numbers_of(found: str | dict[str, Any], judge: PublishedJudge, n: int) -> list[float]:
+    """One number per answer shown, larger for the better; ParseError for what is no verdict on `n` answers."""
+    verdict, bounds = judge.verdict, judge.score_range
+    value: Any = found if isinstance(found, str) else next((found[key] for key in verdict.keys if key in found), None)
+    if verdict.reads == "score":
+        return [_number(value, bounds)]
+    if verdict.reads == "best":
+        if isinstance(value, str) and value.strip().lower() in verdict.grades:
+            return [0.5] * n
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise ParseError(f"The verdict is {excerpt(str(value), 40)!r}, which names no answer.")
+        best = _letter(str(value), n)
+        return [float(place == best) for place in range(n)]
+    if verdict.reads == "grade":
+        if isinstance(found, dict):  # a place on a scale whose lower half is for the first
+            low, high = bounds
+            assert low is not None and high is not None
+            grade = (low + high) / 2 - _number(value, bounds)
+        else:
+            word = re.sub(r"\s+", "", found).upper()
+            if word not in verdict.grades:
+                raise ParseError(f"The verdict is {excerpt(found, 40)!r}; it is one of {', '.join(verdict.grades)}.")
+            grade = verdict.grades[word]
+        return [grade, -grade]
+    if isinstance(value, dict):
+        named = [f"model-{number}" for number in range(1, n + 1)]
+        if set(value) != set(named):
+            raise ParseError(
+                f"The scores name {', '.join(map(str, value))[:80]}; they cover {', '.join(named)[:80]} and no other."
+            )
+        return [_number(value[name], bounds) for name in named]
+    parts = re.split(r"[\s,，;；]+", str(value).strip(" []()"))
+    if len(parts) != n:
+        raise ParseError(f"{len(parts)} numbers are stated for {n} answers.")
+    return [_number(part, bounds) for part in parts]
+
+
+# -- rewards --------------------------------------------------------------------------------------------------------------------
+
+
+class _OfCheckpoint(BaseLLMReward):
+    """What judges of all kinds share."""
+
+    judge: str
+    """The checkpoint's name, or a YAML file like those of the gallery."""
+    rubrics: list[str] = Field(default_factory=list)
+    """What is judged by; the checkpoint's own unless given. Refused where its layout has no place for them."""
+    levels: list[str] = Field(default_factory=list)
+    """What each score means, the lowest first; refused where the layout has no place for them."""
+    votes: int | None = Field(default=None, ge=1)
+    """Replies that are averaged; the number its authors use unless given."""
+    wording: str = ""
+    """The published layout as a file: Jinja text of one user message, or YAML with `messages`; given as `template=FILE`."""
+
+    def __init__(self, judge: str = "", **settings: Any) -> None:
+        """Take the checkpoint's name; `name` is `judge:` and it unless given."""
+        super().__init__(
+            **{"name": f"judge:{judge or settings.get('judge', '')}", **({"judge": judge} if judge else {}), **settings}
+        )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _file_of_wording(cls, given: Any) -> Any:
+        if isinstance(given, dict) and isinstance(given.get("template"), str | Path):
+            return {**{k: v for k, v in given.items() if k != "template"}, "wording": str(given["template"])}
+        return given
+
+    @field_validator("rubrics", "levels", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    def model_post_init(self, context: Any) -> None:
+        """Settle the layout."""
+        super().model_post_init(context)
+        spec = published(self.judge)
+        messages: list[Any] = list(spec.messages) if not self.wording else _wording(Path(self.wording))
+        layouts = " ".join(message["content"] for message in messages if not isinstance(message, str))
+        for field in ("rubrics", "levels"):
+            if getattr(self, field) and field not in layouts:
+                raise ConfigError(f"{field}: judge:{self.judge} has no place for them in its layout; leave them out.")
+        facts = {"messages": messages, "form_told": spec.form, "__module__": __name__}
+        facts["__annotations__"] = {"messages": ClassVar[Any], "form_told": ClassVar[str]}
+        template = type(PublishedPrompt)("PublishedPrompt", (PublishedPrompt,), facts)
+        object.__setattr__(self, "template", template)
+
+    @property
+    def spec(self) -> PublishedJudge:
+        """What the checkpoint's file says."""
+        return published(self.judge)
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Without the layout's class, which is made again."""
+        state = super().__getstate__()
+        state["__dict__"] = {**state["__dict__"], "template": None}
+        return state
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        """Settle the layout again."""
+        super().__setstate__(state)
+        self.model_post_init(None)
+
+    def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
+        """What the layout has places for."""
+        view, spec, reference = self.view(sample), self.spec, sample.reference()
+        return {
+            "query": view.query,
+            "answers": view.answers,
+            "turns": [{"role": turn.role.value, "content": turn.text} for turn in sample.input],
+            "reference": "" if reference is None else str(reference),
+            "rubrics": self.rubrics or spec.rubrics,
+            "levels": self.levels or spec.levels,
+        }
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Ask as often as there are votes; those that cannot be read are left out while half of them can."""
+        votes = self.votes or self.spec.votes
+        if votes == 1:
+            numbers, reason = await self._vote(sample, None)
+            return self._result(numbers, reason, {})
+        # all end before one raises: what is in flight is paid for
+        made = await asyncio.gather(*(self._vote(sample, number) for number in range(votes)), return_exceptions=True)
+        missing = [one for one in made if isinstance(one, BaseException)]
+        read = [one for one in made if not isinstance(one, BaseException)]
+        if broke := next((one for one in missing if not isinstance(one, ParseError | Unscored)), None):
+            raise broke
+        if 2 * len(read) < votes:
+            raise missing[0]
+        mean = [math.fsum(column) / len(read) for column in zip(*(numbers for numbers, _ in read), strict=True)]
+        return self._result(mean, read[0][1], {"votes": [numbers for numbers, _ in read]})
+
+    async def _vote(self, sample: DataSample, number: int | None) -> tuple[list[float], str]:
+        if self.llm is None or self.template is None:
+            raise ConfigError(f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name.")
+        if number is not None:
+            repeat_index.set(repeat_index.get() * 1024 + number)  # the context is this task's own
+        spec, known = self.spec, self._before_evaluate(sample)
+        fields = {name: value for name, value in spec.sampling.items() if name not in self.llm.model_fields_set}
+        if spec.verdict.form == "token":
+            fields |= {"logprobs": True, "top_logprobs": 20, "max_tokens": 4}
+
+        def read(reply: ChatResponse) -> tuple[list[float], str]:
+            if spec.verdict.form == "token":
+                share = decision_of(reply, Question("verdict", "predicate", ""), {YES: YES, NO: NO}).probabilities[YES]
+                share = min(max(share, 1e-9), 1 - 1e-9)
+                return [math.log(share / (1 - share))], ""
+            text = usable_text(reply)
+            try:
+                return numbers_of(stated(text, spec.verdict), spec, len(known["answers"])), text
+            except ParseError as error:
+                error.reply_excerpt = error.reply_excerpt or excerpt(text)
+                raise
+
+        found: tuple[list[float], str] = await ask(
+            self.llm,
+            self.template,
+            lambda: as_messages(self._formatted(known)),
+            read,
+            name=self.name,
+            repair_attempts=0 if spec.verdict.form == "token" else self.repair_attempts,
+            channel=self.channel,
+            **fields,
+        )
+        return found
+
+    def _result(self, numbers: list[float], reason: str, extra: dict[str, Any]) -> RewardResult:
+        rank = RewardDimensionWithRank(name=self.name, rank=numbers, reason=reason)
+        return RewardResult(name=self.name, details=[rank], extra_data=extra)
+
+
+def _wording(path: Path) -> list[Any]:
+    if path.suffix in (".yaml", ".yml"):
+        messages = _yaml(path)
+        messages = messages.get("messages") if isinstance(messages, dict) else messages
+        try:
+            return list(_Messages.model_validate({"messages": messages}).messages)
+        except ValidationError as error:
+            raise ConfigError(f"template: {path} does not fit: {said_by(error)}") from error
+    try:
+        return [{"role": "user", "content": path.read_text(encoding="utf-8")}]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"template: {path} cannot be read: {error}") from error
+
+
+class _Messages(BaseModel):
+    messages: list[dict[Literal["role", "content"], str] | Literal["conversation"]] = Field(min_length=1)
+
+
+class PublishedPointJudge(_OfCheckpoint, BasePointWiseReward):
+    """A checkpoint that scores an answer by itself, in its own range."""
+
+    @property
+    def score_range(self) -> Bounds:  # type: ignore[override]  # a class has none before it has a checkpoint
+        """The checkpoint's range."""
+        return self.spec.score_range
+
+    def _result(self, numbers: list[float], reason: str, extra: dict[str, Any]) -> RewardResult:
+        detail = RewardDimensionWithScore(name=self.name, score=numbers[0], reason=reason)
+        return RewardResult(name=self.name, details=[detail], extra_data=extra)
+
+
+class PublishedPairJudge(_OfCheckpoint, BasePairWiseReward):
+    """A checkpoint that compares two answers; an answer's score is its share of pairs won, in both orders unless told otherwise."""
+
+
+class PublishedListJudge(_OfCheckpoint, BaseListWiseReward):
+    """A checkpoint that sees all answers at once: a score for each, or 1 for the best and 0 for the others."""
+
+    @property
+    def score_range(self) -> Bounds:  # type: ignore[override]
+        """The checkpoint's range where it scores each answer."""
+        return self.spec.score_range if self.spec.verdict.reads == "scores" else (0.0, 1.0)
+
+
+_KINDS: dict[str, type[BaseReward]] = {
+    "pointwise": PublishedPointJudge,
+    "pairwise": PublishedPairJudge,
+    "listwise": PublishedListJudge,
+}
+
+
+@RewardRegistry.register("judge:")
+class JudgeOfName(_OfCheckpoint, BasePointWiseReward):
+    """A published judge checkpoint: its layout, sampling and form of verdict, asked of whatever endpoint serves it."""
+
+    @classmethod
+    def of_name(cls, name: str) -> type[BaseReward]:
+        """The class of a checkpoint's kind, bound to it; ConfigError with the nearest names."""
+        return bound_class(_KINDS[published(name).kind], name)
