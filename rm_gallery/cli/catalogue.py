@@ -27,6 +27,7 @@ from rm_gallery.core.reward.schema import Example
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import ended
+from rm_gallery.gallery.rm.published import judge_names
 
 GALLERY = "rm_gallery.gallery.rm."
 GRADERS = "rm_gallery.gallery.graders"
@@ -143,7 +144,10 @@ def list_rewards(
         return typer.echo("No reward fits all of these filters.", err=True)
     if long:
         return _print_table(chosen, broken)
-    return typer.echo(_short(chosen, broken, () if graders or len(chosen) < len(known) else grader_names()))
+    if graders or len(chosen) < len(known):
+        return typer.echo(_short(chosen, broken, ()))
+    judges = textwrap.fill(f"Published judges, as judge:NAME (see docs/judges.md): {', '.join(judge_names())}", 80)
+    return typer.echo(f"{_short(chosen, broken, grader_names())}\n{judges}")
 
 
 def select(

@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step, preference_of
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.sandbox.code_tests import names_wanted
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.models import copy_with
+from rm_gallery.gallery.rm.code import tests_of
 
 BUILT_IN = "built-in questions (version 1)"
 TEXTS = Path(__file__).parent / "texts"
@@ -249,3 +251,24 @@ def _fields(reward: BaseReward, place: int) -> dict[str, Any]:
     fields = getattr(getattr(reward, "template", None), "model_fields", {})
     asked = [name for name, info in fields.items() if name in known or info.annotation in (int, float)]
     return {name: known.get(name, known["score"]) for name in asked or ("score", "best")}
+
+
+@cache
+def forgeries() -> dict[str, str]:
+    """Each program by its name; it ends with `_answer`, which is to stand under every name that tests ask for."""
+    read = read_texts("forgeries")
+    return {name: f"{read['common']}\n{text}" for name, text in read["programs"].items()}
+
+
+def forged_answers(sample: DataSample) -> dict[str, DataOutput]:
+    """An answer of each program to the tests of a sample, by the program's name.
+
+    Raises:
+        Unscored: the sample has no code tests, or they are malformed.
+    """
+    names = "\n".join(f"{name} = _answer" for name in sorted(names_wanted(tests_of(sample, "forge"))))
+    label = dict(sample.output[0].answer.label or {})
+    return {
+        name: DataOutput(answer=Step(role="assistant", content=f"```python\n{program}\n{names}\n```", label=dict(label)))
+        for name, program in forgeries().items()
+    }

@@ -23,7 +23,7 @@ from rm_gallery.envs.environment import EnvironmentReward
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.integrations.causes import TRAINERS, given
 from rm_gallery.integrations.scoring import broken_by_answer, scored_of
-from rm_gallery.study.attacks import text_of, with_text
+from rm_gallery.study.attacks import forged_answers, text_of, with_text
 from rm_gallery.study.check_cases import (
     BREAKING,
     Case,
@@ -37,7 +37,6 @@ from rm_gallery.study.check_cases import (
     read_cases,
     trials,
 )
-from rm_gallery.study.forge import forged_answers
 
 Level = Literal["fault", "note"]
 NOTHING = ("empty", "blank", "null", "echo", "refusal", "stuffed")

@@ -96,7 +96,7 @@ def test_a_function_that_no_process_can_be_sent_is_noted() -> None:
 @pytest.mark.system("bubblewrap")
 def test_programs_that_solve_nothing_are_tried_on_a_cases_code_tests() -> None:
     require_bubblewrap()
-    case = {"prompt": "add", "gold": "def add(a, b):\n    return a + b", "tests": ["assert add(1, 2) == 3"]}
+    case = {"prompt": "add", "gold": "def add(a, b):\n    return a + b", "tests": ["assert add(81, 92) == 173"]}
     found = check_reward("code_unit_tests", [case], forge=True)
     assert found.faults == [] and sum(one.kind.startswith("own: ") for one in found.tried) >= 50
     weak = {**case, "tests": ["assert add(1, 2) != 7"]}

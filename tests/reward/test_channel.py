@@ -105,7 +105,7 @@ def test_an_endpoint_without_probabilities_is_said_to_be_so(server: JudgeServer)
     server.set(lacks=("logprobs",))
     found = make("relevance", judge(server), channel="logprobs").evaluate(query="q", response="x")
     assert isinstance(found, GraderError) and "logprobs" in found.error
-    server.set(lacks=(), behaviour="fixed:4")
+    server.set(lacks=(), behaviour="fixed:It is 4")
     silent = make("relevance", judge(server), channel="logprobs").evaluate(query="q", response="x")
     assert isinstance(silent, GraderError) and (silent.error_type, silent.cause) == ("no_logprobs", "judge")
 

@@ -27,7 +27,7 @@ from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import Runner, get_runner
 from rm_gallery.core.sandbox.sql import compare_results, run_query
 from rm_gallery.core.utils.errors import DataError
-from rm_gallery.study.forge import forgeries
+from rm_gallery.study.attacks import forgeries
 from tests.golden.golden import Line, check, files, lines
 from tests.sandbox.fusion_server import fusion_server
 from tests.sandbox.outside import SECRET_NAME, Outside

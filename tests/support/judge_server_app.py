@@ -276,7 +276,7 @@ class JudgeApp:
         texts: list[str | None] = []
         for call.choice in range(int(body.get("n") or 1)):
             found = behave(call)
-            if body.get("logprobs") and not isinstance(found, str):
+            if body.get("logprobs") and (not isinstance(found, str) or found.isalpha()):
                 said, logprobs = one_token(reading.asked, call, found)
                 texts.append(said)
             else:

@@ -38,7 +38,7 @@ def one_token(asked: str, call: JudgeCall, found: Any) -> tuple[str, dict[str, A
     legend = dict(re.findall(r"([A-T]) = ([^,\n]+?)(?=, [A-T] = |\n|$)", asked))
     plain = re.findall(r"(?m)^(\S+(?: / \S+)+)$", asked)
     options = list(legend.values()) if legend else plain[-1].split(" / ") if plain else []
-    answer = answer_among(options, call, found) or "hm"
+    answer = (answer_among(options, call, found) if options else found) or "hm"
     token = next((letter for letter, meant in legend.items() if meant == answer), answer)
     shares = [(token, SURE), ("hm", 1 - SURE)]
     entries = [{"token": f" {text}", "logprob": math.log(share), "bytes": None} for text, share in shares]

@@ -22,6 +22,8 @@ GRADER = "rm_gallery.core.graders.bridge:GraderReward"
 """What `grader:NAME` stands for."""
 RUBRIC = "rm_gallery.core.graders.bridge:RubricOfFile"
 """What `rubric:FILE` stands for."""
+JUDGE = f"{GALLERY}.published:JudgeOfName"
+"""What `judge:NAME` stands for."""
 FUNCTION = "rm_gallery.core.reward.function:FunctionReward"
 """What `func:FILE:NAME` stands for."""
 ENVIRONMENT = "rm_gallery.envs.environment:EnvironmentReward"
@@ -147,6 +149,7 @@ def _ready_made_rewards() -> dict[str, str | type[BaseReward]]:
     return {
         "grader:": GRADER,
         "rubric:": RUBRIC,
+        "judge:": JUDGE,
         "func:": FUNCTION,
         "env:": ENVIRONMENT,
         **importlib.import_module(GALLERY).discover(),

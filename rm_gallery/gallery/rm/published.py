@@ -1,7 +1,6 @@
-"""Published judge checkpoints, `judge:NAME`: each is one YAML file in `judges/` with its layout, sampling, and how it states its verdict.
+"""Published judge checkpoints, `judge:NAME`: each is one YAML file in `judges/` with its layout, sampling and form of verdict.
 
-Roles, order, tags and forms are those the checkpoint was trained on; the wording is this project's, and `template=FILE` takes the
-published one.
+Roles, order and tags are those the checkpoint was trained on, the wording is this project's; `template=FILE` takes the published one.
 """
 
 from __future__ import annotations
@@ -12,22 +11,22 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.base import as_messages
 from rm_gallery.core.model.decisions import NO, YES, Question
-from rm_gallery.core.model.message import ChatResponse
+from rm_gallery.core.model.message import ChatMessage, ChatResponse
 from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.asking import ask, repeat_index, usable_text
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.channel import decision_of
 from rm_gallery.core.reward.judge import BaseLLMReward
-from rm_gallery.core.reward.registry import RewardRegistry, bound_class
+from rm_gallery.core.reward.registry import bound_class
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.schema import Example, RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
 from rm_gallery.core.reward.template import BasePromptTemplate, prompt_environment
 from rm_gallery.core.text.answer import last_boxed
 from rm_gallery.core.text.blocks import object_at, split_reasoning
@@ -42,17 +41,15 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LONGEST_REPLY = 1_000_000
 
 
-class StatedVerdict(BaseModel):
-    """How a checkpoint states its verdict.
+LayoutMessages = Annotated[list[dict[Literal["role", "content"], str] | Literal["conversation"]], Field(min_length=1)]
 
-    Attributes:
-        form: `result` is `[RESULT] x` at the very end; `brackets` the last `[[x]]`; `tag` the last `<tag>x</tag>`; `label` the last
-            `label: x`; `boxed` the last box; `json` the last object with these keys; `token` the odds of yes against no.
-        tag: the tag, for `brackets` the one around them; or the word of a label.
-        keys: of an object: what holds the verdict.
-        reads: a `score`, one score per answer (`scores`), the `best` answer by its letter or name, or a `grade` of the first against
-            the second.
-        grades: what each word is worth; positive where the first answer is the better one, 0 for a tie.
+
+class StatedVerdict(BaseModel):
+    """How a checkpoint states its verdict: in a `form`, of which it `reads` a score, scores, the best answer or a grade.
+
+    Forms: `result` is `[RESULT] x` at the very end; `brackets` the last `[[x]]`, inside `tag` where there is one; `tag` the last
+    `<tag>x</tag>`; `label` the last `tag: x`; `boxed` the last box; `json` the last object with one of the `keys`; `token` the odds
+    of yes against no. `grades` says what a word is worth for the first answer against the second, 0 for a tie.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -68,14 +65,11 @@ class PublishedJudge(BaseModel):
     """A checkpoint: what it is sent and how its reply is read.
 
     Attributes:
-        checkpoint: where the weights are, or the protocol for any chat model.
         messages: each with role and content (Jinja over query, answers, answer, named, reference, rubrics, levels); the word
             `conversation` stands for the turns themselves.
         form: what a reply that cannot be read is told about its form.
-        score_range: of a score; pairs and lists have their kind's.
         thinks: whether a block of thought comes before the verdict.
         sampling: request fields the authors used; those that a model is given itself win.
-        votes: replies that are averaged.
         rubrics, levels: what is judged by, and what each score means, where nothing is given.
     """
 
@@ -83,7 +77,7 @@ class PublishedJudge(BaseModel):
 
     checkpoint: str
     kind: Literal["pointwise", "pairwise", "listwise"]
-    messages: list[dict[Literal["role", "content"], str] | Literal["conversation"]] = Field(min_length=1)
+    messages: LayoutMessages
     verdict: StatedVerdict
     form: str
     score_range: Bounds = (0.0, 1.0)
@@ -95,11 +89,6 @@ class PublishedJudge(BaseModel):
     ties: str = ""
     source: str
     licence: str
-
-    @property
-    def texts(self) -> list[str]:
-        """The layouts of its messages."""
-        return [message["content"] for message in self.messages if not isinstance(message, str)]
 
 
 def judge_names() -> list[str]:
@@ -128,64 +117,81 @@ def _yaml(path: Path) -> Any:
 # -- what is sent ---------------------------------------------------------------------------------------------------------------
 
 _MARKS = re.compile(
-    r"<\|[^|<>\n]{1,60}\|>|\[\[[^\[\]\n]{1,20}\]\]|\[[^\[\]\n]{6,60}\]|</?[A-Za-z][\w ]{0,40}>|^#{2,}[^\n]{1,60}$", re.MULTILINE
+    r"<\|[^|<>\n]{1,60}\|>|\[\[[^\[\]\n]{1,20}\]\]|\[[^\[\]\n]{6,400}\]|</?[A-Za-z][\w ]{0,40}>|^#{2,}[^\n]{1,60}$",
+    re.MULTILINE,
 )
-_JINJA = re.compile(r"\{[{%].*?[}%]\}", re.DOTALL)
 
 
 @lru_cache(maxsize=256)
-def _marks_of(layouts: tuple[str, ...]) -> re.Pattern[str] | None:
-    """What divides the parts of a layout: a text that holds it could pass for another part."""
-    found = {mark for layout in layouts for mark in _MARKS.findall(_JINJA.sub("", layout))}
+def _marks_of(
+    layouts: tuple[str, ...], n: int, rubrics: tuple[str, ...], levels: tuple[str, ...], referenced: bool
+) -> re.Pattern[str] | None:
+    """What divides the parts of a layout, as it is without texts: a text that holds it could pass for another part."""
+    texts = _texts("", [""] * n, "-" * referenced)
+    rendered = [_rendered(layout, **texts, rubrics=list(rubrics), levels=list(levels)) for layout in layouts]
+    found = {mark for text in rendered for mark in _MARKS.findall(text)}
     return re.compile("|".join(re.escape(mark) for mark in sorted(found, key=len, reverse=True))) if found else None
 
 
+@lru_cache(maxsize=512)
+def _compiled(layout: str) -> Any:
+    return prompt_environment().from_string(layout)
+
+
+def _rendered(layout: str, **values: Any) -> str:
+    return str(_compiled(layout).render(**values)).strip()
+
+
+def _texts(query: str, answers: list[str], reference: str) -> dict[str, Any]:
+    named = {f"model-{number}": text for number, text in enumerate(answers, 1)}
+    return {"query": query, "answers": answers, "answer": answers[0], "named": named, "reference": reference}
+
+
+def shown_messages(
+    messages: Sequence[dict[str, str] | str],
+    query: str,
+    answers: Sequence[str],
+    turns: Sequence[dict[str, str]],
+    reference: str,
+    rubrics: Sequence[str],
+    levels: Sequence[str],
+) -> list[dict[str, str]]:
+    """A layout with its texts, in which every mark of the layout is broken."""
+    layouts = tuple(m["content"] for m in messages if not isinstance(m, str))
+    marks = _marks_of(layouts, len(answers), tuple(rubrics), tuple(levels), bool(reference))
+
+    def shown(text: str) -> str:
+        return broken(text) if marks is None else broken(broken(text), marks)
+
+    texts = _texts(shown(query), [shown(text) for text in answers], shown(reference))
+    made: list[dict[str, str]] = []
+    for message in messages:
+        if isinstance(message, str):
+            made += [{**turn, "content": shown(turn["content"])} for turn in turns]
+        else:
+            made.append(
+                {
+                    "role": message["role"],
+                    "content": _rendered(message["content"], **texts, rubrics=list(rubrics), levels=list(levels)),
+                }
+            )
+    return made
+
+
 class PublishedPrompt(BasePromptTemplate):
-    """Renders a checkpoint's layout; a reply is read in the checkpoint's own form."""
-
-    messages: ClassVar[Sequence[dict[str, str] | str]] = ()
-    form_told: ClassVar[str] = ""
-
-    @classmethod
-    def schema(cls, enable_thinking: bool = False, language: str = "en", **kwargs: Any) -> str:  # type: ignore[override]
-        """The form of a verdict."""
-        return cls.form_told
-
-    @classmethod
-    def format(  # type: ignore[override]  # a concrete template names its parameters
-        cls,
-        query: str,
-        answers: Sequence[str],
-        turns: Sequence[dict[str, str]],
-        reference: str,
-        rubrics: Sequence[str],
-        levels: Sequence[str],
-        **kwargs: Any,
-    ) -> list[dict[str, str]]:
-        """The messages, with every mark of the layout broken in the texts."""
-        marks = _marks_of(tuple(m["content"] for m in cls.messages if not isinstance(m, str)))
-
-        def shown(text: str) -> str:
-            return broken(text) if marks is None else broken(broken(text), marks)
-
-        given = [shown(text) for text in answers]
-        values = {
-            "query": shown(query), "reference": shown(reference), "answers": given, "answer": given[0],
-            "named": {f"model-{number}": text for number, text in enumerate(given, 1)},
-            "rubrics": list(rubrics), "levels": list(levels),
-        }  # fmt: skip
-        made: list[dict[str, str]] = []
-        for message in cls.messages:
-            if isinstance(message, str):
-                made += [{**turn, "content": shown(turn["content"])} for turn in turns]
-            else:
-                text = prompt_environment().from_string(message["content"]).render(**values)
-                made.append({"role": message["role"], "content": text.strip()})
-        return made
+    """Stands for a checkpoint's layout; its reply is read by the reward, which knows how many answers there were."""
 
     @classmethod
     def _parse(cls, text: str) -> dict[str, Any]:
-        return {}  # read by the reward, which knows how many answers there were
+        return {}
+
+
+@lru_cache(maxsize=128)
+def _form(told: str) -> type[BasePromptTemplate]:
+    """A prompt that says this of the form where a reply cannot be read."""
+    return type(
+        "PublishedForm", (PublishedPrompt,), {"schema": classmethod(lambda cls, **kwargs: told), "__module__": __name__}
+    )
 
 
 # -- what came ------------------------------------------------------------------------------------------------------------------
@@ -232,7 +238,6 @@ def _pattern(form: str, tag: str) -> re.Pattern[str]:
 
 
 def _unquoted(body: str) -> str:
-    """Without what is quoted: kept are line breaks, so that the rest stands where it stood."""
     return _QUOTED.sub(" ", _FENCED.sub(" ", body))
 
 
@@ -312,23 +317,29 @@ def numbers_of(found: str | dict[str, Any], judge: PublishedJudge, n: int) -> li
                 f"The scores name {', '.join(map(str, value))[:80]}; they cover {', '.join(named)[:80]} and no other."
             )
         return [_number(value[name], bounds) for name in named]
-    parts = re.split(r"[\s,，;；]+", str(value).strip(" []()"))
-    if len(parts) != n:
+    if len(parts := re.split(r"[\s,，;；]+", str(value).strip(" []()"))) != n:
         raise ParseError(f"{len(parts)} numbers are stated for {n} answers.")
     return [_number(part, bounds) for part in parts]
 
 
-# -- rewards --------------------------------------------------------------------------------------------------------------------
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+_PRIMES = [DataOutput(answer=Step(role="assistant", content=text)) for text in ("7", "8")]
 
 
 class _OfCheckpoint(BaseLLMReward):
     """What judges of all kinds share."""
 
+    example = Example(DataSample(unique_id="a-prime", input=[ChatMessage(content="Name a prime.")], output=_PRIMES))
+
+    template: type[BasePromptTemplate] | None = PublishedPrompt
     judge: str
     """The checkpoint's name, or a YAML file like those of the gallery."""
-    rubrics: list[str] = Field(default_factory=list)
+    rubrics: Annotated[list[str], BeforeValidator(_listed)] = Field(default_factory=list)
     """What is judged by; the checkpoint's own unless given. Refused where its layout has no place for them."""
-    levels: list[str] = Field(default_factory=list)
+    levels: Annotated[list[str], BeforeValidator(_listed)] = Field(default_factory=list)
     """What each score means, the lowest first; refused where the layout has no place for them."""
     votes: int | None = Field(default=None, ge=1)
     """Replies that are averaged; the number its authors use unless given."""
@@ -337,9 +348,8 @@ class _OfCheckpoint(BaseLLMReward):
 
     def __init__(self, judge: str = "", **settings: Any) -> None:
         """Take the checkpoint's name; `name` is `judge:` and it unless given."""
-        super().__init__(
-            **{"name": f"judge:{judge or settings.get('judge', '')}", **({"judge": judge} if judge else {}), **settings}
-        )
+        named = {"judge": judge, **settings} if judge else settings
+        super().__init__(**{"name": f"judge:{named.get('judge', '')}", **named})
 
     @model_validator(mode="before")
     @classmethod
@@ -348,40 +358,22 @@ class _OfCheckpoint(BaseLLMReward):
             return {**{k: v for k, v in given.items() if k != "template"}, "wording": str(given["template"])}
         return given
 
-    @field_validator("rubrics", "levels", mode="before")
-    @classmethod
-    def _one_is_a_list(cls, value: Any) -> Any:
-        return [value] if isinstance(value, str) else value
-
     def model_post_init(self, context: Any) -> None:
-        """Settle the layout."""
+        """Refuse what the layout has no place for."""
         super().model_post_init(context)
-        spec = published(self.judge)
-        messages: list[Any] = list(spec.messages) if not self.wording else _wording(Path(self.wording))
-        layouts = " ".join(message["content"] for message in messages if not isinstance(message, str))
+        layouts = " ".join(message["content"] for message in self._layout if not isinstance(message, str))
         for field in ("rubrics", "levels"):
             if getattr(self, field) and field not in layouts:
                 raise ConfigError(f"{field}: judge:{self.judge} has no place for them in its layout; leave them out.")
-        facts = {"messages": messages, "form_told": spec.form, "__module__": __name__}
-        facts["__annotations__"] = {"messages": ClassVar[Any], "form_told": ClassVar[str]}
-        template = type(PublishedPrompt)("PublishedPrompt", (PublishedPrompt,), facts)
-        object.__setattr__(self, "template", template)
+
+    @property
+    def _layout(self) -> Sequence[Any]:
+        return _wording(self.wording) if self.wording else self.spec.messages
 
     @property
     def spec(self) -> PublishedJudge:
         """What the checkpoint's file says."""
         return published(self.judge)
-
-    def __getstate__(self) -> dict[Any, Any]:
-        """Without the layout's class, which is made again."""
-        state = super().__getstate__()
-        state["__dict__"] = {**state["__dict__"], "template": None}
-        return state
-
-    def __setstate__(self, state: dict[Any, Any]) -> None:
-        """Settle the layout again."""
-        super().__setstate__(state)
-        self.model_post_init(None)
 
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
         """What the layout has places for."""
@@ -395,25 +387,26 @@ class _OfCheckpoint(BaseLLMReward):
             "levels": self.levels or spec.levels,
         }
 
+    def _formatted(self, parameters: dict[str, Any]) -> Any:
+        return shown_messages(self._layout, **parameters)
+
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Ask as often as there are votes; those that cannot be read are left out while half of them can."""
         votes = self.votes or self.spec.votes
         if votes == 1:
             numbers, reason = await self._vote(sample, None)
             return self._result(numbers, reason, {})
-        # all end before one raises: what is in flight is paid for
         made = await asyncio.gather(*(self._vote(sample, number) for number in range(votes)), return_exceptions=True)
         missing = [one for one in made if isinstance(one, BaseException)]
         read = [one for one in made if not isinstance(one, BaseException)]
-        if broke := next((one for one in missing if not isinstance(one, ParseError | Unscored)), None):
-            raise broke
-        if 2 * len(read) < votes:
-            raise missing[0]
+        broke = [one for one in missing if not isinstance(one, ParseError | Unscored)]
+        if broke or 2 * len(read) < votes:
+            raise (broke or missing)[0]
         mean = [math.fsum(column) / len(read) for column in zip(*(numbers for numbers, _ in read), strict=True)]
         return self._result(mean, read[0][1], {"votes": [numbers for numbers, _ in read]})
 
     async def _vote(self, sample: DataSample, number: int | None) -> tuple[list[float], str]:
-        if self.llm is None or self.template is None:
+        if self.llm is None:
             raise ConfigError(f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name.")
         if number is not None:
             repeat_index.set(repeat_index.get() * 1024 + number)  # the context is this task's own
@@ -428,15 +421,11 @@ class _OfCheckpoint(BaseLLMReward):
                 share = min(max(share, 1e-9), 1 - 1e-9)
                 return [math.log(share / (1 - share))], ""
             text = usable_text(reply)
-            try:
-                return numbers_of(stated(text, spec.verdict), spec, len(known["answers"])), text
-            except ParseError as error:
-                error.reply_excerpt = error.reply_excerpt or excerpt(text)
-                raise
+            return numbers_of(stated(text, spec.verdict), spec, len(known["answers"])), text
 
         found: tuple[list[float], str] = await ask(
             self.llm,
-            self.template,
+            _form(spec.form),
             lambda: as_messages(self._formatted(known)),
             read,
             name=self.name,
@@ -451,22 +440,18 @@ class _OfCheckpoint(BaseLLMReward):
         return RewardResult(name=self.name, details=[rank], extra_data=extra)
 
 
-def _wording(path: Path) -> list[Any]:
-    if path.suffix in (".yaml", ".yml"):
-        messages = _yaml(path)
-        messages = messages.get("messages") if isinstance(messages, dict) else messages
-        try:
-            return list(_Messages.model_validate({"messages": messages}).messages)
-        except ValidationError as error:
-            raise ConfigError(f"template: {path} does not fit: {said_by(error)}") from error
+@lru_cache(maxsize=128)
+def _wording(file: str) -> list[Any]:
+    path = Path(file)
     try:
-        return [{"role": "user", "content": path.read_text(encoding="utf-8")}]
+        if path.suffix not in (".yaml", ".yml"):
+            return [{"role": "user", "content": path.read_text(encoding="utf-8")}]
+        given = _yaml(path)
+        return list(TypeAdapter(LayoutMessages).validate_python(given.get("messages") if isinstance(given, dict) else given))
+    except ValidationError as error:
+        raise ConfigError(f"template: {path} does not fit: {said_by(error)}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"template: {path} cannot be read: {error}") from error
-
-
-class _Messages(BaseModel):
-    messages: list[dict[Literal["role", "content"], str] | Literal["conversation"]] = Field(min_length=1)
 
 
 class PublishedPointJudge(_OfCheckpoint, BasePointWiseReward):
@@ -495,18 +480,21 @@ class PublishedListJudge(_OfCheckpoint, BaseListWiseReward):
         return self.spec.score_range if self.spec.verdict.reads == "scores" else (0.0, 1.0)
 
 
-_KINDS: dict[str, type[BaseReward]] = {
-    "pointwise": PublishedPointJudge,
-    "pairwise": PublishedPairJudge,
-    "listwise": PublishedListJudge,
-}
+_KINDS: dict[str, Any] = dict(pointwise=PublishedPointJudge, pairwise=PublishedPairJudge, listwise=PublishedListJudge)
 
 
-@RewardRegistry.register("judge:")
 class JudgeOfName(_OfCheckpoint, BasePointWiseReward):
-    """A published judge checkpoint: its layout, sampling and form of verdict, asked of whatever endpoint serves it."""
+    """What `judge:NAME` stands for: a published checkpoint's layout, sampling and form of verdict, asked of whatever serves it."""
 
     @classmethod
     def of_name(cls, name: str) -> type[BaseReward]:
         """The class of a checkpoint's kind, bound to it; ConfigError with the nearest names."""
-        return bound_class(_KINDS[published(name).kind], name)
+        kind, spec = _KINDS[published(name).kind], published(name)
+        made = bound_class(kind, name)
+        made.__doc__ = (
+            f"{spec.checkpoint} as a judge, in its own layout and form of verdict.\n\n{kind.__doc__}\n\nSource: {spec.source}."
+        )
+        if spec.kind != "pairwise":  # an object tells its range by a property, which a class has not
+            scale = spec.score_range if spec.verdict.reads in ("score", "scores") else (0.0, 1.0)
+            setattr(made, "score_range", scale)  # noqa: B010
+        return made
