@@ -18,8 +18,18 @@ from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.answer import final_text, read_statements, value_part
 from rm_gallery.core.text.blocks import split_reasoning
 from rm_gallery.core.text.expressions import without_asides
-from rm_gallery.core.text.maths import Number, close, find_numbers
-from rm_gallery.core.text.quantities import PERCENT, Quantity, conversions, find_quantities, needs_units, plain_units, same_kind
+from rm_gallery.core.text.quantities import (
+    PERCENT,
+    Number,
+    Quantity,
+    close,
+    conversions,
+    find_numbers,
+    find_quantities,
+    needs_units,
+    plain_units,
+    same_kind,
+)
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
 
