@@ -242,7 +242,7 @@ def _written(body: str) -> list[MadeCall | str]:
             found += [as_call(value) for value in (read[0] if isinstance(read[0], list) else [read[0]])]
             at = read[1] + len(fenced[read[1] :]) - len(fenced[read[1] :].lstrip(" \n\r\t;,"))
         return found if found and at >= len(fenced) else [read_call(fenced)]
-    if re.fullmatch(r"[\w.-]{1,200}", text):
+    if re.fullmatch(r"[A-Za-z_][\w.-]{0,199}", text):
         return [MadeCall(text, {})]
     return [read_call(text)]
 
