@@ -32,7 +32,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "choice": lambda text: chosen(text, ("positive", "negative", "a")), "refusal": refusal_in, "reasoning": split_reasoning,
     "prose": prose, "query": ordered, "sentences": count_sentences,
 }  # fmt: skip
-SLOW = frozenset({"code_execution", "code_unit_tests", "math_verify_reward", "sql_result_equality"})
+SLOW = frozenset({"code_execution", "code_unit_tests", "math_verify_reward", "calibrated_math", "sql_result_equality"})
 """They run in processes of their own, under a deadline of their own."""
 
 

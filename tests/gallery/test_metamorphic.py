@@ -54,7 +54,12 @@ def _scores(name: str, answers: list[tuple[str, Case]]) -> list[float | None]:
 
 
 def _own(name: str, text: str) -> str:
-    return rf"\boxed{{{text}}}" if name == "boxed_answer" else text
+    forms = {
+        "boxed_answer": r"\boxed{%s}",
+        "search_answer": "<answer>%s</answer>",
+        "calibrated_math": r"\boxed{%s} <confidence>1</confidence>",
+    }
+    return forms.get(name, "%s") % text
 
 
 def test_every_rule_reward_with_a_reference_is_here() -> None:
@@ -104,7 +109,9 @@ def test_how_an_answer_is_stated_does_not_change_its_score(name: str) -> None:
 
 THOUGHTS_COUNT, LENGTHS_COUNT = set(GIVEN["thoughts_count"]), set(GIVEN["lengths_count"])
 """Rules that look at the whole answer, its thought included; and to which a line end of two characters is longer than of one."""
-QUICK = sorted(rules().keys() - {"code_execution", "code_unit_tests", "math_verify_reward", "sql_result_equality"})
+QUICK = sorted(
+    rules().keys() - {"code_execution", "code_unit_tests", "math_verify_reward", "calibrated_math", "sql_result_equality"}
+)
 
 
 def _lines(name: str) -> list[Line]:

@@ -27,6 +27,7 @@ SHARED = frozenset({"name", "max_workers", "deadline", "worst"})
 """Fields every reward has; the contracts of rewards are about them."""
 SAME_SCORES = {
     "math_verify_reward.in_process": "where plain numbers are compared changes no verdict",
+    "calibrated_math.in_process": "where plain numbers are compared changes no verdict",
     "code_execution.packages": "needs a Python of its own to be installed",
     "code_unit_tests.packages": "needs a Python of its own to be installed",
     "code_execution.sandbox": "where code runs changes no verdict",

@@ -1,7 +1,8 @@
-"""Math answers checked for equality with the reference."""
+"""Math answers checked for equality with the reference, alone or beside the confidence they are given with."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
 from pydantic import Field
@@ -9,8 +10,10 @@ from pydantic import Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
+from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.text.blocks import split_reasoning
 from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
 from rm_gallery.core.utils.errors import DeadlineExceeded, Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of, shown
@@ -45,6 +48,11 @@ class MathVerifyReward(RuleReward):
     )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        verdict, reason = await self._compared(sample)
+        return one_score(self.name, float(verdict.status == "correct"), reason)
+
+    async def _compared(self, sample: DataSample) -> tuple[MathVerdict, str]:
+        """The verdict on an answer and what it rests on; Unscored where the reference holds nothing to compare with."""
         first, *further = references_of(sample, self.name)
         verdict = await self._verdict(sample.output[0].answer.text, first)
         for gold in further:
@@ -60,7 +68,7 @@ class MathVerifyReward(RuleReward):
             "exploding": f"The answer cannot be worked out within {self.timeout:g} s; the reference is {verdict.gold}.",
             "no_answer": f"The answer holds no result; the reference is {verdict.gold}.",
         }
-        return one_score(self.name, float(verdict.status == "correct"), reasons[verdict.status])
+        return verdict, reasons[verdict.status]
 
     async def _verdict(self, answer: str, gold: str) -> MathVerdict:
         quick = fast_verdict(answer, gold) if self.in_process else None
@@ -76,3 +84,60 @@ class MathVerifyReward(RuleReward):
                 why = f"{self.name}: the reference cannot be worked out within {self.timeout:g} s: {shown(gold)}."
                 raise Unscored(why, reason="bad_reference") from error
             return found if found.status == "no_gold" else MathVerdict("exploding", gold=found.gold)
+
+
+_CONFIDENCE = re.compile(
+    r"<confidence>\s*(?P<tag>[^<]{1,20}?)\s*</confidence>|(?:confidence|置信度|信心)\s*(?:is|of|为)?\s*[:：=]?\s*\**\s*(?P<said>\d{1,3}(?:\.\d{1,6})?\s*%?)",
+    re.IGNORECASE,
+)
+
+
+def stated_confidence(text: str) -> float | None:
+    """The confidence that an answer states last, 0 to 1; None where it states none. A number above 1 or with % is a percentage."""
+    found = list(_CONFIDENCE.finditer(text[-20_000:]))
+    if not found:
+        return None
+    word = (found[-1]["tag"] or found[-1]["said"]).strip()
+    try:
+        number = float(word.rstrip("% "))
+    except ValueError:
+        return None
+    number = number / 100 if word.endswith("%") or number > 1 else number
+    return number if 0 <= number <= 1 else None
+
+
+@RewardRegistry.register("calibrated_math")
+class CalibratedMathReward(MathVerifyReward):
+    """Correctness minus the Brier score of the confidence that the answer states: c - (q - c)^2, c in {0, 1}, q in [0, 1].
+
+    c is `math_verify_reward`'s verdict, q stands in `<confidence>0.8</confidence>` or as "Confidence: 80%", the last one counts. An
+    answer without a confidence has the worst score. Expected reward is highest where q is the share of answers that are right.
+    With `brier_only` the reward is -(q - c)^2. Range [-1, 1], higher is better.
+    Source: RLCR (arXiv 2507.16806), equation 2; Brier (1950).
+    """
+
+    score_range: ClassVar[Bounds] = (-1.0, 1.0)
+    name: str = "calibrated_math"
+    brier_only: bool = False
+    """Whether correctness by itself earns nothing."""
+
+    example = Example(
+        sample_of(
+            "What is 15 % of 80?",
+            "\\boxed{12} <confidence>0.9</confidence>",
+            "\\boxed{14} <confidence>0.2</confidence>",
+            "\\boxed{14} <confidence>0.9</confidence>",
+            reference="12",
+        )
+    )
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        verdict, reason = await self._compared(sample)
+        right, said = float(verdict.status == "correct"), stated_confidence(split_reasoning(sample.output[0].answer.text).final)
+        if said is None:
+            return one_score(self.name, -1.0, f"{reason} The answer states no confidence.")
+        brier = (said - right) ** 2
+        score = -brier if self.brier_only else right - brier
+        return one_score(
+            self.name, score, f"{reason} It is stated with confidence {said:g}.", {"correct": right, "brier": brier}
+        )

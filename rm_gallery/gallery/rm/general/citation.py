@@ -1,8 +1,9 @@
-"""Are the right sources cited, and do they say what they are cited for?"""
+"""Answers that were searched for: are the right sources cited, do they say so, and is the short answer among those that are right?"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
@@ -10,11 +11,11 @@ from pydantic import Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.blocks import prose_of, split_reasoning
-from rm_gallery.core.text.language import words
+from rm_gallery.core.text.blocks import prose_of, split_reasoning, tagged
+from rm_gallery.core.text.language import tokenizer, words
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.general.overlap import Overlap
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
+from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, references_of, shown
 
 _CITED = re.compile(r"[\[【［]\s*(\d{1,4}(?:\s*[-–—,，、;]\s*\d{1,4})*)\s*[\]】］]")
 _PART = re.compile(r"(\d+)\s*[-–—]\s*(\d+)|(\d+)")
@@ -175,3 +176,66 @@ def _texts(sources: Any) -> list[str]:
             source = "\n".join(part for part in parts if isinstance(part, str))
         texts.append(str(source))
     return texts
+
+
+_ABSTAINS = re.compile(
+    r"(?:i (?:do not|don['’]t) know|unknown|unanswerable|no answer|not (?:known|enough information|answerable)|insufficient information"
+    r"|(?:it |this )?(?:cannot|can['’]t|could not) be (?:determined|answered|found)|不知道|无法(?:确定|回答)|未知)\W*",
+    re.IGNORECASE,
+)
+
+
+@RewardRegistry.register("search_answer")
+class SearchAnswerReward(RuleReward):
+    """Exact match, or the best token F1, of the short answer in the last `<answer>` tag with the references and their aliases.
+
+    Texts are compared as SQuAD does: in lower case, without punctuation, articles and white space. `metric` is `em` (equal),
+    `subem` (a reference stands in the answer, word by word) or `f1`. Without the tag the score is 0; a well-formed wrong answer
+    gets `format_score`, one that abstains ("I don't know") `abstention_score`. Where the references themselves say that there
+    is no answer, abstaining is right. A thought is left out. Range [0, 1], higher is better.
+    References: `answer.label` or metadata `reference` (a text or a list) and `aliases`. Source: Search-R1 (arXiv 2503.09516).
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
+    name: str = "search_answer"
+    metric: Literal["em", "subem", "f1"] = "em"
+    format_score: float = Field(default=0.0, ge=0, le=1)
+    abstention_score: float = Field(default=0.0, ge=0, le=1)
+
+    example = Example(
+        sample_of(
+            "Who wrote The Trial?",
+            "<think>The novel is by Kafka.</think><answer>Franz Kafka</answer>",
+            "<answer>Max Brod</answer>",
+            "It was Franz Kafka.",
+            reference=["Franz Kafka", "Kafka"],
+        )
+    )
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        also = known(sample, "aliases")
+        aliases = [str(alias) for alias in also] if isinstance(also, list | tuple) else []
+        references = [*references_of(sample, self.name), *aliases]
+        bodies, _ = tagged(split_reasoning(answer_text(sample)).final, "answer")
+        if not bodies:
+            return one_score(self.name, 0.0, "The answer stands in no <answer> tag.")
+        given = bodies[-1].strip()
+        if _ABSTAINS.fullmatch(given):
+            right = any(_ABSTAINS.fullmatch(text.strip()) for text in references)
+            return one_score(self.name, 1.0 if right else self.abstention_score, "The answer abstains.")
+        tokens = _squad(given[:_LONGEST])
+        score = max(self._likeness(tokens, _squad(text[:_LONGEST])) for text in references)
+        return one_score(self.name, score or self.format_score, f"{shown(given)} scores {score:.3g} with the best reference.")
+
+    def _likeness(self, given: list[str], wanted: list[str]) -> float:
+        if self.metric == "em":
+            return float(given == wanted and bool(wanted))
+        if self.metric == "subem":
+            return float(bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(given)} ")
+        shared = (Counter(given) & Counter(wanted)).total()
+        return 2 * shared / (len(given) + len(wanted)) if shared else 0.0
+
+
+_LONGEST = 10_000
+"""Characters of a short answer that are looked at."""
+_squad = tokenizer("squad")
