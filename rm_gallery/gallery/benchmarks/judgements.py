@@ -16,6 +16,7 @@ from rm_gallery.core.data.schema import DataSample, Reward, RewardIssue, prefere
 from rm_gallery.core.outcome import NOT_BEGUN
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
+from rm_gallery.core.utils.identity import hashed
 from rm_gallery.core.utils.models import unknown_name
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def cluster_of(sample: DataSample) -> str:
     if not texts:
         return f"id:{sample.sample_id}"
     joined = "".join(f"{len(part)}:{part}" for part in texts)
-    return hashlib.blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return hashed(hashlib.blake2b(digest_size=8), joined.encode("utf-8", "surrogatepass"))
 
 
 def sign(first: Score, second: Score) -> Verdict:

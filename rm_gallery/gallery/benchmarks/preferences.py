@@ -113,7 +113,7 @@ class _Either:
         return credit
 
     def report(self) -> Report:
-        return self._pooled.report(self._tallies.strict() if self._only_pairs else None)
+        return self._pooled.report_of(self._tallies.strict() if self._only_pairs else self._tallies)
 
 
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"

@@ -400,9 +400,12 @@ class PooledScorer:
             self._categories[self._category(judged)].add(credit, judged.status, judged.cluster, cause)
         return credit
 
-    def report(self, counted: SubsetTallies | None = None) -> Report:
-        """Report what was counted so far, or the same samples counted otherwise."""
-        tallies = counted or self._tallies
+    def report(self) -> Report:
+        """Report what was counted so far."""
+        return self.report_of(self._tallies)
+
+    def report_of(self, tallies: SubsetTallies) -> Report:
+        """Report the samples that were counted so far, with other credits."""
         figure, extra = tallies.pooled(), self._orders.extra()
         if self._category is not None:
             rule = tallies.rule
