@@ -167,7 +167,7 @@ READERS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 TEXTS = ("text", "reply", "answer", "gold", "value")
 """Arguments that may be given in pieces."""
-NUMBERS = "core.text.maths.find_numbers"
+NUMBERS = "core.text.quantities.find_numbers"
 PRIVATE = "gallery.rm.format.penalties.find_personal_data"
 
 

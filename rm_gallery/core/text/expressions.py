@@ -91,7 +91,7 @@ _UNSAID = re.compile(
     r"|\b(?:glaube|denke)\s+nicht\b[^.;\n]{0,60}|\bno\s+creo\b[^.;\n]{0,60}|\bne\s+(?:pense|crois|peut|peux)\s+pas\b[^.,;\n]{0,60}|不(?:认为|觉得|相信)[^。.；\n]{0,40}"
 )
 _NOT_THIS = re.compile(
-    r"(?i)^не\s+-?\d[^.,;\n]{0,20}|(?:^|,\s*|\(|\s)(?:(?:and\s+|but\s+)?not|rather\s+than|instead\s+of|unlike|nicht|и\s+не|а\s+не|不是|而非)\b[^.,;)\n]{0,60}"
+    r"(?i)^не\s+-?\d[^.,;\n]{0,20}|(?:^|,\s*|\(|\s)(?:(?:and\s+|but\s+)?not|rather\s+than|instead\s+of|unlike|nicht|и\s+не|а\s+не|不是|而非)\b(?!\s+(?:only|just|nur)\b)(?:(?!\s(?:but|sondern|sino|а)\s|而是)[^.,;)\n]){0,60}"
     r"|\b(?:a|the|one)\s+(?:common|frequent|typical|usual)\s[^.\n]{0,80}|\b(?:wrong|incorrect|mistaken)(?:ly)?\b[^.\n]{0,80}"
 )
 _IS_WRONG = re.compile(
@@ -189,10 +189,15 @@ def without_asides(text: str) -> str:
     if said != tail and not _VALUED.search(said):
         return ""
     tail = said
-    kept = _NOT_THIS.sub(" ", _IS_WRONG.sub(" ", tail))
+    kept = without_denied(tail)
     if re.search(r"\d", kept) or not re.search(r"\d", tail):
         return (kept if re.search(r"\d", kept) else tail).strip()
     return "" if _IS_WRONG.search(tail) or _NOT_A_NUMBER.search(tail) else tail.strip()
+
+
+def without_denied(text: str) -> str:
+    """The text without what it says is not so: "not 5", "rather than 5", "5 is wrong"."""
+    return _NOT_THIS.sub(" ", _IS_WRONG.sub(" ", text))
 
 
 def _unmarked(tail: str, factorial: bool) -> FinalAnswer | None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import functools
 import math
 import re
+import sys
 import unicodedata
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-from rm_gallery.core.text.expressions import SUPERSCRIPTS, FinalAnswer, find_answer, find_reference
+from rm_gallery.core.text.expressions import FinalAnswer, find_answer, find_reference
+from rm_gallery.core.text.quantities import SMALL
 from rm_gallery.core.text.values import choice_letter
 from rm_gallery.core.utils.errors import MissingExtra
 
@@ -35,8 +37,6 @@ _EXACT_DIGITS = 15
 _DECIMALS = 6
 _LARGE = 1e15
 """Above this a decimal number holds no more digits than its mantissa does."""
-SMALL = 1e-4
-"""Below this, numbers are compared relatively: to the reference, to this share of it."""
 _SMALL = Decimal("1e-4")
 
 
@@ -59,6 +59,7 @@ def verify_answer(answer: str, gold: str) -> MathVerdict:
     1e-4 are compared relatively, dates and times of day as they are written, a letter of a choice as `choice_letter` reads
     it. "It is 5!" is 5 or 120, whichever the reference is.
     """
+    answer, gold = _prepared(answer), _prepared(gold)
     verdict = _verify(answer, gold, False)
     if verdict.status in ("wrong", "no_answer") and _FACTORIAL.search(answer):
         other = _verify(answer, gold, True)
@@ -68,8 +69,13 @@ def verify_answer(answer: str, gold: str) -> MathVerdict:
 
 def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
     found, reference = find_answer(answer, factorial=factorial), _reference(gold)
+    if (stated := _compared_as_statements(found, answer, gold)) is not None:
+        return stated
     gold_values = _parse(reference).values if reference is not None else ()
     if reference is None or not gold_values:
+        as_written = [re.sub(r"\\(?:text|left|right|[,; ])|[\s{}$]", "", text) for text in (_as_given(answer), _as_given(gold))]
+        if as_written[0] and as_written[0] == as_written[1]:
+            return MathVerdict("correct", _as_given(answer), _as_given(gold))
         return MathVerdict("no_gold", found.text if found else "", reference.text if reference else "")
     if found is None:
         return MathVerdict("no_answer", "", reference.text)
@@ -83,6 +89,7 @@ def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
     if not parsed.values:
         return MathVerdict("no_answer", parsed.text, reference.text)
     equal = _equal(gold_values, parsed.values) or _equal_otherwise(reference, gold_values, found, parsed.values)
+    equal = equal or _equal_angles((_as_given(answer), parsed.values), (_as_given(gold), gold_values))
     equal = equal and not _told_apart(found.text, reference.text) and not _told_apart(_as_given(answer), _as_given(gold))
     return MathVerdict("correct" if equal else "wrong", parsed.text, reference.text)
 
@@ -93,7 +100,10 @@ def fast_verdict(answer: str, gold: str) -> MathVerdict | None:
     None means that Math-Verify has to look. Covers integers, decimals, fractions, and texts without an answer or
     reference; needs no heavy import.
     """
+    answer, gold = _prepared(answer), _prepared(gold)
     found, reference = find_answer(answer), _reference(gold)
+    if (stated := _compared_as_statements(found, answer, gold)) is not None:
+        return stated
     if reference is None:
         return MathVerdict("no_gold", found.text if found else "", "")
     if "!" in answer and _FACTORIAL.search(answer):
@@ -107,6 +117,76 @@ def fast_verdict(answer: str, gold: str) -> MathVerdict | None:
 
 
 _reference = functools.lru_cache(maxsize=1024)(find_reference)
+_FUNCTION_OF_DEGREES = re.compile(
+    r"(\\(?:sin|cos|tan|cot|sec|csc))\s*(?:\\left)?[({]?\s*(-?\d{1,9}(?:\.\d{1,9})?)\s*(?:\^\s*\{?\s*\\circ\s*\}?|°)\s*(?:\\right)?[)}]?"
+)
+_CASES = re.compile(r"\\begin\{(cases|aligned|array)\}(?:\{[^{}]{0,20}\})?([^&]{0,400}?)\\end\{\1\}")
+_CONGRUENCE = re.compile(
+    r"(?:([A-Za-z]\w{0,8})\s*(?:\\equiv|≡)\s*)?(-?\d{1,18})\s*(?:\\p?mod|\\bmod|\\?\(\s*(?:\\text\{)?mod\}?)\s*\{?\s*(\d{1,18})\s*\}?\s*\)?"
+)
+_WORDS_FOR = {
+    "nothing": re.compile(
+        r"(?i)(?:there (?:is|are) |it has |has |the equation has )?no (?:real |integer |such |positive |valid |possible )*"
+        r"(?:solutions?|roots?|values?|answers?|integers?|numbers?)(?: exists?)?|\\emptyset|\\varnothing|∅|\\?\{\s*\\?\}|无(?:实数)?解|没有解"
+    ),
+    "undefined": re.compile(r"(?i)undefined|DNE|(?:(?:the )?limit )?(?:it )?does not exist|不存在|无定义"),
+    "all": re.compile(r"(?i)infinitely many(?: solutions)?|all real numbers|\\mathbb\s*\{?R\}?|无穷多(?:个)?解"),
+}
+"""Answers that are no value; one that is stated as one of them equals a reference that is."""
+
+
+def _prepared(text: str) -> str:
+    """Digits of every script as 0 to 9, degrees inside a function as radians, systems as lists, angle brackets as round ones."""
+    if not text.isascii():
+        text = "".join(str(unicodedata.decimal(c)) if c > "\x7f" and c.isdecimal() else c for c in text)
+    if "\\" in text:
+        text = _FUNCTION_OF_DEGREES.sub(lambda found: rf"{found[1]}(\frac{{{found[2]} \pi}}{{180}})", text)
+        text = text.replace(r"\left\langle", r"\langle").replace(r"\right\rangle", r"\rangle")
+        text = text.replace(r"\langle", "(").replace(r"\rangle", ")")
+        if r"\begin{" in text:
+            text = _CASES.sub(lambda found: ", ".join(part.strip() for part in found[2].split(r"\\") if part.strip()), text)
+    return text
+
+
+def _compared_as_statements(found: FinalAnswer | None, answer: str, gold: str) -> MathVerdict | None:
+    """The verdict on references that are no value: congruences, and words for no solution, undefined and all numbers."""
+    wanted = _as_given(gold)
+    if len(wanted) > 80 or not wanted:
+        return None
+    text = wanted.replace(r"\text{", "").replace(r"\;", "").strip("{} ")
+    given = _as_given(answer) or (found.text if found else "")
+    modulo = _CONGRUENCE.fullmatch(text)
+    if modulo is not None:
+        said = list(_CONGRUENCE.finditer(given or answer[-2000:]))
+        if not said:
+            return MathVerdict("wrong" if found else "no_answer", found.text if found else "", wanted)
+        last, n = said[-1], int(modulo[3])
+        same = n == int(last[3]) and n > 0 and (int(last[2]) - int(modulo[2])) % n == 0
+        same = same and (not modulo[1] or not last[1] or modulo[1] == last[1])
+        return MathVerdict("correct" if same else "wrong", last[0], wanted)
+    meant = next((name for name, words in _WORDS_FOR.items() if words.fullmatch(text)), None)
+    if meant is None:
+        return None
+    lines = [given, found.text if found else "", answer.strip().rpartition("\n")[2].rpartition(". ")[2][-200:]]
+    plain = [re.sub(r"\\text\s*\{|[{}$.!。]", " ", line).strip() for line in lines] if text not in ("{}", r"\{\}") else lines
+    for line, bare in zip(lines, plain, strict=True):
+        if _WORDS_FOR[meant].fullmatch(bare) or _WORDS_FOR[meant].fullmatch(line.strip("$ .")):
+            return MathVerdict("correct", line, wanted)
+    return MathVerdict("wrong" if found or given else "no_answer", found.text if found else given, wanted)
+
+
+_DEGREES = re.compile(r"(?:\\angle\s*\w{1,5}\s*=\s*)?(-?\d{1,9}(?:\.\d{1,9})?)\s*(?:\^\s*\{?\s*\\circ\s*\}?|°|\s*degrees?)")
+
+
+def _equal_angles(answer: tuple[str, tuple[Any, ...]], gold: tuple[str, tuple[Any, ...]]) -> bool:
+    """Whether one is an angle in degrees and the other the same in radians, as a multiple of pi."""
+    degrees = [_DEGREES.fullmatch(text) for text, _ in (answer, gold)]
+    if (degrees[0] is None) == (degrees[1] is None):
+        return False
+    text, values = gold if degrees[0] else answer
+    radians = _numbers_in(values[0]) if values and (r"\pi" in text or "π" in text) else []
+    angle = next(float(found[1]) for found in degrees if found)
+    return len(radians) == 1 and math.isclose(radians[0], math.radians(angle), rel_tol=1e-9, abs_tol=1e-12)
 
 
 def _compared_as_written(found: FinalAnswer, reference: FinalAnswer, answer: str) -> MathVerdict | None:
@@ -311,6 +391,13 @@ def _equal_otherwise(reference: FinalAnswer, gold: tuple[Any, ...], found: Final
         value = Decimal(next(share[1] for share in shares if share))
         other = _parse(reference).values if shares[1] else answer
         return any(_equal(_parse(FinalAnswer(str(v), "number", "")).values, other) for v in (value, value / 100))
+    if _equal_complex(gold, answer):
+        return True
+    measured = _MEASURED.fullmatch(found.text)
+    if measured is not None and not re.search(
+        r"[A-Za-z]", reference.text.replace(r"\pi", "").replace(r"\sqrt", "").replace(r"\frac", "")
+    ):
+        return _equal(gold, _parse(found._replace(text=measured[1])).values)
     if any(r"\ln" in text for text in texts) and any(_PLAIN_LOG.search(text) for text in texts):
         natural = [value._replace(text=_PLAIN_LOG.sub(r"\\ln", value.text)) for value in (reference, found)]
         values = [_parse(value).values for value in natural]
@@ -318,122 +405,21 @@ def _equal_otherwise(reference: FinalAnswer, gold: tuple[Any, ...], found: Final
     return False
 
 
-class Number(NamedTuple):
-    """A number found in a text; whole ones of many digits are `int`, so that they are compared exactly."""
-
-    value: float
-    """What is written; a percentage keeps its figure: 50 for "50%"."""
-    percent: bool
-    start: int
-    end: int
-
-
-_SIGNS = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code != 0xFF0C} | {
-    0x2212: "-",
-    0xA0: "\u2009",
-    0x202F: "\u2009",
-}
-_GROUPED = r"\d{1,3}(?:,\d{3})+(?!\d)|\d{1,3}(?:\{,\}\d{3})+(?!\d)|\d{1,3}(?:\u2009\d{3})+(?!\d)"
-_DIGITS = re.compile(rf"(?<![A-Za-z_0-9])(?<!\d\.)(?:(?:{_GROUPED}|\d+)(?:\.\d+)?|\.\d+)")
-_AFTER = re.compile(
-    r"""
-    (?:[eE](?P<exponent>[-+]?\d{1,4})(?![A-Za-z0-9_]|\.\d))?
-    (?:\s?(?:\\times|\\cdot|×|\*|·|⋅|x)\s?10\s?(?:(?:\^|\*\*)\s?[{(]?(?P<power>[-+]?\d{1,4})[})]?|(?P<raised>[⁻⁺]?[⁰¹²³⁴-⁹]{1,4})))?
-    (?P<scale>\s?(?:万亿|百万|千万|万|亿|(?:dozen|hundred|thousand|million|billion|trillion)\b))?
-    (?P<percent>\s?\\?%|\s?percent\b)?
-    """,
-    re.VERBOSE | re.IGNORECASE,
+_MEASURED = re.compile(
+    r"(.*(?:\\pi|[\d)}]))\s+(?:[mcdk]m|m|in|ft|yd|mi|inch(?:es)?|feet|met(?:er|re)s?|(?:square |cubic )?units?)(?:\^\{?[23]\}?)?"
 )
-_BELOW = re.compile(r"\s?/\s?0{0,3}([1-9]\d{0,14})(?!\d|[.,]\d|\s?/)")
-_MIXED = re.compile(r"\s(\d{1,6})\s?/\s?([1-9]\d{0,5})(?![\d/])")
-_FRACTION_SIGN = re.compile(r"\s?([¼½¾⅐-⅞])")
-_MAY_GO_ON = re.compile(r"[eE%\\×*·⋅x万亿百千]|\s[%\\×*·⋅x万亿百千dhtmbpDHTMBP]")
-_DIGIT = re.compile(r"\d")
-_BEFORE = re.compile(r"(?P<percent_of>百分之)?(?P<sign>(?<![\w)\]}.])[-+])?(?:\\?[$€£¥₹]\s?)?$")
-_BEFORE_SIZE = 6
-_MAY_STAND_BEFORE = frozenset("-+$€£¥₹之 ")
-_SCALES = {
-    **{"dozen": 12, "hundred": 100, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12},
-    **{"万": 1e4, "亿": 1e8, "万亿": 1e12, "百万": 1e6, "千万": 1e7},
-}
-_NOT_DIGITS = re.compile(r"[^\d.]")
 
 
-def find_numbers(text: str, *, fractions: bool = False) -> list[Number]:
-    """All numbers in order; with `fractions` 3/4, 1 1/2 and ½ are one number each.
-
-    Read as one number: 1,000 (also with thin spaces or LaTeX's {,}), -5, .5, 1e5, 3 × 10^4, $1,200, 50%, 百分之五十 only in
-    digits (百分之50), 3万, 2 million, and full-width digits. A minus between two numbers ("3-5") is no sign. Digits glued
-    to the end of a Latin word (H2O, v2) are no numbers. Positions are those of the given text.
-    """
-    if not text.isascii():
-        text = text.translate(_SIGNS)
-    found: list[Number] = []
-    position = 0
-    # a search that starts with a digit is many times faster than one that starts with what may stand before it
-    while (digit := _DIGIT.search(text, position)) is not None:
-        start = digit.start()
-        if text[start - 1 : start] == "." and not (start > 1 and (text[start - 2].isalnum() or text[start - 2] == "_")):
-            start -= 1
-        digits = _DIGITS.match(text, start)
-        if digits is None:
-            position = digit.end()
-            continue
-        number = _with_fraction(text, _number(text, digits)) if fractions else _number(text, digits)
-        position = number.end
-        if math.isfinite(number.value):
-            found.append(number)
-    return found
-
-
-def _with_fraction(text: str, number: Number) -> Number:
-    """The number with the fraction it is the numerator or the whole part of."""
-    if sign := _FRACTION_SIGN.match(text, number.end):
-        value = number.value + math.copysign(unicodedata.numeric(sign[1]), number.value)
-        return number._replace(value=value, end=sign.end())
-    written = text[number.start : number.end]
-    if not written.lstrip("-+").isdigit() or text[number.start - 1 : number.start] == "/":
-        return number
-    whole = _MIXED.match(text, number.end)
-    if whole is not None:
-        part = int(whole[1]) / int(whole[2])
-        return number._replace(value=number.value + math.copysign(part, number.value), end=whole.end())
-    below = _BELOW.match(text, number.end)
-    return number if below is None else number._replace(value=number.value / int(below[1]), end=below.end())
-
-
-def _number(text: str, digits: re.Match[str]) -> Number:
-    start, end = digits.span()
-    written = digits.group()
-    plain = written if written.isdigit() else _NOT_DIGITS.sub("", written)
-    value: float = int(plain) if 15 < len(plain) < 300 and plain.isdigit() else float(plain)
-    percent = False
-    if _MAY_GO_ON.match(text, end):
-        if (after := _AFTER.match(text, end)) is not None:
-            value, percent, end = _scaled(value, after), bool(after["percent"]), after.end()
-    if start and text[start - 1] in _MAY_STAND_BEFORE:
-        if (before := _BEFORE.search(text, max(0, start - _BEFORE_SIZE), start)) is not None:
-            start, percent = before.start(), percent or bool(before["percent_of"])
-            value = -value if before["sign"] == "-" else value
-    return Number(value, percent, start, end)
-
-
-def _scaled(value: float, after: re.Match[str]) -> float:
-    if exponent := after["exponent"] or after["power"] or (after["raised"] or "").translate(SUPERSCRIPTS):
-        try:
-            value *= 10.0 ** int(exponent)
-        except OverflowError:
-            return math.inf
-    if after["scale"]:
-        value *= _SCALES[after["scale"].strip().lower()]
-    return value
-
-
-def close(a: float, b: float, tolerance: float) -> bool:
-    """Whether two numbers differ by at most `tolerance`, absolutely or relative to `b`; below 1e-4 relatively alone.
-
-    Whole numbers are equal or not, unless the tolerance is above 1e-6.
-    """
-    if tolerance <= 1e-6 and a == int(a) and b == int(b):
-        return a == b
-    return abs(a - b) <= tolerance * (max(1.0, abs(b)) if max(abs(a), abs(b)) >= SMALL else abs(b))
+def _equal_complex(gold: tuple[Any, ...], answer: tuple[Any, ...]) -> bool:
+    """Equality of numbers in which i is the imaginary unit and e is Euler's number, which Math-Verify takes for variables."""
+    sympy: Any = sys.modules["sympy"]  # whose values Math-Verify's are
+    values, named = [], False
+    for value in (gold[0], answer[0]):
+        names = {str(symbol): symbol for symbol in getattr(value, "free_symbols", ())}
+        if not names.keys() <= {"i", "e"} or not hasattr(value, "subs"):
+            return False
+        values.append(value.subs({symbol: sympy.I if name == "i" else sympy.E for name, symbol in names.items()}))
+        named = named or bool(names)
+    if not named or not all(value.is_number for value in values):
+        return False
+    return bool(abs(complex((values[0] - values[1]).evalf(15))) < 1e-9)

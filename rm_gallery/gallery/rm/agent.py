@@ -17,7 +17,7 @@ from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.rule import MadeCall, RuleReward, as_call, known, one_score, shown, tool_calls_of
+from rm_gallery.gallery.rm.rule import MadeCall, RuleReward, Untyped, as_call, known, one_score, shown, tool_calls_of
 
 
 @RewardRegistry.register("tool_call_match")
@@ -181,6 +181,8 @@ def fits(call: MadeCall, wanted: ExpectedCall, tolerant: bool, defaults: dict[st
 
 def same(given: Any, wanted: Any, tolerant: bool) -> bool:
     """Whether two argument values are equal; `tolerant` as in `ToolCallMatchReward`."""
+    if isinstance(given, Untyped):
+        return same(str(given), wanted, tolerant) or (not isinstance(wanted, str) and same(_typed(given), wanted, tolerant))
     if isinstance(given, bool) or isinstance(wanted, bool):
         return given is wanted
     if isinstance(given, int | float) and isinstance(wanted, int | float):
@@ -192,6 +194,14 @@ def same(given: Any, wanted: Any, tolerant: bool) -> bool:
     if isinstance(given, dict) and isinstance(wanted, dict):
         return _same_objects(given, wanted, tolerant)
     return bool(given == wanted)
+
+
+def _typed(text: str) -> Any:
+    """What a text between tags reads as: JSON, or Python's words for it."""
+    try:
+        return read_json({"True": "true", "False": "false", "None": "null"}.get(text, text))
+    except ValueError:
+        return text
 
 
 def _same_objects(given: dict[str, Any], wanted: dict[str, Any], tolerant: bool) -> bool:

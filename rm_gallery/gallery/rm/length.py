@@ -16,7 +16,8 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import EMPTY_IS_BEST, PENALTY, Example, RewardResult, sample_of
 from rm_gallery.core.text.blocks import split_reasoning
 from rm_gallery.core.text.language import words
-from rm_gallery.core.text.maths import fast_verdict, find_numbers, verify_answer
+from rm_gallery.core.text.maths import fast_verdict, verify_answer
+from rm_gallery.core.text.quantities import find_numbers
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.general.numbers import matched
 from rm_gallery.gallery.rm.rule import (

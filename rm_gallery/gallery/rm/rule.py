@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, NamedTuple, get_args
 
 from pydantic import AfterValidator, Field, PlainSerializer
@@ -12,7 +13,7 @@ from pydantic import AfterValidator, Field, PlainSerializer
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult, sample_of
-from rm_gallery.core.text.blocks import parse_python, read_json, split_fences, split_reasoning, tagged
+from rm_gallery.core.text.blocks import parse_python, read_json, split_fences, split_reasoning
 from rm_gallery.core.text.language import TokenizerName, tokenizer
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import build
@@ -142,6 +143,15 @@ def tokens_of(setting: Any, text: str) -> Sequence[Any]:
 
 _PYTHON_CALLS = re.compile(r"\[?\s*[A-Za-z_][\w.]*\s*\(")
 _MAX_PYTHON = 20_000
+_HARMONY = re.compile(r"(?:^|<\|start\|>|<\|channel\|>)[^<]{0,80}\bto=(?:functions\.)?([\w.-]{1,200})(?=[\s<])")
+_NAMED = re.compile(r"""\s*[=:]?\s*["']?([\w.-]{1,200})["']?\s*(?:string=["'](true|false)["']\s*)?>""")
+_UNREAD = re.compile(
+    r"<[|｜/]?[\w:|｜▁]{0,40}(?:tool|function|action)s?[_▁ ]?calls?[\w|｜▁]{0,40}>|\[TOOL_\w{1,20}\]", re.IGNORECASE
+)
+
+
+class Untyped(str):
+    """An argument written between tags, where a number looks as a text does: it equals what it says and what it reads as."""
 
 
 class MadeCall(NamedTuple):
@@ -172,20 +182,141 @@ def calls_of_message(message: Step) -> ToolCalls:
 
 
 def calls_in_text(text: str) -> ToolCalls:
-    """Calls written as `<tool_call>{…}</tool_call>`, as JSON (fenced or bare), or as Python calls `[f(a=1), g()]`.
+    """Calls written in a text, in the dialects of the models that write them.
 
-    Only what follows a thought counts. Text that looks like none of these holds no calls.
+    Between tags, as JSON or named parameters: `<tool_call>` (Hermes, Qwen, GLM, Granite), `<function=…>` (Qwen3-Coder, Llama, Seed),
+    `<invoke name=…>` (MiniMax, DeepSeek V3.2, Olmo), DeepSeek's, Kimi's, harmony's, Phi's, InternLM's and Command's marks,
+    `[TOOL_CALLS]` (Mistral), `<|python_tag|>` (Llama), `<tool_calls>` (MiniMax, Hunyuan), `functools[…]`; else JSON, fenced or bare,
+    or Python calls `[f(a=1), g()]`. Only what follows a thought counts. Text that looks like none of these holds no calls; a mark
+    of calls that nobody here reads is a problem that names it.
     """
-    text = split_reasoning(text).final.strip().removeprefix("[TOOL_CALLS]").strip()
-    in_tags, _ = tagged(text, "tool_call")
-    if in_tags:
-        return _sorted([read_call(body) for body in in_tags])
-    bodies = [block.body for block in split_fences(text)[0] if block.language in ("json", "tool_call", "")]
+    harmony = list(_HARMONY.finditer(text)) if " to=" in text else []
+    if harmony:
+        return _sorted([_harmony_call(text, found.end(), found[1]) for found in harmony])
+    text = split_reasoning(text).final.strip()
+    for opening, closing, read in _DIALECTS:
+        if opening in text:
+            bodies = _between(text, opening, closing)
+            return _sorted([call for body in bodies for call in read(body)])
+    bodies = [block.body for block in split_fences(text)[0] if block.language in ("json", "tool_call", "tool_code", "")]
     for body in bodies or [text]:
         found = _calls_in_json(body.strip())
         if found is not None:
             return found
-    return _python_calls(text) if _PYTHON_CALLS.match(text) and len(text) <= _MAX_PYTHON else ToolCalls([], [])
+    code = next((block.body.strip() for block in split_fences(text)[0] if block.language == "tool_code"), text)
+    if _PYTHON_CALLS.match(code) and len(code) <= _MAX_PYTHON:
+        return _python_calls(code)
+    mark = _UNREAD.search(text)
+    return ToolCalls([], [f"The mark {mark[0]!r:.60} is of a dialect that is not read here."] if mark else [])
+
+
+def _between(text: str, opening: str, closing: str) -> list[str]:
+    """What stands behind each opening mark up to its closing one, or up to the next call; the last may be unclosed."""
+    return [part.partition(closing)[0] for part in text.split(opening)[1:]]
+
+
+def _harmony_call(text: str, start: int, name: str) -> MadeCall | str:
+    _, found, body = text[start : start + 1_000_000].partition("<|message|>")
+    if not found:
+        return f"The call of {name[:60]} has no arguments."
+    return as_call({"name": name, "arguments": re.split(r"<\|(?:call|end|start|return)\|>", body, maxsplit=1)[0].strip()})
+
+
+def _written(body: str) -> list[MadeCall | str]:
+    """What stands between the marks of a call: JSON (an object, a list, or several objects), named parameters, or Python calls."""
+    text = body.strip()
+    if text.startswith(("<function", "<invoke")):
+        return _functions(text.partition("<function" if text.startswith("<function") else "<invoke")[2])
+    name, glm, rest = text.partition("<arg_key>")
+    if glm:
+        pairs = [part.partition("</arg_key>") for part in rest.split("<arg_key>")]
+        values = {key.strip(): value.partition("<arg_value>")[2].partition("</arg_value>")[0] for key, _, value in pairs}
+        return [MadeCall(name.strip(), {key: Untyped(value.strip()) for key, value in values.items()})]
+    fenced = next((block.body.strip() for block in split_fences(text)[0]), text)
+    if _PYTHON_CALLS.match(fenced) and len(fenced) <= _MAX_PYTHON:
+        calls, problems = _python_calls(fenced)
+        return [*calls, *problems]
+    if fenced[:1] in ("{", "["):
+        found, at = [], 0
+        while at < len(fenced) and (read := _value_at(fenced, at)) is not None:
+            found += [as_call(value) for value in (read[0] if isinstance(read[0], list) else [read[0]])]
+            at = read[1] + len(fenced[read[1] :]) - len(fenced[read[1] :].lstrip(" \n\r\t;,"))
+        return found if found and at >= len(fenced) else [read_call(fenced)]
+    if re.fullmatch(r"[A-Za-z_][\w.-]{0,199}", text):
+        return [MadeCall(text, {})]
+    return [read_call(text)]
+
+
+def _value_at(text: str, start: int) -> tuple[Any, int] | None:
+    try:
+        return json.JSONDecoder(parse_constant=lambda word: None).raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _functions(body: str) -> list[MadeCall | str]:
+    """`=name>` or ` name="name">`, then `<parameter=key>value</parameter>` (or `<parameter name="key">`) or one JSON object."""
+    head = _NAMED.match(body.replace(" name=", "=", 1) if body.startswith(" name=") else body)
+    if head is None:
+        return ["A tool call has no name."]
+    rest = body.partition(">")[2].partition("</function>")[0].strip()
+    if rest.startswith("{"):
+        return [as_call({"name": head[1], "arguments": rest})]
+    arguments: dict[str, Any] = {}
+    for part in re.split(r"<(?:｜DSML｜)?parameter\b", rest)[1:]:
+        named = _NAMED.match(part.replace(" name=", "=", 1) if part.startswith(" name=") else part)
+        if named is None:
+            return [f"A parameter of {head[1][:60]} has no name."]
+        value = re.split(r"</(?:｜DSML｜)?parameter>", part.partition(">")[2], maxsplit=1)[0].strip("\r\n")
+        arguments[named[1]] = value if named[2] == "true" else Untyped(value)
+    return [MadeCall(head[1], arguments)]
+
+
+def _deepseek(body: str) -> list[MadeCall | str]:
+    """`name<｜tool▁sep｜>{…}`, or `function<｜tool▁sep｜>name` and a fenced object."""
+    name, _, rest = body.partition("<｜tool▁sep｜>")
+    if name.strip() == "function" and "```" in rest:
+        name, _, rest = rest.partition("\n")
+        rest = next((block.body for block in split_fences(rest)[0]), rest)
+    return [as_call({"name": name.strip(), "arguments": rest.strip()})]
+
+
+def _kimi(body: str) -> list[MadeCall | str]:
+    """`functions.name:0<|tool_call_argument_begin|>{…}`."""
+    name, _, arguments = body.partition("<|tool_call_argument_begin|>")
+    return [
+        as_call(
+            {"name": name.strip().removeprefix("functions.").rpartition(":")[0] or name.strip(), "arguments": arguments.strip()}
+        )
+    ]
+
+
+def _mistral(body: str) -> list[MadeCall | str]:
+    """A list of objects, or `name[ARGS]{…}`."""
+    name, args, arguments = body.partition("[ARGS]")
+    return (
+        [as_call({"name": name.partition("[CALL_ID]")[0].strip(), "arguments": arguments.strip()})] if args else _written(body)
+    )
+
+
+_DIALECTS: tuple[tuple[str, str, Callable[[str], list[MadeCall | str]]], ...] = (
+    ("<tool_call>", "</tool_call>", _written),
+    ("<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", _deepseek),
+    ("<|tool_call_begin|>", "<|tool_call_end|>", _kimi),
+    ("<｜DSML｜invoke", "</｜DSML｜invoke>", _functions),
+    ("<invoke", "</invoke>", _functions),
+    ("<function=", "</function>", _functions),
+    ("[TOOL_CALLS]", "\x00", _mistral),
+    ("<|python_tag|>", "<|e", _written),
+    ("<|python_start|>", "<|python_end|>", _written),
+    ("<|tool_call|>", "<|/tool_call|>", _written),
+    ("<tool_calls>", "</tool_calls>", _written),
+    ("<function_calls>", "</function_calls>", _written),
+    ("<|action_start|><|plugin|>", "<|action_end|>", _written),
+    ("<|START_ACTION|>", "<|END_ACTION|>", _written),
+    ("functools[", "\x00", lambda body: _written(f"[{body}")),
+)
+"""The marks before and behind a call, and how what stands between them is read."""
 
 
 def read_call(text: str) -> MadeCall | str:
@@ -202,7 +333,8 @@ def as_call(value: Any) -> MadeCall | str:
         value = value["function"]
     if not isinstance(value, dict):
         return f"A tool call is an object; found {type(value).__name__}."
-    name, arguments = value.get("name"), value.get("arguments", value.get("parameters"))
+    name = value.get("name", value.get("tool_name"))
+    arguments = next((value[key] for key in ("arguments", "parameters", "args") if key in value), None)
     if not isinstance(name, str) or not name:
         return "A tool call has no name."
     if isinstance(arguments, str) and arguments.strip():

@@ -17,9 +17,19 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.answer import final_text, read_statements, value_part
 from rm_gallery.core.text.blocks import split_reasoning
-from rm_gallery.core.text.expressions import without_asides
-from rm_gallery.core.text.maths import Number, close, find_numbers
-from rm_gallery.core.text.quantities import PERCENT, Quantity, conversions, find_quantities, needs_units, plain_units, same_kind
+from rm_gallery.core.text.expressions import without_asides, without_denied
+from rm_gallery.core.text.quantities import (
+    PERCENT,
+    Number,
+    Quantity,
+    close,
+    conversions,
+    find_numbers,
+    find_quantities,
+    needs_units,
+    plain_units,
+    same_kind,
+)
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
 
@@ -36,7 +46,7 @@ class NumberAccuracyReward(RuleReward):
 
     1,000 equals 1000, 1e3 and 1.0 thousand; 50% equals 50 and 0.5; numbers are equal when they differ by at most
     `tolerance`, absolutely or relative to the reference: below 1e-4 relatively alone, and whole numbers not at all unless
-    the tolerance is above 1e-6. A thought is left out. Range [0, 1], higher is better; the best of several references
+    the tolerance is above 1e-6. A thought is left out, and so is what is denied ("not 42"). Range [0, 1], higher is better; the best of several references
     counts; unscored when the reference is missing or holds no number.
     """
 
@@ -55,7 +65,7 @@ class NumberAccuracyReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        given = find_numbers(split_reasoning(answer_text(sample)).final)
+        given = find_numbers(without_denied(split_reasoning(answer_text(sample)).final))
         wanted = [numbers for text in references_of(sample, self.name) if (numbers := find_numbers(text))]
         if not wanted:
             raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")
@@ -193,7 +203,7 @@ def answer_quantity(text: str, reference: Quantity, require_unit: bool = False) 
     found = find_quantities(rest, units=units)
     fitting = [quantity for quantity in found if _fits(quantity, reference, require_unit)]
     same = [quantity for quantity in fitting if quantity.units or quantity.things] or fitting
-    return same[-1] if same and not _or(rest, found[-2:]) else None
+    return same[-1] if same and not _or(rest, found[-2:]) and not _listed(rest, same) else None
 
 
 def _plain(text: str) -> str:
@@ -209,6 +219,15 @@ def _or(text: str, pair: list[Quantity]) -> bool:
         return False
     same = conversions(pair[0], pair[1])
     return not any(abs(value - pair[1].value) <= 0.01 * abs(value) for value in same)
+
+
+_BESIDE = re.compile(r"[\s,;/&、，；]*(?:and\s+|und\s+|和)?")
+
+
+def _listed(text: str, found: list[Quantity]) -> bool:
+    """Whether the last three quantities stand side by side: who lists what it may be has not said what it is."""
+    last = found[-3:]
+    return len(last) == 3 and all(_BESIDE.fullmatch(text, a.end, b.start) for a, b in zip(last, last[1:], strict=False))
 
 
 def _same_date(answer: str, reference: str) -> bool:
