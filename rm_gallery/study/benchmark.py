@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -254,10 +255,16 @@ def _report(
 def _by_length(one: Judged, turn: int) -> Judged:
     """A sample as length alone judges it: the longest answer wins, or with `turn` -1 the shortest."""
     lengths = [turn * float(len(output.answer.text)) for output in one.sample.output]
-    found = Judged(one.sample, [Judgement(Candidate(place), score=length) for place, length in enumerate(lengths)])
+    found = Judged(one.sample, _outputs(len(lengths)))
     # what was worked out already, and does not depend on who judges
     found.__dict__.update(chosen=one.chosen, cluster=one.cluster, subset=one.subset, scores=lengths, played_orders=0)
     return found
+
+
+@lru_cache(maxsize=64)
+def _outputs(n: int) -> tuple[Judgement, ...]:
+    """A judgement about each output; what it scored stands in `Judged.scores`."""
+    return tuple(Judgement(Candidate(place)) for place in range(n))
 
 
 # -- judgements made elsewhere ----------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import tracemalloc
 from itertools import product
 
 import pytest
@@ -82,3 +83,16 @@ def test_what_goes_missing_by_chance_is_rarely_suspected(seed: int) -> None:
             lookout.add(draw.random() < 0.2, traits)
         wrong += bool(lookout.found()["found"])
     assert wrong <= 12, "5 of 100 are allowed, and chance adds to them"
+
+
+def test_looking_for_what_missing_scores_go_with_keeps_eight_bytes_a_number() -> None:
+    traits: list[dict[str, Trait]] = [{"subset": "ab"[row % 2], "length": float(row)} for row in range(20_000)]
+    lookout = Lookout()
+    tracemalloc.start()
+    try:
+        for row, known in enumerate(traits):
+            lookout.add(row % 50 == 0, known)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert held < 20 * len(traits) and lookout.found()["looked_at"] == ["subset", "length"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import hashlib
 import importlib
 import pickle
 import sys
@@ -14,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 
 from rm_gallery.core.utils import errors
-from rm_gallery.core.utils.identity import syntax_tree
+from rm_gallery.core.utils.identity import ONE_GO, hashed, syntax_tree
 from rm_gallery.core.utils.models import build, copy_with, remake
 from tools.imports import module_names
 
@@ -68,3 +69,23 @@ def test_syntax_trees_are_made_by_one_thread_at_a_time() -> None:
         sys.setswitchinterval(often)
         gc.set_threshold(*before)
         gc.callbacks.remove(callback)
+
+
+def test_what_is_hashed_on_the_loop_keeps_the_interpreter_lock() -> None:
+    class Watched:
+        sizes: list[int] = []
+
+        def __init__(self) -> None:
+            self.true = hashlib.sha256()
+
+        def update(self, data: bytes) -> None:
+            self.sizes.append(len(data))
+            self.true.update(data)
+
+        def hexdigest(self) -> str:
+            return self.true.hexdigest()
+
+    for length in (0, 1, ONE_GO, ONE_GO + 1, 3 * ONE_GO, 10 * ONE_GO):
+        data = bytes(range(256)) * (length // 256) + bytes(length % 256)
+        assert hashed(Watched(), data) == hashlib.sha256(data).hexdigest()
+    assert max(Watched.sizes) == ONE_GO  # hashlib lets other threads run from 2,048 bytes on

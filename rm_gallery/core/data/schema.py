@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.utils.errors import Cause, DataError
 from rm_gallery.core.utils.file import written_whole
-from rm_gallery.core.utils.identity import digest, is_unicode
+from rm_gallery.core.utils.identity import digest, hashed, is_unicode
 
 FiniteFloat = Annotated[float, Field(allow_inf_nan=False)]
 IssueStatus = Literal["unscored", "failed"]
@@ -154,7 +154,7 @@ class DataSample(BaseModel):
             parts += [_spoken(step) for step in (output.answer, *(output.steps or ()))]
         # lengths keep texts apart whatever they contain; lone surrogates are no valid Unicode, and still content
         text = "".join(f"{len(part)}:{part}" for part in parts)
-        return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return hashed(hashlib.sha256(), text.encode("utf-8", "surrogatepass"))[:32]
 
     def reference(self, index: int = 0) -> Any:
         """The reference answer for output `index`: its label's `reference`, else the metadata's, else None."""

@@ -234,6 +234,8 @@ class RunFolder(ABC):
 
     def record_of(self, data: Keyed) -> dict[str, Any] | None:
         """The record of a sample, where it has one that fits it."""
+        if not self._finished:
+            return None
         record = self._finished.get(self.key_of(data))
         return record if record is not None and self.fits(record, data) else None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -95,10 +96,28 @@ class _Test(NamedTuple):
 
 
 @dataclass
+class _Seen:
+    """One trait of all samples: how often each name occurred and was missing, and the numbers; eight bytes a number."""
+
+    names: Counter[str] = field(default_factory=Counter)
+    gone: Counter[str] = field(default_factory=Counter)
+    missing: array[float] = field(default_factory=lambda: array("d"))
+    there: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, value: Trait, missing: bool) -> None:
+        """Count one sample."""
+        if isinstance(value, str):
+            self.names[value] += 1
+            self.gone[value] += missing
+        else:
+            (self.missing if missing else self.there).append(value)
+
+
+@dataclass
 class Lookout:
     """Hears of every sample whether its score is missing and what it is like, and tests if the one goes with the other."""
 
-    _traits: defaultdict[str, list[tuple[Trait, bool]]] = field(default_factory=lambda: defaultdict(list))
+    _traits: defaultdict[str, _Seen] = field(default_factory=lambda: defaultdict(_Seen))
     _sides: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     n: int = 0
     n_missing: int = 0
@@ -107,7 +126,7 @@ class Lookout:
         """Count one sample; `lost` are those of its `sides` (systems, columns, labels, runs) that have no score of their own."""
         self.n, self.n_missing = self.n + 1, self.n_missing + missing
         for name, value in traits.items():
-            self._traits[name].append((value, missing))
+            self._traits[name].add(value, missing)
         if 0 < len(set(lost)) < len(set(sides)):
             key = " / ".join(sorted(set(sides)))
             self._sides[key].update({side: 0 for side in sides})
@@ -121,11 +140,11 @@ class Lookout:
         """
         if not 0 < self.n_missing < self.n:
             return {}
-        tests = [test for name, values in self._traits.items() for test in _tests(name, values)]
+        tests = [test for name, seen in self._traits.items() for test in _tests(name, seen)]
         tests += [test for counts in self._sides.values() for test in _side_tests(counts)]
         adjusted = holm([test.p_value for test in tests])
-        seen = sorted(zip(adjusted, tests, strict=True), key=lambda pair: (pair[0], pair[1].p_value, pair[1].what))
-        named = [(p, test) for p, test in seen if p <= ALPHA][:SHOWN]
+        ranked = sorted(zip(adjusted, tests, strict=True), key=lambda pair: (pair[0], pair[1].p_value, pair[1].what))
+        named = [(p, test) for p, test in ranked if p <= ALPHA][:SHOWN]
         said = [f"missing scores go with {test.what}: {test.said} (p = {p:.2g})" for p, test in named]
         names = ", ".join([*self._traits, *self._sides])
         nothing = f"missing scores go with nothing that was looked at ({names}; {len(tests)} tests, n={self.n})"
@@ -139,16 +158,13 @@ class Lookout:
         }
 
 
-def _tests(name: str, values: Sequence[tuple[Trait, bool]]) -> list[_Test]:
+def _tests(name: str, seen: _Seen) -> list[_Test]:
     """A number against missing (Mann–Whitney), or each name against all others (Fisher's exact test)."""
-    if all(isinstance(value, str) for value, _ in values):
-        return _name_tests(name, values)
+    gone, there = seen.missing, seen.there
+    if not gone and not there:
+        return _name_tests(name, seen.names, seen.gone)
     from scipy.stats import mannwhitneyu
 
-    gone, there = (
-        [float(value) for value, missing in values if missing is wanted and not isinstance(value, str)]
-        for wanted in (True, False)
-    )
     if not gone or not there or len({*gone, *there}) < 2:
         return []
     middles = median(gone), median(there)
@@ -158,11 +174,9 @@ def _tests(name: str, values: Sequence[tuple[Trait, bool]]) -> list[_Test]:
     return [_Test(float(mannwhitneyu(gone, there).pvalue), f"the {name}", said, figures)]
 
 
-def _name_tests(name: str, values: Sequence[tuple[Trait, bool]]) -> list[_Test]:
+def _name_tests(name: str, of: Counter[str], gone: Counter[str]) -> list[_Test]:
     from scipy.stats import fisher_exact
 
-    of: Counter[str] = Counter(str(value) for value, _ in values)
-    gone: Counter[str] = Counter(str(value) for value, missing in values if missing)
     if len(of) < 2:
         return []
     n, lost = of.total(), gone.total()

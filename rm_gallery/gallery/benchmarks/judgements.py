@@ -16,6 +16,7 @@ from rm_gallery.core.data.schema import DataSample, Reward, RewardIssue, prefere
 from rm_gallery.core.outcome import NOT_BEGUN
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
+from rm_gallery.core.utils.identity import hashed
 from rm_gallery.core.utils.models import unknown_name
 
 if TYPE_CHECKING:
@@ -127,8 +128,10 @@ class Judged:
 
     def complete(self) -> list[float] | None:
         """The scores, or None when the sample is not scored or one of them is missing: it is scored whole or not at all."""
-        found = [score for score in self.scores if score is not None and not math.isnan(score)]
-        return found if self.status == "scored" and len(found) == len(self.scores) else None
+        if self.status != "scored":
+            return None
+        found = [score for score in self.scores if score is not None and score == score]  # NaN is not equal to itself
+        return found if len(found) == len(self.scores) else None
 
     def verdict(self, first: int, second: int) -> Verdict:
         """Who won when `first` was shown before `second`; without such a judgement, what the two scores say."""
@@ -142,7 +145,7 @@ class Judged:
     def played_orders(self) -> int:
         """In how many orders each pair was shown: 0 when candidates were scored rather than compared."""
         pairs = [j.place for j in self.judgements if type(j.place) is Pair]
-        return len(pairs) // max(1, len({frozenset(place) for place in pairs}))
+        return len(pairs) // len({frozenset(place) for place in pairs}) if pairs else 0
 
     def steps(self, output: int) -> list[Score]:
         """One score per step of an output, in order."""
@@ -163,7 +166,7 @@ def cluster_of(sample: DataSample) -> str:
     if not texts:
         return f"id:{sample.sample_id}"
     joined = "".join(f"{len(part)}:{part}" for part in texts)
-    return hashlib.blake2b(joined.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return hashed(hashlib.blake2b(digest_size=8), joined.encode("utf-8", "surrogatepass"))
 
 
 def sign(first: Score, second: Score) -> Verdict:

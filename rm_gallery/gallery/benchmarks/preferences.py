@@ -98,21 +98,22 @@ class Lists(StrictPairs):
 
 
 class _Either:
-    """Counts under both rules, and reports the strict one where every labelled sample was a pair."""
+    """Counts with tie credit, and reports strictly where every labelled sample was a pair: of a pair only a half is then nothing."""
 
     def __init__(self) -> None:
-        self._pairs, self._lists = PooledScorer(strict_pairs()), PooledScorer(tie_credit())
+        self._tallies = tie_credit()
+        self._pooled = PooledScorer(self._tallies)
         self._only_pairs = True
 
     def add(self, judged: Judged) -> float | None:
-        strict, shared = self._pairs.add(judged), self._lists.add(judged)
+        credit = self._pooled.add(judged)
         if is_pair(judged.chosen):
-            return strict
+            return None if credit is None else float(credit == 1.0)
         self._only_pairs = self._only_pairs and not has_preference(judged.chosen)
-        return shared
+        return credit
 
     def report(self) -> Report:
-        return (self._pairs if self._only_pairs else self._lists).report()
+        return self._pooled.report_of(self._tallies.strict() if self._only_pairs else self._tallies)
 
 
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rm_gallery.core.data.schema import DataSample
@@ -316,6 +316,15 @@ class SubsetTallies:
         extra = {"n_unfit_labels": self.n_unfit} if self.n_unfit else {}
         return merged(self.by_subset.values()).figure(self.rule, extra)
 
+    def strict(self) -> SubsetTallies:
+        """What was counted of pairs with tie credit, as the strict rule has it: a shared top earns nothing."""
+        found = strict_pairs()
+        found.n_unfit = self.n_unfit
+        for name, counts in self.by_subset.items():
+            found.by_subset[name].merge(counts)
+            found.by_subset[name].credits = array("d", (float(credit == 1.0) for credit in counts.credits))
+        return found
+
 
 def strict_pairs() -> SubsetTallies:
     """Start counting under the strict pair rule."""
@@ -378,14 +387,14 @@ class PooledScorer:
         self._category = category
         self._categories: defaultdict[str, Tally] = defaultdict(Tally)
         self._orders = Orders()
-        self._guesses: defaultdict[str, Tally] = defaultdict(Tally)
+        self._guesses: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
 
     def add(self, judged: Judged) -> float | None:
         """Count one sample; gives what it earned."""
         credit = self._tallies.add(judged)
         self._orders.add(judged)
         if has_preference(judged.chosen):
-            self._guesses[judged.subset].add(sum(judged.chosen) / len(judged.chosen))
+            self._guesses[judged.subset].append(sum(judged.chosen) / len(judged.chosen))
         if self._category is not None:
             cause = self._tallies.cause(judged)
             self._categories[self._category(judged)].add(credit, judged.status, judged.cluster, cause)
@@ -393,13 +402,17 @@ class PooledScorer:
 
     def report(self) -> Report:
         """Report what was counted so far."""
-        figure, extra = self._tallies.pooled(), self._orders.extra()
+        return self.report_of(self._tallies)
+
+    def report_of(self, tallies: SubsetTallies) -> Report:
+        """Report the samples that were counted so far, with other credits."""
+        figure, extra = tallies.pooled(), self._orders.extra()
         if self._category is not None:
-            rule = self._tallies.rule
+            rule = tallies.rule
             extra["categories"] = {name: self._categories[name].figure(rule) for name in sorted(self._categories)}
-        figure = replace(figure, extra={**figure.extra, **extra}, chance=merged(self._guesses.values()).mean)
-        parts = self._tallies.figures()
-        return headline(figure, {name: replace(part, chance=self._guesses[name].mean) for name, part in parts.items()})
+        figure = replace(figure, extra={**figure.extra, **extra}, chance=mean_of(chain(*self._guesses.values())))
+        parts = tallies.figures()
+        return headline(figure, {name: replace(part, chance=mean_of(self._guesses[name])) for name, part in parts.items()})
 
 
 class Gathered:

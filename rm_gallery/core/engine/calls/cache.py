@@ -24,6 +24,7 @@ import orjson
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.cache_file import MAX_VALUE_BYTES, CacheFile, is_busy
 from rm_gallery.core.utils.errors import ConfigError, logger
+from rm_gallery.core.utils.identity import hashed
 
 VARIABLE = "RM_GALLERY_CACHE"
 """Environment variable: `off`, or the folder to keep replies in."""
@@ -49,17 +50,7 @@ def canonical_key(obj: object) -> str:
             data = json.dumps(obj, sort_keys=True, separators=(",", ":")).encode()
         except (TypeError, ValueError) as error:
             raise ConfigError(f"a cache key must be made of plain JSON values: {error}") from None
-    if len(data) > _ONE_GO * 10:
-        return hashlib.sha256(data).hexdigest()
-    # a longer piece gives up the interpreter's lock, and queues behind other threads for it
-    found = hashlib.sha256()
-    for start in range(0, len(data), _ONE_GO):
-        found.update(data[start : start + _ONE_GO])
-    return found.hexdigest()
-
-
-_ONE_GO = 2047
-"""The most bytes that hashlib hashes without letting other threads run."""
+    return hashed(hashlib.sha256(), data)
 
 
 def default_cache_folder() -> Path:
