@@ -59,7 +59,7 @@ def go_through(
         for timer in timers:
             timer.daemon = True
             timer.start()
-        judge = make_judge(server.base_url, channel="text", **llm)  # no call waits for a first one
+        judge = make_judge(server.base_url, **llm)
         try:
             ran = run(judge, questions, max_workers=in_flight, cache=False, deadline=deadline)
         finally:

@@ -245,7 +245,7 @@ def rows(count: int) -> list[dict[str, str]]:
 
 def refused(status: int, filtered: bool = False) -> ProviderError:
     error = ProviderError("No endpoint supports that.", kind="fatal", status=status)
-    error.filtered = filtered
+    error.filtered, error.routed = filtered, status == 404
     return error
 
 

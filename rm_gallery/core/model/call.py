@@ -110,8 +110,6 @@ async def _complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int, ru
 
 
 _GONE = frozenset({404, 405})
-_SPECIAL = ("response_format", "tools", "guided_json", "logprobs")
-"""Parts of a request for which a router may know no model, and says so with 404."""
 
 
 def _paused(deadline: Deadline | None) -> AbstractContextManager[None]:
@@ -270,9 +268,8 @@ class _ModelCall:
             raw = await _send(self.llm, self.payload, self.key, timeout)
             reply = self.llm.read(raw, self.payload)
         except ProviderError as error:
-            if error.kind == "fatal" and error.status in _GONE and endpoint.served:
-                if not any(self.payload.get(name) for name in _SPECIAL):
-                    error.kind = "transient"  # what answered under this name before is most likely being replaced
+            if error.kind == "fatal" and error.status in _GONE and endpoint.served and not error.routed:
+                error.kind = "transient"  # what answered under this name before is most likely being replaced
             # nothing is paid for a call that found nobody or was refused; without any answer it may have been worked on
             used = Usage(calls=error.kind != "unreachable")
             if error.status is None and error.kind == "transient":

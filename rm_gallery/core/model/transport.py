@@ -335,7 +335,12 @@ def provider_error(url: str, reply: Reply, hints: Mapping[int, str] = HINTS) -> 
     message = f"{url} answered {reply.status}" + (f": {detail}" if detail else "") + (f" ({hint})" if hint else "")
     error = ProviderError(message, kind=kind, status=status, retry_after=parse_retry_after(reply.headers, time.time()))
     error.filtered = code in ("content_filter", "content_policy_violation", "data_inspection_failed")
+    error.routed = reply.status == 404 and any(word in detail.lower() for word in _ROUTED)
     return error
+
+
+_ROUTED = ("support", "parameter")
+"""Words of a 404 by which a router says that it knows no model that takes a part of the request, such as a schema or tools."""
 
 
 def _detail(body: bytes) -> tuple[str, str]:

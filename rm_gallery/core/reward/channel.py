@@ -32,8 +32,6 @@ PATIENCE_SECONDS = 0.5
 """How long others wait for the first call to an endpoint: a refusal comes at once, and what is not refused is being answered."""
 REFUSED = frozenset({400, 415, 422, 501})
 """Statuses by which an endpoint refuses a request field it does not know."""
-_ROUTED = ("support", "parameter")
-"""Words of a 404 that is about such a field: a router has no endpoint that takes it."""
 FUNCTION = "verdict"
 _LETTERS = "ABCDEFGHIJKLMNOPQRST"
 
@@ -300,8 +298,7 @@ async def _probe(
 
 def _is_refusal(error: ProviderError) -> bool:
     """Whether an endpoint refuses a field of the request, rather than all that it is asked."""
-    routed = error.status == 404 and any(word in str(error).lower() for word in _ROUTED)
-    return not error.filtered and (error.status in REFUSED or routed)
+    return not error.filtered and (error.status in REFUSED or error.routed)
 
 
 def _note(key: tuple[str, str], way: str, why: Exception | None) -> None:

@@ -77,6 +77,8 @@ class ProviderError(RMGalleryError):
         self.retry_after = retry_after
         self.filtered = False
         """Whether the endpoint refused the content: then there is no verdict, and no fault of the endpoint either."""
+        self.routed = False
+        """Whether it is a 404 by which a router says that no model takes a part of the request, such as a schema."""
 
 
 class ParseError(RMGalleryError, ValueError):
