@@ -96,7 +96,7 @@ class _Test(NamedTuple):
 
 
 @dataclass
-class _Seen:
+class _TraitCounts:
     """One trait of all samples: how often each name occurred and was missing, and the numbers; eight bytes a number."""
 
     names: Counter[str] = field(default_factory=Counter)
@@ -117,7 +117,7 @@ class _Seen:
 class Lookout:
     """Hears of every sample whether its score is missing and what it is like, and tests if the one goes with the other."""
 
-    _traits: defaultdict[str, _Seen] = field(default_factory=lambda: defaultdict(_Seen))
+    _traits: defaultdict[str, _TraitCounts] = field(default_factory=lambda: defaultdict(_TraitCounts))
     _sides: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     n: int = 0
     n_missing: int = 0
@@ -158,7 +158,7 @@ class Lookout:
         }
 
 
-def _tests(name: str, seen: _Seen) -> list[_Test]:
+def _tests(name: str, seen: _TraitCounts) -> list[_Test]:
     """A number against missing (Mann–Whitney), or each name against all others (Fisher's exact test)."""
     gone, there = seen.missing, seen.there
     if not gone and not there:
