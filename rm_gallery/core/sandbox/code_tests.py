@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Union
 
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, WorkerPool, get_pool, processors
-from rm_gallery.core.sandbox.attempt import Attempt, Clock, PairAttempt, ProgramAttempt, as_text
+from rm_gallery.core.sandbox.attempt import Attempt, Clock, CodeUnit, PairAttempt, ProgramAttempt, as_text, judge_beside
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import LocalRunner, RemoteRunner, Runner
-from rm_gallery.core.sandbox.same_process import CodeUnit, judge_beside
 from rm_gallery.core.sandbox.test_source import cases_in, surely_asserts, tree_of, wanted_in
 from rm_gallery.core.utils.errors import ConfigError, DataError
 

@@ -126,7 +126,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes | None:
 
 
 _INSIDE = "rm_gallery.core.sandbox.inside"
-_MODULES = ("codec", "base", "prelude", "remote", "suite", "answer", "testing")
+_MODULES = ("codec", "base", "remote", "suite", "answer", "testing")
 _Known = list[tuple[bytes, "bytes | None"]]
 
 

@@ -64,10 +64,10 @@ _INSIDE = "rm_gallery.core.sandbox.inside"
 
 # what each role needs, in loading order; the last one holds `serve_ROLE`
 _MODULES_OF: dict[str, tuple[str, ...]] = {
-    "functions": ("codec", "base", "prelude", "answer"),
-    "programs": ("codec", "base", "prelude", "answer"),
-    "testing": ("codec", "base", "prelude", "remote", "suite", "testing"),
-    "same_process": ("codec", "base", "prelude", "suite", "same_process"),
+    "functions": ("codec", "base", "answer"),
+    "programs": ("codec", "base", "answer"),
+    "testing": ("codec", "base", "remote", "suite", "testing"),
+    "same_process": ("codec", "base", "suite", "same_process"),
     "service": ("codec", "base"),
     "probe": ("codec", "base"),
 }

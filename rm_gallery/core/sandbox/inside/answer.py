@@ -13,11 +13,12 @@ from rm_gallery.core.sandbox.inside.base import (
     candidate_sources,
     confine,
     own_stdout,
+    parsed,
+    provide,
     take_standard_streams,
     write_line,
 )
 from rm_gallery.core.sandbox.inside.codec import CodecError, TooLarge, decode, encode
-from rm_gallery.core.sandbox.inside.prelude import parsed, provide
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

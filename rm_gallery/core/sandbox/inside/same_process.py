@@ -14,9 +14,17 @@ import builtins
 import os
 import sys
 
-from rm_gallery.core.sandbox.inside.base import Channel, candidate_sources, confine, prelude, take_standard_streams
+from rm_gallery.core.sandbox.inside.base import (
+    Channel,
+    candidate_sources,
+    confine,
+    names_in,
+    parsed,
+    prelude,
+    provide,
+    take_standard_streams,
+)
 from rm_gallery.core.sandbox.inside.codec import decode
-from rm_gallery.core.sandbox.inside.prelude import names_in, parsed, provide
 from rm_gallery.core.sandbox.inside.suite import OTHER, SOLUTION_MODULES, NotProvided, other_value, provide_pytest, run_case
 
 TYPE_CHECKING = False

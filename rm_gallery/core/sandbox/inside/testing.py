@@ -12,13 +12,13 @@ from rm_gallery.core.sandbox.inside.base import (
     FrameTooLarge,
     PeerGone,
     confine,
+    names_in,
     own_stdout,
     prelude,
     take_standard_streams,
     write_line,
 )
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
-from rm_gallery.core.sandbox.inside.prelude import names_in
 from rm_gallery.core.sandbox.inside.remote import CandidateConnection, RemoteFunction, error_reason, is_description
 from rm_gallery.core.sandbox.inside.suite import SOLUTION_MODULES, NotProvided, provide_pytest, run_case
 
