@@ -87,12 +87,12 @@ FAMILIES: dict[str, Family] = {
         code("def double(x): return 2 * x"), code("def double(x): return x"), SLOW,
     ),
     "queries": Family(
-        lambda: RewardRegistry.create("sql_result_equality", timeout=0.5),
+        lambda: RewardRegistry.create("sql_result_equality", timeout=1.5),
         {"reference": "SELECT x FROM t", "schema": "CREATE TABLE t (x); INSERT INTO t VALUES (1), (2);"}, "SELECT x FROM t", "SELECT 9",
         {"never ends": "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c) SELECT count(*) FROM c", "writes": "DROP TABLE t"},
     ),
     "patterns": Family(
-        lambda: RewardRegistry.create("regex_match", pattern="(a+)+b", timeout=0.5),
+        lambda: RewardRegistry.create("regex_match", pattern="(a+)+b", timeout=1.5),
         {}, "aab", "xyz", {"backtracks": "a" * 5_000 + "c"},
     ),
     "JSON": Family(
