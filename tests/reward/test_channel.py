@@ -48,7 +48,7 @@ def server() -> Iterator[JudgeServer]:
 @pytest.fixture(autouse=True)
 def nothing_known(server: JudgeServer) -> None:
     forget()
-    server.set(lacks=(), declines="", behaviour="perfect", candidate_pattern=None)
+    server.set(lacks=(), declines="", behaviour="perfect", candidate_pattern=None, latency=0.0)
     server.reset()
 
 
@@ -217,3 +217,11 @@ def test_a_served_checklist_is_a_decision_model_to_others(server: JudgeServer, t
                 reply = model.chat(told, questions=asked)
                 assert reply.decisions is not None and reply.decisions["good"].probabilities["yes"] == yes
                 assert set(reply.decisions) == {"good", "level"}
+
+
+def test_refusals_that_come_late_are_no_failures_of_the_run(server: JudgeServer) -> None:
+    server.set(lacks=("schema", "tools"), latency=0.8)
+    reward = BasePointWiseRubricReward(llm=judge(server), name="judge")
+    samples = [make_sample("Paris.", unique_id=str(n)) for n in range(40)]
+    done = reward.evaluate_batch(samples, max_workers=40, progress=False)
+    assert [scores(sample) for sample in done] == [[5.0]] * 40

@@ -295,3 +295,7 @@ def snapshot(control: RunControl) -> dict[str, Any]:
         "output_tokens": control.usage.output_tokens,
         "cost": control.usage.cost,
     }
+
+
+on_trial: ContextVar[bool] = ContextVar("rm_gallery_on_trial", default=False)
+"""Whether a call finds out what an endpoint takes: that it is refused is an answer then, and no failure of the run."""

@@ -19,7 +19,7 @@ from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
 from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import RetryEvent, RetryPolicy, SingleFlight, run_attempts
-from rm_gallery.core.engine.context import Deadline, NotAsked, RunControl, RunStopped, current_deadline, current_run
+from rm_gallery.core.engine.context import Deadline, NotAsked, RunControl, RunStopped, current_deadline, current_run, on_trial
 from rm_gallery.core.utils.errors import BudgetExceeded, DeadlineExceeded, ProviderError, RequestError, Unscored, logger
 
 if TYPE_CHECKING:
@@ -352,6 +352,8 @@ class _ModelCall:
 
     def _failed(self, error: ProviderError) -> None:
         run = self.run
+        if error.of_a_field and on_trial.get():
+            return
         if run is not None and run.fail_fast is not None and run.fail_fast.failure(error):
             run.stop(run.fail_fast.message or str(error), halt=True, by="endpoint")
 

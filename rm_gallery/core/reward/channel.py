@@ -15,6 +15,7 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.context import on_trial
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.decisions import NO, YES, Question
 from rm_gallery.core.model.message import ChatResponse, Decision
@@ -30,8 +31,6 @@ LEVELS = 20
 """Levels that a question has at most: an endpoint tells the probabilities of so many tokens."""
 PATIENCE_SECONDS = 0.5
 """How long others wait for the first call to an endpoint: a refusal comes at once, and what is not refused is being answered."""
-REFUSED = frozenset({400, 415, 422, 501})
-"""Statuses by which an endpoint refuses a request field it does not know."""
 FUNCTION = "verdict"
 _LETTERS = "ABCDEFGHIJKLMNOPQRST"
 
@@ -277,10 +276,11 @@ async def _probe(
 ) -> T:
     why: Exception | None = None
     for way in tried:
+        trial = on_trial.set(way != tried[-1])
         try:
             found = await ask(way)
         except ProviderError as error:
-            if not _is_refusal(error) or way == tried[-1]:
+            if not error.of_a_field or way == tried[-1]:
                 raise
             why = error
         except (ParseError, Unscored) as error:
@@ -293,12 +293,9 @@ async def _probe(
         else:
             _note(key, taken(way), why)
             return found
+        finally:
+            on_trial.reset(trial)
     raise AssertionError("unreachable")
-
-
-def _is_refusal(error: ProviderError) -> bool:
-    """Whether an endpoint refuses a field of the request, rather than all that it is asked."""
-    return not error.filtered and (error.status in REFUSED or error.routed)
 
 
 def _note(key: tuple[str, str], way: str, why: Exception | None) -> None:

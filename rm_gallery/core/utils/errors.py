@@ -80,6 +80,11 @@ class ProviderError(RMGalleryError):
         self.routed = False
         """Whether it is a 404 by which a router says that no model takes a part of the request, such as a schema."""
 
+    @property
+    def of_a_field(self) -> bool:
+        """Whether an endpoint may refuse a field of the request by it, such as a schema, rather than all that it is asked."""
+        return not self.filtered and (self.status in (400, 415, 422, 501) or self.routed)
+
 
 class ParseError(RMGalleryError, ValueError):
     """A judge's reply holds no usable verdict; `reply_excerpt` shows its first and last characters."""
