@@ -38,8 +38,7 @@ from rm_gallery.core.utils.shown import excerpt
 
 HERE = Path(__file__).parent / "judges"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-LONGEST_REPLY = 1_000_000
-
+LONGEST_REPLY = 200_000
 
 LayoutMessages = Annotated[list[dict[Literal["role", "content"], str] | Literal["conversation"]], Field(min_length=1)]
 
@@ -231,10 +230,8 @@ def _pattern(form: str, tag: str) -> re.Pattern[str]:
         return re.compile(rf"<{name}>\s*{inside}\s*</{name}>" if tag else inside, re.IGNORECASE)
     if form == "tag":
         return re.compile(rf"<{name}>\s*([^<>]{{1,80}}?)\s*</{name}>", re.IGNORECASE)
-    return re.compile(
-        rf"^[ \t]*\**{name}\**[ \t]*[:：][ \t]*\**[ \t]*([^\s*]{{1,20}}(?:[ \t][^\s*]{{1,20}})?)\**[ \t]*$",
-        re.MULTILINE | re.IGNORECASE,
-    )
+    value = r"([^\s*]{1,20}(?:[ \t][^\s*]{1,20})?)"
+    return re.compile(rf"^[ \t*]*{name}\**[ \t]*[:：][ \t*]*{value}[ \t*]*$", re.MULTILINE | re.IGNORECASE)
 
 
 def _unquoted(body: str) -> str:
@@ -258,8 +255,8 @@ def _last_object(body: str, keys: Sequence[str]) -> dict[str, Any] | None:
         if at < 0:
             break
         read = object_at(body, at)
-        if read is not None and any(key in read[0] for key in keys):
-            found = read[0]
+        named = {} if read is None else {key.lower(): value for key, value in read[0].items()}
+        found = named if any(key.lower() in named for key in keys) else found
         at = body.find("{", read[1] if read is not None else at + 1)
     return found
 
@@ -289,7 +286,9 @@ def _number(value: Any, bounds: Bounds) -> float:
 def numbers_of(found: str | dict[str, Any], judge: PublishedJudge, n: int) -> list[float]:
     """One number per answer shown, larger for the better; ParseError for what is no verdict on `n` answers."""
     verdict, bounds = judge.verdict, judge.score_range
-    value: Any = found if isinstance(found, str) else next((found[key] for key in verdict.keys if key in found), None)
+    value: Any = (
+        found if isinstance(found, str) else next((found[key.lower()] for key in verdict.keys if key.lower() in found), None)
+    )
     if verdict.reads == "score":
         return [_number(value, bounds)]
     if verdict.reads == "best":
