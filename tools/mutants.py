@@ -13,6 +13,7 @@ tools.mutants` is its own pytest plugin.
 from __future__ import annotations
 
 import argparse
+import ast
 import difflib
 import json
 import os
@@ -24,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,13 +75,16 @@ class Settings:
 class _Durations:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
+        self.failed: set[str] = set()
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seconds[report.nodeid] += report.duration
+        self.failed |= {report.nodeid} if report.failed else set()
 
     def pytest_sessionfinish(self, session: Any) -> None:
         if not hasattr(session.config, "workerinput"):  # of xdist's processes the first alone knows all tests
-            (KEPT / "durations.json").write_text(json.dumps(self.seconds), encoding="utf-8")
+            passed = {test: seconds for test, seconds in self.seconds.items() if test not in self.failed}  # others tell nothing
+            (KEPT / "durations.json").write_text(json.dumps(passed), encoding="utf-8")
 
 
 def pytest_configure(config: Any) -> None:
@@ -117,31 +121,35 @@ class Nearest:
             if Path(path).is_relative_to(ROOT)
         }
 
-    def _ran(self, path: str) -> Iterator[tuple[str, set[int]]]:
+    def _ran(self, path: str) -> dict[str, set[int]]:
         from coverage.numbits import numbits_to_nums
 
         number = self._files.get(path)
         query = "select context_id, numbits from line_bits where file_id = ?"
+        found: dict[str, set[int]] = defaultdict(set)
         for context, bits in self._database.execute(query, (number,)):
-            test = self._contexts[context].rpartition("|")[0]
-            if test in self.seconds:
-                yield test, set(numbits_to_nums(bits))
+            found[self._contexts[context].rpartition("|")[0]].update(numbits_to_nums(bits))
+        return {test: lines for test, lines in found.items() if test in self.seconds}
 
     def __call__(self, mutant: Mutant) -> list[str]:
-        """Tests that ran the line; where none did (it runs on import, or in a process of its own), those of its file and folder."""
-        ran = list(self._ran(mutant.path))
-        first = {test for test, lines in ran if mutant.line in lines}
-        nowhere, reach = not first, Counter[str]()
-        if len(first) < 5:  # a line that runs on import belongs to the one test that happened to import it first
-            for test, lines in ran:
-                reach[test] = max(reach[test], len(lines))
-            first |= {test for test in self.seconds if test.startswith(self.settings.defaults)}
-        found = first | reach.keys()
-        found |= {test for test in self.seconds if self._named(test, mutant.path)}
-        if len(found) < 20 or nowhere:
+        """Tests that ran the line.
+
+        What stands in no function runs on import, for the one test that happened to be the first: its tests are those of defaults
+        and those that ran most of the file's functions. What no test ran has a process of its own: its tests are its folder's.
+        """
+        ran, (statement, functions) = self._ran(mutant.path), _about(mutant)
+        found = {test for test in self.seconds if self._named(test, mutant.path)}
+        reach = Counter[str]()
+        if statement <= functions:
+            first = {test for test, lines in ran.items() if mutant.line in lines}
+            first = first or {test for test, lines in ran.items() if not lines.isdisjoint(statement)}
+        else:
+            first = {test for test in self.seconds if test.startswith(self.settings.defaults)}
+            reach = +Counter({test: len(lines & functions) for test, lines in ran.items()})
+        if len(found | first | reach.keys()) < 20 or not first or not reach and not statement <= functions:
             folders = next((f for start, f in self.settings.folders.items() if mutant.path.startswith(start)), ["tests"])
             found |= {test for test in self.seconds if test.startswith(tuple(folders))}
-        return self._ordered(found, mutant.path, first, reach)
+        return self._ordered(found | first | reach.keys(), mutant.path, first, reach)
 
     @staticmethod
     def _named(test: str, path: str) -> bool:
@@ -165,6 +173,20 @@ class Nearest:
                 left -= seconds
                 chosen.append(test)
         return sorted(chosen, key=lambda test: (test not in first, not self._named(test, path), self.seconds[test]))
+
+
+def _about(mutant: Mutant) -> tuple[set[int], set[int]]:
+    """The lines of the change's statement up to its body, of which a long one has not all in its code; all lines in functions."""
+    statement, functions = {mutant.line}, set[int]()
+    for node in ast.walk(ast.parse((ROOT / mutant.path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.stmt):
+            body, end = getattr(node, "body", None), (node.end_lineno or 0) + 1
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                functions |= set(range(node.body[0].lineno, end))
+            lines = range(node.lineno, body[0].lineno if body else end)
+            if mutant.line in lines:
+                statement = set(lines)
+    return statement, functions
 
 
 # Which changes there are
@@ -194,7 +216,7 @@ def places(path: str, settings: Settings) -> list[Mutant]:
         found += [
             Mutant(path, line, name, place)
             for place, (line, column) in enumerate(Counting.starts)
-            if not re.search(f"(?:{settings.leave})$", rows[line - 1][:column])
+            if not re.search(settings.leave, f"{rows[line - 1][:column]}‸{rows[line - 1][column:]}")
         ]
     return found
 
