@@ -52,9 +52,11 @@ RUNS = {
     "steps": ("html", "md", "junit"),
     "compared": ("html", "md", "csv"),
     "unfinished": ("md", "json", "junit"),
+    "many": ("html", "json"),
 }
 """Pairs in both orders, lists of three, misses of both kinds and a trace; solutions judged step by step, of a run that was
-stopped; two columns of a table, corrected by labels; a run without a report, whose figures are those of the samples so far."""
+stopped; two columns of a table, corrected by labels; a run without a report, whose figures are those of the samples so far; scores
+of more values than bars and one far off, lists of two and four seen at once, and answers of failed samples."""
 
 
 def check(name: str, found: str) -> None:

@@ -419,9 +419,8 @@ def _spearman_influence(x: Floats, y: Floats) -> Floats:
 
 def _kendall_influence(x: Floats, y: Floats) -> Floats:
     """What each unit does to tau-b through the pairs it is part of."""
-    n = len(x)
     sx, sy = (np.sign(np.subtract.outer(side, side)) for side in (x, y))
-    rows = [np.sum(part, axis=1) / (n - 1.0) for part in (sx * sy, sx**2, sy**2)]
+    rows = [np.mean(part, axis=1) for part in (sx * sy, sx**2, sy**2)]
     both, only_x, only_y = (float(np.mean(row)) for row in rows)
     root = math.sqrt(only_x * only_y)
     moved = [2.0 * (row - np.mean(row)) for row in rows]

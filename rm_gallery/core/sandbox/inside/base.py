@@ -97,12 +97,8 @@ def confine(settings: Mapping[str, int]) -> None:
         try:
             kind = getattr(resource, name)
             old_hard = resource.getrlimit(kind)[1]
-            ceiling = old_hard if hard == -1 else hard
-            if old_hard != resource.RLIM_INFINITY and (ceiling == resource.RLIM_INFINITY or ceiling > old_hard):
-                ceiling = old_hard
-            if ceiling != resource.RLIM_INFINITY:
-                soft = min(soft, ceiling)
-            resource.setrlimit(kind, (soft, ceiling))
+            ceiling = old_hard if hard == -1 else hard if old_hard == resource.RLIM_INFINITY else min(hard, old_hard)
+            resource.setrlimit(kind, (soft if ceiling == resource.RLIM_INFINITY else min(soft, ceiling), ceiling))
         except (OSError, ValueError, AttributeError):
             if settings.get("strict") and name != "RLIMIT_STACK":
                 raise
