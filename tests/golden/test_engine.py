@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import json
 import random
 import tempfile
+from itertools import zip_longest
+from operator import itemgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +25,12 @@ from rm_gallery.core.engine.calls.retry import FailFast, RetryEvent, RetryPolicy
 from rm_gallery.core.engine.context import Deadline, RunControl
 from rm_gallery.core.engine.processes.driver import describe_exit
 from rm_gallery.core.engine.run_records import RunStore, differences
+from rm_gallery.core.graders.base import GraderRegistry
+from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.outcome import Outcome, outcome_of_error
+from rm_gallery.core.reward.judge import BaseStepWiseRubricReward
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.core.utils import errors
 from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError, DeadlineExceeded, ProviderError
 from rm_gallery.core.utils.shown import redact
@@ -288,6 +296,37 @@ def test_results(line: Line) -> Line:
                 "damaged": store.damaged,
                 "kept": path.stat().st_size,
             }
+
+
+@golden("counts", "differs")
+def test_run_folders(line: Line) -> Line:
+    """What a run makes of a folder with these records, and where a new folder holds other ones."""
+    judge, items = {"llm": FakeLLM(reply=line.get("reply", ""))}, line["items"]
+
+    def run(folder: str) -> list[Any]:
+        if "graders" in line:
+            made = {
+                name: GraderRegistry.create(name, **(judge if GraderRegistry.get(name).judged else {}))
+                for name in line["graders"]
+            }
+            GradingRunner(made, show_progress=False, run_dir=folder).run(items)
+        else:
+            kind = BaseStepWiseRubricReward if line["reward"] == "steps" else RewardRegistry.get(line["reward"])
+            kind(**(judge if kind.judged else {})).evaluate_batch(items, run_dir=folder, progress=False)
+        found = sorted(map(json.loads, (Path(folder) / "results.jsonl").read_text().splitlines()), key=itemgetter("id"))
+        for record in found:
+            record.pop("asked", None)  # of the prompts, which change
+            for result in record.get("results", {}).values():
+                result.pop("usage", None)
+        return found
+
+    with tempfile.TemporaryDirectory() as folder:
+        fresh = run(folder)
+        (Path(folder) / "results.jsonl").write_text("".join(json.dumps(record) + "\n" for record in line["records"]))
+        run(folder)
+        counts = json.loads((Path(folder) / "summary.json").read_bytes())["samples"]
+    differs = [[old, new] for old, new in zip_longest(line["records"], fresh) if old != new]
+    return {"counts": {name: count for name, count in counts.items() if count}, "differs": differs or None}
 
 
 @golden("equal")
