@@ -92,7 +92,8 @@ class Positional(BaseListWiseReward):
 def test_a_rule_may_care_about_places_too() -> None:
     found = conflicts(Positional(name="positional"), samples(EXAMPLES + 1, answers=3), progress=False)
     assert (found.figures["symmetry"].value, found.figures["first_place"].value) == (0.0, 1.0)
-    assert len(found.examples) == EXAMPLES and found.examples[0] == {"id": "s0", "contradictory": [[1, 2], [1, 3], [2, 3]], "cycles": []}
+    assert len(found.examples) == EXAMPLES
+    assert found.examples[0] == {"id": "s0", "contradictory": [[1, 2], [1, 3], [2, 3]], "cycles": []}
 
 
 def test_two_answers_cannot_form_a_cycle_and_do_not_thin_the_rate() -> None:
