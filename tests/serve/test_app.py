@@ -412,9 +412,8 @@ def test_out_of_time_is_said_as_the_format_says_it(path: str) -> None:
     (shorter,) = asked(app_of(path, deadline=1000), {**ask, "headers": {"X-Timeout-Seconds": "0.05"}})
     for each in (reply, shorter):
         as_described("POST", path, each)
-        if (
-            CODEC[path].scaled and each.status_code == 200
-        ):  # the run saw it first: too slow is the answer's doing, and the worst
+        if CODEC[path].scaled and each.status_code == 200:
+            # the run saw it first: too slow is the answer's doing, and the worst
             assert FORMS[form_of(path)][1](each.json()) == [0.0]
             continue
         assert each.status_code == (200 if form_of(path) in ("reward_batch", "evaluate_batch", "openai_run") else 504)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections import Counter
@@ -403,19 +404,18 @@ class JsonMatchGrader(BaseGrader):
         if isinstance(given, bool) or isinstance(wanted, bool) or given is None or wanted is None:
             return given is wanted
         if isinstance(given, (int, float)) and isinstance(wanted, (int, float)):
-            return bool(given == wanted) or _close(given, wanted)
+            return given == wanted or (isinstance(given, float) or isinstance(wanted, float)) and _close(given, wanted)
         if isinstance(given, dict) and isinstance(wanted, dict):
-            extra = given.keys() - wanted.keys()
-            return (
-                wanted.keys() <= given.keys()
-                and (self.ignore_extra_keys or not extra)
-                and all(self._same(given[key], value) for key, value in wanted.items())
-            )
+            fits = wanted.keys() <= given.keys() if self.ignore_extra_keys else wanted.keys() == given.keys()
+            return fits and all(self._same(given[key], value) for key, value in wanted.items())
         if isinstance(given, list) and isinstance(wanted, list):
             if len(given) != len(wanted):
                 return False
             if self.strict_order:
                 return all(self._same(a, b) for a, b in zip(given, wanted, strict=True))
+            if len(wanted) > 300:  # as they are written: to try all with all takes time by the square
+                written = [Counter(json.dumps(item, sort_keys=True) for item in items) for items in (given, wanted)]
+                return written[0] == written[1]
             return _matching([[self._same(a, b) for b in wanted] for a in given]) == len(wanted)
         return type(given) is type(wanted) and bool(given == wanted)
 
