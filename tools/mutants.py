@@ -6,7 +6,7 @@
 
 `make mutants` does the first two. The changes are cosmic-ray's, those of `[tool.mutants]` in pyproject.toml; a seeded sample
 takes from each package its share. A change is tried in a copy of the tree on the tests that ran its line, one of each function
-first, then the quickest, as many as fit in `seconds`. It is noticed when one fails, hangs or cannot start. `python -m
+first, the nearest first, as many as fit in `seconds`. It is noticed when one fails, hangs or cannot start. `python -m
 tools.mutants` is its own pytest plugin.
 """
 
@@ -120,6 +120,9 @@ class Nearest:
             for number, path in self._database.execute("select id, path from file")
             if Path(path).is_relative_to(ROOT)
         }
+        self._lines = Counter[str]()
+        for context, bits in self._database.execute("select context_id, numbits from line_bits"):
+            self._lines[self._contexts[context].rpartition("|")[0]] += int.from_bytes(bits, "big").bit_count()
 
     def _ran(self, path: str) -> dict[str, set[int]]:
         from coverage.numbits import numbits_to_nums
@@ -132,39 +135,32 @@ class Nearest:
         return {test: lines for test, lines in found.items() if test in self.seconds}
 
     def __call__(self, mutant: Mutant) -> list[str]:
-        """Tests that ran the line.
+        """Tests that ran the line; where they are few, those of its folder, too: it may have a process of its own.
 
         What stands in no function runs on import, for the one test that happened to be the first: its tests are those of defaults
-        and those that ran most of the file's functions. What no test ran has a process of its own: its tests are its folder's.
+        and those that ran the file's functions. The nearer one is to a file, the more of the lines that it ran are there.
         """
         ran, (statement, functions) = self._ran(mutant.path), _about(mutant)
-        found = {test for test in self.seconds if self._named(test, mutant.path)}
-        reach = Counter[str]()
+        near = {test: len(lines & functions) / self._lines[test] for test, lines in ran.items() if lines & functions}
         if statement <= functions:
-            first = {test for test, lines in ran.items() if mutant.line in lines}
-            first = first or {test for test, lines in ran.items() if not lines.isdisjoint(statement)}
+            found = first = {test for test, lines in ran.items() if mutant.line in lines} or {
+                test for test, lines in ran.items() if not lines.isdisjoint(statement)
+            }
         else:
             first = {test for test in self.seconds if test.startswith(self.settings.defaults)}
-            reach = +Counter({test: len(lines & functions) for test, lines in ran.items()})
-        if len(found | first | reach.keys()) < 20 or not first or not reach and not statement <= functions:
+            found = first | near.keys()
+        if len(found) < 20:
             folders = next((f for start, f in self.settings.folders.items() if mutant.path.startswith(start)), ["tests"])
-            found |= {test for test in self.seconds if test.startswith(tuple(folders))}
-        return self._ordered(found | first | reach.keys(), mutant.path, first, reach)
+            found = found | {test for test in self.seconds if test.startswith(tuple(folders))}
+        return self._ordered(found, first, near)
 
-    @staticmethod
-    def _named(test: str, path: str) -> bool:
-        stem = Path(path).stem.strip("_")
-        file, _, name = test.partition("::")
-        return (len(stem) > 4 and stem in Path(file).stem) or (len(stem) > 2 and stem in name.partition("[")[2])
-
-    def _ordered(self, tests: set[str], path: str, first: set[str], reach: Counter[str]) -> list[str]:
-        """Of what runs on import, the tests that ran most of the file; of other lines, one of each function first."""
+    def _ordered(self, tests: set[str], first: set[str], near: dict[str, float]) -> list[str]:
+        """One of each function first, the one of which most is in the file; as many as fit."""
         turn: Counter[str] = Counter()
         ranked = []
-        for test in sorted(tests, key=lambda each: (self.seconds[each], each)):
+        for far, seconds, test in sorted((-near.get(test, 0.0), self.seconds[test], test) for test in tests):
             function = test.partition("[")[0]
-            far = -reach[test]
-            ranked.append((test not in first, not self._named(test, path), far, turn[function], self.seconds[test], test))
+            ranked.append((test not in first, turn[function], far, seconds, test))
             turn[function] += 1
         left = self.settings.seconds
         chosen: list[str] = []
@@ -172,7 +168,7 @@ class Nearest:
             if seconds <= left and len(chosen) < self.settings.most_tests:
                 left -= seconds
                 chosen.append(test)
-        return sorted(chosen, key=lambda test: (test not in first, not self._named(test, path), self.seconds[test]))
+        return chosen
 
 
 def _about(mutant: Mutant) -> tuple[set[int], set[int]]:

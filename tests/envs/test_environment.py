@@ -76,9 +76,9 @@ def test_every_rollout_has_an_id_of_its_own() -> None:
 
 def test_a_component_outside_0_to_1_is_told_once(warned: list[str]) -> None:
     reward = environment_reward(envs.Odd())
-    samples = [make_sample("above", "fine", unique_id=str(n)) for n in range(20)]
-    assert all(scores(sample) == [1e300, 1.0] for sample in reward.evaluate_batch(samples)) and len(warned) == 1
-    assert "'length' is 1e+300" in warned[0]
+    samples = [make_sample("above", "fine", "below", unique_id=str(n)) for n in range(20)]
+    assert all(scores(sample) == [1e300, 1.0, -0.5] for sample in reward.evaluate_batch(samples)) and len(warned) == 2
+    assert "'length' is 1e+300" in "".join(warned) and "'correct' is -0.5" in "".join(warned)
 
 
 @pytest.mark.parametrize("make", [envs.Correct, envs.Plain])

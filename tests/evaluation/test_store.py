@@ -163,7 +163,7 @@ def test_the_variable_names_the_store(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("RM_GALLERY_STORE", str(tmp_path / "here" / "s.db"))
     with Store.open() as store:
         store.save("a", bundle())
-    assert (tmp_path / "here" / "s.db").stat().st_mode & 0o77 == 0
+    assert [(tmp_path / "here" / name).stat().st_mode & 0o777 for name in (".", "s.db")] == [0o700, 0o600]
     monkeypatch.delenv("RM_GALLERY_STORE")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     with Store.open() as store:

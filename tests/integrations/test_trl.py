@@ -128,8 +128,9 @@ def test_names_are_apart_and_a_judge_is_for_those_that_ask() -> None:
     assert [reward.__name__ for reward in rewards] == names
     assert rewards[3](prompts=["q"], completions=["a"]) == [3.0]
     assert repr(rewards[1]) == "trl_reward('math_verify_reward_2')"
-    made = trl_rewards([trl_reward(Moody), trl_reward("math_verify_reward", reference="solution")])
-    assert [reward(**CALL) for reward in made] == [[9.0, 1.0, None, None], [1.0, 0.0, None, None]]
+    made = trl_rewards([trl_reward(Moody), trl_reward("math_verify_reward", reference="solution"), {"reward": Moody}])
+    assert [reward.__name__ for reward in made] == ["Moody", "math_verify_reward", "Moody_2"]
+    assert [reward(**CALL) for reward in made] == [[9.0, 1.0, None, None], [1.0, 0.0, None, None], [9.0, 1.0, None, None]]
     with pytest.raises(ConfigError, match="use trl_reward for one"):
         trl_rewards("accuracy")
 

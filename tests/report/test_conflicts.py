@@ -12,7 +12,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.base import BaseListWiseReward, BaseListWiseRubricReward, BasePairWiseRubricReward
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.study.conflicts import conflicts, cycles, transitive
+from rm_gallery.study.conflicts import EXAMPLES, conflicts, cycles, transitive
 from tests.reward.rewards import ranked
 from tests.support.judge_server_prompts import extract_candidates
 from tests.support.samples import make_sample
@@ -90,8 +90,9 @@ class Positional(BaseListWiseReward):
 
 
 def test_a_rule_may_care_about_places_too() -> None:
-    found = conflicts(Positional(name="positional"), samples(4, answers=3), progress=False)
+    found = conflicts(Positional(name="positional"), samples(EXAMPLES + 1, answers=3), progress=False)
     assert (found.figures["symmetry"].value, found.figures["first_place"].value) == (0.0, 1.0)
+    assert len(found.examples) == EXAMPLES
     assert found.examples[0] == {"id": "s0", "contradictory": [[1, 2], [1, 3], [2, 3]], "cycles": []}
 
 

@@ -270,8 +270,9 @@ def test_a_query_is_taken_as_described_and_a_misspelt_one_refused(path: str) -> 
 
 @pytest.mark.parametrize("path", ASKING)
 def test_unknown_fields_are_refused_where_the_description_says_so(path: str) -> None:
-    content = DESCRIBED["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    model = DESCRIBED["components"]["schemas"][content["$ref"].rpartition("/")[2]]
+    content = DESCRIBED["paths"][path]["post"]["requestBody"]["content"]["application/json"]
+    assert content["example"] == CODEC[path].request_example
+    model = DESCRIBED["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]
     body = json.loads(example(path))
     if model.get("type") == "array":
         model = DESCRIBED["components"]["schemas"][model["items"]["$ref"].rpartition("/")[2]]
