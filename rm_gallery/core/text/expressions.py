@@ -48,6 +48,16 @@ _NUMBER_WORDS = {word: value for value, word in enumerate(_WORDS.split())} | {
 }
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "万": 4, "亿": 8}
 
+_CHINESE_DIGITS = {sign: n for n, sign in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
+_CHINESE_POWERS = {"十": 1, "百": 2, "千": 3, "万": 4, "亿": 8}
+_NUMERAL = f"[{''.join((*_CHINESE_DIGITS, *_CHINESE_POWERS))}]{{1,20}}"
+_CHINESE = re.compile(
+    rf"(?P<sign>负)?(?:(?P<below>{_NUMERAL})分之)?(?P<whole>{_NUMERAL})(?:点(?P<decimals>[{''.join(_CHINESE_DIGITS)}]{{1,20}}))?[个位只条本块元岁天]?"
+)
+_CHINESE_NUMBER = re.compile(
+    rf"(?:(?<![{CJK}])|(?<=[是为约有共]))(?P<sign>负)?(?:(?P<below>{_NUMERAL})分之)?(?P<whole>{_NUMERAL})"
+    rf"(?:点(?P<decimals>[{''.join(_CHINESE_DIGITS)}]{{1,20}}))?(?![些样般起定直种下致旦切律])"
+)
 _PARTS = {word: n for n, word in enumerate("half third fourth fifth sixth seventh eighth ninth tenth".split(), 2)} | {
     "quarter": 4
 }
@@ -91,19 +101,22 @@ _UNSAID = re.compile(
     r"|\b(?:glaube|denke)\s+nicht\b[^.;\n]{0,60}|\bno\s+creo\b[^.;\n]{0,60}|\bne\s+(?:pense|crois|peut|peux)\s+pas\b[^.,;\n]{0,60}|不(?:认为|觉得|相信)[^。.；\n]{0,40}"
 )
 _NOT_THIS = re.compile(
-    r"(?i)^не\s+-?\d[^.,;\n]{0,20}|(?:^|,\s*|\(|\s)(?:(?:and\s+|but\s+)?not|rather\s+than|instead\s+of|unlike|nicht|и\s+не|а\s+не|不是|而非)\b(?!\s+(?:only|just|nur)\b)(?:(?!\s(?:but|sondern|sino|а)\s|而是)[^.,;)\n]){0,60}"
+    r"(?i)^не\s+-?\d[^.,;\n]{0,20}|(?:^|,\s*|\(|\s)(?:(?:and\s+|but\s+)?not|rather\s+than|instead\s+of|unlike|nicht|и\s+не|а\s+не)\b(?!\s+(?:only|just|nur)\b)(?:(?!\s(?:but|sondern|sino|а)\s|而是)[^.,;)\n]){0,60}"
+    r"|(?:不是|不等于|不为|而非|并非)(?:(?!而是)[^.,;)\n，。；）]){0,60}|(?:\\neq?(?![A-Za-z])|≠|!=)\s*\$?-?\d[\d.,/]{0,20}"
     r"|\b(?:a|the|one)\s+(?:common|frequent|typical|usual)\s[^.\n]{0,80}|\b(?:wrong|incorrect|mistaken)(?:ly)?\b[^.\n]{0,80}"
 )
 _IS_WRONG = re.compile(
     r"(?i)-?\$?(?<![\d.,])\d[\d.,/]{0,20}%?\s+(?:(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not\b|false|mistaken)|(?:is|was)n['’]t\b)[^.\n]{0,60}"
     r"|-?\d[\d.,/]{0,20}%?\s?[個円人本枚個回개원명]?(?:ではな[くい]|じゃな[くい]|[이가]\s?아니라)"
 )
-_NOT_A_NUMBER = re.compile(r"(?i)(?:\bnot|n['’]t)\s+(?:\w+\s+){0,2}?\$?-?\d")
+_NOT_A_NUMBER = re.compile(r"(?i)(?:\b(?:not|nicht)|n['’]t|不是|不等于)\s*(?:\w+\s+){0,2}?(?:\\boxed\s*\{|\$)*-?\d")
 _STEP = re.compile(r"(?im)^[ \t#*]*(?:step|part|case|question|problem|example|figure)\s+\d+\s*[:.)]|^[ \t]*\d{1,2}[.)](?=\s)")
 _NOT_GIVEN = re.compile(
     r"(?i)(?:un(?:known|clear|determined|certain)|not\s+(?:known|clear|given|certain|possible)|impossible\s+to)\b"
 )
-_BOUND = re.compile(r"(?i)(?:over|under|above|below)\s+\$?\d|(?:\\text\s*\{\s*)?(?:not\b|nicht\b|≠|\\neq?\b)")
+_BOUND = re.compile(
+    r"(?i)(?:over|under|above|below)\s+\$?\d|(?:\\text\s*\{\s*)?(?:not\b|nicht\b|≠|\\neq?\b)|[^\d\n,]{0,12}(?:不是|不等于|不为|并非|≠|\\neq?(?![a-z]))"
+)
 _QUESTION = re.compile(
     r"(?im)^\s*[-$]?\d[\d.,/]{0,20}%?\?(?=\s+\S)|(?:^|(?<=[.!?\n]))[ \t]*(?:(?:so|or|and|but)\s+)?(?:is|are|was|were|could|can|would|should|might|does|do|did|will|what|why|how|which|who)\b(?:[^.!?\n]|\.\d){0,200}\?"
 )
@@ -329,6 +342,8 @@ def _plain_numbers(text: str) -> str:
         text = f"{format(Decimal(scaled[1].replace(',', '')).scaleb(power), 'f')} {text[scaled.end() :]}".strip()
     if text[:1].isalpha() and text.isascii():
         text = _in_digits(text.lower()) or text
+    elif (spelt := _CHINESE.fullmatch(text)) is not None:
+        text = _from_chinese(spelt) or text
     if (money := re.match(r"(\d+)\s+dollars?\s+and\s+(\d{1,2})\s+cents?\b", text)) is not None:
         text = f"{money[1]}.{money[2]:0>2}"
     unit = _UNIT.fullmatch(text)
@@ -356,6 +371,73 @@ def _in_digits(words: str) -> str | None:
         else:
             part_value = 1
     return str(total + part_value) if any(token in _SCALES for token in tokens) else None
+
+
+_SPELT_WORD = (
+    rf"(?:{'|'.join(sorted({*_WORDS.split(), *_TENS, 'hundred', 'thousand', 'million', 'billion'}, key=len, reverse=True))})"
+)
+_SPELT = re.compile(rf"(?i)\b(?:(?:minus|negative)\s+)?{_SPELT_WORD}(?:(?:\s+|-|\s+and\s+){_SPELT_WORD}){{0,12}}\b")
+_PART_OF = re.compile(
+    r"(?i)\b(?:an?\s+|one\s+)?(half|quarter)\s+(?:of\s+)?an?\s+(?=[a-z])|\b(three)[\s-]quarters\s+of\s+an?\s+(?=[a-z])"
+)
+_AND_A_HALF = re.compile(r"(?i)\b(?:an?|one)\s+([a-z]+)\s+and\s+a\s+half\b")
+_PRONOUN = re.compile(
+    r"(?i)\b(?:the|this|that|no|any|some|every|each|which|first|second|last|right|correct|other|another|only|same)\s+$"
+)
+_ONE_OF = re.compile(
+    r"(?i)\s*(?:$|[.,;:!?]|(?:of|is|that|which|who|can|could|was|has|would|may|might|should|must|needs?|by|or|and(?!\s+a\s+half))\b)"
+)
+
+
+def with_digits(text: str) -> str:
+    """The text with the numbers that it spells out in digits, when it holds no digit: twelve meters, half an hour, 三公里."""
+    if re.search(r"\d", text):
+        return text
+    text = _PART_OF.sub(lambda found: {"half": "0.5 ", "quarter": "0.25 "}.get((found[1] or "").lower(), "0.75 "), text)
+    if not text.isascii():
+        text = _CHINESE_NUMBER.sub(lambda found: _from_chinese(found) or found[0], text)
+    text = _SPELT.sub(lambda found: _spelt(found, text), _AND_A_HALF.sub(r"1.5 \1", text))
+    return re.sub(r"(?i)(?<=\d) and a half\b", ".5", text)
+
+
+def _spelt(found: re.Match[str], text: str) -> str:
+    words = found[0].lower()
+    if (
+        words == "one"
+        and text.strip(" .!") != found[0]
+        and (_PRONOUN.search(text, max(0, found.start() - 20), found.start()) or _ONE_OF.match(text, found.end()))
+    ):
+        return found[0]
+    sign = "-" if words.startswith(("minus", "negative")) else ""
+    digits = _in_digits(re.sub(r"^(?:minus|negative)\s+", "", words))
+    return f"{sign}{digits}" if digits else found[0]
+
+
+def _from_chinese(spelt: re.Match[str]) -> str | None:
+    """A number in Chinese numerals: 一百二十三, 负三点五, 三分之二; None for what is none."""
+    whole, below = (_chinese_integer(spelt[name] or "") for name in ("whole", "below"))
+    if whole is None or spelt["below"] and not below:
+        return None
+    decimals = "".join(str(_CHINESE_DIGITS[digit]) for digit in spelt["decimals"] or "")
+    return f"{'-' if spelt['sign'] else ''}{whole}{f'.{decimals}' if decimals else ''}{f'/{below}' if below else ''}"
+
+
+def _chinese_integer(text: str) -> int | None:
+    if text and all(sign in _CHINESE_DIGITS for sign in text):
+        return int("".join(str(_CHINESE_DIGITS[sign]) for sign in text))
+    total = section = digit = 0
+    for sign in text:
+        if sign in _CHINESE_DIGITS:
+            digit = _CHINESE_DIGITS[sign]
+        elif (power := _CHINESE_POWERS[sign]) < 4:
+            section, digit = section + (digit or 1) * 10**power, 0
+        else:
+            part = section + digit
+            if not total + part:
+                return None
+            total = total + part * 10**power if total >= 10**8 > 10**power else (total + part) * 10**power
+            section = digit = 0
+    return total + section + digit
 
 
 def _plain_latex(text: str) -> str:

@@ -15,6 +15,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
+from rm_gallery.core.text.answer import last_boxed
 from rm_gallery.core.text.expressions import FinalAnswer, find_answer, find_reference
 from rm_gallery.core.text.quantities import SMALL
 from rm_gallery.core.text.values import choice_letter
@@ -89,8 +90,9 @@ def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
     if not parsed.values:
         return MathVerdict("no_answer", parsed.text, reference.text)
     equal = _equal(gold_values, parsed.values) or _equal_otherwise(reference, gold_values, found, parsed.values)
-    equal = equal or _equal_angles((_as_given(answer), parsed.values), (_as_given(gold), gold_values))
     equal = equal and not _told_apart(found.text, reference.text) and not _told_apart(_as_given(answer), _as_given(gold))
+    equal = equal or _equal_angles((_as_given(answer), parsed.values), (_as_given(gold), gold_values))
+    equal = equal or _measured_alike(answer, gold)
     return MathVerdict("correct" if equal else "wrong", parsed.text, reference.text)
 
 
@@ -113,6 +115,8 @@ def fast_verdict(answer: str, gold: str) -> MathVerdict | None:
     equal = _equal_plainly(reference, found)
     if equal and _told_apart(_as_given(answer), _as_given(gold)):
         equal = False
+    if equal is False and _measured_alike(answer, gold):
+        equal = True
     return None if equal is None else MathVerdict("correct" if equal else "wrong", found.text, reference.text)
 
 
@@ -130,7 +134,11 @@ _WORDS_FOR = {
         r"(?:solutions?|roots?|values?|answers?|integers?|numbers?)(?: exists?)?|\\emptyset|\\varnothing|∅|\\?\{\s*\\?\}|无(?:实数)?解|没有解"
     ),
     "undefined": re.compile(r"(?i)undefined|DNE|(?:(?:the )?limit )?(?:it )?does not exist|不存在|无定义"),
-    "all": re.compile(r"(?i)infinitely many(?: solutions)?|all real numbers|\\mathbb\s*\{?R\}?|无穷多(?:个)?解"),
+    "all": re.compile(
+        r"(?i)infinitely many(?: solutions)?|all real numbers|\\mathbb\s*\{?R\}?|无穷多(?:个)?解|(?:an )?infinite(?: number(?: of solutions)?)?"
+    ),
+    "infinity": re.compile(r"(?i)(?:plus |positive )?infinit(?:y|e)|\+?\s?(?:\\infty|∞)|正?无穷大?"),
+    "minus infinity": re.compile(r"(?i)(?:minus |negative |-\s?)(?:infinity|\\infty|∞)|负无穷大?"),
 }
 """Answers that are no value; one that is stated as one of them equals a reference that is."""
 
@@ -172,10 +180,14 @@ def _compared_as_statements(found: FinalAnswer | None, answer: str, gold: str) -
     for line, bare in zip(lines, plain, strict=True):
         if _WORDS_FOR[meant].fullmatch(bare) or _WORDS_FOR[meant].fullmatch(line.strip("$ .")):
             return MathVerdict("correct", line, wanted)
+    if "infinity" in meant:  # a value, too
+        return None
     return MathVerdict("wrong" if found or given else "no_answer", found.text if found else given, wanted)
 
 
 _DEGREES = re.compile(r"(?:\\angle\s*\w{1,5}\s*=\s*)?(-?\d{1,9}(?:\.\d{1,9})?)\s*(?:\^\s*\{?\s*\\circ\s*\}?|°|\s*degrees?)")
+
+_RADIANS = re.compile(r"[^A-Za-z]{1,40}\s*(?:\\(?:text|mathrm)\s*\{\s*)?rad(?:ian)?s?\s*\}?")
 
 
 def _equal_angles(answer: tuple[str, tuple[Any, ...]], gold: tuple[str, tuple[Any, ...]]) -> bool:
@@ -225,7 +237,9 @@ def _told_apart(found: str, reference: str) -> bool:
     based = [_BASED.fullmatch(text.strip()) for text in (found, reference)]
     if (based[0] is None) != (based[1] is None):
         number = next(one for one in based if one)
-        return int(number[2]) != 10
+        return _digits_value(number) != _plain_value(reference if based[0] else found)
+    if any(_RADIANS.fullmatch(a) and _DEGREES.fullmatch(b) for a, b in ((found, reference), (reference, found))):
+        return True
     names = [_NAMED.fullmatch(text) for text in (found, reference)]
     if names[0] and names[1] and names[0][1].lower() != names[1][1].lower():
         return True
@@ -239,26 +253,48 @@ def _told_apart(found: str, reference: str) -> bool:
     return False
 
 
-_BOXED = re.compile(r"\\boxed\s*\{([^{}]{0,80})\}")
+def _digits_value(numeral: re.Match[str]) -> int | None:
+    try:
+        return int(numeral[1], int(numeral[2]))
+    except ValueError:  # a digit that the base has not, a base above 36
+        return None
+
+
+def _plain_value(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"\s*-?\d{1,18}\s*", text) else None
 
 
 def _as_given(text: str) -> str:
     """A short answer, or what the last box of a long one holds, without the marks of mathematics around it."""
-    boxes = _BOXED.findall(text[-2000:])
-    given = boxes[-1] if boxes else text if len(text) <= 80 and "<" not in text else ""
+    box = last_boxed(text[-2000:])
+    given = (box if box is not None else text) if len(box or text) <= 80 and "<" not in (box or text) else ""
     return str(given).replace("$", "").strip().removesuffix(".").strip()
 
 
 def _other_unit(found: str, reference: str) -> bool:
+    return _in_one_unit(found, reference) is False
+
+
+_SEVERAL_UNITS = re.compile(r"-?\d[\d.,]*\s*(?:\\(?:text|mathrm|rm)\s*\{\s*|~|\\[ ,;])*[A-Za-zµ°Ω]{1,12}")
+
+
+def _measured_alike(answer: str, gold: str) -> bool:
+    """Whether both are one quantity in different units: 150 minutes and 2.5 hours; a plain number is none."""
+    found, reference = _as_given(answer), _as_given(gold)
+    return bool(_SEVERAL_UNITS.match(found) and _SEVERAL_UNITS.match(reference) and _in_one_unit(found, reference))
+
+
+def _in_one_unit(found: str, reference: str) -> bool | None:
+    """Whether two quantities are equal in the reference's unit; None where one of them is none: letters may be variables."""
     from rm_gallery.core.text.quantities import conversions, find_quantities, plain_units
 
     try:
         given, wanted = (find_quantities(plain_units(text)) for text in (found, reference))
     except MissingExtra:
-        return False
+        return None
     if len(given) != 1 or len(wanted) != 1 or not given[0].units or not wanted[0].units:
-        return False  # letters that are no unit: variables
-    return not any(math.isclose(value, wanted[0].value, rel_tol=1e-6) for value in conversions(given[0], wanted[0]))
+        return None
+    return any(math.isclose(value, wanted[0].value, rel_tol=1e-6) for value in conversions(given[0], wanted[0]))
 
 
 def _label_readings(text: str) -> set[str]:
@@ -398,6 +434,10 @@ def _equal_otherwise(reference: FinalAnswer, gold: tuple[Any, ...], found: Final
         r"[A-Za-z]", reference.text.replace(r"\pi", "").replace(r"\sqrt", "").replace(r"\frac", "")
     ):
         return _equal(gold, _parse(found._replace(text=measured[1])).values)
+    based = [_BASED.fullmatch(text.strip()) for text in texts]
+    if (based[0] is None) != (based[1] is None):
+        number = next(one for one in based if one)
+        return _digits_value(number) == _plain_value(texts[0] if based[1] else texts[1])
     if any(r"\ln" in text for text in texts) and any(_PLAIN_LOG.search(text) for text in texts):
         natural = [value._replace(text=_PLAIN_LOG.sub(r"\\ln", value.text)) for value in (reference, found)]
         values = [_parse(value).values for value in natural]

@@ -191,6 +191,7 @@ _REPLACED = (
 )
 _MINUS = re.compile(r"(?i)(?:^|(?<=[:=(\n])|(?<=\bis )|(?<=\bwas )|(?<=\bto )|(?<=: )|(?<== ))(?:minus|negative)\s+(?=\$?\d)")
 _GLUED = re.compile(r"(?<=\d)(hrs?|h|min|ft|d)(?=\d)")
+_MINUTES = re.compile(r"(?<=\dh)(\s?[0-5]?\d)\s?m(?![\w/^²³])")
 _PER_HOUR = re.compile(
     r"(?:每(小时|分钟|秒|天)|(時)速|(秒)速|(分)速)(?:约|約)?\s?(\d[\d.,]*)\s?([A-Za-z\u30a0-\u30ff\u3400-\u9fff]{1,6})"
 )
@@ -224,7 +225,7 @@ def plain_units(text: str) -> str:
     """The text without the LaTeX that stands around units."""
     text = _SPACED.sub(lambda found: found[0].replace(" ", ""), _COMPOUND.sub(lambda found: re.sub("[ -]", "", found[0]), text))
     text = _ERROR.sub(r"\1", _FEET.sub(r"\1 ft \2 in", _PER_HOUR.sub(_per_hour, _COMMA.sub(r"\1.\2", text))))
-    text = _GLUED.sub(r"\1 ", _MINUS.sub("-", text))
+    text = _GLUED.sub(r"\1 ", _MINUTES.sub(r"\1 min", _MINUS.sub("-", text)))
     if "\\" not in text and "$" not in text:
         return text
     text = _FRACTION.sub(lambda f: f" {f[1] or f[3]}/{f[2] or f[4]}", _TEXT.sub(r" \1", text))

@@ -13,6 +13,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.blocks import prose_of, split_reasoning, tagged
 from rm_gallery.core.text.language import tokenizer, words
+from rm_gallery.core.text.quantities import find_numbers
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.general.overlap import Overlap
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, references_of, shown
@@ -189,7 +190,8 @@ _ABSTAINS = re.compile(
 class SearchAnswerReward(RuleReward):
     """Exact match, or the best token F1, of the short answer in the last `<answer>` tag with the references and their aliases.
 
-    Texts are compared as SQuAD does: in lower case, without punctuation, articles and white space. `metric` is `em` (equal),
+    Texts are compared as SQuAD does: in lower case, without punctuation, articles and white space; but a sign, a point or a
+    relation that makes another number or formula of the same letters counts (-5 is not 5, x<3 not x>3). `metric` is `em` (equal),
     `subem` (a reference stands in the answer, word by word) or `f1`. Without the tag the score is 0; a well-formed wrong answer
     gets `format_score`, one that abstains ("I don't know") `abstention_score`. Where the references themselves say that there
     is no answer, abstaining is right. A thought is left out. Range [0, 1], higher is better.
@@ -223,17 +225,30 @@ class SearchAnswerReward(RuleReward):
         if _ABSTAINS.fullmatch(given):
             right = any(_ABSTAINS.fullmatch(text.strip()) for text in references)
             return one_score(self.name, 1.0 if right else self.abstention_score, "The answer abstains.")
-        tokens = _squad(given[:_LONGEST])
-        score = max(self._likeness(tokens, _squad(text[:_LONGEST])) for text in references)
+        score = max(self._likeness(given[:_LONGEST], text[:_LONGEST]) for text in references)
         return one_score(self.name, score or self.format_score, f"{shown(given)} scores {score:.3g} with the best reference.")
 
-    def _likeness(self, given: list[str], wanted: list[str]) -> float:
+    def _likeness(self, answer: str, reference: str) -> float:
+        given, wanted = _squad(answer), _squad(reference)
+        if given == wanted and _signs(answer) != _signs(reference):
+            return 0.0
         if self.metric == "em":
             return float(given == wanted and bool(wanted))
         if self.metric == "subem":
             return float(bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(given)} ")
         shared = (Counter(given) & Counter(wanted)).total()
         return 2 * shared / (len(given) + len(wanted)) if shared else 0.0
+
+
+_SIGNS = re.compile(r"[<>≤≥≠=±^∞]|\+(?!\d)|\\[a-z]+|(?<![\w)])-(?=[\w\\])")
+_INTERVAL = re.compile(r"\s*([\[(])[^\[\]()]*,[^\[\]()]*([\])])\s*")
+
+
+def _signs(text: str) -> tuple[list[float], list[str], list[str]]:
+    """What SQuAD's comparison drops and a number or formula does not: values, signs, the ends of an interval."""
+    text = text.replace("−", "-").strip(" .$")
+    interval = _INTERVAL.fullmatch(text)
+    return [number.value for number in find_numbers(text)], _SIGNS.findall(text), list(interval.groups()) if interval else []
 
 
 _LONGEST = 10_000

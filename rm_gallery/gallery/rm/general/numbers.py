@@ -7,6 +7,7 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections import Counter
+from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
@@ -17,7 +18,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.answer import final_text, read_statements, value_part
 from rm_gallery.core.text.blocks import split_reasoning
-from rm_gallery.core.text.expressions import without_asides, without_denied
+from rm_gallery.core.text.expressions import with_digits, without_asides, without_denied
 from rm_gallery.core.text.quantities import (
     PERCENT,
     Number,
@@ -44,10 +45,11 @@ class NumberAccuracyReward(RuleReward):
     may stand between them ("In 2024 it was 42" has the 42). "any_order": all. "final": the last ones only, as many as
     the reference holds; take this one for training, since a list of all numbers fulfils the other two.
 
-    1,000 equals 1000, 1e3 and 1.0 thousand; 50% equals 50 and 0.5; numbers are equal when they differ by at most
+    1,000 equals 1000, 1e3 and 1.0 thousand; numbers in words are read where the answer holds no digit; 50% equals 50 and 0.5; numbers are equal when they differ by at most
     `tolerance`, absolutely or relative to the reference: below 1e-4 relatively alone, and whole numbers not at all unless
-    the tolerance is above 1e-6. A thought is left out, and so is what is denied ("not 42"). Range [0, 1], higher is better; the best of several references
-    counts; unscored when the reference is missing or holds no number.
+    the tolerance is above 1e-6. A thought is left out, and so is what is denied ("not 42"), has either sign ("±42") or is one
+    of alternatives ("41 or 42") that are not all in the reference. Range [0, 1], higher is better; the best of several
+    references counts; unscored when the reference is missing or holds no number.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -65,14 +67,32 @@ class NumberAccuracyReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        given = find_numbers(without_denied(split_reasoning(answer_text(sample)).final))
-        wanted = [numbers for text in references_of(sample, self.name) if (numbers := find_numbers(text))]
+        references = references_of(sample, self.name)
+        text = without_denied(split_reasoning(answer_text(sample)).final)
+        if not any(_EITHER_SIGN.search(reference) for reference in references):
+            text = _EITHER_SIGN.sub(" ", text)
+        given = find_numbers(text := with_digits(text))
+        wanted = [numbers for reference in references if (numbers := find_numbers(reference))]
         if not wanted:
             raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")
-        best = max(wanted, key=lambda numbers: matched(given, numbers, self.tolerance, self.mode) / len(numbers))
-        count = matched(given, best, self.tolerance, self.mode)
+        counts = [
+            matched(_said(text, given, numbers, self.tolerance), numbers, self.tolerance, self.mode) for numbers in wanted
+        ]
+        count, best = max(zip(counts, wanted, strict=True), key=lambda pair: pair[0] / len(pair[1]))
         reason = f"{count} of the reference's {len(best)} numbers found; the answer holds {len(given)}."
         return one_score(self.name, count / len(best), reason)
+
+
+def _said(text: str, given: list[Number], wanted: list[Number], tolerance: float) -> list[Number]:
+    """The numbers without alternatives of which the reference has one and not the other."""
+    if len(given) < 2:
+        return given
+    places = _Places(wanted, tolerance)
+    dropped: set[int] = set()
+    for i, (left, right) in enumerate(pairwise(given)):
+        if _OR.fullmatch(text, left.end, right.start) and (places.of(left) is None) != (places.of(right) is None):
+            dropped |= {i, i + 1}
+    return [number for i, number in enumerate(given) if i not in dropped] if dropped else given
 
 
 def matched(given: list[Number], wanted: list[Number], tolerance: float, mode: Mode = "ordered") -> int:
@@ -118,10 +138,16 @@ class _Places:
         return None
 
 
-_OR = re.compile(r"\s*,?\s*(?:or|oder|ou|o|или|或者?|か|または|또는)\s*")
+_EITHER_SIGN = re.compile(r"(?<![\d)}°%\s])\s*(?:±|\\pm(?![A-Za-z])|\+/-)\s*\$?\d[\d.,/]{0,20}")
+"""A number of which both signs are meant; how uncertain a value is (12.6 ± 0.1) is no such one."""
+_OR = re.compile(
+    r"\s*,?\s*(?:(?:or|oder|ou|o|или|或者?|か|または|또는)(?:\s+(?:maybe|perhaps|possibly))?|maybe|perhaps|possibly|也许|可能)\s*"
+)
 _RANGE = re.compile(r"\s*(?:[–—~〜]|-|(?:m|km|cm|kg|g|s|h)?\s(?:to|bis|до)\s|至|到)\s*")
 _SIGN = re.compile(r"(?<![\d\s])[¼½¾⅐-⅞]|(?<!\d)(?<!\d\s)[¼½¾⅐-⅞]")
 _PI = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)?\s?(?:π|\\pi\b)(?:\s?/\s?(\d+))?(?![A-Za-z0-9])")
+_BOUND_AFTER = re.compile(r"\s*(?:at\s+(?:most|least)\b|or\s+(?:more|less|fewer|above|below|so)\b|以[上下内])")
+_DENIED = re.compile(r"(?:≠|\\neq?(?![A-Za-z])|!=|(?i:not)\b|[^\d\n,，]{0,12}(?:不是|不等于|不为|并非))\s*[-$€£¥]?\d")
 _BOUNDED = re.compile(
     r"(?:between|(?:more|less|greater|fewer|higher|lower|longer|shorter)\s+than|at\s+(?:least|most)|(?:größer|kleiner|mehr|weniger)\s+als|plus\s+de|moins\s+de|más\s+de|menos\s+de"
     r"|大于|小于|超过|多于|少于|^(?:under|over|above|below)\b)\s*(?:\S+\s+(?:\S+\s+)?and\s+)?[-$€£¥]?\d[\d.,]*",
@@ -142,7 +168,7 @@ class ToleranceNumberMatchReward(RuleReward):
     are other things ("10 apples" for 10 m). Dates are equal when they are written equally.
 
     The answer's quantity is that of its final statement (an `<answer>` tag, a JSON answer, a box, "the answer is …"), else
-    the last one of its text that fits the reference's kind; "5 V or 6 V" is none. Range [0, 1], higher is better; unscored
+    the last one of its text that fits the reference's kind; "5 V or 6 V", "±5 V" and "5 V at most" are none. Range [0, 1], higher is better; unscored
     when the reference is missing or holds no number.
     """
 
@@ -163,12 +189,14 @@ class ToleranceNumberMatchReward(RuleReward):
         answer = final_text(answer_text(sample))
         reasons = []
         for text, reference in wanted:
+            if _EITHER_SIGN.search(text) is None:
+                answer = _EITHER_SIGN.sub(" ", answer)
             if DATE.fullmatch(text.strip()):
                 if _same_date(answer, text):
                     return one_score(self.name, 1.0, f"The answer is {text.strip()}.")
                 reasons.append(f"The answer is not {text.strip()}.")
                 continue
-            given = answer_quantity(answer, reference, self.require_unit)
+            given = answer_quantity(answer, reference, self.require_unit, several=len(find_quantities(_plain(text))) > 1)
             values = _values(given, reference) if given is not None else []
             for value in values:
                 if self._near(value, reference.value):
@@ -188,26 +216,37 @@ class ToleranceNumberMatchReward(RuleReward):
         return abs(value - wanted) <= max(self.absolute_tolerance, self.relative_tolerance * abs(wanted)) + slack
 
 
-def answer_quantity(text: str, reference: Quantity, require_unit: bool = False) -> Quantity | None:
-    """The quantity a text (after its reasoning) gives as its answer, None when it gives none of the reference's kind."""
+def answer_quantity(text: str, reference: Quantity, require_unit: bool = False, several: bool = False) -> Quantity | None:
+    """The quantity a text (after its reasoning) gives as its answer, None when it gives none of the reference's kind.
+
+    Of a list it is the first where the reference has `several`, else none.
+    """
     units = needs_units(reference)
     reading = read_statements(text)
     for statement in reading.statements:
         part = value_part(_plain(statement.text))
-        if _BOUNDED.match(part):
+        if _BOUNDED.match(part) or _DENIED.match(part):
             return None
         part = part.rpartition("=")[2] if find_quantities(part.rpartition("=")[2], units=False) else part
         if found := find_quantities(part, units=units):
-            return found[0] if _fits(found[0], reference, require_unit) and not _or(part, found[:2]) else None
+            hedged = (
+                _BOUND_AFTER.match(part, found[0].end) is not None
+                or _or(part, found[:2])
+                or (not several and statement.kind == "box" and _two(part, found[:2]))
+            )
+            return found[0] if _fits(found[0], reference, require_unit) and not hedged else None
     rest = _BOUNDED.sub(" ", _plain(without_asides(reading.rest)))
     found = find_quantities(rest, units=units)
     fitting = [quantity for quantity in found if _fits(quantity, reference, require_unit)]
     same = [quantity for quantity in fitting if quantity.units or quantity.things] or fitting
+    if same and _BOUND_AFTER.match(rest, same[-1].end):
+        return None
     return same[-1] if same and not _or(rest, found[-2:]) and not _listed(rest, same) else None
 
 
 def _plain(text: str) -> str:
     text = _SIGN.sub(lambda found: f"{unicodedata.numeric(found[0]):.9g}", unicodedata.normalize("NFC", text))
+    text = with_digits(text)
     return plain_units(_PI.sub(lambda found: f"{float(found[1] or 1) * math.pi / float(found[2] or 1):.12g}", text))
 
 
@@ -217,8 +256,16 @@ def _or(text: str, pair: list[Quantity]) -> bool:
         _OR.fullmatch(text, pair[0].end, pair[1].start) or _RANGE.fullmatch(text, pair[0].end, pair[1].start)
     ):
         return False
-    same = conversions(pair[0], pair[1])
-    return not any(abs(value - pair[1].value) <= 0.01 * abs(value) for value in same)
+    return not _same(*pair)
+
+
+def _two(text: str, pair: list[Quantity]) -> bool:
+    """Whether two quantities that differ stand side by side."""
+    return len(pair) == 2 and _BESIDE.fullmatch(text, pair[0].end, pair[1].start) is not None and not _same(*pair)
+
+
+def _same(a: Quantity, b: Quantity) -> bool:
+    return any(abs(value - b.value) <= 0.01 * abs(value) for value in conversions(a, b))
 
 
 _BESIDE = re.compile(r"[\s,;/&、，；]*(?:and\s+|und\s+|和)?")
