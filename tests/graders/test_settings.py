@@ -123,6 +123,8 @@ def outcome_of_reward(name: str, settings: dict[str, Any]) -> str:
     """All that comes of a judged reward: requests and scores of two samples, with and without steps, or why it is refused."""
     judge = Listening(reply=PhraseJudge(("two", "one")))
     sample = make_sample("one", "two", reference="three")
+    asked = {"type": "text", "text": sample.input[-1].text}
+    sample.input[-1].content = [asked, {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]
     try:
         reward: BaseReward = RewardRegistry.create(name, **{"llm": judge, **settings})
         first = reward.evaluate(sample, max_workers=1)

@@ -11,6 +11,7 @@ import pytest
 from rm_gallery import evaluate
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.graders.base import GraderError, GraderScore
+from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.model.base import resolve_llm
 from rm_gallery.core.model.decisions import Question
 from rm_gallery.core.reward.base import BaseListWiseRubricReward, BasePairWiseRubricReward, BasePointWiseRubricReward
@@ -225,3 +226,63 @@ def test_refusals_that_come_late_are_no_failures_of_the_run(server: JudgeServer)
     samples = [make_sample("Paris.", unique_id=str(n)) for n in range(40)]
     done = reward.evaluate_batch(samples, max_workers=40, progress=False)
     assert [scores(sample) for sample in done] == [[5.0]] * 40
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+HEARD = {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
+
+
+def bodies(server: JudgeServer) -> list[Any]:
+    return [request["body"] for request in server.recent_requests()]
+
+
+def pictured(*parts: Any) -> DataSample:
+    question = {"role": "user", "content": [{"type": "text", "text": "What town is it?"}, PICTURE]}
+    outputs = [
+        {
+            "answer": {"role": "assistant", "content": [{"type": "text", "text": answer}, *parts]},
+            "steps": [{"content": "A sign."}],
+        }
+        for answer in ANSWERS
+    ]
+    return DataSample.model_validate({"unique_id": "s", "input": [question], "output": outputs})
+
+
+@pytest.mark.parametrize("channel", ["schema", "tool", "logprobs", "text", "decision"])
+@pytest.mark.parametrize("kind", REWARDS)
+def test_a_judge_is_sent_the_images_that_the_marks_in_its_prompt_name(kind: str, channel: str, server: JudgeServer) -> None:
+    model = "decision:judge" if channel == "decision" else "openai:judge"
+    reward = REWARDS[kind](llm=judge(server, model), name="judge", channel="auto" if channel == "decision" else channel)
+    server.set(behaviour="first")
+    found = scores(reward.evaluate(pictured({"type": "image", "url": "https://example.org/b.png"})))
+    assert None not in found
+    for request in bodies(server):
+        content = (request.get("messages") or request["input"])[-1]["content"]
+        whole = "".join(part.get("text", "") for part in content)
+        urls = [part["image_url"] for part in content if "image_url" in part]
+        assert [mark["text"] for mark in content[1::2]] == [f"[image {n}]" for n in range(1, len(urls) + 1)]
+        assert (
+            len(urls) == 1 + {"pointwise": 1, "pairwise": 2, "listwise": 3}[kind]
+            and "[image 2]" in whole.split("[image 1]", 1)[1]
+        )
+        assert str(urls[0]).count("base64") == 1 and str(urls[1:]).count("example.org/b.png") == len(urls) - 1
+
+
+@pytest.mark.parametrize("reward", [BasePointWiseRubricReward, "grader"])
+def test_what_a_judge_cannot_be_shown_is_no_score_and_nobodys_fault_but_the_rules(reward: Any, server: JudgeServer) -> None:
+    made = as_reward("relevance", llm=judge(server)) if reward == "grader" else reward(llm=judge(server), name="judge")
+    server.set(lacks=("images",))
+    for sample in (pictured(), pictured(HEARD)):
+        issues = [issue for output in made.evaluate(sample).output for issue in output.answer.reward.issues]
+        assert {(one.status, one.cause, one.reason) for one in issues} == {("unscored", "rule", "unseen_part")}
+    if reward != "grader":
+        blind = reward(llm=judge(server), name="judge", images="leave_out")
+        server.set(behaviour="first")
+        assert None not in scores(blind.evaluate(pictured(HEARD)))
+        assert "[image 1]" in str(bodies(server)[-1]["messages"]) and "[input_audio]" in str(bodies(server)[-1]["messages"])
+
+
+def test_a_grader_of_images_sees_those_of_an_answer(server: JudgeServer) -> None:
+    server.set(behaviour="first")
+    found = as_reward("image_helpfulness", llm=judge(server)).evaluate(pictured(PICTURE))
+    assert all(scores(found)) and all("base64" in str(request) for request in bodies(server))

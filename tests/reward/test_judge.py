@@ -80,7 +80,7 @@ PICTURE = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "ima
 def test_a_judge_sees_the_calls_of_an_answer_and_that_there_is_a_picture(
     prompt: Any, completion: Any, query: str, answer: str
 ) -> None:
-    reward = BasePointWiseRubricReward(name="s", llm=FakeLLM())
+    reward = BasePointWiseRubricReward(name="s", llm=FakeLLM(), images="leave_out")
     asked = reward.format(sample_of_completion(prompt, {"role": "assistant", **completion}))
     assert blocks(asked[1]["content"]) == {"query": query, "answer": answer}
 

@@ -24,6 +24,8 @@ def lacking(body: Mapping[str, Any], lacks: Sequence[str]) -> str | None:
         "tools": "tools" if "tools" in body else "",
         "logprobs": "logprobs" if body.get("logprobs") else "",
     }
+    contents = [m.get("content") for m in body.get("messages", ()) if isinstance(m.get("content"), list)]
+    asked["image_url"] = "images" if any(part.get("type") == "image_url" for content in contents for part in content) else ""
     return next((field for field, capability in asked.items() if capability in lacks), None)
 
 

@@ -21,7 +21,8 @@ from rm_gallery.core.graders.base import (
 from rm_gallery.core.graders.run import NotGraded, agraded
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.outcome import Bounds
-from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
+from rm_gallery.core.reward.judge import UNSEEN
+from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, unseen_in
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardMeta, RewardResult
@@ -150,6 +151,14 @@ def fields_of(grader: BaseGrader, sample: DataSample) -> dict[str, Any]:
     about = sample.metadata or {}
     answers = [output.answer for output in sample.output]
     reference = sample.reference()
+    sees = "vision" in grader.needs
+    if grader.judged and not sees and unseen_in(sample):
+        raise Unscored(
+            f"{grader.name}: the grader is shown texts, and this sample holds parts that are none; take a rubric reward, which "
+            "is sent images, or a grader of images.",
+            reason=UNSEEN,
+            cause="rule",
+        )
     # of several outputs the first: a grader of trajectories is asked about one at a time
     way = [turn.to_openai() for output in sample.output[:1] for turn in (*(output.steps or ()), output.answer)]
     known: dict[str, Any] = {
@@ -157,7 +166,7 @@ def fields_of(grader: BaseGrader, sample: DataSample) -> dict[str, Any]:
         "instruction": sample.query_text(),
         "messages": [*(message.to_openai() for message in sample.input), *way],
         "history": [message.to_openai() for message in sample.input[:-1]],
-        "response": answers[0].text if answers else "",
+        "response": (answers[0].content if sees else answers[0].text) if answers else "",
         "responses": [answer.text for answer in answers],
         "context": sample.input[-1].additional_kwargs.get("context", "") if sample.input else "",
         "tool_calls": [call for turn in way for call in turn.get("tool_calls") or ()] or None,

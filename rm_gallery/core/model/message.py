@@ -55,6 +55,15 @@ def part_text(part: Mapping[str, Any]) -> str | None:
     return text if isinstance(text, str) else None
 
 
+def picture_of(part: Mapping[str, Any]) -> str | None:
+    """The URL (http, https or data) of a content part that is a picture; None where it holds none that can be sent."""
+    if part.get("type") not in ("image_url", "input_image", "image"):
+        return None
+    given = next((part[key] for key in ("image_url", "image", "url") if part.get(key)), None)
+    url = given.get("url") if isinstance(given, Mapping) else given
+    return url if isinstance(url, str) and url[:11].lower().startswith(("http://", "https://", "data:image/")) else None
+
+
 TEXT_PARTS = ("text", "input_text", "output_text", "refusal", None)
 THOUGHT_PARTS = ("thinking", "redacted_thinking", "reasoning")
 

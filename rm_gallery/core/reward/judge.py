@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import AliasChoices, Field, SerializeAsAny, field_serializer, field_validator
@@ -11,13 +14,14 @@ from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.model.base import BaseLLM, as_messages
 from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.outcome import Bounds
-from rm_gallery.core.reward.asking import ask, parsed, told_of, unreadable
+from rm_gallery.core.reward.asking import ask, parsed, plain_messages, told_of, unreadable
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.kinds import (
     BaseListWiseReward,
     BasePairWiseReward,
     BasePointWiseReward,
     BaseStepWiseReward,
+    holds_parts,
 )
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
@@ -27,7 +31,7 @@ from rm_gallery.core.reward.template import (
     RubricPairWiseTemplate,
     RubricPointWiseTemplate,
 )
-from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
+from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError, Unscored
 from rm_gallery.core.utils.models import build
 
 if TYPE_CHECKING:
@@ -37,6 +41,11 @@ if TYPE_CHECKING:
 
         def __get__(self, instance: Any, owner: Any = None) -> BaseLLM | None: ...
         def __set__(self, instance: Any, value: BaseLLM | str | dict[str, Any] | None) -> None: ...
+
+
+UNSEEN = "unseen_part"
+"""The reason of an answer of which its judge would see a part alone."""
+_OF_IMAGES = re.compile(r"(?i)image|vision|multi-?modal|content (?:part|type)")
 
 
 def judge_of(value: Any) -> Any:
@@ -58,7 +67,7 @@ class BaseLLMReward(BaseReward):
 
     judged: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"llm"})
-    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst", "channel"})
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst", "channel", "images"})
 
     if TYPE_CHECKING:
         llm: Judge = Judge()
@@ -73,6 +82,10 @@ class BaseLLMReward(BaseReward):
     channel: Channel = "auto"
     """How the judge states its verdict: by `schema`, `tool` call, `logprobs` of one token (numbers are then expected ones), in
     `text`; `auto` is the first of schema, tool and text that the endpoint takes, and `decision` with a decision model."""
+
+    images: Literal["send", "leave_out"] = "send"
+    """Whether the judge is sent the images of question, answers and steps. What it cannot be shown (audio, files, an image that
+    its endpoint refuses) leaves the answer unscored; with `leave_out` it judges the texts, in which a mark says what is missing."""
 
     @field_serializer("template", when_used="json")
     def _template_name(self, template: Any) -> str | None:
@@ -104,7 +117,7 @@ class BaseLLMReward(BaseReward):
         return self._prompt(jobs[0].sample, kwargs)
 
     def _prompt(self, sample: DataSample, kwargs: dict[str, Any]) -> Any:
-        return self._formatted(self._before_evaluate(sample=sample, **kwargs))
+        return self._asked(self._before_evaluate(sample=sample, **kwargs), sample)
 
     def _formatted(self, parameters: dict[str, Any]) -> Any:
         if self.template is None:
@@ -114,6 +127,43 @@ class BaseLLMReward(BaseReward):
         if not prompt:
             raise DataError(f"{self.template.__name__}.format returned {prompt!r} for this sample; it returns the prompt.")
         return prompt
+
+    def _asked(self, parameters: dict[str, Any], sample: DataSample) -> Any:
+        """The prompt, with the sample's images behind what the user says last, each led in by its mark."""
+        prompt = self._formatted(parameters)
+        if self.images == "leave_out" or not holds_parts(sample):
+            return prompt
+        seen = self.view(sample).parts
+        if seen is not None and seen.unseen:
+            raise Unscored(
+                f"{self.name}: a judge is shown texts and images with a URL, and this sample holds {', '.join(set(seen.unseen))}; "
+                "to judge without them pass images='leave_out'.",
+                reason=UNSEEN,
+                cause="rule",
+            )
+        if seen is None or not seen.pictures:
+            return prompt
+        messages = plain_messages(as_messages(prompt))
+        last = max((i for i, message in enumerate(messages) if message.get("role") == "user"), default=len(messages) - 1)
+        parts: list[dict[str, Any]] = [{"type": "text", "text": messages[last]["content"]}]
+        for number, url in enumerate(seen.pictures, 1):
+            parts += [{"type": "text", "text": f"[image {number}]"}, {"type": "image_url", "image_url": {"url": url}}]
+        return [*messages[:last], {**messages[last], "content": parts}, *messages[last + 1 :]]
+
+    @contextmanager
+    def _showing(self, sample: DataSample) -> Iterator[None]:
+        """An endpoint that refuses a sample's images has not judged it, and is not broken."""
+        try:
+            yield
+        except ProviderError as error:
+            if self.images == "leave_out" or not (error.of_a_field and _OF_IMAGES.search(str(error)) and holds_parts(sample)):
+                raise
+            raise Unscored(
+                f"{self.name}: the judge's endpoint refuses this sample's images: {error} Take a model that sees, or pass "
+                "images='leave_out'.",
+                reason=UNSEEN,
+                cause="rule",
+            ) from error
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Ask, read, and if need be ask once more. Hooks may be async."""
@@ -127,17 +177,18 @@ class BaseLLMReward(BaseReward):
             replies.append(reply)
             return self._read(reply, sample, kwargs)
 
-        result: RewardResult = await ask(
-            self.llm,
-            self.template,
-            lambda: as_messages(self._formatted(known)),
-            read,
-            name=self.name,
-            repair_attempts=self.repair_attempts,
-            language=getattr(self, "language", "en"),
-            channel=self.channel,
-            shown=len(sample.output),
-        )
+        with self._showing(sample):
+            result: RewardResult = await ask(
+                self.llm,
+                self.template,
+                lambda: as_messages(self._asked(known, sample)),
+                read,
+                name=self.name,
+                repair_attempts=self.repair_attempts,
+                language=getattr(self, "language", "en"),
+                channel=self.channel,
+                shown=len(sample.output),
+            )
         if told := told_of(replies[-1]):
             result.extra_data = {**result.extra_data, **told}
         return result

@@ -19,10 +19,10 @@ from rm_gallery.core.data.schema import (
     RewardDimensionWithScore,
     Step,
 )
-from rm_gallery.core.model.message import TEXT_PARTS, THOUGHT_PARTS, ChatMessage, part_text
+from rm_gallery.core.model.message import TEXT_PARTS, THOUGHT_PARTS, ChatMessage, part_text, picture_of
 from rm_gallery.core.outcome import Bounds, Outcome, unscored
 from rm_gallery.core.reward.outputs import checked, issue_of, no_reward, write, write_scores
-from rm_gallery.core.reward.reward import BaseReward, Job, View
+from rm_gallery.core.reward.reward import BaseReward, Job, Parts, View
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.models import build, copy_with
 from rm_gallery.core.utils.prompt import seeded_order
@@ -38,16 +38,43 @@ UNFINISHED = frozenset(("stopped", "budget"))
 """Reasons of judgements that the same run makes when it is continued."""
 
 
-def _said(message: ChatMessage) -> str:
-    """A message's text, the kinds of parts a judge cannot see, such as `[image_url]`, and the tools it calls."""
+def _said(message: ChatMessage, parts: Parts | None = None) -> str:
+    """A message's text, a mark for each part that is none, such as `[image 1]` or `[input_audio]`, and the tools it calls."""
     text = message.text
     if not isinstance(message.content, str):
-        parts = ((part.get("type"), part_text(part)) for part in message.content)
-        shown = (text if kind in TEXT_PARTS else f"[{str(kind)[:40]}]" for kind, text in parts if kind not in THOUGHT_PARTS)
+        shown = (_mark(part, parts) for part in message.content if part.get("type") not in THOUGHT_PARTS)
         text = "\n".join(filter(None, shown))
     called = [call.function.model_dump() for call in message.tool_calls or ()]
     calls = called or message.additional_kwargs.get("function_call")
     return "\n".join(filter(None, [text, json.dumps(calls, ensure_ascii=False, default=str) if calls else ""]))
+
+
+def _mark(part: dict[str, Any], parts: Parts | None) -> str | None:
+    kind = str(part.get("type"))[:40]
+    if part.get("type") in TEXT_PARTS:
+        return part_text(part)
+    if parts is not None and (url := picture_of(part)) is not None:
+        parts.pictures.append(url)
+        return f"[image {len(parts.pictures)}]"
+    if parts is not None:
+        parts.unseen.append(kind)
+    return f"[{kind}]"
+
+
+def holds_parts(sample: DataSample) -> bool:
+    """Whether a message of the sample, or a step or answer, is made of parts."""
+    if any(not isinstance(message.content, str) for message in sample.input):
+        return True
+    return any(not isinstance(s.content, str) for output in sample.output for s in (*(output.steps or ()), output.answer))
+
+
+def unseen_in(sample: DataSample) -> bool:
+    """Whether the sample holds what a text cannot show: images, audio, files."""
+    parts = Parts([], [])
+    if holds_parts(sample):
+        for said in (*sample.input, *(s for output in sample.output for s in (*(output.steps or ()), output.answer))):
+            _said(said, parts)
+    return bool(parts.pictures or parts.unseen)
 
 
 def _at(rank: RewardDimensionWithRank, position: int) -> RewardDimensionWithScore:
@@ -76,20 +103,21 @@ def _unlabelled(step: Step) -> Step:
     return copy_with(step, label=label, reward=build(Reward, no_reward()))
 
 
-def conversation_text(messages: list[ChatMessage]) -> str:
+def conversation_text(messages: list[ChatMessage], parts: Parts | None = None) -> str:
     """A conversation for a judge: the bare text of a single user turn, else one labelled paragraph per turn.
 
     In a conversation every line of a turn is indented, so that no text can pass for a turn of its own.
     """
     if len(messages) == 1 and messages[0].role.value == "user":
-        return _said(messages[0])
-    return "\n\n".join(f"[{message.role.value}]\n{indent(_said(message), '    ')}" for message in messages)
+        return _said(messages[0], parts)
+    return "\n\n".join(f"[{message.role.value}]\n{indent(_said(message, parts), '    ')}" for message in messages)
 
 
-def _view(sample: DataSample, answers: list[str]) -> View:
+def _view(sample: DataSample) -> View:
     context = sample.input[-1].additional_kwargs.get("context", "") if sample.input else ""
-    query = conversation_text(sample.input)
-    return View(query, context if isinstance(context, str) else str(context), answers)
+    parts = Parts([], [])
+    query = conversation_text(sample.input, parts)
+    return View(query, context if isinstance(context, str) else str(context), [], parts=parts)
 
 
 class _WholeAnswers(BaseReward):
@@ -97,7 +125,8 @@ class _WholeAnswers(BaseReward):
 
     def view(self, sample: DataSample) -> View:
         """The query, its context, and the answers with the tools they call, in the order of the job."""
-        return _view(sample, [_said(output.answer) for output in sample.output])
+        view = _view(sample)
+        return view._replace(answers=[_said(output.answer, view.parts) for output in sample.output])
 
 
 class BasePointWiseReward(_WholeAnswers):
@@ -168,8 +197,9 @@ class BaseStepWiseReward(BaseReward):
     def view(self, sample: DataSample) -> View:
         """The query, its context, the steps before, and the step to judge; neither later steps nor the final answer."""
         steps = sample.output[0].steps or []
-        before = [f"[step {number}]\n{indent(_said(step), '    ')}" for number, step in enumerate(steps[:-1], 1)]
-        return _view(sample, [])._replace(previous="\n\n".join(before), step=_said(steps[-1]) if steps else "")
+        view = _view(sample)
+        before = [f"[step {number}]\n{indent(_said(step, view.parts), '    ')}" for number, step in enumerate(steps[:-1], 1)]
+        return view._replace(previous="\n\n".join(before), step=_said(steps[-1], view.parts) if steps else "")
 
     def score_of_output(self, output: DataOutput) -> float | None:
         """One number from the scores of all steps, by `step_score`; None when a step has none."""

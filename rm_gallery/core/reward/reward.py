@@ -43,6 +43,15 @@ current_job: ContextVar[Job | None] = ContextVar("current_job", default=None)
 """The job a judge is at, for its trace."""
 
 
+class Parts(NamedTuple):
+    """The parts of messages that are no texts."""
+
+    pictures: list[str]
+    """URLs of images in the order of their marks: `[image 1]` in the texts is the first."""
+    unseen: list[str]
+    """Kinds of parts that no judge is shown: audio, files, images without a URL."""
+
+
 class View(NamedTuple):
     """What a judge sees of one job, as the reward's kind shows it."""
 
@@ -54,6 +63,8 @@ class View(NamedTuple):
     previous: str = ""
     """The steps before the one to judge."""
     step: str | None = None
+    parts: Parts | None = None
+    """What its messages hold beside texts."""
 
 
 class Identified(Configured):

@@ -14,6 +14,7 @@ from pydantic import Field
 from rm_gallery.core.graders.base import GraderResult, GraderScore, usage_sum
 from rm_gallery.core.graders.llm import RubricGrader
 from rm_gallery.core.graders.run import agraded
+from rm_gallery.core.model.message import TEXT_PARTS, part_text, picture_of
 from rm_gallery.core.utils.errors import DataError, Unscored
 
 RUBRICS = Path(__file__).parent / "rubrics" / "multimodal"
@@ -36,9 +37,13 @@ def image_url(value: Any) -> str | None:
         return _of_file(value)
     if not isinstance(value, Mapping):
         return None
+    if value.get("type") in ("image_url", "input_image", "image") and (url := picture_of(value)) is not None:
+        return url
     if value.get("type") in ("image_url", "input_image"):
         given = value.get("image_url")
         return _url(given.get("url") if isinstance(given, Mapping) else given)
+    if value.get("type") in TEXT_PARTS[:-1]:
+        return None
     if value.get("base64"):
         kind = str(value.get("format") or "png").lower().removeprefix("image/").replace("jpg", "jpeg")
         if not kind.isascii() or not kind.isalnum():
@@ -107,6 +112,7 @@ class _InText(_ImageGrader):
 
     async def _grade(self, response: Any, query: str = "") -> GraderScore:
         parts = response if isinstance(response, Sequence) and not isinstance(response, str) else [response]
+        parts = [part_text(p) or "" if isinstance(p, Mapping) and p.get("type") in TEXT_PARTS[:-1] else p for p in parts]
         urls = [image_url(part) for part in parts]
         places = [place for place, url in enumerate(urls) if url is not None]
         if not places:

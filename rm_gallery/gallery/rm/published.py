@@ -425,7 +425,7 @@ class _OfCheckpoint(BaseLLMReward):
         found: tuple[list[float], str] = await ask(
             self.llm,
             _form(spec.form),
-            lambda: as_messages(self._formatted(known)),
+            lambda: as_messages(self._asked(known, sample)),
             read,
             name=self.name,
             repair_attempts=0 if spec.verdict.form == "token" else self.repair_attempts,
