@@ -20,6 +20,7 @@ from rm_gallery.core.graders.rows import MissingField, TableRow, mapped
 from rm_gallery.core.graders.run import Results
 from rm_gallery.core.outcome import NOT_BEGUN
 from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
+from rm_gallery.core.stats import np
 from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.consistency import variance_parts
 from rm_gallery.core.stats.denominator import Lookout, closed, labelled_traits
@@ -110,7 +111,7 @@ class _Column:
         return 1.0 if self.known is None or self.known.higher_is_better else -1.0
 
     def figure(self, clusters: Sequence[str]) -> Figure:
-        mean = mean_of(self.scores, clusters, bounds=self.bounds)
+        mean = mean_of(np.array(self.scores, dtype=float), np.asarray(clusters), bounds=self.bounds)
         statuses = ("scored", "unscored", "failed", "stopped")
         scored, unscored, failed, stopped = (self.statuses.count(status) for status in statuses)
         total = math.fsum(score for score in self.scores if score is not None)
@@ -120,7 +121,7 @@ class _Column:
         return Figure("mean_score", len(self.scores), scored, unscored, failed, stopped, mean.estimate, mean.ci95, **about)
 
     def distribution(self) -> dict[str, Any]:
-        found = spread_of([score for score in self.scores if score is not None])
+        found = spread_of(np.array([score for score in self.scores if score is not None]))
         if self.passed:
             found |= {"passed": sum(self.passed), "of": len(self.passed)}
         return {name: value for name, value in found.items() if value is not None}

@@ -1,80 +1,146 @@
-"""Anybody's table, read and understood before anything is spent: which column is what, and which rows can be judged."""
+"""Anybody's table, read before anything is spent: its rows, its cells as texts and numbers, its labels and subgroups."""
 
 from __future__ import annotations
 
 import hashlib
 import math
 import os
+import pickle
+import sys
+from array import array
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from tempfile import SpooledTemporaryFile
+from threading import Lock
+from typing import Any, overload
+from weakref import finalize
 
 import orjson
 
 from rm_gallery.core.data.load.base import LoadReport, create_loader, row_bytes
 from rm_gallery.core.data.load.converters import nearest, shown
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.file import to_line
-from rm_gallery.study.opened import SAMPLES
 
 Cell = str | None
-CONVERSATION_NAMES = frozenset({"conversation", "conversation_id", "session", "session_id", "thread", "thread_id", "dialog_id"})
-"""Columns that probably say which rows belong together; whose repeats are pointed out."""
 _LABELS = ("--labels", "--label-column")
+
+
+_BLOCK, _BLOCK_CHARACTERS = 512, 1 << 18
+_IN_MEMORY = 1 << 20
+
+
+class Rows(Sequence[dict[str, Any]]):
+    """The rows of a table with what messages call each; all but a first few MB wait in a temporary file, in blocks."""
+
+    def __init__(self, placed: Iterable[tuple[str, dict[str, Any]]] = ()) -> None:
+        self._file = SpooledTemporaryFile(max_size=_IN_MEMORY)
+        finalize(self, self._file.close)
+        self._starts, self._firsts = array("Q"), array("Q", [0])
+        """Of each block its place in the file, and its first row."""
+        self._size = 0
+        self._last: list[tuple[str, dict[str, Any]]] = []
+        self._read: tuple[int, list[tuple[str, dict[str, Any]]]] = (-1, [])
+        self._lock = Lock()
+        for place, row in placed:
+            self.add(place, row)
+
+    def add(self, place: str, row: dict[str, Any]) -> None:
+        """Put a row behind the others."""
+        self._last.append((place, row))
+        self._size += sum(len(cell) for cell in row.values() if isinstance(cell, str))
+        if len(self._last) == _BLOCK or self._size > _BLOCK_CHARACTERS:
+            with self._lock:
+                self._starts.append(self._file.seek(0, os.SEEK_END))
+                # of this process alone, and the file has no name
+                pickle.dump(self._last, self._file, pickle.HIGHEST_PROTOCOL)
+            self._firsts.append(len(self))
+            self._last, self._size = [], 0
+
+    def _found(self, row: int) -> tuple[str, dict[str, Any]]:
+        number = bisect_right(self._firsts, row) - 1
+        return self._block(number)[row - self._firsts[number]]
+
+    def _block(self, number: int) -> list[tuple[str, dict[str, Any]]]:
+        if number == len(self._starts):
+            return self._last
+        with self._lock:
+            if self._read[0] != number:
+                self._file.seek(self._starts[number])
+                self._read = number, pickle.load(self._file)
+            return self._read[1]
+
+    def placed(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Every row behind what messages call it."""
+        for number in range(len(self._starts) + 1):
+            yield from self._block(number)
+
+    def place(self, number: int) -> str:
+        """What messages call a row, such as "answers.csv, line 3"."""
+        return self._found(number)[0]
+
+    def __len__(self) -> int:
+        return self._firsts[-1] + len(self._last)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (row for _, row in self.placed())
+
+    @overload
+    def __getitem__(self, place: int) -> dict[str, Any]: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[dict[str, Any]]: ...
+    def __getitem__(self, place: int | slice) -> dict[str, Any] | list[dict[str, Any]]:
+        if isinstance(place, slice):
+            return [self[number] for number in range(*place.indices(len(self)))]
+        return self._found(range(len(self))[place])[1]
 
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table in memory.
+    """A table.
 
     Attributes:
         name: where it comes from.
         understood: how it was read: format, separator, encoding, sheet.
         columns: names in order.
-        rows: the cells by column.
-        places: per row what error messages call it.
+        rows: the cells by column, and what error messages call each row.
         notes: what a reader of figures should know of the reading.
     """
 
     name: str
     understood: str
     columns: list[str]
-    rows: list[dict[str, Any]]
-    places: list[str]
+    rows: Rows
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def column(self, name: str, role: str) -> list[Any]:
-        """The cells of a column; ConfigError when there is none of that name, or when it is blank throughout."""
+    @property
+    def places(self) -> Iterator[str]:
+        """Per row what error messages call it."""
+        return (place for place, _ in self.rows.placed())
+
+    def require(self, name: str, role: str) -> None:
+        """ConfigError when there is no column of that name."""
         if name not in self.columns:
             known = nearest(name, self.columns)
             tail = "" if known.startswith("known") else f" Its columns: {', '.join(self.columns[:12])}"
             raise ConfigError(f"{role} is '{name}', and {self.name} has no such column; {known}{tail}")
-        cells = [blank_is_none(row.get(name)) for row in self.rows]
-        if all(cell is None for cell in cells):
-            raise ConfigError(f"{role} is '{name}', and that column is blank in all {len(self)} rows; name another one.")
-        return cells
 
-    def texts_or_numbers(self, name: str, role: str) -> list[Cell]:
-        """The cells of a column as texts, whatever they are; None for a blank one."""
-        return [_text(cell) for cell in self.column(name, role)]
+    def column(self, name: str, role: str) -> Iterator[Any]:
+        """The cells of a column; ConfigError when there is none of that name, or when it is blank throughout."""
+        self.require(name, role)
+        if all(blank_is_none(row.get(name)) is None for row in self.rows):
+            raise self.all_blank(name, role)
+        return (blank_is_none(row.get(name)) for row in self.rows)
 
-    def texts(self, name: str, role: str) -> list[Cell]:
-        """The texts of a column; ConfigError when it holds nothing but numbers, which are hardly what is to be judged."""
-        filled = [cell for cell in self.column(name, role) if cell is not None]
-        if all(number_of(cell) is not None for cell in filled):
-            example = ", ".join(dict.fromkeys(str(cell) for cell in filled[:3]))
-            raise ConfigError(
-                f"{role} is '{name}', and that column holds numbers only ({example}), no text to judge; name another one, "
-                "or say --numbers (numbers=True) where these numbers are the texts."
-            )
-        return self.texts_or_numbers(name, role)
+    def all_blank(self, name: str, role: str) -> ConfigError:
+        """What is said of a column without a cell that is filled."""
+        return ConfigError(f"{role} is '{name}', and that column is blank in all {len(self)} rows; name another one.")
 
     def values(
         self, name: str, role: str, read: Callable[[Any], float | None] | None = None, expected: str = "a number"
@@ -83,18 +149,20 @@ class Sheet:
 
         Raises ConfigError for a cell that cannot be read, saying what was `expected`.
         """
-        cells = self.column(name, role)
-        found = [None if cell is None else (read or number_of)(cell) for cell in cells]
-        for place, cell, value in zip(self.places, cells, found, strict=True):
+        found: list[float | None] = []
+        known: dict[float, float] = {}  # of labels there are few different ones
+        for place, cell in zip(self.places, self.column(name, role), strict=True):
+            value = None if cell is None else (read or number_of)(cell)
             if cell is not None and value is None:
                 where = f"column '{name}'" if role in _LABELS else f"column '{name}' ({role})"
                 raise ConfigError(f"{place}, {where}: expected {expected}, found {shown(cell)}")
+            found.append(value if value is None or len(known) > _FEW else known.setdefault(value, value))
         return found
 
     def digest(self) -> str:
         """Hash of all cells, which tells a table from another one of the same name."""
         digest = hashlib.sha256()
-        for row, place in zip(self.rows, self.places, strict=True):
+        for place, row in self.rows.placed():
             digest.update(row_bytes(row, place))
         return digest.hexdigest()
 
@@ -118,7 +186,8 @@ def open_sheet(data: Any, *, limit: int | None = None, seed: int = 0, on_bad_row
     loader = create_loader("table", "local", "*", config)
     name = str(data) if path else "the data"
     columns: dict[str, None] = {}
-    rows, places, report = [], [], LoadReport()
+    names: tuple[Any, ...] = ()
+    rows, report = Rows(), LoadReport()
     for where, row in loader.rows():
         report.rows += 1
         if isinstance(row, DataError):
@@ -126,13 +195,14 @@ def open_sheet(data: Any, *, limit: int | None = None, seed: int = 0, on_bad_row
                 raise row
             report.skip(row)
             continue
-        columns.update(dict.fromkeys(map(str, row)))
-        rows.append(row)
-        places.append(str(where))
-    if not rows:
+        if (own := tuple(row)) != names:
+            names = own
+            columns.update(dict.fromkeys(map(str, own)))
+        rows.add(str(where), row)
+    if not len(rows):
         raise DataError(f"{name}: no rows found; give a table with names in its first row and at least one row below.")
     understood = "; ".join(dict.fromkeys(source.understood() for source in loader.sources()))
-    return Sheet(name, understood, list(columns), rows, places, tuple(report.notes()))
+    return Sheet(name, understood, list(columns), rows, tuple(report.notes()))
 
 
 def blank_is_none(cell: Any) -> Any:
@@ -142,12 +212,14 @@ def blank_is_none(cell: Any) -> Any:
     return cell
 
 
-def _text(cell: Any) -> Cell:
+def text_of_cell(cell: Any) -> Cell:
+    """A cell as a text; None for a blank one."""
     if cell is None or isinstance(cell, str):
         return cell
     return orjson.dumps(cell, default=str).decode() if isinstance(cell, (dict, list)) else str(cell)
 
 
+_FEW = 1000
 WORDS = {
     **dict.fromkeys(("pass", "passed", "yes", "true", "correct", "good", "win", "safe"), 1.0),
     **dict.fromkeys(("fail", "failed", "no", "false", "incorrect", "wrong", "bad", "loss", "unsafe"), 0.0),
@@ -183,117 +255,6 @@ def number_of(cell: Any) -> float | None:
     return value / 100 if share else value
 
 
-@dataclass(frozen=True)
-class TableSamples:
-    """The rows of a table that can be judged, as samples, and what is known about all of its rows.
-
-    Attributes:
-        samples: one per row that can be judged; `metadata["row"]` is its place in the table, from 0.
-        blank: why the other rows cannot, by place.
-        clusters: per row the name of what it belongs to.
-        clustered_by: in words; empty where every row stands alone.
-        answers: names of the columns that hold answers.
-        notes: what was noticed.
-    """
-
-    sheet: Sheet
-    samples: list[DataSample]
-    blank: dict[int, str]
-    clusters: list[str]
-    clustered_by: str
-    answers: tuple[str, ...]
-    notes: tuple[str, ...] = field(default=())
-
-    def understood(
-        self, prompt: str, reward: BaseReward, labels: Sequence[float | None] | None = None, early: bool = False
-    ) -> list[str]:
-        """How the table was read and what judging it will take, a line each; `early` when it may stop before the end."""
-        judgements = sum(len(reward.plan(sample)) for sample in self.samples)
-        what = "judgements, each a call unless its reply is in the cache" if reward.judged else "judgements, no calls"
-        lines = [
-            f"{self.sheet.name}: {len(self.sheet)} rows ({self.sheet.understood}); columns: {', '.join(self.sheet.columns)}",
-            f"prompt '{prompt}', answers " + ", ".join(f"'{name}'" for name in self.answers),
-            self.clustered_by,
-            *self.notes,
-            *self.sheet.notes,
-            f"{len(self.blank)} rows cannot be judged; {next(iter(self.blank.values()))}" if self.blank else "",
-            "" if labels is None else f"{sum(label is not None for label in labels)} rows have a label",
-            f"{len(self.samples)} rows to judge with {reward.name}: {judgements:,} {what}"
-            + (", fewer if it is decided earlier" if early else ""),
-        ]
-        return [line for line in lines if line]
-
-    def blank_reason(self) -> dict[str, Any]:
-        """How many rows could not be judged for want of text, with an example, as a report names reasons."""
-        return {"n": len(self.blank), "example": next(iter(self.blank.values()))}
-
-    def keep_blank(self, run_dir: str) -> None:
-        """Keep the rows that could not be judged in samples.jsonl, beside those that were.
-
-        A run leaves only its own samples there, so that these are written anew behind every one.
-        """
-        with (Path(run_dir) / SAMPLES).open("ab") as file:
-            for place, why in self.blank.items():
-                row = self.sheet.rows[place]
-                record = {
-                    "id": f"row {place + 1}",
-                    "key": f"blank:{place}",
-                    "cluster": self.clusters[place],
-                    "status": "unscored",
-                    "answers": [_text(blank_is_none(row.get(name))) or "" for name in self.answers],
-                    "issues": [["unscored", "blank", why]],
-                    "metadata": {"row": place, "columns": list(range(len(self.answers)))},
-                }
-                file.write(to_line(record))
-
-
-def questions_of(
-    sheet: Sheet,
-    prompt: str,
-    answers: Mapping[str, str],
-    *,
-    reference: str | None = None,
-    id_column: str | None = None,
-    cluster: str | None = None,
-    numbers: bool = False,
-    needed: int = 1,
-) -> TableSamples:
-    """The rows as samples with these columns; `answers` maps the option that names a column to its name.
-
-    A row without a prompt, or with fewer than `needed` answers, is not judged. Rows that share a prompt are one cluster unless
-    `cluster` names a column.
-
-    Raises:
-        ConfigError: a column is missing, blank or, without `numbers`, numeric; one is named twice; an id stands twice.
-    """
-    read = sheet.texts_or_numbers if numbers else sheet.texts
-    doubled = [name for name, times in Counter([prompt, *answers.values()]).items() if times > 1]
-    if doubled:
-        raise ConfigError(f"column '{doubled[0]}' is named twice; prompt and answers are columns of their own.")
-    prompts = read(prompt, "--prompt")
-    columns = [read(name, role.split()[0]) for role, name in answers.items()]
-    references = None if reference is None else sheet.texts_or_numbers(reference, "--reference")
-    ids = row_ids(sheet, id_column) if id_column is not None else [f"row {place + 1}" for place in range(len(sheet))]
-    clusters, clustered_by = _clusters(sheet, prompts, cluster)
-    names = tuple(answers.values())
-    samples, blank = [], {}
-    for place, asked in enumerate(prompts):
-        found = [(k, column[place]) for k, column in enumerate(columns) if column[place] is not None]
-        missing = [prompt] if asked is None else [names[k] for k in range(len(names)) if columns[k][place] is None]
-        if asked is None or len(found) < needed:
-            blank[place] = f"{sheet.places[place]}: column '{missing[0]}' is blank"
-            continue
-        about: dict[str, Any] = {"row": place, "columns": [k for k, _ in found], "cluster": clusters[place]}
-        if references is not None and references[place] is not None:
-            about["reference"] = references[place]
-        outputs = [{"answer": {"role": "assistant", "content": text}} for _, text in found]
-        row = {"unique_id": ids[place], "input": [{"role": "user", "content": asked}], "output": outputs, "metadata": about}
-        samples.append(DataSample.model_validate(row))
-    if not samples:
-        raise ConfigError(f"{sheet.name}: no row can be judged; the first: {next(iter(blank.values()))}")
-    return TableSamples(sheet, samples, blank, clusters, clustered_by, names, _noticed(sheet, cluster))
-
-
 def id_text(cell: Any) -> str:
     """An id as text: 7.0 and " 7" are 7."""
     return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell).strip()
@@ -301,11 +262,11 @@ def id_text(cell: Any) -> str:
 
 def row_ids(sheet: Sheet, column: str) -> list[str]:
     """The ids of a table's rows as text; ConfigError for a blank or doubled one."""
-    cells = sheet.column(column, "--id")
-    for place, cell in zip(sheet.places, cells, strict=True):
+    ids = []
+    for place, cell in zip(sheet.places, sheet.column(column, "--id"), strict=True):
         if cell is None:
             raise ConfigError(f"{place}: column '{column}' (--id) is blank; every row needs its id.")
-    ids = [id_text(cell) for cell in cells]
+        ids.append(id_text(cell))
     doubled = [name for name, times in Counter(ids).items() if times > 1]
     if doubled:
         raise ConfigError(
@@ -327,13 +288,20 @@ def joined(sheet: Sheet, other: Sheet, column: str, id_column: str, prompt: str)
     hint = "answers are compared by equal ids only, so give files of the same questions."
     matched = _matched(sheet, other, id_column, hint)
     name = column if column not in sheet.columns else f"{column} ({Path(other.name).name})"
-    rows = [{**row, name: None} for row in sheet.rows]
-    for where, found, cell, (key, place) in zip(other.places, other.rows, cells, matched, strict=True):
-        if prompt in other.columns and _text(found.get(prompt)) != _text(rows[place].get(prompt)):
-            raise ConfigError(
-                f"{where}: id {key[:40]!r} has another '{prompt}' than in {sheet.name}; give files of the same questions."
-            )
-        rows[place][name] = cell
+    beside: dict[int, tuple[str, str, Any, Cell]] = {}
+    for (where, found), cell, (key, place) in zip(other.rows.placed(), cells, matched, strict=True):
+        beside[place] = where, key, cell, text_of_cell(found.get(prompt))
+
+    def widened() -> Iterator[tuple[str, dict[str, Any]]]:
+        for place, (own, row) in enumerate(sheet.rows.placed()):
+            where, key, cell, asked = beside.pop(place, ("", "", None, None))
+            if where and prompt in other.columns and asked != text_of_cell(row.get(prompt)):
+                raise ConfigError(
+                    f"{where}: id {key[:40]!r} has another '{prompt}' than in {sheet.name}; give files of the same questions."
+                )
+            yield own, {**row, name: cell}
+
+    rows = Rows(widened())
     return replace(sheet, columns=[*sheet.columns, name], rows=rows, name=f"{sheet.name} with {other.name}"), name
 
 
@@ -349,31 +317,13 @@ def _matched(sheet: Sheet, other: Sheet, id_column: str, hint: str) -> list[tupl
     return [(name, known[name]) for name in ids]
 
 
-def _clusters(sheet: Sheet, prompts: Sequence[Cell], cluster: str | None) -> tuple[list[str], str]:
-    if cluster is not None:
-        cells = sheet.column(cluster, "--cluster")
-        names = [f"row {place}" if cell is None else str(cell) for place, cell in enumerate(cells)]
-        return names, f"column '{cluster}': {len(set(names))} clusters in {len(names)} rows"
-    names = [f"row {place}" if text is None else " ".join(text.split()) for place, text in enumerate(prompts)]
-    keys = [hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16] for name in names]
-    n = len(set(keys))
-    return keys, "" if n == len(keys) else f"rows with the same prompt count as one cluster: {n} in {len(keys)} rows"
-
-
-def _noticed(sheet: Sheet, cluster: str | None) -> tuple[str, ...]:
-    if cluster is not None:
-        return ()
-    for name in sheet.columns:
-        if name.lower().replace(" ", "_").replace("-", "_") in CONVERSATION_NAMES:
-            cells = [str(cell) for row in sheet.rows if (cell := blank_is_none(row.get(name))) is not None]
-            if len(set(cells)) < len(cells):
-                return (f"column '{name}' repeats: if its rows belong together, say --cluster {name}",)
-    return ()
-
-
 def groups_of(sheet: Sheet, columns: Sequence[str]) -> dict[str, list[Cell]]:
     """Per column that makes subgroups, the group of every row; None where the cell is blank."""
-    return {name: sheet.texts_or_numbers(name, "--by") for name in columns}
+    found = {}
+    for name in columns:
+        texts = (text_of_cell(cell) for cell in sheet.column(name, "--by"))
+        found[name] = [None if text is None else sys.intern(text) for text in texts]
+    return found
 
 
 def labels_of(

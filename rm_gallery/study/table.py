@@ -18,6 +18,7 @@ from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of
 from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.agreement import kendall_tau_b_estimate, spearman_estimate
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.denominator import Trait, closed, lengths
@@ -29,7 +30,9 @@ from rm_gallery.gallery.benchmarks.figures import Figure, Report, counted
 from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.benchmark import estimate, evaluate
-from rm_gallery.study.sheet import Sheet, TableSamples, groups_of, label_chances, labels_of, number_of, open_sheet, questions_of
+from rm_gallery.study.sheet import Sheet, groups_of, label_chances, labels_of, number_of, open_sheet
+from rm_gallery.study.table_rows import TableSamples, questions_of
+from rm_gallery.study.task import Data
 
 T = TypeVar("T", bound="TableTask")
 Label = Callable[[Any], float | None]
@@ -141,6 +144,10 @@ class TableTask:
             **own,
         )
 
+    def data(self, samples: Sequence[DataSample], seed: int) -> Data:
+        """The samples as what `evaluate` judges by the rule."""
+        return Data(self.rule(), f"{len(samples)} samples", {"limit": None, "data_seed": seed}, samples=samples)
+
     @abstractmethod
     def rule(self) -> TableRule[Any]:
         """What the rows are judged and counted by."""
@@ -151,15 +158,16 @@ class TableTask:
 
     def estimate(self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any) -> Estimate:
         """Judge ten rows and extrapolate."""
-        return estimate(reward, self.questions.samples, self.rule(), seed=seed, options=options, **keywords)
+        return estimate(reward, self.data(self.questions.samples, seed), seed=seed, options=options, **keywords)
 
     def judge(self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any) -> Report:
         """Judge the rows and report; arguments as in `evaluate`."""
         chosen, hooks = options_of(reward, options, None, keywords, progress=None)
         chosen, samples = self.begun(reward, chosen, seed)
-        about = {"sheet": self.questions.sheet.digest(), "columns": self.columns}
-        chosen = replace(chosen, manifest={**about, **(chosen.manifest or {})})
-        report = evaluate(reward, samples, self.rule(), seed=seed, hooks=hooks, options=chosen)
+        if chosen.run_dir is not None:
+            about = {"sheet": self.questions.sheet.digest(), "columns": self.columns}
+            chosen = replace(chosen, manifest={**about, **(chosen.manifest or {})})
+        report = evaluate(reward, self.data(samples, seed), seed=seed, hooks=hooks, options=chosen)
         reasons = dict(report.reasons)
         if self.questions.blank:
             reasons["unscored: blank"] = self.questions.blank_reason()
@@ -169,7 +177,7 @@ class TableTask:
             report.save(Path(chosen.run_dir) / "report.json")
         return report
 
-    def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, list[DataSample]]:
+    def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, Sequence[DataSample]]:
         """How the run goes, and the samples in the order in which they are judged."""
         return options, self.questions.samples
 
@@ -227,23 +235,49 @@ def fate_of(judged: Judged) -> Fate:
     return judged.status, judged.cause or "data"
 
 
+class Fates:
+    """What became of every row of a table; of those of which nothing was said, that they were not begun."""
+
+    def __init__(self, blank: Mapping[int, Any], n: int) -> None:
+        self._known: dict[Fate, int] = {_NOT_BEGUN: 0, BLANK: 1}
+        self._codes = np.zeros(n, dtype=np.uint8)
+        self._codes[list(blank)] = 1
+
+    def __setitem__(self, row: int, fate: Fate) -> None:
+        self._codes[row] = self._known.setdefault(fate, len(self._known))
+
+    def scored(self) -> Bools:
+        """Per row whether it is scored."""
+        return np.isin(self._codes, [code for (status, _), code in self._known.items() if status == "scored"])
+
+    def count(self, places: Integers) -> Counter[Fate]:
+        """How many of these rows met which fate."""
+        found = np.bincount(self._codes[places], minlength=len(self._known))
+        return Counter({fate: int(found[code]) for fate, code in self._known.items() if found[code]})
+
+
 def counted_part(
     rule: str,
-    values: Sequence[float | None],
-    places: Sequence[int],
-    fates: Mapping[int, Fate],
+    values: Floats,
+    places: Integers,
+    fates: Fates,
     scale: tuple[float, float] = (0.0, 1.0),
     **more: Any,
 ) -> Figure:
     """The mean of some rows: how many there are, how many have a value, and what became of the others.
 
-    `scale` holds the lowest and the highest value a row can have, which is what is missing at worst and at best.
+    `values` are an array, not a number where a row has none. `scale` holds the lowest and the highest value a row can have, which
+    is what is missing at worst and at best.
     """
-    known = [value for place in places if (value := values[place]) is not None]
-    lost = [fates.get(place, _NOT_BEGUN) for place in places if values[place] is None]
-    statuses = Counter("unscored" if status == "scored" else status for status, _ in lost)
-    whole = closed(len(places), len(known), math.fsum(known), Counter(cause for _, cause in lost), scale)
-    score = math.fsum(known) / len(known) if known else None
+    places = np.asarray(places, dtype=np.int64)
+    known = values[places]
+    missing = np.isnan(known)
+    known, statuses, causes = known[~missing], Counter[str](), Counter[str]()
+    for (status, cause), n in fates.count(places[missing]).items():
+        statuses["unscored" if status == "scored" else status] += n
+        causes[cause] += n
+    whole = closed(len(places), len(known), math.fsum(known), causes, scale)
+    score = math.fsum(known) / len(known) if len(known) else None
     unscored, failed, stopped = (statuses[status] for status in ("unscored", "failed", "stopped"))
     limits = {"missing": whole.missing, "bounds": whole.bounds, **more}
     return Figure(rule, whole.n, whole.n_scored, unscored, failed, stopped, score, **limits)
@@ -306,65 +340,69 @@ class _ScoreCounter:
 
     def __init__(self, task: Scoring) -> None:
         self._of = task
-        self._scores: list[list[float | None]] = [[] for _ in range(len(task.questions.sheet))]
-        self._fates: dict[int, Fate] = dict.fromkeys(task.questions.blank, BLANK)
+        n = len(task.questions.sheet)
+        self._scores = np.full((n, len(task.questions.answers)), math.nan)
+        self._fates = Fates(task.questions.blank, n)
 
     def add(self, judged: Judged) -> float | None:
         """Count one row; its credit is the mean score of its answers where that lies within 0..1."""
         row: int = judged.metadata["row"]
-        kept: list[float | None] = [None] * len(self._of.questions.answers)
+        known = []
         for column, score in zip(judged.metadata["columns"], judged.scores, strict=True):
-            kept[column] = None if score is None else self._of.turn * score
-        self._scores[row], self._fates[row] = kept, fate_of(judged)
-        value = self._value(row)
+            if score is not None:
+                self._scores[row, column] = self._of.turn * score
+                known.append(self._of.turn * score)
+        self._fates[row] = fate_of(judged)
+        value = math.fsum(known) / len(known) if judged.status == "scored" and known else None
         return value if value is not None and 0.0 <= value <= 1.0 else None
 
-    def _value(self, row: int) -> float | None:
-        """The mean score of a row's answers, which is scored whole or not at all: what is missing cannot leave the mean."""
-        known = [score for score in self._scores[row] if score is not None]
-        whole = self._fates.get(row, BLANK)[0] == "scored"
-        return math.fsum(known) / len(known) if whole and known else None
+    def _values(self) -> Floats:
+        """The mean score of each row's answers, which is scored whole or not at all: what is missing cannot leave the mean."""
+        known = ~np.isnan(self._scores)
+        n = known.sum(axis=1)
+        whole = self._fates.scored() & (n > 0)
+        sums = np.where(known, self._scores, 0.0).sum(axis=1)
+        return np.where(whole, sums / np.maximum(n, 1), math.nan)
 
     def report(self) -> ScoreReport:
         """Report what was counted so far."""
         of = self._of
-        values = [self._value(row) for row in range(len(self._scores))]
-        clusters = of.questions.clusters
-        rows = figures.ComparedRows([None] * len(values), clusters, of.labels, of.probabilities, of.groups)
-        whole = self._part(values, range(len(values)))
+        values = self._values()
+        clusters = of.questions.clusters.codes
+        rows = figures.ComparedRows(clusters, of.labels, of.probabilities, of.groups)
+        every = np.arange(len(values))
+        whole = self._part(values, every)
         parts: dict[str, Figure] = {}
         if len(of.questions.answers) > 1:
             for column, name in enumerate(of.questions.answers):
-                own = [row[column] if row else None for row in self._scores]
-                parts[name] = self._part(own, range(len(own)))
+                parts[name] = self._part(self._scores[:, column], every)
         for name, part in figures.subgroups_of(values, rows, None, of.bounds).items():
             parts[name] = self._part(values, part["places"])
-        extra: dict[str, Any] = {"spread": spread_of([value for value in values if value is not None])}
+        extra: dict[str, Any] = {"spread": spread_of(values[~np.isnan(values)])}
         if of.labels is not None:
-            known = [one for one in zip(values, of.labels, clusters, strict=True) if None not in one]
-            judge, people, names = ([one[k] for one in known] for k in range(3))
-            extra["agreement"] = {"n": len(known)}
+            labels = np.array(of.labels, dtype=float)
+            both = ~np.isnan(values) & ~np.isnan(labels)
+            extra["agreement"] = {"n": int(both.sum())}
             for name, estimate in (("spearman", spearman_estimate), ("kendall", kendall_tau_b_estimate)):
-                order = estimate(judge, people, clusters=names)  # type: ignore[arg-type]  # what is None is left out
+                order = estimate(values[both], labels[both], clusters=clusters[both])
                 extra["agreement"][name] = None if order is None else order.estimate
                 extra["agreement"][f"{name}_ci95"] = None if order is None else order.interval()
             # in the unit of the labels, whose scale may be another one
             scale = label_scale(of.labels, of.bounds)
-            corrected = corrected_mean(values, of.labels, clusters=clusters, probabilities=of.probabilities, bounds=scale)
+            corrected = corrected_mean(values, labels, clusters=clusters, probabilities=of.probabilities, bounds=scale)
             extra["corrected"] = {**figures.as_dict(corrected), "p_value": None}
         return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)
 
-    def _part(self, values: Sequence[float | None], places: Sequence[int]) -> Figure:
-        own = [values[place] for place in places]
-        mean = figures.mean_of(own, [self._of.questions.clusters[place] for place in places], bounds=self._of.bounds)
+    def _part(self, values: Floats, places: Integers) -> Figure:
+        clusters = self._of.questions.clusters.codes
+        own = (values, clusters) if len(places) == len(values) else (values[places], clusters[places])
+        mean = figures.mean_of(*own, bounds=self._of.bounds)
         return counted_part("mean_score", values, places, self._fates, self._of.bounds, ci95=mean.ci95)
 
 
-def spread_of(values: Sequence[float]) -> dict[str, Any]:
-    """Standard deviation and quartiles of scores by name; empty without any."""
-    import numpy as np
-
-    if not values:
+def spread_of(values: Floats) -> dict[str, Any]:
+    """Standard deviation and quartiles of an array of scores by name; empty without any."""
+    if not len(values):
         return {}
     low, lower, middle, upper, high = (float(value) for value in np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
     sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
@@ -410,7 +448,7 @@ class Scoring(TableTask):
         """The mean score."""
         return Scores(self)
 
-    def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, list[DataSample]]:
+    def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, Sequence[DataSample]]:
         """Take over the reward's range and direction."""
         low, high = reward.score_range
         self.bounds = (-math.inf if low is None else low, math.inf if high is None else high)

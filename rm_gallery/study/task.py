@@ -133,6 +133,8 @@ def open_data(
     columns: Mapping[str, str | None] | None = None,
 ) -> Data:
     """Find the data and their benchmark, before anything is read but the first row; arguments as in `evaluate`."""
+    if isinstance(data, Data):  # found and understood already
+        return data
     config = {"limit": limit, "seed": seed, "on_bad_row": on_bad_row, "columns": dict(columns or {})}
     load_options(config)
     chosen = {"limit": limit, "data_seed": seed}

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import RunControl
@@ -14,6 +14,7 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.denominator import closed
 from rm_gallery.core.stats.significance import ConfidenceSequence, SequentialTest
 from rm_gallery.core.utils.errors import ConfigError
@@ -22,7 +23,7 @@ from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.opened import is_run, open_run
 from rm_gallery.study.sheet import joined, number_of, open_sheet
-from rm_gallery.study.table import BLANK, Columns, Fate, TableRule, TableTask, counted_part, fate_of
+from rm_gallery.study.table import Columns, Fates, TableRule, TableTask, counted_part, fate_of
 from rm_gallery.study.winrate_figures import WinRateReport
 
 TIES = frozenset({"tie", "draw", "equal", "same", "both", "=", "c", "neither", "unentschieden", "gleich", "平局"})
@@ -81,16 +82,16 @@ class _WinCounter:
     """Collects what became of every row, and makes the report."""
 
     def __init__(self, comparison: WinRateTask) -> None:
-        self._of = comparison
-        self._compared: list[figures.Compared | None] = [None] * len(comparison.questions.sheet)
-        self._fates: dict[int, Fate] = dict.fromkeys(comparison.questions.blank, BLANK)
+        self._of, n = comparison, len(comparison.questions.sheet)
+        self._compared = figures.Compared(n, len(comparison.questions.answers))
+        self._fates = Fates(comparison.questions.blank, n)
 
     def add(self, judged: Judged) -> float | None:
         """Count one row; its credit is the win of the first column over the second."""
         row: int = judged.metadata["row"]
-        found = self._compared[row] = figures.Compared.of(judged)
-        self._fates[row] = fate_of(judged) if judged.status != "scored" or found.wins else ("unscored", "judge")
-        win = found.wins.get((0, 1))
+        win = self._compared.add(row, judged)
+        any_win = judged.status != "scored" or self._compared.any_win(row)
+        self._fates[row] = fate_of(judged) if any_win else ("unscored", "judge")
         if self._of.until is not None:
             self._of.until.add(row, win, judged.status)
         return win
@@ -98,7 +99,8 @@ class _WinCounter:
     def report(self) -> WinRateReport:
         """Report what was counted so far."""
         of, names = self._of, self._of.questions.answers
-        rows = figures.ComparedRows(self._compared, of.questions.clusters, of.labels, of.probabilities, of.groups)
+        clusters = of.questions.clusters.codes
+        rows = figures.ComparedRows(clusters, of.labels, of.probabilities, of.groups, self._compared)
         wins = rows.wins()
         found = figures.mean_of(wins, rows.clusters, 0.5)
         extra: dict[str, Any] = {"a": names[0], "b": names[1], **figures.counts_of(wins)}
@@ -114,14 +116,15 @@ class _WinCounter:
         if len(names) > 2:
             extra["ranking"] = figures.ranking_of(rows, names)
             extra["pairs"] = figures.pairs_of(rows, names)
-        whole = self._figure(range(len(wins)), wins, found.ci95)
+        every = np.arange(len(wins))
+        whole = self._figure(every, wins, found.ci95)
         parts = {name: self._figure(part["places"], wins, part["ci95"]) for name, part in groups.items()}
-        places = {"": range(len(wins)), **{name: part["places"] for name, part in groups.items()}}
+        places = {"": every, **{name: part["places"] for name, part in groups.items()}}
         extra["longest"] = {name: figures.longest_of(rows, own) for name, own in places.items()}
         kept = {name: value for name, value in extra.items() if value not in ({}, [])}
         return WinRateReport(**vars(whole) | {"extra": kept}, by_subset=parts)
 
-    def _figure(self, places: Sequence[int], wins: Sequence[float | None], ci95: Any) -> Figure:
+    def _figure(self, places: Integers, wins: Floats, ci95: Any) -> Figure:
         return counted_part("win_rate", wins, places, self._fates, ci95=ci95, chance=0.5)
 
 
@@ -197,9 +200,9 @@ class WinRateTask(TableTask):
         """What was understood and what it will take, a line each."""
         return super().understood(reward, early=early or self.until_decided)
 
-    def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, list[DataSample]]:
+    def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, Sequence[DataSample]]:
         """Prepare to stop where it is settled, if that is wanted."""
-        samples, control = list(self.questions.samples), options.control or RunControl()
+        samples, control = cast("Sequence[DataSample]", self.questions.samples), options.control or RunControl()
         if self.until_decided:  # in a seeded order, clusters together
             clusters: dict[str, list[DataSample]] = {}
             for sample in samples:
@@ -223,7 +226,8 @@ class WinRateTask(TableTask):
         if self.until is None:
             return report
         sequence, saved = self.until.sequence, report.n_stopped if self.until.decided else 0
-        each = [len(reward.plan(sample)) for sample in self.questions.samples]
+        each = self.questions.judgements(reward)
+        most = max(len(reward.plan(sample)) for sample in self.questions.samples)
         found = {
             "decided": self.until.decided,
             "n_sequence": sequence.n,
@@ -232,7 +236,7 @@ class WinRateTask(TableTask):
             "rows": report.n,
             "rows_saved": saved,
             # of a row that was begun when it was settled, a part may have been judged
-            "judgements_saved": max(0, min(saved * max(each), sum(each) - report.calls - report.cached)),
+            "judgements_saved": max(0, min(saved * most, each - report.calls - report.cached)),
         }
         # what was settled is not missing; and after looking often only the sequence's interval holds
         extra = {name: value for name, value in extra.items() if name != "test"} | {"until_decided": found}

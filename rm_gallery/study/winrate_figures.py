@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, NamedTuple
 
+from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import cohen_kappa_estimate
 from rm_gallery.core.stats.bradley_terry import bradley_terry, length_controlled
 from rm_gallery.core.stats.clustered import clustered_mean
@@ -24,48 +25,59 @@ _FEWEST_LABELS = 5
 """A subgroup with fewer labels is not corrected."""
 
 
-@dataclass
+_NOT_PLAYED = -9
+
+
 class Compared:
-    """What became of one row: per pair of answer columns the win of the first, 1, 0.5 or 0, mean over the orders played."""
+    """What became of the rows of a table with `columns` of answers, in arrays."""
 
-    wins: dict[tuple[int, int], float] = field(default_factory=dict)
-    orders: dict[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
-    """Per pair that was played in both orders, what the answer shown first did: +1 won, 0 tied, -1 lost."""
-    lengths: dict[int, int] = field(default_factory=dict)
-    """Characters by answer column."""
+    def __init__(self, n: int, columns: int) -> None:
+        self.pairs = {pair: k for k, pair in enumerate(combinations(range(columns), 2))}
+        self.wins = np.full((n, len(self.pairs)), math.nan)
+        """Per row and pair of answer columns the win of the first, 1, 0.5 or 0, mean over the orders played."""
+        self.orders = np.full((n, len(self.pairs), 2), _NOT_PLAYED, dtype=np.int8)
+        """Of a pair that was played in both orders, what the answer shown first did: +1 won, 0 tied, -1 lost."""
+        self.lengths = np.full((n, columns), -1, dtype=np.int32)
+        """Characters by answer column; -1 where there is no answer."""
 
-    @classmethod
-    def of(cls, judged: Judged) -> Compared:
-        """The comparisons a judged row holds; none where it is not scored."""
+    def add(self, row: int, judged: Judged) -> float | None:
+        """Keep the comparisons that a judged row holds, and give the win of the first column over the second."""
         columns: list[int] = judged.metadata["columns"]
-        found = cls(lengths={c: len(o.answer.text) for c, o in zip(columns, judged.sample.output, strict=True)})
+        self.lengths[row, columns] = [len(output.answer.text) for output in judged.sample.output]
         if judged.status != "scored":
-            return found
+            return None
         for i, j in combinations(range(len(columns)), 2):
             seen = judged.verdict(i, j), judged.verdict(j, i)
             won = [x for x in (seen[0], None if seen[1] is None else -seen[1]) if x is not None]
             if not won:
                 continue
-            pair = columns[i], columns[j]
-            found.wins[pair] = sum((1 + x) / 2 for x in won) / len(won)
+            pair = self.pairs[columns[i], columns[j]]
+            self.wins[row, pair] = sum((1 + x) / 2 for x in won) / len(won)
             if judged.played_orders == 2 and seen[0] is not None and seen[1] is not None:
-                found.orders[pair] = seen[0], seen[1]
-        return found
+                self.orders[row, pair] = seen[0], seen[1]
+        first = float(self.wins[row, 0])
+        return None if math.isnan(first) else first
+
+    def any_win(self, row: int) -> bool:
+        """Whether any two answers of a row were compared."""
+        return not np.isnan(self.wins[row]).all()
 
 
 @dataclass(frozen=True)
 class ComparedRows:
     """All rows of a table, in its order, with what people and columns say about them; entries are None where unknown."""
 
-    compared: Sequence[Compared | None]
-    clusters: Sequence[str]
+    clusters: Integers
+    """Per row the number of what it belongs to, an array."""
     labels: Sequence[float | None] | None = None
     probabilities: Sequence[float | None] | None = None
     groups: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
+    compared: Compared = field(default_factory=lambda: Compared(0, 2))
 
-    def wins(self, pair: tuple[int, int] = (0, 1)) -> list[float | None]:
-        """Per row the win of the first column of a pair."""
-        return [None if row is None else row.wins.get(pair) for row in self.compared]
+    def wins(self, pair: tuple[int, int] = (0, 1)) -> Floats:
+        """Per row the win of the first column of a pair, an array; not a number where there is none."""
+        found: Floats = self.compared.wins[:, self.compared.pairs[pair]]
+        return found
 
 
 class Mean(NamedTuple):
@@ -76,13 +88,11 @@ class Mean(NamedTuple):
     p_value: float | None
 
 
-def mean_of(
-    values: Sequence[float | None], clusters: Sequence[str], null: float | None = None, bounds: tuple[float, float] = (0.0, 1.0)
-) -> Mean:
-    """The mean of the known values, all within `bounds`, and the p-value of "it is `null`"."""
-    known = [(value, name) for value, name in zip(values, clusters, strict=True) if value is not None]
-    alone, names = [value for value, _ in known], [name for _, name in known]
-    if not known:
+def mean_of(values: Floats, clusters: Integers, null: float | None = None, bounds: tuple[float, float] = (0.0, 1.0)) -> Mean:
+    """The mean of those of an array of values that are numbers, all within `bounds`, and the p-value of "it is `null`"."""
+    known = ~np.isnan(values)
+    alone, names = (values, clusters) if known.all() else (values[known], clusters[known])
+    if not len(alone):
         return Mean(None, None, None)
     exact = math.fsum(alone) / len(alone)
     if not all(map(math.isfinite, bounds)):  # no share of anything: Student's interval over clusters
@@ -98,11 +108,10 @@ def _wide(bounds: Interval | None) -> Interval | None:
     return None if bounds is None or bounds.low == bounds.high else bounds
 
 
-def counts_of(wins: Sequence[float | None]) -> dict[str, int]:
+def counts_of(wins: Floats) -> dict[str, int]:
     """How many rows were won, lost and tied by the first."""
-    known = [win for win in wins if win is not None]
-    won, lost = sum(win > 0.5 for win in known), sum(win < 0.5 for win in known)
-    return {"wins": won, "losses": lost, "ties": len(known) - won - lost}
+    won, lost, known = int((wins > 0.5).sum()), int((wins < 0.5).sum()), int((~np.isnan(wins)).sum())
+    return {"wins": won, "losses": lost, "ties": known - won - lost}
 
 
 def flips_of(rows: ComparedRows, pair: tuple[int, int] = (0, 1)) -> dict[str, Any]:
@@ -110,14 +119,15 @@ def flips_of(rows: ComparedRows, pair: tuple[int, int] = (0, 1)) -> dict[str, An
 
     The p-value is that of the sign test on the contradictory rows alone, which sees a preference for a position best.
     """
-    both = zip(rows.compared, rows.clusters, strict=True)
-    known = [(row.orders[pair], name) for row, name in both if row is not None and pair in row.orders]
-    if not known:
+    orders = rows.compared.orders[:, rows.compared.pairs[pair]]
+    known = orders[:, 0] != _NOT_PLAYED
+    if not known.any():
         return {}
-    first, second = (sum(shown == (who, who) for shown, _ in known) for who in (1, -1))
-    rate = mean_of([float(shown in ((1, 1), (-1, -1))) for shown, _ in known], [name for _, name in known])
+    shown = orders[known]
+    first, second = (int((shown == who).all(axis=1).sum()) for who in (1, -1))
+    rate = mean_of(((shown[:, 0] == shown[:, 1]) & (shown[:, 0] != 0)).astype(float), rows.clusters[known])
     return {
-        "n": len(known),
+        "n": len(shown),
         "flips": first + second,
         "rate": rate.estimate,
         "ci95": rate.ci95,
@@ -132,12 +142,12 @@ def agreement_of(rows: ComparedRows) -> dict[str, Any]:
     pairs = [
         (_verdict(win), _verdict(label), name)
         for win, label, name in zip(rows.wins(), rows.labels or [None] * len(rows.clusters), rows.clusters, strict=True)
-        if win is not None and label is not None
+        if win == win and label is not None
     ]
     if not pairs:
         return {"n": 0}
-    names = [name for _, _, name in pairs]
-    share = mean_of([float(win == label) for win, label, _ in pairs], names)
+    names = np.array([name for _, _, name in pairs])
+    share = mean_of(np.array([float(win == label) for win, label, _ in pairs]), names)
     kappa = cohen_kappa_estimate([win for win, _, _ in pairs], [label for _, label, _ in pairs], clusters=names)
     table = Counter(f"judge {win}, people {label}" for win, label, _ in pairs)
     return {
@@ -156,7 +166,7 @@ def _verdict(win: float) -> str:
 
 def corrected_of(rows: ComparedRows) -> dict[str, Any]:
     """The win rate from all verdicts and the labelled rows together, free of the judge's errors on average."""
-    found = corrected_mean(rows.wins(), list(rows.labels or ()), clusters=list(rows.clusters), probabilities=rows.probabilities)
+    found = corrected_mean(rows.wins(), list(rows.labels or ()), clusters=rows.clusters, probabilities=rows.probabilities)
     return as_dict(found)
 
 
@@ -177,13 +187,13 @@ def as_dict(found: Corrected) -> dict[str, Any]:
 
 
 def subgroups_of(
-    values: Sequence[float | None], rows: ComparedRows, null: float | None = 0.5, bounds: tuple[float, float] = (0.0, 1.0)
+    values: Floats, rows: ComparedRows, null: float | None = 0.5, bounds: tuple[float, float] = (0.0, 1.0)
 ) -> dict[str, dict[str, Any]]:
     """Mean by subgroup ("column = value") with its interval, and the p-value of "it is `null`", Holm over all subgroups."""
     found: dict[str, dict[str, Any]] = {}
     for column, names in rows.groups.items():
         for name in sorted({name for name in names if name is not None}):
-            places = [place for place, other in enumerate(names) if other == name]
+            places = np.array([place for place, other in enumerate(names) if other == name])
             found[f"{column} = {name}"] = {"places": places, **_subgroup(values, rows, places, null, bounds)}
     _adjust(part for part in found.values() if part.get("p_value") is not None)
     return found
@@ -197,12 +207,10 @@ def _adjust(parts: Iterable[dict[str, Any]]) -> None:
 
 
 def _subgroup(
-    values: Sequence[float | None], rows: ComparedRows, places: Sequence[int], null: float | None, bounds: tuple[float, float]
+    values: Floats, rows: ComparedRows, places: Integers, null: float | None, bounds: tuple[float, float]
 ) -> dict[str, Any]:
-    own = [values[place] for place in places]
-    clusters = [rows.clusters[place] for place in places]
-    n = sum(value is not None for value in own)
-    part: dict[str, Any] = {"n_scored": n, **mean_of(own, clusters, null, bounds)._asdict()}
+    own, clusters = values[places], rows.clusters[places]
+    part: dict[str, Any] = {"n_scored": int((~np.isnan(own)).sum()), **mean_of(own, clusters, null, bounds)._asdict()}
     labels = [rows.labels[place] for place in places] if rows.labels is not None else []
     if sum(label is not None for label in labels) >= _FEWEST_LABELS:
         probabilities = None if rows.probabilities is None else [rows.probabilities[place] for place in places]
@@ -215,17 +223,17 @@ def _subgroup(
 
 def equal_length_of(rows: ComparedRows) -> dict[str, Any]:
     """The win rate were both answers equally long."""
-    lengths = [[None if row is None else row.lengths.get(column) for row in rows.compared] for column in (0, 1)]
-    found = length_controlled(rows.wins(), lengths[0], lengths[1], clusters=list(rows.clusters))
+    lengths = np.where(rows.compared.lengths < 0, math.nan, rows.compared.lengths)
+    found = length_controlled(rows.wins(), lengths[:, 0], lengths[:, 1], clusters=rows.clusters)
     return {"estimate": found.estimate, "ci95": _wide(found.ci95), "length_effect": found.length_effect, "n": found.n}
 
 
-def longest_of(rows: ComparedRows, places: Sequence[int]) -> float | None:
+def longest_of(rows: ComparedRows, places: Integers) -> float | None:
     """The win rate in these rows if the longer answer always won: what length alone would say."""
-    found = [rows.compared[place] for place in places]
-    known = [row.lengths for row in found if row is not None and 0 in row.lengths and 1 in row.lengths]
-    wins = [0.5 + 0.5 * math.copysign(1, n[0] - n[1]) if n[0] != n[1] else 0.5 for n in known]
-    return sum(wins) / len(wins) if wins else None
+    lengths = rows.compared.lengths[places]
+    known = lengths[(lengths[:, 0] >= 0) & (lengths[:, 1] >= 0)]
+    wins = 0.5 + 0.5 * np.sign(known[:, 0] - known[:, 1])
+    return float(wins.sum()) / len(wins) if len(wins) else None
 
 
 def ranking_of(rows: ComparedRows, names: Sequence[str]) -> dict[str, Any]:
@@ -235,10 +243,10 @@ def ranking_of(rows: ComparedRows, names: Sequence[str]) -> dict[str, Any]:
     against all others.
     """
     played = [
-        (names[i], names[j], win, cluster)
-        for row, cluster in zip(rows.compared, rows.clusters, strict=True)
-        if row is not None
-        for (i, j), win in row.wins.items()
+        (names[i], names[j], float(win), int(cluster))
+        for wins, cluster in zip(rows.compared.wins, rows.clusters, strict=True)
+        for (i, j), win in zip(rows.compared.pairs, wins, strict=True)
+        if win == win
     ]
     if not played:
         return {}
@@ -265,7 +273,7 @@ def pairs_of(rows: ComparedRows, names: Sequence[str]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for i, j in combinations(range(len(names)), 2):
         wins = rows.wins((i, j))
-        if any(win is not None for win in wins):
+        if not np.isnan(wins).all():
             mean = mean_of(wins, rows.clusters, 0.5)._asdict()
             found.append({"a": names[i], "b": names[j], "win_rate": mean.pop("estimate"), **mean, **counts_of(wins)})
     _adjust(found)

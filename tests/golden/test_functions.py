@@ -305,7 +305,9 @@ def numbered(text: str, fewest: int) -> dict[str, Any]:
 
 def flips(played: list[int]) -> dict[str, Any]:
     """One row that was judged in both orders, beside one that is blank and one that nobody judged."""
-    return flips_of(ComparedRows([Compared(orders={(0, 1): (played[0], played[1])}), None, Compared()], ["a", "b", "c"]))
+    compared = Compared(3, 2)
+    compared.orders[0, 0] = played
+    return flips_of(ComparedRows(np.arange(3), compared=compared))
 
 
 def held_out(gaps: list[list[float]]) -> Any:

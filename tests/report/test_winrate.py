@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -19,7 +21,7 @@ from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.stats.corrected import corrected_mean
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.study.opened import open_run
-from rm_gallery.study.table import score_table
+from rm_gallery.study.table import Columns, Scoring, score_table
 from rm_gallery.study.winrate import _UntilDecided, winrate
 from rm_gallery.study.winrate_figures import Compared, ComparedRows, flips_of
 from tests.benchmarks.judges import lengths
@@ -219,7 +221,7 @@ class Unsure(Longer):
 
 
 def test_a_row_without_a_verdict_holds_up_no_decision_of_a_continued_run(tmp_path: Path) -> None:
-    data = rows(*[("unsure" if number % 3 else "long", "b") for number in range(300)])
+    data = rows(*[("unsure" if number % 3 else "long", "b") for number in range(4000)])
     for _ in range(2):
         found = winrate(Unsure(), data, "q", ["x", "y"], until_decided=True, run_dir=str(tmp_path / "r"), max_workers=1)
         before, Unsure.asked = len(Unsure.asked), []
@@ -263,9 +265,9 @@ def test_subgroups_are_held_to_a_common_level() -> None:
 
 
 def test_flips_of_one_conversation_do_not_count_as_many() -> None:
-    pair, n = (0, 1), 40
-    compared: list[Compared | None] = [Compared(orders={pair: (1, 1) if k % 8 < 4 else (1, -1)}) for k in range(n)]
-    alone, together = (flips_of(ComparedRows(compared, [str(k // size) for k in range(n)]), pair)["ci95"] for size in (1, 4))
+    compared, places = Compared(40, 2), np.arange(40)
+    compared.orders[:, 0] = [(1, 1) if k % 8 < 4 else (1, -1) for k in places]
+    alone, together = (flips_of(ComparedRows(places // size, compared=compared))["ci95"] for size in (1, 4))
     assert together.high - together.low > 1.5 * (alone.high - alone.low)
 
 
@@ -280,3 +282,19 @@ def test_a_mean_corrected_by_labels_stays_on_the_scale_of_the_judge() -> None:
     found = score_table(Stars(), data, "q", "x", labels="people").extra["corrected"]
     low, high = found["ci95"]
     assert 1.0 <= low < found["estimate"] < high <= 5.0
+
+
+def test_the_texts_of_a_long_table_do_not_stay_in_memory(tmp_path: Path) -> None:
+    table, n = tmp_path / "long.jsonl", 2_400
+    with table.open("w") as file:
+        file.writelines(json.dumps({"q": f"q{k}", "x": f"{k} " * 2_000, "y": "short"}) + "\n" for k in range(n))
+    assert table.stat().st_size > 20_000_000
+    tracemalloc.start()
+    try:
+        samples = Scoring.read(str(table), "q", ["x", "y"], Columns(cluster="y")).questions.samples
+        assert sum(len(sample.output[0].answer.text) for sample in samples) > 20_000_000
+        assert len(samples) == n and samples[-1].sample_id == f"row {n}"
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8_000_000  # a block of rows, and a few numbers of each

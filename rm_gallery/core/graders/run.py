@@ -13,13 +13,12 @@ from pydantic import ValidationError
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.batch import Batch
 from rm_gallery.core.engine.context import asked_by, questions
 from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
 from rm_gallery.core.engine.run_records import STATUSES
-from rm_gallery.core.engine.standing import Alone, arun_alone, run_alone
+from rm_gallery.core.engine.standing import Alone, Batch, arun_alone, run_alone
 from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderRank, GraderResult, GraderScore, as_result
 from rm_gallery.core.graders.rows import Mapper, TableRow, bound
 from rm_gallery.core.outcome import NOT_BEGUN, Outcome, is_run_level, outcome_of_error, worst_of

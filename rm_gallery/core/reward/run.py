@@ -15,13 +15,12 @@ from pydantic import ValidationError
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.batch import Batch, Parts
 from rm_gallery.core.engine.context import RunControl, questions
 from rm_gallery.core.engine.lanes import JobCost, Planner, Raw
 from rm_gallery.core.engine.options import Progress, chosen_options
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.run_folder import Again
-from rm_gallery.core.engine.standing import Alone, StandingRun, arun_alone, run_alone
+from rm_gallery.core.engine.standing import Alone, Batch, Parts, StandingRun, arun_alone, run_alone
 from rm_gallery.core.outcome import Outcome, is_run_level, outcome_of_error
 from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.outputs import (

@@ -7,11 +7,11 @@ of systems is, and is told where the comparisons cannot say.
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rm_gallery.core.stats import Array, Floats, Numbers, np
+from rm_gallery.core.stats import Array, Floats, Names, Numbers, np
 from rm_gallery.core.stats.clustered import cluster_numbers
 from rm_gallery.core.stats.corrected import numbers
 from rm_gallery.core.stats.intervals import Interval, check_level, t_quantile
@@ -147,7 +147,7 @@ def bradley_terry(
     second: Sequence[str],
     results: Numbers,
     *,
-    clusters: Sequence[Hashable] | None = None,
+    clusters: Names | None = None,
     features: Mapping[str, Numbers] | None = None,
     ridge: float = 0.0,
     confidence: float = 0.95,
@@ -248,7 +248,7 @@ def style_difference(first: Numbers, second: Numbers) -> Floats:
 
 
 def _check(
-    first: Sequence[str], second: Sequence[str], y: Floats, clusters: Sequence[Hashable] | None, columns: Mapping[str, Floats]
+    first: Sequence[str], second: Sequence[str], y: Floats, clusters: Names | None, columns: Mapping[str, Floats]
 ) -> None:
     lengths = {"first": len(first), "second": len(second), **{f"feature {k}": len(v) for k, v in columns.items()}}
     if clusters is not None:
@@ -341,7 +341,7 @@ def length_controlled(
     preferences: Numbers,
     lengths_a: Numbers,
     lengths_b: Numbers,
-    clusters: Sequence[Hashable] | None = None,
+    clusters: Names | None = None,
     confidence: float = 0.95,
 ) -> LengthControlled:
     """Give the share of comparisons A would win were both answers equally long, with an interval that means what it says.

@@ -170,8 +170,9 @@ def clustered_mean(
     places, shares = _strata(strata, weights, len(found))
     kept = shares[places] > 0.0
     if not kept.all():
-        found, numbers, places = found[kept], numbers[kept], places[kept]
-    return _mean(found, np.unique(numbers, return_inverse=True)[1], places, shares, bounds) if len(found) else None
+        found, places = found[kept], places[kept]
+        numbers = np.asarray(np.unique(numbers[kept], return_inverse=True)[1], dtype=np.int64)
+    return _mean(found, numbers, places, shares, bounds) if len(found) else None
 
 
 def _strata(strata: Names | None, weights: Mapping[Any, float] | None, n: int) -> tuple[Integers, Floats]:
@@ -196,15 +197,20 @@ def _mean(values: Floats, clusters: Integers, places: Integers, shares: Floats, 
     present = n > 0
     estimate = float(np.sum(shares[present] * means[present]))
     # one entry per cluster and stratum: how far its outcomes add up to lie from the stratum's mean, and how many they are
-    cells, cell = np.unique(places * n_clusters + clusters, return_inverse=True)
-    of_stratum, of_cluster = cells // n_clusters, cells % n_clusters
+    if n_strata == 1:
+        cell, of_stratum, of_cluster = clusters, np.broadcast_to(np.int64(0), n_clusters), np.arange(n_clusters)
+    else:
+        cells, cell = np.unique(places * n_clusters + clusters, return_inverse=True)
+        of_stratum, of_cluster = cells // n_clusters, cells % n_clusters
     apart = values - means[places]
     deviation, size = (np.bincount(cell, weights=weights).astype(np.float64) for weights in (apart, None))
     weight = np.bincount(of_cluster, weights=shares[of_stratum] * size / n[of_stratum], minlength=n_clusters)
-    effective = 1.0 / float(np.sum(weight**2))
+    effective = 1.0 / float(np.dot(weight, weight))
+    del weight
     width = bounds[1] - bounds[0]
-    each = np.bincount(clusters, weights=values - (bounds[0] + bounds[1]) / 2.0)
-    sides = int(np.sum(each > _EQUAL * width)), int(np.sum(each < -_EQUAL * width))
+    sums = np.bincount(clusters, weights=values - (bounds[0] + bounds[1]) / 2.0)
+    sides = int(np.sum(sums > _EQUAL * width)), int(np.sum(sums < -_EQUAL * width))
+    del sums
     share = (estimate - bounds[0]) / width
     widest = max(share * (1.0 - share), 0.0) * width**2
     if np.ptp(values) <= _EQUAL * width:

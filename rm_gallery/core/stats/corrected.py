@@ -19,7 +19,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from rm_gallery.core.stats import Array, Bools, Floats, Numbers, np
+from rm_gallery.core.stats import Array, Bools, Floats, Names, Numbers, np
 from rm_gallery.core.stats.clustered import cluster_numbers
 from rm_gallery.core.stats.intervals import Interval, Piece, ScoreTest, check_level
 from rm_gallery.core.stats.prediction_powered import (
@@ -103,7 +103,7 @@ def corrected_mean(
     judge: Numbers,
     labels: Numbers,
     *,
-    clusters: Sequence[Hashable] | None = None,
+    clusters: Names | None = None,
     probabilities: Numbers | None = None,
     strata: Sequence[Hashable] | Literal["verdict"] | None = "verdict",
     shares: Mapping[Any, float] | None = None,
@@ -225,7 +225,7 @@ def corrected_difference(
     labels_a: Numbers,
     labels_b: Numbers,
     *,
-    clusters: Sequence[Hashable] | None = None,
+    clusters: Names | None = None,
     probabilities: Numbers | None = None,
     strata: Sequence[Hashable] | Literal["verdict"] | None = "verdict",
     shares: Mapping[Any, float] | None = None,

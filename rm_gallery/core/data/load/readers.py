@@ -139,6 +139,8 @@ def _group_rows(
             where = RowRef(name, position + 1)
             yield where, row if isinstance(row, dict) else DataError(f"{where}: cannot be read: {row}")
         start = end
+    # what a row group took to unpack is kept for the next one otherwise, and there may be none
+    pa.default_memory_pool().release_unused()
 
 
 def _batch_rows(batch: Any) -> list[Row | ValueError | OverflowError]:

@@ -1,0 +1,288 @@
+"""The rows of a table as samples: which of them can be judged, what each belongs to, and what judging them takes."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, overload
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.stats import Integers, np
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.file import to_line
+from rm_gallery.study.opened import SAMPLES
+from rm_gallery.study.sheet import Cell, Sheet, blank_is_none, id_text, number_of, row_ids, text_of_cell
+
+_CONVERSATION_NAMES = frozenset(
+    {"conversation", "conversation_id", "session", "session_id", "thread", "thread_id", "dialog_id"}
+)
+"""Columns that probably say which rows belong together; whose repeats are pointed out."""
+
+
+class Clusters:
+    """What each row of a table belongs to, as a number that counts from 0 in the order in which clusters first appear."""
+
+    def __init__(self, codes: Integers, name: Callable[[int], str]) -> None:
+        self.codes = codes
+        self.name = name
+        """The name of what a row belongs to, by the row's place."""
+        self.n = int(codes.max()) + 1 if len(codes) else 0
+
+    @classmethod
+    def of_hashes(cls, hashes: Any) -> Clusters:
+        """Rows with equal hashes of 64 bits are one cluster."""
+        hashes = np.asarray(hashes, dtype=np.uint64)
+        _, first, codes = np.unique(hashes, return_index=True, return_inverse=True)
+        rank = np.empty(len(first), dtype=np.int64)
+        rank[np.argsort(first)] = np.arange(len(first), dtype=np.int64)
+        return cls(rank[codes], lambda place: f"{int(hashes[place]):016x}")
+
+    @classmethod
+    def of_names(cls, names: Iterable[str]) -> Clusters:
+        """Rows with equal names are one cluster."""
+        known: dict[str, int] = {}
+        codes = np.fromiter((known.setdefault(name, len(known)) for name in names), dtype=np.int64)
+        each = list(known)
+        return cls(codes, lambda place: each[codes[place]])
+
+
+def _prompt_hash(text: Cell, place: int) -> int:
+    name = f"row {place}" if text is None else " ".join(text.split())
+    return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "big")
+
+
+def _clusters(sheet: Sheet, hashes: Any, cluster: str | None) -> tuple[Clusters, str]:
+    if cluster is not None:
+        cells = sheet.column(cluster, "--cluster")
+        found = Clusters.of_names(f"row {place}" if cell is None else str(cell) for place, cell in enumerate(cells))
+        return found, f"column '{cluster}': {found.n} clusters in {len(sheet)} rows"
+    found = Clusters.of_hashes(hashes)
+    same = found.n < len(sheet)
+    return found, f"rows with the same prompt count as one cluster: {found.n} in {len(sheet)} rows" if same else ""
+
+
+def _noticed(sheet: Sheet, cluster: str | None) -> tuple[str, ...]:
+    if cluster is not None:
+        return ()
+    for name in sheet.columns:
+        if name.lower().replace(" ", "_").replace("-", "_") in _CONVERSATION_NAMES:
+            seen: set[str] = set()
+            filled = (str(cell) for row in sheet.rows if (cell := blank_is_none(row.get(name))) is not None)
+            if any(cell in seen or seen.add(cell) for cell in filled):  # type: ignore[func-returns-value]
+                return (f"column '{name}' repeats: if its rows belong together, say --cluster {name}",)
+    return ()
+
+
+@dataclass(frozen=True)
+class TableSamples:
+    """The rows of a table that can be judged, as samples, and what is known about all of its rows.
+
+    Attributes:
+        samples: one per row that can be judged; `metadata["row"]` is its place in the table, from 0.
+        blank: the column for want of which the other rows cannot, by place.
+        clusters: what each row belongs to.
+        clustered_by: in words; empty where every row stands alone.
+        answers: names of the columns that hold answers.
+        counts: how many rows have how many answers to judge.
+        notes: what was noticed.
+    """
+
+    sheet: Sheet
+    samples: RowSamples
+    blank: dict[int, str]
+    clusters: Clusters
+    clustered_by: str
+    answers: tuple[str, ...]
+    counts: Mapping[int, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = field(default=())
+
+    def understood(
+        self, prompt: str, reward: BaseReward, labels: Sequence[float | None] | None = None, early: bool = False
+    ) -> list[str]:
+        """How the table was read and what judging it will take, a line each; `early` when it may stop before the end."""
+        judgements = self.judgements(reward)
+        what = "judgements, each a call unless its reply is in the cache" if reward.judged else "judgements, no calls"
+        lines = [
+            f"{self.sheet.name}: {len(self.sheet)} rows ({self.sheet.understood}); columns: {', '.join(self.sheet.columns)}",
+            f"prompt '{prompt}', answers " + ", ".join(f"'{name}'" for name in self.answers),
+            self.clustered_by,
+            *self.notes,
+            *self.sheet.notes,
+            f"{len(self.blank)} rows cannot be judged; {self.why_blank(next(iter(self.blank)))}" if self.blank else "",
+            "" if labels is None else f"{sum(label is not None for label in labels)} rows have a label",
+            f"{len(self.samples)} rows to judge with {reward.name}: {judgements:,} {what}"
+            + (", fewer if it is decided earlier" if early else ""),
+        ]
+        return [line for line in lines if line]
+
+    def judgements(self, reward: BaseReward) -> int:
+        """How many judgements a reward makes of the rows, which differ in their number of answers alone."""
+        planned: dict[int, int] = {}
+        for sample in self.samples:
+            planned.setdefault(len(sample.output), len(reward.plan(sample)))
+            if len(planned) == len(self.counts):
+                break
+        return sum(planned[answers] * rows for answers, rows in self.counts.items())
+
+    def why_blank(self, place: int) -> str:
+        """Why a row cannot be judged."""
+        return _why_blank(self.sheet, place, self.blank[place])
+
+    def blank_reason(self) -> dict[str, Any]:
+        """How many rows could not be judged for want of text, with an example, as a report names reasons."""
+        return {"n": len(self.blank), "example": self.why_blank(next(iter(self.blank)))}
+
+    def keep_blank(self, run_dir: str) -> None:
+        """Keep the rows that could not be judged in samples.jsonl, beside those that were.
+
+        A run leaves only its own samples there, so that these are written anew behind every one.
+        """
+        with (Path(run_dir) / SAMPLES).open("ab") as file:
+            for place in self.blank:
+                row = self.sheet.rows[place]
+                record = {
+                    "id": f"row {place + 1}",
+                    "key": f"blank:{place}",
+                    "cluster": self.clusters.name(place),
+                    "status": "unscored",
+                    "answers": [text_of_cell(blank_is_none(row.get(name))) or "" for name in self.answers],
+                    "issues": [["unscored", "blank", self.why_blank(place)]],
+                    "metadata": {"row": place, "columns": list(range(len(self.answers)))},
+                }
+                file.write(to_line(record))
+
+
+def questions_of(
+    sheet: Sheet,
+    prompt: str,
+    answers: Mapping[str, str],
+    *,
+    reference: str | None = None,
+    id_column: str | None = None,
+    cluster: str | None = None,
+    numbers: bool = False,
+    needed: int = 1,
+) -> TableSamples:
+    """The rows as samples with these columns; `answers` maps the option that names a column to its name.
+
+    A row without a prompt, or with fewer than `needed` answers, is not judged. Rows that share a prompt are one cluster unless
+    `cluster` names a column.
+
+    Raises:
+        ConfigError: a column is missing, blank or, without `numbers`, numeric; one is named twice; an id stands twice.
+    """
+    doubled = [name for name, times in Counter([prompt, *answers.values()]).items() if times > 1]
+    if doubled:
+        raise ConfigError(f"column '{doubled[0]}' is named twice; prompt and answers are columns of their own.")
+    roles = {prompt: "--prompt", **{name: role.split()[0] for role, name in answers.items()}}
+    texts = {name: _TextColumn(sheet, name, role, numbers) for name, role in roles.items()}
+    if reference is not None:
+        sheet.require(reference, "--reference")
+    names, counts, blank, hashes, referenced = tuple(answers.values()), Counter[int](), dict[int, str](), array("Q"), False
+    for place, row in enumerate(sheet.rows):
+        asked, *said = (texts[name].look(row) for name in (prompt, *names))
+        hashes.append(_prompt_hash(text_of_cell(asked), place))
+        filled = sum(cell is not None for cell in said)
+        if asked is None or filled < needed:
+            blank[place] = prompt if asked is None else names[next(k for k, cell in enumerate(said) if cell is None)]
+        else:
+            counts[filled] += 1
+        referenced = referenced or reference is not None and blank_is_none(row.get(reference)) is not None
+    for column in texts.values():
+        column.check()
+    if reference is not None and not referenced:
+        raise sheet.all_blank(reference, "--reference")
+    if id_column is not None:
+        row_ids(sheet, id_column)
+    clusters, clustered_by = _clusters(sheet, hashes, cluster)
+    if not counts:
+        first = next(iter(blank))
+        raise ConfigError(f"{sheet.name}: no row can be judged; the first: {_why_blank(sheet, first, blank[first])}")
+    samples = RowSamples(sheet, blank, clusters, prompt, names, reference, id_column)
+    return TableSamples(sheet, samples, blank, clusters, clustered_by, names, counts, _noticed(sheet, cluster))
+
+
+class _TextColumn:
+    """A column that should hold texts, looked at row by row."""
+
+    def __init__(self, sheet: Sheet, name: str, role: str, numbers: bool) -> None:
+        sheet.require(name, role)
+        self._sheet, self._name, self._role, self._numbers = sheet, name, role, numbers
+        self._filled, self._a_text = list[Any](), False
+
+    def look(self, row: Mapping[str, Any]) -> Any:
+        """The row's cell, None for a blank one."""
+        cell = blank_is_none(row.get(self._name))
+        if cell is not None and not self._a_text:
+            self._a_text = number_of(cell) is None
+            self._filled += [cell] if len(self._filled) < 3 else []
+        return cell
+
+    def check(self) -> None:
+        """ConfigError for a column that is blank, or holds nothing but numbers, which are hardly what is to be judged."""
+        if not self._filled:
+            raise self._sheet.all_blank(self._name, self._role)
+        if not self._a_text and not self._numbers:
+            example = ", ".join(dict.fromkeys(str(cell) for cell in self._filled))
+            raise ConfigError(
+                f"{self._role} is '{self._name}', and that column holds numbers only ({example}), no text to judge; name "
+                "another one, or say --numbers (numbers=True) where these numbers are the texts."
+            )
+
+
+class RowSamples(Sequence[DataSample]):
+    """The rows of a table that can be judged, each made a sample when it is asked for."""
+
+    def __init__(
+        self,
+        sheet: Sheet,
+        blank: Mapping[int, str],
+        clusters: Clusters,
+        prompt: str,
+        answers: Sequence[str],
+        reference: str | None,
+        id_column: str | None,
+    ) -> None:
+        self._sheet, self._blank, self._clusters = sheet, sorted(blank), clusters
+        self._prompt, self._answers, self._reference, self._id = prompt, answers, reference, id_column
+
+    def __len__(self) -> int:
+        return len(self._sheet) - len(self._blank)
+
+    def __iter__(self) -> Iterator[DataSample]:
+        left_out = frozenset(self._blank)
+        return (self._sample(place, row) for place, row in enumerate(self._sheet.rows) if place not in left_out)
+
+    @overload
+    def __getitem__(self, number: int) -> DataSample: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[DataSample]: ...
+    def __getitem__(self, number: int | slice) -> DataSample | list[DataSample]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(*number.indices(len(self)))]
+        place = range(len(self))[number]
+        while place != (further := range(len(self))[number] + bisect_right(self._blank, place)):
+            place = further
+        return self._sample(place, self._sheet.rows[place])
+
+    def _sample(self, place: int, row: Mapping[str, Any]) -> DataSample:
+        cells = [text_of_cell(blank_is_none(row.get(name))) for name in self._answers]
+        about: dict[str, Any] = {"row": place, "columns": [k for k, cell in enumerate(cells) if cell is not None]}
+        about["cluster"] = self._clusters.name(place)
+        if self._reference is not None and (text := text_of_cell(blank_is_none(row.get(self._reference)))) is not None:
+            about["reference"] = text
+        asked = text_of_cell(blank_is_none(row.get(self._prompt)))
+        outputs = [{"answer": {"role": "assistant", "content": cell}} for cell in cells if cell is not None]
+        name = f"row {place + 1}" if self._id is None else id_text(blank_is_none(row.get(self._id)))
+        made = {"unique_id": name, "input": [{"role": "user", "content": asked}], "output": outputs, "metadata": about}
+        return DataSample.model_validate(made)
+
+
+def _why_blank(sheet: Sheet, place: int, column: str) -> str:
+    return f"{sheet.rows.place(place)}: column '{column}' is blank"
