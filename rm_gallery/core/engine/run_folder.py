@@ -24,7 +24,7 @@ from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.calls.budget import Budget, Usage
 from rm_gallery.core.engine.context import Questions, RunControl, current_run, snapshot
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.run_records import REUSED, SUMMARY, TRACE, RunStore, record_key
+from rm_gallery.core.engine.run_records import REUSED, SUMMARY, TRACE, FirstKeys, RunStore, record_key
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import AppendedFile, to_line
 from rm_gallery.core.utils.shown import redact
@@ -175,8 +175,9 @@ class RunFolder(ABC):
             self._warn(self._store.damaged)
         self._unfit = 0
         # hashes rather than texts: a run may have millions of samples
-        self._numbers: dict[int, int] = {}
-        self._ids: set[int] = set()
+        self._seen = FirstKeys()
+        self._times: dict[int, int] = {}
+        """How often a key came, where its id had come before."""
         self._pending: dict[int, tuple[str, int]] = {}
         self._noted: list[dict[str, Any]] = []
         self._asked: dict[int, Questions] = {}
@@ -269,14 +270,13 @@ class RunFolder(ABC):
     def _placed(self, data: Keyed) -> tuple[str, int]:
         """The sample's key, and its number among equal samples of this run."""
         key = self.key_of(data)
-        number = self._numbers.get(hash(key), 0)
-        self._numbers[hash(key)] = number + 1
-        sample_id = hash(data.sample_id)
-        if number:
-            self.counts["duplicates"] += 1
-        elif sample_id in self._ids:
-            self.counts["id_collisions"] += 1
-        self._ids.add(sample_id)
+        this = hash(key)
+        first = self._seen.first(hash(data.sample_id), this)
+        if first is None:
+            return key, 0
+        number = self._times.get(this, int(first == this))
+        self._times[this] = number + 1
+        self.counts["duplicates" if number else "id_collisions"] += 1
         return key, number
 
     def _warn(self, count: int) -> None:
@@ -314,6 +314,7 @@ class RunFolder(ABC):
                 self._ledger.close()
                 self._summarize(control)
         finally:
+            self._seen = FirstKeys()  # what is reported afterwards needs the room
             if self._trace is not None:
                 self._trace.close()
 
