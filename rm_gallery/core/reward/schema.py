@@ -117,7 +117,8 @@ EMPTY_IS_BEST = f"{PENALTY} Alone, they make an empty answer the best one."
 class PhraseJudge:
     """A scripted judge for examples and tests: it knows each answer by a phrase; `phrases` stand best first.
 
-    One reply holds a verdict of every form: the best answer shown, a score from 9 (best) down to 3, and a score per place.
+    One reply holds a verdict of every form: the best answer shown, a score from 9 (best) down to 3, a score per place, and
+    whether it is equal.
     """
 
     phrases: tuple[str, ...]
@@ -129,7 +130,8 @@ class PhraseJudge:
         grades = [round(9 - step * self.phrases.index(phrase)) for phrase in shown]
         scores = json.dumps({place: grade / 10 for place, grade in enumerate(grades, 1)})
         best = grades.index(max(grades)) + 1
-        return f"<best>{best}</best>\n<score>{max(grades)}</score>\n<scores>{scores}</scores>"
+        equal = "yes" if max(grades) > 5 else "no"
+        return f"<best>{best}</best>\n<score>{max(grades)}</score>\n<scores>{scores}</scores>\n<equal>{equal}</equal>"
 
 
 @dataclass(frozen=True)

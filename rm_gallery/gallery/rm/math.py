@@ -1,9 +1,9 @@
-"""Math answers checked for equality with the reference, alone or beside the confidence they are given with."""
+"""Math answers checked for equality with the reference: by rule, with a judge behind it, beside the confidence they are given with."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,8 +11,12 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
 from rm_gallery.core.outcome import Bounds
+from rm_gallery.core.reward.judge import BaseLLMReward
+from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.reward.schema import Example, PhraseJudge, RewardResult, sample_of
+from rm_gallery.core.reward.template import BasePromptTemplate, Described, render
+from rm_gallery.core.text.answer import final_text
 from rm_gallery.core.text.blocks import split_reasoning
 from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
 from rm_gallery.core.utils.errors import DeadlineExceeded, Unscored
@@ -141,3 +145,80 @@ class CalibratedMathReward(MathVerifyReward):
         return one_score(
             self.name, score, f"{reason} It is stated with confidence {said:g}.", {"correct": right, "brier": brier}
         )
+
+
+class EquivalenceTemplate(BasePromptTemplate):
+    """Whether an answer's final result is the reference's, said by yes or no."""
+
+    equal: Annotated[bool, Described(zh="最终结果是否与参考结果相同：`yes` 或 `no`，不写其他内容")] = Field(
+        default=..., description="Whether the final result is the same as the reference: yes or no, nothing else"
+    )
+
+    @classmethod
+    def format(  # type: ignore[override]  # a concrete template names its parameters
+        cls, query: str = "", reference: str = "", answer: str = "", language: str = "en", enable_thinking: bool = False
+    ) -> Any:
+        """System and user message: rules and form of the reply first, then question, reference and the end of the answer."""
+        texts: dict[str, str | list[str]] = {"query": query, "reference": reference, "answer": answer}
+        form = cls.schema(enable_thinking=enable_thinking, language=language)
+        return render("equivalence", language, texts=texts, always=("answer",), output_form=form)
+
+
+_RULE = MathVerifyReward()
+_END = 2000
+"""Characters from the end of an answer that a judge is shown: what is argued before them is not what is asked."""
+
+
+@RewardRegistry.register("hybrid_math")
+class HybridMathReward(BaseLLMReward, BasePointWiseReward):
+    """1 when the answer's final result is the reference's: by `math_verify_reward`, or where that says no, by a judge.
+
+    The rule comes first and costs no call. A judge is asked whether both are the same only where the rule finds them different,
+    or reads no result on one side; it sees the question, the reference and the last 2,000 characters of the answer. An
+    expression that explodes is 0 without a call. Of several references any may be met. Range {0, 1}, higher is better.
+    Idea: rule first, model where the rule says no, as in big-math-rl-verified and xVerify (arXiv 2504.10481).
+    """
+
+    score_range: ClassVar[Bounds] = (0.0, 1.0)
+    needs: ClassVar[frozenset[str]] = frozenset({"llm", "reference"})
+    name: str = "hybrid_math"
+    template: type[BasePromptTemplate] | None = EquivalenceTemplate
+    language: Literal["en", "zh"] = "en"
+    """Language of the instructions; question and answer may be in any."""
+
+    example = Example(
+        sample_of(
+            "How many solutions has x^2 = -1 among the real numbers?",
+            "There is none, so the number of solutions is \\boxed{0}.",
+            "Squares are not negative: not a single one.",
+            "\\boxed{2}",
+            reference="0",
+        ),
+        judge=PhraseJudge(("\\boxed{0}", "not a single one", "\\boxed{2}")),
+    )
+
+    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """The rule's verdict where it is one for the answer, else the judge's."""
+        try:
+            verdict, reason = await _RULE._compared(sample)
+        except Unscored as error:
+            if error.reason != "no_gold":
+                raise
+        else:
+            if verdict.status in ("correct", "exploding"):
+                return one_score(self.name, float(verdict.status == "correct"), reason)
+        return await super()._evaluate(sample, **kwargs)
+
+    def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
+        """Question, references and the end of the answer."""
+        view = self.view(sample)
+        return {
+            "query": view.query,
+            "reference": "\n".join(references_of(sample, self.name)),
+            "answer": final_text(view.answers[0])[-_END:],
+            "language": self.language,
+        }
+
+    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """1 where the judge finds them equal."""
+        return one_score(self.name, float(response.equal), response.reason or "The judge says so.")

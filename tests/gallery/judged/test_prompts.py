@@ -31,6 +31,7 @@ from tests.graders.material import judged_graders, make
 from tests.reward import rewards
 from tests.reward.rewards import Listening
 
+BY_REFERENCE = frozenset(name for name in JUDGED if "reference" in RewardRegistry.get(name).needs)
 SECRET = "QSECRETQ"
 TRUTH = (
     "preference response_type is_preferred preference_score type process_type correctness correct is_correct label rating"
@@ -70,11 +71,15 @@ def secretive(number: str = "1") -> DataSample:
 
 @pytest.mark.parametrize("name", [*JUDGED, "steps"])
 def test_nothing_that_is_known_of_a_sample_reaches_the_judge_but_a_reference_on_request(name: str) -> None:
+    sees = name in BY_REFERENCE
     for language in LANGUAGES:
-        prompts = prompts_of(name, secretive(), language=language)
-        assert prompts and prompts == prompts_of(name, secretive("2"), language=language)
-        assert not any(SECRET in str(prompt) or "209" in str(prompt) for prompt in prompts)
-    for prompt in prompts_of(name, secretive(), show_reference=True):
+        prompts, others = (
+            [str(prompt).replace(f"R{SECRET}{number}", "") if sees else str(prompt) for prompt in asked]
+            for number in "12"
+            if (asked := prompts_of(name, secretive(number), language=language))
+        )
+        assert prompts == others and not any(SECRET in prompt or "209" in prompt for prompt in prompts)
+    for prompt in prompts_of(name, secretive(), **({} if sees else {"show_reference": True})):
         assert dict(prompt.blocks)["reference"] == f"R{SECRET}1" and str(prompt).count(SECRET) == 2  # as text and as block
 
 
@@ -173,7 +178,8 @@ def foreign(text: str, language: str) -> list[str]:
 
 @pytest.mark.parametrize("name", [*JUDGED, "steps"])
 def test_instructions_are_in_one_language_clean_and_alike_in_both(name: str) -> None:
-    english, chinese = (prompts_of(name, sample_of("asked", "123"), language=language) for language in LANGUAGES)
+    about = {"metadata": {"reference": "4"}} if name in BY_REFERENCE else {}
+    english, chinese = (prompts_of(name, sample_of("asked", "123", **about), language=language) for language in LANGUAGES)
     assert [prompt.blocks for prompt in english] == [prompt.blocks for prompt in chinese]
     for prompts, language in ((english, "en"), (chinese, "zh")):
         assert len({prompt.system for prompt in prompts}) == 1, "what comes first is the same for every sample"
@@ -217,3 +223,24 @@ def test_the_order_depends_on_id_and_seed_alone(name: str) -> None:
     assert len({order(name, "s-1", seed, count=count) for seed in range(12)}) > 1
     same_kind = {"listwise": "math_listwise_reward", "pairwise": "math_pairwise_reward"}[RewardRegistry.get(name).kind]
     assert order(name, "s-7", 5, count=count) == order(same_kind, "s-7", 5, count=count)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference", "said", "score", "calls"),
+    [
+        (r"\boxed{\frac{1}{2}}", "0.5", "no", 1.0, 0),
+        (r"\boxed{3}", "0.5", "no", 0.0, 1),
+        ("One in two.", "0.5", "yes", 1.0, 1),
+        ("It is a circle.", "a circle around the origin", "yes", 1.0, 1),
+        ("Because I say so: it is right. " * 200 + "So 7.", "0.5", "no", 0.0, 1),
+        (r"\boxed{9^{9^{9^{9^9}}}}", "0.5", "yes", 0.0, 0),
+    ],
+)
+def test_a_judge_of_equality_is_asked_where_the_rule_says_no(
+    answer: str, reference: str, said: str, score: float, calls: int
+) -> None:
+    judge = Listening(reply=f"<reason>r</reason><equal>{said}</equal>")
+    sample = sample_of("asked", [answer], metadata={"reference": reference})
+    found = RewardRegistry.create("hybrid_math", llm=judge).evaluate(sample)
+    assert (found.output[0].answer.reward.score, len(judge.asked)) == (score, calls)
+    assert all(len(request["messages"][-1]["content"]) < 2_300 for request in judge.asked)
