@@ -150,7 +150,7 @@ class CalibratedMathReward(MathVerifyReward):
 class EquivalenceTemplate(BasePromptTemplate):
     """Whether an answer's final result is the reference's, said by yes or no."""
 
-    equal: Annotated[bool, Described(zh="最终结果是否与参考结果相同：`yes` 或 `no`，不写其他内容")] = Field(
+    equal: Annotated[bool, Described(zh="最终结果是否与参考结果相同：是或否，不写其他内容")] = Field(
         default=..., description="Whether the final result is the same as the reference: yes or no, nothing else"
     )
 

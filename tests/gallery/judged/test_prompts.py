@@ -178,7 +178,7 @@ def foreign(text: str, language: str) -> list[str]:
 
 @pytest.mark.parametrize("name", [*JUDGED, "steps"])
 def test_instructions_are_in_one_language_clean_and_alike_in_both(name: str) -> None:
-    about = {"metadata": {"reference": "4"}} if name in BY_REFERENCE else {}
+    about: dict[str, Any] = {"metadata": {"reference": "4"}} if name in BY_REFERENCE else {}
     english, chinese = (prompts_of(name, sample_of("asked", "123", **about), language=language) for language in LANGUAGES)
     assert [prompt.blocks for prompt in english] == [prompt.blocks for prompt in chinese]
     for prompts, language in ((english, "en"), (chinese, "zh")):
