@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from array import array
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
@@ -20,7 +21,7 @@ from rm_gallery.core.graders.rows import MissingField, TableRow, mapped
 from rm_gallery.core.graders.run import Results
 from rm_gallery.core.outcome import NOT_BEGUN
 from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
-from rm_gallery.core.stats import np
+from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.consistency import variance_parts
 from rm_gallery.core.stats.denominator import Lookout, closed, labelled_traits
@@ -32,6 +33,7 @@ from rm_gallery.gallery.benchmarks.figures import Figure, Report
 from rm_gallery.study.opened import REPORT, SampleFile
 from rm_gallery.study.sheet import blank_is_none, value_of
 from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_of
+from rm_gallery.study.table_rows import Clusters, hash_of
 from rm_gallery.study.task import Reasons, file_sha256, judge_of, spent_by
 from rm_gallery.study.winrate_figures import mean_of
 
@@ -75,30 +77,36 @@ def _said(found: Mapping[str, Any]) -> str:
 class _Column:
     """What one grader or aggregator said of every row."""
 
-    scores: list[float | None] = field(default_factory=list)
-    statuses: list[str] = field(default_factory=list)
+    said: array[float] = field(default_factory=lambda: array("d"))
+    """A score a row; not a number where there is none."""
+    statuses: Counter[str] = field(default_factory=Counter)
     missing: Counter[str] = field(default_factory=Counter)
     repeats: list[list[float | None]] = field(default_factory=list)
-    passed: list[bool] = field(default_factory=list)
+    passed: Counter[bool] = field(default_factory=Counter)
     known: GraderScore | None = None
     """One of its scores, for its range, direction and threshold."""
 
     def add(self, result: GraderResult) -> None:
-        self.statuses.append(status_of(result))
+        self.statuses[status_of(result)] += 1
         if isinstance(result, GraderError):
             self.missing[cause_of(result)] += 1
         if not isinstance(result, GraderScore):
-            self.scores.append(None)
+            self.said.append(math.nan)
             return
         self.known = self.known or result
-        self.scores.append(result.score)
+        self.said.append(result.score)
         if result.threshold is not None:
-            self.passed.append(result.passed())
+            self.passed[result.passed()] += 1
         again = result.metadata.get("results")
         if isinstance(again, list) and None not in result.range and "n" in result.metadata:
             each = [item.get("score") if isinstance(item, Mapping) else None for item in again]
             one = [result.model_copy(update={"score": float(s)}).normalized if s is not None else None for s in each]
             self.repeats.append(one)
+
+    @property
+    def scores(self) -> Floats:
+        """A score a row; not a number where there is none."""
+        return np.array(self.said)
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -110,20 +118,20 @@ class _Column:
         """-1 where lower is better."""
         return 1.0 if self.known is None or self.known.higher_is_better else -1.0
 
-    def figure(self, clusters: Sequence[str]) -> Figure:
-        mean = mean_of(np.array(self.scores, dtype=float), np.asarray(clusters), bounds=self.bounds)
-        statuses = ("scored", "unscored", "failed", "stopped")
-        scored, unscored, failed, stopped = (self.statuses.count(status) for status in statuses)
-        total = math.fsum(score for score in self.scores if score is not None)
-        whole = closed(len(self.scores), scored, total, self.missing, self.bounds)
+    def figure(self, clusters: Integers) -> Figure:
+        scores = self.scores
+        mean = mean_of(scores, clusters, bounds=self.bounds)
+        scored, unscored, failed, stopped = (self.statuses[status] for status in ("scored", "unscored", "failed", "stopped"))
+        whole = closed(len(scores), scored, math.fsum(scores[~np.isnan(scores)]), self.missing, self.bounds)
         bounds = None if mean.estimate is None else whole.bounds  # of a grader that only ranks there is no mean
         about: dict[str, Any] = {"missing": whole.missing, "bounds": bounds}
-        return Figure("mean_score", len(self.scores), scored, unscored, failed, stopped, mean.estimate, mean.ci95, **about)
+        return Figure("mean_score", len(scores), scored, unscored, failed, stopped, mean.estimate, mean.ci95, **about)
 
     def distribution(self) -> dict[str, Any]:
-        found = spread_of(np.array([score for score in self.scores if score is not None]))
+        scores = self.scores
+        found = spread_of(scores[~np.isnan(scores)])
         if self.passed:
-            found |= {"passed": sum(self.passed), "of": len(self.passed)}
+            found |= {"passed": self.passed[True], "of": self.passed.total()}
         return {name: value for name, value in found.items() if value is not None}
 
     def consistency(self) -> dict[str, Any] | None:
@@ -194,7 +202,7 @@ def grade(
         identity = {"data": _identity(data), "limit": limit, **({"seed": seed} if limit else {})}
     chosen = replace(chosen, control=control, manifest={**identity, **(chosen.manifest or {})})
     main = runner.aggregators[0].name if runner.aggregators else columns[0]
-    found, clusters = {name: _Column() for name in columns}, list[str]()
+    found, asked = {name: _Column() for name in columns}, array("Q")
     told: dict[str, list[float | None]] = {name: [] for name in wanted}
     reasons = Reasons()
     began = time.monotonic()
@@ -214,7 +222,8 @@ def grade(
             row = TableRow(given)
             group = str(row.fields[cluster]) if cluster is not None and cluster in row.fields else ""
             fields = _fields(runner, row)
-            clusters.append(group or _first(fields, ASKED) or f"row {number}")
+            group = group or _first(fields, ASKED) or f"row {number}"
+            asked.append(hash_of(group))
             traits = labelled_traits("", len(_first(fields, ASKED)), [_first(fields, ANSWERED)], ())
             lost = [name for name, result in results.items() if isinstance(result, GraderError)]
             lookout.add(main in lost, traits, lost, list(results))
@@ -225,7 +234,8 @@ def grade(
             for name, label in known.items():
                 told[name].append(label)
             if keeping is not None:
-                keeping.add(_record(row, fields, results, main, clusters[-1]))
+                keeping.add(_record(row, fields, results, main, group))
+    clusters = Clusters.of_hashes(asked).codes
     parts = {name: column.figure(clusters) for name, column in found.items()}
     judges = {judge_of(config.grader) for config in runner.grader_configs.values()}
     report = GradeReport(
@@ -293,7 +303,7 @@ def _extra(
     found: Mapping[str, _Column],
     told: Mapping[str, list[float | None]],
     wanted: Mapping[str, str],
-    clusters: Sequence[str],
+    clusters: Integers,
     seed: int,
 ) -> dict[str, Any]:
     extra: dict[str, Any] = {"distributions": {}, "agreement": {}, "validation": {}, "consistency": {}}
@@ -302,20 +312,17 @@ def _extra(
         if (again := column.consistency()) is not None:
             extra["consistency"][name] = again
     for (one, a), (other, b) in combinations(found.items(), 2):
-        order = spearman_estimate(
-            [None if s is None else a.turn * s for s in a.scores],
-            [None if s is None else b.turn * s for s in b.scores],
-            clusters=clusters,
-        )
+        scores = a.turn * a.scores, b.turn * b.scores
+        order = spearman_estimate(scores[0].tolist(), scores[1].tolist(), clusters=clusters)
         if order is not None:
-            n = sum(x is not None and y is not None for x, y in zip(a.scores, b.scores, strict=True))
+            n = int((~np.isnan(scores[0]) & ~np.isnan(scores[1])).sum())
             extra["agreement"][f"{one} and {other}"] = {"spearman": order.estimate, "ci95": order.interval(), "n": n}
     for name, labels in told.items():
         extra["validation"][name] = {"label": wanted[name], **_validated(found[name], labels, clusters, seed)}
     return extra
 
 
-def _validated(column: _Column, labels: Sequence[float | None], clusters: Sequence[str], seed: int) -> dict[str, Any]:
+def _validated(column: _Column, labels: Sequence[float | None], clusters: Integers, seed: int) -> dict[str, Any]:
     """Verdicts by the grader's threshold, else by the middle of its range where labels are only 0 and 1.
 
     Labels on another scale than the grader's say nothing of a verdict or a distance, only of the order.
@@ -327,7 +334,7 @@ def _validated(column: _Column, labels: Sequence[float | None], clusters: Sequen
     if threshold is None and verdicts and math.isfinite(low) and math.isfinite(high):
         threshold = (low + high) / 2
     known = validate(
-        column.scores,
+        column.scores.tolist(),
         labels,
         threshold=threshold,
         higher_is_better=column.turn > 0,

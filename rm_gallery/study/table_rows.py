@@ -52,9 +52,13 @@ class Clusters:
         return cls(codes, lambda place: each[codes[place]])
 
 
-def _prompt_hash(text: Cell, place: int) -> int:
-    name = f"row {place}" if text is None else " ".join(text.split())
+def hash_of(name: str) -> int:
+    """The first 64 bits of a name's SHA-256."""
     return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "big")
+
+
+def _prompt_hash(text: Cell, place: int) -> int:
+    return hash_of(f"row {place}" if text is None else " ".join(text.split()))
 
 
 def _clusters(sheet: Sheet, hashes: Any, cluster: str | None) -> tuple[Clusters, str]:
