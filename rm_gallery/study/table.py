@@ -384,7 +384,7 @@ class _ScoreCounter:
             both = ~np.isnan(values) & ~np.isnan(labels)
             extra["agreement"] = {"n": int(both.sum())}
             for name, estimate in (("spearman", spearman_estimate), ("kendall", kendall_tau_b_estimate)):
-                order = estimate(values[both], labels[both], clusters=clusters[both])
+                order = estimate(values[both].tolist(), labels[both].tolist(), clusters=clusters[both])
                 extra["agreement"][name] = None if order is None else order.estimate
                 extra["agreement"][f"{name}_ci95"] = None if order is None else order.interval()
             # in the unit of the labels, whose scale may be another one
