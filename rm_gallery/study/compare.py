@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import nlargest
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rm_gallery.core.stats.clustered import ClusteredMean, combined
 from rm_gallery.core.stats.denominator import NEVER_BEGUN, Lookout, added, labelled_traits
@@ -156,11 +157,28 @@ def check_same(first: OpenRun, second: OpenRun) -> None:
         )
 
 
-@dataclass
+class _Slim(NamedTuple):
+    """What is kept of a row while runs are compared; its texts stay in the file."""
+
+    place: int
+    """Its number among the rows of the run."""
+    id: str
+    subset: str
+    cluster: int
+    """A hash of its name; 0 where there is none."""
+    status: str
+    labels: tuple[str | None, ...]
+    scores: tuple[float | None, ...]
+    prompt: int
+    """Characters, and those of each answer in `answers`."""
+    answers: tuple[int, ...]
+
+
+@dataclass(slots=True)
 class _RunSample:
     """What one run says about one sample, put together where it was judged in parts."""
 
-    row: SampleRow
+    row: _Slim
     credit: float | None
     lost: str | None = None
     """Who caused that there is no score, where one is missing."""
@@ -170,7 +188,7 @@ class _RunSample:
         if self.lost is None:
             return self
         scores = tuple(_HUGE if (label == "chosen") == right else -_HUGE for label in self.row.labels)
-        return _RunSample(replace(self.row, scores=scores), float(right))
+        return _RunSample(self.row._replace(scores=scores), float(right))
 
 
 _Pairs = Sequence[tuple[_RunSample, _RunSample]]
@@ -182,21 +200,28 @@ class _RunSamples:
 
     def __init__(self, run: OpenRun) -> None:
         self.run = run
-        self.by_key: dict[str, _RunSample] = {}
-        seen: Counter[str] = Counter()
-        for row in run.samples():
-            key = str((row.metadata or {}).get("whole_key") or "")
-            if not key:
-                key = f"{row.key}#{seen[row.key]}" if seen[row.key] else row.key
-                seen[row.key] += 1
-            credit, lost = row.credit, row.cause
-            if (
-                known := self.by_key.get(key)
-            ) is not None:  # judged in parts, it earns its credit with the part that comes last
+        self.by_key: dict[int, _RunSample] = {}  # by a hash
+        again: Counter[int] = Counter()
+        shared: dict[Any, Any] = {}  # what many rows have alike
+        for place, row in enumerate(run.samples()):
+            whole = str((row.metadata or {}).get("whole_key") or "")
+            key = hash(whole or row.key)
+            if not whole and key in self.by_key:
+                again[key] += 1
+                key = hash(f"{row.key}#{again[key]}")
+            said = [shared.setdefault(one, one) for one in (row.subset, row.status, row.labels)]
+            sizes, cluster = tuple(map(len, row.answers)), hash(row.cluster) if row.cluster else 0
+            kept = _Slim(place, row.id, said[0], cluster, said[1], said[2], row.scores, len(row.prompt), sizes)
+            credit, lost, known = row.credit, row.cause, self.by_key.get(key)
+            if known is not None:  # judged in parts, it earns its credit with the part that comes last
                 status = worst((known.row.status, row.status))  # type: ignore[arg-type]
-                row, lost = replace(known.row, status=status), lost or known.lost
+                kept, lost = known.row._replace(status=status), lost or known.lost
                 credit = credit if known.credit is None else known.credit
-            self.by_key[key] = _RunSample(row, credit, lost if credit is None else None)
+            self.by_key[key] = _RunSample(kept, credit, lost if credit is None else None)
+
+    def rows(self, wanted: Collection[int]) -> dict[int, SampleRow]:
+        """The rows at some places, read again."""
+        return {place: row for place, row in enumerate(self.run.samples()) if place in wanted} if wanted else {}
 
     @property
     def name(self) -> str:
@@ -217,13 +242,14 @@ def _compare(first: _RunSamples, second: _RunSamples, examples: int, seed: int) 
         # the credit of a pair of rows lies with the row that came last, which is another in another run
         pairs = _by_cluster(pairs)
         notes.append("samples of one prompt share a credit and are compared prompt by prompt")
-    whole, parts, said, scored = _differences(*runs, pairs, seed)
+    whole, parts, said, scored = _differences(first, second, pairs, seed)
     missing = _missing(first, second)
     at_worst, at_best = (whole, parts), (whole, parts)
     if any(missing.values()):
         closed = [*pairs, *_never_begun(first, second), *((b, a) for a, b in _never_begun(second, first))]
         at_worst, at_best = (
-            _differences(*runs, [(a.filled(not best), b.filled(best)) for a, b in closed], seed)[:2] for best in (False, True)
+            _differences(first, second, [(a.filled(not best), b.filled(best)) for a, b in closed], seed)[:2]
+            for best in (False, True)
         )
     low, high = ({part.name: part for part in end[1]} for end in (at_worst, at_best))
     unfinished = [run for run in runs if not run.finished]
@@ -253,7 +279,7 @@ def _compare(first: _RunSamples, second: _RunSamples, examples: int, seed: int) 
         n_unscored=len(pairs) - len(scored),
         missing=missing,
         suspicion=_suspicion(pairs) if any(missing.values()) else {},
-        examples=tuple(_examples(scored, examples)),
+        examples=tuple(_examples(first, second, scored, examples)),
         notes=tuple(notes),
     )
 
@@ -281,7 +307,7 @@ def _suspicion(pairs: _Pairs) -> dict[str, Any]:
     for pair in pairs:
         row = pair[0].row
         lost = [name for name, sample in zip(runs, pair, strict=True) if sample.lost]
-        traits = labelled_traits(row.subset, len(row.prompt), row.answers, [label == "chosen" for label in row.labels])
+        traits = labelled_traits(row.subset, row.prompt, row.answers, [label == "chosen" for label in row.labels])
         lookout.add(bool(lost), traits, lost, runs)
     return lookout.found()
 
@@ -294,14 +320,14 @@ def _between(part: Difference, worst: Difference, best: Difference) -> Differenc
 
 
 def _differences(
-    first: OpenRun, second: OpenRun, pairs: _Pairs, seed: int
+    first: _RunSamples, second: _RunSamples, pairs: _Pairs, seed: int
 ) -> tuple[Difference, list[Difference], list[str], _Pairs]:
     """The headline, the subsets and notes on them, of the pairs that both runs have a credit of, and those pairs."""
     scored = [(a, b) for a, b in pairs if a.credit is not None and b.credit is not None]
     subsets: defaultdict[str, list[tuple[_RunSample, _RunSample]]] = defaultdict(list)
     for pair in scored:
         subsets[pair[0].row.subset].append(pair)
-    reported = [_parts(run) for run in (first, second)]
+    reported = [_parts(samples.run) for samples in (first, second)]
     ties = {name for name in subsets if reported[0].get(name or UNNAMED, {}).get("rule") == TIES_RULE}
     parts, means = [], dict[str, ClusteredMean]()
     for name in sorted(subsets):
@@ -316,7 +342,7 @@ def _differences(
 
 
 def _by_cluster(pairs: _Pairs) -> _Pairs:
-    groups: defaultdict[tuple[str, str], list[tuple[_RunSample, _RunSample]]] = defaultdict(list)
+    groups: defaultdict[tuple[str, int], list[tuple[_RunSample, _RunSample]]] = defaultdict(list)
     for pair in pairs:
         groups[pair[0].row.subset, pair[0].row.cluster].append(pair)
 
@@ -364,8 +390,8 @@ def _parts(run: OpenRun) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _headline(
-    first: OpenRun,
-    second: OpenRun,
+    first: _RunSamples,
+    second: _RunSamples,
     scored: _Pairs,
     subsets: Mapping[str, _Pairs],
     means: Mapping[str, ClusteredMean],
@@ -382,7 +408,7 @@ def _headline(
         part = _mean_difference(pairs, [a.row.subset for a, _ in pairs]) if pairs else None
         known = [] if part is None else [(part, float(len(linear)))]
         whole = combined(known + [(means[name], 1.0) for name in means if name in ties])
-        sides = [run.report.get("score") for run in (first, second)]
+        sides = [samples.run.report.get("score") for samples in (first, second)]
     elif weights is None:
         whole, sides = _mean_difference(scored), _means(scored)
     else:
@@ -394,19 +420,20 @@ def _headline(
     return _difference("all", sides, whole, len(scored)), [] if found else [note]
 
 
-def _weights(run: OpenRun, subsets: Mapping[str, _Pairs], names: Sequence[str]) -> tuple[bool, dict[str, float] | None]:
+def _weights(samples: _RunSamples, subsets: Mapping[str, _Pairs], names: Sequence[str]) -> tuple[bool, dict[str, float] | None]:
     """Whether the rule's score is a mean of credits, and how it weighs subsets: as its report says, all samples alike (None), or
     all subsets alike, whichever gives its score.
     """
-    extra = run.report.get("extra")
+    report = samples.run.report
+    extra = report.get("extra")
     given = extra.get("subset_weights") if isinstance(extra, Mapping) else None
     if isinstance(given, Mapping) and (weights := {name: float(given[name]) for name in names if name in given}):
         return True, weights
     alike = dict.fromkeys(names, 1.0)
     if len(names) < len(subsets):
         return True, alike
-    score, credits = run.report.get("score"), defaultdict[str, list[float]](list)
-    for sample in _RunSamples(run).by_key.values():
+    score, credits = report.get("score"), defaultdict[str, list[float]](list)
+    for sample in samples.by_key.values():
         if sample.credit is not None:
             credits[sample.row.subset].append(sample.credit)
     if not isinstance(score, (int, float)) or not credits:
@@ -424,26 +451,30 @@ def _mcnemar(scored: _Pairs) -> tuple[int, int, float] | None:
     return found.only_first, found.only_second, found.p_value
 
 
-def _examples(scored: _Pairs, wanted: int) -> Iterable[dict[str, Any]]:
+def _examples(first: _RunSamples, second: _RunSamples, scored: _Pairs, wanted: int) -> Iterable[dict[str, Any]]:
     """Samples on which the runs disagree most, as many of either direction."""
+    chosen: list[tuple[float, _RunSample, _RunSample]] = []
     for turn in (1.0, -1.0):
-        apart = [(turn * ((b.credit or 0.0) - (a.credit or 0.0)), a, b) for a, b in scored]
-        worse = sorted((found for found in apart if found[0] > 0), key=lambda found: -found[0])
-        for _, a, b in worse[:wanted]:
-            yield {
-                "id": a.row.id,
-                "subset": a.row.subset,
-                "better": "second" if turn > 0 else "first",
-                "prompt": ended(a.row.prompt, LONGEST),
-                "answers": [ended(text, LONGEST) for text in a.row.answers],
-                "labels": list(a.row.labels),
-                "first": _said(a),
-                "second": _said(b),
-            }
+        apart = ((turn * ((b.credit or 0.0) - (a.credit or 0.0)), a, b) for a, b in scored)
+        # of equal ones the first
+        chosen += nlargest(wanted, (found for found in apart if found[0] > 0), key=lambda found: found[0])
+    texts = first.rows({a.row.place for _, a, _ in chosen}), second.rows({b.row.place for _, _, b in chosen})
+    for _, a, b in chosen:
+        row = texts[0][a.row.place]
+        yield {
+            "id": a.row.id,
+            "subset": a.row.subset,
+            "better": "second" if (b.credit or 0.0) > (a.credit or 0.0) else "first",
+            "prompt": ended(row.prompt, LONGEST),
+            "answers": [ended(text, LONGEST) for text in row.answers],
+            "labels": list(a.row.labels),
+            "first": _said(a, row),
+            "second": _said(b, texts[1][b.row.place]),
+        }
 
 
-def _said(sample: _RunSample) -> dict[str, Any]:
-    reasons = [ended(text or "", LONGEST) for text in sample.row.reasons]
+def _said(sample: _RunSample, row: SampleRow) -> dict[str, Any]:
+    reasons = [ended(text or "", LONGEST) for text in row.reasons]
     return {"credit": sample.credit, "scores": list(sample.row.scores), "reasons": reasons}
 
 

@@ -224,7 +224,7 @@ def grade(
             fields = _fields(runner, row)
             group = group or _first(fields, ASKED) or f"row {number}"
             asked.append(hash_of(group))
-            traits = labelled_traits("", len(_first(fields, ASKED)), [_first(fields, ANSWERED)], ())
+            traits = labelled_traits("", len(_first(fields, ASKED)), [len(_first(fields, ANSWERED))], ())
             lost = [name for name, result in results.items() if isinstance(result, GraderError)]
             lookout.add(main in lost, traits, lost, list(results))
             for name, result in results.items():

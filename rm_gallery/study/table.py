@@ -212,7 +212,7 @@ class TableRule(Benchmark, Generic[T]):
     def traits(self, one: Judged) -> dict[str, Trait]:
         """Lengths by column, what people say of the row, and its subgroups."""
         row: int = one.metadata["row"]
-        sides = dict(zip(self.sides(one), (output.answer.text for output in one.sample.output), strict=True))
+        sides = dict(zip(self.sides(one), (len(output.answer.text) for output in one.sample.output), strict=True))
         traits = {**lengths(sides), "length of the prompt": float(sum(len(m.text) for m in one.sample.input))}
         if self.task.labels is not None and (label := self.task.labels[row]) is not None:
             traits["people's label"] = label

@@ -212,23 +212,26 @@ def _side_tests(counts: Counter[str]) -> list[_Test]:
     ]
 
 
-def lengths(sides: Mapping[str, str]) -> dict[str, Trait]:
+def lengths(sides: Mapping[str, int]) -> dict[str, Trait]:
     """The lengths of answers by the name of their side, in characters, and of two which is the longer one."""
-    found: dict[str, Trait] = {f"length of {name}": float(len(text)) for name, text in sides.items()}
+    found: dict[str, Trait] = {f"length of {name}": float(size) for name, size in sides.items()}
     if len(sides) == 2:
         (one, first), (other, second) = sides.items()
-        found["longer one"] = one if len(first) > len(second) else other if len(second) > len(first) else "neither"
+        found["longer one"] = one if first > second else other if second > first else "neither"
     return found
 
 
-def labelled_traits(subset: str, prompt: int, answers: Sequence[str], chosen: Sequence[bool]) -> dict[str, Trait]:
-    """What a labelled sample is like: its subset, lengths in characters, and where the chosen one of two answers stands."""
+def labelled_traits(subset: str, prompt: int, answers: Sequence[int], chosen: Sequence[bool]) -> dict[str, Trait]:
+    """What a labelled sample is like: its subset, lengths in characters, and where the chosen one of two answers stands.
+
+    `prompt` and `answers` are lengths in characters.
+    """
     traits: dict[str, Trait] = {"subset": subset} if subset else {}
     if sorted(chosen) == [False, True]:
         traits["place of the chosen answer"] = "first" if chosen[0] else "second"
         right, wrong = answers if chosen[0] else reversed(answers)
         traits |= lengths({"the chosen answer": right, "the rejected answer": wrong})
     elif answers:
-        traits["length of the answers"] = float(sum(map(len, answers)))
+        traits["length of the answers"] = float(sum(answers))
     traits["length of the prompt"] = float(prompt)
     return traits

@@ -140,7 +140,7 @@ class Benchmark(DataConverter):
 
     def traits(self, one: Judged) -> dict[str, Trait]:
         """What a sample is like, which a missing score may go with: its subset, lengths in characters, its labels."""
-        answers = [output.answer.text for output in one.sample.output]
+        answers = [len(output.answer.text) for output in one.sample.output]
         return labelled_traits(one.subset, sum(len(m.text) for m in one.sample.input), answers, one.chosen)
 
     def sides(self, one: Judged) -> list[str]:
