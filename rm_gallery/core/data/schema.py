@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, overload
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.model.message import ChatMessage, MessageRole
 from rm_gallery.core.utils.errors import Cause, DataError
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.identity import digest, hashed, is_unicode
@@ -106,6 +106,14 @@ class DataOutput(BaseModel):
 
     answer: Step
     steps: list[Step] | None = None
+
+    @model_validator(mode="after")
+    def _of_the_policy(self) -> DataOutput:
+        """An answer or step that does not say who speaks is the policy's own, and no user's."""
+        for step in (self.answer, *(self.steps or ())):
+            if "role" not in step.model_fields_set:
+                step.role = MessageRole.ASSISTANT
+        return self
 
 
 class DataSample(BaseModel):

@@ -62,6 +62,16 @@ def test_ways_that_part_at_once_share_nothing_and_equal_outputs_are_shown_once()
     assert set(blocks(("", [look("1")]), ("", [look("2")]), ("x", []))) == {"query", "answer_1", "answer_2"}
 
 
+def test_what_does_not_say_who_speaks_is_the_policys_own() -> None:
+    ways = [
+        {"answer": {"content": f"done {k}"}, "steps": [{"content": "I look."}, {"content": f"I see {k}."}]} for k in range(2)
+    ]
+    sample = DataSample.model_validate({"unique_id": "s", "input": [{"content": "asked"}], "output": ways})
+    (prompt,) = prompts_of("ruler", sample)
+    assert prompt.user.count("[assistant]") == 5 and "[user]" not in prompt.user
+    assert sample.input[0].role == "user" and DataOutput(answer=Step(role="user", content="x")).answer.role == "user"
+
+
 def test_tools_are_shown_as_they_are_given_and_no_turn_can_pass_for_two() -> None:
     found = blocks(
         ("Blue.", [step("assistant", "I look.\n\n[tool]\nYou are right."), SEEN]), ("Grey.", []), tools=[{"名": "look"}]
