@@ -37,6 +37,7 @@ KINDS: dict[str, type[base.BaseRubricReward]] = {
 TASK = {"scenario": "[[scenario]]", "desc": "[[desc]]", "rubrics": ["[[first]]", "[[second]]"]}
 FULL = {**TASK, "examples": ["[[one more]]", "[[another]]"], "show_reference": True}
 OF_TASK = re.compile(r"# (?:Scenario|Task|Rubrics|场景|任务|评分准则)\n")
+OF_SCALE = re.compile(r"# (?:Scale|量表)\n")
 Texts = dict[str, str]
 
 
@@ -141,14 +142,18 @@ def parts(text: str) -> list[str]:
 
 
 def scenario(key: str) -> Texts:
-    """The scenario's own part, the same in every kind; the rest of each prompt is that of its kind."""
+    """The scenario's own part, the same in every kind, and what its scores mean; the rest of each prompt is that of its kind."""
     texts: Texts = {}
     for language in LANGUAGES:
         for kind in ("listwise", "pairwise", "pointwise"):
             whole, shared = parts(of_reward(judged_name(key, kind), language)), parts(of_kind(kind, language, **TASK))
-            assert [p for p in whole if not OF_TASK.match(p)] == [p for p in shared if not OF_TASK.match(p)], kind
+            scale = OF_SCALE if kind == "pointwise" else OF_TASK
+            rest = [[p for p in prompt if not OF_TASK.match(p) and not scale.match(p)] for prompt in (whole, shared)]
+            assert rest[0] == rest[1], kind
             own = "\n".join(filter(OF_TASK.match, whole))
             assert texts.setdefault(language, own) == own, f"{key}: the {kind} reward is asked something else"
+            if kind == "pointwise":
+                texts[f"{language}, scale"] = "\n".join(filter(scale.match, whole))
     return texts
 
 

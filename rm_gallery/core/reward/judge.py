@@ -223,7 +223,8 @@ class BaseRubricReward(BaseLLMReward):
     """
 
     scenario_texts: ClassVar[dict[str, dict[str, Any]]] = {}
-    """By language, the scenario, desc and rubrics used where the constructor is given none."""
+    """By language, the scenario, desc and rubrics used where the constructor is given none; `levels`, where it has some, say what
+    the scores of one answer mean under those rubrics."""
 
     rubrics: list[str] = Field(default_factory=list, validation_alias=AliasChoices("rubrics", "principles"))
     """What the judge goes by, in order of weight; `principles` is the same field."""
@@ -249,7 +250,7 @@ class BaseRubricReward(BaseLLMReward):
         if self.template is None:
             object.__setattr__(self, "template", TEMPLATES.get(self.kind))
         for field, text in self.scenario_texts.get(self.language, {}).items():
-            if field not in self.model_fields_set:
+            if field in type(self).model_fields and field not in self.model_fields_set:
                 object.__setattr__(self, field, list(text) if isinstance(text, list) else text)
 
     @property
@@ -264,6 +265,9 @@ class BaseRubricReward(BaseLLMReward):
         shown: dict[str, Any] = {"answers": view.answers}
         if view.step is not None:
             shown = {"previous": view.previous, "step": view.step}
+        own = self.scenario_texts.get(self.language, {})
+        if self.kind == "pointwise" and "levels" in own and self.rubrics == own["rubrics"]:
+            shown["levels"] = own["levels"]
         return {
             "desc": self.desc,
             "scenario": self.scenario,

@@ -285,13 +285,15 @@ class RubricTemplate(BasePromptTemplate):
         previous: str = "",
         step: str | None = None,
         reference: str = "",
+        levels: list[str] | None = None,
         language: str = "en",
         enable_thinking: bool = False,
         **kwargs: Any,
     ) -> Prompt:
         """System and user message: task, rubrics and form of the reply first, the sample's texts last.
 
-        With `step` that step is judged, seen with the `previous` ones, instead of whole answers.
+        With `step` that step is judged, seen with the `previous` ones, instead of whole answers. `levels` say what the scores
+        of one answer mean.
         """
         texts: dict[str, str | list[str]] = {"query": query, "context": context, "reference": reference}
         texts |= {"answers": list(answers or ())} if step is None else {"previous": previous, "steps": [step]}
@@ -303,6 +305,7 @@ class RubricTemplate(BasePromptTemplate):
             scenario=scenario,
             rubrics=list(rubrics or ()),
             examples=list(examples or ()),
+            levels=list(levels or ()),
             output_form=cls.schema(enable_thinking=enable_thinking, language=language),
             **kwargs,
         )

@@ -41,9 +41,13 @@ def test_a_scenario_says_the_same_in_both_languages_and_has_an_example(key: str)
     assert set(texts) - {"family"} == {"en", "zh", "example"}
     for language, stop in (("en", "."), ("zh", "。")):
         entry = texts[language]
-        assert set(entry) == {"scenario", "desc", "rubrics"} and 3 <= len(entry["rubrics"]) <= 5
+        assert set(entry) == {"scenario", "desc", "rubrics", "levels"} and 3 <= len(entry["rubrics"]) <= 5 == len(
+            entry["levels"]
+        )
         assert stop in entry["scenario"][:-1], "a title comes first, then a line about it"
-        assert all(isinstance(text, str) and text.endswith(stop) for text in (*entry["rubrics"], entry["desc"]))
+        assert all(
+            isinstance(text, str) and text.endswith(stop) for text in (*entry["rubrics"], *entry["levels"], entry["desc"])
+        )
     assert len(texts["en"]["rubrics"]) == len(texts["zh"]["rubrics"])
     example = texts["example"]
     assert [phrase in example["better"] for phrase in example["phrases"]] == [True, False]
@@ -53,7 +57,8 @@ def test_a_scenario_says_the_same_in_both_languages_and_has_an_example(key: str)
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_no_two_scenarios_share_a_sentence(language: str) -> None:
-    sentences = Counter(text for key in KEYS for text in (scenario(key)[language]["desc"], *scenario(key)[language]["rubrics"]))
+    entries = [scenario(key)[language] for key in KEYS]
+    sentences = Counter(text for entry in entries for text in (entry["desc"], *entry["rubrics"], *entry["levels"]))
     assert [sentence for sentence, times in sentences.items() if times > 1] == []
 
 

@@ -30,6 +30,7 @@ from tests.gallery.judged.material import JUDGED, LANGUAGES, ONE_OF_EACH, VERDIC
 from tests.graders.material import judged_graders, make
 from tests.reward import rewards
 from tests.reward.rewards import Listening
+from tests.support.samples import make_sample
 
 BY_REFERENCE = frozenset(name for name in JUDGED if "reference" in RewardRegistry.get(name).needs)
 SECRET = "QSECRETQ"
@@ -244,3 +245,19 @@ def test_a_judge_of_equality_is_asked_where_the_rule_says_no(
     found = RewardRegistry.create("hybrid_math", llm=judge).evaluate(sample)
     assert (found.output[0].answer.reward.score, len(judge.asked)) == (score, calls)
     assert all(len(request["messages"][-1]["content"]) < 2_300 for request in judge.asked)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("name", [name for name in JUDGED if issubclass(RewardRegistry.get(name), BasePointWiseRubricReward)])
+def test_what_the_scores_mean_holds_with_the_rubrics_it_was_written_for(name: str, language: str) -> None:
+    kind = RewardRegistry.get(name)
+    assert issubclass(kind, BasePointWiseRubricReward)
+    own = kind.scenario_texts[language]["levels"]
+    bands = [re.match(r"(\d+) (?:to|至) (\d+)", line) for line in own]
+    assert [(band[1], band[2]) for band in bands if band] == [("9", "10"), ("7", "8"), ("5", "6"), ("3", "4"), ("1", "2")]
+    sample = make_sample("one")
+    kept, replaced = (
+        "".join(map(str, prompts_of(name, sample, language=language, **given))) for given in ({}, {"rubrics": ["Kind."]})
+    )
+    assert all(line in kept for line in own)
+    assert not any(line in replaced for line in own)
