@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -16,6 +17,7 @@ from pydantic import Field, create_model
 
 from rm_gallery.core.graders.base import FunctionGrader, GraderScore
 from rm_gallery.core.graders.bridge import RewardGrader
+from rm_gallery.core.graders.common import ClaimGrader
 from rm_gallery.core.graders.llm import LLMGrader, RubricGrader, last_what_differs, shown, usage_of
 from rm_gallery.core.graders.run import agraded
 from rm_gallery.core.model.message import ChatResponse
@@ -28,6 +30,8 @@ from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.graders.agent import actions_of, messages_of
 
 PARTS_FOLDER = Path(__file__).parent / "parts"
+SEARCHED = 500
+"""Characters of a response that are searched for at once: search engines take no more."""
 
 
 # -- preferences --------------------------------------------------------------------------------------------------------------
@@ -84,6 +88,8 @@ class GEvalGrader(LLMGrader):
     name: str = "g_eval"
     desc: str = "Judge how good the response is."
     """The question."""
+    steps: list[str] = Field(default_factory=list)
+    """What the judge does one after the other before it scores; the paper has a model write them once for a question."""
     fields: dict[str, bool] = Field(default_factory=lambda: {"query": False, "response": True})
     """The fields it takes, and whether each is required."""
     top_logprobs: int = Field(default=20, ge=1, le=20)
@@ -95,8 +101,6 @@ class GEvalGrader(LLMGrader):
 
     def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
         """The question and rubrics, then the fenced fields."""
-        low, high = self.score_range
-        ends = {"en": ("the best there can be", "the worst there can be"), "zh": ("再好不过", "再差不过")}[self.language]
         return render(
             "grader",
             self.language,
@@ -106,7 +110,8 @@ class GEvalGrader(LLMGrader):
             scenario="",
             rubrics=list(self.rubrics),
             examples=[],
-            scale=[f"{high:g}: {ends[0]}", f"{low:g}: {ends[1]}"],
+            steps=list(self.steps),
+            scale=_anchors(*self.score_range, self.language),
             fields=[f"`{name}`" for name in self.fields],
             output_form=form,
         )
@@ -129,6 +134,20 @@ class GEvalGrader(LLMGrader):
         expected = math.fsum(level * share for level, share in shares.items()) / total
         metadata = {"said": said.score, "shares": {f"{k:g}": v / total for k, v in sorted(shares.items())}}
         return said.model_copy(update={"score": min(high, max(low, expected)), "metadata": metadata})
+
+
+_MEANINGS = {
+    "en": ("there is nothing of weight to mend", "good, with slight faults", "good in the main, with clear faults",
+           "good only in a part", "hardly good in anything"),
+    "zh": ("没有值得修改之处", "好，略有瑕疵", "大体上好，但有明显的缺陷", "只有一部分好", "几乎没有好的地方"),
+}  # fmt: skip
+
+
+def _anchors(low: Any, high: Any, language: str) -> list[str]:
+    """What the levels mean, where five or more of them are evenly spaced; else the two ends."""
+    even = (high - low) % 4 == 0
+    places = range(5) if even else (0, 4)
+    return [f"{high - (high - low) * place / 4:g}: {_MEANINGS[language][place]}" for place in places]
 
 
 def level_shares(logprobs: Any, said: float, low: float, high: float) -> dict[float, float] | None:
@@ -238,16 +257,18 @@ class TrajectoryComprehensiveGrader(RubricGrader):
         return {"scores": scores, "reason": found.reason or ""}, usage_of(reply)
 
 
-class SearchCorrectnessGrader(RubricGrader):
+class SearchCorrectnessGrader(ClaimGrader):
     """Whether a response is true by what a search finds: 1 (false) to 5 (confirmed).
 
     Fields: `query`, `response`. `search` is your function, plain or async, of a text that returns texts (or anything that can be
-    written as JSON): nothing is searched for otherwise. It is asked for the query and for the response.
+    written as JSON): nothing is searched for otherwise. It is asked for the query and for the response, a long one piece by piece.
     """
 
     rubric: ClassVar[str] = "search_correctness"
     folder: ClassVar[Path] = PARTS_FOLDER
     search: Callable[[str], Any] | None = None
+    max_searches: int = Field(default=10, ge=1)
+    """For how many pieces of the response, of up to 500 characters each, is searched at most; what follows them is not."""
 
     @property
     def inputs(self) -> dict[str, bool]:
@@ -261,10 +282,11 @@ class SearchCorrectnessGrader(RubricGrader):
         super().check()
 
     async def _grade(self, query: str, response: str) -> GraderScore:
-        found = [await self._found(text) for text in (query, response[:500])]
+        texts = [query, *islice(pieces_of(response, SEARCHED), self.max_searches)]
+        found = await asyncio.gather(*map(self._found, texts))
         if not any(found):
             raise Unscored(f"{self.name}: the search found nothing.", reason="no_results")
-        return await self._one({"query": query, "response": response, "search_results": found})
+        return await self._one({"query": query, "response": response, "search_results": list(found)})
 
     async def _found(self, text: str) -> Any:
         search = self.search
@@ -275,3 +297,19 @@ class SearchCorrectnessGrader(RubricGrader):
         # what blocks is run on a thread of the engine, as a plain grader is
         beside = FunctionGrader(lambda text: GraderScore(score=0.0, metadata={"found": search(text)}), name="search")
         return (await agraded(beside, {"text": text})).metadata["found"]
+
+
+_ENDS = re.compile(r"[.!?](?=\s)|[。！？\n]")
+
+
+def pieces_of(text: str, longest: int) -> Iterator[str]:
+    """The text in pieces of at most so many characters, cut where a sentence ends, or a word, if that is in a piece's second half."""
+    rest = text.strip()
+    while len(rest) > longest:
+        start = rest[:longest]
+        ends = (max((found.end() for found in _ENDS.finditer(start)), default=0), start.rfind(" ") + 1)
+        cut = next((end for end in ends if end > longest // 2), longest)
+        yield start[:cut].strip()
+        rest = rest[cut:].strip()
+    if rest:
+        yield rest
