@@ -1,35 +1,34 @@
-"""Judged graders that are more than one rubric: checklists, preferences, expected scores, trajectories step by step, searches."""
+"""Judged graders that are more than one rubric: preferences, expected scores, searches, and images seen as pictures."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import inspect
 import math
+import mimetypes
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field, create_model
+from pydantic import Field
 
-from rm_gallery.core.graders.base import FunctionGrader, GraderScore
+from rm_gallery.core.graders.base import FunctionGrader, GraderResult, GraderScore, usage_sum
 from rm_gallery.core.graders.bridge import RewardGrader
 from rm_gallery.core.graders.common import ClaimGrader
-from rm_gallery.core.graders.llm import LLMGrader, RubricGrader, last_what_differs, shown, usage_of
+from rm_gallery.core.graders.llm import LLMGrader, RubricGrader, last_what_differs, shown
 from rm_gallery.core.graders.run import agraded
-from rm_gallery.core.model.message import ChatResponse
-from rm_gallery.core.outcome import Bounds
-from rm_gallery.core.reward.asking import parsed
+from rm_gallery.core.model.message import TEXT_PARTS, ChatResponse, part_text, picture_of
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.judge import BaseListWiseRubricReward, BasePairWiseRubricReward
-from rm_gallery.core.reward.template import BasePromptTemplate, Described, render
-from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.gallery.graders.agent import actions_of, messages_of
+from rm_gallery.core.reward.template import render
+from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 
-PARTS_FOLDER = Path(__file__).parent / "parts"
+PARTS = Path(__file__).parent / "parts"
+IMAGE_RUBRICS = Path(__file__).parent / "rubrics" / "multimodal"
 SEARCHED = 500
 """Characters of a response that are searched for at once: search engines take no more."""
 
@@ -185,76 +184,7 @@ def _level(token: Any, low: float, high: float) -> float | None:
     return float(text) if low <= float(text) <= high else None
 
 
-# -- trajectories and searches ------------------------------------------------------------------------------------------------
-
-PARTS = {
-    "contribution": ("how far it brings the task forward", "对任务的推进程度"),
-    "relevance": ("how far it belongs to the task", "与任务的相关程度"),
-    "accuracy": ("whether call and parameters are right", "调用和参数是否正确"),
-    "efficiency": ("whether it was needed and not done before", "是否必要且未曾做过"),
-}
-
-
-@lru_cache(maxsize=1)
-def _step_reply() -> type[BasePromptTemplate]:
-    fields: dict[str, Any] = {
-        name: (
-            Annotated[int, Described(zh=f"{zh}，1（最差）到 5（最好）的整数")],
-            Field(default=..., ge=1, le=5, description=f"A whole number from 1 (worst) to 5 (best): {en}"),
-        )
-        for name, (en, zh) in PARTS.items()
-    }
-    made: type[BasePromptTemplate] = create_model("StepReply", __base__=BasePromptTemplate, __module__=__name__, **fields)
-    return made
-
-
-class TrajectoryComprehensiveGrader(RubricGrader):
-    """Every step of a trajectory for contribution, relevance, accuracy and efficiency; the mean of all, 0 to 1.
-
-    Fields: `messages`, optional `query`. One call per tool call, each from 1 to 5 and mapped to [0, 1]. Metadata: `steps`,
-    and `is_resolved`, whether the score reaches the threshold. Unscored without tool calls; one step that cannot be judged
-    leaves the trajectory without a score.
-    """
-
-    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "whole"})
-    rubric: ClassVar[str] = "trajectory_step"
-    folder: ClassVar[Path] = PARTS_FOLDER
-    name: str = "trajectory_comprehensive"
-    score_range: Bounds = (0.0, 1.0)
-    threshold: float | None = 0.8
-
-    @property
-    def inputs(self) -> dict[str, bool]:
-        """`messages`, and `query` where it is not in them."""
-        return {"messages": True, "query": False}
-
-    @property
-    def reply(self) -> type[BasePromptTemplate]:
-        """Four numbers."""
-        return _step_reply()
-
-    async def _grade(self, messages: Any, query: str = "") -> GraderScore:
-        read = messages_of(messages, self.name)
-        asked = query or next((shown(m.get("content")) for m in read if m["role"] == "user"), "")
-        actions = actions_of(read)
-        if not actions:
-            raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls", cause="answer")
-        told = [{"call": action.signature, "result": action.observation or ""} for action in actions]
-        steps, usages = [], []
-        for number, step in enumerate(told):
-            fields = {"query": asked, "history": told[:number], "step": step}
-            found, usage = await self._ask(fields, self._read_step)
-            steps.append(found)
-            usages.append(usage)
-        score = math.fsum((value - 1) / 4 for step in steps for value in step["scores"].values()) / (4 * len(steps))
-        usage = {name: math.fsum(one[name] for one in usages) for name in usages[0]}
-        metadata = {"steps": steps, "is_resolved": self.threshold is not None and score >= self.threshold}
-        return GraderScore(score=score, reason=steps[-1]["reason"], metadata=metadata, usage=usage, **self.about())
-
-    def _read_step(self, reply: ChatResponse) -> tuple[dict[str, Any], dict[str, float]]:
-        found = parsed(self.reply, reply)
-        scores = {name: getattr(found, name) for name in PARTS}
-        return {"scores": scores, "reason": found.reason or ""}, usage_of(reply)
+# -- searches -----------------------------------------------------------------------------------------------------------------
 
 
 class SearchCorrectnessGrader(ClaimGrader):
@@ -265,7 +195,7 @@ class SearchCorrectnessGrader(ClaimGrader):
     """
 
     rubric: ClassVar[str] = "search_correctness"
-    folder: ClassVar[Path] = PARTS_FOLDER
+    folder: ClassVar[Path] = PARTS
     search: Callable[[str], Any] | None = None
     max_searches: int = Field(default=10, ge=1)
     """For how many pieces of the response, of up to 500 characters each, is searched at most; what follows them is not."""
@@ -313,3 +243,161 @@ def pieces_of(text: str, longest: int) -> Iterator[str]:
         rest = rest[cut:].strip()
     if rest:
         yield rest
+
+
+# -- images -------------------------------------------------------------------------------------------------------------------
+
+LARGEST = 20_000_000
+"""Bytes of an image file that are sent, at most."""
+
+
+_BEGINNINGS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*")
+
+
+def image_url(value: Any) -> str | None:
+    """The URL an endpoint is sent for an image, or None for what is no image.
+
+    An image is `{"url": …}` (http, https or data), `{"base64": …, "format": "png"}`, `{"path": …}`, a pathlib.Path, or a part of
+    the OpenAI protocol (`{"type": "image_url", …}`). A text is none. A file is read here, whatever row names it, and sent if
+    its content is an image's; an http URL is fetched by the judge's endpoint, from where that stands. Raises DataError for what
+    cannot be sent.
+    """
+    if isinstance(value, Path):
+        return _of_file(value)
+    if not isinstance(value, Mapping):
+        return None
+    if value.get("type") in ("image_url", "input_image", "image") and (url := picture_of(value)) is not None:
+        return url
+    if value.get("type") in ("image_url", "input_image"):
+        given = value.get("image_url")
+        return _url(given.get("url") if isinstance(given, Mapping) else given)
+    if value.get("type") in TEXT_PARTS[:-1]:
+        return None
+    if value.get("base64"):
+        kind = str(value.get("format") or "png").lower().removeprefix("image/").replace("jpg", "jpeg")
+        if not kind.isascii() or not kind.isalnum():
+            raise DataError(f"an image's format is {kind[:60]!r}; give png, jpeg, webp or gif.")
+        return f"data:image/{kind};base64,{value['base64']}"
+    if value.get("path"):
+        return _of_file(Path(str(value["path"])))
+    return _url(value.get("url"))
+
+
+def _url(url: Any) -> str | None:
+    if url and not str(url).lower().startswith(("http://", "https://", "data:image/")):
+        raise DataError(f"an image's url is {str(url)[:60]!r}; it is http, https or data:image/…; a file is {{'path': …}}.")
+    return str(url) if url else None
+
+
+def _of_file(path: Path) -> str:
+    kind = mimetypes.guess_type(path.name)[0] or ""
+    if not kind.startswith("image/"):
+        raise DataError(f"{path}: the ending is no image's; give .png, .jpg, .webp or .gif.")
+    try:
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise DataError(f"{path}: {size:,} bytes; at most {LARGEST:,} are sent.")
+        content = path.read_bytes() if path.is_file() else b""
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    # the path may come with the data, and a link of that name may lead to anything
+    if not content.startswith(_BEGINNINGS) and content[4:8] != b"ftyp":
+        raise DataError(f"{path}: its content is no image's; nothing is sent.")
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+class _ImageGrader(RubricGrader):
+    """A rubric over one image, the field `image`, which is sent as a picture."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"llm", "vision"})
+    folder: ClassVar[Path] = IMAGE_RUBRICS
+
+    def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
+        """The rubric, then the texts and the image in one turn."""
+        url = image_url(fields.get("image"))
+        if url is None:
+            raise Unscored(f"{self.name} needs an image: a url, base64 data or a path.", reason="no_image")
+        system, user = super()._messages({**fields, "image": "(see the picture)"}, form)
+        parts = [{"type": "text", "text": user["content"]}, {"type": "image_url", "image_url": {"url": url}}]
+        return [system, {**user, "content": parts}]
+
+
+class ImageQualityGrader(_ImageGrader):
+    """How well an image is made: 1 (spoilt) to 5 (flawless). Field: `image`."""
+
+    rubric: ClassVar[str] = "image_quality"
+
+
+class _InText(_ImageGrader):
+    """Each image of a response, judged with the text around it."""
+
+    max_context_size: int = Field(default=500, ge=0)
+    """Characters before and after an image that the judge is shown."""
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """`response`, a list of texts and images in order; `query` where the rubric asks for it."""
+        return {"response": True, **({"query": False} if "query" in self.texts()["inputs"] else {})}
+
+    async def _grade(self, response: Any, query: str = "") -> GraderScore:
+        parts = response if isinstance(response, Sequence) and not isinstance(response, str) else [response]
+        parts = [part_text(p) or "" if isinstance(p, Mapping) and p.get("type") in TEXT_PARTS[:-1] else p for p in parts]
+        urls = [image_url(part) for part in parts]
+        places = [place for place, url in enumerate(urls) if url is not None]
+        if not places:
+            raise Unscored(f"{self.name}: the response holds no image.", reason="no_image", cause="answer")
+        results: list[GraderScore] = []
+        for place in places:
+            before = "\n".join(str(p) for p, url in zip(parts[:place], urls, strict=False) if url is None)
+            after = "\n".join(str(p) for p, url in zip(parts[place + 1 :], urls[place + 1 :], strict=True) if url is None)
+            size = self.max_context_size
+            shown = {"text_before": before[len(before) - size :] if size < len(before) else before}
+            fields = {**shown, "text_after": after[:size], "image": parts[place], "query": query}
+            results.append(await self._one(fields))
+        mean = math.fsum(result.score for result in results) / len(results)
+        metadata = {"images": [{"score": result.score, "reason": result.reason} for result in results]}
+        return GraderScore(score=mean, reason=results[0].reason, metadata=metadata, usage=usage_sum(results), **self.about())
+
+
+class ImageCoherenceGrader(_InText):
+    """Whether the images of a response fit the text around them: 1 to 5, the mean over images.
+
+    Field: `response`, a list of texts and images in order.
+    """
+
+    rubric: ClassVar[str] = "image_coherence"
+
+
+class ImageHelpfulnessGrader(_InText):
+    """Whether the images of a response help to understand it: 1 to 5, the mean over images.
+
+    Fields: `response`, a list of texts and images in order; `query`.
+    """
+
+    rubric: ClassVar[str] = "image_helpfulness"
+
+
+class TextToImageGrader(_ImageGrader):
+    """A generated image: the geometric mean of how far it shows what was asked for and how well it is made, 1 to 5.
+
+    Fields: `query`; `response`, the image, or a list whose first one counts. Two calls.
+    """
+
+    rubric: ClassVar[str] = "text_to_image"
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """`query` and `response`."""
+        return {"query": True, "response": True}
+
+    async def _grade(self, query: str, response: Any) -> GraderScore:
+        image = next((part for part in response if image_url(part)), None) if isinstance(response, (list, tuple)) else response
+        followed = await self._one({"query": query, "image": image})
+        asked = {name: getattr(self, name) for name in ("model", "language", "repair_attempts", "channel")}
+        quality = ImageQualityGrader(**asked)
+        made: GraderResult = await agraded(quality, {"image": image})
+        assert isinstance(made, GraderScore)
+        parts = {"prompt_following": followed.score, "quality": made.score}
+        reason = " ".join(filter(None, [followed.reason, made.reason]))
+        score = math.sqrt(followed.score * made.score)
+        return GraderScore(score=score, reason=reason, metadata=parts, usage=usage_sum([followed, made]), **self.about())
