@@ -97,7 +97,8 @@ class Questionnaire:
 
     def calls(self, keys: Iterable[str] | None = None) -> int:
         """Judgements the questions take: one model call each where a model judges and no reply is in the cache."""
-        return sum(len(self.reward.plan(self.questions[key])) for key in (self.questions if keys is None else keys))
+        asked = self.questions if keys is None else keys
+        return self.reward.asked_times * sum(len(self.reward.plan(self.questions[key])) for key in asked)
 
     # -- hearing --------------------------------------------------------------------------------------------------------
 

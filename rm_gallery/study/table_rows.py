@@ -129,7 +129,7 @@ class TableSamples:
         """How many judgements a reward makes of the rows, which differ in their number of answers alone."""
         planned: dict[int, int] = {}
         for sample in self.samples:
-            planned.setdefault(len(sample.output), len(reward.plan(sample)))
+            planned.setdefault(len(sample.output), len(reward.plan(sample)) * reward.asked_times)
             if len(planned) == len(self.counts):
                 break
         return sum(planned[answers] * rows for answers, rows in self.counts.items())

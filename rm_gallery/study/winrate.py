@@ -227,7 +227,7 @@ class WinRateTask(TableTask):
             return report
         sequence, saved = self.until.sequence, report.n_stopped if self.until.decided else 0
         each = self.questions.judgements(reward)
-        most = max(len(reward.plan(sample)) for sample in self.questions.samples)
+        most = max(len(reward.plan(sample)) * reward.asked_times for sample in self.questions.samples)
         found = {
             "decided": self.until.decided,
             "n_sequence": sequence.n,

@@ -212,11 +212,13 @@ def test_odd_requests_are_refused_or_hung_up_on(server: Serving) -> None:
 # -- requests ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_burst_of_connections_is_answered_or_refused(server: Serving) -> None:
+def test_a_burst_of_connections_is_answered_or_refused(tmp_path: Path) -> None:
     requests = [http("/v1/rewards/accuracy", item(i)) for i in range(1500)]
-    load = run(int(server.url.rpartition(":")[2]), 1500, each_once(requests))
-    assert set(load.statuses) <= {"200", "429"} and sum(load.statuses.values()) == 1500
-    assert post(server, "accuracy", IT).json()["score"] == 1.0
+    # a client on a late machine may take seconds from its last connection to its first request
+    with serving(tmp_path, "--max-waiting", "300", "--deadline", "20", read_timeout=60.0) as server:
+        load = run(int(server.url.rpartition(":")[2]), 1500, each_once(requests))
+        assert set(load.statuses) <= {"200", "429"} and sum(load.statuses.values()) == 1500
+        assert post(server, "accuracy", IT).json()["score"] == 1.0
 
 
 def test_tokens_open_what_their_scopes_say(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -333,8 +333,28 @@ def found(text: str) -> str:
     return f". The reply: {redact(excerpt(text, 80))!r}" if text.strip() else "."
 
 
+T = TypeVar("T")
 repeat_index: ContextVar[int] = ContextVar("rm_gallery_repeat", default=0)
 """Which of several votes on the same question this is, inside one run."""
+
+
+async def voted(once: Callable[[], Awaitable[T]], times: int) -> list[T]:
+    """What so many askings of one question gave; those that cannot be read are left out while half of them can.
+
+    Raises what the first missing one raised where fewer can, and at once what is no reply's doing.
+    """
+
+    async def vote(number: int) -> T:
+        repeat_index.set(repeat_index.get() * 1024 + number)  # the context is this task's own
+        return await once()
+
+    made = await asyncio.gather(*map(vote, range(times)), return_exceptions=True)
+    missing = [one for one in made if isinstance(one, BaseException)]
+    read = [one for one in made if not isinstance(one, BaseException)]
+    broke = [one for one in missing if not isinstance(one, ParseError | Unscored)]
+    if broke or 2 * len(read) < times:
+        raise (broke or missing)[0]
+    return read
 
 
 def _repeat() -> int:

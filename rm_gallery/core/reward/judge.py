@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -14,7 +15,7 @@ from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.model.base import BaseLLM, as_messages
 from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.outcome import Bounds
-from rm_gallery.core.reward.asking import ask, parsed, plain_messages, told_of, unreadable
+from rm_gallery.core.reward.asking import ask, parsed, plain_messages, told_of, unreadable, voted
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.kinds import (
     BaseListWiseReward,
@@ -68,7 +69,7 @@ class BaseLLMReward(BaseReward):
 
     judged: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"llm"})
-    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst", "channel", "images"})
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"worst", "channel", "images", "votes"})
 
     if TYPE_CHECKING:
         llm: Judge = Judge()
@@ -84,6 +85,9 @@ class BaseLLMReward(BaseReward):
     """How the judge states its verdict: by `schema`, `tool` call, `logprobs` of one token (numbers are then expected ones), in
     `text`; `auto` is the first of schema, tool and text that the endpoint takes, and `decision` with a decision model."""
 
+    votes: int | None = Field(default=None, ge=1)
+    """How often each question is asked. The numbers are averaged: a score's mean, the share of votes for an answer, the majority
+    of a pair; votes that cannot be read are left out while half of them can. Once unless given."""
     images: Literal["send", "leave_out"] = "send"
     """Whether the judge is sent the images of question, answers and steps. What it cannot be shown (audio, files, an image that
     its endpoint refuses) leaves the answer unscored; with `leave_out` it judges the texts, in which a mark says what is missing."""
@@ -166,7 +170,18 @@ class BaseLLMReward(BaseReward):
                 cause="rule",
             ) from error
 
+    @property
+    def asked_times(self) -> int:
+        """How many calls of the judge one judgement takes."""
+        return self.votes or 1
+
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        """Ask, as often as there are votes, and take the mean of what they say."""
+        if self.asked_times == 1:
+            return await self._vote(sample, **kwargs)
+        return _mean(await voted(lambda: self._vote(sample, **kwargs), self.asked_times))
+
+    async def _vote(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Ask, read, and if need be ask once more. Hooks may be async."""
         parameters: Any = self._before_evaluate(sample=sample, **kwargs)
         known = await parameters if awaitable(parameters) else parameters
@@ -204,6 +219,24 @@ class BaseLLMReward(BaseReward):
             return self._after_evaluate(**{"response": response, "sample": sample, **kwargs})
         except (KeyError, IndexError, ValueError) as error:
             raise unreadable(error, self.template, reply.text) from error
+
+
+def _mean(votes: Sequence[RewardResult]) -> RewardResult:
+    """One result whose numbers are the means of those of the votes, with the first one's reasons; the votes beside it."""
+    first, rows = votes[0], [[(detail.name, _numbers(detail)) for detail in vote.details] for vote in votes]
+    if any([(name, len(numbers)) for name, numbers in row] != [(n, len(x)) for n, x in rows[0]] for row in rows):
+        raise Unscored(f"{first.name}: votes of different dimensions have no mean.", reason="votes")
+    details: list[Any] = []
+    for place, detail in enumerate(first.details):
+        means = [math.fsum(column) / len(votes) for column in zip(*(row[place][1] for row in rows), strict=True)]
+        update = {"rank": means} if isinstance(detail, RewardDimensionWithRank) else {"score": means[0]}
+        details.append(detail.model_copy(update=update))
+    said = [[number for _, numbers in row for number in numbers] for row in rows]
+    return first.model_copy(update={"details": details, "extra_data": {**first.extra_data, "votes": said}})
+
+
+def _numbers(detail: Any) -> list[float]:
+    return list(detail.rank) if isinstance(detail, RewardDimensionWithRank) else [detail.score]
 
 
 # -- rubrics ------------------------------------------------------------------------------------------------------------

@@ -337,7 +337,7 @@ class BasePairWiseReward(_ComparingReward):
             shown = [sum(rank[k] for rank in ranks) for k in (0, 1)]
             sign = 1.0 if first < second else -1.0
             orders.setdefault(f"{pair[0]},{pair[1]}", []).append([first, second])
-            margins.setdefault(pair, []).append(sign * (shown[0] - shown[1]))
+            margins.setdefault(pair, []).append(sign * (shown[0] - shown[1]) + 0.0)
             for reason in filter(None, (d.reason for d in outcome.value.details)):
                 reasons[first].append(reason)
                 reasons[second].append(reason)

@@ -208,6 +208,11 @@ class BaseReward(Identified, metaclass=RewardMeta):
         """Whether it judges outputs against one another, so that all answers to one prompt belong into one sample."""
         return self.kind in ("listwise", "pairwise")
 
+    @property
+    def asked_times(self) -> int:
+        """How often each judgement is asked for."""
+        return 1
+
     def check_worst(self) -> None:
         """Raise ConfigError for a worst score that is none of the reward's."""
         low, high = self.score_range

@@ -5,7 +5,6 @@ Roles, order and tags are those the checkpoint was trained on, the wording is th
 
 from __future__ import annotations
 
-import asyncio
 import math
 import re
 from collections.abc import Sequence
@@ -20,7 +19,7 @@ from rm_gallery.core.model.base import as_messages
 from rm_gallery.core.model.decisions import NO, YES, Question
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
 from rm_gallery.core.outcome import Bounds
-from rm_gallery.core.reward.asking import ask, repeat_index, usable_text
+from rm_gallery.core.reward.asking import ask, usable_text
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.channel import decision_of
 from rm_gallery.core.reward.judge import BaseLLMReward
@@ -32,7 +31,7 @@ from rm_gallery.core.text.answer import last_boxed
 from rm_gallery.core.text.blocks import object_at, split_reasoning
 from rm_gallery.core.text.language import broken
 from rm_gallery.core.text.values import read_number
-from rm_gallery.core.utils.errors import ConfigError, ParseError, Unscored
+from rm_gallery.core.utils.errors import ConfigError, ParseError
 from rm_gallery.core.utils.models import said_by, unknown_name
 from rm_gallery.core.utils.shown import excerpt
 
@@ -340,8 +339,6 @@ class _OfCheckpoint(BaseLLMReward):
     """What is judged by; the checkpoint's own unless given. Refused where its layout has no place for them."""
     levels: Annotated[list[str], BeforeValidator(_listed)] = Field(default_factory=list)
     """What each score means, the lowest first; refused where the layout has no place for them."""
-    votes: int | None = Field(default=None, ge=1)
-    """Replies that are averaged; the number its authors use unless given."""
     wording: str = ""
     """The published layout as a file: Jinja text of one user message, or YAML with `messages`; given as `template=FILE`."""
 
@@ -389,26 +386,14 @@ class _OfCheckpoint(BaseLLMReward):
     def _formatted(self, parameters: dict[str, Any]) -> Any:
         return shown_messages(self._layout, **parameters)
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        """Ask as often as there are votes; those that cannot be read are left out while half of them can."""
-        votes = self.votes or self.spec.votes
-        if votes == 1:
-            numbers, reason = await self._vote(sample, None)
-            return self._result(numbers, reason, {})
-        made = await asyncio.gather(*(self._vote(sample, number) for number in range(votes)), return_exceptions=True)
-        missing = [one for one in made if isinstance(one, BaseException)]
-        read = [one for one in made if not isinstance(one, BaseException)]
-        broke = [one for one in missing if not isinstance(one, ParseError | Unscored)]
-        if broke or 2 * len(read) < votes:
-            raise (broke or missing)[0]
-        mean = [math.fsum(column) / len(read) for column in zip(*(numbers for numbers, _ in read), strict=True)]
-        return self._result(mean, read[0][1], {"votes": [numbers for numbers, _ in read]})
+    @property
+    def asked_times(self) -> int:
+        """The votes, or as many as its authors take."""
+        return self.votes or self.spec.votes
 
-    async def _vote(self, sample: DataSample, number: int | None) -> tuple[list[float], str]:
+    async def _vote(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         if self.llm is None:
             raise ConfigError(f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name.")
-        if number is not None:
-            repeat_index.set(repeat_index.get() * 1024 + number)  # the context is this task's own
         spec, known = self.spec, self._before_evaluate(sample)
         fields = {name: value for name, value in spec.sampling.items() if name not in self.llm.model_fields_set}
         if spec.verdict.form == "token":
@@ -422,7 +407,7 @@ class _OfCheckpoint(BaseLLMReward):
             text = usable_text(reply)
             return numbers_of(stated(text, spec.verdict), spec, len(known["answers"])), text
 
-        found: tuple[list[float], str] = await ask(
+        numbers, reason = await ask(
             self.llm,
             _form(spec.form),
             lambda: as_messages(self._asked(known, sample)),
@@ -432,11 +417,11 @@ class _OfCheckpoint(BaseLLMReward):
             channel=self.channel,
             **fields,
         )
-        return found
+        return self._result(numbers, reason)
 
-    def _result(self, numbers: list[float], reason: str, extra: dict[str, Any]) -> RewardResult:
+    def _result(self, numbers: list[float], reason: str) -> RewardResult:
         rank = RewardDimensionWithRank(name=self.name, rank=numbers, reason=reason)
-        return RewardResult(name=self.name, details=[rank], extra_data=extra)
+        return RewardResult(name=self.name, details=[rank], extra_data={})
 
 
 @lru_cache(maxsize=128)
@@ -461,9 +446,9 @@ class PublishedPointJudge(_OfCheckpoint, BasePointWiseReward):
         """The checkpoint's range."""
         return self.spec.score_range
 
-    def _result(self, numbers: list[float], reason: str, extra: dict[str, Any]) -> RewardResult:
+    def _result(self, numbers: list[float], reason: str) -> RewardResult:
         detail = RewardDimensionWithScore(name=self.name, score=numbers[0], reason=reason)
-        return RewardResult(name=self.name, details=[detail], extra_data=extra)
+        return RewardResult(name=self.name, details=[detail], extra_data={})
 
 
 class PublishedPairJudge(_OfCheckpoint, BasePairWiseReward):
