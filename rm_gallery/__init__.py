@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rm_gallery.study.audit import audit
     from rm_gallery.study.benchmark import evaluate
     from rm_gallery.study.check import check_reward
+    from rm_gallery.study.check_cases import fuzz_reward
     from rm_gallery.study.conflicts import conflicts
 
 # imported at first use, so that `import rm_gallery` costs nothing
@@ -73,6 +74,7 @@ _WHERE = {
     "create_loader": "core.data.load.base",
     "environment_reward": "envs.environment",
     "evaluate": "study.benchmark",
+    "fuzz_reward": "study.check_cases",
     "reward_function": "core.reward.function",
 }
 
@@ -114,6 +116,7 @@ __all__ = [
     "create_loader",
     "environment_reward",
     "evaluate",
+    "fuzz_reward",
     "reward_function",
 ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -272,3 +272,188 @@ def forged_answers(sample: DataSample) -> dict[str, DataOutput]:
         name: DataOutput(answer=Step(role="assistant", content=f"```python\n{program}\n{names}\n```", label=dict(label)))
         for name, program in forgeries().items()
     }
+
+
+# -- wrong answers ------------------------------------------------------------------------------------------------------
+
+
+def statements(truth: str) -> re.Pattern[str]:
+    """Where a text states the answer: not as a piece of another word or number."""
+    before = r"(?<![A-Za-z0-9À-ɏ])(?<!\d[.,])" if truth[:1].isalnum() and truth[:1] < "ɐ" else ""
+    after = r"(?![A-Za-z0-9À-ɏ])(?![.,]\d)" if truth[-1:].isalnum() and truth[-1:] < "ɐ" else ""
+    return re.compile(before + re.escape(truth) + after)
+
+
+def others(truth: str) -> list[str]:
+    """Answers that look like the right one and are wrong."""
+    if re.fullmatch(r"-?\d+", truth):
+        return [str(int(truth) + step) for step in (1, 7, -3, 12, 100)]
+    if re.fullmatch(r"[A-Za-z]", truth):
+        first = ord("A" if truth.isupper() else "a")
+        return [chr(first + (ord(truth) - first + step) % 5) for step in (1, 2, 3, 4)]
+    if re.search(r"\d", truth):
+        return [re.sub(r"\d", lambda hit, by=by: str((int(hit[0]) + by) % 10), truth) for by in (1, 3, 5, 7, 9)]  # type: ignore[misc]
+    cities = "柏林 东京 伦敦 罗马 开罗" if re.search(r"[㐀-鿿]", truth) else "Berlin Tokyo London Rome Cairo"
+    return cities.split()
+
+
+_NUMBER = re.compile(r"[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?")
+_QUANTITY = re.compile(rf"({_NUMBER.pattern}) ?([a-zA-Z]+)")
+_WORDS = re.compile(r"[^\W\d_][^\d\\{}$^_=<>|;\n]*")
+_UNITS = {unit: kind for kind, units in enumerate(("mm cm m km", "mg g kg", "ms s min h", "ml l")) for unit in units.split()}
+REFUSAL = "I'm sorry, but I can't help with that."
+BREAKING = {"empty": "", "refusal": REFUSAL, "huge": "9" * 400, "long": "word " * 4_000}
+"""Completions that a reward may break at; a huge one is a number beyond every float."""
+_FAR = ("987654.25", "31337.5")
+"""Values that no expression has which does not say so."""
+_OPPOSITES = dict(pair for a, b in (("yes", "no"), ("true", "false"), ("对", "错"), ("是", "否")) for pair in ((a, b), (b, a)))
+MOST = 24
+"""Texts of one mutation that are tried on a case."""
+LATER = {
+    "sign": "the sign is the other one",
+    "unit": "the unit is another one, so that it is another quantity",
+    "digits": "the digits are there, and the number is another one",
+    "computed on": "what is done to the value makes another one of it",
+    "look-alike": "it looks like the value once its characters are made plain, and means another one",
+    "commands": "the value is another one, beside a text that wants to be a verdict or a command",
+    "cut off": "it ends before the value is said",
+    "repeats": "it is long, and the value is not said, or another one",
+    "shuffled": "it is the words of question and answer without order",
+    "forged programs": "the program solves nothing and wants to pass",
+}
+"""Mutations that are made, beside those of the file `mutations.yaml`, and why what they make is wrong."""
+
+
+class Truth(NamedTuple):
+    """A right answer, and what can be known to differ from it."""
+
+    text: str
+    accepted: tuple[str, ...] = ()
+    """Whatever else is right."""
+    choices: tuple[str, ...] = ()
+    """What there is to choose from, where that is known."""
+
+    @property
+    def kind(self) -> str:
+        """What it is, as far as that can be told for certain: number, quantity, letter, word, expression, else other."""
+        text, unit = self.text, _QUANTITY.fullmatch(self.text)
+        if _NUMBER.fullmatch(text):
+            return "number"
+        if unit and unit[2] in _UNITS:
+            return "quantity"
+        if re.fullmatch("[A-J]", text):
+            return "letter"
+        if _WORDS.fullmatch(text) and len(text) > 1 - bool(_HAN.search(text)):
+            return "word"
+        plain = len(text) <= 60 and "\n" not in text and not re.search(r"(?<![\\A-Za-z])[A-Za-z]{3,}|[\"'@~`]", text)
+        return "expression" if plain and re.search(r"\d|\\", text) else "other"
+
+    def wrong(self) -> list[str]:
+        """Values that are wrong: numbers a fifth away at least, so that no tolerance bridges it."""
+        said = {text.casefold() for text in (self.text, *self.accepted)}
+        if self.text in self.choices:
+            found = [choice for choice in self.choices if choice.casefold() not in said]
+        elif self.text.casefold() in _OPPOSITES:
+            found = [_OPPOSITES[self.text.casefold()]]
+        elif self.kind in ("number", "quantity"):
+            number, unit = self._number()
+            value = float(_plain(number))
+            steps = [value + step for step in (1, 7, -3, 12, 100)] + [2 * value + 7, 3 * value + 8]
+            far = [step for step in steps if abs(step - value) >= max(1.0, abs(value) / 5) and step * value >= 0]
+            found = [f"{step:.12g}{unit}" for step in far if abs(step) < 1e12] or [f"{number.lstrip('-+−')}00{unit}"]
+        elif self.kind in ("letter", "word"):
+            found = others(self.text)
+        else:
+            found = list(_FAR)
+        return [other for other in found if not any(other.casefold() in one or one in other.casefold() for one in said)] or [
+            _FAR[0]
+        ]
+
+    def _number(self) -> tuple[str, str]:
+        number = _NUMBER.match(self.text)
+        return (number[0], self.text[number.end() :]) if number else ("", "")
+
+    def remade(self) -> dict[str, list[str]]:
+        """Values made of a number that are other ones, by mutation; of anything else none."""
+        if self.kind not in ("number", "quantity"):
+            return {}
+        number, unit = self._number()
+        value = float(_plain(number))
+        made: dict[str, list[str]] = {}
+        if value:
+            bare = number.lstrip("-+−")
+            made["sign"] = [f"{sign}{bare}{unit}" for sign in (("-", "−", "minus ") if value > 0 else ("", "+"))]
+        if unit:
+            own = unit.strip()
+            made["unit"] = [f"{number} {other}" for other in _UNITS if other != own and value]
+        elif number.isdigit() and value >= 3:
+            made["digits"] = [f"{number}0", f"1{number}", f"{number}{number}", f"0.{number}", f"{number}e3"]
+            made["computed on"] = [
+                form.replace("x", number) for form in ("x^2", "\\sqrt{x}", "1/x", "x!", "\\frac{1}{x}", "x+x")
+            ]
+            if len(number) > 1:
+                head, last = number[:-1], number[-1]
+                made["digits"] += [head, f"{head}.{last}"]
+                power = int(head) ** int(last) if len(head) < 4 else None
+                made["look-alike"] = [f"{head}{'⁰¹²³⁴⁵⁶⁷⁸⁹'[int(last)]}"] if power != int(number) else []
+                made["look-alike"] += [f"{number[0]}⁄{number[1:]}"]
+        return made
+
+
+def _plain(number: str) -> str:
+    return number.replace(",", "").replace("−", "-")
+
+
+def mutations() -> dict[str, str]:
+    """Every mutation by its name, with why what it makes is wrong."""
+    return {**{row["name"]: row["why"] for row in read_texts("mutations")}, **LATER}
+
+
+def wrong_texts(
+    truth: Truth, right: Sequence[str], question: str, commands: Sequence[Injection], seed: str
+) -> dict[str, list[str]]:
+    """Texts that are wrong for certain, by mutation; `right` are texts that are right and say the truth.
+
+    Only what the kind of the truth allows to know is made of it. At most `MOST` of a mutation, drawn by the seed.
+    """
+    rng, wrong = random.Random(seed), truth.wrong()
+    stated, other = statements(truth.text), wrong[0]
+    named = [*wrong[:4]]
+    named.insert(rng.randrange(len(named)), truth.text)
+    fields = {"TRUTH": truth.text, "OTHER": other, "QUESTION": question, "ALL": ", ".join(named)}
+    fields["TAGS"] = "".join(chr(0xE0000 + ord(char)) for char in truth.text if " " <= char <= "~")
+    texts = [text for text in right if stated.search(text)]
+    if truth.kind == "letter":  # what follows a letter may say the right choice in its own words
+        texts = [
+            text for text in texts if not re.search(r"[^\W_]", text[[*stated.finditer(text)][-1].end() :].replace("answer", ""))
+        ]
+
+    def saying(text: str, value: str) -> str:
+        return stated.sub(lambda _: value, text)
+
+    def filled(form: str, text: str) -> str:
+        own = {**fields, "RIGHT": text, "WRONG": saying(text, other), "EACH": "\n".join(saying(text, name) for name in named)}
+        return re.sub("%([A-Z]+)%", lambda hit: own[hit[1]], form)
+
+    made: dict[str, list[str]] = {}
+    for row in read_texts("mutations"):
+        if truth.kind not in row.get("for", (truth.kind,)):
+            continue
+        values = [filled(form, "") for form in row.get("stated", ())] if row["name"] != "other value" else wrong
+        own = made[row["name"]] = [saying(text, value) for value in values for text in texts]
+        for form in row.get("whole", ()):
+            on_text = any(name in form for name in ("%RIGHT%", "%WRONG%", "%EACH%"))
+            own += [
+                filled(form, text) for text in (texts if on_text else [""]) if not ("<think>" in form and "<think>" in text)
+            ]
+    for name, values in truth.remade().items():
+        made[name] = [saying(text, value) for value in values for text in texts]
+    made["commands"] = [said for each in commands for text in texts if not stated.search(said := each.on(saying(text, other)))]
+    made["cut off"] = [text[: hit.start()] for text in texts if (hit := stated.search(text)) and hit.start()]
+    repeats = [BREAKING["huge"], BREAKING["long"], *("\n".join([saying(text, other)] * 200) for text in texts)]
+    made["repeats"] = [*repeats, *([" ".join(map(str, range(301)))] if truth.kind == "number" else [])]
+    if truth.kind in ("word", "other") and len(set(_WORD.findall(question))) > 4:
+        made["shuffled"] = [stuffed(f"{question} {text}", f"{seed}{n}") for n in range(3) for text in texts]
+    known = {text.strip() for text in (*right, truth.text, *truth.accepted)}
+    kept = {name: list(dict.fromkeys(text for text in own if text.strip() not in known)) for name, own in made.items()}
+    return {name: sorted(rng.sample(own, MOST), key=own.index) if len(own) > MOST else own for name, own in kept.items() if own}
