@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rm_gallery.study.audit import audit
     from rm_gallery.study.benchmark import evaluate
     from rm_gallery.study.check import check_reward
-    from rm_gallery.study.check_cases import fuzz_reward
     from rm_gallery.study.conflicts import conflicts
 
 # imported at first use, so that `import rm_gallery` costs nothing
@@ -74,7 +73,6 @@ _WHERE = {
     "create_loader": "core.data.load.base",
     "environment_reward": "envs.environment",
     "evaluate": "study.benchmark",
-    "fuzz_reward": "study.check_cases",
     "reward_function": "core.reward.function",
 }
 
@@ -116,7 +114,6 @@ __all__ = [
     "create_loader",
     "environment_reward",
     "evaluate",
-    "fuzz_reward",
     "reward_function",
 ]
 

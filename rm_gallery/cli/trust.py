@@ -1,4 +1,4 @@
-"""Whether a reward can be trusted: `rm-gallery audit`, `check-reward`, `fuzz-reward`, `conflicts`, `drift` and `watch`."""
+"""Whether a reward can be trusted: `rm-gallery audit`, `check-reward`, `conflicts`, `drift` and `watch`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ import typer
 from rm_gallery.cli import options as opt
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import one_line
-from rm_gallery.report.tables import print_check, print_findings, print_fuzz
+from rm_gallery.report.tables import print_check, print_findings
 from rm_gallery.study.audit import PROBES, prepare
 from rm_gallery.study.check import CEILING, check_reward
-from rm_gallery.study.check_cases import fuzz_reward
 from rm_gallery.study.conflicts import conflicts as find_conflicts
 from rm_gallery.study.drift import Anchors, compare_versions, drift_dict, drift_lines, read_anchors
 from rm_gallery.train.watch import watch as look
@@ -72,25 +71,20 @@ def audit(
     sys.exit(int(not card.scored or bool(card.stopped) or failed))
 
 
-Checked = Annotated[
-    str,
-    typer.Argument(
-        metavar="FILE",
-        help="A file with a reward, FILE:NAME where it holds several, or a registered name. The file may hold a class "
-        "with compute_reward, a @reward_function or a reward class; any other function has to be named.",
-    ),
-]
-Cases = Annotated[
-    Path | None, typer.Option(help="File of tasks: prompt, gold, completions with expect, and the data set's columns.")
-]
-ReferenceOfCases = Annotated[str | None, typer.Option(help="Column of the cases with the reference answer.")]
-
-
 @opt.grouped("out", "force_new", "trace", "on_bad_row", "seed")
 def check(
-    reward: Checked,
-    cases: Cases = None,
-    reference: ReferenceOfCases = None,
+    reward: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE",
+            help="A file with a reward, FILE:NAME where it holds several, or a registered name. The file may hold a class "
+            "with compute_reward, a @reward_function or a reward class.",
+        ),
+    ],
+    cases: Annotated[
+        Path | None, typer.Option(help="File of tasks: prompt, gold, completions with expect, and the data set's columns.")
+    ] = None,
+    reference: Annotated[str | None, typer.Option(help="Column of the cases with the reference answer.")] = None,
     full: Annotated[float | None, typer.Option(help="Score of a completion without fault; known by default.")] = None,
     ceiling: Annotated[
         float, typer.Option(help="Share of gold's score that a completion which deserves nothing may get.")
@@ -112,31 +106,6 @@ def check(
     for finding in found.faults if run.json else ():
         opt.say(f"rm-gallery: {finding.name}: {one_line(finding.what)}")
     raise typer.Exit(int(bool(found.faults) or (strict and bool(found.findings))))
-
-
-@opt.grouped("out", "force_new", "trace", "on_bad_row")
-def fuzz(
-    reward: Checked,
-    cases: Cases = None,
-    reference: ReferenceOfCases = None,
-    passing: Annotated[
-        float | None,
-        typer.Option("--pass", help="Score from which a text passes; the middle of the reward's range by default."),
-    ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="A seeded sample of this many cases; 20 by default.")] = None,
-    *,
-    run: opt.Running,
-) -> None:
-    """Make wrong texts out of right answers and print those that the reward lets pass; exit 1 when one does, or no right one."""
-    how: dict[str, Any] = {"reference": reference, "passing": passing, "limit": limit, "seed": run.seed}
-    found = fuzz_reward(reward, cases, **how, options=run.options(), **run.judge)
-    if run.json:
-        opt.print_json(found.to_dict())
-    else:
-        print_fuzz(found)
-    if not found.cases:
-        opt.say("rm-gallery: no right answer passes, so nothing is known of wrong ones.")
-    raise typer.Exit(int(bool(found.passed) or not found.cases))
 
 
 @opt.grouped()

@@ -8,7 +8,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,6 @@ from rm_gallery.core.utils.file import to_line, written_whole
 from rm_gallery.core.utils.identity import is_unicode
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, hundredths, interval
-from rm_gallery.study.attacks import mutations
 from rm_gallery.study.opened import OpenRun, SampleRow, open_run, run_folder, sound
 from rm_gallery.study.summary import tokens_of
 
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from rm_gallery.study.check import RewardCheck
-    from rm_gallery.study.check_cases import Fuzz
     from rm_gallery.study.compare import RunComparison
     from rm_gallery.study.duels import Finding
 
@@ -36,7 +33,6 @@ INTERVAL = "95 % interval"
 FIGURES = ("score %", INTERVAL, "longest", "shortest", "chance", "n", "unscored", "failed", "stopped")
 DIFFERENCES = ("first", "second", "difference", "p", "p adj.")
 LONGEST_CELL = 120
-SHOWN_OF_A_TEXT = 400
 
 
 def print_report(report: Report) -> None:
@@ -107,24 +103,6 @@ def print_check(found: RewardCheck) -> None:
     told = [f"in training: {' · '.join(gains)}"] if gains else []
     told += [f"a missing score there: {'; '.join(lost)}"]
     _print(table, [f"reward: {found.reward}", *lines, *([] if found.findings else ["nothing was found"]), *told])
-
-
-def print_fuzz(found: Fuzz) -> None:
-    """Print how many wrong texts of each mutation pass, and below it each of them with its score."""
-    table = _table(["mutation"], ["tried", "passed", "unscored"])
-    for name, counts in found.tried.items():
-        _add(table, [name, *map(str, counts)])
-    told = [
-        f"{found.reward}: {found.cases} right answers, {sum(n for n, _, _ in found.tried.values())} wrong texts made of them"
-    ]
-    told += [f"{case} left out: {why}" for case, why in found.left_out.items()]
-    why = mutations()
-    for name, group in groupby(found.passed, key=lambda one: one.mutation):
-        told += [f"{name}: {why[name]}", *(f"  {one.score:.3g}  {ended(one.text, SHOWN_OF_A_TEXT)!r}" for one in group)]
-    _print(
-        table,
-        [*told, f"{len(found.passed)} wrong texts pass with {found.passing:g} or better" if found.passed else "none passes"],
-    )
 
 
 def _span(values: Sequence[float | None]) -> str:

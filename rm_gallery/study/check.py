@@ -14,21 +14,27 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.compose import WeightedSum
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.envs.environment import EnvironmentReward
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.integrations.causes import TRAINERS, given
 from rm_gallery.integrations.scoring import broken_by_answer, scored_of
-from rm_gallery.study.attacks import BREAKING, forged_answers, text_of, with_text
+from rm_gallery.study.attacks import forged_answers, text_of, with_text
 from rm_gallery.study.check_cases import (
+    BREAKING,
     Case,
     Expected,
     Trial,
     Written,
+    built_in_cases,
+    cases_of_example,
     forms,
-    opened,
+    load_target,
+    read_cases,
     trials,
 )
 
@@ -149,7 +155,16 @@ def check_reward(
     """
     if not 0 <= ceiling < 1:
         raise ConfigError(f"ceiling is {ceiling!r}; it is a share of the full reward, 0 up to 1.")
-    built, known = opened(reward, cases, reference, params, llm, base_url)
+    found, own = load_target(reward) if isinstance(reward, str) else (reward, None)
+    example = None
+    if isinstance(found, str) and cases is None and ":" not in found:
+        example = RewardRegistry.get(found)
+        params = {**(example.example.params if example.example is not None else {}), **(params or {})}
+    built = build_reward(found, params, llm, base_url)
+    if cases is not None or own is not None:
+        known = read_cases(own if cases is None else cases, reference)
+    else:
+        known = (cases_of_example(example) if example is not None else []) or built_in_cases()
     if forge:
         known = [_with_forgeries(case) for case in known]
     chosen = options or RunOptions(progress=False, max_workers=built.max_workers)

@@ -1,43 +1,23 @@
-"""What a reward is tried on: tasks with a completion that deserves full reward, completions with what is expected, and wrong texts."""
+"""What a reward is tried on: tasks with a completion that deserves full reward, and completions with what is expected."""
 
 from __future__ import annotations
 
 import inspect
-import random
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rm_gallery.core.data.conversation import sample_of_completion
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.reward.function import RewardFunction
 from rm_gallery.core.reward.function_reward import load_module, split_target
-from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
-from rm_gallery.core.utils.file import seeded_positions
+from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import copy_with, unknown_name
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import refusal_in
-from rm_gallery.gallery.rm.rule import known
-from rm_gallery.integrations.scoring import scored_of
-from rm_gallery.study.attacks import (
-    REFUSAL,
-    Injection,
-    Truth,
-    forged_answers,
-    injections,
-    mutations,
-    others,
-    statements,
-    stuffed,
-    text_of,
-    with_text,
-    wrong_texts,
-)
+from rm_gallery.study.attacks import stuffed, text_of, with_text
 
 OWN = ("prompt", "messages", "gold", "completions")
 WORDS = ("full", "low", "unscored")
@@ -57,6 +37,9 @@ BUILT_IN: tuple[tuple[str, str], ...] = (
     ("What is the capital of France?", "Paris"),
     ("法国的首都是哪里？", "巴黎"),
 )
+REFUSAL = "I'm sorry, but I can't help with that."
+BREAKING = {"empty": "", "refusal": REFUSAL, "huge": "9" * 400, "long": "word " * 4_000}
+"""Completions that a reward may break at; a huge one is a number beyond every float."""
 FILLER = "This point deserves further thought, and every aspect of it has been considered with great care."
 
 
@@ -77,9 +60,6 @@ class Expected(NamedTuple):
         return " and ".join(f"{what} {end:g}" for what, end in ends if end is not None)
 
 
-FULL = Expected(word="full")
-
-
 class Written(NamedTuple):
     """A completion somebody wrote by hand."""
 
@@ -98,19 +78,10 @@ class Case(NamedTuple):
 
     @property
     def truth(self) -> str:
-        """The reference answer as text, the first of several; empty where there is none, or it is no short text."""
-        return next(iter(self.references), "")
-
-    @property
-    def references(self) -> tuple[str, ...]:
-        """Every reference answer that is a short text."""
+        """The reference answer as text; empty where there is none, or it is no short text."""
         found = self.sample.reference() if self.gold is None else copy_with(self.sample, output=[self.gold]).reference()
-        texts = [
-            str(one).strip()
-            for one in (found if isinstance(found, list | tuple) else [found])
-            if isinstance(one, str | int | float)
-        ]
-        return tuple(text for text in texts if text and len(text) <= 200)
+        text = str(found) if isinstance(found, str | int | float) else ""
+        return text.strip() if len(text) <= 200 else ""
 
 
 class Trial(NamedTuple):
@@ -234,7 +205,7 @@ def cases_of_example(reward: type[BaseReward]) -> list[Case]:
         return []
     sample = reward.example.sample
     answers = tuple(Written(f"answer {n}", output, None) for n, output in enumerate(sample.output, 1))
-    return [Case("example", copy_with(sample, output=sample.output[:1]), None, answers)]
+    return [Case("example", copy_with(sample, output=[]), None, answers)]
 
 
 # -- completions against a reward ----------------------------------------------------------------------------------------------
@@ -284,13 +255,13 @@ def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Tri
         changed("repeated", "\n".join([said] * 12)),
         changed("padded", "\n\n".join([said, *[FILLER] * 12])),
     ]
-    stated = statements(truth)
+    stated = _statements(truth)
     first = stated.search(said) if truth else None
     before = said[: first.start()] if first else "" if truth else said[: len(said) // 2]
     if before.strip():
         found.append(changed("truncated", before))
     if first and said != truth:
-        wrong = others(truth)
+        others = _others(truth)
 
         def saying(other: str) -> str:
             return stated.sub(lambda _: other, said)
@@ -298,10 +269,17 @@ def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Tri
         found += [
             changed("off-format", truth),
             changed("hollow", saying("")),
-            changed("wrong", saying(wrong[0])),
-            changed("all answers", "\n".join(map(saying, [*wrong[:2], truth, *wrong[2:]]))),
+            changed("wrong", saying(others[0])),
+            changed("all answers", "\n".join(map(saying, [*others[:2], truth, *others[2:]]))),
         ]
     return found
+
+
+def _statements(truth: str) -> re.Pattern[str]:
+    """Where a text states the answer: not as a piece of another word or number."""
+    before = r"(?<![A-Za-z0-9À-ɏ])(?<!\d[.,])" if truth[:1].isalnum() and truth[:1] < "ɐ" else ""
+    after = r"(?![A-Za-z0-9À-ɏ])(?![.,]\d)" if truth[-1:].isalnum() and truth[-1:] < "ɐ" else ""
+    return re.compile(before + re.escape(truth) + after)
 
 
 def _empty(case: Case) -> DataOutput:
@@ -310,179 +288,14 @@ def _empty(case: Case) -> DataOutput:
     return DataOutput(answer=Step(role="assistant", content="", label=label))
 
 
-# -- wrong texts worth a pass --------------------------------------------------------------------------------------------------
-
-CASES = 20
-"""Cases that wrong texts are made of when no limit is given."""
-SHAPES = 3
-"""Right texts of a case that wrong ones are made of at most."""
-
-
-class Passed(NamedTuple):
-    """A wrong text with a score that passes."""
-
-    mutation: str
-    case: str
-    text: str
-    score: float
-
-
-@dataclass(frozen=True)
-class Fuzz:
-    """Which wrong texts a reward lets pass.
-
-    Attributes:
-        passing: the score from which a text passes (down to which, where lower is better).
-        cases: how many right answers wrong texts were made of.
-        left_out: cases of which nothing could be made, and why.
-        tried: by mutation, how many wrong texts were tried, passed, and have no score.
-        passed: every wrong text that passes, by mutation.
-    """
-
-    reward: str
-    passing: float
-    cases: int
-    left_out: Mapping[str, str]
-    tried: Mapping[str, tuple[int, int, int]]
-    passed: Sequence[Passed]
-
-    def to_dict(self) -> dict[str, Any]:
-        """As plain JSON types."""
-        counts = {
-            name: {"why": mutations()[name], "tried": n, "passed": passed, "unscored": lost}
-            for name, (n, passed, lost) in self.tried.items()
-        }
-        own = {"reward": self.reward, "passing": self.passing, "cases": self.cases, "left_out": dict(self.left_out)}
-        return {**own, "mutations": counts, "passed": [one._asdict() for one in self.passed]}
-
-
-def opened(
-    reward: Any, cases: Any, reference: str | None, params: Mapping[str, Any] | None, llm: Any, base_url: str | None
-) -> tuple[BaseReward, list[Case]]:
-    """The reward that is asked for, and the cases: those given, its file's `CASES`, its example, or the built-in ones."""
-    found, own = load_target(reward) if isinstance(reward, str) else (reward, None)
-    example = None
-    if isinstance(found, str) and cases is None and ":" not in found:
-        example = RewardRegistry.get(found)
-        params = {**(example.example.params if example.example is not None else {}), **(params or {})}
-    built = build_reward(found, params, llm, base_url)
-    if cases is not None or own is not None:
-        return built, read_cases(own if cases is None else cases, reference)
-    return built, (cases_of_example(example) if example is not None else []) or built_in_cases()
-
-
-def fuzz_reward(
-    reward: Any,
-    cases: Any = None,
-    *,
-    reference: str | None = None,
-    passing: float | None = None,
-    limit: int | None = None,
-    seed: int = 0,
-    params: Mapping[str, Any] | None = None,
-    llm: Any = None,
-    base_url: str | None = None,
-    options: RunOptions | None = None,
-) -> Fuzz:
-    """Make wrong texts out of right answers and say which of them the reward lets pass.
-
-    A mutation is tried only where the kind of the right answer (number, quantity, letter, word, expression, code) makes
-    certain that its text is wrong. The same seed makes the same texts.
-
-    Args:
-        reward: a FILE or FILE:NAME, or anything `build_reward` takes that scores each answer by itself.
-        cases: as in `check_reward`; each needs a reference answer or code tests.
-        reference: the column with the reference answer.
-        passing: the score from which a text passes; by default the middle of the reward's range.
-        limit: a seeded sample of this many cases; 20 by default.
-        seed: decides that sample, and which texts of a mutation are tried where there are many.
-        params: constructor fields of the reward.
-        llm: the judge, where it needs one.
-        base_url: the judge's endpoint.
-        options: how the judging goes.
-
-    Raises:
-        ConfigError: the reward cannot be built or compares answers, it has no range and none is seen, or no case has a
-            reference answer or code tests.
-    """
-    built, tasks = opened(reward, cases, reference, params, llm, base_url)
-    if built.compares:
-        raise ConfigError(f"{built.name} compares answers; fuzz-reward tries rewards that score each by itself.")
-    chosen = options or RunOptions(progress=False, max_workers=built.max_workers)
-    tasks = [tasks[place] for place in seeded_positions(len(tasks), limit or CASES, seed)]
-    steps, turn = built.kind == "stepwise", 1.0 if built.higher_is_better else -1.0
-
-    def judged(asked: Sequence[Sequence[DataOutput]]) -> list[list[float | None]]:
-        samples = [copy_with(case.sample, output=list(own)) for case, own in zip(tasks, asked, strict=True)]
-        done = built.evaluate_batch(samples, options=chosen)
-        return [[scored_of(built, output).score for output in sample.output] for sample in done]
-
-    rights = [_right_answers(case, steps) for case in tasks]
-    if not any(case.truth or _forged(case) for case in tasks):
-        raise ConfigError(f"{built.name}: of no case wrong texts can be made: {NO_TRUTH}.")
-    given = judged(rights)
-    level = passing if passing is not None else _middle(built, [score for own in given for score in own])
-    commands, made, left_out = injections(built), list[dict[str, list[DataOutput]]](), dict[str, str]()
-    for case, right, scores in zip(tasks, rights, given, strict=True):
-        passes = [one for one, score in zip(right, scores, strict=True) if score is not None and turn * score >= turn * level]
-        made.append(_wrong_answers(case, passes, built, commands, seed))
-        if not made[-1]:
-            left_out[case.name] = "no right answer passes" if case.truth or _forged(case) else NO_TRUTH
-    scored = judged([[one for own in each.values() for one in own] for each in made])
-    tried: dict[str, tuple[int, int, int]] = {}
-    passed: list[Passed] = []
-    for case, each, scores in zip(tasks, made, scored, strict=True):
-        names = [(name, one) for name, own in each.items() for one in own]
-        for (name, one), score in zip(names, scores, strict=True):
-            through = score is not None and turn * score >= turn * level
-            n, so_far, lost = tried.get(name, (0, 0, 0))
-            tried[name] = (n + 1, so_far + through, lost + (score is None))
-            if score is not None and through:
-                passed.append(Passed(name, case.name, text_of(one), score))
-    order = [name for name in mutations() if name in tried]
-    passed.sort(key=lambda one: order.index(one.mutation))
-    return Fuzz(built.name, level, len(tasks) - len(left_out), left_out, {name: tried[name] for name in order}, passed)
-
-
-NO_TRUTH = "it has no reference answer and no code tests; give --cases with a reference"
-
-
-def _middle(reward: BaseReward, seen: Sequence[float | None]) -> float:
-    low, high = reward.score_range
-    if low is not None and high is not None:
-        return (low + high) / 2
-    if all(score is None or 0 <= score <= 1 for score in seen):
-        return 0.5
-    raise ConfigError(f"{reward.name} has no range; say from which score a text passes with --pass.")
-
-
-def _right_answers(case: Case, steps: bool) -> list[DataOutput]:
-    """What is or may be right: the gold completion, those that somebody wrote, and the truth in each form."""
-    said = [case.gold] if case.gold is not None else [one.output for one in case.written if one.expected in (None, FULL)]
-    return [*said, *(forms(case, steps) if case.truth else [])]
-
-
-def _forged(case: Case) -> list[DataOutput]:
-    try:
-        return [*forged_answers(case.sample).values()]
-    except Unscored:
-        return []
-
-
-def _wrong_answers(
-    case: Case, right: Sequence[DataOutput], reward: BaseReward, commands: Sequence[Injection], seed: int
-) -> dict[str, list[DataOutput]]:
-    if not right:
-        return {}
-    base, steps = _empty(case), reward.kind == "stepwise"
-    if not case.truth:
-        forged = _forged(case)
-        nothing = ("", " \n\t", REFUSAL, "```python\n```", case.sample.query_text())
-        empty = [with_text(base, text, steps) for text in nothing]
-        return {"empty": empty, "forged programs": forged} if forged else {}
-    texts = list(dict.fromkeys(text_of(one) for one in right))
-    drawn = random.Random(f"{seed}").sample(commands, 12)
-    choices = getattr(reward, "choices", None) or known(case.sample, "choices")
-    truth = Truth(case.truth, case.references[1:], tuple(map(str, choices)) if isinstance(choices, list | tuple) else ())
-    made = wrong_texts(truth, texts[:SHAPES], case.sample.query_text(), drawn, f"{seed}:{case.name}")
-    return {name: [with_text(base, text, steps) for text in own] for name, own in made.items()}
+def _others(truth: str) -> list[str]:
+    """Answers that look like the right one and are wrong."""
+    if re.fullmatch(r"-?\d+", truth):
+        return [str(int(truth) + step) for step in (1, 7, -3, 12, 100)]
+    if re.fullmatch(r"[A-Za-z]", truth):
+        first = ord("A" if truth.isupper() else "a")
+        return [chr(first + (ord(truth) - first + step) % 5) for step in (1, 2, 3, 4)]
+    if re.search(r"\d", truth):
+        return [re.sub(r"\d", lambda hit, by=by: str((int(hit[0]) + by) % 10), truth) for by in (1, 3, 5, 7, 9)]  # type: ignore[misc]
+    cities = "柏林 东京 伦敦 罗马 开罗" if re.search(r"[㐀-鿿]", truth) else "Berlin Tokyo London Rome Cairo"
+    return cities.split()

@@ -102,7 +102,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name, body in (("fine", "return 0.5"), ("falters", FALTERS)):
             Path(name).mkdir()
             Path(name, "main.py").write_text(OWN.format("evaluate", "", body))
-        jsonl("cases.jsonl", [CASE, CASE])
+        jsonl("cases.jsonl", [CASE])
         jsonl(
             "samples.jsonl",
             [

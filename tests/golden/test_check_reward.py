@@ -1,4 +1,4 @@
-"""What `check_reward` and `fuzz_reward` find wrong with the rewards of the golden files below them, and with those no file can hold."""
+"""What `check_reward` finds wrong with the rewards of the golden files below `check_reward`, and with those no file can hold."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from rm_gallery import reward_function
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.study.check import check_reward
-from rm_gallery.study.check_cases import fuzz_reward
 from tests.golden.golden import Line, check, files
 from tests.support.system import require_bubblewrap
 
@@ -42,20 +41,16 @@ KINDS = {
 DEPTH = {"environment": 8, "function": 4, "coroutine": 4, "file": 0}
 
 
-def reward_of(line: Line, folder: Path) -> str:
-    """The reward of a line: its name, or a file with its code."""
-    if "kind" in line:
-        code = KINDS[line["kind"]] + indent(line["code"], " " * DEPTH[line["kind"]]) + "\n" + line.get("more", "")
-        (folder / "reward.py").write_text(HEAD + code, encoding="utf-8")
-    return line.get("name") or f"{folder / 'reward.py'}{line.get('of', '')}"
-
-
 @pytest.mark.parametrize("path", files("check_reward"))
 def test_what_is_wrong_with_a_reward_is_named(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     def answer(line: Line) -> Line:
-        reward = reward_of(line, tmp_path)
+        reward = line.get("name") or "reward.py"
+        if "kind" in line:
+            code = KINDS[line["kind"]] + indent(line["code"], " " * DEPTH[line["kind"]]) + "\n" + line.get("more", "")
+            (tmp_path / "reward.py").write_text(HEAD + code, encoding="utf-8")
+            reward = f"{tmp_path / 'reward.py'}{line.get('of', '')}"
         try:
             found = check_reward(reward, line.get("cases"), params=line.get("params"), **line.get("settings", {}))
         except ConfigError as error:
@@ -68,21 +63,6 @@ def test_what_is_wrong_with_a_reward_is_named(path: Path, tmp_path: Path, monkey
         return {"faults": by_level["fault"], "notes": by_level["note"], **told}
 
     check(path, answer, ("faults", "notes", "full", "tried", "texts", "error"))
-
-
-@pytest.mark.parametrize("path", files("fuzz_reward"))
-def test_wrong_texts_that_a_reward_lets_pass_are_counted_by_mutation(path: Path, tmp_path: Path) -> None:
-    def answer(line: Line) -> Line:
-        reward, settings = reward_of(line, tmp_path), line.get("settings", {})
-        try:
-            found, again = (fuzz_reward(reward, line.get("cases"), **settings) for _ in range(2))
-        except ConfigError as error:
-            return {"error": str(error).replace(f"{tmp_path}/", "")}
-        assert found == again
-        passed = {name: n for name, (_, n, _) in found.tried.items() if n}
-        return {"right": found.cases, "tried": sum(n for n, _, _ in found.tried.values()), "passed": passed}
-
-    check(path, answer, ("right", "tried", "passed", "error"))
 
 
 CASE = {"prompt": "What is 40 + 2?", "truth": "42", "gold": "So it is.\n<answer>42</answer>"}

@@ -90,7 +90,6 @@ TABLES = {
     "audit": "audit length_baseline --probe length --probe repeats --probe quality --limit 15",
     "conflicts": "conflicts safety_listwise_reward --data lists.jsonl --llm fake:<best>1</best>",
     "check": "check-reward own.py",
-    "fuzz": "fuzz-reward own.py --cases case.jsonl",
     "drift": "drift old.jsonl new.jsonl --old-again same.jsonl",
     "plan": "plan --precision 0.05 --judged 1000",
     "list": "list --task math --long",
@@ -107,7 +106,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "from rm_gallery import reward_function\n\n\n@reward_function(score_range=(0, 1))\n"
         "def own(messages, ground_truth='', **kwargs):\n    return float(str(ground_truth) in messages[-1].text)\n"
     )
-    (place / "case.jsonl").write_text('{"prompt": "In which city is it?", "ground_truth": "Paris"}\n')
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         for run, more in (("one", ""), ("two", "--param shortest=true"), ("three", "--limit 20")):
