@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rm_gallery.study.benchmark import evaluate
     from rm_gallery.study.check import check_reward
     from rm_gallery.study.conflicts import conflicts
+    from rm_gallery.study.fuzz import fuzz_reward
 
 # imported at first use, so that `import rm_gallery` costs nothing
 _WHERE = {
@@ -69,6 +70,7 @@ _WHERE = {
     "WeightedSum": "core.reward.compose",
     "audit": "study.audit",
     "check_reward": "study.check",
+    "fuzz_reward": "study.fuzz",
     "conflicts": "study.conflicts",
     "create_loader": "core.data.load.base",
     "environment_reward": "envs.environment",
@@ -114,6 +116,7 @@ __all__ = [
     "create_loader",
     "environment_reward",
     "evaluate",
+    "fuzz_reward",
     "reward_function",
 ]
 

@@ -16,7 +16,7 @@ from rm_gallery.cli.judge import bench, evaluate, grade, score, winrate
 from rm_gallery.cli.machine import cache_app, demo, doctor, train_app
 from rm_gallery.cli.runs import compare, plan, report, trace
 from rm_gallery.cli.serve import deploy, evaluators_app, preview, serve, token_app
-from rm_gallery.cli.trust import audit, check, conflicts, drift, watch
+from rm_gallery.cli.trust import audit, check, conflicts, drift, fuzz, watch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 from rm_gallery.core.utils.shown import one_line
 
@@ -32,6 +32,7 @@ app.command("eval", short_help="Score a file with a reward.")(evaluate)
 app.command("bench", short_help="Score a benchmark by its official rule.")(bench)
 app.command("audit", short_help="Try to move a reward by what should not move it.")(audit)
 app.command("check-reward", short_help="Try a reward before a training run.")(check)
+app.command("fuzz-reward", short_help="Look for wrong texts that a reward takes for right.")(fuzz)
 app.command("conflicts", short_help="Look for contradictions and cycles of a comparing reward.")(conflicts)
 app.command("drift", short_help="Compare two versions of a judge on the same anchors.")(drift)
 app.command("plan", short_help="Say how many rows or labels a precision needs.")(plan)

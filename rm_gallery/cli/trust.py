@@ -13,11 +13,12 @@ import typer
 from rm_gallery.cli import options as opt
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import one_line
-from rm_gallery.report.tables import print_check, print_findings
+from rm_gallery.report.tables import print_check, print_findings, print_fuzzed
 from rm_gallery.study.audit import PROBES, prepare
 from rm_gallery.study.check import CEILING, check_reward
 from rm_gallery.study.conflicts import conflicts as find_conflicts
 from rm_gallery.study.drift import Anchors, compare_versions, drift_dict, drift_lines, read_anchors
+from rm_gallery.study.fuzz import PASS, TEXTS, fuzz_reward
 from rm_gallery.train.watch import watch as look
 from rm_gallery.train.watch import watched_lines
 
@@ -106,6 +107,39 @@ def check(
     for finding in found.faults if run.json else ():
         opt.say(f"rm-gallery: {finding.name}: {one_line(finding.what)}")
     raise typer.Exit(int(bool(found.faults) or (strict and bool(found.findings))))
+
+
+@opt.grouped("out", "force_new", "trace", "on_bad_row")
+def fuzz(
+    reward: Annotated[
+        str,
+        typer.Argument(metavar="FILE", help="A file with a reward, FILE:NAME where it holds several, or a registered name."),
+    ],
+    cases: Annotated[
+        Path | None, typer.Option(help="File of tasks: prompt, gold (a right completion), and the data set's columns.")
+    ] = None,
+    reference: Annotated[str | None, typer.Option(help="Column of the cases with the reference answer.")] = None,
+    texts: Annotated[int, typer.Option(min=1, help="Wrong texts that a case is tried with.")] = TEXTS,
+    ceiling: Annotated[
+        float, typer.Option(help="Share of the right answer's score from which a wrong text is worth a pass.")
+    ] = PASS,
+    *,
+    run: opt.Running,
+) -> None:
+    """Try a reward on texts that are wrong for a stated reason; print every one that is worth a pass, and exit 1 then."""
+    how: dict[str, Any] = {
+        "reference": reference,
+        "texts": texts,
+        "ceiling": ceiling,
+        "seed": run.seed,
+        "options": run.options(),
+    }
+    found = fuzz_reward(reward, cases, **how, **run.judge)
+    if run.json:
+        opt.print_json(found.to_dict())
+    else:
+        print_fuzzed(found)
+    raise typer.Exit(int(bool(found.passed)))
 
 
 @opt.grouped()

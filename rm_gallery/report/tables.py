@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rm_gallery.study.check import RewardCheck
     from rm_gallery.study.compare import RunComparison
     from rm_gallery.study.duels import Finding
+    from rm_gallery.study.fuzz import Fuzzed
 
 
 WIDTH = 80
@@ -103,6 +104,21 @@ def print_check(found: RewardCheck) -> None:
     told = [f"in training: {' · '.join(gains)}"] if gains else []
     told += [f"a missing score there: {'; '.join(lost)}"]
     _print(table, [f"reward: {found.reward}", *lines, *([] if found.findings else ["nothing was found"]), *told])
+
+
+def print_fuzzed(found: Fuzzed) -> None:
+    """Print how many wrong texts of each kind pass, with the shortest of them, and below it what was tried."""
+    from rm_gallery.study.fuzz import MUTATIONS
+
+    table = _table(["a text that", "for example"], ["tried", "passed"])
+    for name, tried in found.tried.items():
+        own = [one for one in found.passed if one.mutation == name]
+        _add(table, [MUTATIONS[name], one_line(own[0].text, 60) if own else "", str(tried), str(len(own))])
+    told = [f"reward: {found.reward} · {found.cases} cases · {sum(found.tried.values())} wrong texts · seed {found.seed}"]
+    told += [f"{number} have no score, by cause {cause}" for cause, number in (found.missing or {}).items()]
+    told += [f"left out, since no right answer of theirs passes: {', '.join(found.left_out)}"] if found.left_out else []
+    passed = f"{len(found.passed)} wrong texts are worth a pass (above {found.ceiling:.0%} of the right answer's score)"
+    _print(table, [*told, passed if found.passed else "no wrong text is worth a pass"])
 
 
 def _span(values: Sequence[float | None]) -> str:

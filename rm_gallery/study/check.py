@@ -153,8 +153,16 @@ def check_reward(
     Raises:
         ConfigError: the reward cannot be built, or a case does not fit.
     """
-    if not 0 <= ceiling < 1:
-        raise ConfigError(f"ceiling is {ceiling!r}; it is a share of the full reward, 0 up to 1.")
+    built, known = opened(reward, cases, reference, params=params, llm=llm, base_url=base_url)
+    if forge:
+        known = [_with_forgeries(case) for case in known]
+    return Checking(built, known, full, ceiling, options).run()
+
+
+def opened(
+    reward: Any, cases: Any, reference: str | None, *, params: Mapping[str, Any] | None, llm: Any, base_url: str | None
+) -> tuple[BaseReward, list[Case]]:
+    """The reward, built, and the cases it is tried on: those given, its file's own, its example, or the built-in ones."""
     found, own = load_target(reward) if isinstance(reward, str) else (reward, None)
     example = None
     if isinstance(found, str) and cases is None and ":" not in found:
@@ -162,13 +170,8 @@ def check_reward(
         params = {**(example.example.params if example.example is not None else {}), **(params or {})}
     built = build_reward(found, params, llm, base_url)
     if cases is not None or own is not None:
-        known = read_cases(own if cases is None else cases, reference)
-    else:
-        known = (cases_of_example(example) if example is not None else []) or built_in_cases()
-    if forge:
-        known = [_with_forgeries(case) for case in known]
-    chosen = options or RunOptions(progress=False, max_workers=built.max_workers)
-    return _Checking(built, known, full, ceiling, chosen).run()
+        return built, read_cases(own if cases is None else cases, reference)
+    return built, (cases_of_example(example) if example is not None else []) or built_in_cases()
 
 
 def _with_forgeries(case: Case) -> Case:
@@ -179,25 +182,29 @@ def _with_forgeries(case: Case) -> Case:
     return case._replace(written=(*case.written, *(Written(name, one, Expected(word="low")) for name, one in forged.items())))
 
 
-class _Checking:
-    """One check under way."""
+class Checking:
+    """One check under way.
+
+    Raises ConfigError for a `ceiling` that is no share.
+    """
 
     def __init__(
-        self, reward: BaseReward, cases: Sequence[Case], full: float | None, ceiling: float, options: RunOptions
+        self, reward: BaseReward, cases: Sequence[Case], full: float | None, ceiling: float, options: RunOptions | None
     ) -> None:
-        self.reward, self.cases, self.options, self.ceiling = reward, cases, options, ceiling
+        if not 0 <= ceiling < 1:
+            raise ConfigError(f"ceiling is {ceiling!r}; it is a share of the full reward, 0 up to 1.")
+        self.options = options or RunOptions(progress=False, max_workers=reward.max_workers)
+        self.reward, self.cases, self.ceiling = reward, cases, ceiling
         self.steps = reward.kind == "stepwise"
         self.turn = 1.0 if reward.higher_is_better else -1.0
         self._full = full
         self.found: list[Weakness] = []
 
     def run(self) -> RewardCheck:
-        golds = self._golds()
+        """Try every completion of every case and look for what is wrong."""
+        golds = self.golds()
         self.first = next((n for n, gold in enumerate(golds) if gold is not None), None)
-        asked = [trial for n, case in enumerate(self.cases) for trial in trials(n, case, golds[n], self.steps)]
-        self.tried = self._judged(asked)
-        self.full = self._full if self._full is not None else self._best()
-        self.floor = self._worthless()
+        self.judge([trial for n, case in enumerate(self.cases) for trial in trials(n, case, golds[n], self.steps)])
         self._outcomes()
         self._gold()
         self._undeserved()
@@ -214,6 +221,12 @@ class _Checking:
 
     # -- asking ---------------------------------------------------------------------------------------------------------
 
+    def judge(self, asked: Sequence[Trial]) -> None:
+        """Score the completions, gold ones among them, and settle between what scores their shares are counted."""
+        self.tried = self._judged(asked)
+        self.full = self._full if self._full is not None else self._best()
+        self.floor = self._worthless()
+
     def _judged(self, asked: Sequence[Trial]) -> list[Tried]:
         by_case = [(case, [trial for trial in asked if trial.case == n]) for n, case in enumerate(self.cases)]
         samples = [copy_with(case.sample, output=[trial.output for trial in own]) for case, own in by_case]
@@ -227,7 +240,7 @@ class _Checking:
                 found.append(Tried(case.name, trial.kind, text_of(trial.output), scored, trial.expected, logs))
         return found
 
-    def _golds(self) -> list[DataOutput | None]:
+    def golds(self) -> list[DataOutput | None]:
         """The completion of each case that deserves full reward: the one given, or the form or answer that gets most."""
         golds = [case.gold for case in self.cases]
         open_ = [n for n, case in enumerate(self.cases) if case.gold is None and (case.truth or case.written)]
@@ -316,7 +329,7 @@ class _Checking:
     def _less(self, score: float, other: float) -> bool:
         return self.turn * score < self.turn * other - NEAR * max(1.0, abs(other))
 
-    def _share(self, one: Tried) -> float | None:
+    def share(self, one: Tried) -> float | None:
         """The score as a share of its case's gold score above the lowest possible one."""
         gold = next((g.scored.score for g in self._of("gold") if g.case == one.case), None)
         top = gold if gold is not None else self.full
@@ -326,7 +339,7 @@ class _Checking:
 
     def _undeserved(self) -> None:
         for kind in (*NOTHING, *PARTLY, "repeated", "padded", "line ends", "off-format"):
-            seen = [(share, one) for one in self._of(kind) if (share := self._share(one)) is not None]
+            seen = [(share, one) for one in self._of(kind) if (share := self.share(one)) is not None]
             if not seen:
                 continue
             most, worst = max(seen, key=lambda pair: pair[0])
@@ -361,7 +374,7 @@ class _Checking:
         if expected.word == "full":
             return self.full is None or not self._less(score, self.full)
         if expected.word == "low":
-            share = self._share(one)
+            share = self.share(one)
             return share is None or share <= self.ceiling + NEAR
         low, high = expected.lowest, expected.highest
         return (low is None or score >= low - NEAR) and (high is None or score <= high + NEAR)

@@ -80,6 +80,7 @@ class Case(NamedTuple):
     def truth(self) -> str:
         """The reference answer as text; empty where there is none, or it is no short text."""
         found = self.sample.reference() if self.gold is None else copy_with(self.sample, output=[self.gold]).reference()
+        found = found[0] if isinstance(found, list) and found else found  # aliases of one answer
         text = str(found) if isinstance(found, str | int | float) else ""
         return text.strip() if len(text) <= 200 else ""
 
@@ -255,13 +256,13 @@ def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Tri
         changed("repeated", "\n".join([said] * 12)),
         changed("padded", "\n\n".join([said, *[FILLER] * 12])),
     ]
-    stated = _statements(truth)
+    stated = statements(truth)
     first = stated.search(said) if truth else None
     before = said[: first.start()] if first else "" if truth else said[: len(said) // 2]
     if before.strip():
         found.append(changed("truncated", before))
     if first and said != truth:
-        others = _others(truth)
+        others = other_answers(truth)
 
         def saying(other: str) -> str:
             return stated.sub(lambda _: other, said)
@@ -275,7 +276,7 @@ def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Tri
     return found
 
 
-def _statements(truth: str) -> re.Pattern[str]:
+def statements(truth: str) -> re.Pattern[str]:
     """Where a text states the answer: not as a piece of another word or number."""
     before = r"(?<![A-Za-z0-9À-ɏ])(?<!\d[.,])" if truth[:1].isalnum() and truth[:1] < "ɐ" else ""
     after = r"(?![A-Za-z0-9À-ɏ])(?![.,]\d)" if truth[-1:].isalnum() and truth[-1:] < "ɐ" else ""
@@ -288,7 +289,7 @@ def _empty(case: Case) -> DataOutput:
     return DataOutput(answer=Step(role="assistant", content="", label=label))
 
 
-def _others(truth: str) -> list[str]:
+def other_answers(truth: str) -> list[str]:
     """Answers that look like the right one and are wrong."""
     if re.fullmatch(r"-?\d+", truth):
         return [str(int(truth) + step) for step in (1, 7, -3, 12, 100)]

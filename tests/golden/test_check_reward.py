@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from textwrap import indent
@@ -12,6 +13,7 @@ import pytest
 from rm_gallery import reward_function
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.study.check import check_reward
+from rm_gallery.study.fuzz import MUTATIONS, fuzz_reward
 from tests.golden.golden import Line, check, files
 from tests.support.system import require_bubblewrap
 
@@ -41,16 +43,49 @@ KINDS = {
 DEPTH = {"environment": 8, "function": 4, "coroutine": 4, "file": 0}
 
 
+def reward_of(line: Line, folder: Path) -> str:
+    """The reward that a line names, or the file with its code."""
+    if "kind" not in line:
+        return line.get("name") or "reward.py"
+    code = KINDS[line["kind"]] + indent(line["code"], " " * DEPTH[line["kind"]]) + "\n" + line.get("more", "")
+    (folder / "reward.py").write_text(HEAD + code, encoding="utf-8")
+    return f"{folder / 'reward.py'}{line.get('of', '')}"
+
+
+@pytest.mark.parametrize("path", files("fuzz"))
+def test_wrong_texts_that_pass_are_named(path: Path, tmp_path: Path) -> None:
+    def answer(line: Line) -> Line:
+        try:
+            found = fuzz_reward(
+                reward_of(line, tmp_path), line.get("cases"), params=line.get("params"), **line.get("settings", {})
+            )
+        except ConfigError as error:
+            return {"error": str(error).replace(f"{tmp_path}/", "")}
+        assert set(found.tried) <= set(MUTATIONS) and json.loads(json.dumps(found.to_dict()))["passed"] is not None
+        again = fuzz_reward(reward_of(line, tmp_path), line.get("cases"), params=line.get("params"), **line.get("settings", {}))
+        assert again == found
+        shortest = {one.mutation: one.text for one in reversed(found.passed) if one.mutation != "dressed"}
+        told = {"tasks": found.cases, "left_out": list(found.left_out) or None, "missing": found.missing or None}
+        return {**told, "of": sum(found.tried.values()), "passed": len(found.passed), "shortest": shortest or None}
+
+    check(path, answer, ("tasks", "left_out", "missing", "of", "passed", "shortest", "error"))
+
+
+def test_other_seeds_draw_other_mixtures_and_none_equals_the_right_answer() -> None:
+    drawn = []
+    for seed in (0, 1):
+        found = fuzz_reward(always, [CASE], reference="truth", seed=seed)
+        drawn.append({one.text for one in found.passed if one.mutation == "dressed"})
+        assert CASE["gold"] not in {one.text for one in found.passed} and "42" not in {one.text.strip() for one in found.passed}
+    assert drawn[0] and drawn[1] and drawn[0] != drawn[1]
+
+
 @pytest.mark.parametrize("path", files("check_reward"))
 def test_what_is_wrong_with_a_reward_is_named(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     def answer(line: Line) -> Line:
-        reward = line.get("name") or "reward.py"
-        if "kind" in line:
-            code = KINDS[line["kind"]] + indent(line["code"], " " * DEPTH[line["kind"]]) + "\n" + line.get("more", "")
-            (tmp_path / "reward.py").write_text(HEAD + code, encoding="utf-8")
-            reward = f"{tmp_path / 'reward.py'}{line.get('of', '')}"
+        reward = reward_of(line, tmp_path)
         try:
             found = check_reward(reward, line.get("cases"), params=line.get("params"), **line.get("settings", {}))
         except ConfigError as error:
@@ -72,6 +107,12 @@ CASE = {"prompt": "What is 40 + 2?", "truth": "42", "gold": "So it is.\n<answer>
 def last_number(messages: list[Any], ground_truth: str = "", **kwargs: Any) -> float:
     """The ordinary rule, which raises where there is no number."""
     return float(float(re.findall(r"-?[0-9]+", messages[-1].text)[-1]) == float(ground_truth))
+
+
+@reward_function(score_range=(0, 1))
+def always(messages: list[Any], **kwargs: Any) -> float:
+    """Passes whatever is said."""
+    return 1.0
 
 
 def test_breaking_an_ordinary_rule_does_not_pay_unless_its_worst_score_is_above_a_wrong_answers() -> None:

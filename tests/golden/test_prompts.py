@@ -17,6 +17,7 @@ import pytest
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.graders.llm import LLMGrader
 from rm_gallery.core.reward import base
+from rm_gallery.core.reward.judge import WORKED, BaseRubricReward
 from rm_gallery.core.reward.principle.auto import AutoPrincipleGenerator
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.template import ComparativeTemplate
@@ -84,6 +85,11 @@ def frame(kind: str) -> Texts:
     return texts
 
 
+def worked(kind: str) -> Texts:
+    """What a judge is asked that has to compute: its own working first."""
+    return {language: of_kind(kind, language, template=WORKED[kind]).partition("[user]")[0] for language in LANGUAGES}
+
+
 def thinking() -> Texts:
     judge = Listening(reply="<best>1</best>", enable_thinking=True)
     RewardRegistry.create("ruler", llm=judge).evaluate(sample())
@@ -146,7 +152,11 @@ def scenario(key: str) -> Texts:
     texts: Texts = {}
     for language in LANGUAGES:
         for kind in ("listwise", "pairwise", "pointwise"):
-            whole, shared = parts(of_reward(judged_name(key, kind), language)), parts(of_kind(kind, language, **TASK))
+            name = judged_name(key, kind)
+            judged = RewardRegistry.get(name)
+            assert issubclass(judged, BaseRubricReward)
+            form = {"template": WORKED[kind]} if judged.work else {}
+            whole, shared = parts(of_reward(name, language)), parts(of_kind(kind, language, **TASK, **form))
             scale = OF_SCALE if kind == "pointwise" else OF_TASK
             rest = [[p for p in prompt if not OF_TASK.match(p) and not scale.match(p)] for prompt in (whole, shared)]
             assert rest[0] == rest[1], kind
@@ -168,12 +178,14 @@ def grader(name: str) -> Texts:
         build = partial(make, name, language=language, **({} if name == "g_eval" else {"channel": "text"}))
         probe = build(Listening())
         texts[language] = request(build, row=fields_for(probe))
+        if "claims" in type(probe).model_fields:
+            texts[f"{language}, claims"] = request(partial(build, claims=True), row=fields_for(probe))
         about = probe.about() | {"mode": probe.mode.value, "inputs": probe.inputs, "needs": sorted(probe.needs)}
     return {"declared": json.dumps(about, indent=1), **texts}
 
 
 SHARED: dict[str, Callable[[], Texts]] = {
-    **{kind: partial(frame, kind) for kind in KINDS}, "thinking": thinking, "repair": repair, "own_prompt": own_prompt,
+    **{kind: partial(frame, kind) for kind in KINDS}, **{f"worked_{kind}": partial(worked, kind) for kind in WORKED}, "thinking": thinking, "repair": repair, "own_prompt": own_prompt,
     "principles": principles, "ranking": ranking,
 }  # fmt: skip
 OF_SCENARIOS = {judged_name(key, kind) for key in scenario_keys() for kind in ("listwise", "pairwise", "pointwise")}

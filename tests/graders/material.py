@@ -56,6 +56,8 @@ def fields_for(grader: BaseGrader) -> dict[str, Any]:
             continue  # the question is in the messages
         elif name not in ("criteria", "label", "metadata", "steps"):
             made[name] = f"[[{name}]]"
+    if "max_searches" in type(grader).model_fields:
+        made["response"] += " and more" * 60  # than is searched for at once
     return made
 
 

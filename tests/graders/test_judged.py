@@ -173,9 +173,10 @@ def test_searches_are_the_users_own(plain: bool) -> None:
         return [] if text == "nothing" else [f"a page of {len(text)}"]
 
     judge = Listening(reply="<score>5</score>")
-    grader = make("search_correctness", judge, search=search if plain else asearch)
-    assert isinstance(grader.evaluate(query="q1", response="r" * 600), GraderScore)
-    assert "a page of 2" in judge.prompts[0] and "a page of 500" in judge.prompts[0]
+    grader = make("search_correctness", judge, search=search if plain else asearch, max_searches=3)
+    long = "A sentence of forty characters is here. " * 13 + "r" * 600 + " and more" * 100
+    assert isinstance(grader.evaluate(query="q1", response=long), GraderScore)
+    assert re.findall(r"a page of (\d+)", judge.prompts[0]) == ["2", "479", "500", "495"]
     empty = grader.evaluate(query="nothing", response="nothing")
     assert isinstance(empty, GraderError) and empty.error_type == "no_results"
     with pytest.raises(ConfigError, match="nothing to search with"):

@@ -456,7 +456,7 @@ def _ready_made() -> dict[str, str | type[BaseGrader]]:
     own = {
         kind.registered_name(): kind
         for kind in common
-        if isinstance(kind, type) and issubclass(kind, BaseGrader) and kind.__module__ == COMMON
+        if isinstance(kind, type) and issubclass(kind, BaseGrader) and kind.__module__ == COMMON and vars(kind).get("rubric")
     }
     # by name, so that core needs no import of the gallery to offer what the gallery holds
     return {**own, **importlib.import_module(GALLERY).graders()}

@@ -29,7 +29,6 @@ from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.judge import judge_of
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import prompts_hash
-from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
     Described,
@@ -275,6 +274,11 @@ def _told() -> dict[str, dict[str, str]]:
     return told
 
 
+def told_fields(names: Iterable[str], language: str) -> list[str]:
+    """What each field is, as a judge is told."""
+    return [f"`{name}`{', ' if language == 'en' else '，'}{_told()[name][language]}" for name in names]
+
+
 class RubricGrader(LLMGrader):
     """A model grades by the rubrics of a file: one question, a scale with a sentence per level, in English and Chinese."""
 
@@ -332,11 +336,11 @@ class RubricGrader(LLMGrader):
 
     def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
         """Instructions first, the fenced fields last."""
-        found, told = self.texts(), _told()
+        found = self.texts()
         either = found.get("one_of")
         if either and all(fields.get(name) is None for name in either):
             raise DataError(f"{self.name} needs {' or '.join(either)}, and the row has none of them.")
-        levels, comma = found[self.language]["levels"], ", " if self.language == "en" else "，"
+        levels = found[self.language]["levels"]
         return render(
             "grader",
             self.language,
@@ -346,18 +350,8 @@ class RubricGrader(LLMGrader):
             scenario="",
             rubrics=list(self.rubrics),
             examples=[],
+            steps=[],
             scale=[f"{level}: {meaning}" for level, meaning in levels.items()],
-            fields=[f"`{name}`{comma}{told[name][self.language]}" for name in found["inputs"]],
+            fields=told_fields(found["inputs"], self.language),
             output_form=form,
         )
-
-
-def grader_of_file(path: Path, module: str) -> type[RubricGrader]:
-    """The class of a rubric file: `tool_selection.yaml` makes ToolSelectionGrader, importable from `module`."""
-    name = "".join(word.capitalize() for word in path.stem.split("_")) + "Grader"
-    texts = rubric_texts(path)
-    low, high = texts["scale"]
-    about = f"{texts['en']['desc']}\n\nA whole number from {low:g} to {high:g}. {texts['en']['levels'][high]}"
-    body = {"__module__": module, "__qualname__": name, "__doc__": about, "rubric": path.stem, "folder": path.parent}
-    made: type[RubricGrader] = RewardMeta(name, (RubricGrader,), body)
-    return made

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AliasChoices, Field, SerializeAsAny, field_serializer, field_validator
+from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, field_serializer, field_validator
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.lanes import awaitable
@@ -27,6 +27,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
+    Described,
     RubricListWiseTemplate,
     RubricPairWiseTemplate,
     RubricPointWiseTemplate,
@@ -208,6 +209,32 @@ class BaseLLMReward(BaseReward):
 # -- rubrics ------------------------------------------------------------------------------------------------------------
 
 
+class Worked(BaseModel):
+    """A reply in which the judge works the task out before it gives its reasons."""
+
+    work: Annotated[str | None, Described(zh="先在这里自己解题或逐项核对，需要多少步就写多少步")] = Field(
+        default=None, description="Your own working first: solve it, or check point by point, in as many steps as it takes"
+    )
+
+
+class WorkedPointWiseTemplate(Worked, RubricPointWiseTemplate):
+    """One answer is scored from 1 (worst) to 10 (best), after the judge has worked the task out."""
+
+
+class WorkedListWiseTemplate(Worked, RubricListWiseTemplate):
+    """The best of several answers is named by its number, after the judge has worked the task out."""
+
+
+class WorkedPairWiseTemplate(Worked, RubricPairWiseTemplate):
+    """The better of two answers is named by its number, after the judge has worked the task out."""
+
+
+WORKED: dict[str, type[BasePromptTemplate]] = {
+    "pointwise": WorkedPointWiseTemplate,
+    "stepwise": WorkedPointWiseTemplate,
+    "listwise": WorkedListWiseTemplate,
+    "pairwise": WorkedPairWiseTemplate,
+}
 TEMPLATES: dict[str, type[BasePromptTemplate]] = {
     "pointwise": RubricPointWiseTemplate,
     "stepwise": RubricPointWiseTemplate,
@@ -222,6 +249,8 @@ class BaseRubricReward(BaseLLMReward):
     `rubrics=` and `principles=` are the same field; with none the judge follows the task alone.
     """
 
+    work: ClassVar[bool] = False
+    """Whether the judge has to compute or check, and so is asked to write down its own working before its reasons."""
     scenario_texts: ClassVar[dict[str, dict[str, Any]]] = {}
     """By language, the scenario, desc and rubrics used where the constructor is given none; `levels`, where it has some, say what
     the scores of one answer mean under those rubrics."""
@@ -248,7 +277,7 @@ class BaseRubricReward(BaseLLMReward):
         """Fill in the kind's template and the scenario's own texts, in the chosen language."""
         super().model_post_init(context)
         if self.template is None:
-            object.__setattr__(self, "template", TEMPLATES.get(self.kind))
+            object.__setattr__(self, "template", (WORKED if self.work else TEMPLATES).get(self.kind))
         for field, text in self.scenario_texts.get(self.language, {}).items():
             if field in type(self).model_fields and field not in self.model_fields_set:
                 object.__setattr__(self, field, list(text) if isinstance(text, list) else text)

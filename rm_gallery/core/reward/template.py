@@ -142,9 +142,9 @@ class BasePromptTemplate(BaseModel):
 
 
 def asked_fields(cls: type[BasePromptTemplate], enable_thinking: bool) -> list[str]:
-    """The fields a judge is asked for, reasons first; a model that thinks before it answers needs no optional reason."""
-    names = sorted(cls.model_fields, key=lambda name: name not in REASONS)
-    return [n for n in names if n != "reason" or not enable_thinking or cls.model_fields[n].is_required()]
+    """The fields a judge is asked for, its working and reasons first, which one that thinks before it answers does not need."""
+    names = sorted(cls.model_fields, key=lambda name: (name not in REASONS, name != "work"))
+    return [n for n in names if n not in ("work", "reason") or not enable_thinking or cls.model_fields[n].is_required()]
 
 
 @lru_cache(maxsize=256)

@@ -101,8 +101,8 @@ _NOT_MEANT = re.compile(
     r"|(?:one|some|many|you|people|someone|students?|others?)\s+(?:\w+\s+)?(?:might|may|could|would|think|say|often|argue|guess)"
     r"|(?:my|his|her|the|a|our)\s+(?:friend|teacher|classmate|(?:text)?book|neighbou?r|brother|sister|colleague|calculator|solution\s+manual)\s+"
     r"(?:\w+\s+)?(?:says?|said|claims?|thinks?|insists?|told|writes?|lists?)|according\s+to"
-    r"|thought|used\s+to|not\s+(?:true|correct|the\s+case)\s+that|i\s+doubt|if\s+you(?:['’]d)?\s+(?:had\s+)?"
-    r"(?:forg[eo]t|ignore|miss|add|use)\w*)\b|有人(?:可能)?(?:认为|说)|容易误"
+    r"|at\s+first\s+(?:sight|glance)|thought|used\s+to|not\s+(?:true|correct|the\s+case)\s+that|i\s+doubt|if\s+you(?:['’]d)?\s+(?:had\s+)?"
+    r"(?:forg[eo]t|ignore|miss|add|use)\w*)\b|有人(?:可能)?(?:认为|说)|乍一?看|容易误"
 )
 _NOT_SAID = re.compile(
     r"(?i)(?:n['’]t|\b(?:not|never|cannot|dont|wont))\s+(?:(?:think|believe|say|suppose|guess|feel|choose|pick|select|going|go|with|for|that|the|it|its"

@@ -97,7 +97,7 @@ _RESULT_FOLLOWS = re.compile(r"=|\bis\b|\bare\b|\bequals\b")
 
 _VALUED = re.compile(r"(?i)[\d\\√π∞]|[=<>]|[¼½¾⅐-⅞]|\b(?:yes|no|true|false|[A-HJ-Z])\b")
 _UNSAID = re.compile(
-    r"(?i)\b(?:don['’]t|do\s+not|wouldn['’]t|would\s+not|cannot|can['’]t|doubt)\s+(?:think|believe|say|agree|know|be|that|it)\b[^.,;\n]{0,60}"
+    r"(?i)\b(?:never|don['’]t|do\s+not|wouldn['’]t|would\s+not|cannot|can['’]t|doubt)\s+(?:think|believe|say|agree|know|be|that|it)\b[^.,;\n]{0,60}"
     r"|\b(?:glaube|denke)\s+nicht\b[^.;\n]{0,60}|\bno\s+creo\b[^.;\n]{0,60}|\bne\s+(?:pense|crois|peut|peux)\s+pas\b[^.,;\n]{0,60}|不(?:认为|觉得|相信)[^。.；\n]{0,40}"
 )
 _NOT_THIS = re.compile(
@@ -106,7 +106,7 @@ _NOT_THIS = re.compile(
     r"|\b(?:a|the|one)\s+(?:common|frequent|typical|usual)\s[^.\n]{0,80}|\b(?:wrong|incorrect|mistaken)(?:ly)?\b[^.\n]{0,80}"
 )
 _IS_WRONG = re.compile(
-    r"(?i)-?\$?(?<![\d.,])\d[\d.,/]{0,20}%?\s+(?:(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not\b|false|mistaken)|(?:is|was)n['’]t\b)[^.\n]{0,60}"
+    r"(?i)-?\$?(?<![\d.,])\d[\d.,/]{0,20}%?(?:\s+|\s+which\s+)(?:(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not\b|false|mistaken)|(?:is|was)n['’]t\b)[^.\n]{0,60}"
     r"|-?\d[\d.,/]{0,20}%?\s?[個円人本枚個回개원명]?(?:ではな[くい]|じゃな[くい]|[이가]\s?아니라)"
 )
 _NOT_A_NUMBER = re.compile(r"(?i)(?:\b(?:not|nicht)|n['’]t|不是|不等于)\s*(?:\w+\s+){0,2}?(?:\\boxed\s*\{|\$)*-?\d")
@@ -115,7 +115,8 @@ _NOT_GIVEN = re.compile(
     r"(?i)(?:un(?:known|clear|determined|certain)|not\s+(?:known|clear|given|certain|possible)|impossible\s+to)\b"
 )
 _BOUND = re.compile(
-    r"(?i)(?:over|under|above|below)\s+\$?\d|(?:\\text\s*\{\s*)?(?:not\b|nicht\b|≠|\\neq?\b)|[^\d\n,]{0,12}(?:不是|不等于|不为|并非|≠|\\neq?(?![a-z]))"
+    r"(?i)(?:over|under|above|below|at\s+(?:most|least)|(?:more|less|greater|fewer)\s+than|up\s+to|anything\s+but)\s+\$?-?\d|(?:\\[gl]eq?(?![a-z])|[<>≤≥]=?)\s*-?\d"
+    r"|(?:\\text\s*\{\s*)?(?:(?:definitely\s+|certainly\s+)?not\b|nicht\b|≠|\\neq?\b)|至[少多]|最[少多]|[^\d\n,]{0,12}(?:不是|不等于|不为|并非|≠|\\neq?(?![a-z]))"
 )
 _QUESTION = re.compile(
     r"(?im)^\s*[-$]?\d[\d.,/]{0,20}%?\?(?=\s+\S)|(?:^|(?<=[.!?\n]))[ \t]*(?:(?:so|or|and|but)\s+)?(?:is|are|was|were|could|can|would|should|might|does|do|did|will|what|why|how|which|who)\b(?:[^.!?\n]|\.\d){0,200}\?"
@@ -176,7 +177,8 @@ def _find(text: str, factorial: bool) -> FinalAnswer | None:
         if _BOUND.match(statement.text.strip()):
             return None
         if statement.kind in ("box", "hashes", "line"):
-            return _marked(statement.text, statement.kind == "box" or factorial)
+            marked = statement.text if statement.kind == "box" else _cut(statement.text)
+            return _marked(marked, statement.kind == "box" or factorial)
         if statement.kind in ("tag", "json"):
             return _unmarked(statement.text, factorial or statement.kind == "json")
         if _NO_VALUE.match(statement.text) or _NOT_GIVEN.match(statement.text):
@@ -187,7 +189,7 @@ def _find(text: str, factorial: bool) -> FinalAnswer | None:
         found = _marked(segment, factorial)
         if found is not None and not _is_prose(found):
             return found._replace(fallback=tail)
-    if not tail:
+    if not tail or _BOUND.match(tail):
         return None
     if len(reading.rest) <= WINDOW:
         return _unmarked(tail, factorial)
@@ -234,6 +236,10 @@ def _unmarked(tail: str, factorial: bool) -> FinalAnswer | None:
             return None
         if len(tail) <= _SHORT or found.shape in ("number", "latex"):
             return found
+    elif (line := tail[-60:].rsplit("\n", 1)[-1].strip())[:1] in "`\"'“「*" and _PLAIN.fullmatch(
+        last := _tidy(line, factorial)
+    ):
+        return FinalAnswer(last, "number", "")
     return FinalAnswer(_spaced(tail), "text", "")
 
 

@@ -15,7 +15,7 @@ MOST = 200
 
 REASONS = (
     "reason", "reasons", "reasoning", "rationale", "explanation", "analysis", "justification", "critique", "comment",
-    "comments", "feedback", "quote", "thought", "thoughts", "think", "thinking", "reflection", "理由", "原因", "分析", "解释", "说明", "评语",
+    "comments", "feedback", "quote", "thought", "thoughts", "think", "thinking", "reflection", "work", "理由", "原因", "分析", "解释", "说明", "评语",
 )  # fmt: skip
 """Elements that hold prose about the candidates: whatever stands in them is no verdict."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.bridge import grader_of_reward
-from rm_gallery.core.graders.llm import grader_of_file
+from rm_gallery.core.graders.common import grader_of_file
 from rm_gallery.gallery.rm import JUDGED_MODULE, discover
 
 RUBRICS = Path(__file__).parent / "rubrics"

@@ -1,4 +1,4 @@
-"""Rules about what an agent did: its tool calls against those expected, loops, steps that lead nowhere, new information.
+"""What an agent did: its tool calls against those expected, loops, steps that lead nowhere, new information; each step by a judge.
 
 Trajectories are messages of the OpenAI protocol; arguments may be JSON text or objects, and a message may stand inside
 `{"message": …}`.
@@ -10,12 +10,19 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, create_model
 from rapidfuzz import fuzz
 
 from rm_gallery.core.graders.base import BaseGrader, GraderScore
+from rm_gallery.core.graders.llm import RubricGrader, shown, usage_of
+from rm_gallery.core.model.message import ChatResponse
+from rm_gallery.core.outcome import Bounds
+from rm_gallery.core.reward.asking import parsed
+from rm_gallery.core.reward.template import BasePromptTemplate, Described
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.agent import ExpectedCall, fits, in_any_order, in_order, read_wanted
@@ -315,3 +322,75 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
         if own in before or (before and not own):
             return True
         return any(_alike(own, earlier) >= self.redundancy_threshold for earlier in before)
+
+
+# -- trajectories step by step --------------------------------------------------------------------------------------------------
+
+PARTS = {
+    "contribution": ("how far it brings the task forward", "对任务的推进程度"),
+    "relevance": ("how far it belongs to the task", "与任务的相关程度"),
+    "accuracy": ("whether call and parameters are right", "调用和参数是否正确"),
+    "efficiency": ("whether it was needed and not done before", "是否必要且未曾做过"),
+}
+
+
+@lru_cache(maxsize=1)
+def _step_reply() -> type[BasePromptTemplate]:
+    fields: dict[str, Any] = {
+        name: (
+            Annotated[int, Described(zh=f"{zh}，1（最差）到 5（最好）的整数")],
+            Field(default=..., ge=1, le=5, description=f"A whole number from 1 (worst) to 5 (best): {en}"),
+        )
+        for name, (en, zh) in PARTS.items()
+    }
+    made: type[BasePromptTemplate] = create_model("StepReply", __base__=BasePromptTemplate, __module__=__name__, **fields)
+    return made
+
+
+class TrajectoryComprehensiveGrader(RubricGrader):
+    """Every step of a trajectory for contribution, relevance, accuracy and efficiency; the mean of all, 0 to 1.
+
+    Fields: `messages`, optional `query`. One call per tool call, each from 1 to 5 and mapped to [0, 1]. Metadata: `steps`,
+    and `is_resolved`, whether the score reaches the threshold. Unscored without tool calls; one step that cannot be judged
+    leaves the trajectory without a score.
+    """
+
+    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "whole"})
+    rubric: ClassVar[str] = "trajectory_step"
+    folder: ClassVar[Path] = Path(__file__).parent / "parts"
+    name: str = "trajectory_comprehensive"
+    score_range: Bounds = (0.0, 1.0)
+    threshold: float | None = 0.8
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """`messages`, and `query` where it is not in them."""
+        return {"messages": True, "query": False}
+
+    @property
+    def reply(self) -> type[BasePromptTemplate]:
+        """Four numbers."""
+        return _step_reply()
+
+    async def _grade(self, messages: Any, query: str = "") -> GraderScore:
+        read = messages_of(messages, self.name)
+        asked = query or next((shown(m.get("content")) for m in read if m["role"] == "user"), "")
+        actions = actions_of(read)
+        if not actions:
+            raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls", cause="answer")
+        told = [{"call": action.signature, "result": action.observation or ""} for action in actions]
+        steps, usages = [], []
+        for number, step in enumerate(told):
+            fields = {"query": asked, "history": told[:number], "step": step}
+            found, usage = await self._ask(fields, self._read_step)
+            steps.append(found)
+            usages.append(usage)
+        score = math.fsum((value - 1) / 4 for step in steps for value in step["scores"].values()) / (4 * len(steps))
+        usage = {name: math.fsum(one[name] for one in usages) for name in usages[0]}
+        metadata = {"steps": steps, "is_resolved": self.threshold is not None and score >= self.threshold}
+        return GraderScore(score=score, reason=steps[-1]["reason"], metadata=metadata, usage=usage, **self.about())
+
+    def _read_step(self, reply: ChatResponse) -> tuple[dict[str, Any], dict[str, float]]:
+        found = parsed(self.reply, reply)
+        scores = {name: getattr(found, name) for name in PARTS}
+        return {"scores": scores, "reason": found.reason or ""}, usage_of(reply)

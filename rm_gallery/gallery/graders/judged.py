@@ -1,33 +1,36 @@
-"""Judged graders that are more than one rubric: checklists, preferences, expected scores, trajectories step by step, searches."""
+"""Judged graders that are more than one rubric: preferences, expected scores, searches, and images seen as pictures."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import inspect
 import math
+import mimetypes
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
-from functools import lru_cache
-from itertools import accumulate
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
-from pydantic import Field, create_model
+from pydantic import Field
 
-from rm_gallery.core.graders.base import FunctionGrader, GraderScore
+from rm_gallery.core.graders.base import FunctionGrader, GraderResult, GraderScore, usage_sum
 from rm_gallery.core.graders.bridge import RewardGrader
-from rm_gallery.core.graders.llm import LLMGrader, RubricGrader, last_what_differs, shown, usage_of
+from rm_gallery.core.graders.common import ClaimGrader
+from rm_gallery.core.graders.llm import LLMGrader, RubricGrader, last_what_differs, shown
 from rm_gallery.core.graders.run import agraded
-from rm_gallery.core.model.message import ChatResponse
-from rm_gallery.core.outcome import Bounds
-from rm_gallery.core.reward.asking import parsed
+from rm_gallery.core.model.message import TEXT_PARTS, ChatResponse, part_text, picture_of
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.judge import BaseListWiseRubricReward, BasePairWiseRubricReward
-from rm_gallery.core.reward.template import BasePromptTemplate, Described, render
-from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.gallery.graders.agent import actions_of, messages_of
+from rm_gallery.core.reward.template import render
+from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
 
-PARTS_FOLDER = Path(__file__).parent / "parts"
+PARTS = Path(__file__).parent / "parts"
+IMAGE_RUBRICS = Path(__file__).parent / "rubrics" / "multimodal"
+SEARCHED = 500
+"""Characters of a response that are searched for at once: search engines take no more."""
 
 
 # -- preferences --------------------------------------------------------------------------------------------------------------
@@ -84,6 +87,8 @@ class GEvalGrader(LLMGrader):
     name: str = "g_eval"
     desc: str = "Judge how good the response is."
     """The question."""
+    steps: list[str] = Field(default_factory=list)
+    """What the judge does one after the other before it scores; the paper has a model write them once for a question."""
     fields: dict[str, bool] = Field(default_factory=lambda: {"query": False, "response": True})
     """The fields it takes, and whether each is required."""
     top_logprobs: int = Field(default=20, ge=1, le=20)
@@ -95,8 +100,6 @@ class GEvalGrader(LLMGrader):
 
     def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
         """The question and rubrics, then the fenced fields."""
-        low, high = self.score_range
-        ends = {"en": ("the best there can be", "the worst there can be"), "zh": ("再好不过", "再差不过")}[self.language]
         return render(
             "grader",
             self.language,
@@ -106,7 +109,8 @@ class GEvalGrader(LLMGrader):
             scenario="",
             rubrics=list(self.rubrics),
             examples=[],
-            scale=[f"{high:g}: {ends[0]}", f"{low:g}: {ends[1]}"],
+            steps=list(self.steps),
+            scale=_anchors(*self.score_range, self.language),
             fields=[f"`{name}`" for name in self.fields],
             output_form=form,
         )
@@ -129,6 +133,20 @@ class GEvalGrader(LLMGrader):
         expected = math.fsum(level * share for level, share in shares.items()) / total
         metadata = {"said": said.score, "shares": {f"{k:g}": v / total for k, v in sorted(shares.items())}}
         return said.model_copy(update={"score": min(high, max(low, expected)), "metadata": metadata})
+
+
+_MEANINGS = {
+    "en": ("there is nothing of weight to mend", "good, with slight faults", "good in the main, with clear faults",
+           "good only in a part", "hardly good in anything"),
+    "zh": ("没有值得修改之处", "好，略有瑕疵", "大体上好，但有明显的缺陷", "只有一部分好", "几乎没有好的地方"),
+}  # fmt: skip
+
+
+def _anchors(low: Any, high: Any, language: str) -> list[str]:
+    """What the levels mean, where five or more of them are evenly spaced; else the two ends."""
+    even = (high - low) % 4 == 0
+    places = range(5) if even else (0, 4)
+    return [f"{high - (high - low) * place / 4:g}: {_MEANINGS[language][place]}" for place in places]
 
 
 def level_shares(logprobs: Any, said: float, low: float, high: float) -> dict[float, float] | None:
@@ -166,88 +184,21 @@ def _level(token: Any, low: float, high: float) -> float | None:
     return float(text) if low <= float(text) <= high else None
 
 
-# -- trajectories and searches ------------------------------------------------------------------------------------------------
-
-PARTS = {
-    "contribution": ("how far it brings the task forward", "对任务的推进程度"),
-    "relevance": ("how far it belongs to the task", "与任务的相关程度"),
-    "accuracy": ("whether call and parameters are right", "调用和参数是否正确"),
-    "efficiency": ("whether it was needed and not done before", "是否必要且未曾做过"),
-}
+# -- searches -----------------------------------------------------------------------------------------------------------------
 
 
-@lru_cache(maxsize=1)
-def _step_reply() -> type[BasePromptTemplate]:
-    fields: dict[str, Any] = {
-        name: (
-            Annotated[int, Described(zh=f"{zh}，1（最差）到 5（最好）的整数")],
-            Field(default=..., ge=1, le=5, description=f"A whole number from 1 (worst) to 5 (best): {en}"),
-        )
-        for name, (en, zh) in PARTS.items()
-    }
-    made: type[BasePromptTemplate] = create_model("StepReply", __base__=BasePromptTemplate, __module__=__name__, **fields)
-    return made
-
-
-class TrajectoryComprehensiveGrader(RubricGrader):
-    """Every step of a trajectory for contribution, relevance, accuracy and efficiency; the mean of all, 0 to 1.
-
-    Fields: `messages`, optional `query`. One call per tool call, each from 1 to 5 and mapped to [0, 1]. Metadata: `steps`,
-    and `is_resolved`, whether the score reaches the threshold. Unscored without tool calls; one step that cannot be judged
-    leaves the trajectory without a score.
-    """
-
-    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "whole"})
-    rubric: ClassVar[str] = "trajectory_step"
-    folder: ClassVar[Path] = PARTS_FOLDER
-    name: str = "trajectory_comprehensive"
-    score_range: Bounds = (0.0, 1.0)
-    threshold: float | None = 0.8
-
-    @property
-    def inputs(self) -> dict[str, bool]:
-        """`messages`, and `query` where it is not in them."""
-        return {"messages": True, "query": False}
-
-    @property
-    def reply(self) -> type[BasePromptTemplate]:
-        """Four numbers."""
-        return _step_reply()
-
-    async def _grade(self, messages: Any, query: str = "") -> GraderScore:
-        read = messages_of(messages, self.name)
-        asked = query or next((shown(m.get("content")) for m in read if m["role"] == "user"), "")
-        actions = actions_of(read)
-        if not actions:
-            raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls", cause="answer")
-        told = [{"call": action.signature, "result": action.observation or ""} for action in actions]
-        steps, usages = [], []
-        for number, step in enumerate(told):
-            fields = {"query": asked, "history": told[:number], "step": step}
-            found, usage = await self._ask(fields, self._read_step)
-            steps.append(found)
-            usages.append(usage)
-        score = math.fsum((value - 1) / 4 for step in steps for value in step["scores"].values()) / (4 * len(steps))
-        usage = {name: math.fsum(one[name] for one in usages) for name in usages[0]}
-        metadata = {"steps": steps, "is_resolved": self.threshold is not None and score >= self.threshold}
-        return GraderScore(score=score, reason=steps[-1]["reason"], metadata=metadata, usage=usage, **self.about())
-
-    def _read_step(self, reply: ChatResponse) -> tuple[dict[str, Any], dict[str, float]]:
-        found = parsed(self.reply, reply)
-        scores = {name: getattr(found, name) for name in PARTS}
-        return {"scores": scores, "reason": found.reason or ""}, usage_of(reply)
-
-
-class SearchCorrectnessGrader(RubricGrader):
+class SearchCorrectnessGrader(ClaimGrader):
     """Whether a response is true by what a search finds: 1 (false) to 5 (confirmed).
 
     Fields: `query`, `response`. `search` is your function, plain or async, of a text that returns texts (or anything that can be
-    written as JSON): nothing is searched for otherwise. It is asked for the query and for the response.
+    written as JSON): nothing is searched for otherwise. It is asked for the query and for the response, a long one piece by piece.
     """
 
     rubric: ClassVar[str] = "search_correctness"
-    folder: ClassVar[Path] = PARTS_FOLDER
+    folder: ClassVar[Path] = PARTS
     search: Callable[[str], Any] | None = None
+    max_searches: int = Field(default=10, ge=1)
+    """For how many pieces of the response, of up to 500 characters each, is searched at most; what follows them is not."""
 
     @property
     def inputs(self) -> dict[str, bool]:
@@ -261,10 +212,11 @@ class SearchCorrectnessGrader(RubricGrader):
         super().check()
 
     async def _grade(self, query: str, response: str) -> GraderScore:
-        found = [await self._found(text) for text in (query, response[:500])]
+        texts = [query, *islice(pieces_of(response, SEARCHED), self.max_searches)]
+        found = await asyncio.gather(*map(self._found, texts))
         if not any(found):
             raise Unscored(f"{self.name}: the search found nothing.", reason="no_results")
-        return await self._one({"query": query, "response": response, "search_results": found})
+        return await self._one({"query": query, "response": response, "search_results": list(found)})
 
     async def _found(self, text: str) -> Any:
         search = self.search
@@ -275,3 +227,177 @@ class SearchCorrectnessGrader(RubricGrader):
         # what blocks is run on a thread of the engine, as a plain grader is
         beside = FunctionGrader(lambda text: GraderScore(score=0.0, metadata={"found": search(text)}), name="search")
         return (await agraded(beside, {"text": text})).metadata["found"]
+
+
+_ENDS = re.compile(r"[.!?](?=\s)|[。！？\n]")
+
+
+def pieces_of(text: str, longest: int) -> Iterator[str]:
+    """The text in pieces of at most so many characters, cut where a sentence ends, or a word, if that is in a piece's second half."""
+    rest = text.strip()
+    while len(rest) > longest:
+        start = rest[:longest]
+        ends = (max((found.end() for found in _ENDS.finditer(start)), default=0), start.rfind(" ") + 1)
+        cut = next((end for end in ends if end > longest // 2), longest)
+        yield start[:cut].strip()
+        rest = rest[cut:].strip()
+    if rest:
+        yield rest
+
+
+# -- images -------------------------------------------------------------------------------------------------------------------
+
+LARGEST = 20_000_000
+"""Bytes of an image file that are sent, at most."""
+
+
+_BEGINNINGS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*")
+
+
+def image_url(value: Any) -> str | None:
+    """The URL an endpoint is sent for an image, or None for what is no image.
+
+    An image is `{"url": …}` (http, https or data), `{"base64": …, "format": "png"}`, `{"path": …}`, a pathlib.Path, or a part of
+    the OpenAI protocol (`{"type": "image_url", …}`). A text is none. A file is read here, whatever row names it, and sent if
+    its content is an image's; an http URL is fetched by the judge's endpoint, from where that stands. Raises DataError for what
+    cannot be sent.
+    """
+    if isinstance(value, Path):
+        return _of_file(value)
+    if not isinstance(value, Mapping):
+        return None
+    if value.get("type") in ("image_url", "input_image", "image") and (url := picture_of(value)) is not None:
+        return url
+    if value.get("type") in ("image_url", "input_image"):
+        given = value.get("image_url")
+        return _url(given.get("url") if isinstance(given, Mapping) else given)
+    if value.get("type") in TEXT_PARTS[:-1]:
+        return None
+    if value.get("base64"):
+        kind = str(value.get("format") or "png").lower().removeprefix("image/").replace("jpg", "jpeg")
+        if not kind.isascii() or not kind.isalnum():
+            raise DataError(f"an image's format is {kind[:60]!r}; give png, jpeg, webp or gif.")
+        return f"data:image/{kind};base64,{value['base64']}"
+    if value.get("path"):
+        return _of_file(Path(str(value["path"])))
+    return _url(value.get("url"))
+
+
+def _url(url: Any) -> str | None:
+    if url and not str(url).lower().startswith(("http://", "https://", "data:image/")):
+        raise DataError(f"an image's url is {str(url)[:60]!r}; it is http, https or data:image/…; a file is {{'path': …}}.")
+    return str(url) if url else None
+
+
+def _of_file(path: Path) -> str:
+    kind = mimetypes.guess_type(path.name)[0] or ""
+    if not kind.startswith("image/"):
+        raise DataError(f"{path}: the ending is no image's; give .png, .jpg, .webp or .gif.")
+    try:
+        size = path.stat().st_size
+        if size > LARGEST:
+            raise DataError(f"{path}: {size:,} bytes; at most {LARGEST:,} are sent.")
+        content = path.read_bytes() if path.is_file() else b""
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+    # the path may come with the data, and a link of that name may lead to anything
+    if not content.startswith(_BEGINNINGS) and content[4:8] != b"ftyp":
+        raise DataError(f"{path}: its content is no image's; nothing is sent.")
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+
+
+class _ImageGrader(RubricGrader):
+    """A rubric over one image, the field `image`, which is sent as a picture."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"llm", "vision"})
+    folder: ClassVar[Path] = IMAGE_RUBRICS
+
+    def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
+        """The rubric, then the texts and the image in one turn."""
+        url = image_url(fields.get("image"))
+        if url is None:
+            raise Unscored(f"{self.name} needs an image: a url, base64 data or a path.", reason="no_image")
+        system, user = super()._messages({**fields, "image": "(see the picture)"}, form)
+        parts = [{"type": "text", "text": user["content"]}, {"type": "image_url", "image_url": {"url": url}}]
+        return [system, {**user, "content": parts}]
+
+
+class ImageQualityGrader(_ImageGrader):
+    """How well an image is made: 1 (spoilt) to 5 (flawless). Field: `image`."""
+
+    rubric: ClassVar[str] = "image_quality"
+
+
+class _InText(_ImageGrader):
+    """Each image of a response, judged with the text around it."""
+
+    max_context_size: int = Field(default=500, ge=0)
+    """Characters before and after an image that the judge is shown."""
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """`response`, a list of texts and images in order; `query` where the rubric asks for it."""
+        return {"response": True, **({"query": False} if "query" in self.texts()["inputs"] else {})}
+
+    async def _grade(self, response: Any, query: str = "") -> GraderScore:
+        parts = response if isinstance(response, Sequence) and not isinstance(response, str) else [response]
+        parts = [part_text(p) or "" if isinstance(p, Mapping) and p.get("type") in TEXT_PARTS[:-1] else p for p in parts]
+        urls = [image_url(part) for part in parts]
+        places = [place for place, url in enumerate(urls) if url is not None]
+        if not places:
+            raise Unscored(f"{self.name}: the response holds no image.", reason="no_image", cause="answer")
+        results: list[GraderScore] = []
+        for place in places:
+            before = "\n".join(str(p) for p, url in zip(parts[:place], urls, strict=False) if url is None)
+            after = "\n".join(str(p) for p, url in zip(parts[place + 1 :], urls[place + 1 :], strict=True) if url is None)
+            size = self.max_context_size
+            shown = {"text_before": before[len(before) - size :] if size < len(before) else before}
+            fields = {**shown, "text_after": after[:size], "image": parts[place], "query": query}
+            results.append(await self._one(fields))
+        mean = math.fsum(result.score for result in results) / len(results)
+        metadata = {"images": [{"score": result.score, "reason": result.reason} for result in results]}
+        return GraderScore(score=mean, reason=results[0].reason, metadata=metadata, usage=usage_sum(results), **self.about())
+
+
+class ImageCoherenceGrader(_InText):
+    """Whether the images of a response fit the text around them: 1 to 5, the mean over images.
+
+    Field: `response`, a list of texts and images in order.
+    """
+
+    rubric: ClassVar[str] = "image_coherence"
+
+
+class ImageHelpfulnessGrader(_InText):
+    """Whether the images of a response help to understand it: 1 to 5, the mean over images.
+
+    Fields: `response`, a list of texts and images in order; `query`.
+    """
+
+    rubric: ClassVar[str] = "image_helpfulness"
+
+
+class TextToImageGrader(_ImageGrader):
+    """A generated image: the geometric mean of how far it shows what was asked for and how well it is made, 1 to 5.
+
+    Fields: `query`; `response`, the image, or a list whose first one counts. Two calls.
+    """
+
+    rubric: ClassVar[str] = "text_to_image"
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """`query` and `response`."""
+        return {"query": True, "response": True}
+
+    async def _grade(self, query: str, response: Any) -> GraderScore:
+        image = next((part for part in response if image_url(part)), None) if isinstance(response, (list, tuple)) else response
+        followed = await self._one({"query": query, "image": image})
+        asked = {name: getattr(self, name) for name in ("model", "language", "repair_attempts", "channel")}
+        quality = ImageQualityGrader(**asked)
+        made: GraderResult = await agraded(quality, {"image": image})
+        assert isinstance(made, GraderScore)
+        parts = {"prompt_following": followed.score, "quality": made.score}
+        reason = " ".join(filter(None, [followed.reason, made.reason]))
+        score = math.sqrt(followed.score * made.score)
+        return GraderScore(score=score, reason=reason, metadata=parts, usage=usage_sum([followed, made]), **self.about())

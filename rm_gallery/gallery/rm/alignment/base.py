@@ -40,8 +40,8 @@ _SCORES = {
 
 @cache
 def scenario(key: str) -> dict[str, Any]:
-    """A scenario's file: `en` and `zh` (`scenario`, its title, then one line; `desc`, the task; `rubrics` in order of weight),
-    `family`, and `example` (`question`, `better`, `worse`, and a phrase of each answer).
+    """A scenario's file: `en` and `zh` (`scenario`, its title, then one line; `desc`, the task; `rubrics` in order of weight,
+    `levels`, what the scores of one answer mean under them), `family`, `work`, whether the judge has to compute, and `example` (`question`, `better`, `worse`, and a phrase of each answer).
 
     Raises DataError for a file that is no YAML mapping or lacks one of these.
     """
@@ -76,6 +76,7 @@ def _make(key: str, kind: str) -> type[BaseRubricReward]:
         "__qualname__": name,
         "__doc__": _documentation(texts["en"], kind),
         "name": judged_name(key, kind),
+        "work": bool(texts.get("work")),
         "scenario_texts": {language: texts[language] for language in LANGUAGES},
         "example": Example(
             sample_of(about["question"], about["better"], about["worse"]), judge=PhraseJudge(tuple(about["phrases"]))
