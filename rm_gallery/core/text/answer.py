@@ -157,9 +157,23 @@ _AFTERTHOUGHT = re.compile(
 _ENDS = re.compile(r"[^.!?\n]{0,30}(?:[.!?](?:\s|$)|\n|$)")
 
 
+_PHANTOM = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
+
+
 def final_text(text: str) -> str:
-    """What a text says after its reasoning, Windows line ends made plain; empty when its reasoning never ends."""
-    return split_reasoning(text).final.replace("\r\n", "\n").strip()
+    """What a text says after its reasoning, Windows line ends made plain and HTML comments and phantoms, which nobody sees, left out.
+
+    Empty when its reasoning never ends.
+    """
+    return _seen(split_reasoning(text).final.replace("\r\n", "\n")).strip()
+
+
+def _seen(text: str) -> str:
+    kept, place = [], 0
+    while (begin := text.find("<!--", place)) >= 0 and (end := text.find("-->", begin + 4)) >= 0:
+        kept.append(text[place:begin])
+        place = end + 3
+    return _PHANTOM.sub(" ", "".join([*kept, text[place:]]))
 
 
 def read_statements(text: str, extra: re.Pattern[str] | None = None, *, boxes: bool = True) -> Reading:
