@@ -239,7 +239,7 @@ class Stability(Probe):
             laid = [pairs.text(output, relaid(text_of(output))) for output in (material.good, material.worse)]
             self.variants["layout"].append((number, pairs.duel(number, *laid)))
             if pairs.reward.kind == "listwise" and len(pairs.materials) > 1:
-                third = pairs.good[(number + 1) % len(pairs.materials)]
+                third = pairs.worse[(number + 1) % len(pairs.materials)]  # no rival of the best: equals are no trial
                 ask = pairs.sheet.ask
                 self.lists.append((ask(material.sample, [good, worse, third]), ask(material.sample, [third, worse, good])))
 
