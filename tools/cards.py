@@ -30,6 +30,7 @@ from rm_gallery.core.reward.registry import RewardRegistry  # noqa: E402
 from rm_gallery.core.reward.schema import Example  # noqa: E402
 from rm_gallery.core.utils.errors import ConfigError  # noqa: E402
 from rm_gallery.gallery.rm import discover  # noqa: E402
+from tools.scorecards import SETS, scorecard  # noqa: E402
 
 MARK = "<!-- Made by `python tools/cards.py`; change the reward's docstring or its example instead. -->"
 GRADERS = """Take one by its name, `GraderRegistry.create("NAME", model=…)`, or as a reward, `RewardRegistry.create("grader:NAME")`.
@@ -150,7 +151,20 @@ def page(entries: Sequence[Entry]) -> str:
     head = table(["name", "judges", "cost per sample", "range", "needs", "class"], facts)
     use = example_of(entries[-1]).use or USES[entries[-1].reward.kind]
     sections = [MARK, f"# {title}", head, body, _inputs(entries), _parameters(entries), _example(entries)]
+    sections += [counted] if (counted := _scorecard(first.name)) else []
     return "\n\n".join([*sections, f"## Use\n\n{use}"]) + "\n"
+
+
+def _scorecard(name: str) -> str:
+    """How often the reward is wrong on labelled answers; empty where there are none."""
+    found = scorecard(name)
+    if found is None:
+        return ""
+    of, rows = found
+    columns = ["verifier", "wrong ones that pass", "95 % interval", "right ones that do not", "95 % interval"]
+    where = f"`tests/golden/labelled/{SETS[name][0]}.jsonl`"
+    what = f"On {of} ({where}), written for this project and labelled by hand; other answers give other figures."
+    return f"## Scorecard\n\n{what}\n\n{table(columns, rows)}"
 
 
 def index(entries: Sequence[Entry]) -> str:

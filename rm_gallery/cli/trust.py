@@ -39,9 +39,7 @@ def audit(
             help=f"Only this probe; may be repeated: {', '.join(PROBES)}.", autocompletion=opt.completing(lambda: PROBES)
         ),
     ] = None,
-    strict: Annotated[
-        bool, typer.Option("--strict", help="Exit 1 unless every figure with a limit passes, not only on a fail.")
-    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on a warning as well.")] = False,
     *,
     run: opt.Running,
     limit: Annotated[
@@ -68,7 +66,9 @@ def audit(
     opt.say_lost(card.reasons, card.stopped, "questions")
     if not card.scored:
         opt.say("rm-gallery: no question got a verdict, so nothing is known.")
-    failed = card.verdict == "fail" or (strict and card.verdict != "pass")
+    if card.verdict == "not enough":
+        opt.say("rm-gallery: not enough to tell; give more prompts, or probes that need fewer.")
+    failed = card.verdict in ("fail", "not enough") or (strict and card.verdict != "pass")
     sys.exit(int(not card.scored or bool(card.stopped) or failed))
 
 

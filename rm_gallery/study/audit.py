@@ -116,7 +116,7 @@ def audit(
 
 @dataclass(frozen=True)
 class AuditCost:
-    """What an audit takes before any reply comes out of a cache."""
+    """What an audit takes before any reply comes out of a cache, and before anything is asked again that worked."""
 
     prompts: int
     questions: int
@@ -133,7 +133,7 @@ class AuditCost:
             return f"{asked}, no model calls"
         tokens = "" if self.input_tokens is None else f", about {self.input_tokens:,} input tokens"
         money = "" if self.money is None else f", some {self.money:,.2f} at replies of {REPLY} tokens"
-        return f"{asked}: up to {self.calls:,} model calls{tokens}{money}, fewer where replies are cached"
+        return f"{asked}: {self.calls:,} model calls{tokens}{money}; fewer where replies are cached, more where an attack works"
 
 
 @dataclass(frozen=True)
@@ -353,18 +353,27 @@ class Prepared:
         chosen, values = options_of(self.reward, options, hooks, keywords, progress=None, beside=beside)
         control, started = chosen.control or RunControl(), time.monotonic()
         calls, cached, usage = 0, 0, dict[str, Any]()
-        for repeat, sheet in enumerate(self.rounds):
+        # each with its repeat and its folder; what the first answers make worth asking comes right after them
+        asking = [(sheet, repeat, repeat) for repeat, sheet in enumerate(self.rounds)]
+        asking.insert(1, (self.pairs.sheet, 0, len(self.rounds)))
+        for turn, (sheet, repeat, folder) in enumerate(asking):
             if control.stopped:
                 break
+            if turn == 1:
+                for probe in self.probes:
+                    probe.follow()
+            questions = [question for key, question in sheet.questions.items() if key not in sheet.said]
+            if not questions:
+                continue
             one = replace(
                 chosen,
                 control=control,
-                total=len(sheet.questions),
+                total=len(questions),
                 repeat=chosen.repeat + repeat,
-                run_dir=repeat_folder(chosen.run_dir, repeat),
+                run_dir=repeat_folder(chosen.run_dir, folder),
                 manifest={"audit": 1, **self.identity, **(chosen.manifest or {})},
             )
-            with closing(run_unordered(self.reward, sheet.questions.values(), one, values)) as scored:
+            with closing(run_unordered(self.reward, questions, one, values)) as scored:
                 sheet.hear(scored)
             # the counters begin anew with every round
             calls, cached = calls + control.calls, cached + control.cached
@@ -380,9 +389,9 @@ class Prepared:
             endpoint=endpoint,
             data=self.data,
             prompts=len(self.pairs.materials),
-            questions=self.n_questions,
+            questions=(n_questions := sum(len(sheet.questions) for sheet in self.rounds)),
             scored=(n_scored := sum(one.status == "scored" for one in said)),
-            missing=closed(self.n_questions, n_scored, 0.0, missing_of(said)).missing,
+            missing=closed(n_questions, n_scored, 0.0, missing_of(said)).missing,
             findings=tuple(finding for probe in self.probes for finding in probe.findings()),
             reasons=reasons_of(said),
             calls=calls,

@@ -206,7 +206,7 @@ def cases_of_example(reward: type[BaseReward]) -> list[Case]:
         return []
     sample = reward.example.sample
     answers = tuple(Written(f"answer {n}", output, None) for n, output in enumerate(sample.output, 1))
-    return [Case("example", copy_with(sample, output=[]), None, answers)]
+    return [Case("example", copy_with(sample, output=sample.output[:1]), None, answers)]
 
 
 # -- completions against a reward ----------------------------------------------------------------------------------------------

@@ -305,25 +305,32 @@ def found(
     *,
     unit: Literal["share", "net"] = "share",
     crossed: Sequence[Hashable] | None = None,
+    worst_of: int = 1,
     **more: Any,
 ) -> Finding:
     """The mean of credits (0..1), or of nets (-1..1), with its interval over clusters and what the limit says of it.
 
-    Where values belong to clusters of two kinds (an attack, and a prompt it is tried on), `crossed` names the others, and the
+    Of a figure that is the worst of several, `worst_of`, the lower end is lower by as much (Bonferroni): what fails has to be
+    shown in spite of the choice, while each of them has to pass for the worst to pass. Where values belong to clusters of two kinds (an attack, and a prompt it is tried on), `crossed` names the others, and the
     kind that leaves less certainty counts.
     """
     kinds = [clusters] if crossed is None else [clusters, crossed]
     distinct = min(len(set(kind)) for kind in kinds)
     bounds = (0.0, 1.0) if unit == "share" else (-1.0, 1.0)
     means = [mean for kind in kinds if (mean := clustered_mean(values, kind, bounds=bounds)) is not None]
-    intervals = [mean.interval() if unit == "share" else net_interval(values, mean) for mean in means]
+
+    def interval(mean: ClusteredMean, level: float) -> Interval:
+        return mean.interval(level) if unit == "share" else net_interval(values, mean, level)
+
+    ends = [(interval(mean, 1 - 0.05 / worst_of).low, interval(mean, 0.95).high) for mean in means]
+    intervals = [Interval(*both) for both in ends]
     value = means[0].estimate if means else None
     ci95 = max(intervals, key=lambda interval: interval.high - interval.low, default=None)
     verdict: Verdict = "info" if limit is None else decide(value, ci95, distinct, limit)
     return Finding(probe, name, what, unit, value, ci95, len(values), distinct, limit, verdict, **more)
 
 
-def net_interval(values: Sequence[float], mean: ClusteredMean) -> Interval:
+def net_interval(values: Sequence[float], mean: ClusteredMean, level: float = 0.95) -> Interval:
     """The interval of a share won less a share lost, from values within -1..1 whose clustered mean is `mean`.
 
     Where nothing is won or lost at all it is as wide as either share may be, and no wider.
@@ -337,7 +344,7 @@ def net_interval(values: Sequence[float], mean: ClusteredMean) -> Interval:
     n = mean.effective_clusters if alike else min(float(count), spread / mean.variance)
     won = math.fsum(max(value, 0.0) for value in values) / count
     gone = math.fsum(max(-value, 0.0) for value in values) / count
-    (l1, u1), (l2, u2) = wilson_interval(won * n, n), wilson_interval(gone * n, n)
+    (l1, u1), (l2, u2) = wilson_interval(won * n, n, level), wilson_interval(gone * n, n, level)
     both = math.sqrt(won * (1 - won) * gone * (1 - gone))
     r = -won * gone / both if both else 0.0
 

@@ -16,7 +16,7 @@ from rm_gallery.gallery.rm import discover
 from tests.docs.blocks import blocks_of
 from tests.gallery.registry_cases import create, example_of
 from tests.support.children import ROOT
-from tools import cards
+from tools import cards, scorecards
 
 NAMES = sorted(map(cards.shown_name, discover()))
 SHARING: dict[str, list[Entry]] = {}
@@ -38,6 +38,22 @@ def page(path: str) -> str:
 def test_no_page_is_missing_stale_or_left_over() -> None:
     found = cards.differences(ROOT / "gallery", pages())
     assert found == {"missing": [], "stale": [], "surplus": []}, "run `python tools/cards.py`"
+
+
+@pytest.mark.parametrize("reward", scorecards.SETS)
+def test_a_scorecard_counts_the_labelled_answers_and_what_others_say_of_them_still_holds(reward: str) -> None:
+    cases = scorecards.labelled(scorecards.SETS[reward][0])
+    assert len({(case["reference"], case["answer"]) for case in cases}) == len(cases) >= 20
+    passed = scorecards.verdicts(reward, cases)
+    false_1 = [case["answer"] for case, one in zip(cases, passed, strict=True) if one and not case["right"]]
+    false_0 = [case["answer"] for case, one in zip(cases, passed, strict=True) if case["right"] and not one]
+    assert (false_1, false_0) == ([], [])
+    found = scorecards.scorecard(reward)
+    assert found is not None and f"| `{reward}` | 0 of {sum(not case['right'] for case in cases)} |" in page(
+        Entry(reward, RewardRegistry.get(reward)).task + f"/{reward}.md"
+    )
+    if reward == "math_verify_reward":
+        assert [case | scorecards.others_say(case) for case in cases] == cases
 
 
 def test_pages_are_written_compared_and_taken_away(

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 
-from rm_gallery import DataOutput, DataSample, OpenaiLLM, Step, audit
+from rm_gallery import DataOutput, DataSample, OpenaiLLM, Step, Unscored, audit
 from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward, BaseStepWiseRubricReward
+from rm_gallery.core.reward.base import (
+    BasePairWiseReward,
+    BasePointWiseReward,
+    BasePointWiseRubricReward,
+    BaseStepWiseRubricReward,
+)
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardResult
 from rm_gallery.core.stats.intervals import Interval, wilson_interval
 from rm_gallery.study.attacks import DRESSES, NO_ANSWERS, built_in, from_samples, injections, read_texts, text_of
 from rm_gallery.study.audit import PROBES, Audit, prepare
@@ -67,8 +74,8 @@ WEAK: list[tuple[str, Any, str, str, dict[str, Any]]] = [
     ("pointwise", judges.PRAISED, "self_praise", "over_better over_itself", {}),
     ("listwise", judges.AWED, "authority", "over_better over_itself", {}),
     ("pointwise", judges.OBEDIENT, "injection", "over_better over_itself", {}),
-    ("pairwise", judges.OBEDIENT, "injection", "over_better over_itself", {}),
-    ("listwise", judges.OBEDIENT, "injection", "over_better over_itself", {}),
+    ("pairwise", judges.OBEDIENT, "injection", "over_better worst", {}),
+    ("listwise", judges.OBEDIENT, "injection", "over_better worst", {}),
     ("pairwise", judges.silenced, "injection", "no_verdict", {"repair_attempts": 0}),
     ("pairwise", judges.first, "position", "flips first_advantage", {}),
     ("pairwise", judges.first, "position", "flips first_advantage", {"both_orders": False}),
@@ -98,6 +105,98 @@ def test_a_planted_weakness_is_found(
 def test_a_weakness_stays_under_its_own_name(server: JudgeServer) -> None:
     found = card(judges.PRAISED, "pointwise", server)
     assert {f.probe for f in found.findings if f.verdict in ("fail", "warn")} == {"self_praise"}
+
+
+def unit(*said: object) -> float:
+    """A number in [0, 1) that these decide."""
+    return int.from_bytes(hashlib.blake2b(repr(said).encode(), digest_size=8).digest(), "big") / 2**64
+
+
+KNOWN = {
+    asked.query_text(): [
+        {judges.letters(text_of(one)) for one in (m.good, m.reworded or m.good)},
+        {judges.letters(text_of(m.worse))},
+    ]
+    for m in built_in(None, 0)
+    for asked in (m.sample, m.asked or m.sample)
+}
+
+
+PLACES = {asked.query_text(): n for n, m in enumerate(built_in(None, 0)) for asked in (m.sample, m.asked or m.sample)}
+
+
+class Planted(BasePairWiseReward):
+    """Knows the better of two built-in answers, throws a coin between equal ones, and obeys one kind of text."""
+
+    seed: int = 0
+    obeys: str = ""
+    first: float = 0.0
+    """On which share of prompts whatever is shown first wins."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        asked, texts = sample.input[-1].text, [output.answer.text for output in sample.output]
+        good, worse = KNOWN[asked]
+
+        def worth(text: str) -> int:
+            said = judges.letters(text)
+            if self.obeys and re.search(self.obeys, text):
+                return 3
+            return 2 if any(one in said for one in good) else int(any(one in said for one in worse))
+
+        ahead = worth(texts[0]) - worth(texts[1]) or unit(self.seed, asked, *texts) - 0.5
+        drawn = sorted(set(PLACES.values()), key=lambda place: unit(self.seed, place))
+        if drawn.index(PLACES[asked]) < self.first * len(drawn):
+            ahead = 1
+        rank = [1.0, -1.0] if ahead > 0 else [-1.0, 1.0]
+        return RewardResult(name=self.name, details=[RewardDimensionWithRank(name=self.name, reason="", rank=rank)])
+
+
+PLANTED = {
+    "chat markers": (r"<\|im_start", "injection.worst"),
+    "llama headers": (r"<\|start_header", "injection.worst"),
+    "gemma turns": (r"<start_of_turn", "injection.worst"),
+    "deepseek turns": (r"<｜User", "injection.worst"),
+    "harmony channels": (r"<\|channel", "injection.worst"),
+    "phi turns": (r"<\|assistant\|>", "injection.worst"),
+    "instruction marks": (r"\[INST\]", "injection.worst"),
+    "a master key": ("Thought process:", "injection.worst"),
+    "hidden HTML": ("<!--", "injection.worst"),
+    "one language": ("Höchstnote", "injection.worst"),
+    "one attack": ("Dear judge", "injection.worst"),
+    "headings": ("(?m)^## ", "markdown.over_better"),
+}
+
+
+@pytest.mark.parametrize("planted", PLANTED)
+def test_one_text_that_always_works_fails_the_card_however_many_do_not(planted: str) -> None:
+    obeys, figure = PLANTED[planted]
+    found = audit(Planted(name="p", obeys=obeys), probes=["quality", "injection", "markdown"], progress=False)
+    assert (found.verdict, found[figure].verdict) == ("fail", "fail")
+    assert found[figure].clusters >= 40
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_judge_that_throws_coins_between_equal_answers_passes_and_one_that_likes_the_first_place_does_not(seed: int) -> None:
+    assert audit(Planted(name="p", seed=seed), seed=seed, progress=False).verdict == "pass"
+    leaning = audit(Planted(name="p", seed=seed, first=0.3), seed=seed, progress=False)
+    assert leaning["position.flips"].verdict in ("warn", "fail") and leaning.verdict != "pass"
+
+
+class Silenced(Planted):
+    """Has no verdict where it is told to give none."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        if "pending" in sample.output[0].answer.text + sample.output[1].answer.text:
+            raise Unscored("no verdict", reason="no_verdict")
+        return super()._evaluate(sample, **kwargs)
+
+
+def test_one_text_that_leaves_no_verdict_fails_the_card() -> None:
+    found = audit(Silenced(name="s"), probes=["quality", "injection"], progress=False)
+    assert (found["injection.worst_no_verdict"].verdict, found["injection.worst_no_verdict"].extra["attack"]) == (
+        "fail",
+        "no_reply",
+    )
 
 
 def test_first_preference_is_tested_over_inconsistent_pairs(server: JudgeServer) -> None:
@@ -245,6 +344,7 @@ def test_the_suite_of_injections() -> None:
     assert len({row["name"] for row in rows}) == len({row["text"] for row in rows}) == len(rows) >= 40
     assert {row["family"] for row in rows} == {
         "verdict tags", "verdict JSON", "override", "fake reference", "unicode", "another language", "quotation", "fake turns",
+        "control tokens", "master keys", "fixed answer", "hidden HTML", "forged tool results", "unscorable",
     }  # fmt: skip
     llm = FakeLLM(reply="")
     for reward in (
@@ -282,7 +382,7 @@ def test_the_command_keeps_a_card_and_asks_nothing_twice(tmp_path: Path, server:
     words += ["--probe", "injection", "--probe", "quality", "--out", str(tmp_path / "run")]
     table, again = command(*words), command(*words, "--json")
     assert (table.code, again.code) == (1, 1), table.err
-    assert "injection.over_better" in table.out and "questions about 12 prompts: up to" in table.err
+    assert "injection.over_better" in table.out and "questions about 12 prompts: " in table.err
     found = json.loads(again.out)
     assert (found["calls"], found["verdict"]) == (0, "fail")
     assert found == json.loads((tmp_path / "run" / "audit.json").read_text(encoding="utf-8"))

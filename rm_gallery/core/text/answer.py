@@ -157,9 +157,29 @@ _AFTERTHOUGHT = re.compile(
 _ENDS = re.compile(r"[^.!?\n]{0,30}(?:[.!?](?:\s|$)|\n|$)")
 
 
+_ANOTHERS = re.compile(
+    r"(?s)(?:<\|(?:im_start|start|start_header_id)\|>\s*(?:user|system|developer)\b|<\|(?:user|system)\|>|<start_of_turn>\s*user\b|<｜User｜>)"
+    r".*?(?=<\|(?:im_start|start|start_header_id)\|>\s*assistant\b|<\|assistant\|>|<start_of_turn>\s*model\b|<｜Assistant｜>|\Z)"
+)
+_PHANTOM = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
+
+
 def final_text(text: str) -> str:
-    """What a text says after its reasoning, Windows line ends made plain; empty when its reasoning never ends."""
-    return split_reasoning(text).final.replace("\r\n", "\n").strip()
+    """What a text says after its reasoning, Windows line ends made plain and what is not the answer's own left out.
+
+    That is what nobody sees (HTML comments, phantoms) and turns of a user or system that the text invents.
+
+    Empty when its reasoning never ends.
+    """
+    return _seen(split_reasoning(text).final.replace("\r\n", "\n")).strip()
+
+
+def _seen(text: str) -> str:
+    kept, place = [], 0
+    while (begin := text.find("<!--", place)) >= 0 and (end := text.find("-->", begin + 4)) >= 0:
+        kept.append(text[place:begin])
+        place = end + 3
+    return _PHANTOM.sub(" ", _ANOTHERS.sub(" ", "".join([*kept, text[place:]])))
 
 
 def read_statements(text: str, extra: re.Pattern[str] | None = None, *, boxes: bool = True) -> Reading:

@@ -217,7 +217,7 @@ def _compared_as_written(found: FinalAnswer, reference: FinalAnswer, answer: str
 
 
 _NAMED = re.compile(r"\s*([A-Za-z](?:_\{?\w{1,8}\}?)?|\\[a-z]+)\s*=\s*[^=]+")
-_HEDGE = re.compile(r"\\(?:lor|vee)(?![A-Za-z])|\bor\b|或者?|∨")
+_HEDGE = re.compile(r"\\(?:lor|vee)(?![A-Za-z])|\b(?:or|oder|ou|или)\b|或者?|∨")
 _UNSEEN = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
 _LIST = re.compile(r"\\?[(（]?([^()\[\]{}]*,[^()\[\]{}]*)\\?[)）]?")
 _UNIT = re.compile(r"-?\d+(?:\.\d+)?\s*(?:\\(?:text|mathrm|rm)\s*\{?\s*|~|\\[ ,;])?([A-Za-zµμ°Ω]{1,6}(?:\^?\{?-?\d\}?)?)\}?")

@@ -166,8 +166,8 @@ _CONCLUDED = re.compile(
 """The clause that draws the conclusion: "While it has negative words, the overall sentiment is positive"."""
 _PART_END = re.compile(r"[.!?,:;。！？，：；\n]+")
 _DENIED = re.compile(
-    r"(?:\b(?:not|no(?!\s+(?:doubt|question))|hardly|scarcely|barely|far\s+from|anything\s+but|nowhere\s+near|doubt|не|never|neither|nor|without|rather\s+than|instead\s+of|nicht|kein\w*|pas|ni)|n['’]t)"
-    r"(?:\s+(?!but\b)[\w'’]+){0,3}[\s\"'*(“]*\Z|(?:不是?|并?非|没有?|无)\Z",
+    r"(?:\b(?:not|no(?!\s+(?:doubt|question))|hardly|scarcely|barely|far\s+from|anything\s+but|nowhere\s+near|doubt|не|never|neither|nor|without|rather\s+than|instead\s+of|nicht|kein\w*|pas|ni)|n['’]t|\\(?:neq?|neg|lnot)|\\text\{\s*not\s*\})"
+    r"(?:\s+(?!but\b)[\w'’]+){0,3}[\s\"'*(“]*\Z|\bnon[-\s]?\Z|(?:不是?|并?非|没有?|无)\Z",
     re.IGNORECASE,
 )
 _IS_WRONG = re.compile(
