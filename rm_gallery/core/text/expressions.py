@@ -103,13 +103,16 @@ _UNSAID = re.compile(
 _NOT_THIS = re.compile(
     r"(?i)^не\s+-?\d[^.,;\n]{0,20}|(?:^|,\s*|\(|\s)(?:(?:and\s+|but\s+)?not|rather\s+than|instead\s+of|unlike|nicht|и\s+не|а\s+не)\b(?!\s+(?:only|just|nur)\b)(?:(?!\s(?:but|sondern|sino|а)\s|而是)[^.,;)\n]){0,60}"
     r"|(?:不是|不等于|不为|而非|并非)(?:(?!而是)[^.,;)\n，。；）]){0,60}|(?:\\neq?(?![A-Za-z])|≠|!=)\s*\$?-?\d[\d.,/]{0,20}"
+    r"|\b(?:anything\s+but|(?:(?:it|that|this)\s+)?(?:is|was|are|were)n['’]t)\s+(?=[-$€£¥]?\s?\d)(?:(?!\s(?:but|sondern|sino|а)\s|而是)[^.,;)\n]){0,60}"
     r"|\b(?:a|the|one)\s+(?:common|frequent|typical|usual)\s[^.\n]{0,80}|\b(?:wrong|incorrect|mistaken)(?:ly)?\b[^.\n]{0,80}"
 )
 _IS_WRONG = re.compile(
     r"(?i)-?\$?(?<![\d.,])\d[\d.,/]{0,20}%?(?:\s+|\s+which\s+)(?:(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not\b|false|mistaken)|(?:is|was)n['’]t\b)[^.\n]{0,60}"
     r"|-?\d[\d.,/]{0,20}%?\s?[個円人本枚個回개원명]?(?:ではな[くい]|じゃな[くい]|[이가]\s?아니라)"
 )
-_NOT_A_NUMBER = re.compile(r"(?i)(?:\b(?:not|nicht)|n['’]t|不是|不等于)\s*(?:\w+\s+){0,2}?(?:\\boxed\s*\{|\$)*-?\d")
+_NOT_A_NUMBER = re.compile(
+    r"(?i)(?:\b(?:not|nicht|anything\s+but)|n['’]t|不是|不等于)\s*(?:\w+\s+){0,2}?(?:\\boxed\s*\{|\$)*-?\d"
+)
 _STEP = re.compile(r"(?im)^[ \t#*]*(?:step|part|case|question|problem|example|figure)\s+\d+\s*[:.)]|^[ \t]*\d{1,2}[.)](?=\s)")
 _NOT_GIVEN = re.compile(
     r"(?i)(?:un(?:known|clear|determined|certain)|not\s+(?:known|clear|given|certain|possible)|impossible\s+to)\b"
@@ -124,6 +127,7 @@ _QUESTION = re.compile(
 _NO_VALUE = re.compile(
     r"(?i)(?:somewhere\s+)?(?:between|from\s+\S+\s+to)\b|(?:more|less|greater|fewer|bigger|smaller)\s+than\b"
     r"|(?:größer|kleiner|mehr|weniger)\s+als\b|(?:plus|moins)\s+(?:de|grand|petit)\b|(?:mayor|menor|más|menos)\s+(?:que|de)\b|大于|小于|超过|多于|少于|より(?:大|小)"
+    r"|\d[^\n\d]{0,20}\b(?:alternatively|maybe|perhaps|possibly|resp(?:ectively)?)\b[^\n\d]{0,12}\d"
 )
 _BEGINS_WITH_VALUE = re.compile(r"[\s*_`\"'“(\[{]*(?:[-±$€£¥√π\\]|\.?\d|[A-Za-z]{0,3}\s?=)")
 _CLAUSES = re.compile(r"(?i)[.!?;]\s|,\s+(?:so|hence|thus|therefore|then|but|and|which\s+(?:gives|leaves|makes|is))\b|:\s")

@@ -317,6 +317,11 @@ _AGAIN = re.compile(
 )
 _LAST_WORD = re.compile(r"[a-z)A-J][.!;:]\s+\(?([A-J])\)?[.!]*\Z")
 _LAST = 60
+_OR_ELSE = re.compile(
+    r"(?<![A-Za-z0-9])([A-J])[)\]]?\s*(?:\((?:or|或)|[,(]?\s*(?:(?:or|或)\s+)?(?i:maybe|perhaps|possibly|alternatively|也许|可能))\s*(?i:(?:maybe|perhaps|possibly|else)\s+)?"
+    r"[(\[]?([A-J])[)\].\s]*\Z"
+)
+"""A letter at the end of a text, and another one that it may be as well."""
 _LETTERED = re.compile(r"(?<![A-Za-z\\])[A-Ja-j](?![A-Za-z])")
 _LEAD = re.compile(
     r"(?i)(?:(?:option|choice|letter)\b|选项)?[\s#>:(\[{\"']*([A-J])(?:[)\]}\"']*[.:]?\s*(?:\n|$)|[)\]]\.?\s|[.:、]\s|\s[-–—]\s"
@@ -339,7 +344,8 @@ _NONE_OF = re.compile(
 def choice_letter(text: str, letters: str = LETTERS) -> str | None:
     """The letter a text picks, in upper case, by the rules of `MultipleChoiceLetterReward`; None for none or two."""
     text = _REPEATED.sub(r"\1", _plain(final_text(text)))
-    if _NONE_OF.fullmatch(text.strip()):
+    other = _OR_ELSE.search(text[-_LAST:])
+    if _NONE_OF.fullmatch(text.strip()) or (other is not None and other[1] != other[2]):
         return None
     reading = read_statements(text, _PICKS)
     if reading.kind == "box" and not _LETTERED.search(reading.statements[0].text):

@@ -79,7 +79,7 @@ class BoxedAnswerReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         references = references_of(sample, self.name)
-        given = last_boxed(final_answer(sample))
+        given = last_boxed(final_text(answer_text(sample)))
         if given is None:
             return one_score(self.name, 0.0, r"The answer holds no \boxed{}.")
         boxes = ((last_boxed(reference), reference) for reference in references)

@@ -141,13 +141,15 @@ class _Places:
 _EITHER_SIGN = re.compile(r"(?<![\d)}°%\s])\s*(?:±|\\pm(?![A-Za-z])|\+/-)\s*\$?\d[\d.,/]{0,20}")
 """A number of which both signs are meant; how uncertain a value is (12.6 ± 0.1) is no such one."""
 _OR = re.compile(
-    r"\s*,?\s*(?:(?:or|oder|ou|o|или|或者?|か|または|또는)(?:\s+(?:maybe|perhaps|possibly))?|maybe|perhaps|possibly|也许|可能)\s*"
+    r"\s*[,;(]?\s*(?:(?:or|oder|ou|o|или|或者?|か|または|또는)(?:\s+(?:maybe|perhaps|possibly))?|alternatively,?|maybe|perhaps|possibly|也许|可能)\s*"
 )
 _RANGE = re.compile(r"\s*(?:[–—~〜]|-|(?:m|km|cm|kg|g|s|h)?\s(?:to|bis|до)\s|至|到)\s*")
 _SIGN = re.compile(r"(?<![\d\s])[¼½¾⅐-⅞]|(?<!\d)(?<!\d\s)[¼½¾⅐-⅞]")
 _PI = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)?\s?(?:π|\\pi\b)(?:\s?/\s?(\d+))?(?![A-Za-z0-9])")
 _BOUND_AFTER = re.compile(r"\s*(?:at\s+(?:most|least)\b|or\s+(?:more|less|fewer|above|below|so)\b|以[上下内])")
-_DENIED = re.compile(r"(?:≠|\\neq?(?![A-Za-z])|!=|(?i:not)\b|[^\d\n,，]{0,12}(?:不是|不等于|不为|并非))\s*[-$€£¥]?\d")
+_DENIED = re.compile(
+    r"(?:≠|\\neq?(?![A-Za-z])|!=|(?i:not|anything\s+but|definitely\s+not)\b|[^\d\n,，]{0,12}(?:不是|不等于|不为|并非))\s*[-$€£¥]?\d"
+)
 _BOUNDED = re.compile(
     r"(?:between|(?:more|less|greater|fewer|higher|lower|longer|shorter)\s+than|at\s+(?:least|most)|(?:größer|kleiner|mehr|weniger)\s+als|plus\s+de|moins\s+de|más\s+de|menos\s+de"
     r"|大于|小于|超过|多于|少于|^(?:under|over|above|below)\b)\s*(?:\S+\s+(?:\S+\s+)?and\s+)?[-$€£¥]?\d[\d.,]*",
