@@ -94,6 +94,12 @@ class Running:
     force_new: Annotated[bool, typer.Option(help="Set a run with another manifest aside.")] = False
     trace: Annotated[bool, typer.Option("--trace", help="Keep every judgement's prompt and reply; needs --out.")] = False
     deadline: Annotated[float | None, typer.Option(min=0.001, help="Seconds one sample may take.")] = None
+    blame: Annotated[
+        str | None,
+        typer.Option(
+            help="probe asks what gave no score once more with a neutral answer, to tell whether the answer caused it."
+        ),
+    ] = None
     cache: Annotated[bool | None, typer.Option("--cache/--no-cache", help="Cache replies; default at temperature 0.")] = None
     max_calls: Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many calls.")] = None
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many tokens.")] = None
@@ -123,6 +129,7 @@ class Running:
             max_workers=self.max_workers,
             deadline=self.deadline,
             progress=True,
+            blame=self.blame,  # type: ignore[arg-type]  # RunOptions refuses every other word
             cache=self.cache,
             budget=self._budget(),
             run_dir=str(self.out) if self.out is not None else None,

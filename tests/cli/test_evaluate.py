@@ -62,6 +62,21 @@ def test_a_deadline_fails_its_sample_and_an_endpoint_that_is_away_stops_the_run(
     assert away.err.count("Cannot connect to") == 1 and "samples failed" not in away.err
 
 
+def test_blame_is_settled_by_asking_once_more(tmp_path: Path) -> None:
+    """A judge that gives no verdict whatever it is shown is asked once more for each answer, and is to blame."""
+    (data := tmp_path / "one.jsonl").write_text(json.dumps({"prompt": "q", "chosen": "one", "rejected": "two"}) + "\n")
+    own = ("--no-cache", "--param", "repair_attempts=0", "--param", "channel=text", "--json")
+    with JudgeServer("fixed:nothing", in_process=True) as mute:
+        asked = ("eval", "base_helpfulness_pointwise", str(data), "--llm", "judge-1", "--base-url", mute.base_url, *own)
+        requests = []
+        for more in ((), ("--blame", "probe")):
+            assert json.loads(command(*asked, *more).out)["missing"] == {"judge": 1}
+            requests.append(mute.stats()["requests"])
+    assert requests == [2, 6]
+    refused = command(*asked, "--blame", "judge")
+    assert refused.code == 2 and "blame is 'judge'; it is 'probe' or 'off'" in refused.err
+
+
 def test_names_out_of_files_do_not_steer_the_terminal(tmp_path: Path) -> None:
     name = "q\x1b]0;owned\x07\x1b[2J\u202e"
     data = tmp_path / "a.csv"
