@@ -100,6 +100,9 @@ class Running:
             help="probe asks what gave no score once more with a neutral answer, to tell whether the answer caused it."
         ),
     ] = None
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Processes that judge, with one cache, budget and rate for all of them.")
+    ] = None
     cache: Annotated[bool | None, typer.Option("--cache/--no-cache", help="Cache replies; default at temperature 0.")] = None
     max_calls: Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many calls.")] = None
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many tokens.")] = None
@@ -130,6 +133,7 @@ class Running:
             deadline=self.deadline,
             progress=True,
             blame=self.blame,  # type: ignore[arg-type]  # RunOptions refuses every other word
+            processes=self.processes,
             cache=self.cache,
             budget=self._budget(),
             run_dir=str(self.out) if self.out is not None else None,

@@ -44,6 +44,9 @@ class RunOptions:
     """Number of samples where it is known and the iterable has no length."""
     control: RunControl | None = None
     """Counters and stop switch, begun anew with the run; given by a caller that wants to read them afterwards."""
+    processes: int | None = None
+    """Processes that judge, with one set of limits, one budget and one cache; `max_workers` is for all of them together. None
+    judges in this one, and what is `cpu_bound` on every processor."""
     blame: Literal["probe", "off"] | None = None
     """"probe" asks about an answer that could not be judged once more with a neutral one in its place; where that can be judged
     the answer caused it, and has the worst score of the range. None is "probe" wherever a score trains, else "off"."""
@@ -54,6 +57,8 @@ class RunOptions:
         """Raise ConfigError for a value that its option does not take."""
         object.__setattr__(self, "max_workers", whole("max_workers", self.max_workers, 1))
         object.__setattr__(self, "repeat", whole("repeat", self.repeat, 0))
+        if self.processes is not None:
+            object.__setattr__(self, "processes", whole("processes", self.processes, 1))
         for name, (kind, what) in _KINDS.items():
             value = getattr(self, name)
             if value is not None and not isinstance(value, kind):

@@ -19,6 +19,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, current_deadline
 from rm_gallery.core.engine.lanes import LoopLane, Planner, Unit, Work
 from rm_gallery.core.engine.options import Progress, RunOptions
+from rm_gallery.core.engine.processes.crew import Crew, ProcessLane
 from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.outcome import Outcome
 
@@ -119,6 +120,8 @@ class How(TypedDict, total=False):
     """Feed as the plan goes on, a few units ahead of the consumer, from a thread of its own; otherwise many at a time."""
     flush: Callable[[], None] | None
     """Called before results are handed on, to make durable what `merge` noted down."""
+    crew: Crew | None
+    """The processes that judge; None for this one."""
     later: bool
     """The caller looks again at what came out, and says at the end what failed (`control.progress.account`)."""
 
@@ -144,7 +147,10 @@ class _Run(Generic[R]):
         self.work = Work(execute, self._merge, control, self._take_in, self._mailbox.fail, *deadlines, how.get("flush"))
         loops = (how.get("lane") or ("loop" if inspect.iscoroutinefunction(execute) else "threads")) == "loop"
         most = options.max_workers
-        self._lane: LoopLane | ThreadLane = LoopLane(self.work, most) if loops else ThreadLane(most)
+        crew = how.get("crew")
+        self._lane: LoopLane | ThreadLane = (
+            (LoopLane(self.work, most) if loops else ThreadLane(most)) if crew is None else ProcessLane(self.work, most, crew)
+        )
         self.progress = control.progress = Progress(control, options.total, options.progress, how.get("label", "run"))
         self._later = how.get("later", False)
         self._units = self._number(plan)

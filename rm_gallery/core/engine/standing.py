@@ -19,6 +19,7 @@ from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.context import Deadline, RunControl, current_deadline, current_run
 from rm_gallery.core.engine.lanes import JobCost, LoopLane, Unit, Work
 from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.processes.crew import Crew
 from rm_gallery.core.engine.run import LaneName, Planned
 from rm_gallery.core.engine.run_folder import Looking, RunFolder, drawn
 from rm_gallery.core.engine.thread_lane import ThreadLane
@@ -308,6 +309,34 @@ class Batch(Looking, Generic[R]):
         """Whether a run that is continued looks whether its records are what comes out now."""
         raise NotImplementedError
 
+    @property
+    def options(self) -> RunOptions:
+        """How it goes."""
+        return self._options
+
+    def known(self) -> dict[str, Any]:
+        """What jobs hold that another process makes for itself, by name."""
+        return {}
+
+    def _elsewhere(self) -> dict[str, Any] | None:
+        """The keywords another process makes this batch with, besides the options; None where that would gain nothing."""
+        raise NotImplementedError
+
+    def _crew(self, options: RunOptions) -> Crew | None:
+        """The processes that judge, where they are asked for."""
+        # a run inside a run is a part of a sample: its processes are those of the run around it
+        if options.processes is None or options.processes < 2 or current_run.get() is not None:
+            return None
+        made = self._elsewhere()
+        if made is None:
+            return None
+
+        def asked(of: Any, hashes: set[str]) -> None:
+            self._folder.questions_of(of).hashes.update(hashes)
+
+        heard = None if self._folder is None else asked
+        return Crew(options.processes, (type(self), made), options, self.known(), heard)
+
     def __enter__(self) -> Batch[R]:
         options, flush = self._options, None
         if options.run_dir:
@@ -319,6 +348,7 @@ class Batch(Looking, Generic[R]):
             "label": self.label,
             "lane": self.lane,
             "flush": flush,
+            "crew": self._crew(options),
             "later": self._later and options.blame == "probe",
         }
         self._going: Parts[R] = self._parts(self._items, self._folder, options)

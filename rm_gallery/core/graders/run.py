@@ -405,6 +405,13 @@ class GraderBatch(Batch[Results]):
     def _compared(self) -> bool:
         return all(plan.grader.compared_again for plan in self._plans.values())
 
+    def known(self) -> dict[str, Any]:
+        """The graders."""
+        return dict(self._plans)
+
+    def _elsewhere(self) -> dict[str, Any] | None:
+        return {"plans": self._plans, "rows": []}
+
     def _parts(self, items: Iterable[Mapping[str, Any]], folder: GraderFolder | Again | None, options: RunOptions) -> Any:
         here = _execute if self.lane == "threads" else _execute_beside
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls import cache as call_cache
+from rm_gallery.core.engine.calls import coordinator
 from rm_gallery.core.engine.calls.budget import Usage
 from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
@@ -37,7 +38,6 @@ class _Shared:
     """What all calls of this process share; begun anew in a forked child."""
 
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
-    rates: dict[str, RateLimit] = field(default_factory=dict)
     flights: SingleFlight[Any] = field(default_factory=SingleFlight)
     refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
     """By endpoint, request fields it does not take, with the name it takes instead."""
@@ -89,11 +89,7 @@ async def _complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int, ru
     async def ask_and_store() -> Any:
         nonlocal own
         own = True
-        raw, reply = await _ModelCall(llm, payload, route, run, _shared.flights.leader(key)).answer()
-        if cache is not None and (kept := llm.kept(raw, reply)) is not None:
-            # awaited: a reply is on disk before its sample counts as judged, so that a killed run pays nothing twice
-            await cache.put(key, kept)
-        return reply
+        return await _asked_and_kept(_ModelCall(llm, payload, route, run, _shared.flights.leader(key)), key, cache)
 
     while True:
         own = False
@@ -107,6 +103,38 @@ async def _complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int, ru
             # the limits of whoever asked first are not the limits of this sample
             if own:
                 raise
+
+
+async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCache | None) -> Any:
+    """The checked reply, once it is in the cache; where the run has several processes, of whichever asked."""
+    found, there = None, coordinator.elsewhere
+    if there is not None and (reply := await _answered_there(there, call.llm, key, cache)) is not None:
+        return reply
+    try:
+        raw, reply = await call.answer()
+        found = call.llm.kept(raw, reply)
+        # awaited: a reply is on disk before its sample counts as judged, so that a killed run pays nothing twice
+        if cache is not None and found is not None and await cache.put(key, found):
+            found = b""
+        return reply
+    finally:
+        if there is not None:
+            there.landed(key, found)
+
+
+async def _answered_there(
+    there: coordinator.Elsewhere, llm: BaseModelCall, key: str, cache: call_cache.CallCache | None
+) -> Any | None:
+    """The reply to an equal call of another process; None where this one is to ask, and to say what came of it.
+
+    The sample's clock stands still meanwhile. A reply that cannot be read, or is gone from the cache again, is asked for anew.
+    """
+    with _paused(current_deadline.get()):
+        while (said := await there.lead(key)) is not None:
+            if (stored := said or (cache.get(key) if cache is not None else None)) is not None:
+                with suppress(ProviderError, ValueError):
+                    return llm.restored(stored)
+    return None
 
 
 _GONE = frozenset({404, 405})
@@ -139,8 +167,7 @@ class _ModelCall:
         self.endpoint = _endpoint(self.key, llm, run)
         self.rate = _unlimited  # the limits that another model object asked for are that one's own
         if llm.requests_per_minute is not None or llm.tokens_per_minute is not None:
-            self.rate = _shared.rates.get(self.key) or _shared.rates.setdefault(self.key, RateLimit())
-            self.rate.set(llm.requests_per_minute, llm.tokens_per_minute)
+            self.rate = coordinator.rate_of(self.key, (llm.requests_per_minute, llm.tokens_per_minute))
         texts = [m.get("content", "") for m in payload.get("messages", ())] + [payload.get("input", "")]
         self.expected = sum(len(text if isinstance(text, str) else str(text)) for text in texts) // 4 + 1
         most = payload.get("max_tokens")

@@ -418,7 +418,9 @@ def _settle(reward: BaseReward, probes: Sequence[SecondLook], judged: Sequence[D
         write_scores(reward, output.answer, Outcome(found.status, None, found.reason, why, "answer"))
 
 
-def killable(reward: BaseReward, deadline: float | None) -> Callable[..., Awaitable[RewardResult]]:
+def killable(
+    reward: BaseReward, deadline: float | None, processes: int | None = None
+) -> Callable[..., Awaitable[RewardResult]]:
     """`_evaluate` of a `cpu_bound` reward in a worker process; where it is killed, a neutral answer tells who broke it."""
     from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
 
@@ -427,7 +429,8 @@ def killable(reward: BaseReward, deadline: float | None) -> Callable[..., Awaita
         # the pool's clock runs from the start of a job in its process: waiting behind one that hangs costs nobody else
         given = _least(deadline, None if outer is None else max(0.001, outer.left))
         limit = _least(reward.kill_after, None if given is None else LIMIT_SHARE * given)
-        ask = partial(get_pool().asubmit, evaluate_here, reward)
+        pool = get_pool() if processes is None else get_pool(f"rewards in {processes}", max_workers=processes)
+        ask = partial(pool.asubmit, evaluate_here, reward)
         try:
             found: RewardResult = await ask(sample, hooks, deadline=limit)
             return found

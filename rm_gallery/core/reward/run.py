@@ -113,11 +113,15 @@ class RewardBatch(Batch[DataSample]):
     def _compared(self) -> bool:
         return self._reward.compared_again
 
+    def _elsewhere(self) -> dict[str, Any] | None:
+        # what is cpu_bound has processes of its own, that can be killed
+        return None if self._reward.cpu_bound else {"reward": self._reward, "samples": [], "hooks": self._hooks}
+
     def _parts(self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions) -> Parts[DataSample]:
         reward = self._reward
         return (
             planned(reward, items, folder, self._hooks),
-            executor(reward, self._hooks, options.deadline, folder),
+            executor(reward, self._hooks, options.deadline, folder, options.processes),
             merger(reward, None if folder is None else folder.append),
             # the pool of worker processes has a clock of its own, see `killable`
             replace(options, deadline=None) if reward.cpu_bound else options,
@@ -388,11 +392,15 @@ def _jobs(reward: BaseReward, sample: DataSample) -> list[Any]:
 
 
 def executor(
-    reward: BaseReward, hooks: dict[str, Any], deadline: float | None, folder: RewardFolder | Again | None = None
+    reward: BaseReward,
+    hooks: dict[str, Any],
+    deadline: float | None,
+    folder: RewardFolder | Again | None = None,
+    processes: int | None = None,
 ) -> Callable[[Any], Any]:
-    """What makes a result from a job; a folder hears what judges are asked."""
+    """What makes a result from a job; a folder hears what judges are asked, and `processes` is for what is `cpu_bound`."""
     # a rule's _evaluate is checked when the reward is built
-    evaluate = killable(reward, deadline) if reward.cpu_bound else reward._evaluate  # type: ignore[attr-defined]
+    evaluate = killable(reward, deadline, processes) if reward.cpu_bound else reward._evaluate  # type: ignore[attr-defined]
     judged = reward.judged
 
     def execute(job: Any) -> Any:

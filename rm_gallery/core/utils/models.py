@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -77,11 +79,29 @@ class Configured(BaseModel):
                 raise ConfigError(_explain(type(self), error)) from error
 
     def __getstate__(self) -> dict[Any, Any]:
-        """What a pickle holds: no key, no header that is one, nothing that was worked out; keys are read where it is loaded."""
+        """What a pickle holds: no key, no header that is one, nothing that was worked out; keys are read where it is loaded.
+
+        Only what goes straight to a process of this run has them, see `with_keys`.
+        """
         state = super().__getstate__()
-        fields = type(self).model_fields
-        state["__dict__"] = {name: _open(value) for name, value in state["__dict__"].items() if name in fields}
+        fields, whole = type(self).model_fields, _with_keys.get()
+        state["__dict__"] = {
+            name: value if whole else _open(value) for name, value in state["__dict__"].items() if name in fields
+        }
         return state
+
+
+_with_keys: ContextVar[bool] = ContextVar("rm_gallery_with_keys", default=False)
+
+
+@contextmanager
+def with_keys() -> Iterator[None]:
+    """Pickles that are made inside the block hold keys: for a socket that nobody else has, never for a file."""
+    token = _with_keys.set(True)
+    try:
+        yield
+    finally:
+        _with_keys.reset(token)
 
 
 def _open(value: Any) -> Any:

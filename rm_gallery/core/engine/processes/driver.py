@@ -30,10 +30,10 @@ STARTUP_SECONDS = 60.0
 _BOOT = "import sys; sys.path[:] = sys.argv[1:]; import rm_gallery.core.engine.processes.main as _worker; _worker.main()"
 
 # There is a worker per processor already, and thread pools count against the memory cap.
-_ONE_THREAD_EACH = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+ONE_THREAD_EACH = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _ALIVE_CHECK = 1.0
 _READ_SIZE = 1 << 16
-_KILL = 9
+KILL = 9
 _SIGNAL_NAMES = {4: "illegal instruction", 6: "abort", 7: "bus error", 8: "arithmetic error", 11: "segmentation fault"}
 
 
@@ -65,7 +65,7 @@ class WorkerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env=_ONE_THREAD_EACH | os.environ,
+            env=ONE_THREAD_EACH | os.environ,
             # A group of its own: Ctrl-C in a terminal is the parent's to handle, and killing takes grandchildren along.
             start_new_session=True,
         )
@@ -127,7 +127,7 @@ class WorkerProcess:
             if self._process.returncode is None:
                 if hasattr(os, "killpg"):
                     with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.killpg(self._process.pid, _KILL)
+                        os.killpg(self._process.pid, KILL)
                 self._process.kill()
 
     def close(self) -> int | None:
@@ -153,7 +153,7 @@ def describe_exit(code: int | None) -> str:
     if code >= 0:
         return f"exit code {code}"
     name = _SIGNAL_NAMES.get(-code)
-    return f"killed by signal {-code}" + (f", {name}" if name else ", out of memory?" if -code == _KILL else "")
+    return f"killed by signal {-code}" + (f", {name}" if name else ", out of memory?" if -code == KILL else "")
 
 
 class _PollPipes:

@@ -51,7 +51,7 @@ def in_worker() -> bool:
 def main() -> None:
     """Serve chunks from stdin until it closes."""
     _SERVING.set()
-    frames_in, frames_out = _claim_pipes()
+    frames_in, frames_out = claim_pipes()
     inbox: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     # A thread of its own notices the parent's death also while a call is running.
     threading.Thread(target=_read_frames, args=(frames_in, inbox), daemon=True).start()
@@ -62,7 +62,7 @@ def main() -> None:
         server.serve(inbox.get())
 
 
-def _claim_pipes() -> tuple[int, int]:
+def claim_pipes() -> tuple[int, int]:
     """Take the frame pipes away from stdin and stdout, so that prints of user code go to stderr."""
     frames_in, frames_out = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)

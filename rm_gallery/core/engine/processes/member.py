@@ -1,0 +1,232 @@
+"""The child side of a run in several processes: it makes the same batch again, runs the jobs it is sent, and leaves with its parent."""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import queue
+import socket
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from loguru import logger as _loguru
+
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.calls import coordinator
+from rm_gallery.core.engine.calls.coordinator import BudgetElsewhere, Elsewhere
+from rm_gallery.core.engine.calls.retry import FailFast
+from rm_gallery.core.engine.context import CounterName, Questions, RunControl
+from rm_gallery.core.engine.lanes import LoopLane, Unit, Work
+from rm_gallery.core.engine.processes.crew import BEAT_SECONDS, MemberChannel
+from rm_gallery.core.engine.processes.main import claim_pipes
+from rm_gallery.core.engine.thread_lane import ThreadLane
+from rm_gallery.core.outcome import Outcome, outcome_of_error
+from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
+
+_COUNTERS: tuple[CounterName, ...] = ("cached", "spared", "retries", "asked_again")
+"""What is counted here; calls are where the budget is."""
+Done = tuple[bytes, list[tuple[int, set[str]]]]
+"""The pickled outcomes of a unit, and by job what judges were asked."""
+
+
+class _Control(RunControl):
+    """The control of one member: what stops it stops the run."""
+
+    tell: Any = None
+
+    def stop(self, reason: str, *, halt: bool = False, by: Cause = "caller") -> None:
+        """Stop, and have the others stopped."""
+        super().stop(reason, halt=halt, by=by)
+        self.tell("stop", reason, halt, by)
+
+
+class _AskedHere:
+    """Stands in for the run folder, which the process that began the run keeps: it notes what judges are asked."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, Questions] = {}
+
+    def questions_of(self, data: Any) -> Questions:
+        """Where it is noted what judges are asked about a sample."""
+        return self._of.setdefault(id(data), Questions())
+
+    def append(self, *_: Any) -> None:
+        """Nothing: what is finished is kept where it is merged."""
+
+    def taken(self, jobs: list[Any]) -> list[tuple[int, set[str]]]:
+        """What was asked for a unit, by the place of a job of each sample in it."""
+        found = [(place, self._of.pop(id(job.of), None)) for place, job in enumerate(jobs) if hasattr(job, "of")]
+        return [(place, questions.hashes) for place, questions in found if questions is not None and questions.hashes]
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads the names of what both sides know."""
+
+    def __init__(self, file: io.BytesIO, known: Mapping[str, Any]) -> None:
+        super().__init__(file)
+        self._known = known
+
+    def persistent_load(self, pid: Any) -> Any:
+        return self._known[pid]
+
+
+class _MemberHere:
+    """What one process has: its batch, its lane, and the channel to where it came from."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._loop = library_loop.get_loop()
+        self._setups: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.setblocking(False)
+        self._served: set[tuple[str, str]] = set()
+        self._sent = dict.fromkeys(_COUNTERS, 0)
+        self._asked: _AskedHere | None = None
+        self._known: Mapping[str, Any] = {}
+        self._work: Work | None = None
+        self.channel = library_loop.run(self._connected())
+
+    async def _connected(self) -> MemberChannel:
+        # without its parent it has nothing more to do, whatever it is at
+        channel = MemberChannel(self._loop, self._hear, lambda: os._exit(0))
+        self._there = Elsewhere(channel.say, limited=False)
+        await self._loop.create_connection(lambda: channel, sock=self._socket)
+        return channel
+
+    def serve(self) -> None:
+        """Make the batch once it is known which, and run what comes."""
+        setup, workers, limited = self._setups.get()
+        try:
+            self._begin(setup, workers, limited)
+        except Exception as error:  # noqa: BLE001 - raised where the run was begun
+            said = error if isinstance(error, ConfigError) else _untold(error)
+            self.channel.post(("error", said))
+        else:
+            self.channel.post(("ready",))
+            self._loop.call_soon_threadsafe(self._beat)
+        threading.Event().wait()
+
+    def _begin(self, setup: bytes, workers: int, limited: bool) -> None:
+        cls, keywords, options, settings = pickle.loads(setup)
+        self._there.limited = limited
+        coordinator.elsewhere = self._there
+        limit = settings["fail_fast"]
+        control = _Control(
+            retry=settings["retry"],
+            fail_fast=None if limit is None else FailFast(limit),
+            offline=settings["offline"],
+            max_outage=settings["max_outage"],
+            quiet=True,
+        )
+        control.tell = lambda what, *args: self.channel.post(("tell", what, args))
+        if settings["trace"]:
+            control.trace = lambda entry: self.channel.post(("tell", "trace", (entry,)))
+        options = replace(options, max_workers=workers, control=control)
+        batch = cls(**keywords, options=options)
+        self._known = batch.known()
+        self._asked = _AskedHere() if settings["asked"] else None
+        _, execute, _, options = batch._parts((), self._asked, batch.options)
+        there = BudgetElsewhere(self._there)
+        workers = options.max_workers
+        control.begin(max_workers=workers, budget=there, cache=settings["cache"], repeat=settings["repeat"])
+        self._work = work = Work(execute, self._merged, control, self._deliver, self._fail, options.deadline)
+        self._lane = LoopLane(work, workers) if batch.lane == "loop" else ThreadLane(workers, eager=False)
+
+    def _hear(self, message: tuple[Any, ...]) -> None:
+        kind, *args = message
+        if kind == "unit":
+            self._unit(*args)
+        elif kind == "said":
+            self._there.said(*args)
+        elif kind == "setup":
+            self._setups.put(tuple(args))
+        elif kind == "stop":
+            self._stop(*args)
+
+    def _stop(self, reason: str, halt: bool, by: Cause) -> None:
+        assert self._work is not None
+        control = self._work.control
+        RunControl.stop(control, reason, halt=halt, by=by)
+        if halt and by == "endpoint":  # nobody waits for an endpoint that is given up
+            for cut in list(control.waiting):
+                cut()
+
+    def _unit(self, number: int, pickled: bytes) -> None:
+        assert self._work is not None
+        try:
+            jobs = _Unpickler(io.BytesIO(pickled), self._known).load()
+        except Exception as error:  # noqa: BLE001 - becomes the outcome of this sample
+            said = DataError(f"The sample cannot be rebuilt in a worker process: {type(error).__name__}: {error!s:.200}.")
+            self._deliver([(number, (pickle.dumps([outcome_of_error(said)]), []))])
+            return
+        self._lane.feed([Unit(self._work, number, None, jobs)])
+
+    def _merged(self, _: Any, jobs: list[Any], outcomes: list[Outcome[Any]]) -> Done:
+        asked = [] if self._asked is None else self._asked.taken(jobs)
+        try:
+            return pickle.dumps(outcomes, pickle.HIGHEST_PROTOCOL), asked
+        except Exception as error:  # noqa: BLE001 - a result that cannot travel is the rule's doing
+            said = TypeError(f"a result cannot be sent from a worker process ({type(error).__name__}: {error!s:.200})")
+            return pickle.dumps([outcome_of_error(said)] * len(outcomes)), asked
+
+    def _deliver(self, results: list[tuple[int, Done]]) -> None:
+        self.channel.post(self._counted())
+        self.channel.post(("done", results))
+
+    def _counted(self) -> tuple[Any, ...]:
+        assert self._work is not None
+        control = self._work.control
+        now = {name: getattr(control, name) for name in _COUNTERS}
+        more = {name: count - self._sent[name] for name, count in now.items() if count != self._sent[name]}
+        self._sent = now
+        for asked, answers in list(control.served.items()):
+            for answered in answers:
+                if (asked, answered) not in self._served:
+                    self._served.add((asked, answered))
+                    self.channel.post(("tell", "served", (asked, answered)))
+        return "beat", more, control.in_flight
+
+    def _beat(self) -> None:
+        self.channel.say(self._counted())
+        self._loop.call_later(BEAT_SECONDS, self._beat)
+
+    def _fail(self, error: BaseException) -> None:
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # noqa: BLE001 - some errors do not travel
+            error = _untold(error)
+        self.channel.post(("error", error))
+
+
+def _untold(error: BaseException) -> ConfigError:
+    return ConfigError(
+        f"A worker process cannot judge here ({type(error).__name__}: {error!s:.300}). Functions and classes have to stand at the "
+        "top of a module that can be imported, not in the script that is run; or leave out processes=."
+    )
+
+
+def main(descriptor: int) -> None:
+    """Serve the run on the other side of a socket until it is over."""
+    parent, frames_out = claim_pipes()
+    os.close(frames_out)
+
+    def leave_with_parent() -> None:
+        with suppress(OSError):
+            while os.read(parent, 1):
+                pass
+        os._exit(0)
+
+    threading.Thread(target=leave_with_parent, name="rm-gallery-parent", daemon=True).start()
+    member = _MemberHere(descriptor)
+    _loguru.remove()
+    _loguru.add(lambda said: member.channel.post(("tell", "log", _level_and_text(said))), format="{message}", level="INFO")
+    member.serve()
+
+
+def _level_and_text(said: Any) -> tuple[str, str]:
+    record = said.record
+    # braces would be read as fields where it is logged again
+    return record["level"].name, record["message"].replace("{", "{{").replace("}", "}}")
