@@ -123,6 +123,15 @@ class Crew:
     """Hears (what a unit's jobs are of, hashes of what judges were asked); None where nobody wants to know."""
 
 
+known_here: dict[str, Any] = {}
+"""In a member, what jobs hold and it has already, by name."""
+
+
+def known(name: str) -> Any:
+    """What is known by this name; what a pickled job holds instead of it."""
+    return known_here[name]
+
+
 class _Pickler(pickle.Pickler):
     """Writes a name for what every member knows."""
 
@@ -130,8 +139,9 @@ class _Pickler(pickle.Pickler):
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
         self._names = names
 
-    def persistent_id(self, obj: Any) -> str | None:
-        return self._names.get(id(obj))
+    def reducer_override(self, obj: Any) -> Any:
+        name = self._names.get(id(obj))
+        return NotImplemented if name is None else (known, (name,))
 
 
 @dataclass(eq=False)
@@ -365,15 +375,21 @@ class ProcessLane(LoopLane):
             self._send(member, self._waiting.popleft())
 
     def _send(self, member: _Member, unit: Unit) -> None:
-        file = io.BytesIO()
         try:
-            _Pickler(file, self._names).dump(unit.jobs)
+            jobs = self._pickled(unit.jobs)
         except Exception as error:  # noqa: BLE001 - whatever a sample holds is its own trouble
             said = DataError(f"The sample cannot be sent to a worker process: {type(error).__name__}: {error!s:.200}.")
             self._settle(unit, [outcome_of_error(said)] * len(unit.jobs))
             return
         member.open[unit.index] = unit
-        member.channel.say(("unit", unit.index, file.getvalue()))
+        member.channel.say(("unit", unit.index, jobs))
+
+    def _pickled(self, jobs: list[Any]) -> bytes:
+        if not self._names:
+            return pickle.dumps(jobs, pickle.HIGHEST_PROTOCOL)
+        file = io.BytesIO()
+        _Pickler(file, self._names).dump(jobs)
+        return file.getvalue()
 
     def _done(self, member: _Member, results: list[tuple[int, tuple[bytes, list[tuple[int, set[str]]]]]]) -> None:
         for number, (pickled, asked) in results:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import os
 import pickle
 import queue
 import socket
 import threading
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -21,7 +19,7 @@ from rm_gallery.core.engine.calls.coordinator import BudgetElsewhere, Elsewhere
 from rm_gallery.core.engine.calls.retry import FailFast
 from rm_gallery.core.engine.context import CounterName, Questions, RunControl
 from rm_gallery.core.engine.lanes import LoopLane, Unit, Work
-from rm_gallery.core.engine.processes.crew import BEAT_SECONDS, MemberChannel
+from rm_gallery.core.engine.processes.crew import BEAT_SECONDS, MemberChannel, known_here
 from rm_gallery.core.engine.processes.main import claim_pipes
 from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.outcome import Outcome, outcome_of_error
@@ -63,17 +61,6 @@ class _AskedHere:
         return [(place, questions.hashes) for place, questions in found if questions is not None and questions.hashes]
 
 
-class _Unpickler(pickle.Unpickler):
-    """Reads the names of what both sides know."""
-
-    def __init__(self, file: io.BytesIO, known: Mapping[str, Any]) -> None:
-        super().__init__(file)
-        self._known = known
-
-    def persistent_load(self, pid: Any) -> Any:
-        return self._known[pid]
-
-
 class _MemberHere:
     """What one process has: its batch, its lane, and the channel to where it came from."""
 
@@ -85,7 +72,6 @@ class _MemberHere:
         self._served: set[tuple[str, str]] = set()
         self._sent = dict.fromkeys(_COUNTERS, 0)
         self._asked: _AskedHere | None = None
-        self._known: Mapping[str, Any] = {}
         self._work: Work | None = None
         self.channel = library_loop.run(self._connected())
 
@@ -126,7 +112,7 @@ class _MemberHere:
             control.trace = lambda entry: self.channel.post(("tell", "trace", (entry,)))
         options = replace(options, max_workers=workers, control=control)
         batch = cls(**keywords, options=options)
-        self._known = batch.known()
+        known_here.update(batch.known())
         self._asked = _AskedHere() if settings["asked"] else None
         _, execute, _, options = batch._parts((), self._asked, batch.options)
         there = BudgetElsewhere(self._there)
@@ -157,7 +143,7 @@ class _MemberHere:
     def _unit(self, number: int, pickled: bytes) -> None:
         assert self._work is not None
         try:
-            jobs = _Unpickler(io.BytesIO(pickled), self._known).load()
+            jobs = pickle.loads(pickled)
         except Exception as error:  # noqa: BLE001 - becomes the outcome of this sample
             said = DataError(f"The sample cannot be rebuilt in a worker process: {type(error).__name__}: {error!s:.200}.")
             self._deliver([(number, (pickle.dumps([outcome_of_error(said)]), []))])
