@@ -1,0 +1,91 @@
+"""One run in one process and in several, beside what the machine gives several processes that have nothing to do with one another.
+
+    python -m benchmarks.process_throughput [--processes 2] [--judged 20000] [--rule 6000]
+
+The judge is a process of its own on the same machine, and needs its share of it: the ratio for judged samples means something only
+where there are more cores than processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Callable
+
+from benchmarks.rule_throughput import GSM_TEXT
+from rm_gallery.core.data.schema import DataOutput, DataSample, Step
+from rm_gallery.core.model.message import ChatMessage
+from rm_gallery.core.model.openai_llm import OpenaiLLM
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.reward import BaseReward
+from tests.support.judge_server import JudgeServer
+
+IN_FLIGHT = 512
+
+
+def spin(seconds: float) -> None:
+    """Count for so much processor time."""
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def machine(processes: int) -> float:
+    """How much more than one process so many get done on this machine."""
+    with multiprocessing.get_context("spawn").Pool(processes) as pool:
+        pool.map(spin, [0.1] * processes, chunksize=1)
+        began = time.perf_counter()
+        pool.map(spin, [2.0] * processes, chunksize=1)
+        return 2.0 * processes / (time.perf_counter() - began)
+
+
+def sample(number: int, times: int = 1) -> DataSample:
+    """One sample with one answer of `times` GSM8K solutions."""
+    texts = [GSM_TEXT.format(number % 7, turn, number) for turn in range(times)]
+    answer = Step(content=" ".join(texts), label={"reference": " ".join(reversed(texts))})
+    return DataSample(unique_id=str(number), input=[ChatMessage(content=f"q {number}")], output=[DataOutput(answer=answer)])
+
+
+def rate(reward: BaseReward, samples: list[DataSample], processes: int) -> float:
+    """Samples a second, without what it takes to begin the processes."""
+    seconds = []
+    few, many = samples[:IN_FLIGHT], samples[IN_FLIGHT:]
+    for part in (few, many):
+        began = time.perf_counter()
+        found = reward.evaluate_batch(part, processes=processes, max_workers=IN_FLIGHT, progress=False)
+        seconds.append(time.perf_counter() - began)
+        assert all(each.output[0].answer.reward.score is not None for each in found)
+    return (len(many) - len(few)) / (seconds[1] - seconds[0])
+
+
+def compare(title: str, make: Callable[[], BaseReward], samples: list[DataSample], processes: int) -> None:
+    """Print the rates of one process and of several, and their ratio."""
+    one, several = (rate(make(), samples, n) for n in (1, processes))
+    print(f"{title:28} {one:>10,.0f}/s {several:>10,.0f}/s {several / one:>8.2f} x")
+
+
+def main() -> None:
+    """Print all figures."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--judged", type=int, default=20_000)
+    parser.add_argument("--rule", type=int, default=4_000)
+    options = parser.parse_args()
+    os.environ["RM_GALLERY_CACHE"] = tempfile.mkdtemp()
+    processes = options.processes
+    print(f"{'':28} {'1 process':>12} {f'{processes} processes':>12}")
+    print(f"{'counting, side by side':28} {'':>12} {'':>12} {machine(processes):>8.2f} x")
+    rows = [sample(number, 20) for number in range(options.rule)]
+    compare("bleu, 700 words a text", lambda: RewardRegistry.get("bleu")(), rows, processes)
+    with JudgeServer("fixed:<reason>so</reason><score>3</score>", latency=0.1) as server:
+        llm = OpenaiLLM("judge-1", base_url=server.base_url, cache=False)
+        rows = [sample(number) for number in range(options.judged)]
+        reward = RewardRegistry.create("chat_pointwise_reward", llm=llm)
+        compare(f"judged, {IN_FLIGHT} in flight", lambda: reward, rows, processes)
+
+
+if __name__ == "__main__":
+    main()
