@@ -84,7 +84,7 @@ lock: $(VENV)/.dev-$(KEY)  ## Renew the exact versions in tests/constraints.txt
 	$(BIN)/python -m pip install --quiet uv
 	head -n 1 tests/constraints.txt > tests/constraints.new
 	grep '^torch==' tests/constraints.txt > tests/torch.new  # its build without CUDA is asked for by its exact version
-	$(BIN)/uv pip compile pyproject.toml --extra dev --extra mutants --extra hf --extra train --constraints tests/torch.new \
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra mutants --extra hf --extra train --extra ray --constraints tests/torch.new \
 		--universal --python-version 3.10 --no-python-downloads --no-header --no-annotate --upgrade --quiet \
 		| grep -vE '^(nvidia|cuda|triton)' >> tests/constraints.new
 	rm tests/torch.new

@@ -103,6 +103,10 @@ class Running:
     processes: Annotated[
         int | None, typer.Option(min=1, help="Processes that judge, with one cache, budget and rate for all of them.")
     ] = None
+    engine: Annotated[str | None, typer.Option(help="ray judges with the actors of a Ray cluster.")] = None
+    address: Annotated[str | None, typer.Option(help="The Ray cluster; RAY_ADDRESS, or one of this machine, by default.")] = (
+        None
+    )
     cache: Annotated[bool | None, typer.Option("--cache/--no-cache", help="Cache replies; default at temperature 0.")] = None
     max_calls: Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many calls.")] = None
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many tokens.")] = None
@@ -134,6 +138,8 @@ class Running:
             progress=True,
             blame=self.blame,  # type: ignore[arg-type]  # RunOptions refuses every other word
             processes=self.processes,
+            engine=self.engine,  # type: ignore[arg-type]  # RunOptions refuses every other word
+            address=self.address,
             cache=self.cache,
             budget=self._budget(),
             run_dir=str(self.out) if self.out is not None else None,

@@ -47,6 +47,10 @@ class RunOptions:
     processes: int | None = None
     """Processes that judge, with one set of limits, one budget and one cache; `max_workers` is for all of them together. None
     judges in this one, and what is `cpu_bound` on every processor."""
+    engine: Literal["ray"] | None = None
+    """"ray" has the actors of a Ray cluster judge, `processes` of them or one a processor; everything else is as with `processes`."""
+    address: str | None = None
+    """Of the Ray cluster; None is the one that RAY_ADDRESS names, else one of this machine that is begun for it."""
     blame: Literal["probe", "off"] | None = None
     """"probe" asks about an answer that could not be judged once more with a neutral one in its place; where that can be judged
     the answer caused it, and has the worst score of the range. None is "probe" wherever a score trains, else "off"."""
@@ -68,6 +72,10 @@ class RunOptions:
             raise ConfigError(f"deadline is {seconds!r}; give a positive number of seconds.")
         if self.blame not in (None, "probe", "off"):
             raise ConfigError(f"blame is {self.blame!r:.80}; it is 'probe' or 'off'.")
+        if self.engine not in (None, "ray"):
+            raise ConfigError(f"engine is {self.engine!r:.80}; it is 'ray', or left out for this machine.")
+        if self.address is not None and self.engine is None:
+            raise ConfigError("address is that of a Ray cluster: give engine='ray' as well.")
         if self.run_dir is not None:
             object.__setattr__(self, "run_dir", str(self.run_dir))
         if self.trace and self.run_dir is None:

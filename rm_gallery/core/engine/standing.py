@@ -318,16 +318,16 @@ class Batch(Looking, Generic[R]):
         """What jobs hold that another process makes for itself, by name."""
         return {}
 
-    def _elsewhere(self) -> dict[str, Any] | None:
+    def _elsewhere(self, options: RunOptions) -> dict[str, Any] | None:
         """The keywords another process makes this batch with, besides the options; None where that would gain nothing."""
         raise NotImplementedError
 
     def _crew(self, options: RunOptions) -> Crew | None:
         """The processes that judge, where they are asked for."""
         # a run inside a run is a part of a sample: its processes are those of the run around it
-        if options.processes is None or options.processes < 2 or current_run.get() is not None:
+        if (options.engine is None and (options.processes or 1) < 2) or current_run.get() is not None:
             return None
-        made = self._elsewhere()
+        made = self._elsewhere(options)
         if made is None:
             return None
 
@@ -335,7 +335,7 @@ class Batch(Looking, Generic[R]):
             self._folder.questions_of(of).hashes.update(hashes)
 
         heard = None if self._folder is None else asked
-        return Crew(options.processes, (type(self), made), options, self.known(), heard)
+        return Crew((type(self), made), options, self.known(), heard)
 
     def __enter__(self) -> Batch[R]:
         options, flush = self._options, None

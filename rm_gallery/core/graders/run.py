@@ -409,7 +409,7 @@ class GraderBatch(Batch[Results]):
         """The graders."""
         return dict(self._plans)
 
-    def _elsewhere(self) -> dict[str, Any] | None:
+    def _elsewhere(self, options: RunOptions) -> dict[str, Any] | None:
         return {"plans": self._plans, "rows": []}
 
     def _parts(self, items: Iterable[Mapping[str, Any]], folder: GraderFolder | Again | None, options: RunOptions) -> Any:

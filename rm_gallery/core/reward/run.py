@@ -113,9 +113,10 @@ class RewardBatch(Batch[DataSample]):
     def _compared(self) -> bool:
         return self._reward.compared_again
 
-    def _elsewhere(self) -> dict[str, Any] | None:
+    def _elsewhere(self, options: RunOptions) -> dict[str, Any] | None:
         # what is cpu_bound has processes of its own, that can be killed
-        return None if self._reward.cpu_bound else {"reward": self._reward, "samples": [], "hooks": self._hooks}
+        here = self._reward.cpu_bound and options.engine is None
+        return None if here else {"reward": self._reward, "samples": [], "hooks": self._hooks}
 
     def _parts(self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions) -> Parts[DataSample]:
         reward = self._reward

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.calls import cache as call_cache
 from rm_gallery.core.engine.calls.budget import Budget, Reservation, Usage
 from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.utils.errors import BudgetExceeded
@@ -202,10 +203,14 @@ class Desk:
     Args:
         control: the run's.
         reply: (member, number, error, value) sends an answer.
+        keeps: whether replies are looked up and kept here, for members that have no cache of the same disk.
     """
 
-    def __init__(self, control: Any, reply: Callable[[Hashable, int, BaseException | None, Any], None]) -> None:
+    def __init__(
+        self, control: Any, reply: Callable[[Hashable, int, BaseException | None, Any], None], keeps: bool = False
+    ) -> None:
         self._control, self._reply = control, reply
+        self._cache = call_cache.shared() if keeps else None
         self._claims: dict[tuple[Hashable, int], Claims] = {}
         self._flights: dict[str, _SharedCall] = {}
         self._asking: dict[tuple[Hashable, int], asyncio.Task[None]] = {}
@@ -246,7 +251,10 @@ class Desk:
 
     def _flight(self, member: Hashable, number: int, key: str) -> None:
         flight = self._flights.get(key)
-        if flight is None:
+        if flight is None and self._cache is not None and (kept := self._cache.get(key)) is not None:
+            self._control.count("cached")
+            self._reply(member, number, None, kept)
+        elif flight is None:
             self._flights[key] = _SharedCall(member)
             self._reply(member, number, None, None)
         else:
@@ -278,6 +286,8 @@ class Desk:
 
     def _landed(self, key: str, reply: bytes | None) -> None:
         flight = self._flights.pop(key, None)
+        if self._cache is not None and reply:
+            self._cache.put(key, reply)
         if flight is None:
             return
         if reply is None:  # its failure is its own: the next one asks

@@ -6,13 +6,8 @@ This process plans, merges, keeps the run folder and coordinates; its members ma
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import io
-import os
 import pickle
-import socket
-import subprocess
-import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
@@ -23,96 +18,27 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.coordinator import Desk
 from rm_gallery.core.engine.lanes import LoopLane, Unit, Work
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.engine.processes.driver import KILL, ONE_THREAD_EACH, describe_exit
-from rm_gallery.core.engine.processes.main import REQUEST
+from rm_gallery.core.engine.processes.places import Body, Here, MemberChannel, MemberPlace
 from rm_gallery.core.outcome import Outcome, failed, outcome_of_error, stopped_outcome
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
 from rm_gallery.core.utils.models import with_keys
 
-_BOOT = (
-    "import sys; fd = int(sys.argv[1]); sys.path[:] = sys.argv[2:]; "
-    "import rm_gallery.core.engine.processes.member as member; member.main(fd)"
-)
 BEAT_SECONDS = 0.25
 """How often this process looks whether the run was stopped, and a member says that it is there."""
 SILENT_SECONDS = 60.0
 """A member that says nothing for so long after the deadline of what it has is taken for stuck."""
 AHEAD_SECONDS = 0.05
 """What a member gets through in this time is sent ahead, so that it never waits for work."""
+GONE_SECONDS = 30.0
+"""A member on another machine that says nothing for so long is gone, and its machine perhaps with it."""
 _STARTS = 3
 """So many members may die before they are ready until that is taken for how it is."""
-
-
-class MemberChannel(asyncio.Protocol):
-    """Messages between two processes of this library over a socket they share: a frame is the pickle of a list of them.
-
-    Args:
-        loop: where it lives.
-        take: is handed each message.
-        lost: is called once, when the other side is gone.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Any], None], lost: Callable[[], None]) -> None:
-        self._loop, self._take, self._lost = loop, take, lost
-        self._transport: asyncio.Transport | None = None
-        self._out: list[Any] = []
-        self._due = False
-        self._in = bytearray()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin to send."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._flush()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Tell that the other side is gone."""
-        self._transport = None
-        self._lost()
-
-    def data_received(self, data: bytes) -> None:
-        """Hand on the messages that are whole."""
-        self._in += data
-        while len(self._in) >= REQUEST.size:
-            end = REQUEST.size + REQUEST.unpack_from(self._in)[0]
-            if len(self._in) < end:
-                return
-            frame = bytes(memoryview(self._in)[REQUEST.size : end])
-            del self._in[:end]
-            for message in pickle.loads(frame):
-                self._take(message)
-
-    def say(self, message: Any) -> None:
-        """Send a message with all others of this turn of the loop; on the loop."""
-        self._out.append(message)
-        if not self._due:
-            self._due = True
-            self._loop.call_soon(self._flush)
-
-    def post(self, message: Any) -> None:
-        """`say` from any thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is gone, and with it whoever would hear of it
-            self._loop.call_soon_threadsafe(self.say, message)
-
-    def _flush(self) -> None:
-        self._due = False
-        if self._transport is not None and self._out:
-            out, self._out = self._out, []
-            body = pickle.dumps(out, pickle.HIGHEST_PROTOCOL)
-            self._transport.writelines([REQUEST.pack(len(body)), body])
-
-    def close(self) -> None:
-        """Send what is pending and hang up."""
-        self._flush()
-        if self._transport is not None:
-            self._transport.close()
 
 
 @dataclass(frozen=True)
 class Crew:
     """What members are begun with."""
 
-    processes: int
     batch: tuple[type, dict[str, Any]]
     """Class and keywords of the batch that each of them makes for itself."""
     options: RunOptions
@@ -121,6 +47,14 @@ class Crew:
     """What jobs hold and members have already, by the name it goes by."""
     asked: Callable[[Any, set[str]], None] | None = None
     """Hears (what a unit's jobs are of, hashes of what judges were asked); None where nobody wants to know."""
+
+    def place(self) -> MemberPlace:
+        """Where its members are begun."""
+        if self.options.engine == "ray":
+            from rm_gallery.core.engine.ray import RayCluster
+
+            return RayCluster(self.options.address, self.options.processes)
+        return Here(self.options.processes or 1)
 
 
 known_here: dict[str, Any] = {}
@@ -148,9 +82,8 @@ class _Pickler(pickle.Pickler):
 class _Member:
     """One process, and what it has."""
 
-    process: subprocess.Popen[bytes]
-    socket: socket.socket
     channel: MemberChannel = field(init=False)
+    body: Body = field(init=False)
     open: dict[int, Unit] = field(default_factory=dict)
     ready: bool = False
     closing: bool = False
@@ -164,14 +97,6 @@ class _Member:
     """Whether what it has may have killed another member, and nothing goes beside it."""
     in_flight: int = 0
 
-    def kill(self) -> None:
-        """End it and whatever it began in its group."""
-        if self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, KILL)
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-
 
 class ProcessLane(LoopLane):
     """Runs units in processes of their own: each gets what it is through with soon, and what a dead one had goes to the others.
@@ -180,15 +105,12 @@ class ProcessLane(LoopLane):
     """
 
     def __init__(self, work: Work, max_workers: int, crew: Crew) -> None:
-        if not hasattr(socket, "AF_UNIX") or os.name != "posix":
-            raise ConfigError("processes= needs a POSIX system; leave it out here: one process judges then.")
-        if not sys.executable:
-            raise ConfigError("processes= needs the path of the Python interpreter, but sys.executable is empty.")
         super().__init__(work, max_workers)
         self._crew = crew
-        self._setup = _packed(crew, work)
+        self._place = crew.place()
+        self._setup = self._packed()
         self._names = {id(value): name for name, value in crew.known.items()}
-        self._each = -(-max_workers // crew.processes)
+        self._each = -(-max_workers // self._place.processes)
         """Jobs that one member has in flight at most."""
         self._waiting: deque[Unit] = deque()
         self._suspects: deque[Unit] = deque()
@@ -199,11 +121,11 @@ class ProcessLane(LoopLane):
         self._said: set[tuple[str, str]] = set()
         self._over = False
         self._stopped = False
-        self._desk = Desk(work.control, lambda member, *said: member.channel.say(("said", *said)))
+        self._desk = Desk(work.control, lambda member, *said: member.channel.say(("said", *said)), self._place.far)
         self._beaten = time.monotonic()
         limits = [(b.max_calls, b.max_tokens, b.max_cost) for _, b in self._desk.budgets()]
         self._limited = any(limit is not None for each in limits for limit in each)
-        for _ in range(crew.processes):
+        for _ in range(self._place.processes):
             self._start()
         work.control.hold("crew", lambda: lambda: library_loop.post(self._loop, self._close))
         library_loop.post(self._loop, self._beat)
@@ -211,31 +133,44 @@ class ProcessLane(LoopLane):
     # -- members -----------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, str(theirs.fileno()), *(entry for entry in sys.path if isinstance(entry, str))],
-                stdin=subprocess.PIPE,
-                pass_fds=[theirs.fileno()],
-                env=ONE_THREAD_EACH | os.environ,
-                # A group of its own: Ctrl-C in a terminal is the parent's to handle, and killing takes grandchildren along.
-                start_new_session=True,
-            )
-        ours.setblocking(False)
-        member = _Member(process, ours)
-        self._members.add(member)
-        library_loop.post(self._loop, lambda: self._connect(member))
-
-    def _connect(self, member: _Member) -> None:
+        member = _Member()
         member.channel = MemberChannel(self._loop, lambda message: self._hear(member, message), lambda: self._lost(member))
-        member.channel.say(("setup", self._setup, self._each, self._limited))
-        task = self._loop.create_task(self._loop.create_connection(lambda: member.channel, sock=member.socket))
+        member.channel.post(("setup", self._setup, self._each, self._limited))
+        self._members.add(member)
+        member.body = self._place.begin(member.channel)
 
-        def connected(task: asyncio.Task[Any]) -> None:
-            if task.cancelled() or task.exception() is not None:
-                self._lost(member)
-
-        task.add_done_callback(connected)
+    def _packed(self) -> bytes:
+        """What a member begins with; ConfigError for what no other process can be told."""
+        control = self._work.control
+        cls, keywords = self._crew.batch
+        private: dict[str, Any] = {
+            "control": None,
+            "budget": None,
+            "run_dir": None,
+            "trace": False,
+            "manifest": None,
+            "progress": False,
+        }
+        # a member on another machine has one processor, also for what can be killed
+        told = replace(self._crew.options, **private, processes=1 if self._place.far else None, engine=None, address=None)
+        settings = {
+            "repeat": control.repeat,
+            "cache": control.use_cache,
+            "retry": control.retry,
+            "offline": control.offline,
+            "max_outage": control.max_outage,
+            "fail_fast": None if control.fail_fast is None else control.fail_fast.limit,
+            "trace": control.trace is not None,
+            "asked": self._crew.asked is not None,
+        }
+        try:
+            with with_keys():
+                return self._place.packed((cls, keywords, told, settings))
+        except Exception as error:
+            raise ConfigError(
+                f"What is to judge cannot be sent to a worker process ({type(error).__name__}: {error!s:.300}). Functions and "
+                "classes have to stand at the top of a module; or leave out processes=."
+            ) from error
 
     def _hear(self, member: _Member, message: tuple[Any, ...]) -> None:
         member.silent = 0
@@ -286,24 +221,24 @@ class ProcessLane(LoopLane):
         self._members.discard(member)
         self._counted(member, {}, 0)
         self._desk.gone(member)
-        member.kill()
+        member.body.kill()
         if member.closing or self._over:
             return
-        code = member.process.wait()
+        why = member.body.why()
         if not member.ready:
             self._starts += 1
             if self._starts >= _STARTS:
-                self._end(ConfigError(f"Worker processes do not start: {describe_exit(code)}. What they said stands above."))
+                self._end(ConfigError(f"Worker processes do not start: {why}. What they said stands above."))
                 return
         for number, unit in reversed(member.open.items()):
             self._deaths[number] += 1
             if member.alone:
-                message = f"The process that judged this sample died ({describe_exit(code)}), and so did two before it."
+                message = f"The process that judged this sample died ({why}), and so did two before it."
                 self._settle(unit, [failed("crashed", message, "rule")] * len(unit.jobs))
             else:
                 (self._waiting if self._deaths[number] == 1 else self._suspects).appendleft(unit)
         if not self._stopped:
-            logger.warning("A worker process died ({}); another one takes its place.", describe_exit(code))
+            logger.warning("A worker process died ({}); another one takes its place.", why)
             self._start()
         self._give_all()
 
@@ -317,7 +252,9 @@ class ProcessLane(LoopLane):
             member.silent += 1
             deadline = self._crew.options.deadline
             if member.open and deadline is not None and member.silent * BEAT_SECONDS > deadline + SILENT_SECONDS:
-                member.kill()
+                member.body.kill()
+            if self._place.far and member.ready and member.silent * BEAT_SECONDS > GONE_SECONDS:
+                self._lost(member)
         pace = sum(member.pace for member in self._members)
         if pace:
             self._work.cost.learn(1.0 / pace)
@@ -433,38 +370,13 @@ class ProcessLane(LoopLane):
             member.closing = True
             self._counted(member, {}, 0)
             self._desk.gone(member)
-            if hasattr(member, "channel"):
-                member.channel.close()
-            member.kill()
+            member.channel.close()
+            member.body.kill()
         gone, self._members = self._members, set()
 
         def reap() -> None:
             for member in gone:
-                member.process.wait()
+                member.body.why()
+            self._place.close()
 
         library_loop.start_thread(reap)
-
-
-def _packed(crew: Crew, work: Work) -> bytes:
-    """What a member begins with; ConfigError for what no other process can be told."""
-    control, options = work.control, crew.options
-    cls, keywords = crew.batch
-    told = replace(options, control=None, budget=None, run_dir=None, trace=False, manifest=None, progress=False, processes=None)
-    settings = {
-        "repeat": control.repeat,
-        "cache": control.use_cache,
-        "retry": control.retry,
-        "offline": control.offline,
-        "max_outage": control.max_outage,
-        "fail_fast": None if control.fail_fast is None else control.fail_fast.limit,
-        "trace": control.trace is not None,
-        "asked": crew.asked is not None,
-    }
-    try:
-        with with_keys():
-            return pickle.dumps((cls, keywords, told, settings), pickle.HIGHEST_PROTOCOL)
-    except Exception as error:
-        raise ConfigError(
-            f"What is to judge cannot be sent to a worker process ({type(error).__name__}: {error!s:.300}). Functions and classes "
-            "have to stand at the top of a module; or leave out processes=."
-        ) from error

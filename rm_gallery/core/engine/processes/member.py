@@ -7,6 +7,7 @@ import pickle
 import queue
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,12 +16,14 @@ from loguru import logger as _loguru
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls import coordinator
+from rm_gallery.core.engine.calls.cache import VARIABLE as CACHE_VARIABLE
 from rm_gallery.core.engine.calls.coordinator import BudgetElsewhere, Elsewhere
 from rm_gallery.core.engine.calls.retry import FailFast
 from rm_gallery.core.engine.context import CounterName, Questions, RunControl
 from rm_gallery.core.engine.lanes import LoopLane, Unit, Work
-from rm_gallery.core.engine.processes.crew import BEAT_SECONDS, MemberChannel, known_here
+from rm_gallery.core.engine.processes.crew import BEAT_SECONDS, known_here
 from rm_gallery.core.engine.processes.main import claim_pipes
+from rm_gallery.core.engine.processes.places import MemberChannel
 from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.outcome import Outcome, outcome_of_error
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
@@ -64,11 +67,11 @@ class _AskedHere:
 class _MemberHere:
     """What one process has: its batch, its lane, and the channel to where it came from."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, connection: socket.socket, leave: Callable[[], None]) -> None:
         self._loop = library_loop.get_loop()
         self._setups: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
-        self._socket = socket.socket(fileno=descriptor)
-        self._socket.setblocking(False)
+        connection.setblocking(False)
+        self._socket, self._leave = connection, leave
         self._served: set[tuple[str, str]] = set()
         self._sent = dict.fromkeys(_COUNTERS, 0)
         self._asked: _AskedHere | None = None
@@ -76,8 +79,8 @@ class _MemberHere:
         self.channel = library_loop.run(self._connected())
 
     async def _connected(self) -> MemberChannel:
-        # without its parent it has nothing more to do, whatever it is at
-        channel = MemberChannel(self._loop, self._hear, lambda: os._exit(0))
+        # without whoever began the run it has nothing more to do, whatever it is at
+        channel = MemberChannel(self._loop, self._hear, self._leave)
         self._there = Elsewhere(channel.say, limited=False)
         await self._loop.create_connection(lambda: channel, sock=self._socket)
         return channel
@@ -93,7 +96,6 @@ class _MemberHere:
         else:
             self.channel.post(("ready",))
             self._loop.call_soon_threadsafe(self._beat)
-        threading.Event().wait()
 
     def _begin(self, setup: bytes, workers: int, limited: bool) -> None:
         cls, keywords, options, settings = pickle.loads(setup)
@@ -206,7 +208,21 @@ def main(descriptor: int) -> None:
         os._exit(0)
 
     threading.Thread(target=leave_with_parent, name="rm-gallery-parent", daemon=True).start()
-    member = _MemberHere(descriptor)
+    _serve(_MemberHere(socket.socket(fileno=descriptor), lambda: os._exit(0)))
+    threading.Event().wait()
+
+
+def join(host: str, port: int, word: bytes) -> None:
+    """Serve the run of another machine until it is over; `word` tells it who comes. What is kept of replies is kept there."""
+    os.environ[CACHE_VARIABLE] = "off"
+    over = threading.Event()
+    connection = socket.create_connection((host, port), 30.0)
+    connection.sendall(word)
+    _serve(_MemberHere(connection, over.set))
+    over.wait()
+
+
+def _serve(member: _MemberHere) -> None:
     _loguru.remove()
     _loguru.add(lambda said: member.channel.post(("tell", "log", _level_and_text(said))), format="{message}", level="INFO")
     member.serve()
