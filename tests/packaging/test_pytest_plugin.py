@@ -21,7 +21,12 @@ PLUGIN = "rm_gallery.report.pytest_plugin"
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Load what gates use: an inner run forgets the modules that it loads itself, and C extensions cannot be loaded twice."""
+    """Load what gates use: an inner run forgets the modules that it loads itself, and C extensions cannot be loaded twice.
+
+    Every reward is loaded, too: what a forgotten module registered could not be found by worker processes afterwards.
+    """
+    for name in rm_gallery.RewardRegistry.list():
+        rm_gallery.RewardRegistry.get(name)
     data = best_of_4(tmp_path_factory.mktemp("data") / "data.jsonl", 2)
     rm_gallery.evaluate("base_helpfulness_pointwise", str(data), llm=FakeLLM(reply="<score>5</score>"))
     import_module("scipy.stats")

@@ -107,8 +107,8 @@ async def _complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int, ru
 
 async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCache | None) -> Any:
     """The checked reply, once it is in the cache; where the run has several processes, of whichever asked."""
-    found, there = None, coordinator.elsewhere
-    if there is not None and (reply := await _answered_there(there, call.llm, key, cache)) is not None:
+    found, there = None, coordinator.shared()
+    if there is not None and (reply := await _answered_there(there, call, key, cache)) is not None:
         return reply
     try:
         raw, reply = await call.answer()
@@ -119,11 +119,11 @@ async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCach
         return reply
     finally:
         if there is not None:
-            there.landed(key, found)
+            await there.landed(key, found)
 
 
 async def _answered_there(
-    there: coordinator.Elsewhere, llm: BaseModelCall, key: str, cache: call_cache.CallCache | None
+    there: coordinator.Shared, call: _ModelCall, key: str, cache: call_cache.CallCache | None
 ) -> Any | None:
     """The reply to an equal call of another process; None where this one is to ask, and to say what came of it.
 
@@ -131,9 +131,15 @@ async def _answered_there(
     """
     with _paused(current_deadline.get()):
         while (said := await there.lead(key)) is not None:
-            if (stored := said or (cache.get(key) if cache is not None else None)) is not None:
+            reply, kept = said
+            if (stored := reply or (cache.get(key) if cache is not None else None)) is not None:
                 with suppress(ProviderError, ValueError):
-                    return llm.restored(stored)
+                    restored = call.llm.restored(stored)
+                    if kept and call.run is not None:
+                        call.run.count("cached")
+                    return restored
+                if kept:
+                    return None
     return None
 
 
@@ -461,3 +467,4 @@ def _without(payload: dict[str, Any], refused: dict[str, str | None]) -> dict[st
 def _forget() -> None:
     global _shared
     _shared = _Shared()
+    coordinator.forget()

@@ -27,7 +27,7 @@ from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.identity import hashed
 
 VARIABLE = "RM_GALLERY_CACHE"
-"""Environment variable: `off`, or the folder to keep replies in."""
+"""Environment variable: `off`, the folder to keep replies in, or the URL of a Redis server."""
 # The schema is part of the name, so that versions of the library with different schemas leave each other alone.
 FILE_NAME = "calls-1.sqlite3"
 _BACKLOG_BYTES = 64 << 20
@@ -317,10 +317,16 @@ class CallCache:
         self.close()
 
 
-def shared() -> CallCache | None:
-    """The cache this process uses, opened at first use; None when the environment switches it off."""
+def server() -> str:
+    """The URL of the Redis server that keeps replies instead of a file; empty where the environment names none."""
     setting = os.environ.get(VARIABLE, "")
-    if setting.lower() == "off":
+    return setting if setting.startswith(("redis://", "rediss://", "unix://")) else ""
+
+
+def shared() -> CallCache | None:
+    """The cache file this process uses, opened at first use; None when the environment switches it off, or names a server."""
+    setting = os.environ.get(VARIABLE, "")
+    if setting.lower() == "off" or server():
         return None
     cache = _shared.get(setting)
     if cache is None:

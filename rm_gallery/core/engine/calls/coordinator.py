@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls import cache as call_cache
@@ -22,6 +22,30 @@ from rm_gallery.core.utils.errors import BudgetExceeded
 
 Rates = tuple[float | None, float | None]
 """Requests and tokens per minute."""
+
+
+class Shared(Protocol):
+    """What other processes share with this one: one call for equal questions, and rates."""
+
+    async def lead(self, key: str) -> tuple[bytes, bool] | None:
+        """None for whoever is to ask, and to say `landed` at the end; else another process has: its reply, or b"" where that is in
+        the cache, and whether it had been kept before.
+        """
+
+    async def landed(self, key: str, reply: bytes | None) -> None:
+        """Say what came of a question: the reply, b"" for one that is in the cache, None where there is none."""
+
+    def rate(self, key: str) -> RateLimit:
+        """The limit of an endpoint by its key."""
+
+
+def shared() -> Shared | None:
+    """What this process shares with others: a Redis server, or the run it is a member of; None for nothing."""
+    if url := call_cache.server():
+        from rm_gallery.core.engine.calls.redis import share
+
+        return share(url)
+    return elsewhere
 
 
 # -- the side of a member ------------------------------------------------------------------------------------------------
@@ -72,17 +96,20 @@ class Elsewhere:
         else:
             future.set_result(value)
 
-    async def lead(self, key: str) -> bytes | None:
-        """None for whoever is to ask; else another process has asked: its reply, or b"" where that is in the cache.
+    async def lead(self, key: str) -> tuple[bytes, bool] | None:
+        """As `Shared` has it; what is counted as kept is counted where it is."""
+        found: bytes | None = await self.ask(
+            lambda found: None if found is not None else self.tell("landed", key, None), "flight", key
+        )
+        return None if found is None else (found, False)
 
-        Who leads says `landed` at the end.
-        """
-        found: bytes | None = await self.ask(lambda found: None if found is not None else self.landed(key, None), "flight", key)
-        return found
-
-    def landed(self, key: str, reply: bytes | None) -> None:
-        """Say what came of a question: the reply, b"" for one that is in the cache, None where there is none."""
+    async def landed(self, key: str, reply: bytes | None) -> None:
+        """As `Shared` has it."""
         self.tell("landed", key, reply)
+
+    def rate(self, key: str) -> RateLimit:
+        """The limit of an endpoint that the other process keeps."""
+        return RateElsewhere(self, key)
 
 
 elsewhere: Elsewhere | None = None
@@ -147,15 +174,21 @@ class BudgetElsewhere(Budget):
 
 def rate_of(key: str, rates: Rates) -> RateLimit:
     """The limit of an endpoint, kept here or where this process's run is coordinated; rates that are given are taken over."""
-    found = _rates.get(key)
+    others = shared()
+    found = _rates.get((others, key))
     if found is None:
-        found = _rates[key] = RateLimit() if elsewhere is None else RateElsewhere(elsewhere, key)
+        found = _rates[others, key] = RateLimit() if others is None else others.rate(key)
     found.set(*rates)
     return found
 
 
-_rates: dict[str, RateLimit] = {}
-library_loop.after_fork(_rates.clear)
+_rates: dict[tuple[Shared | None, str], RateLimit] = {}
+
+
+@library_loop.after_fork
+def forget() -> None:
+    """Let go of all limits."""
+    _rates.clear()
 
 
 # -- the side of the process that began the run ------------------------------------------------------------------------------

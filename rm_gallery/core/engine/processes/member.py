@@ -17,6 +17,7 @@ from loguru import logger as _loguru
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls import coordinator
 from rm_gallery.core.engine.calls.cache import VARIABLE as CACHE_VARIABLE
+from rm_gallery.core.engine.calls.cache import server
 from rm_gallery.core.engine.calls.coordinator import BudgetElsewhere, Elsewhere
 from rm_gallery.core.engine.calls.retry import FailFast
 from rm_gallery.core.engine.context import CounterName, Questions, RunControl
@@ -214,7 +215,8 @@ def main(descriptor: int) -> None:
 
 def join(host: str, port: int, word: bytes) -> None:
     """Serve the run of another machine until it is over; `word` tells it who comes. What is kept of replies is kept there."""
-    os.environ[CACHE_VARIABLE] = "off"
+    if not server():
+        os.environ[CACHE_VARIABLE] = "off"
     over = threading.Event()
     connection = socket.create_connection((host, port), 30.0)
     connection.sendall(word)
