@@ -14,7 +14,7 @@ from rm_gallery import __version__
 from rm_gallery.cli.catalogue import list_rewards, show_reward
 from rm_gallery.cli.judge import bench, evaluate, grade, score, winrate
 from rm_gallery.cli.machine import cache_app, demo, doctor, train_app
-from rm_gallery.cli.runs import compare, plan, report, trace
+from rm_gallery.cli.runs import compare, explain, plan, report, trace
 from rm_gallery.cli.serve import deploy, evaluators_app, preview, serve, token_app
 from rm_gallery.cli.trust import audit, check, conflicts, drift, fuzz, watch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
@@ -44,6 +44,7 @@ app.command("demo", short_help="Train the embedded model and print one table.")(
 app.command("doctor", short_help="Show sandboxes, keys, caches and optional packages.")(doctor)
 app.command("report", short_help="Write a page about a run, or md, json, junit.")(report)
 app.command("serve", short_help="Serve rewards over HTTP.")(serve)
+app.command("explain", short_help="Print how one sample of a run came to its credit.")(explain)
 app.command("trace", short_help="Print the judgements of one sample of a run.")(trace)
 app.command("preview", short_help="Run metric folders on samples.")(preview)
 app.command("deploy", short_help="Store metric folders as an evaluator.")(deploy)

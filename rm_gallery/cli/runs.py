@@ -21,7 +21,7 @@ from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.tables import print_difference
 from rm_gallery.study.compare import compare as compare_runs
 from rm_gallery.study.drift import Pilot, read_pilot
-from rm_gallery.study.opened import open_run
+from rm_gallery.study.opened import SampleRow, open_run
 from rm_gallery.study.summary import summarize
 
 
@@ -200,6 +200,52 @@ def report(
         for why in found:
             opt.say(f"rm-gallery: {why}.")
         sys.exit(1 if found else 0)
+
+
+def explain(
+    run: Annotated[Path, typer.Argument(help="Folder of a run that was made with --out.")],
+    sample: Annotated[str, typer.Argument(metavar="ID", help="Id of a sample.")],
+) -> None:
+    """Print how one sample came to its credit: the row, what was asked and replied, what was read from it, the score, and why not.
+
+    Prompts and replies are there where the run was made with --trace.
+    """
+    opened = open_run(run)
+    found = [row for row in opened.samples() if row.id == sample]
+    if not found:
+        near = nearest(sample, {row.id for row in opened.samples()})
+        raise DataError(f"{run} has no sample '{sample}'{'; near are ' + ', '.join(near) if near else ''}.")
+    entries = list(read_trace(run, sample)) if opened.traced else []
+    for row in found:
+        typer.echo("\n".join(_explained(row, str(opened.report.get("rule") or ""))))
+        own = [entry for entry in entries if entry.get("key") in (None, row.key)]
+        for entry in own:
+            typer.echo("\n" + _shown(entry))
+        if not own:
+            typer.echo("\nPrompts and replies were not kept; --trace keeps them.")
+
+
+def _explained(row: SampleRow, rule: str) -> list[str]:
+    where = "".join(f" · {name} {text}" for name, text in (("subset", row.subset), ("cluster", row.cluster)) if text)
+    lines = [f"=== {_printable(row.id)}{_printable(where)} · {row.status}", f"--- prompt\n{_printable(row.prompt)}"]
+    blank = (None,) * len(row.answers)
+    columns = zip(row.answers, row.labels or blank, row.scores or blank, row.reasons or blank, strict=False)
+    for number, (answer, label, score, reason) in enumerate(columns):
+        said = "no score" if score is None else f"score {score:.6g}"
+        lines.append(f"--- answer {number}{f' ({label})' if label else ''}: {said}\n{_printable(answer)}")
+        lines += [f"    because: {_printable(reason)}"] if reason else []
+    if row.order:
+        lines.append(f"--- shown in the order {', '.join(map(str, row.order))}")
+    words = {1: "the first", -1: "the second", 0: "a tie"}
+    for first, second, verdict in row.verdicts:
+        lines.append(
+            f"--- answer {first} before answer {second}: {words.get(verdict or 0) if verdict is not None else 'no verdict'}"
+        )
+    for issue in row.issues:
+        lines.append(f"--- {issue.status}: {issue.reason}, by {issue.cause or 'nobody known'}: {_printable(issue.message)}")
+    credit = "nothing that counts" if row.credit is None else f"{row.credit:.6g}"
+    cause = f", missing by {row.cause}" if row.cause else ""
+    return [*lines, f"--- credit{f' under {rule}' if rule else ''}: {credit}{cause}"]
 
 
 def trace(

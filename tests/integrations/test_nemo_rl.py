@@ -92,12 +92,13 @@ def test_it_is_told_of_the_environment_by_its_name(monkeypatch: pytest.MonkeyPat
         vars(nemo_rl).pop(name, None)
 
 
-def test_what_is_missing_is_said() -> None:
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     for cfg, there in (({"rewrad": "x", "a": 1}, "a, rewrad"), ({}, "none")):
         with pytest.raises(ConfigError, match=f"no key 'reward'; its keys are: {there}"):
             RewardEnvironment(cfg)
     with pytest.raises(ConfigError, match="github.com/NVIDIA-NeMo/RL"):
         register_nemo_rl()
+    monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match="needs Ray"):
         _ = nemo_rl.RewardActor
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
