@@ -208,7 +208,7 @@ def _rules(known: dict[str, type[Benchmark]]) -> str:
 
 
 def _earned(credits: Sequence[rules.Credit], rows: list[list[str]]) -> str:
-    return table(["the judge says", *(f"`{rule.__name__.removesuffix('_credit')}`" for rule in credits)], rows)  # type: ignore[attr-defined]
+    return table(["the judge says", *(f"`{rule.__name__.removesuffix('_credit')}`" for rule in credits)], rows)
 
 
 def _judged(scores: list[float], right: list[bool], games: tuple[int | None, int | None] | None = None) -> Judged:

@@ -12,16 +12,16 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-import click
 import typer
 
 from rm_gallery.cli.main import app
+from rm_gallery.cli.settings import explained, walk
 
 ROOT = Path(__file__).resolve().parent.parent
 SINGLE = {
@@ -85,27 +85,16 @@ def _moved(text: str, name: str, sources: dict[str, str]) -> str:
     return "".join(part if part.lstrip().startswith("```") else _LINK.sub(moved, part) for part in parts)
 
 
-def commands() -> dict[str, click.Command]:
+def commands() -> dict[str, Any]:
     """Every command by its words, in the order of `rm-gallery --help`."""
-
-    def walk(here: Any, words: tuple[str, ...]) -> Iterator[tuple[str, click.Command]]:
-        for name, inner in here.commands.items():
-            if hasattr(inner, "commands"):
-                yield from walk(inner, (*words, name))
-            else:
-                yield " ".join((*words, name)), inner
-
-    return dict(walk(typer.main.get_command(app), ()))
+    return {" ".join(words): inner for words, inner in walk(explained(typer.main.get_command(app)))}
 
 
 def _commands() -> str:
     sections = ["# Commands", "What `rm-gallery COMMAND --help` prints."]
     for words, command in commands().items():
         name = f"rm-gallery {words}"
-        context: Any = click.Context
-        if hasattr(command, "context_class"):
-            context = command.context_class
-        shown = command.get_help(context(command, info_name=name, terminal_width=100))
+        shown = command.get_help(command.context_class(command, info_name=name, terminal_width=100))
         sections += [f"## {name}", f"```text\n{shown.strip()}\n```"]
     return "\n\n".join(sections) + "\n"
 

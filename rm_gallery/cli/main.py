@@ -16,6 +16,7 @@ from rm_gallery.cli.judge import bench, evaluate, grade, score, winrate
 from rm_gallery.cli.machine import cache_app, demo, doctor, train_app
 from rm_gallery.cli.runs import compare, plan, report, trace
 from rm_gallery.cli.serve import deploy, evaluators_app, preview, serve, token_app
+from rm_gallery.cli.settings import defaults, explained
 from rm_gallery.cli.trust import audit, check, conflicts, drift, fuzz, watch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 from rm_gallery.core.utils.shown import one_line
@@ -100,12 +101,14 @@ def _say(error: RMGalleryError) -> None:
 @cache
 def _command() -> Any:
     """The command with the options of all its parts, which take 30 ms to make: once a process."""
-    return typer.main.get_command(app)
+    return explained(typer.main.get_command(app))
 
 
 def _run_command() -> None:
     try:
-        _command()()
+        command = _command()
+        set_so, origins = defaults(command)
+        command(default_map=set_so, obj=origins)
     except ConfigError as error:
         _say(error)
         sys.exit(2)

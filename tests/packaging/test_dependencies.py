@@ -116,7 +116,7 @@ def test_the_lowest_versions_that_are_tried_are_the_bounds() -> None:
     for line in lines:
         if line and not line.startswith("#"):
             tried.setdefault(name_of(line), []).append(line)
-    bounds = [requirement.split(",")[0].replace(">=", "==") for requirement in project()["dependencies"]]
+    bounds = [re.split("[,;]", requirement)[0].replace(">=", "==") for requirement in project()["dependencies"]]
     assert [pins[0].partition(" ;")[0] for pins in tried.values()] == bounds
     assert all(" ; python_version" in pin for pins in tried.values() if len(pins) > 1 for pin in pins)
 
