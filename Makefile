@@ -88,6 +88,7 @@ site: $(VENV)/.docs-$(KEY)  ## Build the documentation into site/, and look for 
 	$(BIN)/python -m tools.site_pages pages build/pages
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	$(BIN)/python -m tools.site_pages check site
+	@echo 'python -m http.server --directory site shows it, with search'
 
 lock: $(VENV)/.dev-$(KEY)  ## Renew the exact versions in tests/constraints.txt
 	$(BIN)/python -m pip install --quiet uv

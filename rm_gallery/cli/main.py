@@ -113,7 +113,12 @@ def _run_command() -> None:
     try:
         command = _command()
         set_so, origins = defaults(command)
-        command(default_map=set_so, obj=origins)
+        try:
+            command(default_map=set_so, obj=origins)
+        except SystemExit as done:
+            if done.code == 2 and origins:  # typer names the option of a value it refuses, not where the value stands
+                sys.stderr.write(f"Settings were also read from: {', '.join(sorted({*origins.values()}))}.\n")
+            raise
     except ConfigError as error:
         _say(error)
         sys.exit(2)

@@ -41,6 +41,7 @@ WRONG = [
     ("llm = 2026-01-01", "rm-gallery.toml: llm is a date; give text, a number, true, false or a list."),
     ("llm =", "rm-gallery.toml is no TOML file"),
     ("max_workers = 'many'", "--max-workers"),
+    ("max_workers = 'many'", "Settings were also read from: rm-gallery.toml."),
 ]
 
 
