@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib import metadata
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
+import pytest
+
+from rm_gallery.core.utils.plugins import plugins
+from rm_gallery.integrations.causes import TRAINERS, trainers
 from tests.support.children import ROOT, run_python
 
 ROW = {"question": "Shall we?", "left": "Do you want to?", "right": "Yes.", "better": "left"}
@@ -50,3 +56,15 @@ def test_the_example_is_installed_offline_and_found_by_every_name(tmp_path: Path
     assert "short_enough" in graders[1] and "left_right" in benches[1]
     assert json.loads(bench[1])["score"] == 1.0, bench
     assert "Our trainer" in trainers and scores == [1.0] and said == "Hello?"
+
+
+def test_one_package_that_cannot_be_imported_stops_no_other(monkeypatch: pytest.MonkeyPatch, warned: list[str]) -> None:
+    points = [
+        EntryPoint("gone", "no_such_package:X", "rm_gallery.adapters"),
+        EntryPoint("ours", "json:loads", "rm_gallery.adapters"),
+    ]
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [point for point in points if point.group == group])
+    assert list(plugins("adapters")) == [("ours", json.loads)] and trainers() == TRAINERS
+    assert [said.strip() for said in warned][0].startswith(
+        "The adapter 'gone' of an installed package names 'no_such_package:X', which cannot be imported"
+    )
