@@ -67,7 +67,7 @@ def _explaining(invoke: Callable[[Any], Any], words: tuple[str, ...], own: bool)
         if not (context.params["dry_run"] if own else context.meta.get(DRY)):
             return invoke(context)
         for line in _told(context, words):
-            typer.echo(line)
+            typer.echo(line, err=own)  # where the command itself says what it understood
         return invoke(context) if own else None
 
     return explaining

@@ -88,4 +88,4 @@ def test_the_file_decides_what_a_run_does_and_another_one_can_be_named(monkeypat
 def test_a_table_command_says_its_settings_beside_what_it_understood() -> None:
     Path("t.csv").write_text("prompt,a,b\nq,long,x\n")
     done = command("winrate", "t.csv", "--prompt", "prompt", "--a", "a", "--b", "b", "-r", "length_baseline", "--dry-run")
-    assert done.code == 0 and "--seed = 0  (default)" in done.out and "1 rows to judge" in done.err
+    assert done.code == 0 and "--seed = 0  (default)" in done.err and "1 rows to judge" in done.err and not done.out
