@@ -22,7 +22,7 @@ NEWEST := tests/golden/test_rules.py tests/model/test_call.py tests/gallery/test
 	tests/golden/test_reports.py
 MUTANTS ?= -n 400
 
-.PHONY: help demo test golden mutants pythons lowest check lock format clean
+.PHONY: help demo test golden mutants pythons lowest check site lock format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -80,11 +80,21 @@ check: $(VENV)/.dev-$(KEY)  ## Lint and type-check
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+$(VENV)/.docs-$(KEY): $(VENV)/.run-$(KEY)
+	$(call install,$(VENV),-e '.[docs]' -c tests/constraints.txt)
+	@touch $@
+
+site: $(VENV)/.docs-$(KEY)  ## Build the documentation into site/, and look for dead links
+	$(BIN)/python -m tools.site_pages pages build/pages
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	$(BIN)/python -m tools.site_pages check site
+	@echo 'python -m http.server --directory site shows it, with search'
+
 lock: $(VENV)/.dev-$(KEY)  ## Renew the exact versions in tests/constraints.txt
 	$(BIN)/python -m pip install --quiet uv
 	head -n 1 tests/constraints.txt > tests/constraints.new
 	grep '^torch==' tests/constraints.txt > tests/torch.new  # its build without CUDA is asked for by its exact version
-	$(BIN)/uv pip compile pyproject.toml --extra dev --extra mutants --extra hf --extra train --extra ray --constraints tests/torch.new \
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra mutants --extra hf --extra train --extra ray --extra docs --constraints tests/torch.new \
 		--universal --python-version 3.10 --no-python-downloads --no-header --no-annotate --upgrade --quiet \
 		| grep -vE '^(nvidia|cuda|triton)' >> tests/constraints.new
 	rm tests/torch.new
@@ -95,4 +105,4 @@ format: $(VENV)/.dev-$(KEY)  ## Format the code
 	$(BIN)/ruff check --fix .
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-3.* .mutants build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-3.* .mutants build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache

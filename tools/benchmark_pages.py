@@ -14,7 +14,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from rm_gallery.core.data.schema import DataSample  # noqa: E402
+from rm_gallery.gallery.benchmarks import rules  # noqa: E402
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks  # noqa: E402
+from rm_gallery.gallery.benchmarks.figures import RULES  # noqa: E402
+from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, Pair  # noqa: E402
 from tools.cards import as_cell, as_markdown, table, write_or_compare  # noqa: E402
 
 MARK = "<!-- Made by `python tools/benchmark_pages.py`; change the benchmark's class instead. -->"
@@ -22,19 +26,41 @@ INTRODUCTION = """# Benchmarks
 
 {count} benchmarks with their official rules, one page for each: what it measures, sizes, layout, rule, chance, what length alone
 reaches, traps and published results. `rm-gallery bench NAME --reward R --data PATH` scores one, `--hub` downloads it where
-there is a network, `rm-gallery bench --list` names them."""
+there is a network, `rm-gallery bench --list` names them. [Which accuracy is which](rules.md) holds their rules side by side."""
 NO_LENGTH = (
     "Not measured here. Every report holds both figures on its own rows; `rm-gallery bench {name} --reward length_baseline` "
     "gives them by part."
 )
 STEPS = "Answers are judged step by step, so the length of an answer says nothing."
+WHICH = """# Which accuracy is which
+
+"Accuracy" on the same benchmark has several definitions, and judges change places by which one is used. A figure is comparable
+with another one only under the same rule, the same mode and the same version of the data. Every report here names its rule.
+
+The tables are made from the rules in the code; the credits in them are what those rules gave when this page was written.
+A row without a credit ("-") is unscored and counted; it is never wrong, and never out of sight."""
+GAMES = {"right": 1, "tie": 0, "wrong": -1, "missing": None}
+PLAYED = [(a, b) for a in GAMES for b in GAMES if list(GAMES).index(a) <= list(GAMES).index(b)]
+RATED: list[tuple[str, list[float], list[bool]]] = [
+    ("right 3, wrong 2", [3, 2], [True, False]),
+    ("right 2, wrong 2", [2, 2], [True, False]),
+    ("right 2, wrong 3", [2, 3], [True, False]),
+    ("right 3, wrong 3, 2, 1", [3, 3, 2, 1], [True, False, False, False]),
+    ("right 3, 1, wrong 2, 2", [3, 1, 2, 2], [True, True, False, False]),
+    ("all four 2, one right", [2, 2, 2, 2], [True, False, False, False]),
+]
+"""What a judge says of answers, by what the tables of credits show it as."""
 COUNTED = "counted from the rows: the share of right answers among all"
 
 
 def pages() -> dict[str, str]:
     """Every page: path -> Markdown; the same on every machine."""
     known = benchmarks()
-    return {"README.md": _index(known), **{f"{name}.md": page(found) for name, found in known.items()}}
+    return {
+        "README.md": _index(known),
+        "rules.md": _rules(known),
+        **{f"{name}.md": page(found) for name, found in known.items()},
+    }
 
 
 def page(benchmark: type[Benchmark]) -> str:
@@ -150,6 +176,56 @@ def _index(known: dict[str, type[Benchmark]]) -> str:
     ]
     head = ["name", "measures", "rows", "modes", "licence"]
     return "\n\n".join(chain([MARK, INTRODUCTION.format(count=len(known))], [table(head, rows)])) + "\n"
+
+
+def _rules(known: dict[str, type[Benchmark]]) -> str:
+    two = [rules.two_game_credit, rules.both_orders_credit, rules.mean_of_orders_credit, rules.consistency_credit]
+    games = [
+        [f"{first}, {second}", *(_credit(rule, _judged([], [True, False], (GAMES[first], GAMES[second]))) for rule in two)]
+        for first, second in PLAYED
+    ]
+    one = [rules.pair_credit, rules.best_of_n_credit, rules.all_losers_credit, rules.single_game_credit]
+    rated = [
+        [name, *(_credit(rule, _judged(scores, right)) if len(right) == 2 or rule in one[1:3] else "" for rule in one)]
+        for name, scores, right in RATED
+    ]
+    said = [[f"`{rule.__name__}`", as_cell(" ".join((rule.__doc__ or "").split()))] for rule in (*one, *two)]
+    headline = [
+        [f"[`{name}`]({name}.md)", as_cell(_sentence(found.formula)), as_cell(found.version)] for name, found in known.items()
+    ]
+    parts = [
+        MARK,
+        WHICH,
+        _section("Answers that are scored", "What one row earns by the scores of its answers, the right ones first.\n\n" + _earned(one, rated)),
+        _section("Two answers in both orders", "The verdicts of both orders, and what the pair earns.\n\n" + _earned(two, games)),
+        _section("What a row earns", table(["credit", "rule"], said)),
+        _section("What a report names", table(["rule", "meaning"], [[f"`{name}`", as_cell(what)] for name, what in RULES.items()])),
+        _section("By benchmark", table(["benchmark", "formula", "version of the rule"], headline)),
+        _list("Figures elsewhere that follow another rule",
+              [f"`{name}`, {who}: {how}" for name, found in known.items() for who, how in found.peers]),
+    ]  # fmt: skip
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _earned(credits: Sequence[rules.Credit], rows: list[list[str]]) -> str:
+    return table(["the judge says", *(f"`{rule.__name__.removesuffix('_credit')}`" for rule in credits)], rows)
+
+
+def _judged(scores: list[float], right: list[bool], games: tuple[int | None, int | None] | None = None) -> Judged:
+    outputs = [
+        {"answer": {"role": "assistant", "content": "", "label": {"preference": ("rejected", "chosen")[r]}}} for r in right
+    ]
+    sample = DataSample.model_validate({"unique_id": "", "input": [{"role": "user", "content": ""}], "output": outputs})
+    judgements = [Judgement(Candidate(place), score=score) for place, score in enumerate(scores)]
+    if games is not None:
+        swapped = None if games[1] is None else -games[1]
+        judgements += [Judgement(Pair(0, 1), verdict=games[0]), Judgement(Pair(1, 0), verdict=swapped)]
+    return Judged(sample, judgements)
+
+
+def _credit(rule: rules.Credit, judged: Judged) -> str:
+    found = rule(judged)
+    return "-" if found is None else f"{found:g}"
 
 
 def main(arguments: Sequence[str]) -> int:

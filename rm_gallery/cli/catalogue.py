@@ -7,7 +7,7 @@ import inspect
 import re
 import textwrap
 import types
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from functools import cache
 from itertools import groupby
@@ -26,6 +26,7 @@ from rm_gallery.core.reward.reward import BaseReward, Identified
 from rm_gallery.core.reward.schema import Example
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.plugins import entries
 from rm_gallery.core.utils.shown import ended
 from rm_gallery.gallery.rm.published import judge_names
 
@@ -147,7 +148,15 @@ def list_rewards(
     if graders or len(chosen) < len(known):
         return typer.echo(_short(chosen, broken, ()))
     judges = textwrap.fill(f"Published judges, as judge:NAME (see docs/judges.md): {', '.join(judge_names())}", 80)
-    return typer.echo(f"{_short(chosen, broken, grader_names())}\n{judges}")
+    more = "".join(f"\n{line}" for line in _added())
+    return typer.echo(f"{_short(chosen, broken, grader_names())}\n{judges}{more}")
+
+
+def _added() -> Iterator[str]:
+    """A line per group of what installed packages add beside rewards and graders."""
+    for group in ("benchmarks", "converters", "providers", "adapters"):
+        if names := sorted(entries(group)):
+            yield textwrap.fill(f"{group.capitalize()} of installed packages: {', '.join(names)}", 80)
 
 
 def select(

@@ -14,8 +14,10 @@ from rm_gallery import __version__
 from rm_gallery.cli.catalogue import list_rewards, show_reward
 from rm_gallery.cli.judge import bench, evaluate, grade, score, winrate
 from rm_gallery.cli.machine import cache_app, demo, doctor, train_app
+from rm_gallery.cli.project import init
 from rm_gallery.cli.runs import compare, explain, plan, report, trace
 from rm_gallery.cli.serve import deploy, evaluators_app, preview, serve, token_app
+from rm_gallery.cli.settings import defaults, explained
 from rm_gallery.cli.trust import audit, check, conflicts, drift, fuzz, watch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 from rm_gallery.core.utils.shown import one_line
@@ -41,6 +43,7 @@ app.command("score", short_help="Score a column of answers in a table.")(score)
 app.command("grade", short_help="Grade the rows of a table with graders.")(grade)
 app.command("compare", short_help="Compare runs sample by sample.")(compare)
 app.command("demo", short_help="Train the embedded model and print one table.")(demo)
+app.command("init", short_help="Make a project with a reward, its test and a CI file.")(init)
 app.command("doctor", short_help="Show sandboxes, keys, caches and optional packages.")(doctor)
 app.command("report", short_help="Write a page about a run, or md, json, junit.")(report)
 app.command("serve", short_help="Serve rewards over HTTP.")(serve)
@@ -104,12 +107,19 @@ def _say(error: RMGalleryError) -> None:
 @cache
 def _command() -> Any:
     """The command with the options of all its parts, which take 30 ms to make: once a process."""
-    return typer.main.get_command(app)
+    return explained(typer.main.get_command(app))
 
 
 def _run_command() -> None:
     try:
-        _command()()
+        command = _command()
+        set_so, origins = defaults(command)
+        try:
+            command(default_map=set_so, obj=origins)
+        except SystemExit as done:
+            if done.code == 2 and origins:  # typer names the option of a value it refuses, not where the value stands
+                sys.stderr.write(f"Settings were also read from: {', '.join(sorted({*origins.values()}))}.\n")
+            raise
     except ConfigError as error:
         _say(error)
         sys.exit(2)

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from rm_gallery.core.outcome import CAUSES, Outcome, failed, scored
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError
+from rm_gallery.core.utils.plugins import plugins
 
 OnError: TypeAlias = 'Literal["none", "raise", "mean", "worst"] | float'
 """What stands where there is no score through no fault of the completion: None, an error, the mean of its group (which leaves
@@ -126,6 +127,11 @@ TRAINERS: dict[str, Trainer] = {
 """Trainers with the rows of their adapters; the flag of what the completion caused is none, for that is a score."""
 
 
+def trainers() -> dict[str, Trainer]:
+    """`TRAINERS`, and those of adapters that packages add by `rm_gallery.adapters` (name = "module:TRAINER", a `Trainer`)."""
+    return {**{name: row for name, row in plugins("adapters") if isinstance(row, Trainer)}, **TRAINERS}
+
+
 def flags(found: Outcome[float]) -> dict[str, float]:
     """What tells a number that stands for a missing score from a score: `unscored` and `failed`, 1.0 where that is so."""
     return {"unscored": float(found.status == "unscored"), "failed": float(found.status == "failed")}
@@ -155,7 +161,7 @@ def table(reward: Any) -> str:
     rows = [["trainer", *CAUSES, "flag"]]
     rows += [
         [name, *(given(reward, cause, trainer.on_error) for cause in CAUSES), trainer.flag]
-        for name, trainer in TRAINERS.items()
+        for name, trainer in trainers().items()
     ]
     widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)

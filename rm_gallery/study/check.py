@@ -21,7 +21,7 @@ from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.envs.environment import EnvironmentReward
 from rm_gallery.gallery.benchmarks.figures import plain
-from rm_gallery.integrations.causes import TRAINERS, given
+from rm_gallery.integrations.causes import given, trainers
 from rm_gallery.integrations.scoring import broken_by_answer, scored_of
 from rm_gallery.study.attacks import forged_answers, text_of, with_text
 from rm_gallery.study.check_cases import (
@@ -213,7 +213,7 @@ class Checking:
         self._doors(golds)
         training = self._training(golds)
         missing: dict[str, tuple[str, ...]] = {}
-        for name, trainer in TRAINERS.items():
+        for name, trainer in trainers().items():
             said = given(self.reward, "endpoint", trainer.on_error)
             missing[said] = (*missing.get(said, ()), name)
         self.found.sort(key=lambda finding: finding.level != "fault")

@@ -26,7 +26,7 @@ class Block:
 
 def documents() -> list[Path]:
     """The Markdown files whose blocks are checked."""
-    single = ("README.md", "data/README.md", "gallery/README.md", "CONTRIBUTING.md")
+    single = ("README.md", "data/README.md", "gallery/README.md", "CONTRIBUTING.md", "skills/rm-gallery/SKILL.md")
     found = [ROOT / name for name in single] + sorted((ROOT / "docs").glob("*.md"))
     return [path for path in found if path.is_file()]
 

@@ -43,8 +43,9 @@ def _commands() -> Any:
     import typer
 
     from rm_gallery.cli.main import app
+    from rm_gallery.cli.settings import explained
 
-    return typer.main.get_command(app)
+    return explained(typer.main.get_command(app))
 
 
 def _run(arguments: list[str]) -> str | None:

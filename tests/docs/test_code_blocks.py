@@ -13,6 +13,7 @@ import pytest
 from tests.docs.blocks import Block, blocks_of, commands_of, documents
 from tests.docs.shell import misspelt, problem_of
 from tests.support.children import ROOT, run_python
+from tests.support.command import command
 from tests.support.judge_server import JudgeServer, judge_fixture
 
 SHOWN_URL = "http://127.0.0.1:8000/v1"
@@ -80,6 +81,25 @@ def test_commands_that_are_not_run_are_spelt_right() -> None:
     assert problems == []
     assert "--rewards" in str(misspelt(["bench", "pairs", "--rewards", "x"]))
     assert "no command bensh" in str(misspelt(["bensh", "pairs"]))
+
+
+TROUBLES = blocks("docs/troubleshooting.md", "text")
+
+
+@pytest.mark.parametrize("block", TROUBLES, ids=lambda block: f"line {block.line}")
+def test_every_message_that_is_shown_is_what_the_command_says(
+    block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    Path("pairs.jsonl").write_text(re.findall(r"`(\{.*\})`", (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"))[0])
+    Path("sheet.csv").write_text("prompt,answer\nWhat is 12 + 30?,42\n")
+    lines = block.code.splitlines()
+    calls = [line.removeprefix("$ rm-gallery ").split() for line in lines if line.startswith("$ ")]
+    *before, done = [command(*call) for call in calls]
+    assert done.code in (1, 2) and all(each.code == 0 for each in before)
+    assert [line for line in lines[len(calls) :] if line not in done.err] == [], done.err
 
 
 @pytest.mark.parametrize("name", NAMES)

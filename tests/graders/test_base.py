@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from importlib import metadata
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,7 +16,6 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, GraderError, GraderMode, GraderRegistry, GraderScore
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.llm import RubricGrader
-from rm_gallery.core.reward import registry
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
 from rm_gallery.core.runner.grading_runner import GradingRunner, asks_for_judge, build_reward
 from tests.reward.rewards import PointJudge, Rule
@@ -87,7 +87,7 @@ def test_a_broken_rubric_is_named_and_one_without_a_file_declares_what_its_class
 
 def test_graders_of_another_package_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [EntryPoint("theirs", f"{__name__}:ToolUseHTTPGrader", "rm_gallery.graders")]
-    monkeypatch.setattr(registry, "entry_points", lambda group: [point for point in points if point.group == group])
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [point for point in points if point.group == group])
     monkeypatch.setattr(GraderRegistry, "_classes", {})
     monkeypatch.setattr(GraderRegistry, "_lazy", None)
     assert GraderRegistry.get("theirs") is ToolUseHTTPGrader and GraderRegistry.register("mine")(Grader) is Grader

@@ -94,7 +94,7 @@ def test_what_is_imported_at_once_is_no_extra() -> None:
 
 def test_whatever_is_declared_is_imported() -> None:
     used = {top for top, _ in third_party()}
-    plain = {extra: names for extra, names in {"": core(), **extras()}.items() if extra not in ("dev", "mutants")}
+    plain = {extra: names for extra, names in {"": core(), **extras()}.items() if extra not in ("dev", "mutants", "docs")}
     idle = {name for names in plain.values() for name in names - NOT_IMPORTED if module_of(name) not in used}
     assert idle == set(), "a dependency or an extra is declared when its code comes"
 
@@ -116,7 +116,7 @@ def test_the_lowest_versions_that_are_tried_are_the_bounds() -> None:
     for line in lines:
         if line and not line.startswith("#"):
             tried.setdefault(name_of(line), []).append(line)
-    bounds = [requirement.split(",")[0].replace(">=", "==") for requirement in project()["dependencies"]]
+    bounds = [re.split("[,;]", requirement)[0].replace(">=", "==") for requirement in project()["dependencies"]]
     assert [pins[0].partition(" ;")[0] for pins in tried.values()] == bounds
     assert all(" ; python_version" in pin for pins in tried.values() if len(pins) > 1 for pin in pins)
 

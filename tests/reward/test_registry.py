@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from importlib import metadata
 from importlib.metadata import EntryPoint
 from typing import Any, ClassVar
 
@@ -11,7 +12,6 @@ import pytest
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.reward import registry
 from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward, BaseReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult
@@ -73,7 +73,7 @@ def test_another_packages_rewards_are_found(monkeypatch: pytest.MonkeyPatch) -> 
         EntryPoint("gone", "no_such_package:Reward", "rm_gallery.rewards"),
         EntryPoint("accuracy", "tests.reward.rewards:Rule", "rm_gallery.rewards"),
     ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: [p for p in points if p.group == group])
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [p for p in points if p.group == group])
     assert RewardRegistry.get("theirs") is Rule and {"theirs", "gone"} <= set(RewardRegistry.list())
     assert RewardRegistry.get("accuracy").__name__ == "AccuracyReward", "the gallery's own names stay its own"
     with pytest.raises(ConfigError, match="reward 'gone' names 'no_such_package:Reward', which cannot be imported"):

@@ -8,6 +8,7 @@ import pkgutil
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import orjson
@@ -20,6 +21,7 @@ from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.model.transport import booked, is_complete, to_response
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import Configured, unknown_name
+from rm_gallery.core.utils.plugins import plugins
 from rm_gallery.core.utils.shown import without_credentials
 
 if TYPE_CHECKING:
@@ -223,7 +225,8 @@ _TAG = re.compile(r"\d|latest\b|instruct\b|chat\b|text\b|code\b|v\d|q\d|fp\d", r
 def provider(prefix: str) -> Callable[[type[M]], type[M]]:
     """Register a model class under a prefix; chat models and embeddings have a list each.
 
-    A module of `rm_gallery.core.model` that holds such a class is found by itself; one from elsewhere once it is imported.
+    A module of `rm_gallery.core.model` that holds such a class is found by itself, one of an installed package by the entry-point
+    group `rm_gallery.providers` (prefix = "module:Class"), any other once it is imported.
     """
 
     def register(cls: type[M]) -> type[M]:
@@ -301,10 +304,17 @@ def _knows(known: dict[str, type[BaseModelCall]], prefix: str) -> bool:
     return prefix in known
 
 
+@cache
 def _import_all() -> None:
     package = importlib.import_module(__package__ or "")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
+    for prefix, given in plugins("providers"):
+        if not (isinstance(given, type) and issubclass(given, BaseModelCall)):
+            raise ConfigError(
+                f"The provider '{prefix}' of an installed package is {given!r:.80}; expected a subclass of BaseLLM."
+            )
+        (_chat if issubclass(given, BaseLLM) else _embeddings).setdefault(prefix, given)
 
 
 Script = str | list[str] | Callable[[str], str]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import builtins
 import importlib
 from collections.abc import Callable, Mapping
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.plugins import entries, imported
 
 if TYPE_CHECKING:
     from rm_gallery.core.reward.reward import BaseReward
@@ -97,7 +97,7 @@ class Registry(Generic[K]):
     def _find(self, name: str) -> type[K] | None:
         if name not in self._classes and name in self._lazy_names():
             found = self._lazy_names()[name]
-            given = _import(found, f"{self._what} '{name}'") if isinstance(found, str) else found
+            given = imported(found, f"{self._what} '{name}'") if isinstance(found, str) else found
             self._classes.setdefault(name, self._as_class(name, given))
         return self._classes.get(name)
 
@@ -113,22 +113,12 @@ class Registry(Generic[K]):
     def _lazy_names(self) -> dict[str, str | type[K]]:
         if self._lazy is None:
             names = dict(self._ready_made())
-            for point in entry_points(group=f"rm_gallery.{self._what}s"):
-                names.setdefault(point.name, point.value)
-            self._lazy = names
+            self._lazy = {**entries(f"{self._what}s"), **names}
         return self._lazy
 
 
 def _target(held: str | type[Any]) -> str:
     return held if isinstance(held, str) else f"{held.__module__}:{held.__qualname__}"
-
-
-def _import(target: str, what: str) -> Any:
-    module, _, attribute = target.partition(":")
-    try:
-        return getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"The {what} names {target!r}, which cannot be imported: {error}") from error
 
 
 def bound_class(kind: type[K], argument: str) -> type[K]:

@@ -17,6 +17,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import Trait, labelled_traits
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import nearest, unknown_name
+from rm_gallery.core.utils.plugins import plugins
 from rm_gallery.gallery.benchmarks.figures import Report, beside
 from rm_gallery.gallery.benchmarks.judgements import Judged, Recorded, Row, joined
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, strict_pairs
@@ -216,10 +217,15 @@ def _key(name: str) -> str:
 
 @cache
 def _found() -> None:
-    """Import every file of this package once, which is how its benchmarks become known."""
+    """Import every file of this package, and what packages add by `rm_gallery.benchmarks`, once: so benchmarks become known."""
     package = importlib.import_module(__package__)
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{__package__}.{module.name}")
+    for name, given in plugins("benchmarks"):
+        if not (isinstance(given, type) and issubclass(given, Benchmark)):
+            raise ConfigError(
+                f"The benchmark '{name}' of an installed package is {given!r:.80}; expected a subclass of Benchmark."
+            )
 
 
 def benchmarks() -> dict[str, type[Benchmark]]:

@@ -14,6 +14,7 @@ from rm_gallery.core.data.schema import DataSample, from_record, is_record
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.utils import models
 from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.plugins import entries, imported
 
 RowUnit = Literal["row", "line", "item"]
 
@@ -232,8 +233,6 @@ def load_options(config: Mapping[str, Any]) -> LoadOptions:
     return LoadOptions(limit, seed, cast(OnBadRow, on_bad_row), dict(columns))
 
 
-ENTRY_POINT_GROUP = "rm_gallery.converters"
-
 # Resolved when asked for: naming the gallery here costs no import of it, so core stays below it.
 BENCHMARKS = "rm_gallery.gallery.benchmarks.base"
 
@@ -289,25 +288,12 @@ class DataConverterRegistry:
     def list_sources(cls) -> list[str]:
         """All known names, sorted."""
         benchmarks = importlib.import_module(BENCHMARKS).benchmarks()
-        return sorted({*cls._registered, *benchmarks, *(entry.name for entry in _entry_points())})
-
-
-def _entry_points() -> list[Any]:
-    from importlib.metadata import entry_points
-
-    return list(entry_points(group=ENTRY_POINT_GROUP))
+        return sorted({*cls._registered, *benchmarks, *entries("converters")})
 
 
 def _from_entry_point(name: str) -> type[DataConverter] | None:
-    for entry in _entry_points():
-        if entry.name != name:
-            continue
-        try:
-            loaded = entry.load()
-        except (ImportError, AttributeError) as error:
-            raise ConfigError(f"converter '{name}' ({entry.value}) of an installed package fails: {error}") from error
-        return _checked(name, loaded)
-    return None
+    target = entries("converters").get(name)
+    return None if target is None else _checked(name, imported(target, f"converter '{name}'"))
 
 
 def _checked(name: str, converter: Any) -> type[DataConverter]:

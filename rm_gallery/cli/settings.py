@@ -1,0 +1,182 @@
+"""Where the value of an option comes from: the command line, the environment, `rm-gallery.toml`, or the option's default."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.shown import redact
+
+FILE = "rm-gallery.toml"
+"""Read where the command runs."""
+VARIABLE = "RM_GALLERY_CONFIG"
+"""Another file to read; `off` reads none."""
+PREFIX = "RM_GALLERY_"
+OWN = frozenset({"CACHE", "CONFIG", "MAX_REPLY_BYTES", "STORE", "TOKEN", "TOKENS"})
+"""Variables of the library that are no option of every command."""
+NEVER = frozenset({"help", "version", "dry_run", "install_completion", "show_completion"})
+"""Options that are a question and no setting."""
+DRY = "rm_gallery.dry_run"
+HELP = "Print each setting and where it comes from, and stop."
+
+
+def walk(here: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command below a group, by its words."""
+    for name, inner in here.commands.items():
+        if hasattr(inner, "commands"):
+            yield from walk(inner, (*words, name))
+        else:
+            yield (*words, name), inner
+
+
+def explained(command: Any) -> Any:
+    """The command line, each command of which takes `--dry-run`: it prints every setting with its origin and does nothing else."""
+    (option,) = (each for each in typer.main.get_command(_asked).params if each.name == "dry_run")
+    for words, inner in walk(command):
+        own = any(each.name == "dry_run" for each in inner.params)
+        if not own:
+            inner.params.append(option)
+        inner.invoke = _explaining(inner.invoke, words, own)
+    return command
+
+
+def _noted(context: typer.Context, value: bool) -> None:
+    context.meta[DRY] = value
+
+
+_asked = typer.Typer(add_completion=False)
+"""Holds the option alone: how typer makes one differs between its versions."""
+
+
+@_asked.command()
+def _question(
+    dry_run: Annotated[bool, typer.Option("--dry-run", expose_value=False, callback=_noted, help=HELP)] = False,
+) -> None:
+    pass
+
+
+def _explaining(invoke: Callable[[Any], Any], words: tuple[str, ...], own: bool) -> Callable[[Any], Any]:
+    def explaining(context: Any) -> Any:
+        if not (context.params["dry_run"] if own else context.meta.get(DRY)):
+            return invoke(context)
+        for line in _told(context, words):
+            typer.echo(line, err=own)  # where the command itself says what it understood
+        return invoke(context) if own else None
+
+    return explaining
+
+
+def _told(context: Any, words: tuple[str, ...]) -> Iterator[str]:
+    """`--option = value (origin)` for each parameter of the command that runs."""
+    origins: Mapping[str, str] = context.find_root().obj or {}
+    for parameter in context.command.params:
+        if parameter.name in NEVER or parameter.name is None:
+            continue
+        source = context.get_parameter_source(parameter.name)
+        origin = {
+            "COMMANDLINE": "command line",
+            "ENVIRONMENT": f"environment, {parameter.envvar}",
+            "DEFAULT_MAP": origins.get(".".join((*words, parameter.name)), FILE),
+        }.get(getattr(source, "name", ""), "default")
+        name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or parameter.name
+        value = context.params.get(parameter.name, parameter.get_default(context))
+        value = [*value] if isinstance(value, tuple) else value
+        shown = redact(str(value)) if value not in (None, []) else "not set"
+        yield f"{name} = {shown}  ({origin})"
+    yield from (f"{name} is no setting." for name in sorted(_unknown_variables(context.find_root().command)))
+
+
+def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
+    """What environment and file set, as click's `default_map`, and the origin of each by `command.option`.
+
+    `llm = "x"` at the top of the file, or RM_GALLERY_LLM, holds for every command that has `--llm`; a table `[eval]`, or
+    RM_GALLERY_EVAL_LLM, for that command alone and before the general one. The environment comes before the file.
+
+    Raises:
+        ConfigError: the file cannot be read, or a key in it is no option; the message names the nearest.
+    """
+    commands = {words: _options(inner) for words, inner in walk(command)}
+    file, table = _read()
+    _check(table, commands, file)
+    found: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for words, options in commands.items():
+        inner: Any = table
+        for word in words:
+            inner = inner.get(word, {}) if isinstance(inner, dict) else {}
+        here = found
+        for word in words:
+            here = here.setdefault(word, {})
+        for name, option in options.items():
+            special, general = (f"{PREFIX}{'_'.join(path)}".upper().replace("-", "_") for path in ((*words, name), (name,)))
+            places: list[tuple[str, Any]] = [(f"environment, {special}", os.environ.get(special))]
+            if name.upper() not in OWN:
+                places.append((f"environment, {general}", os.environ.get(general)))
+            places += [(f"{file} [{'.'.join(words)}]", _given(inner, name)), (str(file), _given(table, name))]
+            for origin, value in places:
+                if value is not None and value != "":
+                    several = getattr(option, "multiple", False) and not isinstance(value, list)
+                    here[name] = [value] if several else value
+                    origins[".".join((*words, name))] = origin
+                    break
+    return found, origins
+
+
+def _given(table: Mapping[str, Any], name: str) -> Any:
+    value = next((table[key] for key in (name, name.replace("_", "-")) if key in table), None)
+    return None if isinstance(value, dict) else value
+
+
+def _options(command: Any) -> dict[str, Any]:
+    return {each.name: each for each in command.params if each.param_type_name == "option" and each.name not in NEVER}
+
+
+def _read() -> tuple[str, dict[str, Any]]:
+    """Name and content of the file; nothing where there is none."""
+    named = os.environ.get(VARIABLE, "")
+    path = Path(named or FILE)
+    if named == "off" or not (named or path.is_file()):
+        return FILE, {}
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        return path.name, tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{VARIABLE} names {named}, which cannot be read: {error.strerror}.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is no TOML file: {error}.") from None
+
+
+def _check(
+    table: Mapping[str, Any], commands: Mapping[tuple[str, ...], Mapping[str, Any]], file: str, words: tuple[str, ...] = ()
+) -> None:
+    """ConfigError for the first key that is neither an option nor a command."""
+    options = {name for path, known in commands.items() if path[: len(words)] == words for name in known}
+    below = {path[len(words)] for path in commands if path[: len(words)] == words and len(path) > len(words)}
+    where = f"{file} [{'.'.join(words)}]" if words else file
+    for key, value in table.items():
+        if isinstance(value, dict) and key in below:
+            _check(value, commands, file, (*words, key))
+        elif isinstance(value, dict):
+            raise ConfigError(f"{where}: {unknown_name('command', key, below)}")
+        elif key.replace("-", "_") not in options:
+            raise ConfigError(f"{where}: {unknown_name('setting', key, options)}")
+        elif not isinstance(value, str | int | float | list):
+            raise ConfigError(f"{where}: {key} is a {type(value).__name__}; give text, a number, true, false or a list.")
+
+
+def _unknown_variables(command: Any) -> set[str]:
+    known = {PREFIX + name for name in OWN}
+    for words, inner in walk(command):
+        for name in _options(inner):
+            known |= {f"{PREFIX}{'_'.join(path)}".upper().replace("-", "_") for path in ((*words, name), (name,))}
+    return {name for name in os.environ if name.startswith(PREFIX) and name not in known}
