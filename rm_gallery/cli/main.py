@@ -15,7 +15,7 @@ from rm_gallery.cli.catalogue import list_rewards, show_reward
 from rm_gallery.cli.judge import bench, evaluate, grade, score, winrate
 from rm_gallery.cli.machine import cache_app, demo, doctor, train_app
 from rm_gallery.cli.runs import compare, plan, report, trace
-from rm_gallery.cli.serve import deploy, evaluators_app, preview, serve, token_app
+from rm_gallery.cli.serve import deploy, evaluators_app, preview, serve, token_app, view
 from rm_gallery.cli.trust import audit, check, conflicts, drift, fuzz, watch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 from rm_gallery.core.utils.shown import one_line
@@ -43,6 +43,7 @@ app.command("compare", short_help="Compare runs sample by sample.")(compare)
 app.command("demo", short_help="Train the embedded model and print one table.")(demo)
 app.command("doctor", short_help="Show sandboxes, keys, caches and optional packages.")(doctor)
 app.command("report", short_help="Write a page about a run, or md, json, junit.")(report)
+app.command("view", short_help="Show runs in the browser, live; label rows.")(view)
 app.command("serve", short_help="Serve rewards over HTTP.")(serve)
 app.command("trace", short_help="Print the judgements of one sample of a run.")(trace)
 app.command("preview", short_help="Run metric folders on samples.")(preview)

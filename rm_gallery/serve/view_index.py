@@ -20,6 +20,8 @@ from rm_gallery.study.opened import SAMPLES, SampleRow
 
 SEARCHED = 10_000
 """Characters of one text that a search looks through."""
+BLANK = "blank:"
+"""What the key of a row of a table begins with that could not be judged for want of a text."""
 SORTS = ("place", "score", "credit", "id")
 
 
@@ -111,7 +113,7 @@ class RunIndex:
 
     @property
     def answers(self) -> Integers:
-        """How many answers each row has."""
+        """How many answers each row has to look at; 0 for one that a table left blank."""
         return np.array(self._answers, dtype=np.int64)
 
     @property
@@ -180,9 +182,9 @@ class RunIndex:
         self.subset.add(get("subset", ""))
         self._score.append(score)
         self._second.append(second)
-        self._answers.append(len(get("answers", ())))
-        self._credit.append(earned)
         key = get("key", "")
+        self._answers.append(0 if key.startswith(BLANK) else len(get("answers", ())))
+        self._credit.append(earned)
         self._cluster.append(hash(get("cluster") or key))
         self.keys[key] = len(self.ids)
         self.ids.append(said[0])
