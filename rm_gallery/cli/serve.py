@@ -115,9 +115,8 @@ def view(
     from rm_gallery.serve.view import run_viewer
 
     def ready(url: str) -> None:
-        typer.echo(url)
-        opt.say("rm-gallery: open this address; whoever has it sees these runs. Ctrl-C ends the viewer.")
-        sys.stdout.flush()
+        opt.say(f"rm-gallery: whoever has this address sees these runs; Ctrl-C ends the viewer.\nrm-gallery: showing runs on {url}")
+        sys.stderr.flush()
         if browser:
             webbrowser.open(url)
 

@@ -88,7 +88,7 @@ def test_every_page_is_there_and_escapes_what_it_shows(client: TestClient, tmp_p
         f"card/{card}": ("a card",),
         "gallery?text=ACCURACY": ("accuracy",),
         "gallery/accuracy": ("Try it",),
-        "gallery/helpfulness_listwise_reward": ("needs more than an answer",),
+        "gallery/safety_listwise_reward": ("needs more than an answer",),
     }
     for path, said in pages.items():
         text = client.get(f"/secret/{path}").text
