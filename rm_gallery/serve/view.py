@@ -198,7 +198,9 @@ class Viewer:
         asked = request.query_params
         names = asked.get("a", ""), asked.get("b", "")
         page = asked.get("page", "1")
-        about = about_two(*map(self.runs.open, names), page=int(page) if page.isascii() and page.isdigit() and page != "0" else 1)
+        about = about_two(
+            *map(self.runs.open, names), page=int(page) if page.isascii() and page.isdigit() and page != "0" else 1
+        )
         folders = [visible(str(self.runs.runs[name])) for name in names]
         return self.page("compare", title="Two runs", live=False, names=names, folders=folders, **about)
 
@@ -237,7 +239,11 @@ class Viewer:
         row = None if place is None else index.row(place)
         swapped = place is not None and queue.swapped(annotator, place)
         answers = [] if row is None else list(row.answers[: 2 if queue.pairs else 1])
-        shown = differences(*answers[::-1] if swapped else answers) if len(answers) == 2 else [[(text_of(a), False)] for a in answers]
+        shown = (
+            differences(*answers[::-1] if swapped else answers)
+            if len(answers) == 2
+            else [[(text_of(a), False)] for a in answers]
+        )
         found = queue.corrected(annotator)
         done = len(queue.said().get(annotator, ()))
         return self.page(
@@ -266,7 +272,9 @@ class Viewer:
         wanted = request.query_params.get("text", "").casefold().split()
         found = [(name, _sentence(RewardRegistry.get(name)), RewardRegistry.get(name)) for name in RewardRegistry.list()]
         fit = [entry for entry in found if all(word in f"{entry[0]} {entry[1]}".casefold() for word in wanted)]
-        return self.page("gallery", title="Gallery", text=request.query_params.get("text", ""), found=fit, n=len(found), live=False)
+        return self.page(
+            "gallery", title="Gallery", text=request.query_params.get("text", ""), found=fit, n=len(found), live=False
+        )
 
     def reward_page(self, name: str, form: dict[str, str] | None = None) -> Response:
         """A reward, and a box in which a rule is tried; nothing that calls a model is run."""
@@ -279,9 +287,16 @@ class Viewer:
             extra = {"reference": form["reference"]} if form.get("reference") else {}
             found = RewardRegistry.create(name).evaluate(sample_of(form.get("prompt", ""), form.get("answer", ""), **extra))
             said = found.output[0].answer.reward
-            outcome = [(visible(d.name), number_of(getattr(d, "score", None)), text_of(str(d.reason or ""))) for d in said.details]
+            outcome = [
+                (visible(d.name), number_of(getattr(d, "score", None)), text_of(str(d.reason or ""))) for d in said.details
+            ]
             outcome = outcome or [("no score", "–", text_of(str(said.extra_data)))]
-        about = {"name": name, "doc": text_of((reward.__doc__ or "").strip()), "kind": reward.kind, "needs": sorted(reward.needs)}
+        about = {
+            "name": name,
+            "doc": text_of((reward.__doc__ or "").strip()),
+            "kind": reward.kind,
+            "needs": sorted(reward.needs),
+        }
         return self.page("reward", title=name, free=free, form=form or {}, outcome=outcome, live=False, **about)
 
 
@@ -353,9 +368,7 @@ async def _form(request: Request) -> dict[str, str]:
     return {name: values[-1] for name, values in found.items()}
 
 
-def run_viewer(
-    paths: Sequence[Path], ready: Callable[[str], None], *, port: int = 0, seed: int = 0, size: int = QUEUE
-) -> None:
+def run_viewer(paths: Sequence[Path], ready: Callable[[str], None], *, port: int = 0, seed: int = 0, size: int = QUEUE) -> None:
     """Serve the viewer on 127.0.0.1 until Ctrl-C; `ready` is told the address, token included, when it can be opened.
 
     Raises:

@@ -223,7 +223,10 @@ def _asked(run: OpenRun, row: SampleRow) -> Iterator[dict[str, Any]]:
         tokens = tokens if isinstance(tokens, dict) else {}
         head = [f"place {entry.get('place')}", f"attempt {entry.get('attempt')}", str(entry.get("status"))]
         head += [str(entry["problem"])] if entry.get("problem") else []
-        head += [f"{tokens.get('input', 0)} + {tokens.get('output', 0)} tokens", "from the cache" if entry.get("cached") else ""]
+        head += [
+            f"{tokens.get('input', 0)} + {tokens.get('output', 0)} tokens",
+            "from the cache" if entry.get("cached") else "",
+        ]
         messages = [m for m in prompt if isinstance(m, dict)] if isinstance(prompt, list) else []
         yield {
             "head": single_line(" · ".join(filter(None, head))),

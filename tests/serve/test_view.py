@@ -111,7 +111,10 @@ def test_rows_are_filtered_and_sorted_as_a_plain_count_says(tmp_path: Path) -> N
         (RowFilter(), [True] * 60),
         (RowFilter(status="failed"), [each.status == "failed" for each in rows]),
         (RowFilter(cause="judge"), [each.cause == "judge" for each in rows]),
-        (RowFilter(subset="安全", low=0.0), [each.subset == "安全" and score >= 0 for each, score in zip(rows, first, strict=True)]),
+        (
+            RowFilter(subset="安全", low=0.0),
+            [each.subset == "安全" and score >= 0 for each, score in zip(rows, first, strict=True)],
+        ),
         (RowFilter(high=-0.5), [nan < score <= -0.5 for score in first]),
         (RowFilter(text="ANSWER B OF 17"), ["Answer B of 17" in each.answers[1] for each in rows]),
         (RowFilter(text="a reason"), [bool(each.reasons) for each in rows]),

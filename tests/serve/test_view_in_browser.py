@@ -113,7 +113,13 @@ def test_every_page_fits_can_be_read_and_loads_nothing_from_elsewhere(
 
 def test_nothing_from_the_data_runs(browser: WebDriver, address: str) -> None:
     run = name_of(browser, address, "huge")
-    for page in (address, run, f"{run}?sort=id", f"{run}/review?annotator=nobody", *(f"{run}/row/{k}" for k in range(len(HOSTILE)))):
+    for page in (
+        address,
+        run,
+        f"{run}?sort=id",
+        f"{run}/review?annotator=nobody",
+        *(f"{run}/row/{k}" for k in range(len(HOSTILE))),
+    ):
         browser.get(page)
         js(browser, "for (const e of document.querySelectorAll('details')) e.open = true")
         assert js(browser, "return window.hacked") is None, page
