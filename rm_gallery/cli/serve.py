@@ -104,7 +104,7 @@ def serve(
 
 def view(
     runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="RUN…", help="Run folders, or folders that hold some; this one by default.")
+        list[Path] | None, typer.Argument(metavar="RUN", help="Run folders, or folders that hold some; this one by default.")
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
     browser: Annotated[bool, typer.Option("--browser", help="Open the address in the browser of this machine.")] = False,

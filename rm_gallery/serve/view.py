@@ -8,9 +8,8 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qs, quote
 
 import jinja2
@@ -26,12 +25,8 @@ from rm_gallery.serve.view_pages import about_row, about_run, about_two, differe
 from rm_gallery.serve.view_review import QUEUE, ReviewQueue, check_annotator
 from rm_gallery.study.opened import OpenRun, is_run, open_run
 
-try:
-    from fastapi import FastAPI, Request
-    from fastapi.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
-    from starlette.concurrency import run_in_threadpool
-except ImportError as error:
-    raise MissingExtra("fastapi", "serve", "The viewer") from error
+if TYPE_CHECKING:
+    from fastapi import Request, Response
 
 HOSTS = (b"127.0.0.1", b"localhost")
 """Names this machine is asked by. A page elsewhere whose name was turned to this address is none of them."""
@@ -55,6 +50,29 @@ _FILES = Path(__file__).parent / "templates"
 _STYLES = Path(__file__).parent.parent / "report" / "templates" / "page.css"
 
 
+class Sent(NamedTuple):
+    """What a browser is sent."""
+
+    body: str | bytes
+    kind: str = "text/html"
+    status: int = 200
+    more: tuple[tuple[str, str], ...] = ()
+    """Headers beside `HEADERS`."""
+
+    def headers(self) -> dict[str, str]:
+        """All headers, by name."""
+        return {**HEADERS, **dict(self.more), "content-type": f"{self.kind}; charset=utf-8"}
+
+    def raw(self) -> bytes:
+        """The body; what is no character is shown as one that says so."""
+        return self.body if isinstance(self.body, bytes) else self.body.encode("utf-8", "replace")
+
+
+def redirect(where: str) -> Sent:
+    """Send a browser to a page that it is to read."""
+    return Sent("", status=303, more=(("location", where),))
+
+
 class Guard:
     """Lets nobody in who does not name this machine by its own name and the token as the first part of the path."""
 
@@ -71,10 +89,15 @@ class Guard:
         own = len(hosts) == 1 and hosts[0].rpartition(b":")[0] in HOSTS
         if not (known and own):
             text = "Open the address that `rm-gallery view` printed; it holds a token.\n"
-            return await PlainTextResponse(text, 403, HEADERS)(scope, receive, send)
+            return await self._send(Sent(text, "text/plain", 403), send)
         if not slash:
-            return await RedirectResponse(f"/{first}/", headers=HEADERS)(scope, receive, send)
+            return await self._send(redirect(f"/{first}/"), send)
         return await self._app({**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()}, receive, send)
+
+    async def _send(self, sent: Sent, send: Any) -> None:
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in sent.headers().items()]
+        await send({"type": "http.response.start", "status": sent.status, "headers": headers})
+        await send({"type": "http.response.body", "body": sent.raw()})
 
 
 class ViewedRuns:
@@ -143,19 +166,19 @@ class Viewer:
             trim_blocks=True, lstrip_blocks=True,
         )  # fmt: skip
 
-    def page(self, template: str, **about: Any) -> HTMLResponse:
+    def page(self, template: str, **about: Any) -> Sent:
         """A page of the viewer."""
         text = self._templates.get_template(f"{template}.jinja2").render(base=self.base, version=__version__, **about)
-        return HTMLResponse(text, headers={**HEADERS, "content-security-policy": POLICY})
+        return Sent(text, more=(("content-security-policy", POLICY),))
 
-    def list_page(self, request: Request) -> Response:
+    def list_page(self, request: Request) -> Sent:
         """The runs there are."""
         listed = list(self.runs.listed())
         cards = [(name, visible(str(path.parent))) for name, path in self.runs.cards.items()]
         live = any(not run.get("finished", True) for run in listed)
         return self.page("runs", title="Runs", runs=listed, cards=cards, live=live)
 
-    def run_page(self, request: Request) -> Response:
+    def run_page(self, request: Request) -> Sent:
         """A run with its figures and a page of its rows."""
         run, index = self.runs.open(request.path_params["name"])
         about = about_run(run, index)
@@ -163,7 +186,7 @@ class Viewer:
         listed = rows_of(index, dict(request.query_params))
         return self.page("run", name=request.path_params["name"], live=not run.finished, others=others, **about, listed=listed)
 
-    def row_page(self, request: Request) -> Response:
+    def row_page(self, request: Request) -> Sent:
         """One row with everything about it; with `b`, beside the same row of another run."""
         name, place = request.path_params["name"], request.path_params["place"]
         run, index = self.runs.open(name)
@@ -185,15 +208,15 @@ class Viewer:
             "row", title=visible(title), name=name, place=place, before=before, after=after, one=one, other=other, live=False,
         )  # fmt: skip
 
-    def text_page(self, request: Request) -> Response:
+    def text_page(self, request: Request) -> Sent:
         """The whole of one answer as plain text."""
         row = self.runs.open(request.path_params["name"])[1].row(request.path_params["place"])
         k = request.path_params["answer"]
         if row is None or not 0 <= k < len(row.answers):
             raise DataError("There is no such answer.")
-        return PlainTextResponse(row.answers[k].encode("utf-8", "replace"), headers=HEADERS)
+        return Sent(row.answers[k], "text/plain")
 
-    def compare_page(self, request: Request) -> Response:
+    def compare_page(self, request: Request) -> Sent:
         """Two runs side by side."""
         asked = request.query_params
         names = asked.get("a", ""), asked.get("b", "")
@@ -204,16 +227,16 @@ class Viewer:
         folders = [visible(str(self.runs.runs[name])) for name in names]
         return self.page("compare", title="Two runs", live=False, names=names, folders=folders, **about)
 
-    def report_page(self, request: Request) -> Response:
+    def report_page(self, request: Request) -> Sent:
         """The page that `rm-gallery report` writes, which brings its own policy."""
-        return HTMLResponse(render(self.runs.open(request.path_params["name"])[0]), headers=HEADERS)
+        return Sent(render(self.runs.open(request.path_params["name"])[0]))
 
-    def card_page(self, request: Request) -> Response:
+    def card_page(self, request: Request) -> Sent:
         """An audit card, which brings its own policy."""
         path = self.runs.cards.get(request.path_params["name"])
         if path is None:
             raise DataError("There is no such card any more; go back to the list.")
-        return HTMLResponse(path.read_bytes(), headers=HEADERS)
+        return Sent(path.read_bytes())
 
     # -- review ------------------------------------------------------------------------------------------------------------
 
@@ -226,7 +249,7 @@ class Viewer:
             self._queues[name] = index.version, queue
         return queue
 
-    def review_page(self, request: Request) -> Response:
+    def review_page(self, request: Request) -> Sent:
         """The next row to be labelled, and what the labels so far make of the figure."""
         name, annotator = request.path_params["name"], request.query_params.get("annotator", "")
         run, index = self.runs.open(name)
@@ -256,18 +279,18 @@ class Viewer:
             folder=visible(str(run.folder)), live=False,
         )  # fmt: skip
 
-    def say(self, name: str, form: dict[str, str]) -> Response:
+    def say(self, name: str, form: dict[str, str]) -> Sent:
         """Keep a verdict, and go on to the next row."""
         place = form.get("place", "")
         annotator = form.get("annotator", "")
         if form.get("verdict") != "undo" and not (place.isascii() and place.isdigit()):
             raise ConfigError(f"place is {place!r:.40}; give the number of a row.")
         self.queue(name).say(annotator, int(place or 0), form.get("verdict", ""))
-        return RedirectResponse(f"{self.base}run/{name}/review?annotator={quote(annotator)}", 303, HEADERS)
+        return redirect(f"{self.base}run/{name}/review?annotator={quote(annotator)}")
 
     # -- the gallery -------------------------------------------------------------------------------------------------------
 
-    def gallery_page(self, request: Request) -> Response:
+    def gallery_page(self, request: Request) -> Sent:
         """The rewards there are, or those whose name or description holds what is asked for."""
         wanted = request.query_params.get("text", "").casefold().split()
         found = [(name, _sentence(RewardRegistry.get(name)), RewardRegistry.get(name)) for name in RewardRegistry.list()]
@@ -276,7 +299,7 @@ class Viewer:
             "gallery", title="Gallery", text=request.query_params.get("text", ""), found=fit, n=len(found), live=False
         )
 
-    def reward_page(self, name: str, form: dict[str, str] | None = None) -> Response:
+    def reward_page(self, name: str, form: dict[str, str] | None = None) -> Sent:
         """A reward, and a box in which a rule is tried; nothing that calls a model is run."""
         reward = RewardRegistry.get(name)
         free = not (reward.judged or reward.needs - {"reference"}) and reward.kind == "pointwise"
@@ -306,17 +329,33 @@ def _sentence(reward: type) -> str:
 
 def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QUEUE) -> Guard:
     """The viewer as an ASGI application that answers below /TOKEN/ alone."""
+    try:
+        from fastapi import FastAPI
+        from fastapi.concurrency import run_in_threadpool
+        from fastapi.responses import Response
+    except ImportError as error:
+        raise MissingExtra("fastapi", "serve", "The viewer") from error
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     viewer = Viewer(runs, token, seed=seed, size=size)
 
-    def answered(make: Callable[[Request], Response]) -> Callable[[Request], Any]:
+    def reply(sent: Sent) -> Response:
+        return Response(sent.raw(), sent.status, sent.headers())
+
+    def reads(make: Callable[[Request], Sent]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            return await run_in_threadpool(make, request)
+            return reply(await run_in_threadpool(make, request))
 
         return answer
 
-    for path, make in (
+    def writes(make: Callable[[str, dict[str, str]], Sent]) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            return reply(await run_in_threadpool(make, request.path_params["name"], await _form(request)))
+
+        return answer
+
+    for path, page in (
         ("/", viewer.list_page),
+        ("/static/{file}", _static_file),
         ("/compare", viewer.compare_page),
         ("/gallery", viewer.gallery_page),
         ("/card/{name}", viewer.card_page),
@@ -327,35 +366,24 @@ def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QU
         ("/run/{name}/row/{place:int}", viewer.row_page),
         ("/run/{name}/row/{place:int}/answer/{answer:int}", viewer.text_page),
     ):
-        app.add_route(path, answered(make), methods=["GET"])
+        app.add_route(path, reads(page), methods=["GET"])
+    app.add_route("/run/{name}/review", writes(viewer.say), methods=["POST"])
+    app.add_route("/gallery/{name:path}", writes(viewer.reward_page), methods=["POST"])
 
-    async def say(request: Request) -> Response:
-        return await run_in_threadpool(viewer.say, request.path_params["name"], await _form(request))
-
-    async def try_it(request: Request) -> Response:
-        return await run_in_threadpool(viewer.reward_page, request.path_params["name"], await _form(request))
-
-    app.add_route("/run/{name}/review", say, methods=["POST"])
-    app.add_route("/gallery/{name:path}", try_it, methods=["POST"])
-    static = {"page.css": (_STYLES, "text/css"), "view.css": (_FILES / "view.css", "text/css")}
-    static["view.js"] = (_FILES / "view.js", "text/javascript")
-
-    def file(request: Request) -> Response:
-        path, kind = static.get(request.path_params["file"], (None, ""))
-        if path is None:
-            raise DataError("There is no such file.")
-        return Response(path.read_bytes(), media_type=kind, headers=HEADERS)
-
-    app.add_route("/static/{file}", answered(file), methods=["GET"])
-
-    async def refused(request: Request, error: Exception, status: int) -> Response:
+    async def refused(request: Request, error: Exception) -> Response:
         page = viewer.page("problem", title="That did not work", problem=visible(str(error)), live=False)
-        page.status_code = status
-        return page
+        return reply(page._replace(status=404 if isinstance(error, DataError) else 400))
 
-    for kind, status in ((RMGalleryError, 400), (DataError, 404)):
-        app.add_exception_handler(kind, partial(refused, status=status))
+    app.add_exception_handler(RMGalleryError, refused)
     return Guard(app, token)
+
+
+def _static_file(request: Request) -> Sent:
+    files = {"page.css": (_STYLES, "text/css"), "view.css": (_FILES / "view.css", "text/css")}
+    files["view.js"] = (_FILES / "view.js", "text/javascript")
+    if (found := files.get(request.path_params["file"])) is None:
+        raise DataError("There is no such file.")
+    return Sent(found[0].read_bytes(), found[1])
 
 
 async def _form(request: Request) -> dict[str, str]:
