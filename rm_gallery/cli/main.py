@@ -86,11 +86,14 @@ def main() -> None:
         signal.signal(signal.SIGTERM, terminate)
     try:
         _run_command()
+    except (SystemExit, KeyboardInterrupt) as leaving:
+        # a server ends so as it should, with 0
+        if terminated and (isinstance(leaving, KeyboardInterrupt) or leaving.code):
+            sys.exit(128 + terminated[0])
+        raise
     finally:
         if ours:  # who calls this in a process of their own gets it back as it was
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        if terminated:
-            sys.exit(128 + terminated[0])
 
 
 def _say(error: RMGalleryError) -> None:

@@ -107,6 +107,12 @@ class Running:
     address: Annotated[str | None, typer.Option(help="The Ray cluster; RAY_ADDRESS, or one of this machine, by default.")] = (
         None
     )
+    batch: Annotated[
+        str | None, typer.Option(help="openai or anthropic: judge by their batch API at half the price; needs --out.")
+    ] = None
+    submit: Annotated[
+        bool, typer.Option("--submit", help="With --batch: end once it is sent; without it the same command collects.")
+    ] = False
     cache: Annotated[bool | None, typer.Option("--cache/--no-cache", help="Cache replies; default at temperature 0.")] = None
     max_calls: Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many calls.")] = None
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many tokens.")] = None
@@ -140,6 +146,8 @@ class Running:
             processes=self.processes,
             engine=self.engine,  # type: ignore[arg-type]  # RunOptions refuses every other word
             address=self.address,
+            batch=self.batch,  # type: ignore[arg-type]  # as above
+            submit=self.submit,
             cache=self.cache,
             budget=self._budget(),
             run_dir=str(self.out) if self.out is not None else None,

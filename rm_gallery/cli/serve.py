@@ -68,6 +68,9 @@ def serve(
     evaluators: Annotated[bool, typer.Option(help="Serve what `rm-gallery deploy` stored.")] = True,
     store: StoreUrl = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes of one evaluator at most.")] = 8,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Server processes behind the port, with one set of limits for all of them.")
+    ] = 1,
     sandbox: Annotated[str, typer.Option(help="bwrap, or subprocess: limits alone, for code you would run yourself.")] = "auto",
     tokens: TokensFile = None,
     log_level: opt.LogLevel = "warning",
@@ -81,17 +84,19 @@ def serve(
     from rm_gallery.serve.app import create_app, run_server
     from rm_gallery.serve.door import ServeSettings
     from rm_gallery.serve.handler import Handler
+    from rm_gallery.serve.several import part, share, supervise
     from rm_gallery.serve.tokens import TokenFile
 
     opt.set_log_level(log_level)
-    settings = ServeSettings(**vars(listening))
+    one = part() if processes > 1 else None
+    wanted = vars(listening) if one is None else share(vars(listening), one.parts)
+    settings = ServeSettings(**wanted)
     known = None if tokens is None else TokenFile(tokens)
     settings.check_access(known is not None)
     rewards = named_rewards(reward or [], config, llm, base_url)
     served = _served(store, workers, sandbox, listening.max_waiting) if evaluators else None
     if served is None and not rewards:
         raise ConfigError("there is nothing to serve; name a reward with --reward NAME, or leave out --no-evaluators.")
-    handler = Handler(rewards, served, max_waiting=listening.max_waiting, max_workers=listening.max_workers)
 
     def ready(url: str) -> None:
         what = f"{len(rewards)} reward{'' if len(rewards) == 1 else 's'}"
@@ -99,7 +104,14 @@ def serve(
         opt.say(f"rm-gallery: serving {what}{beside} on {url}")
         sys.stderr.flush()
 
-    run_server(create_app(handler, settings, tokens=known), settings, ready)
+    if processes > 1 and one is None:
+        return supervise(settings, processes, ready)
+    handler = Handler(rewards, served, max_waiting=settings.max_waiting, max_workers=settings.max_workers)
+    app = create_app(handler, settings, tokens=known, part=one)
+    if one is None:
+        return run_server(app, settings, ready)
+    one.expose = lambda: app.state.door.metrics.exposed(handler)
+    return run_server(app, settings, one.ready, one.socket)
 
 
 def view(

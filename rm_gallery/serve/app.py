@@ -9,6 +9,7 @@ import gc
 import inspect
 import json
 import re
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from fastapi import FastAPI, Request
     from fastapi.responses import Response
     from fastapi.routing import APIRoute
+
+    from rm_gallery.serve.several import Part
 
 
 FORMATS = (*trainers.FORMATS, *hosted.FORMATS, *decisions.FORMATS)
@@ -139,6 +142,7 @@ def create_app(
     settings: ServeSettings | None = None,
     codecs: Sequence[Codec] | None = None,
     tokens: TokenFile | None = None,
+    part: Part | None = None,
 ) -> FastAPI:
     """The application that serves a handler's rewards and evaluators.
 
@@ -147,6 +151,7 @@ def create_app(
         settings: limits.
         codecs: the formats that are spoken; all there are by default.
         tokens: who may ask; None lets everybody who can connect.
+        part: what this process is of several behind one port; None for a server of its own.
 
     Raises:
         MissingExtra: FastAPI is not installed.
@@ -173,7 +178,7 @@ def create_app(
     door = app.state.door = Door(handler, settings or ServeSettings(), tokens)
     for codec in (*NATIVE, *CODECS) if codecs is None else codecs:
         _mount_codec(app, codec, door)
-    _mount_lists(app, door)
+    _mount_lists(app, door, part)
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> Response:
@@ -252,7 +257,7 @@ def _mount_codec(app: FastAPI, codec: Codec, door: Door) -> None:
     )
 
 
-def _mount_lists(app: FastAPI, door: Door) -> None:
+def _mount_lists(app: FastAPI, door: Door, part: Part | None) -> None:
     """Add what is read: health, metrics, and what is offered."""
     from fastapi.responses import PlainTextResponse
 
@@ -275,7 +280,8 @@ def _mount_lists(app: FastAPI, door: Door) -> None:
         return 200, {"evaluations": [] if handler.evaluators is None else await handler.evaluators.deployed()}
 
     async def metrics() -> tuple[int, Any]:
-        return 200, door.metrics.exposed(handler)
+        own = door.metrics.exposed(handler)
+        return 200, own if part is None else await part.metrics()
 
     unwell: Replies = {503: {"model": Health, "description": "It does not work, or is about to end."}}
     refusals: Replies = {status: REFUSALS[status] for status in (401, 403, 429, 503)}
@@ -307,8 +313,9 @@ MAX_PIPELINED = 256
 """Requests of one connection that wait for the reply to the one before."""
 
 
-def run_server(app: Any, settings: ServeSettings, ready: Callable[[str], None]) -> None:
-    """Serve until SIGTERM or SIGINT; `ready` is told the URL once requests are taken.
+def run_server(app: Any, settings: ServeSettings, ready: Callable[[str], None], listening: socket.socket | None = None) -> None:
+    """Serve until SIGTERM or SIGINT; `ready` is told the URL once requests are taken. `listening` is a socket of the port, where
+    there is one already.
 
     At the first signal requests are still answered for `settings.linger` seconds, each with the word that its connection
     closes, and /health says so; then new ones are refused with 503 until all that came in are answered, and the function
@@ -361,7 +368,7 @@ def run_server(app: Any, settings: ServeSettings, ready: Callable[[str], None]) 
     _relax_gc()
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
-        Server(config).run()
+        Server(config).run(None if listening is None else [listening])
     except SystemExit as error:
         raise ConfigError(
             f"Nothing can listen on {settings.host}:{settings.port}; look at --host, or give another --port."

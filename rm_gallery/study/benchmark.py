@@ -19,7 +19,7 @@ from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.calls.budget import Estimate
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.options import BATCH_PRICE_SHARE, RunOptions, apart
 from rm_gallery.core.engine.run import INTERRUPTED
 from rm_gallery.core.engine.run_records import MANIFEST
 from rm_gallery.core.model.base import BaseLLM
@@ -168,9 +168,11 @@ def estimate(
         control, began = RunControl(), time.perf_counter()
         left_out = task.benchmark.left_out(sample, task.reward) is not None
         asked = [] if left_out else list(task.benchmark.questions(sample, task.reward))
-        quiet = replace(chosen, control=control, run_dir=None, trace=False, progress=False)
+        quiet = apart(chosen, control=control)
         run_list(task.reward, asked, quiet, values)
         seconds.append(time.perf_counter() - began)
+        if chosen.batch and control.usage.cost is not None:
+            control.usage.cost *= BATCH_PRICE_SHARE
         usages.append(control.usage)
     return Estimate.from_probe(usages, seconds, repeats * n, concurrency=chosen.max_workers)
 

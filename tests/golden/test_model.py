@@ -121,7 +121,7 @@ def test_requests(line: Line) -> Line:
     """What is asked with these settings, and what is told of the answer."""
     told: Line = {}
 
-    async def exchange(endpoint: transport.HttpEndpoint, path: str, body: bytes, headers: dict[str, str], _: float) -> Reply:
+    async def exchange(endpoint: transport.HttpEndpoint, path: str, body: bytes, headers: dict[str, str], *_: Any) -> Reply:
         told.update(url=endpoint.url + path, query=dict(endpoint.query), body=orjson.loads(body))
         told["headers"] = {name.lower(): value for name, value in headers.items()}
         words = line.get("says", "hello")

@@ -233,7 +233,7 @@ def test_every_setting_of_the_question_reaches_the_endpoint_in_one_request(
     sent: list[Any] = []
 
     async def refuse(*request: Any) -> transport.Reply:
-        *said, timeout = request
+        *said, timeout, _ = request
         sent.append(said)
         assert 0 < timeout <= 7
         return transport.Reply(500, {}, b"{}")

@@ -64,6 +64,8 @@ class RunControl:
     """Whether no model is to be called: what no cached reply answers raises `NotAsked`."""
     served: dict[str, set[str]] = field(default_factory=dict)
     """The models that said they answered, where they have other names than the one that was asked, by that one."""
+    batch: tuple[str, str, bool] | None = None
+    """Provider, folder, and whether the run ends once it is sent, where calls go by a provider's batch API."""
     trace: Callable[[dict[str, Any]], None] | None = None
     """Called by a judge once per judgement with its prompt, reply, tokens and seconds."""
     progress: Any = None
@@ -84,7 +86,7 @@ class RunControl:
         self.calls = self.cached = self.spared = self.retries = self.asked_again = self.in_flight = 0
         self.served = {}
         self.stopped, self.stopped_by, self.halted = None, "caller", False
-        self.parent, self.waiting = None, set()
+        self.parent, self.waiting, self.batch = None, set(), None
         if outer is not None and outer is not self:
             self.parent, self.waiting = outer, outer.waiting
             self.budget = budget or outer.budget
@@ -94,6 +96,7 @@ class RunControl:
             self.fail_fast = outer.fail_fast
             self.trace = self.trace or outer.trace
             self.offline = self.offline or outer.offline
+            self.batch = outer.batch
             self.max_outage = outer.max_outage if self.max_outage is None else self.max_outage
         elif self.fail_fast is not None:
             self.fail_fast = FailFast(self.fail_fast.limit)
@@ -118,6 +121,12 @@ class RunControl:
     def who_stopped(self) -> Cause:
         """Who brought it about that this run, or one around it, begins nothing more."""
         return self.parent.who_stopped if self.stopped is None and self.parent is not None else self.stopped_by
+
+    @property
+    def limited(self) -> bool:
+        """Whether this run, or one around it, has a budget with a limit."""
+        here = self.budget is not None and self.budget.limited
+        return here or (self.parent is not None and self.parent.limited)
 
     def check_halted(self) -> None:
         """Raise RunStopped when no further attempt is to be made."""
@@ -297,5 +306,7 @@ def snapshot(control: RunControl) -> dict[str, Any]:
     }
 
 
-on_trial: ContextVar[bool] = ContextVar("rm_gallery_on_trial", default=False)
-"""Whether a call finds out what an endpoint takes: that it is refused is an answer then, and no failure of the run."""
+on_trial: ContextVar[Literal["", "trial", "last"]] = ContextVar("rm_gallery_on_trial", default="")
+"""Whether a call finds out what an endpoint takes: that it is refused is an answer then, and no failure of the run, unless it is
+the last way there is.
+"""

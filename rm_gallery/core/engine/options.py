@@ -51,6 +51,11 @@ class RunOptions:
     """"ray" has the actors of a Ray cluster judge, `processes` of them or one a processor; everything else is as with `processes`."""
     address: str | None = None
     """Of the Ray cluster; None is the one that RAY_ADDRESS names, else one of this machine that is begun for it."""
+    batch: Literal["openai", "anthropic"] | None = None
+    """Judge by the batch API of this provider, at half the price and within a day. Needs `run_dir`: there it is kept what was sent, so
+    that the same call waits for it after a restart."""
+    submit: bool = False
+    """With `batch`: end once what can be asked now is sent; the same call without it collects."""
     blame: Literal["probe", "off"] | None = None
     """"probe" asks about an answer that could not be judged once more with a neutral one in its place; where that can be judged
     the answer caused it, and has the worst score of the range. None is "probe" wherever a score trains, else "off"."""
@@ -78,8 +83,33 @@ class RunOptions:
             raise ConfigError("address is that of a Ray cluster: give engine='ray' as well.")
         if self.run_dir is not None:
             object.__setattr__(self, "run_dir", str(self.run_dir))
+        if self.batch is not None:
+            self._check_batch()
+        elif self.submit:
+            raise ConfigError("submit=True sends batches: give batch='openai' or batch='anthropic' as well.")
         if self.trace and self.run_dir is None:
             raise ConfigError("trace=True keeps judgements in the run folder: give run_dir=… as well.")
+
+    def _check_batch(self) -> None:
+        if self.batch not in BATCH_PROVIDERS:
+            raise ConfigError(f"batch is {self.batch!r:.80}; it is {' or '.join(map(repr, BATCH_PROVIDERS))}.")
+        if self.run_dir is None:
+            raise ConfigError("batch= keeps what was sent in the run folder, for a restart: give run_dir= (--out RUN) as well.")
+        for name in ("deadline", "processes", "engine"):
+            if getattr(self, name) is not None:
+                raise ConfigError(f"{name}= is for calls of their own: leave it out with batch=, whose calls take up to a day.")
+
+
+BATCH_PROVIDERS = {"openai": 50_000, "anthropic": 100_000}
+"""By name, the most requests of one batch."""
+BATCH_PRICE_SHARE = 0.5
+"""Of the online price, what a call in a batch costs (OpenAI and Anthropic, 2026)."""
+
+
+def apart(options: RunOptions, **changes: Any) -> RunOptions:
+    """How something is judged beside a run: in this process, by calls of its own, and keeping nothing."""
+    alone: dict[str, Any] = {"processes": None, "engine": None, "address": None, "batch": None, "submit": False}
+    return replace(options, **{**alone, "run_dir": None, "trace": False, "progress": False, **changes})
 
 
 _SWITCH = bool, "True or False"
@@ -88,6 +118,7 @@ _KINDS: dict[str, tuple[type, str]] = {
     "cache": _SWITCH,
     "force_new": _SWITCH,
     "trace": _SWITCH,
+    "submit": _SWITCH,
     "budget": (Budget, "a Budget(max_calls=…, max_tokens=…, max_cost=…)"),
     "control": (RunControl, "a RunControl()"),
 }

@@ -182,6 +182,8 @@ class _Run(Generic[R]):
 
     def _window(self) -> int:
         workers = self.options.max_workers
+        if self.options.batch:  # so many fit into one, and more would only wait in memory
+            return workers
         if not self._streaming:
             return max(LIST_WINDOW, 4 * workers)
         return max(CHEAP_WINDOW if self.work.cost.cheap else 1, STREAM_WINDOW * workers)
@@ -336,6 +338,10 @@ class _Run(Generic[R]):
 def begin(control: RunControl, options: RunOptions) -> None:
     """Start the counters anew and take over what the run around this one has."""
     control.begin(max_workers=options.max_workers, budget=options.budget, cache=options.cache, repeat=options.repeat)
+    if options.batch and options.run_dir:
+        control.batch = options.batch, options.run_dir, options.submit
+        if control.budget is not None:
+            control.budget.at_once = True
 
 
 def run(

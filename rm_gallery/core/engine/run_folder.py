@@ -23,7 +23,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.calls.budget import Budget, Usage
 from rm_gallery.core.engine.context import Questions, RunControl, current_run, snapshot
-from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.options import RunOptions, apart
 from rm_gallery.core.engine.run_records import REUSED, SUMMARY, TRACE, FirstKeys, RunStore, record_key
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import AppendedFile, to_line
@@ -446,7 +446,7 @@ def _shown(value: Any) -> str:
 def options_again(options: RunOptions) -> RunOptions:
     """How finished samples are judged once more: beside the run, keeping nothing, and without a call to a model."""
     control = RunControl(quiet=True, offline=True)
-    return replace(options, control=control, run_dir=None, trace=False, progress=False, total=None, budget=None, blame="off")
+    return apart(options, control=control, total=None, budget=None, blame="off")
 
 
 def drawn(items: Iterable[T], folder: RunFolder, keyed: Callable[[T], Keyed]) -> tuple[Iterable[T], Iterator[list[T]]]:

@@ -18,7 +18,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.context import Deadline, RunControl, current_deadline, current_run
 from rm_gallery.core.engine.lanes import JobCost, LoopLane, Unit, Work
-from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.options import BATCH_PROVIDERS, RunOptions
 from rm_gallery.core.engine.processes.crew import Crew
 from rm_gallery.core.engine.run import LaneName, Planned
 from rm_gallery.core.engine.run_folder import Looking, RunFolder, drawn
@@ -291,6 +291,9 @@ class Batch(Looking, Generic[R]):
     """Whether a second look comes after the run, which says itself what failed."""
 
     def __init__(self, items: Iterable[Any], options: RunOptions, label: str, lane: engine.LaneName) -> None:
+        if options.batch:  # a round is as large as the provider takes, and nobody's time runs out while it is waited for
+            most = max(options.max_workers, BATCH_PROVIDERS[options.batch])
+            options = replace(options, max_workers=most, deadline=None)
         known = len(items) if isinstance(items, Sized) else length_hint(items) or None
         control, total = options.control or RunControl(), options.total if known is None else known
         self._items, self._options = items, replace(options, control=control, total=total)

@@ -390,7 +390,12 @@ class GraderBatch(Batch[Results]):
             plan.grader.check()
         deadlines = [plan.grader.deadline for plan in plans.values()]
         longest = None if None in deadlines else max((d for d in deadlines if d is not None), default=DEADLINE)
-        super().__init__(rows, replace(options, deadline=options.deadline or longest), "graders", lane_of(plans.values()))
+        super().__init__(
+            rows,
+            replace(options, deadline=None if options.batch else options.deadline or longest),
+            "graders",
+            lane_of(plans.values()),
+        )
         self._plans, self._finish = plans, finish
 
     def _opened(self, options: RunOptions) -> GraderFolder:

@@ -21,6 +21,7 @@ from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
 from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import RetryEvent, RetryPolicy, SingleFlight, run_attempts
 from rm_gallery.core.engine.context import Deadline, NotAsked, RunControl, RunStopped, current_deadline, current_run, on_trial
+from rm_gallery.core.engine.options import BATCH_PRICE_SHARE
 from rm_gallery.core.utils.errors import BudgetExceeded, DeadlineExceeded, ProviderError, RequestError, Unscored, logger
 
 if TYPE_CHECKING:
@@ -108,8 +109,11 @@ async def _complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int, ru
 async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCache | None) -> Any:
     """The checked reply, once it is in the cache; where the run has several processes, of whichever asked."""
     found, there = None, coordinator.shared()
-    if there is not None and (reply := await _answered_there(there, call, key, cache)) is not None:
-        return reply
+    if there is not None:
+        with _paused(current_deadline.get()):
+            reply = await coordinator.answered(there, key, cache, call.restored)
+        if reply is not None:
+            return reply
     try:
         raw, reply = await call.answer()
         found = call.llm.kept(raw, reply)
@@ -120,27 +124,6 @@ async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCach
     finally:
         if there is not None:
             await there.landed(key, found)
-
-
-async def _answered_there(
-    there: coordinator.Shared, call: _ModelCall, key: str, cache: call_cache.CallCache | None
-) -> Any | None:
-    """The reply to an equal call of another process; None where this one is to ask, and to say what came of it.
-
-    The sample's clock stands still meanwhile. A reply that cannot be read, or is gone from the cache again, is asked for anew.
-    """
-    with _paused(current_deadline.get()):
-        while (said := await there.lead(key)) is not None:
-            reply, kept = said
-            if (stored := reply or (cache.get(key) if cache is not None else None)) is not None:
-                with suppress(ProviderError, ValueError):
-                    restored = call.llm.restored(stored)
-                    if kept and call.run is not None:
-                        call.run.count("cached")
-                    return restored
-                if kept:
-                    return None
-    return None
 
 
 _GONE = frozenset({404, 405})
@@ -178,6 +161,15 @@ class _ModelCall:
         self.expected = sum(len(text if isinstance(text, str) else str(text)) for text in texts) // 4 + 1
         most = payload.get("max_tokens")
         self.most = self.expected + int(most) if isinstance(most, int) else None
+
+    def restored(self, stored: bytes, kept: bool) -> Any | None:
+        """The reply in what is kept, counted as such; None for what cannot be read."""
+        with suppress(ProviderError, ValueError):
+            reply = self.llm.restored(stored)
+            if kept and self.run is not None:
+                self.run.count("cached")
+            return reply
+        return None
 
     async def answer(self) -> tuple[dict[str, Any], Any]:
         """The raw answer and the checked reply; see `BaseLLM.achat` for the errors."""
@@ -276,8 +268,44 @@ class _ModelCall:
             self.overtaken = True
             self.task.cancel()
 
+    async def _in_batch(self, run: RunControl, batch: tuple[str, str, bool]) -> tuple[dict[str, Any], Any]:
+        """One attempt by a provider's batch API; a row that failed there costs nothing. What nobody limits is claimed when it is back,
+        so that a run that is killed while it waits has not spent it twice.
+        """
+        from rm_gallery.core.model import batches
+
+        llm = batches.with_batches(self.llm, batch[0])
+        claims: list[tuple[Budget, Reservation]] = []
+        used = Usage()
+        try:
+            run.check_halted()
+            limited = run.limited
+            if limited:
+                await self._claim(run, claims, beside=False)
+            refused = _shared.refused.get(self.key)
+            sent = _without(self.payload, refused) if refused else self.payload
+            raw = await batches.batches_of(run, *batch).ask(llm, sent)
+            reply = self.llm.read(raw, self.payload)
+            used = self.llm.usage(reply, self.expected)
+            if not limited:
+                await self._claim(run, claims, beside=False)
+            priced = (budget.prices.cost(self.llm.model, used) for budget, _ in claims if budget.prices is not None)
+            cost = next(priced, None)
+            used.cost = None if cost is None else BATCH_PRICE_SHARE * cost
+        except ProviderError as error:
+            if (name := _refused_field(error, self.payload)) is not None:
+                known = _shared.refused.setdefault(self.key, {})
+                known[name] = RENAMED.get(name) if RENAMED.get(name, "\0") in str(error) else None
+                error.kind = "transient"  # without the field it may be taken
+            raise
+        finally:
+            self._settle(claims, used)
+        return raw, reply
+
     async def _attempt(self, beside: bool = False) -> tuple[dict[str, Any], Any]:
         """One attempt; `beside` another it stands in a line of its own, and holds up neither the sample's clock nor the run."""
+        if self.run is not None and self.run.batch is not None and not on_trial.get():
+            return await self._in_batch(self.run, self.run.batch)
         run, endpoint, deadline = self.run, self.endpoint, None if beside else self.deadline
         line = id(self) if beside else id(run)
         since = run.started if run is not None and run.max_outage is not None else None
@@ -371,7 +399,8 @@ class _ModelCall:
 
     def _settle(self, claims: list[tuple[Budget, Reservation]], used: Usage) -> None:
         run = self.run
-        self.rate.settle(self.expected, used.input_tokens + used.output_tokens)
+        if run is None or run.batch is None:
+            self.rate.settle(self.expected, used.input_tokens + used.output_tokens)
         if run is None:
             return
         for place, (budget, claim) in enumerate(claims):  # the prices of the first are those of the run
@@ -385,7 +414,7 @@ class _ModelCall:
 
     def _failed(self, error: ProviderError) -> None:
         run = self.run
-        if error.of_a_field and on_trial.get():
+        if error.of_a_field and on_trial.get() == "trial":
             return
         if run is not None and run.fail_fast is not None and run.fail_fast.failure(error):
             run.stop(run.fail_fast.message or str(error), halt=True, by="endpoint")

@@ -131,14 +131,35 @@ class OpenaiEndpoint(BaseModelCall):
 
         Anything but JSON with status 200 raises ProviderError, whose text holds none of this model's secrets.
         """
-        endpoint = self._endpoint()
-        key = self._key()
         try:
             body = None if payload is None else orjson.dumps(payload)
         except TypeError as error:
             raise RequestError(f"The request cannot be written as JSON: {error}.") from error
+        return self._decoded(await self.content(path, timeout, body=body))
+
+    async def send(self, path: str, body: bytes, timeout: float | None, headers: Mapping[str, str]) -> Any:
+        """`request` for a body that is no JSON of this library's making, with headers of its own."""
+        return self._decoded(await self.content(path, timeout, headers=headers, body=body))
+
+    def key_header(self, name: str) -> dict[str, str]:
+        """The key as a header of this name; empty without a key."""
+        key = self._key()
+        return {} if key is None else {name: key}
+
+    async def content(
+        self,
+        path: str,
+        timeout: float | None,
+        most: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> bytes:
+        """What an answer with status 200 holds, of at most `most` bytes; any other raises ProviderError. Nothing of it is a secret."""
+        endpoint = self._endpoint()
+        key = self._key()
         began = time.perf_counter()
-        reply = await transport.exchange(endpoint, path, body, self._headers(endpoint, key), timeout)
+        sent = {**self._headers(endpoint, key), **headers} if headers else self._headers(endpoint, key)
+        reply = await transport.exchange(endpoint, path, body, sent, timeout, most)
         taken, method = 1000 * (time.perf_counter() - began), "GET" if body is None else "POST"
         logger.trace(
             "{} {}{} model={} -> {} in {:.0f} ms, {} bytes sent, {} received",
@@ -151,10 +172,14 @@ class OpenaiEndpoint(BaseModelCall):
                 received = received.replace(secret.encode(), MASK.encode())
         if reply.status != 200:
             raise provider_error(endpoint.url, reply._replace(body=received), self.hints)
+        return received
+
+    def _decoded(self, content: bytes) -> Any:
         try:
-            return decoded(received)
+            return decoded(content)
         except ValueError as error:
-            raise ProviderError(f"{endpoint.url} answered with a body that is not JSON.", kind="transient") from error
+            url = self._endpoint().url
+            raise ProviderError(f"{url} answered with a body that is not JSON.", kind="transient") from error
 
     def _endpoint(self) -> transport.HttpEndpoint:
         url, named = self.base_url, "base_url"

@@ -108,9 +108,15 @@ def _session(endpoint: HttpEndpoint) -> aiohttp.ClientSession:
 
 
 async def exchange(
-    endpoint: HttpEndpoint, path: str, body: bytes | None, headers: Mapping[str, str], timeout: float | None
+    endpoint: HttpEndpoint,
+    path: str,
+    body: bytes | None,
+    headers: Mapping[str, str],
+    timeout: float | None,
+    most: int | None = None,
 ) -> Reply:
-    """Send one POST, or a GET where there is no body, and read the whole answer; only to be awaited on the library loop.
+    """Send one POST, or a GET where there is no body, and read the whole answer, of at most `most` bytes; only to be awaited on
+    the library loop.
 
     Raises ProviderError: unreachable when no connection comes about, transient when one breaks or no answer comes in time.
     """
@@ -127,7 +133,7 @@ async def exchange(
             timeout=aiohttp.ClientTimeout(total=timeout, sock_connect=CONNECT_SECONDS, ceil_threshold=math.inf),
             allow_redirects=False,
         ) as response:
-            limit = MAX_REPLY_BYTES if response.status == 200 else MAX_ERROR_BYTES
+            limit = (most or MAX_REPLY_BYTES) if response.status == 200 else MAX_ERROR_BYTES
             content = await _bounded(response, limit)
             if content is None:
                 response.close()

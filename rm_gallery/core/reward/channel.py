@@ -276,7 +276,7 @@ async def _probe(
 ) -> T:
     why: Exception | None = None
     for way in tried:
-        trial = on_trial.set(way != tried[-1])
+        trial = on_trial.set("trial" if way != tried[-1] else "last")
         try:
             found = await ask(way)
         except ProviderError as error:

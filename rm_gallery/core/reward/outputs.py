@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +24,7 @@ from rm_gallery.core.data.schema import (
     Step,
 )
 from rm_gallery.core.engine.context import LIMIT_SHARE, RunControl, asked_by, current_deadline
+from rm_gallery.core.engine.options import apart
 from rm_gallery.core.engine.run_folder import RunFolder, about_code
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.outcome import NOT_BEGUN, Bounds, Outcome, failed, scored, unscored
@@ -380,9 +380,7 @@ def probing(reward: BaseReward, options: RunOptions) -> RunOptions:
     seconds = options.deadline or reward.deadline
     deadline = None if seconds is None else DEADLINE_SHARE * seconds
     control = RunControl(quiet=True)
-    return replace(
-        options, control=control, deadline=deadline, run_dir=None, trace=False, progress=False, blame="off", total=None
-    )
+    return apart(options, control=control, deadline=deadline, blame="off", total=None)
 
 
 def blame(

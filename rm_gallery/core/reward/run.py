@@ -98,7 +98,10 @@ class RewardBatch(Batch[DataSample]):
 
     def __init__(self, reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> None:
         reward.check()
-        deadline, workers = options.deadline or reward.deadline, max(options.max_workers, reward.least_workers)
+        deadline, workers = (
+            options.deadline or (None if options.batch else reward.deadline),
+            max(options.max_workers, reward.least_workers),
+        )
         options = replace(options, deadline=deadline, max_workers=workers)
         super().__init__(checked_samples(samples, "evaluate_batch"), options, reward.name, lane_of(reward))
         self._reward, self._hooks = reward, hooks

@@ -223,6 +223,8 @@ class Budget:
         self.max_cost = max_cost
         self.prices = prices
         self._limited = not (max_calls is None and max_tokens is None and max_cost is None)
+        self.at_once = False
+        """Whether the first calls go all together, since nothing is known of any before all are back, as in a batch."""
         self.message: str | None = None
         self._spent = Usage() if spent is None else spent.copy()
         self._money = self._spent.cost or 0.0
@@ -240,6 +242,11 @@ class Budget:
         """A copy of what has been used so far."""
         with self._lock:
             return self._spent.copy()
+
+    @property
+    def limited(self) -> bool:
+        """Whether it has a limit, and does more than count."""
+        return self._limited
 
     def attach(self, ledger: Ledger) -> None:
         """Count what earlier parts of the run spent, and keep in `ledger` what this one does."""
@@ -328,7 +335,7 @@ class Budget:
             return False
         if self.max_tokens is None and self.max_cost is None:
             return True
-        if self._in_flight > self._settled_calls:
+        if self._in_flight > self._settled_calls and not self.at_once:
             return False
         if self.max_tokens is not None and used.total_tokens + self._reserved_tokens + tokens > self.max_tokens:
             return False

@@ -48,6 +48,22 @@ def shared() -> Shared | None:
     return elsewhere
 
 
+async def answered(
+    others: Shared, key: str, cache: call_cache.CallCache | None, restore: Callable[[bytes, bool], Any | None]
+) -> Any | None:
+    """The reply to an equal question of another process; None where this one is to ask, and to say what came of it.
+
+    A reply that cannot be read, or is gone from the cache again, is asked for anew.
+    """
+    while (said := await others.lead(key)) is not None:
+        reply, kept = said
+        stored = reply or (cache.get(key) if cache is not None else None)
+        found = None if stored is None else restore(stored, kept)
+        if found is not None or kept:
+            return found
+    return None
+
+
 # -- the side of a member ------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,280 @@
+"""Several server processes behind one port: who begins them keeps the limits, adds up the counters, and replaces one that dies."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.calls import coordinator
+from rm_gallery.core.engine.calls.coordinator import Desk, Elsewhere
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.processes.driver import describe_exit
+from rm_gallery.core.engine.processes.places import MemberChannel
+from rm_gallery.core.utils.errors import ConfigError, logger
+from rm_gallery.serve.door import ServeSettings
+
+VARIABLE = "_RM_GALLERY_SERVE_PART"
+"""How a part knows itself: the descriptors of its two sockets, and how many parts there are."""
+BACKLOG = 8192
+EXPOSE_SECONDS = 2.0
+"""So long the counters of one part are waited for."""
+AGAIN_SECONDS = 1.0
+"""After so long a part that died is replaced."""
+SHARED = ("max_workers", "max_waiting", "max_bytes")
+"""Settings that are for all parts together."""
+
+
+def share(settings: Mapping[str, Any], parts: int) -> dict[str, Any]:
+    """The settings of one of so many parts."""
+    return {name: -(-value // parts) if name in SHARED and value else value for name, value in settings.items()}
+
+
+class Part:
+    """One server process of several: it has a socket of the port, and asks the one that began it for what is true for all."""
+
+    def __init__(self, listening: int, channel: int, parts: int) -> None:
+        self.parts = parts
+        self.socket = socket.socket(fileno=listening)
+        self._channel_socket = socket.socket(fileno=channel)
+        self._channel_socket.setblocking(False)
+        self._loop = library_loop.get_loop()
+        self.expose: Callable[[], bytes] = bytes
+        """The counters of this process, in Prometheus' text format."""
+        self.leave: Callable[[], None] = lambda: os.kill(os.getpid(), 15)
+        """Ends this server, when the one that began it is gone."""
+        self._channel: MemberChannel = library_loop.run(self._connected())
+        coordinator.elsewhere = self._there
+
+    async def _connected(self) -> MemberChannel:
+        channel = MemberChannel(self._loop, self._hear, lambda: self.leave())
+        self._there = Elsewhere(channel.say, limited=False)
+        await self._loop.create_connection(lambda: channel, sock=self._channel_socket)
+        return channel
+
+    def _hear(self, message: tuple[Any, ...]) -> None:
+        kind, *args = message
+        if kind == "said":
+            self._there.said(*args)
+        elif kind == "expose":
+            self._channel.say(("exposed", *args, self.expose()))
+
+    def ready(self, url: str) -> None:
+        """Say that requests are taken."""
+        self._channel.post(("ready", url))
+
+    async def metrics(self) -> bytes:
+        """The counters of all parts together; from any event loop."""
+        found: bytes = await library_loop.bridge(self._there.ask(lambda _: None, "metrics"))
+        return found
+
+
+def part() -> Part | None:
+    """What this process is a part of; None where it is a server of its own."""
+    given = os.environ.pop(VARIABLE, "")
+    return Part(*map(int, given.split(":"))) if given else None
+
+
+@dataclass(eq=False)
+class _Running:
+    """One part as the process that began it sees it."""
+
+    place: int
+    process: subprocess.Popen[bytes]
+    channel: MemberChannel = field(init=False)
+    exposing: dict[str, asyncio.Future[bytes]] = field(default_factory=dict)
+    ready: bool = False
+
+
+class ServerParts:
+    """The parts of one server.
+
+    Raises ConfigError: nothing can listen there, or this is no POSIX system.
+    """
+
+    def __init__(self, settings: ServeSettings, parts: int, ready: Callable[[str], None]) -> None:
+        if os.name != "posix" or not hasattr(socket, "SO_REUSEPORT"):
+            raise ConfigError("--processes needs a POSIX system with SO_REUSEPORT; leave it out: one process serves then.")
+        self._loop = library_loop.get_loop()
+        self._ready = ready
+        self._said = False
+        self._ending = threading.Event()
+        self._sockets = _listening(settings.host, settings.port, parts)
+        self._desk = Desk(RunControl(fail_fast=None), lambda running, *said: running.channel.say(("said", *said)))
+        self._running: dict[int, _Running] = {}
+        self.over = threading.Event()
+        """Set when no part is left."""
+        for place in range(parts):
+            self._start(place)
+
+    def _start(self, place: int) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        listening = self._sockets[place]
+        with theirs:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "rm_gallery", *sys.argv[1:]],
+                stdin=subprocess.DEVNULL,
+                pass_fds=[listening.fileno(), theirs.fileno()],
+                env={**os.environ, VARIABLE: f"{listening.fileno()}:{theirs.fileno()}:{len(self._sockets)}"},
+                start_new_session=True,  # Ctrl-C in a terminal is for the one that began it to pass on
+            )
+        running = _Running(place, process)
+        self._running[place] = running
+        running.channel = MemberChannel(self._loop, lambda message: self._hear(running, message), lambda: self._lost(running))
+
+        def connect() -> None:
+            task = self._loop.create_task(self._loop.create_connection(lambda: running.channel, sock=ours))
+            task.add_done_callback(running.channel.failed)
+
+        library_loop.post(self._loop, connect)
+
+    def _hear(self, running: _Running, message: tuple[Any, ...]) -> None:
+        kind, *args = message
+        if kind == "ready":
+            running.ready = True
+            if not self._said and all(each.ready for each in self._running.values()):
+                self._said = True
+                self._ready(*args)
+        elif kind == "ask" and args[1] == "metrics":
+            self._adding = self._loop.create_task(self._metrics(running, args[0]))
+        elif kind == "ask":
+            self._desk.asked(running, *args)
+        elif kind == "tell":
+            self._desk.told(running, *args)
+        elif kind == "exposed":
+            token, text = args
+            waiting = running.exposing.pop(token, None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(text)
+
+    async def _metrics(self, asking: _Running, number: int) -> None:
+        token, waited = secrets.token_hex(8), []
+        for running in self._running.values():
+            running.exposing[token] = future = self._loop.create_future()
+            running.channel.say(("expose", token))
+            waited.append(future)
+        await asyncio.wait(waited, timeout=EXPOSE_SECONDS)
+        texts = [future.result() for future in waited if future.done() and not future.cancelled()]
+        asking.channel.say(("said", number, None, added(texts)))
+
+    def _lost(self, running: _Running) -> None:
+        """A part is gone: its socket is kept here, with the connections that wait on it, for the next."""
+        if self._running.get(running.place) is not running:
+            return
+        del self._running[running.place]
+        self._desk.gone(running)
+        library_loop.start_thread(lambda: self._replace(running))
+
+    def _replace(self, running: _Running) -> None:
+        code = running.process.wait()
+        if not self._ending.is_set() and not running.ready:
+            self._ending.set()  # it cannot begin, and said why: neither can another
+            self.end()
+        if self._ending.is_set():
+            if not self._running:
+                self.over.set()
+            return
+        logger.warning("A server process died ({}); another one takes its place.", describe_exit(code))
+        if self._ending.wait(AGAIN_SECONDS):
+            if not self._running:
+                self.over.set()
+        else:
+            self._start(running.place)
+
+    def end(self) -> None:
+        """Have every part answer what it has, and leave."""
+        self._ending.set()
+        for running in list(self._running.values()):
+            with contextlib.suppress(ProcessLookupError):
+                running.process.terminate()
+        if not self._running:
+            self.over.set()
+
+    def kill(self) -> None:
+        """Leave at once."""
+        for running in list(self._running.values()):
+            running.process.kill()
+
+    def close(self) -> None:
+        """Let the port go."""
+        for each in self._sockets:
+            each.close()
+
+
+def _listening(host: str, port: int, parts: int) -> list[socket.socket]:
+    """As many sockets of one port: the system spreads connections over them."""
+    found: list[socket.socket] = []
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        for _ in range(parts):
+            made = socket.socket(family, socket.SOCK_STREAM)
+            found.append(made)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if not found[1:]:  # nobody else listens there already, which the next option would hide
+                made.bind((host, port))
+                port = made.getsockname()[1]
+                made.close()
+                found[0] = made = socket.socket(family, socket.SOCK_STREAM)
+                made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            made.bind((host, port))
+            made.listen(BACKLOG)
+    except OSError as error:
+        for each in found:
+            each.close()
+        raise ConfigError(f"Nothing can listen on {host}:{port}; look at --host, or give another --port.") from error
+    return found
+
+
+def added(texts: Iterable[bytes]) -> bytes:
+    """Several expositions in Prometheus' text format as one: samples of the same name and labels are added up."""
+    found: dict[str, float | None] = {}
+    for text in texts:
+        for line in text.decode().splitlines():
+            if line.startswith("#") or not line.strip():
+                found.setdefault(line, None)
+                continue
+            name, _, value = line.rpartition(" ")
+            found[name] = (found.get(name) or 0.0) + float(value)
+    lines = _grouped(found)
+    return ("\n".join(lines) + "\n").encode()
+
+
+def _grouped(found: Mapping[str, float | None]) -> list[str]:
+    """Lines with the samples of a family behind its comments, also those that only one part had."""
+    families: dict[str, list[str]] = {}
+    for line, value in found.items():
+        if value is None:
+            name = line.split(" ", 3)[2] if line.startswith("#") else ""
+        else:
+            bare = line.partition("{")[0]
+            name = next((each for each in families if bare == each or bare.startswith(f"{each}_")), bare)
+        families.setdefault(name, []).append(line if value is None else f"{line} {value!r}")
+    return [line for lines in families.values() for line in lines]
+
+
+def supervise(settings: ServeSettings, parts: int, ready: Callable[[str], None]) -> None:
+    """Serve in several processes until SIGTERM or Ctrl-C; a second one ends it at once."""
+    running = ServerParts(settings, parts, ready)
+    try:
+        while not running.over.wait(0.5):
+            pass
+    except KeyboardInterrupt:
+        running.end()
+        try:
+            while not running.over.wait(0.5):
+                pass
+        except KeyboardInterrupt:
+            running.kill()
+    finally:
+        running.close()
