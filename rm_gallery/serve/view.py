@@ -21,7 +21,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, R
 from rm_gallery.core.utils.shown import visible
 from rm_gallery.report.formats import render
 from rm_gallery.serve.view_index import RunIndex
-from rm_gallery.serve.view_pages import about_row, about_run, about_two, differences, number_of, rows_of, text_of
+from rm_gallery.serve.view_pages import about_row, about_run, about_two, differences, number_of, page_of, rows_of, text_of
 from rm_gallery.serve.view_review import QUEUE, ReviewQueue, check_annotator
 from rm_gallery.study.opened import OpenRun, is_run, open_run
 
@@ -82,17 +82,19 @@ class Guard:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request; 403 for whoever is not let in."""
         if scope["type"] != "http":
-            return await self._app(scope, receive, send)
+            await self._app(scope, receive, send)
+            return
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         first, slash, rest = scope["path"][1:].partition("/")
         known = hmac.compare_digest(first.encode("utf-8", "replace"), self._token)
         own = len(hosts) == 1 and hosts[0].rpartition(b":")[0] in HOSTS
         if not (known and own):
             text = "Open the address that `rm-gallery view` printed; it holds a token.\n"
-            return await self._send(Sent(text, "text/plain", 403), send)
-        if not slash:
-            return await self._send(redirect(f"/{first}/"), send)
-        return await self._app({**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()}, receive, send)
+            await self._send(Sent(text, "text/plain", 403), send)
+        elif not slash:
+            await self._send(redirect(f"/{first}/"), send)
+        else:
+            await self._app({**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()}, receive, send)
 
     async def _send(self, sent: Sent, send: Any) -> None:
         headers = [(name.encode(), value.encode("latin-1")) for name, value in sent.headers().items()]
@@ -218,12 +220,9 @@ class Viewer:
 
     def compare_page(self, request: Request) -> Sent:
         """Two runs side by side."""
-        asked = request.query_params
+        asked = dict(request.query_params)
         names = asked.get("a", ""), asked.get("b", "")
-        page = asked.get("page", "1")
-        about = about_two(
-            *map(self.runs.open, names), page=int(page) if page.isascii() and page.isdigit() and page != "0" else 1
-        )
+        about = about_two(self.runs.open(names[0]), self.runs.open(names[1]), page_of(asked))
         folders = [visible(str(self.runs.runs[name])) for name in names]
         return self.page("compare", title="Two runs", live=False, names=names, folders=folders, **about)
 

@@ -109,7 +109,8 @@ class RunIndex:
     def wins(self) -> Floats:
         """Of the first answer over the second by their scores: 1, 0.5 or 0; not a number without both."""
         gap = self.scores - np.array(self._second)
-        return np.where(np.isnan(gap), gap, (1 + np.sign(gap)) / 2)
+        found: Floats = np.where(np.isnan(gap), gap, (1 + np.sign(gap)) / 2)
+        return found
 
     @property
     def answers(self) -> Integers:

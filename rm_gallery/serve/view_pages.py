@@ -14,13 +14,14 @@ from rm_gallery.core.engine.run_records import read_trace
 from rm_gallery.core.stats import np
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import cut, ended, show, visible
+from rm_gallery.gallery.benchmarks.figures import UNNAMED
 from rm_gallery.report import plots
 from rm_gallery.report.formats import OWN_UNIT, between, figures_of, headline, in_unit, lost_of, rule_of, single_line, spent
 from rm_gallery.report.page import names_of
 from rm_gallery.serve.view_index import SORTS, RowFilter, RunIndex
 from rm_gallery.study.compare import compare
 from rm_gallery.study.opened import OpenRun, SampleRow
-from rm_gallery.study.summary import UNNAMED, Summary
+from rm_gallery.study.summary import Summary
 
 PAGE = 50
 """Rows of a page."""
@@ -77,10 +78,15 @@ def wanted_of(asked: Mapping[str, str]) -> tuple[RowFilter, int]:
             raise ConfigError(f"{name} is {asked[name]!r:.40}; give a number, or leave it empty.") from None
 
     texts = {name: asked.get(name, "") for name in ("text", "status", "cause", "subset")}
+    return RowFilter(**texts, low=limit("low"), high=limit("high"), sort=asked.get("sort") or "place"), page_of(asked)
+
+
+def page_of(asked: Mapping[str, str]) -> int:
+    """The page that a query asks for, from 1; ConfigError for what is no number."""
     page = asked.get("page", "1")
-    if not (page.isascii() and page.isdigit() and 0 < int(page[:9]) <= 10**9):
+    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", page):
         raise ConfigError(f"page is {page!r:.40}; give a number from 1.")
-    return RowFilter(**texts, low=limit("low"), high=limit("high"), sort=asked.get("sort") or "place"), int(page)
+    return int(page)
 
 
 def so_far(index: RunIndex) -> Summary:
