@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import inspect
 import os
 import secrets
 import socket
@@ -315,7 +316,7 @@ class Viewer:
             outcome = outcome or [("no score", "–", text_of(str(said.extra_data)))]
         about = {
             "name": name,
-            "doc": text_of((reward.__doc__ or "").strip()),
+            "doc": text_of(inspect.cleandoc(reward.__doc__ or "")),
             "kind": reward.kind,
             "needs": sorted(reward.needs),
         }

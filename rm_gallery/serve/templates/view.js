@@ -20,6 +20,13 @@
     });
   }
 
+  // who opened the figure watches it from row to row
+  const figure = document.getElementById("figure");
+  if (figure) {
+    figure.open ||= sessionStorage.getItem("figure") === "open";
+    figure.addEventListener("toggle", () => sessionStorage.setItem("figure", figure.open ? "open" : ""));
+  }
+
   async function again() {
     try {
       const reply = await fetch(location.href, { headers: { accept: "text/html" } });
