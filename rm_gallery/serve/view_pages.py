@@ -33,25 +33,25 @@ MAX_SUBSETS = 400
 _WORD = re.compile(r"\w+|\s+|[^\w\s]")
 
 
-class Part(NamedTuple):
+class TextPiece(NamedTuple):
     """A piece of a text, and whether the other text lacks it."""
 
     text: str
     differs: bool
 
 
-def differences(first: str, second: str) -> tuple[list[Part], list[Part]]:
+def differences(first: str, second: str) -> tuple[list[TextPiece], list[TextPiece]]:
     """Two texts in pieces, word by word, as they are to be shown; very long ones are not compared."""
     shown = [_WORD.findall(text_of(text)) for text in (first, second)]
     if max(map(len, shown)) > MOST_WORDS:
-        return [Part("".join(shown[0]), False)], [Part("".join(shown[1]), False)]
-    found: tuple[list[Part], list[Part]] = ([], [])
+        return [TextPiece("".join(shown[0]), False)], [TextPiece("".join(shown[1]), False)]
+    found: tuple[list[TextPiece], list[TextPiece]] = ([], [])
     for step in Indel.opcodes(*shown):
         equal = step.tag == "equal"
         pieces = (shown[0][step.src_start : step.src_end], shown[1][step.dest_start : step.dest_end])
         for side, piece in zip(found, pieces, strict=True):
             if piece:
-                side.append(Part("".join(piece), not equal))
+                side.append(TextPiece("".join(piece), not equal))
     return found
 
 
@@ -183,7 +183,7 @@ def about_row(run: OpenRun, row: SampleRow) -> dict[str, Any]:
     """The whole chain of a row: prompt, answers, what the judge was asked and replied, what was read, score and credit."""
     asked = run.manifest.get("columns")
     names = names_of(row, asked.get("answers") if isinstance(asked, dict) else None)
-    texts = [[Part(text_of(text), False)] for text in row.answers]
+    texts = [[TextPiece(text_of(text), False)] for text in row.answers]
     if len(row.answers) == 2:
         texts = list(differences(*row.answers))
     return {
