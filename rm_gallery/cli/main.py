@@ -16,7 +16,7 @@ from rm_gallery.cli.judge import bench, evaluate, grade, score, winrate
 from rm_gallery.cli.machine import cache_app, demo, doctor, train_app
 from rm_gallery.cli.project import init
 from rm_gallery.cli.runs import compare, explain, plan, report, trace
-from rm_gallery.cli.serve import deploy, evaluators_app, preview, serve, token_app
+from rm_gallery.cli.serve import deploy, evaluators_app, preview, serve, token_app, view
 from rm_gallery.cli.settings import defaults, explained
 from rm_gallery.cli.trust import audit, check, conflicts, drift, fuzz, watch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
@@ -46,6 +46,7 @@ app.command("demo", short_help="Train the embedded model and print one table.")(
 app.command("init", short_help="Make a project with a reward, its test and a CI file.")(init)
 app.command("doctor", short_help="Show sandboxes, keys, caches and optional packages.")(doctor)
 app.command("report", short_help="Write a page about a run, or md, json, junit.")(report)
+app.command("view", short_help="Show runs in the browser, live; label rows.")(view)
 app.command("serve", short_help="Serve rewards over HTTP.")(serve)
 app.command("explain", short_help="Print how one sample of a run came to its credit.")(explain)
 app.command("trace", short_help="Print the judgements of one sample of a run.")(trace)

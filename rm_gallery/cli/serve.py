@@ -1,9 +1,10 @@
-"""What others are offered: `rm-gallery serve`, `serve-token`, `preview`, `deploy` and `evaluators`."""
+"""What others are offered: `rm-gallery serve`, `serve-token`, `view`, `preview`, `deploy` and `evaluators`."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
+import webbrowser
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -111,6 +112,29 @@ def serve(
         return run_server(app, settings, ready)
     one.expose = lambda: app.state.door.metrics.exposed(handler)
     return run_server(app, settings, one.ready, one.socket)
+
+
+def view(
+    runs: Annotated[
+        list[Path] | None, typer.Argument(metavar="RUN", help="Run folders, or folders that hold some; this one by default.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser", help="Open the address in the browser of this machine.")] = False,
+    queue: Annotated[int, typer.Option(min=1, help="Rows of a run that are drawn for people to label.")] = 200,
+    seed: Annotated[int, typer.Option(help="Decides which rows are drawn and in which order they come.")] = 0,
+) -> None:
+    """Show runs in the browser, live and on this machine alone: figures, rows, two runs side by side, review by people."""
+    from rm_gallery.serve.view import run_viewer
+
+    def ready(url: str) -> None:
+        opt.say(
+            f"rm-gallery: whoever has this address sees these runs; Ctrl-C ends the viewer.\nrm-gallery: showing runs on {url}"
+        )
+        sys.stderr.flush()
+        if browser:
+            webbrowser.open(url)
+
+    run_viewer(runs or [Path(".")], ready, port=port, seed=seed, size=queue)
 
 
 def _served(store: str | None, workers: int, sandbox: str, max_waiting: int) -> ServedEvaluators:

@@ -26,8 +26,8 @@ from tests.support.judge_server import JudgeCall, JudgeServer
 from tests.train import runs as training
 
 FINE = {line["command"]: line["call"] for _, line in lines(HERE / "every_command" / "works.jsonl")}
-"""A call of every command that works in the folder below; the one of `serve` is only begun, for it has no end."""
-ENDLESS = ("serve",)
+"""A call of every command that works in the folder below; those of `serve` and `view` are only begun, for they have no end."""
+ENDLESS = ("serve", "view")
 OUTPUTS = ("--out", "--export", "--store")
 INSTEAD = {
     ("bench", "--scores"): "bench preferences --data pairs.jsonl",

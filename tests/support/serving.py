@@ -1,4 +1,4 @@
-"""`rm-gallery serve` in a process of its own, as people run it."""
+"""`rm-gallery serve` or `view` in a process of its own, as people run it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ class Serving:
     `settings` are fields of ServeSettings that the command has no option for.
     """
 
-    def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, command: str = "serve", **settings: Any
+    ) -> None:
         start = (
             f"from functools import partial\nfrom rm_gallery.serve import door\n"
             f"door.ServeSettings = partial(door.ServeSettings, **{settings!r})\n"
             "from rm_gallery.cli.main import main\nmain()"
         )
         self.process = subprocess.Popen(
-            [sys.executable, *(["-c", start] if settings else ["-m", "rm_gallery"]), "serve", "--port", "0", *arguments],
+            [sys.executable, *(["-c", start] if settings else ["-m", "rm_gallery"]), command, "--port", "0", *arguments],
             cwd=cwd, env=child_environment(**(env or {})), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, bufsize=0,
         )  # fmt: skip

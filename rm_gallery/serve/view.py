@@ -1,0 +1,421 @@
+"""The viewer: runs of this machine as pages of this machine, for whoever has the address with its token."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import inspect
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qs, quote
+
+import jinja2
+
+from rm_gallery import __version__
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import sample_of
+from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, RMGalleryError
+from rm_gallery.core.utils.shown import visible
+from rm_gallery.report.formats import render
+from rm_gallery.serve.view_index import RunIndex
+from rm_gallery.serve.view_pages import about_row, about_run, about_two, differences, number_of, page_of, rows_of, text_of
+from rm_gallery.serve.view_review import QUEUE, ReviewQueue, check_annotator
+from rm_gallery.study.opened import OpenRun, is_run, open_run
+
+if TYPE_CHECKING:
+    from fastapi import Request, Response
+
+HOSTS = (b"127.0.0.1", b"localhost")
+"""Names this machine is asked by. A page elsewhere whose name was turned to this address is none of them."""
+POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "cache-control": "no-store",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+}
+MAX_FORM = 1 << 20
+MOST_DEEP = 3
+"""Folders below the ones that were named in which runs are looked for."""
+MOST_RUNS = 1_000
+CARD = "card.html"
+_FILES = Path(__file__).parent / "templates"
+_STYLES = Path(__file__).parent.parent / "report" / "templates" / "page.css"
+
+
+class Sent(NamedTuple):
+    """What a browser is sent."""
+
+    body: str | bytes
+    kind: str = "text/html"
+    status: int = 200
+    more: tuple[tuple[str, str], ...] = ()
+    """Headers beside `HEADERS`."""
+
+    def headers(self) -> dict[str, str]:
+        """All headers, by name."""
+        return {**HEADERS, **dict(self.more), "content-type": f"{self.kind}; charset=utf-8"}
+
+    def raw(self) -> bytes:
+        """The body; what is no character is shown as one that says so."""
+        return self.body if isinstance(self.body, bytes) else self.body.encode("utf-8", "replace")
+
+
+def redirect(where: str) -> Sent:
+    """Send a browser to a page that it is to read."""
+    return Sent("", status=303, more=(("location", where),))
+
+
+class Guard:
+    """Lets nobody in who does not name this machine by its own name and the token as the first part of the path."""
+
+    def __init__(self, app: Any, token: str) -> None:
+        self._app, self._token = app, token.encode()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Answer one request; 403 for whoever is not let in."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        first, slash, rest = scope["path"][1:].partition("/")
+        known = hmac.compare_digest(first.encode("utf-8", "replace"), self._token)
+        own = len(hosts) == 1 and hosts[0].rpartition(b":")[0] in HOSTS
+        if not (known and own):
+            text = "Open the address that `rm-gallery view` printed; it holds a token.\n"
+            await self._send(Sent(text, "text/plain", 403), send)
+        elif not slash:
+            await self._send(redirect(f"/{first}/"), send)
+        else:
+            await self._app({**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()}, receive, send)
+
+    async def _send(self, sent: Sent, send: Any) -> None:
+        headers = [(name.encode(), value.encode("latin-1")) for name, value in sent.headers().items()]
+        await send({"type": "http.response.start", "status": sent.status, "headers": headers})
+        await send({"type": "http.response.body", "body": sent.raw()})
+
+
+class ViewedRuns:
+    """The runs and audit cards in the folders that were named, looked for anew at each look at the list."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Look for runs; ConfigError where a path is no folder, DataError where there are neither runs nor cards."""
+        self._paths = list(paths)
+        self._indexes: dict[str, RunIndex] = {}
+        self.runs: dict[str, Path] = {}
+        self.cards: dict[str, Path] = {}
+        for path in self._paths:
+            if not path.is_dir():
+                raise ConfigError(f"{path} is no folder; name folders of runs, as made with --out, or one that holds some.")
+        self.look()
+
+    def look(self) -> None:
+        """Find what is there now."""
+        found = [folder for path in self._paths for folder in _below(path, MOST_DEEP)]
+        self.runs = {_name(folder): folder for folder in found if is_run(folder)}
+        self.cards = {_name(folder): folder / CARD for folder in found if (folder / CARD).is_file()}
+
+    def open(self, name: str) -> tuple[OpenRun, RunIndex]:
+        """A run as it is now; DataError for one that is not there."""
+        if name not in self.runs:
+            raise DataError("There is no such run any more; go back to the list.")
+        run = open_run(self.runs[name])
+        return run, self._indexes.setdefault(name, RunIndex(run.folder)).refresh()
+
+    def listed(self) -> Iterator[dict[str, Any]]:
+        """What the list says of each run; one that cannot be read says why."""
+        self.look()
+        for name, folder in sorted(self.runs.items(), key=lambda item: str(item[1])):
+            try:
+                run = open_run(folder)
+                if run.finished:  # its figures are there, and its rows need not be read
+                    index, n = RunIndex(folder), int(run.report.get("n") or 0)
+                else:
+                    index = self.open(name)[1]
+                    n = len(index)
+                yield {"name": name, "folder": visible(str(folder)), **about_run(run, index), "n": n}
+            except RMGalleryError as error:
+                yield {"name": name, "folder": visible(str(folder)), "problem": visible(str(error))}
+
+
+def _name(folder: Path) -> str:
+    return hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:10]
+
+
+def _below(folder: Path, deep: int) -> Iterator[Path]:
+    yield folder
+    if deep and not is_run(folder):
+        for each in sorted(folder.iterdir())[:MOST_RUNS]:
+            if each.is_dir() and not each.is_symlink() and os.access(each, os.R_OK | os.X_OK):
+                yield from _below(each, deep - 1)
+
+
+class Viewer:
+    """The pages, each as the text that a browser is sent."""
+
+    def __init__(self, runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QUEUE) -> None:
+        self.runs, self.base, self._seed, self._size = runs, f"/{token}/", seed, size
+        self._queues: dict[str, tuple[int, ReviewQueue | None]] = {}
+        self._templates = jinja2.Environment(
+            loader=jinja2.FileSystemLoader(_FILES), autoescape=True, undefined=jinja2.StrictUndefined,
+            trim_blocks=True, lstrip_blocks=True,
+        )  # fmt: skip
+
+    def page(self, template: str, **about: Any) -> Sent:
+        """A page of the viewer."""
+        text = self._templates.get_template(f"{template}.jinja2").render(base=self.base, version=__version__, **about)
+        return Sent(text, more=(("content-security-policy", POLICY),))
+
+    def list_page(self, request: Request) -> Sent:
+        """The runs there are."""
+        listed = list(self.runs.listed())
+        cards = [(name, visible(str(path.parent))) for name, path in self.runs.cards.items()]
+        live = any(not run.get("finished", True) for run in listed)
+        return self.page("runs", title="Runs", runs=listed, cards=cards, live=live)
+
+    def run_page(self, request: Request) -> Sent:
+        """A run with its figures and a page of its rows."""
+        run, index = self.runs.open(request.path_params["name"])
+        about = about_run(run, index)
+        others = [(name, visible(str(path))) for name, path in self.runs.runs.items() if path != run.folder]
+        listed = rows_of(index, dict(request.query_params))
+        return self.page("run", name=request.path_params["name"], live=not run.finished, others=others, **about, listed=listed)
+
+    def row_page(self, request: Request) -> Sent:
+        """One row with everything about it; with `b`, beside the same row of another run."""
+        name, place = request.path_params["name"], request.path_params["place"]
+        run, index = self.runs.open(name)
+        row = index.row(place)
+        if row is None:
+            raise DataError(f"The run has {len(index):,} rows, and none at place {place}.")
+        one, other = about_row(run, row), None
+        if beside := request.query_params.get("b"):
+            second, theirs = self.runs.open(beside)
+            found = theirs.row(theirs.keys.get(row.key, -1))
+            if found is None:
+                raise DataError("The other run has no such row.")
+            other = about_row(second, found)
+            for mine, said, shown in zip(row.answers, found.answers, other["answers"], strict=False):
+                shown["parts"] = differences(mine, said)[1]
+        title = f"Row {row.id}"
+        before, after = max(0, place - 1), min(len(index) - 1, place + 1)
+        return self.page(
+            "row", title=visible(title), name=name, place=place, before=before, after=after, one=one, other=other, live=False,
+        )  # fmt: skip
+
+    def text_page(self, request: Request) -> Sent:
+        """The whole of one answer as plain text."""
+        row = self.runs.open(request.path_params["name"])[1].row(request.path_params["place"])
+        k = request.path_params["answer"]
+        if row is None or not 0 <= k < len(row.answers):
+            raise DataError("There is no such answer.")
+        return Sent(row.answers[k], "text/plain")
+
+    def compare_page(self, request: Request) -> Sent:
+        """Two runs side by side."""
+        asked = dict(request.query_params)
+        names = asked.get("a", ""), asked.get("b", "")
+        about = about_two(self.runs.open(names[0]), self.runs.open(names[1]), page_of(asked))
+        folders = [visible(str(self.runs.runs[name])) for name in names]
+        return self.page("compare", title="Two runs", live=False, names=names, folders=folders, **about)
+
+    def report_page(self, request: Request) -> Sent:
+        """The page that `rm-gallery report` writes, which brings its own policy."""
+        return Sent(render(self.runs.open(request.path_params["name"])[0]))
+
+    def card_page(self, request: Request) -> Sent:
+        """An audit card, which brings its own policy."""
+        path = self.runs.cards.get(request.path_params["name"])
+        if path is None:
+            raise DataError("There is no such card any more; go back to the list.")
+        return Sent(path.read_bytes())
+
+    # -- review ------------------------------------------------------------------------------------------------------------
+
+    def queue(self, name: str) -> ReviewQueue:
+        """The rows of a run that people label."""
+        run, index = self.runs.open(name)
+        version, queue = self._queues.get(name, (-1, None))
+        if queue is None or version != index.version:
+            queue = ReviewQueue(run, index, size=self._size, seed=self._seed)
+            self._queues[name] = index.version, queue
+        return queue
+
+    def review_page(self, request: Request) -> Sent:
+        """The next row to be labelled, and what the labels so far make of the figure."""
+        name, annotator = request.path_params["name"], request.query_params.get("annotator", "")
+        run, index = self.runs.open(name)
+        queue = self.queue(name)
+        if not annotator:
+            said = {who: len(stands) for who, stands in queue.said().items()}
+            return self.page("review", title="Review", name=name, annotator="", said=said, n=len(queue.places), live=False)
+        check_annotator(annotator)
+        place = queue.next(annotator)
+        row = None if place is None else index.row(place)
+        swapped = place is not None and queue.swapped(annotator, place)
+        answers = [] if row is None else list(row.answers[: 2 if queue.pairs else 1])
+        shown = (
+            differences(*answers[::-1] if swapped else answers)
+            if len(answers) == 2
+            else [[(text_of(a), False)] for a in answers]
+        )
+        found = queue.corrected(annotator)
+        done = len(queue.said().get(annotator, ()))
+        return self.page(
+            "review", title=f"{done} of {len(queue.places)} labelled", name=name, annotator=annotator, place=place, pairs=queue.pairs,
+            prompt="" if row is None else text_of(row.prompt), shown=shown, done=done, n=len(queue.places), found=found,
+            interval=None if found.ci95 is None else [f"{100 * end:.1f}" for end in found.ci95],
+            estimate=None if found.estimate is None else f"{100 * found.estimate:.1f}",
+            agreements=[{**each, "kappa": number_of(each["kappa"]), "ci95": [*map(number_of, each["ci95"] or ())]}
+                        for each in queue.agreements(annotator)],
+            folder=visible(str(run.folder)), live=False,
+        )  # fmt: skip
+
+    def say(self, name: str, form: dict[str, str]) -> Sent:
+        """Keep a verdict, and go on to the next row."""
+        place = form.get("place", "")
+        annotator = form.get("annotator", "")
+        if form.get("verdict") != "undo" and not (place.isascii() and place.isdigit()):
+            raise ConfigError(f"place is {place!r:.40}; give the number of a row.")
+        self.queue(name).say(annotator, int(place or 0), form.get("verdict", ""))
+        return redirect(f"{self.base}run/{name}/review?annotator={quote(annotator)}")
+
+    # -- the gallery -------------------------------------------------------------------------------------------------------
+
+    def gallery_page(self, request: Request) -> Sent:
+        """The rewards there are, or those whose name or description holds what is asked for."""
+        wanted = request.query_params.get("text", "").casefold().split()
+        found = [(name, _sentence(RewardRegistry.get(name)), RewardRegistry.get(name)) for name in RewardRegistry.list()]
+        fit = [entry for entry in found if all(word in f"{entry[0]} {entry[1]}".casefold() for word in wanted)]
+        return self.page(
+            "gallery", title="Gallery", text=request.query_params.get("text", ""), found=fit, n=len(found), live=False
+        )
+
+    def reward_page(self, name: str, form: dict[str, str] | None = None) -> Sent:
+        """A reward, and a box in which a rule is tried; nothing that calls a model is run."""
+        reward = RewardRegistry.get(name)
+        free = not (reward.judged or reward.needs - {"reference"}) and reward.kind == "pointwise"
+        outcome = None
+        if form is not None:
+            if not free:
+                raise ConfigError(f"{name} cannot be tried here: it needs more than an answer and a reference.")
+            extra = {"reference": form["reference"]} if form.get("reference") else {}
+            found = RewardRegistry.create(name).evaluate(sample_of(form.get("prompt", ""), form.get("answer", ""), **extra))
+            said = found.output[0].answer.reward
+            outcome = [
+                (visible(d.name), number_of(getattr(d, "score", None)), text_of(str(d.reason or ""))) for d in said.details
+            ]
+            outcome = outcome or [("no score", "–", text_of(str(said.extra_data)))]
+        about = {
+            "name": name,
+            "doc": text_of(inspect.cleandoc(reward.__doc__ or "")),
+            "kind": reward.kind,
+            "needs": sorted(reward.needs),
+        }
+        return self.page("reward", title=name, free=free, form=form or {}, outcome=outcome, live=False, **about)
+
+
+def _sentence(reward: type) -> str:
+    return " ".join((reward.__doc__ or "").split("\n\n")[0].split())
+
+
+def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QUEUE) -> Guard:
+    """The viewer as an ASGI application that answers below /TOKEN/ alone."""
+    try:
+        from fastapi import FastAPI
+        from fastapi.concurrency import run_in_threadpool
+        from fastapi.responses import Response
+    except ImportError as error:
+        raise MissingExtra("fastapi", "serve", "The viewer") from error
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    viewer = Viewer(runs, token, seed=seed, size=size)
+
+    def reply(sent: Sent) -> Response:
+        return Response(sent.raw(), sent.status, sent.headers())
+
+    def reads(make: Callable[[Request], Sent]) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            return reply(await run_in_threadpool(make, request))
+
+        return answer
+
+    def writes(make: Callable[[str, dict[str, str]], Sent]) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            return reply(await run_in_threadpool(make, request.path_params["name"], await _form(request)))
+
+        return answer
+
+    for path, page in (
+        ("/", viewer.list_page),
+        ("/static/{file}", _static_file),
+        ("/compare", viewer.compare_page),
+        ("/gallery", viewer.gallery_page),
+        ("/card/{name}", viewer.card_page),
+        ("/gallery/{name:path}", lambda request: viewer.reward_page(request.path_params["name"])),
+        ("/run/{name}", viewer.run_page),
+        ("/run/{name}/report", viewer.report_page),
+        ("/run/{name}/review", viewer.review_page),
+        ("/run/{name}/row/{place:int}", viewer.row_page),
+        ("/run/{name}/row/{place:int}/answer/{answer:int}", viewer.text_page),
+    ):
+        app.add_route(path, reads(page), methods=["GET"])
+    app.add_route("/run/{name}/review", writes(viewer.say), methods=["POST"])
+    app.add_route("/gallery/{name:path}", writes(viewer.reward_page), methods=["POST"])
+
+    async def refused(request: Request, error: Exception) -> Response:
+        page = viewer.page("problem", title="That did not work", problem=visible(str(error)), live=False)
+        return reply(page._replace(status=404 if isinstance(error, DataError) else 400))
+
+    app.add_exception_handler(RMGalleryError, refused)
+    return Guard(app, token)
+
+
+def _static_file(request: Request) -> Sent:
+    files = {"page.css": (_STYLES, "text/css"), "view.css": (_FILES / "view.css", "text/css")}
+    files["view.js"] = (_FILES / "view.js", "text/javascript")
+    if (found := files.get(request.path_params["file"])) is None:
+        raise DataError("There is no such file.")
+    return Sent(found[0].read_bytes(), found[1])
+
+
+async def _form(request: Request) -> dict[str, str]:
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_FORM:
+            raise ConfigError(f"the form is larger than {MAX_FORM:,} bytes; shorten it.")
+    found = parse_qs(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=20)
+    return {name: values[-1] for name, values in found.items()}
+
+
+def run_viewer(paths: Sequence[Path], ready: Callable[[str], None], *, port: int = 0, seed: int = 0, size: int = QUEUE) -> None:
+    """Serve the viewer on 127.0.0.1 until Ctrl-C; `ready` is told the address, token included, when it can be opened.
+
+    Raises:
+        ConfigError: a path is no folder, or nothing can listen on the port.
+        MissingExtra: uvicorn is not installed.
+    """
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingExtra("uvicorn[standard]", "serve", "The viewer") from error
+    token = secrets.token_urlsafe(24)
+    app = create_viewer(ViewedRuns(paths), token, seed=seed, size=size)
+    with socket.socket() as listening:
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(("127.0.0.1", port))
+            listening.listen()
+        except OSError as error:
+            raise ConfigError(f"Nothing can listen on 127.0.0.1:{port} ({error.strerror}); give another --port.") from error
+        ready(f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/")
+        config = uvicorn.Config(app, ws="none", log_level="critical", access_log=False, lifespan="off", server_header=False)
+        uvicorn.Server(config).run(sockets=[listening])

@@ -1,0 +1,273 @@
+"""What the viewer's pages say: a run's figures, its rows, one row with everything about it, and two runs side by side."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+
+from rapidfuzz.distance import Indel
+
+from rm_gallery.core.engine.run_records import read_trace
+from rm_gallery.core.stats import np
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.shown import cut, ended, show, visible
+from rm_gallery.gallery.benchmarks.figures import UNNAMED
+from rm_gallery.report import plots
+from rm_gallery.report.formats import OWN_UNIT, between, figures_of, headline, in_unit, lost_of, rule_of, single_line, spent
+from rm_gallery.report.page import names_of
+from rm_gallery.serve.view_index import SORTS, RowFilter, RunIndex
+from rm_gallery.study.compare import compare
+from rm_gallery.study.opened import OpenRun, SampleRow
+from rm_gallery.study.summary import Summary
+
+PAGE = 50
+"""Rows of a page."""
+LONGEST_TEXT = 60_000
+"""Bytes of one text on a page; the whole of it is one link away."""
+MOST_WORDS = 6_000
+"""Words of a text that differences are looked for in: the work grows with the product of both."""
+MAX_SUBSETS = 400
+_WORD = re.compile(r"\w+|\s+|[^\w\s]")
+
+
+class TextPiece(NamedTuple):
+    """A piece of a text, and whether the other text lacks it."""
+
+    text: str
+    differs: bool
+
+
+def differences(first: str, second: str) -> tuple[list[TextPiece], list[TextPiece]]:
+    """Two texts in pieces, word by word, as they are to be shown; very long ones are not compared."""
+    shown = [_WORD.findall(text_of(text)) for text in (first, second)]
+    if max(map(len, shown)) > MOST_WORDS:
+        return [TextPiece("".join(shown[0]), False)], [TextPiece("".join(shown[1]), False)]
+    found: tuple[list[TextPiece], list[TextPiece]] = ([], [])
+    for step in Indel.opcodes(*shown):
+        equal = step.tag == "equal"
+        pieces = (shown[0][step.src_start : step.src_end], shown[1][step.dest_start : step.dest_end])
+        for side, piece in zip(found, pieces, strict=True):
+            if piece:
+                side.append(TextPiece("".join(piece), not equal))
+    return found
+
+
+def text_of(text: str) -> str:
+    """A text from outside as a page may show it."""
+    return visible(cut(text, LONGEST_TEXT))
+
+
+def number_of(value: float | None) -> str:
+    """A score for people."""
+    return "–" if value is None or math.isnan(value) else show(value)
+
+
+# -- a run -----------------------------------------------------------------------------------------------------------------
+
+
+def wanted_of(asked: Mapping[str, str]) -> tuple[RowFilter, int]:
+    """The rows and the page that a query asks for; ConfigError names the field that does not fit."""
+
+    def limit(name: str) -> float | None:
+        try:
+            return float(asked[name]) if asked.get(name, "").strip() else None
+        except ValueError:
+            raise ConfigError(f"{name} is {asked[name]!r:.40}; give a number, or leave it empty.") from None
+
+    texts = {name: asked.get(name, "") for name in ("text", "status", "cause", "subset")}
+    return RowFilter(**texts, low=limit("low"), high=limit("high"), sort=asked.get("sort") or "place"), page_of(asked)
+
+
+def page_of(asked: Mapping[str, str]) -> int:
+    """The page that a query asks for, from 1; ConfigError for what is no number."""
+    page = asked.get("page", "1")
+    if not re.fullmatch(r"0*[1-9][0-9]{0,8}", page):
+        raise ConfigError(f"page is {page!r:.40}; give a number from 1.")
+    return int(page)
+
+
+def so_far(index: RunIndex) -> Summary:
+    """As much of a summary as the columns hold: what figures of an unfinished run are made of."""
+    found = Summary()
+    found.statuses.update(index.status.counted())
+    credits, codes = index.credits, index.subset.codes
+    for name, number in index.subset.numbers.items():
+        own = credits[codes == number]
+        found.subset_n[name or UNNAMED] = int((codes == number).sum())
+        found.subsets[name or UNNAMED] = own[~np.isnan(own)].tolist()
+    return found
+
+
+def about_run(run: OpenRun, index: RunIndex) -> dict[str, Any]:
+    """The figures of a run: headline, interval, bounds, missing by cause, subsets, what was spent."""
+    summary = Summary() if run.report else so_far(index)
+    figures = figures_of(run, summary)
+    own_unit = figures.get("rule") in OWN_UNIT
+    subsets = list((figures.get("by_subset") or {}).items())
+    marks = [("chance", figures.get("chance"))]
+    return {
+        "title": single_line(f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or run.folder.name}")[:200],
+        "finished": run.finished,
+        "stopped": visible(str(run.report.get("stopped") or "")),
+        "score": in_unit(figures, figures.get("score")),
+        "interval": between(figures),
+        "headline": visible(headline(figures)),
+        "rule": visible(rule_of(figures)),
+        "bounds": between({**figures, "ci95": figures.get("bounds")}) if figures.get("missing") else "",
+        "gauge": "" if own_unit else plots.gauge(figures.get("score"), figures.get("ci95"), marks),
+        "lost": lost_of(figures),
+        "causes": index.cause.counted(),
+        "statuses": index.status.counted(),
+        "subsets": [
+            {
+                "name": name,
+                "shown": single_line(name)[:200],
+                "score": in_unit(part, part.get("score")),
+                "interval": between(part) or "–",
+                "n": part.get("n"),
+                "lost": ", ".join(lost_of(part)) or "0",
+            }
+            for name, part in subsets[:MAX_SUBSETS]
+        ],
+        "spent": spent(run, figures, summary),
+        "traced": run.traced,
+        "n": len(index),
+    }
+
+
+def rows_of(index: RunIndex, asked: Mapping[str, str]) -> dict[str, Any]:
+    """A page of rows that fit what is asked for."""
+    wanted, page = wanted_of(asked)
+    places = index.chosen(wanted)
+    pages = max(1, math.ceil(len(places) / PAGE))
+    page = min(page, pages)
+    shown = [(place, index.row(place)) for place in places[(page - 1) * PAGE : page * PAGE].tolist()]
+
+    def link(**changed: Any) -> str:
+        kept = {name: value for name, value in {**asked, **changed}.items() if value not in ("", None)}
+        return "?" + urlencode(kept) + "#rows"
+
+    return {
+        "wanted": wanted,
+        "found": len(places),
+        "page": page,
+        "pages": pages,
+        "before": link(page=page - 1) if page > 1 else "",
+        "after": link(page=page + 1) if page < pages else "",
+        "sorts": {name: link(sort=f"-{name}" if wanted.sort == name else name, page=1) for name in SORTS},
+        "subsets": [*index.subset.counted()],
+        "rows": [_line(place, row) for place, row in shown if row is not None],
+    }
+
+
+def _line(place: int, row: SampleRow) -> dict[str, Any]:
+    return {
+        "place": place,
+        "id": ended(single_line(row.id), 60),
+        "status": row.status,
+        "cause": row.cause or "",
+        "subset": ended(single_line(row.subset), 60),
+        "prompt": ended(single_line(row.prompt[:400]), 160),
+        "scores": ", ".join(map(number_of, row.scores[:6])) + (", …" if len(row.scores) > 6 else ""),
+        "credit": number_of(row.credit),
+    }
+
+
+# -- one row ---------------------------------------------------------------------------------------------------------------
+
+
+def about_row(run: OpenRun, row: SampleRow) -> dict[str, Any]:
+    """The whole chain of a row: prompt, answers, what the judge was asked and replied, what was read, score and credit."""
+    asked = run.manifest.get("columns")
+    names = names_of(row, asked.get("answers") if isinstance(asked, dict) else None)
+    texts = [[TextPiece(text_of(text), False)] for text in row.answers]
+    if len(row.answers) == 2:
+        texts = list(differences(*row.answers))
+    return {
+        "id": single_line(row.id),
+        "status": row.status,
+        "cause": row.cause or "",
+        "subset": single_line(row.subset),
+        "prompt": text_of(row.prompt),
+        "credit": number_of(row.credit),
+        "answers": [
+            {
+                "name": single_line(names[k]) if names else f"Answer {k + 1}",
+                "parts": parts,
+                "long": len(row.answers[k]) > LONGEST_TEXT // 4,
+                "label": single_line(str(_at(row.labels, k) or "")),
+                "score": number_of(_at(row.scores, k)),
+                "reason": text_of(str(_at(row.reasons, k) or "")),
+                "steps": [(text_of(step.text), number_of(step.score)) for step in _at(row.steps, k) or ()],
+            }
+            for k, parts in enumerate(texts)
+        ],
+        "verdicts": [_verdict(*verdict) for verdict in row.verdicts],
+        "order": [place + 1 for place in row.order],
+        "issues": [(i.status, i.cause or "", visible(i.reason), text_of(i.message)) for i in row.issues],
+        "metadata": {single_line(str(name)): text_of(str(value)) for name, value in (row.metadata or {}).items()},
+        "traced": run.traced,
+        "asked": list(_asked(run, row)),
+    }
+
+
+def _at(values: Sequence[Any], place: int) -> Any:
+    return values[place] if place < len(values) else None
+
+
+def _verdict(first: int, second: int, verdict: int | None) -> str:
+    said = "no usable verdict" if verdict is None else (f"{second + 1} wins", "a tie", f"{first + 1} wins")[verdict + 1]
+    return f"answer {first + 1} shown before answer {second + 1}: {said}"
+
+
+def _asked(run: OpenRun, row: SampleRow) -> Iterator[dict[str, Any]]:
+    for entry in read_trace(run.folder, row.key or row.id) if run.traced else ():
+        tokens, prompt = entry.get("tokens"), entry.get("prompt")
+        tokens = tokens if isinstance(tokens, dict) else {}
+        head = [f"place {entry.get('place')}", f"attempt {entry.get('attempt')}", str(entry.get("status"))]
+        head += [str(entry["problem"])] if entry.get("problem") else []
+        head += [
+            f"{tokens.get('input', 0)} + {tokens.get('output', 0)} tokens",
+            "from the cache" if entry.get("cached") else "",
+        ]
+        messages = [m for m in prompt if isinstance(m, dict)] if isinstance(prompt, list) else []
+        yield {
+            "head": single_line(" · ".join(filter(None, head))),
+            "messages": [(single_line(str(m.get("role"))), text_of(str(m.get("content")))) for m in messages],
+            "reply": text_of(str(entry.get("reply") or "")),
+        }
+
+
+# -- two runs --------------------------------------------------------------------------------------------------------------
+
+
+def about_two(first: tuple[OpenRun, RunIndex], second: tuple[OpenRun, RunIndex], page: int) -> dict[str, Any]:
+    """The difference of two runs, and the rows of both, those first whose credit (else score) differs most."""
+    (one, own), (two, other) = first, second
+    shared = [(own.keys[key], place) for key, place in other.keys.items() if key in own.keys]
+    here, there = (np.array([pair[side] for pair in shared], dtype=np.int64) for side in (0, 1))
+    gap = other.credits[there] - own.credits[here]
+    gap = np.where(np.isnan(gap), other.scores[there] - own.scores[here], gap)
+    order = np.argsort(-np.abs(gap), kind="stable")
+    pages = max(1, math.ceil(len(order) / PAGE))
+    page = min(page, pages)
+    rows = []
+    for k in order[(page - 1) * PAGE : page * PAGE].tolist():
+        a, b = own.row(int(here[k])), other.row(int(there[k]))
+        if a is not None and b is not None:
+            rows.append({"first": _line(int(here[k]), a), "second": _line(int(there[k]), b), "gap": number_of(float(gap[k]))})
+    try:
+        found = compare(one, two, examples=0)[0].whole
+        interval = found.paired.interval
+        said = (
+            f"Second minus first: {number_of(found.paired.difference)}"
+            + (f" (95 % interval {number_of(interval.low)} to {number_of(interval.high)})" if interval else "")
+            + f", over {found.paired.n:,} rows that both scored; "
+            + (f"the {found.better} is better." if found.better else "neither is shown to be better.")
+        )
+    except (ConfigError, DataError) as error:
+        said = f"No difference is given: {error}"
+    return {"said": visible(said), "rows": rows, "n": len(shared), "page": page, "pages": pages}
