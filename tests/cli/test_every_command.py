@@ -28,7 +28,7 @@ from tests.train import runs as training
 FINE = {line["command"]: line["call"] for _, line in lines(HERE / "every_command" / "works.jsonl")}
 """A call of every command that works in the folder below; the one of `serve` is only begun, for it has no end."""
 ENDLESS = ("serve",)
-OUTPUTS = ("--out", "--export", "--store")
+OUTPUTS = ("--out", "--export", "--store", "--save")
 INSTEAD = {
     ("bench", "--scores"): "bench preferences --data pairs.jsonl",
     ("bench", "--replay"): "bench judgebench",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from rm_gallery.core.stats.significance import mcnemar
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.report.formats import render
 from rm_gallery.report.gate import held_against
+from rm_gallery.report.run_table import render_table, run_table, save_results
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.compare import compare
 from rm_gallery.study.opened import open_run
-from tests.report.runs import report, row, write_run
+from tests.report.runs import judged_run, report, row, write_run
 from tests.reward.rewards import PointJudge, longest, ranked, scored
 
 
@@ -172,3 +174,18 @@ def test_the_composite_of_ties_is_compared_as_what_it_is(tmp_path: Path) -> None
     ties = next(part for part in found.by_subset if part.name == "Ties")
     assert ties.paired.difference == pytest.approx((ties.second or 0) - (ties.first or 0))
     assert ties.second == open_run(two).report["by_subset"]["Ties"]["score"]
+
+
+def test_a_table_to_cite_holds_no_markup_of_the_data_and_is_saved_as_rewardbench_publishes(tmp_path: Path) -> None:
+    folders = [judged_run(tmp_path / name).folder for name in ("one", "two & <b>")]
+    table = run_table(*folders)
+    latex, page, words = (render_table(table, form) for form in ("latex", "html", "md"))
+    assert re.findall(r"(?<!\\)[&%$#_^~](?! )", re.sub(r"^.*\\usepackage.*$", "", latex, flags=re.M)) == []
+    assert "<script" not in page + words.replace(r"\<", "") and "<b>" not in words.replace(r"\<", "")
+    assert words.count("12 missing") == 2
+    paths = save_results([open_run(folder) for folder in folders], tmp_path / "out")
+    assert len(set(paths)) == 4 and {path.parent.name for path in paths} == {"eval-set", "eval-set-scores"}
+    saved = [json.loads(path.read_text(encoding="utf-8")) for path in paths[:2]]
+    assert saved[0]["Math"] == 0.8 and saved[0]["model"].startswith("judge")
+    lengths = {len(saved[1][name]) for name in ("id", "subset", "results", "scores_chosen", "scores_rejected")}
+    assert lengths == {60} and saved[1]["results"][7] is None is saved[1]["scores_chosen"][7], "missing is no 0"
