@@ -163,7 +163,7 @@ def compare(
 
 
 def table(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN …", help="Run folders of one benchmark; each is a row.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN_A RUN_B …", help="Run folders of one benchmark; each is a row.")],
     form: Annotated[str, typer.Option("--format", help="latex, md, csv (raw numbers) or html.")] = "md",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; by default stdout.")] = None,
     sections: Annotated[
