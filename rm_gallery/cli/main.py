@@ -15,7 +15,7 @@ from rm_gallery.cli.catalogue import list_rewards, show_reward
 from rm_gallery.cli.judge import bench, evaluate, grade, score, winrate
 from rm_gallery.cli.machine import cache_app, demo, doctor, train_app
 from rm_gallery.cli.project import init
-from rm_gallery.cli.runs import compare, explain, plan, report, trace
+from rm_gallery.cli.runs import compare, explain, plan, report, table, trace
 from rm_gallery.cli.serve import deploy, evaluators_app, preview, serve, token_app, view
 from rm_gallery.cli.settings import defaults, explained
 from rm_gallery.cli.trust import audit, check, conflicts, drift, fuzz, watch
@@ -42,6 +42,7 @@ app.command("winrate", short_help="Compare two columns of answers in a table.")(
 app.command("score", short_help="Score a column of answers in a table.")(score)
 app.command("grade", short_help="Grade the rows of a table with graders.")(grade)
 app.command("compare", short_help="Compare runs sample by sample.")(compare)
+app.command("table", short_help="Put runs side by side as a table to cite.")(table)
 app.command("demo", short_help="Train the embedded model and print one table.")(demo)
 app.command("init", short_help="Make a project with a reward, its test and a CI file.")(init)
 app.command("doctor", short_help="Show sandboxes, keys, caches and optional packages.")(doctor)

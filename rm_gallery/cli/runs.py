@@ -1,4 +1,4 @@
-"""Before and after a run: `rm-gallery plan`, `compare`, `report` and `trace`."""
+"""Before and after a run: `rm-gallery plan`, `compare`, `table`, `report` and `trace`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.models import nearest
 from rm_gallery.report.formats import OWN_UNIT, figures_of, render
 from rm_gallery.report.gate import QualityGate
+from rm_gallery.report.run_table import render_table, run_table, save_results
 from rm_gallery.report.tables import print_difference
 from rm_gallery.study.compare import compare as compare_runs
 from rm_gallery.study.drift import Pilot, read_pilot
@@ -161,6 +162,37 @@ def compare(
     sys.exit(1 if missed else 0)
 
 
+def table(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN_A RUN_B …", help="Run folders of one benchmark; each is a row.")],
+    form: Annotated[str, typer.Option("--format", help="latex, md, csv (raw numbers) or html.")] = "md",
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; by default stdout.")] = None,
+    sections: Annotated[
+        bool, typer.Option("--sections", help="A column a section, of rules that have some, and not a column a subset.")
+    ] = False,
+    save: Annotated[Path | None, typer.Option(help="Folder for the results in RewardBench's published layout.")] = None,
+) -> None:
+    """Put runs side by side as a table to cite: intervals, the best in bold, marks of significance, and a caption."""
+    try:
+        opened = [open_run(run) for run in runs]
+    except DataError as error:  # a folder that is no run is wrong use
+        raise ConfigError(str(error)) from None
+    text = render_table(run_table(*opened, sections=sections), form)
+    _hand_out(text, out)
+    for path in save_results(opened, save) if save else []:
+        opt.say(str(path))
+
+
+def _hand_out(text: str, out: Path | None) -> None:
+    """Write a text to a file and say its path on stderr, or print it."""
+    if out is None:
+        encoding = sys.stdout.encoding or "utf-8"  # a terminal may lack characters of the data; a file has them all
+        typer.echo(text.encode(encoding, "replace").decode(encoding), nl=False)
+        return
+    with written_whole(out) as file:
+        file.write(text.encode("utf-8"))
+    opt.say(str(out))
+
+
 PAGE = "report.html"
 
 
@@ -184,14 +216,13 @@ def report(
     own_unit = opened.report.get("rule") in OWN_UNIT
     gate = QualityGate(fail_under, max_failures or 0, max_unscored, own_unit=own_unit)
     text = render(opened, form, gate)
-    if out is None and form != "html":
-        encoding = sys.stdout.encoding or "utf-8"  # a terminal may lack characters of the data; a file has them all
-        typer.echo(text.encode(encoding, "replace").decode(encoding), nl=False)
-    else:
-        page = out or opened.folder / PAGE
-        with written_whole(page) as file:
+    if form == "html":
+        out = out or opened.folder / PAGE
+        with written_whole(out) as file:
             file.write(text.encode("utf-8"))
-        typer.echo(str(page), err=form != "html")
+        typer.echo(str(out))
+    else:
+        _hand_out(text, out)
     gates = {"score": fail_under is not None, "failed": max_failures is not None}
     gates["unscored"] = max_unscored is not None or fail_under is not None
     if form == "junit" or any(gates.values()):

@@ -358,11 +358,11 @@ def _csv(run: OpenRun, path: Path) -> None:
         text = io.TextIOWrapper(file, "utf-8-sig", newline="")
         writer = csv.writer(text)
         writer.writerow(COLUMNS)
-        writer.writerows([_harmless(row[name]) for name in COLUMNS] for row in candidates(run))
+        writer.writerows([harmless(row[name]) for name in COLUMNS] for row in candidates(run))
         text.detach()  # flushes, and leaves the file to whoever opened it
 
 
-def _harmless(value: Any) -> Any:
+def harmless(value: Any) -> Any:
     """The value, with an apostrophe before text that a spreadsheet would run as a formula."""
     if isinstance(value, str) and value.startswith(_FORMULA) and not _NUMBER.fullmatch(value):
         return f"'{value}"

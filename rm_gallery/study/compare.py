@@ -327,17 +327,19 @@ def _differences(
     subsets: defaultdict[str, list[tuple[_RunSample, _RunSample]]] = defaultdict(list)
     for pair in scored:
         subsets[pair[0].row.subset].append(pair)
-    reported = [_parts(samples.run) for samples in (first, second)]
-    ties = {name for name in subsets if reported[0].get(name or UNNAMED, {}).get("rule") == TIES_RULE}
+    reported = first.run.report.get("by_subset")
+    rules = reported if isinstance(reported, Mapping) else {}
+    ties = {name for name in subsets if rules.get(name or UNNAMED, {}).get("rule") == TIES_RULE}
     parts, means = [], dict[str, ClusteredMean]()
     for name in sorted(subsets):
-        found = _ties(subsets[name], seed) if name in ties else _mean_difference(subsets[name])
+        sides = _means(subsets[name])
+        found = None if name in ties else _mean_difference(subsets[name])
+        if name in ties and (of_ties := _ties(subsets[name], seed)):  # they are no mean of credits
+            found, *sides = of_ties
         if found is not None:
             means[name] = found
-            # Ties are no mean of credits: the scores are those of the reports
-            sides = [p.get(name or UNNAMED, {}).get("score") for p in reported] if name in ties else _means(subsets[name])
             parts.append(_difference(name or UNNAMED, sides, found, len(subsets[name])))
-    whole, notes = _headline(first, second, scored, subsets, means, ties)
+    whole, notes = _headline(first, scored, subsets, means, parts, ties)
     return whole, parts, notes, scored
 
 
@@ -362,12 +364,13 @@ def _mean_difference(
     return paired_mean(*credits, clusters=names, strata=strata, weights=weights)
 
 
-def _ties(pairs: _Pairs, seed: int) -> ClusteredMean | None:
+def _ties(pairs: _Pairs, seed: int) -> tuple[ClusteredMean, float, float] | None:
     rows = [
         [(sample.row.id, sample.row.scores, [label == "chosen" for label in sample.row.labels]) for sample in side]
         for side in zip(*pairs, strict=True)
     ]
-    return ties_difference(rows[1], rows[0], seed)
+    found = ties_difference(rows[1], rows[0], seed)
+    return found and (found[0], found[2], found[1])
 
 
 def _difference(name: str, sides: Sequence[float | None], found: ClusteredMean, n: int) -> Difference:
@@ -384,17 +387,12 @@ def _mean(credits: Iterable[float | None]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-def _parts(run: OpenRun) -> Mapping[str, Mapping[str, Any]]:
-    found = run.report.get("by_subset")
-    return found if isinstance(found, Mapping) else {}
-
-
 def _headline(
     first: _RunSamples,
-    second: _RunSamples,
     scored: _Pairs,
     subsets: Mapping[str, _Pairs],
     means: Mapping[str, ClusteredMean],
+    parts: Sequence[Difference],
     ties: set[str],
 ) -> tuple[Difference, list[str]]:
     """The difference of the rule's own figure, where it is a mean of credits; else that of the mean credit, with a note."""
@@ -408,7 +406,7 @@ def _headline(
         part = _mean_difference(pairs, [a.row.subset for a, _ in pairs]) if pairs else None
         known = [] if part is None else [(part, float(len(linear)))]
         whole = combined(known + [(means[name], 1.0) for name in means if name in ties])
-        sides = [samples.run.report.get("score") for samples in (first, second)]
+        sides = [_mean(side) for side in zip(*((one.first, one.second) for one in parts), strict=True)]
     elif weights is None:
         whole, sides = _mean_difference(scored), _means(scored)
     else:

@@ -103,11 +103,12 @@ def test_two_rewards_on_ties_are_compared_prompt_by_prompt() -> None:
     kinds = (("ref", [5.0, 1.0], ref), ("tied", [5.0, 5.0, 1.0], tied))
     first = [(f"{kind}:{k}", scores, right) for k in (1, 2) for kind, scores, right in kinds]
     second = [*first[:2], ("ref:2", [1.0, 5.0], ref), ("tied:2", [1.0, 1.0, 5.0], tied)]
-    found = ties_difference(first, second)
+    found, *both = ties_difference(first, second) or (None,)
     # one of two prompts: half of everything, and the margin falls from 1 to (1 - 1) / 2
     assert found is not None and found.estimate == pytest.approx(1.01 - (0.5 + 0.01 * 0.0))
     assert found.bounds == pytest.approx((-1.02, 1.02)) and found.n_clusters == 2
-    turned = ties_difference(second, first)
+    turned, *turned_both = ties_difference(second, first) or (None,)
+    assert both == pytest.approx([1.01, 0.5]) and turned_both == both[::-1]
     assert turned is not None and turned.estimate == pytest.approx(-found.estimate)
     assert ties_difference([], []) is None
     lost: list[ScoredRow] = [("ref:1", [None, 1.0], ref), ("tied:1", [5.0, math.nan, 1.0], tied)]

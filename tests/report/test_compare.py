@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from rm_gallery.core.data.schema import DataSample
@@ -16,10 +18,11 @@ from rm_gallery.core.stats.significance import mcnemar
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.report.formats import render
 from rm_gallery.report.gate import held_against
+from rm_gallery.report.run_table import render_table, run_table, save_results
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.compare import compare
 from rm_gallery.study.opened import open_run
-from tests.report.runs import report, row, write_run
+from tests.report.runs import judged_run, report, row, write_run
 from tests.reward.rewards import PointJudge, longest, ranked, scored
 
 
@@ -109,6 +112,18 @@ def test_samples_that_are_missing_or_unscored_are_said_and_equal_rows_each_compa
     assert (found.n_both, found.only_second) == (40, 12)
 
 
+def test_runs_that_overlap_in_part_equal_a_recount_by_pandas(tmp_path: Path) -> None:
+    data = pairs(60, "a") + pairs(40, "b")
+    one, two = run(tmp_path / "one", data[:83], 5), run(tmp_path / "two", data[20:], 8)
+    (found,) = compare(one, two)
+    frames = [pd.read_json(folder / "samples.jsonl", lines=True)[["key", "subset", "credit"]] for folder in (one, two)]
+    both = frames[0].merge(frames[1], on=["key", "subset"], suffixes=("_1", "_2"))
+    for part, own in [(found.whole, both), *((part, both[both.subset == part.name]) for part in found.by_subset)]:
+        assert (part.first, part.second) == pytest.approx((own.credit_1.mean(), own.credit_2.mean()))
+        assert part.paired.difference == pytest.approx((own.credit_2 - own.credit_1).mean()) and part.paired.n == len(own)
+    assert (found.n_both, found.n_first_only, found.n_second_only) == (63, 20, 17)
+
+
 def test_an_interval_that_nearly_holds_0_is_shown_with_the_digits_that_tell(tmp_path: Path) -> None:
     about = {"benchmark": "b", "rule": "r", "data": "d"}
     for name, lost in (("one", 0), ("two", 5)):
@@ -172,3 +187,27 @@ def test_the_composite_of_ties_is_compared_as_what_it_is(tmp_path: Path) -> None
     ties = next(part for part in found.by_subset if part.name == "Ties")
     assert ties.paired.difference == pytest.approx((ties.second or 0) - (ties.first or 0))
     assert ties.second == open_run(two).report["by_subset"]["Ties"]["score"]
+    # runs that overlap in part: both sides are those of the shared rows, as another run of these alone has them
+    part = run(tmp_path / "part", data[20:60] + data[90:], 8, benchmark="rewardbench2")
+    alone = [
+        open_run(run(tmp_path / f"alone {k}", data[20:60] + data[90:], k, benchmark="rewardbench2")).report for k in (5, 8)
+    ]
+    (found,) = compare(one, part)
+    for difference, figures in [(found.whole, alone), *((d, [r["by_subset"][d.name] for r in alone]) for d in found.by_subset)]:
+        assert [difference.first, difference.second] == pytest.approx([own["score"] for own in figures])
+        assert difference.paired.difference == pytest.approx(figures[1]["score"] - figures[0]["score"])
+
+
+def test_a_table_to_cite_holds_no_markup_of_the_data_and_is_saved_as_rewardbench_publishes(tmp_path: Path) -> None:
+    folders = [judged_run(tmp_path / name).folder for name in ("one", "two & <b>")]
+    table = run_table(*folders)
+    latex, page, words = (render_table(table, form) for form in ("latex", "html", "md"))
+    assert re.findall(r"(?<!\\)[&%$#_^~](?! )", re.sub(r"^.*\\usepackage.*$", "", latex, flags=re.M)) == []
+    assert "<script" not in page + words.replace(r"\<", "") and "<b>" not in words.replace(r"\<", "")
+    assert words.count("12 missing") == 2
+    paths = save_results([open_run(folder) for folder in folders], tmp_path / "out")
+    assert len(set(paths)) == 4 and {path.parent.name for path in paths} == {"eval-set", "eval-set-scores"}
+    saved = [json.loads(path.read_text(encoding="utf-8")) for path in paths[:2]]
+    assert saved[0]["Math"] == 0.8 and saved[0]["model"].startswith("judge")
+    lengths = {len(saved[1][name]) for name in ("id", "subset", "results", "scores_chosen", "scores_rejected")}
+    assert lengths == {60} and saved[1]["results"][7] is None is saved[1]["scores_chosen"][7], "missing is no 0"

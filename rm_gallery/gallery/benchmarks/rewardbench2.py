@@ -471,8 +471,10 @@ ScoredRow = tuple[str, Sequence[float | None], Sequence[bool]]
 """Id, scores and which answers are right, of one Ties row."""
 
 
-def ties_difference(first: Iterable[ScoredRow], second: Iterable[ScoredRow], seed: int = 0) -> ClusteredMean | None:
-    """The composite of one reward minus that of another on the same rows, over prompts drawn together; None without one."""
+def ties_difference(
+    first: Iterable[ScoredRow], second: Iterable[ScoredRow], seed: int = 0
+) -> tuple[ClusteredMean, float, float] | None:
+    """One reward's composite minus another's on the same rows, over prompts drawn together, and both; None without one."""
     import numpy as np
 
     from rm_gallery.core.stats.clustered import cluster_sum_draws, from_draws, named_generator
@@ -489,10 +491,10 @@ def ties_difference(first: Iterable[ScoredRow], second: Iterable[ScoredRow], see
         return None
     table = np.array([[*tallies[0].contributions(name), *tallies[1].contributions(name)] for name in prompts])
     ours, theirs = slice(0, 8), slice(8, 16)
-    estimate = float(np.subtract(*(_composites(table[:, part].sum(axis=0)[None, :])[0] for part in (ours, theirs))))
-    if math.isnan(estimate):
+    own, other = (float(_composites(table[:, part].sum(axis=0)[None, :])[0]) for part in (ours, theirs))
+    if math.isnan(own - other):
         return None
     sums = cluster_sum_draws(table.tolist(), named_generator(seed, "ties difference"))
     draws = _composites(sums[:, ours]) - _composites(sums[:, theirs])
     width = BOUNDS[1] - BOUNDS[0]
-    return from_draws(estimate, draws, len(prompts), bounds=(-width, width))
+    return from_draws(own - other, draws, len(prompts), bounds=(-width, width)), own, other
