@@ -6,13 +6,15 @@ import json
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rm_gallery.core.engine import loop
 from rm_gallery.core.engine.calls.budget import Budget, Price, PriceTable
-from rm_gallery.core.model import batches
+from rm_gallery.core.model import batches, transport
 from rm_gallery.core.model.batches import to_chat, to_messages
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.run import RunOptions
@@ -29,9 +31,11 @@ PRICES = PriceTable({"judge-1": Price(1.0, 2.0, 1.0)})
 
 
 @pytest.fixture(autouse=True)
-def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+def _hurry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(batches, "IDLE_SECONDS", 0.2)
     monkeypatch.setattr(batches, "FIRST_LOOK", 0.05)
+    yield
+    loop.run(transport.close_sessions())  # the providers of these tests keep connections that nobody uses again
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
