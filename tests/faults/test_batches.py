@@ -35,7 +35,11 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(batches, "IDLE_SECONDS", 0.2)
     monkeypatch.setattr(batches, "FIRST_LOOK", 0.05)
     yield
-    loop.run(transport.close_sessions())  # the providers of these tests keep connections that nobody uses again
+
+    async def hang_up() -> None:
+        await transport.close_sessions()
+
+    loop.run(hang_up())  # the providers of these tests keep connections that nobody uses again
 
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
