@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import tempfile
 from pathlib import Path
@@ -74,8 +75,8 @@ def test_limits_leave_room_for_the_interpreter(field: str, value: int) -> None:
 
 
 def left_behind() -> set[Path]:
-    found = Path(tempfile.gettempdir()).glob("rm-gallery-*")
-    return {path for path in found if not path.name.startswith("rm-gallery-tests-")}  # those are of other runs of tests
+    """The work folders of this process: what other processes of the tests have open at the same moment is theirs."""
+    return set(Path(tempfile.gettempdir()).glob(f"rm-gallery-{os.getpid()}-*"))
 
 
 BODIES = {
