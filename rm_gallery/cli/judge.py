@@ -27,7 +27,7 @@ from rm_gallery.study.benchmark import evaluate_repeatedly, recorded_json, score
 from rm_gallery.study.grading import grade as grade_rows
 from rm_gallery.study.opened import open_run
 from rm_gallery.study.table import Scoring, TableTask
-from rm_gallery.study.task import open_data
+from rm_gallery.study.task import Part, open_data
 from rm_gallery.study.winrate import WinRateTask
 
 PARTS = ("graders", "aggregators", "judge", "labels", "cluster")
@@ -39,6 +39,7 @@ KINDS = {
     "geometric_mean": "GeometricMeanAggregator",
     "gated": "GatedAggregator",
 }
+STATUSES = ("scored", "unscored", "failed", "stopped")
 FIGURES = ("calls", "input_tokens", "output_tokens", "cost", "seconds")
 
 
@@ -114,9 +115,10 @@ def _judge(
     repeats: int = 1,
 ) -> None:
     """Judge the data once or several times, print the report or what that would need, and leave with the exit code."""
-    gate, options, task = rows.gate(), run.options(), run.task(rows.limit)
+    gate, options, task = rows.gate(), run.options(), {**run.task(rows.limit), "part": rows.part_of(run, repeats)}
     data = data[0] if isinstance(data, list) and len(data) == 1 else data
     if rows.estimate:
+        task.pop("part")
         return print_estimate(estimate_run(reward, data, benchmark, repeats=repeats, options=options, **task), run.json)
     if gate.reference is not None:
         check_fits(gate.reference, open_data(data, benchmark, limit=rows.limit, seed=run.seed))
@@ -127,7 +129,7 @@ def _judge(
         else:
             report = evaluate_reward(reward, data, benchmark, **task)
         missed = _missed_by(report, gate, run_dir)
-    return _conclude(report, missed, run)
+    return _conclude(report, missed, run, rows.part)
 
 
 def _missed_by(report: Report, gate: QualityGate, run_dir: str | None = None) -> list[str]:
@@ -140,12 +142,27 @@ def _missed_by(report: Report, gate: QualityGate, run_dir: str | None = None) ->
     return [why for part, why in missed if part != "failed" or not report.n_stopped]
 
 
-def _conclude(report: Report, missed: Sequence[str], run: opt.Running) -> None:
-    """Print the report; say on stderr how to open its run, why samples have no score and what is missed; leave with the exit code."""
+def _conclude(report: Report, missed: Sequence[str], run: opt.Running, part: str | None = None) -> None:
+    """Print the report; say on stderr how to open its run, why samples have no score and what is missed; leave with the exit code.
+
+    A part of a run has no figure yet: printed is what became of its samples.
+    """
+    if part is not None and run.out is not None:
+        return _conclude_part(report, Part.read(part), run.out, run.json)
     opt.print_json(report.to_dict()) if run.json else print_report(report)
     if run.out is not None:
         opt.say(f"rm-gallery report {one_line(shlex.quote(str(run.out)))} writes a page about this run.")
     sys.exit(_say_missed(report, missed))
+
+
+def _conclude_part(report: Report, part: Part, out: Path, as_json: bool) -> None:
+    counts = open_run(part.folder(out)).summary["samples"]
+    done = {**counts, "scored": counts["scored"] + counts["reused"]}
+    told = ", ".join(f"{done[name]:,} {name}" for name in STATUSES if done[name] or name == "scored")
+    shown = f"part {part.number} of {part.of}: {told}. Once all parts are done, the same command without --part reports."
+    opt.show(as_json, {"part": part.name, "samples": counts, "stopped": report.stopped}, [shown])
+    opt.say_lost(report.reasons, report.stopped, "samples")
+    sys.exit(1 if done["failed"] or done["stopped"] else 0)
 
 
 def _say_missed(report: Report, missed: Sequence[str]) -> int:
@@ -253,7 +270,7 @@ def score(
     rows: opt.Reported,
 ) -> None:
     """Score the answers in a column of FILE and print their mean with its spread and a 95 % interval."""
-    task = Scoring.read(data, prompt, answer, table.columns(run, rows.limit))
+    task = Scoring.read(data, prompt, answer, table.columns(run, rows))
     _judge_table(task, reward, run, rows, table.dry_run)
 
 
@@ -284,7 +301,7 @@ def winrate(
         data,
         prompt,
         [a, b, *(other or ())],
-        table.columns(run, rows.limit),
+        table.columns(run, rows),
         other=second,
         length_controlled=length_controlled,
         until_decided=until_decided,
@@ -304,7 +321,7 @@ def _judge_table(task: TableTask, name: str, run: opt.Running, rows: opt.Reporte
     with run.resumable(), exported(rows.export, options.run_dir) as run_dir:
         options = replace(options, run_dir=run_dir, trace=options.trace or rows.export is not None)
         report = task.judge(reward, seed=run.seed, options=options)
-    return _conclude(report, _missed_by(report, gate), run)
+    return _conclude(report, _missed_by(report, gate), run, rows.part)
 
 
 @opt.grouped("param", "on_bad_row", "estimate", "fail_if_worse_than")
@@ -320,13 +337,13 @@ def grade(
     runner, path = runner_of(known, judge_from(known, run.llm, run.base_url)), Path(data).expanduser()
     if not path.exists():
         raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
-    named = {name: known.get(name) for name in ("labels", "cluster")}
+    named, part = {name: known.get(name) for name in ("labels", "cluster")}, rows.part_of(run)
     with run.resumable(), exported(rows.export, options.run_dir) as folder:
         chosen = replace(options, run_dir=folder)
-        report = grade_rows(runner, path, limit=rows.limit, seed=run.seed, options=chosen, **named)
+        report = grade_rows(runner, path, limit=rows.limit, seed=run.seed, part=part, options=chosen, **named)
     # every grader has to pass what one sample has to
     most = {name: max(getattr(part, name) for part in report.by_subset.values()) for name in COUNTS[2:]}
-    _conclude(report, _missed_by(replace(report, **most), gate), run)
+    _conclude(report, _missed_by(replace(report, **most), gate), run, part)
 
 
 MOST = 100_000

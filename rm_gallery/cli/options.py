@@ -178,6 +178,10 @@ class Reported:
     """What every command that reports a figure takes: how many rows, what beside the report is wanted, and the gates."""
 
     limit: Limit = None
+    part: Annotated[
+        str | None,
+        typer.Option(metavar="I/N", help="Judge one of N equal shares, into --out; without it all are put together."),
+    ] = None
     max_failures: MaxFailures = 0
     max_unscored: MaxUnscored = None
     fail_under: FailUnder = None
@@ -193,6 +197,20 @@ class Reported:
     export: Annotated[
         Path | None, typer.Option(help="Write a row per candidate to this .csv, .xlsx, .parquet, .jsonl or .html file.")
     ] = None
+
+    def part_of(self, run: Running, repeats: int = 1) -> str | None:
+        """The share that is judged; ConfigError beside an option that only a whole run can serve."""
+        if self.part is None:
+            return None
+        if run.out is None:
+            raise ConfigError("--part is a share of a run that several keep in one folder; name it with --out RUN.")
+        whole = {"--fail-under": self.fail_under, "--fail-if-worse-than": self.fail_if_worse_than, "--export": self.export}
+        beside = [name for name, value in {**whole, "--repeats": repeats > 1 or None}.items() if value is not None]
+        if beside:
+            raise ConfigError(
+                f"--part judges a share and reports no figure; give {' and '.join(beside)} to the run without --part."
+            )
+        return self.part
 
     def gate(self, own_unit: bool = False) -> QualityGate:
         """What the figure is held to; ConfigError, before anything is paid, for a limit or a run that is none."""
@@ -228,10 +246,19 @@ class Tabled:
     header_row: Annotated[int | None, typer.Option(min=1, help="Row of a sheet with the names of the columns.")] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what was understood and what it will take, and stop.")] = False
 
-    def columns(self, run: Running, limit: int | None) -> Columns:
+    def columns(self, run: Running, rows: Reported) -> Columns:
         """How the table is read."""
         named = {field.name: getattr(self, field.name) for field in fields(Columns) if hasattr(self, field.name)}
-        return Columns(**{**named, "by": self.by or (), "limit": limit, "seed": run.seed, "on_bad_row": run.on_bad_row})
+        return Columns(
+            **{
+                **named,
+                "by": self.by or (),
+                "limit": rows.limit,
+                "part": rows.part_of(run),
+                "seed": run.seed,
+                "on_bad_row": run.on_bad_row,
+            }
+        )
 
 
 def grouped(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -45,6 +45,7 @@ from rm_gallery.study.task import (
     Task,
     judge_of,
     open_data,
+    parted,
     repeat_folder,
     spent_by,
 )
@@ -74,6 +75,7 @@ def evaluate(
     on_bad_row: str = "raise",
     columns: Mapping[str, str | None] | None = None,
     hooks: Mapping[str, Any] | None = None,
+    part: str | None = None,
     options: RunOptions | None = None,
     on_judged: OnJudged | None = None,
     **run_options: Any,
@@ -93,6 +95,8 @@ def evaluate(
         on_bad_row: `raise`, or `skip` and count.
         columns: {wanted: actual} column names.
         hooks: values for the reward's hooks.
+        part: "2/4" judges the second of four equal shares of the samples, and reports on these. With `run_dir` it is kept in
+            `parts/2of4` of that folder; the same call without `part` then finds what all parts finished.
         options: how the run goes. With `run_dir` the same call continues an unfinished run, and the folder keeps
             `samples.jsonl`, a line per finished sample, and `report.json` at the end; `open_run` reads them.
         on_judged: called with every judged sample and what it earned under the rule, in the order they finish.
@@ -107,7 +111,9 @@ def evaluate(
     """
     built = build_reward(reward, params, llm, base_url, seed)
     chosen, values = options_of(built, options, hooks, run_options, progress=None, beside=(*KEYWORDS, "on_judged"))
-    task = Task(built, open_data(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns))
+    opened = open_data(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns)
+    share, chosen = parted(part, chosen)
+    task = Task(built, opened if share is None else replace(opened, part=share))
     control = chosen.control or RunControl()
     rule = {"benchmark": task.benchmark.name, "rule": task.benchmark.protocol}
     identity = {**rule, **task.data.identity()} if chosen.run_dir is not None else {}

@@ -34,7 +34,7 @@ from rm_gallery.study.opened import REPORT, SampleFile
 from rm_gallery.study.sheet import blank_is_none, value_of
 from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_of
 from rm_gallery.study.table_rows import Clusters, hash_of
-from rm_gallery.study.task import Reasons, file_sha256, judge_of, spent_by
+from rm_gallery.study.task import Part, Reasons, file_sha256, judge_of, parted, spent_by
 from rm_gallery.study.winrate_figures import mean_of
 
 ASKED = ("query", "instruction", "prompt", "messages")
@@ -170,6 +170,7 @@ def grade(
     cluster: str | None = None,
     limit: int | None = None,
     seed: int = 0,
+    part: str | None = None,
     options: RunOptions | None = None,
     **run_options: Any,
 ) -> GradeReport:
@@ -183,6 +184,7 @@ def grade(
         cluster: column that says which rows belong together; by default those that ask the same.
         limit: grade a seeded sample of this many rows, in the order of the data.
         seed: of that sample and of the bootstrap.
+        part: as in `evaluate`.
         options: how the run goes. With `run_dir` the same call continues an unfinished run, and the folder keeps
             `samples.jsonl` and `report.json`, of which `rm-gallery report` makes a page.
         **run_options: fields of `RunOptions` as keywords.
@@ -196,6 +198,7 @@ def grade(
         if name not in columns:
             raise ConfigError(f"labels: {unknown_name('grader', name, columns)}")
     chosen = chosen_options(options, RunOptions(max_workers=32), run_options, None)[0]
+    share, chosen = parted(part, chosen)
     control = chosen.control or RunControl()
     identity: dict[str, Any] = {}
     if chosen.run_dir is not None:
@@ -211,7 +214,7 @@ def grade(
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
 
     def drawn() -> Iterator[Mapping[str, Any]]:
-        for number, row in _drawn(data, limit, seed):
+        for number, row in _drawn(data, limit, seed, share):
             # read before the row is paid for
             waiting.append((row, {name: _label(row, column, number) for name, column in wanted.items()}))
             yield row
@@ -261,13 +264,13 @@ def grade(
     return report
 
 
-def _drawn(data: Any, limit: int | None, seed: int) -> Iterable[tuple[int, Mapping[str, Any]]]:
-    """The rows with their numbers; with a limit so many of them, by the seed."""
-    rows = rows_of(data)
-    if limit is None:
-        return enumerate(rows)
-    known = list(rows)
-    return ((number, known[number]) for number in seeded_positions(len(known), limit, seed))
+def _drawn(data: Any, limit: int | None, seed: int, part: Part | None) -> Iterable[tuple[int, Mapping[str, Any]]]:
+    """The rows of the part with their numbers; with a limit so many of all, by the seed."""
+    rows: Iterable[tuple[int, Mapping[str, Any]]] = enumerate(rows_of(data))
+    if limit is not None:
+        known = list(rows)
+        rows = (known[place] for place in seeded_positions(len(known), limit, seed))
+    return rows if part is None else (pair for pair in rows if part.holds(TableRow(pair[1]).sample_key))
 
 
 def _identity(data: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from rm_gallery.core.data.schema import DataSample, preference_of
-from rm_gallery.core.engine.run_records import MANIFEST, SUMMARY, TRACE, read_trace
+from rm_gallery.core.engine.run_records import MANIFEST, SUMMARY, parts_of, read_trace, traces_of
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
@@ -322,11 +322,17 @@ class OpenRun:
     @cached_property
     def damaged(self) -> int:
         """Lines of samples.jsonl that hold no sample."""
-        return sum(_row(line) is None for line in read_lines(self.folder / SAMPLES))
+        return sum(_row(line) is None for line in self._lines())
+
+    def _lines(self) -> Iterator[bytes]:
+        """The lines about samples; of a run of parts that was not put together yet, those of its parts."""
+        own = self.folder / SAMPLES
+        for path in [own] if own.is_file() else [part / SAMPLES for part in parts_of(self.folder)]:
+            yield from read_lines(path)
 
     def samples(self) -> Iterator[SampleRow]:
         """Every finished sample once, in the order they finished; reads the file anew each time, a line at a time."""
-        for line in read_lines(self.folder / SAMPLES):
+        for line in self._lines():
             row = _row(line)
             if row is not None:
                 yield row
@@ -334,7 +340,7 @@ class OpenRun:
     @property
     def traced(self) -> bool:
         """Whether prompts and replies were kept."""
-        return (self.folder / TRACE).is_file()
+        return bool(traces_of(self.folder))
 
     def trace(self) -> Iterator[dict[str, Any]]:
         """Every judgement with prompt and reply, in the order made; none where the run kept no trace."""

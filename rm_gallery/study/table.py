@@ -32,7 +32,7 @@ from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.benchmark import estimate, evaluate
 from rm_gallery.study.sheet import Sheet, groups_of, label_chances, labels_of, number_of, open_sheet
 from rm_gallery.study.table_rows import TableSamples, questions_of
-from rm_gallery.study.task import Data
+from rm_gallery.study.task import Data, parted
 
 T = TypeVar("T", bound="TableTask")
 Label = Callable[[Any], float | None]
@@ -52,6 +52,7 @@ class Columns:
         by: columns whose values are subgroups; p-values are corrected for all of them.
         numbers: take columns of numbers for texts.
         limit: judge a seeded sample of this many rows.
+        part: "2/4" judges the second of four equal shares of the rows, as in `evaluate`.
         seed: decides that sample.
         on_bad_row: `raise`, or `skip` and count.
         encoding: of csv files, `separator` their separator; found unless given.
@@ -69,6 +70,7 @@ class Columns:
     by: Sequence[str] = ()
     numbers: bool = False
     limit: int | None = None
+    part: str | None = None
     seed: int = 0
     on_bad_row: str = "raise"
     encoding: str | None = None
@@ -98,6 +100,7 @@ class TableTask:
         probabilities: with which each row was chosen for labelling.
         groups: subgroups by column.
         columns: the columns that were named, for the manifest.
+        part: the share of the rows that is judged.
     """
 
     questions: TableSamples
@@ -105,6 +108,7 @@ class TableTask:
     probabilities: list[float | None] | None = None
     groups: dict[str, list[str | None]] = field(default_factory=dict)
     columns: dict[str, Any] = field(default_factory=dict)
+    part: str | None = None
 
     @classmethod
     def found(
@@ -141,6 +145,7 @@ class TableTask:
             label_chances(sheet, known, columns.label_probability),
             groups_of(sheet, columns.by),
             {**named, "reference": columns.reference},
+            columns.part,
             **own,
         )
 
@@ -161,13 +166,14 @@ class TableTask:
         return estimate(reward, self.data(self.questions.samples, seed), seed=seed, options=options, **keywords)
 
     def judge(self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any) -> Report:
-        """Judge the rows and report; arguments as in `evaluate`."""
+        """Judge the rows and report; arguments as in `evaluate`. Rows of other parts count as not begun."""
         chosen, hooks = options_of(reward, options, None, keywords, progress=None)
+        share, chosen = parted(self.part, chosen)
         chosen, samples = self.begun(reward, chosen, seed)
         if chosen.run_dir is not None:
             about = {"sheet": self.questions.sheet.digest(), "columns": self.columns}
             chosen = replace(chosen, manifest={**about, **(chosen.manifest or {})})
-        report = evaluate(reward, self.data(samples, seed), seed=seed, hooks=hooks, options=chosen)
+        report = evaluate(reward, replace(self.data(samples, seed), part=share), seed=seed, hooks=hooks, options=chosen)
         reasons = dict(report.reasons)
         if self.questions.blank:
             reasons["unscored: blank"] = self.questions.blank_reason()

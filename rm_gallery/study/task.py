@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,6 +15,8 @@ from rm_gallery.core.data.load.converters import DataConverterRegistry, RowRef, 
 from rm_gallery.core.data.load.readers import RowSource, file_sources
 from rm_gallery.core.data.schema import BaseDataSet, DataSample, RewardIssue, preference_of
 from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.run_records import PARTS
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
@@ -29,6 +31,46 @@ KEYWORDS = (*OF_REWARD, *OF_DATA, "benchmark", "hooks", "options")
 """Parameters that every question asked of rewards has beside the fields of `RunOptions`."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """One of several equal shares of a run, by what its samples hold: equal samples are in one part on every machine."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def read(cls, text: str) -> Part:
+        """The part written as "2/4"; ConfigError for anything else."""
+        number, _, of = str(text).partition("/")
+        if not (
+            number.isascii() and number.isdigit() and of.isascii() and of.isdigit() and 1 <= int(number) <= int(of) <= 100_000
+        ):
+            raise ConfigError(f"part is {text!r:.40}; write the second of four as 2/4.")
+        return cls(int(number), int(of))
+
+    @property
+    def name(self) -> str:
+        """That of its folder."""
+        return f"{self.number}of{self.of}"
+
+    def folder(self, run_dir: str | Path) -> str:
+        """Where it is kept, below the folder of the run."""
+        return str(Path(run_dir) / PARTS / self.name)
+
+    def holds(self, key: str) -> bool:
+        """Whether a sample with this key is in it."""
+        digest = hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        return int.from_bytes(digest, "big") % self.of == self.number - 1
+
+
+def parted(part: str | None, options: RunOptions) -> tuple[Part | None, RunOptions]:
+    """The part that is named, and the options with which it is kept below the folder of the run."""
+    if part is None:
+        return None, options
+    share = Part.read(part)
+    return share, replace(options, run_dir=share.folder(options.run_dir)) if options.run_dir else options
+
+
 @dataclass
 class Data:
     """The samples of a benchmark, which can be read any number of times."""
@@ -40,6 +82,8 @@ class Data:
     """Limit and seed, and the hub name where there is one."""
     loader: DataLoader | None = None
     samples: Sequence[DataSample] = ()
+    part: Part | None = None
+    """The share of the samples that is judged; None for all."""
 
     def rows(self) -> Iterator[DataSample]:
         """The samples, in order."""
@@ -86,6 +130,8 @@ class Task:
         """What the reward is asked: the samples, or where the benchmark compares parts of one, those."""
         self.left_out.clear()
         for sample in self.data.rows():
+            if self.data.part is not None and not self.data.part.holds(sample.sample_key):
+                continue
             why = self.benchmark.left_out(sample, self.reward)
             if why is None:
                 yield from self.benchmark.questions(sample, self.reward)
@@ -96,7 +142,7 @@ class Task:
     def n_questions(self) -> int | None:
         """Number of questions; reads the data where the benchmark asks several of one sample, or leaves some out."""
         kind = type(self.benchmark)
-        if kind.questions is Benchmark.questions and kind.left_out is Benchmark.left_out:
+        if self.data.part is None and kind.questions is Benchmark.questions and kind.left_out is Benchmark.left_out:
             return self.data.count()
         return sum(1 for _ in self.questions())
 

@@ -173,6 +173,8 @@ class WinRateTask(TableTask):
             raise ConfigError(f"a win rate compares at least two columns of answers; found {len(answers)}.")
         if until_decided and columns.labels is not None:
             raise ConfigError("--until-decided leaves rows unjudged and --labels correct a mean over all rows; give one.")
+        if until_decided and columns.part is not None:
+            raise ConfigError("--until-decided looks at the whole run as it goes, and --part judges a share of it; give one.")
         sheet = columns.open(data)
         if other is not None:
             beside = open_sheet(other, on_bad_row=columns.on_bad_row)

@@ -40,10 +40,12 @@ class Ledger:
     last line may be torn. One process writes it at a time: the run folder's lock sees to that.
     """
 
-    def __init__(self, folder: Path | str) -> None:
+    def __init__(self, folder: Path | str, parts: Iterable[Path] = ()) -> None:
         self.path = Path(folder) / FILE_NAME
         self.name = str(self.path.absolute())
         self.before, self._last, self._whole = _read(self.path)
+        for part in parts:
+            self.before.add(_read(part / FILE_NAME)[0])
         """What the earlier parts of the run spent."""
         self.spent = self.before.copy()
         """With what this part spent so far."""
@@ -182,7 +184,7 @@ class RunFolder(ABC):
         self._noted: list[dict[str, Any]] = []
         self._asked: dict[int, Questions] = {}
         self._guard = threading.Lock()
-        self._ledger = Ledger(self._store.folder)
+        self._ledger = Ledger(self._store.folder, self._store.parts)
         self._trace: AppendedFile | None = None
         """None before the first judgement."""
         self.counts = dict.fromkeys(("scored", "unscored", "failed", "stopped", "reused", "duplicates", "id_collisions"), 0)
@@ -323,15 +325,15 @@ class RunFolder(ABC):
             self.flush()
             if self._unfit:
                 self._warn(self._unfit)
-            try:
-                before = orjson.loads((self.path / SUMMARY).read_bytes())
-            except (OSError, ValueError):
-                before = None
+            before = [_summary(folder) for folder in (self.path, *self._store.parts)]
             spent, kept = snapshot(control), self._ledger.spent
-            known = _object(_object(before).get("spent"))
-            served = {name: ids for name, ids in _object(_object(before).get("served")).items() if isinstance(ids, list)}
-            for name, ids in control.served.items():
-                served[name] = sorted({*map(str, served.get(name, ())), *ids})
+            known = _object(before[0].get("spent"))
+            served: dict[str, list[str]] = {}
+            for name, ids in (
+                pair for found in (*(_object(one.get("served")) for one in before), control.served) for pair in found.items()
+            ):
+                if isinstance(ids, Collection):
+                    served[name] = sorted({*map(str, served.get(name, ())), *map(str, ids)})
             counted = {
                 key: [each for each in (known.get(key), value) if isinstance(each, int | float)] for key, value in spent.items()
             }
@@ -345,6 +347,13 @@ class RunFolder(ABC):
             )
         finally:
             self._store.close()
+
+
+def _summary(folder: Path) -> dict[str, Any]:
+    try:
+        return _object(orjson.loads((folder / SUMMARY).read_bytes()))
+    except (OSError, ValueError):
+        return {}
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""A run as a folder: what was asked (manifest), what came out line by line (results), and the sum of it (summary)."""
+"""A run as a folder: what was asked (manifest), what came out line by line (results), and the sum of it (summary).
+
+A folder below `parts` of a run folder is a run of its own with the same manifest, such as another machine's share. Whoever opens the
+run folder afterwards finds what all parts finished.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +75,7 @@ def _excerpt(text: str, start: int) -> str:
     return ("… " if start else "") + text[start : start + 75] + (" …" if len(text) > start + 75 else "")
 
 
+PARTS = "parts"
 MANIFEST = "manifest.json"
 RESULTS = "results.jsonl"
 SUMMARY = "summary.json"
@@ -88,6 +93,8 @@ class RunStore:
     def __init__(self, folder: Path, lock: FileLock, results: AppendedFile) -> None:
         self.folder = folder
         self._file_lock = lock
+        self.parts = parts_of(folder)
+        """The folders of what others judged of this run."""
         self._results = results
         self._pid = os.getpid()
         self.appended = 0
@@ -107,8 +114,8 @@ class RunStore:
             force_new: start anew whatever is there.
 
         Raises:
-            ConfigError: another process writes this run, the manifest differs (shows old → new), results lie there
-                without a manifest, or the folder cannot be written.
+            ConfigError: another process writes this run or a part of it, the manifest differs (shows old → new), results
+                lie there without a manifest, or the folder cannot be written.
         """
         folder = Path(folder)
         wanted = plain(manifest)
@@ -120,7 +127,11 @@ class RunStore:
         try:
             if force_new and any((folder / name).exists() for name in (MANIFEST, RESULTS)):
                 lock = _move_aside(folder, lock)
+            if folder.parent.name == PARTS:
+                _settle_manifest(folder.parent.parent, wanted)
             _settle_manifest(folder, wanted)
+            for part in parts_of(folder):
+                _check_part(part, wanted)
             results = AppendedFile(folder / RESULTS, 0o644)
         except BaseException as error:
             lock.release()
@@ -149,10 +160,10 @@ class RunStore:
 
     def records(self) -> Iterator[dict[str, Any]]:
         """All records in the order written, superseded ones too; lines that hold none are counted in `damaged`, and what
-        they stood for is owed again.
+        they stood for is owed again. Those of parts come first.
         """
         self.damaged = 0
-        for line in read_lines(self.folder / RESULTS):
+        for line in (line for folder in (*self.parts, self.folder) for line in read_lines(folder / RESULTS)):
             record = from_line(line)
             if record is not None and isinstance(record.get("id"), str) and _same_kind(record):
                 yield record
@@ -249,6 +260,29 @@ def _move_aside(folder: Path, lock: FileLock) -> FileLock:
     return _locked(folder)
 
 
+def parts_of(folder: Path) -> list[Path]:
+    """The folders of the parts of a run, by name; none for a part itself."""
+    if folder.parent.name == PARTS or not (folder / PARTS).is_dir():
+        return []
+    return sorted(path for path in (folder / PARTS).iterdir() if ".old-" not in path.name and (path / MANIFEST).is_file())
+
+
+def _check_part(folder: Path, wanted: Mapping[str, Any]) -> None:
+    """ConfigError for a part of another run, and for one that somebody still writes."""
+    try:
+        found = orjson.loads((folder / MANIFEST).read_bytes())
+    except orjson.JSONDecodeError as error:
+        raise ConfigError(f"{folder / MANIFEST} is not valid JSON ({error}); judge this part again, or remove it.") from None
+    changed = differences(found if isinstance(found, dict) else {}, wanted)
+    if changed:
+        lines = "".join(f"  {line}\n" for line in changed)
+        raise ConfigError(f"{folder} is a part of a different run (old → new):\n{lines}Remove it, or use another folder.")
+    lock = FileLock(folder / ".lock")
+    if not lock.acquire():
+        raise ConfigError(f"{folder} is being written by {lock.owner()}: the run is put together when all its parts are done.")
+    lock.release()
+
+
 def _settle_manifest(folder: Path, wanted: dict[str, Any]) -> None:
     """Write the manifest of a new run, or make sure that the one there asks for the same."""
     path = folder / MANIFEST
@@ -299,10 +333,15 @@ def read_trace(run_dir: str | Path, sample: str | None = None) -> Iterator[dict[
 
     Raises DataError when the folder holds no trace.
     """
-    path = Path(run_dir) / TRACE
-    if not path.is_file():
+    files = traces_of(Path(run_dir))
+    if not files:
         raise DataError(f"{run_dir} holds no {TRACE}; run it with --trace, or trace=True, to keep prompts and replies.")
-    for line in read_lines(path):
+    for line in (line for path in files for line in read_lines(path)):
         entry = from_line(line)
         if entry is not None and (sample is None or sample in (entry.get("id"), entry.get("sample_key"))):
             yield entry
+
+
+def traces_of(folder: Path) -> list[Path]:
+    """The files with the judgements of a run: its parts' and its own."""
+    return [path for part in (*parts_of(folder), folder) if (path := part / TRACE).is_file()]
