@@ -27,7 +27,7 @@ from rm_gallery.study.benchmark import evaluate_repeatedly, recorded_json, score
 from rm_gallery.study.grading import grade as grade_rows
 from rm_gallery.study.opened import open_run
 from rm_gallery.study.table import Scoring, TableTask
-from rm_gallery.study.task import Part, open_data
+from rm_gallery.study.task import RunPart, open_data
 from rm_gallery.study.winrate import WinRateTask
 
 PARTS = ("graders", "aggregators", "judge", "labels", "cluster")
@@ -148,14 +148,14 @@ def _conclude(report: Report, missed: Sequence[str], run: opt.Running, part: str
     A part of a run has no figure yet: printed is what became of its samples.
     """
     if part is not None and run.out is not None:
-        return _conclude_part(report, Part.read(part), run.out, run.json)
+        return _conclude_part(report, RunPart.read(part), run.out, run.json)
     opt.print_json(report.to_dict()) if run.json else print_report(report)
     if run.out is not None:
         opt.say(f"rm-gallery report {one_line(shlex.quote(str(run.out)))} writes a page about this run.")
     sys.exit(_say_missed(report, missed))
 
 
-def _conclude_part(report: Report, part: Part, out: Path, as_json: bool) -> None:
+def _conclude_part(report: Report, part: RunPart, out: Path, as_json: bool) -> None:
     counts = open_run(part.folder(out)).summary["samples"]
     done = {**counts, "scored": counts["scored"] + counts["reused"]}
     told = ", ".join(f"{done[name]:,} {name}" for name in STATUSES if done[name] or name == "scored")

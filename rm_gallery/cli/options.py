@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
 from inspect import Parameter, Signature, get_annotations, signature
 from pathlib import Path
@@ -17,6 +17,7 @@ from loguru import logger
 
 from rm_gallery.core.engine.calls.budget import Budget, PriceTable
 from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.run_remote import run_at, url_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
@@ -25,6 +26,7 @@ from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.gate import QualityGate, reference_run
 from rm_gallery.study.table import Columns
+from rm_gallery.study.task import RunPart
 
 
 def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -90,7 +92,9 @@ class Running:
     seed: Seed = 0
     param: Annotated[list[str] | None, typer.Option(help="k=v sets a field of the reward; may be repeated.")] = None
     json: Json = False
-    out: Annotated[Path | None, typer.Option(help="Run folder; the same command continues an unfinished run.")] = None
+    out: Annotated[
+        Path | None, typer.Option(help="Run folder or URL of one; the same command continues an unfinished run.")
+    ] = None
     force_new: Annotated[bool, typer.Option(help="Set a run with another manifest aside.")] = False
     trace: Annotated[bool, typer.Option("--trace", help="Keep every judgement's prompt and reply; needs --out.")] = False
     deadline: Annotated[float | None, typer.Option(min=0.001, help="Seconds one sample may take.")] = None
@@ -289,11 +293,25 @@ def _with_options(command: Callable[..., None], without: frozenset[str]) -> Call
         made = {name: own[name](**{field: given.pop(field) for field in names}) for name, names in groups.items()}
         if "run" in made:
             set_log_level(made["run"].log_level)
-        command(**made, **given)
+        with _at(made.get("run"), made.get("rows")) as run:
+            command(**(made if run is None else {**made, "run": run}), **given)
 
     with_options.__annotations__ = {name: parameter.annotation for name, parameter in found.items()}
     with_options.__signature__ = Signature([*found.values()])  # type: ignore[attr-defined]  # what the command line reads
     return with_options
+
+
+@contextmanager
+def _at(run: Running | None, rows: Reported | None) -> Iterator[Running | None]:
+    """How a command runs whose --out may be a URL: into a copy that is sent there."""
+    if run is None or run.out is None or url_of(run.out) is None:
+        yield run
+        return
+    if run.force_new:
+        raise ConfigError("--force-new moves a folder of this machine aside; name another URL with --out.")
+    part = None if rows is None or rows.part is None else RunPart.read(rows.part).name
+    with run_at(run.out, part) as folder:
+        yield replace(run, out=folder)
 
 
 def say(line: str) -> None:

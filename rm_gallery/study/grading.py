@@ -34,7 +34,7 @@ from rm_gallery.study.opened import REPORT, SampleFile
 from rm_gallery.study.sheet import blank_is_none, value_of
 from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_of
 from rm_gallery.study.table_rows import Clusters, hash_of
-from rm_gallery.study.task import Part, Reasons, file_sha256, judge_of, parted, spent_by
+from rm_gallery.study.task import Reasons, RunPart, file_sha256, judge_of, parted, spent_by
 from rm_gallery.study.winrate_figures import mean_of
 
 ASKED = ("query", "instruction", "prompt", "messages")
@@ -264,7 +264,7 @@ def grade(
     return report
 
 
-def _drawn(data: Any, limit: int | None, seed: int, part: Part | None) -> Iterable[tuple[int, Mapping[str, Any]]]:
+def _drawn(data: Any, limit: int | None, seed: int, part: RunPart | None) -> Iterable[tuple[int, Mapping[str, Any]]]:
     """The rows of the part with their numbers; with a limit so many of all, by the seed."""
     rows: Iterable[tuple[int, Mapping[str, Any]]] = enumerate(rows_of(data))
     if limit is not None:

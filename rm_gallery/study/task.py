@@ -32,14 +32,14 @@ KEYWORDS = (*OF_REWARD, *OF_DATA, "benchmark", "hooks", "options")
 
 
 @dataclass(frozen=True)
-class Part:
+class RunPart:
     """One of several equal shares of a run, by what its samples hold: equal samples are in one part on every machine."""
 
     number: int
     of: int
 
     @classmethod
-    def read(cls, text: str) -> Part:
+    def read(cls, text: str) -> RunPart:
         """The part written as "2/4"; ConfigError for anything else."""
         number, _, of = str(text).partition("/")
         if not (
@@ -63,11 +63,11 @@ class Part:
         return int.from_bytes(digest, "big") % self.of == self.number - 1
 
 
-def parted(part: str | None, options: RunOptions) -> tuple[Part | None, RunOptions]:
+def parted(part: str | None, options: RunOptions) -> tuple[RunPart | None, RunOptions]:
     """The part that is named, and the options with which it is kept below the folder of the run."""
     if part is None:
         return None, options
-    share = Part.read(part)
+    share = RunPart.read(part)
     return share, replace(options, run_dir=share.folder(options.run_dir)) if options.run_dir else options
 
 
@@ -82,7 +82,7 @@ class Data:
     """Limit and seed, and the hub name where there is one."""
     loader: DataLoader | None = None
     samples: Sequence[DataSample] = ()
-    part: Part | None = None
+    part: RunPart | None = None
     """The share of the samples that is judged; None for all."""
 
     def rows(self) -> Iterator[DataSample]:
