@@ -12,6 +12,7 @@ import typer
 
 from rm_gallery import __version__
 from rm_gallery.cli.catalogue import list_rewards, show_reward
+from rm_gallery.cli.help import arranged
 from rm_gallery.cli.judge import bench, evaluate, grade, score, winrate
 from rm_gallery.cli.machine import cache_app, demo, doctor, train_app
 from rm_gallery.cli.project import init
@@ -109,7 +110,7 @@ def _say(error: RMGalleryError) -> None:
 @cache
 def _command() -> Any:
     """The command with the options of all its parts, which take 30 ms to make: once a process."""
-    return explained(typer.main.get_command(app))
+    return arranged(explained(typer.main.get_command(app)))
 
 
 def _run_command() -> None:

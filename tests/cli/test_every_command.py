@@ -15,7 +15,10 @@ import pytest
 import typer
 
 from rm_gallery.cli import main
+from rm_gallery.cli.help import SECTIONS
 from rm_gallery.cli.main import app
+from rm_gallery.core.data.load.converters import DataConverterRegistry
+from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import RMGalleryError
 from rm_gallery.evaluation.deploy import create_evaluation
 from tests.cli.rows import best_of_4
@@ -173,6 +176,29 @@ def test_help_explains_the_command_and_every_option(name: str) -> None:
         assert (parameter.help or "").strip(), f"{name}: {parameter.name} has no help"
         assert all(option in shown for option in names(parameter)), parameter.name
     assert "…" not in done.out.replace("RUN_B …", "").replace("{…}", "") and max(map(len, done.out.splitlines())) <= 80
+
+
+def test_every_command_has_an_example_that_parses_and_a_place_in_the_help() -> None:
+    shown = {name: call for section in SECTIONS.values() for name, call in section.items()}
+    assert shown.keys() == COMMANDS.keys()
+    assert sum(map(len, SECTIONS.values())) == len(shown), "in one section each"
+    said = command("--help").out
+    assert all(f"\n{title}:\n" in said for title in SECTIONS) and "Other commands" not in said
+    for name, call in shown.items():
+        words = call.split()
+        assert " ".join(words[: len(name.split())]) == name
+        COMMANDS[name].make_context(name, words[len(name.split()) :])  # an unknown option or a missing one raises
+        known = [*RewardRegistry.list(), *DataConverterRegistry.list_sources()]
+        named = [word for word in (each.rpartition("=")[2] for each in words) if word.endswith("_reward") or word in known]
+        assert all(word in known for word in named), call
+        assert f"rm-gallery {call}" in " ".join(command(*name.split(), "--help").out.split())
+
+
+def test_shared_options_stand_together() -> None:
+    said = command("winrate", "--help").out
+    places = [said.index(text) for text in ("  --until-decided", "How the table is read:", "  --sheet", "How the run goes:", "  --llm",
+        "What is reported, and what has to hold:", "  --fail-under", "Example: ")]  # fmt: skip
+    assert places == sorted(places)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

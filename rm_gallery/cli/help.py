@@ -1,0 +1,116 @@
+"""What `--help` says: commands by what they are for, options by what they decide, and an example for each command."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from typing import Any
+
+from rm_gallery.cli.options import Reported, Running, Tabled
+from rm_gallery.cli.settings import walk
+
+SECTIONS: Mapping[str, Mapping[str, str]] = {
+    "Find and write rewards": {
+        "list": "list --task math --no-llm",
+        "show": "show safety_listwise_reward --prompt",
+        "init": "init my-rewards",
+        "check-reward": "check-reward my_reward.py",
+        "fuzz-reward": "fuzz-reward math_verify_reward",
+        "preview": "preview -m relevance=./metrics/relevance -s samples.jsonl",
+    },
+    "Judge": {
+        "eval": "eval safety_listwise_reward pairs.jsonl --llm gpt-4o --out run",
+        "winrate": "winrate answers.xlsx --prompt q --a new --b old -r length_baseline",
+        "score": "score answers.csv --prompt question --answer reply -r length_baseline",
+        "grade": "grade graders.yaml rows.jsonl --out run",
+        "bench": "bench rewardbench2 --hub -r safety_listwise_reward --llm gpt-4o",
+        "demo": "demo",
+    },
+    "Can the judge be trusted": {
+        "audit": "audit safety_listwise_reward --data pairs.jsonl --llm gpt-4o",
+        "conflicts": "conflicts chat_pairwise_reward --data lists.jsonl --llm gpt-4o",
+        "drift": "drift old.jsonl new.jsonl --old-again again.jsonl",
+        "plan": "plan --precision 0.05 --pilot pilot.csv --score score",
+    },
+    "Look at runs": {
+        "report": "report run --format md",
+        "compare": "compare run-a run-b",
+        "table": "table run-a run-b --format latex",
+        "view": "view run",
+        "explain": "explain run row-17",
+        "trace": "trace run row-17",
+    },
+    "Serve": {
+        "serve": "serve --reward math=math_verify_reward",
+        "deploy": "deploy --id relevance -m relevance=./metrics/relevance",
+        "evaluators list": "evaluators list",
+        "evaluators show": "evaluators show relevance",
+        "evaluators rollback": "evaluators rollback relevance",
+        "evaluators delete": "evaluators delete relevance",
+        "serve-token create": "serve-token create trainer",
+        "serve-token list": "serve-token list",
+        "serve-token revoke": "serve-token revoke trainer",
+    },
+    "Train, and this machine": {
+        "train bt": "train bt pairs.jsonl --out model",
+        "watch": "watch rewards.jsonl",
+        "doctor": "doctor --llm gpt-4o",
+        "cache stats": "cache stats",
+        "cache prune": "cache prune --max-days 30",
+        "cache clear": "cache clear",
+    },
+}
+"""Every command with a call of it, by what it is for."""
+PANELS: Mapping[str, type] = {
+    "How the table is read": Tabled,
+    "How the run goes": Running,
+    "What is reported, and what has to hold": Reported,
+}
+
+
+def arranged(command: Any) -> Any:
+    """The command line with its help in sections."""
+    examples = {name: call for section in SECTIONS.values() for name, call in section.items()}
+    for words, inner in walk(command):
+        inner.epilog = f"Example: rm-gallery {examples[' '.join(words)]}" if " ".join(words) in examples else None
+        inner.format_options = _options_of(inner)
+    command.format_commands = _commands_of(command)
+    return command
+
+
+def _commands_of(command: Any) -> Callable[[Any, Any], None]:
+    def written(context: Any, formatter: Any) -> None:
+        left = dict(command.commands)
+        width = formatter.width - 6 - max(map(len, left))
+        for title, names in [*SECTIONS.items(), ("Other commands", {name: "" for name in left})]:
+            known = list(dict.fromkeys(name.split()[0] for name in names))
+            rows = [(name, left.pop(name).get_short_help_str(width)) for name in known if name in left]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    return written
+
+
+def _options_of(command: Any) -> Callable[[Any, Any], None]:
+    def written(context: Any, formatter: Any) -> None:
+        for title, records in _panels(command, context):
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    return written
+
+
+def _panels(command: Any, context: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Arguments, the command's own options, and those it shares with others, as click shows each."""
+    known = [(param, record) for param in command.get_params(context) if (record := param.get_help_record(context))]
+    yield "Arguments", [record for param, record in known if param.param_type_name == "argument"]
+    options = {param.name: record for param, record in known if param.param_type_name == "option"}
+    shared = {}
+    for title, of in PANELS.items():
+        names = [field.name for field in fields(of) if field.name in options]
+        if len(names) > 2:  # a command with two of them has its own
+            shared[title] = [options.pop(name) for name in names]
+    yield "Options", list(options.values())
+    yield from shared.items()
