@@ -47,9 +47,9 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "evaluators show": "evaluators show relevance",
         "evaluators rollback": "evaluators rollback relevance",
         "evaluators delete": "evaluators delete relevance",
-        "serve-token create": "serve-token create trainer",
-        "serve-token list": "serve-token list",
-        "serve-token revoke": "serve-token revoke trainer",
+        "serve-token create": "serve-token create trainer --tokens tokens",
+        "serve-token list": "serve-token list --tokens tokens",
+        "serve-token revoke": "serve-token revoke trainer --tokens tokens",
     },
     "Train, and this machine": {
         "train bt": "train bt pairs.jsonl --out model",
