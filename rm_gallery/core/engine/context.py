@@ -101,6 +101,13 @@ class RunControl:
         elif self.fail_fast is not None:
             self.fail_fast = FailFast(self.fail_fast.limit)
 
+    def add(self, other: RunControl) -> None:
+        """Count what a run beside this one asked for it."""
+        with self._lock:
+            self.usage.add(other.usage)
+            for name in ("calls", "cached", "spared", "retries", "asked_again"):
+                setattr(self, name, getattr(self, name) + getattr(other, name))
+
     def stop(self, reason: str, *, halt: bool = False, by: Cause = "caller") -> None:
         """Begin no further sample; the first reason given is the one reported, and its cause."""
         with self._lock:
