@@ -57,7 +57,7 @@ def log_to_mlflow(report: Report, *, prefix: str = "", step: int | None = None) 
     try:
         import mlflow
     except ImportError:
-        raise MissingExtra("mlflow", "", "log_to_mlflow") from None
+        raise MissingExtra("mlflow", "trackers", "log_to_mlflow") from None
     mlflow.log_metrics(metrics_of(report, prefix), step=step)
     if step is None:  # a parameter has one value in a run
         mlflow.log_params({prefix + name: value for name, value in _about(report).items()})
@@ -81,7 +81,7 @@ def log_to_wandb(report: Report, run: Any = None, *, prefix: str = "", step: int
     try:
         import wandb
     except ImportError:
-        raise MissingExtra("wandb", "", "log_to_wandb") from None
+        raise MissingExtra("wandb", "trackers", "log_to_wandb") from None
     run = run or wandb.run or wandb.init()
     table = wandb.Table(columns=["subset", "score", "low", "high", "n"])
     for name, part in [*report.by_subset.items(), ("all", report)]:
