@@ -1,8 +1,10 @@
-"""Whether a reward can be trusted: `rm-gallery audit`, `check-reward`, `conflicts`, `drift` and `watch`."""
+"""Whether a reward can be trusted: `rm-gallery audit`, `check-reward`, `conflicts`, `drift`, `judge-select` and `watch`."""
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +13,9 @@ import orjson
 import typer
 
 from rm_gallery.cli import options as opt
+from rm_gallery.cli.judge import judge_from, read_config, runner_of
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.tables import print_check, print_findings, print_fuzzed
 from rm_gallery.study.audit import PROBES, prepare
@@ -19,6 +23,8 @@ from rm_gallery.study.check import CEILING, check_reward
 from rm_gallery.study.conflicts import conflicts as find_conflicts
 from rm_gallery.study.drift import Anchors, compare_versions, drift_dict, drift_lines, read_anchors
 from rm_gallery.study.fuzz import PASS, TEXTS, fuzz_reward
+from rm_gallery.study.select import MEASURES
+from rm_gallery.study.select import judge_select as find_judge
 from rm_gallery.train.watch import watch as look
 from rm_gallery.train.watch import watched_lines
 
@@ -274,3 +280,64 @@ def _weights(given: list[str]) -> dict[str, float]:
         if not name:
             raise ConfigError(f"--weight is '{pair}'; write NAME=W, such as length=-0.1")
     return found
+
+
+@opt.grouped("param", "on_bad_row")
+def judge_select(
+    config: Annotated[Path, typer.Argument(help="YAML file as for grade: the judges under graders, labels, cluster.")],
+    data: Annotated[str, typer.Argument(help="Parquet, jsonl, json, csv or xlsx file with a labelled row per item.")],
+    fail_under: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MEASURE=X", help="Exit with 1 when kappa, accuracy or spearman is lower at worst; may be repeated."
+        ),
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option(help="The judge that --fail-under is about; the first of CONFIG by default.")
+    ] = None,
+    surely: opt.Surely = False,
+    limit: opt.Limit = None,
+    as_format: Annotated[str, typer.Option("--format", help="text, or md for a comment on a change.")] = "text",
+    *,
+    run: opt.Running,
+) -> None:
+    """Compare the judges of CONFIG by how they agree with people's labels on the same rows, and say which to take."""
+    least = _limits(fail_under or ())
+    if as_format not in ("text", "md"):
+        raise ConfigError(f"--format is {as_format!r:.40}; it is text or md.")
+    options, known = run.options(), read_config(config)
+    labels = known.get("labels")
+    if not isinstance(labels, str):
+        raise ConfigError(f"{config}: `labels:` is {labels!r:.60}; name one column of labels, the same for every judge.")
+    runner, path = runner_of(known, judge_from(known, run.llm, run.base_url)), Path(data).expanduser()
+    if not path.exists():
+        raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
+    if judge is not None and judge not in runner.grader_configs:
+        raise ConfigError(f"--judge: {unknown_name('judge', judge, runner.grader_configs)}")
+    with run.resumable():
+        found = find_judge(runner, path, labels, cluster=known.get("cluster"), limit=limit, seed=run.seed, options=options)
+    if run.json:
+        opt.print_json(found.to_dict())
+    else:
+        typer.echo("\n".join(opt.table_lines(found.rows(), as_format == "md")))
+        typer.echo(("\n" if as_format == "md" else "") + found.verdict)
+    missed = found.missed(least, name=judge, surely=surely)
+    opt.say_lost(found.report.reasons, found.report.stopped, "rows")
+    for why in missed:
+        opt.say(f"rm-gallery: {why}.")
+    sys.exit(1 if missed or found.report.n_stopped or not found.n_shared else 0)
+
+
+def _limits(given: Iterable[str]) -> dict[str, float]:
+    least = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if name not in MEASURES:
+            raise ConfigError(f"--fail-under {text!r:.60}: {unknown_name('measure', name, MEASURES)} Write kappa=0.6.")
+        try:
+            least[name] = float(value)
+        except ValueError:
+            least[name] = math.nan
+        if not equals or not -1.0 <= least[name] <= 1.0:
+            raise ConfigError(f"--fail-under {text!r:.60}: give a number from -1 to 1, such as {name}=0.6.")
+    return least
