@@ -23,6 +23,7 @@ from rm_gallery.study.check import CEILING, check_reward
 from rm_gallery.study.conflicts import conflicts as find_conflicts
 from rm_gallery.study.drift import Anchors, compare_versions, drift_dict, drift_lines, read_anchors
 from rm_gallery.study.fuzz import PASS, TEXTS, fuzz_reward
+from rm_gallery.study.mix import check_mix, shaping, weighted
 from rm_gallery.study.select import MEASURES
 from rm_gallery.study.select import judge_select as find_judge
 from rm_gallery.train.watch import watch as look
@@ -80,12 +81,12 @@ def audit(
 
 @opt.grouped("out", "force_new", "trace", "on_bad_row", "seed")
 def check(
-    reward: Annotated[
-        str,
+    rewards: Annotated[
+        list[str],
         typer.Argument(
-            metavar="FILE",
+            metavar="FILE...",
             help="A file with a reward, FILE:NAME where it holds several, or a registered name. The file may hold a class "
-            "with compute_reward, a @reward_function or a reward class.",
+            "with compute_reward, a @reward_function or a reward class. With weights, as in math:1 brief.py:0.2, their sum is tried.",
         ),
     ],
     cases: Annotated[
@@ -100,19 +101,51 @@ def check(
         bool, typer.Option("--forge", help="Try programs that solve nothing and want to pass on each case's code tests.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on notes as well.")] = False,
+    role: Annotated[
+        str, typer.Option(help="main tells right from wrong; shaping is added to one that does, so that its faults are notes.")
+    ] = "main",
     *,
     run: opt.Running,
 ) -> None:
     """Try a reward on gold, empty, off-format, stuffed, truncated and repeated completions and your own; exit 1 on a fault."""
     how: dict[str, Any] = {"reference": reference, "full": full, "ceiling": ceiling, "forge": forge, "options": run.options()}
-    found = check_reward(reward, cases, **how, **run.judge)
+    if role not in ("main", "shaping"):
+        raise ConfigError(f"--role is {role!r:.40}; it is main or shaping.")
+    parts = [weighted(reward) for reward in rewards]
+    if any(weight is not None for _, weight in parts):
+        raise typer.Exit(_check_mix(parts, cases, how, strict, run))
+    checks = [check_reward(reward, cases, **how, **run.judge) for reward in rewards]
+    checks = [shaping(found) for found in checks] if role == "shaping" else checks
+    if run.json:
+        told = [found.to_dict() for found in checks]
+        opt.print_json(told[0] if len(told) == 1 else told)
+    for found in checks:
+        if not run.json:
+            print_check(found)
+        for finding in found.faults if run.json else ():
+            opt.say(f"rm-gallery: {finding.name}: {one_line(finding.what)}")
+    raise typer.Exit(int(any(found.faults or (strict and found.findings) for found in checks)))
+
+
+def _check_mix(
+    parts: list[tuple[str, float | None]], cases: Path | None, how: dict[str, Any], strict: bool, run: opt.Running
+) -> int:
+    """Try the sum of weighted rewards and each of them, say what games it and how trainers are given it; the exit code."""
+    if run.param:
+        raise ConfigError("--param sets a field of one reward; write the parts of a sum into a FILE with their settings.")
+    given = [(name, 1.0 if weight is None else weight) for name, weight in parts]
+    found = check_mix(given, cases, **how, llm=run.llm, base_url=run.base_url)
     if run.json:
         opt.print_json(found.to_dict())
     else:
-        print_check(found)
-    for finding in found.faults if run.json else ():
-        opt.say(f"rm-gallery: {finding.name}: {one_line(finding.what)}")
-    raise typer.Exit(int(bool(found.faults) or (strict and bool(found.findings))))
+        print_check(found.whole)
+        for name, said in found.through.items():
+            typer.echo(f"{name}: {said}")
+        for name, part in found.parts.items():
+            alone = ", ".join(finding.name for finding in part.findings) or "nothing"
+            typer.echo(f"{name} (weight {found.weights[name]:g}) by itself: {alone}")
+        typer.echo("\n".join(found.lines()))
+    return int(bool(found.faults) or (strict and bool(found.whole.findings)))
 
 
 @opt.grouped("out", "force_new", "trace", "on_bad_row")
