@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
+    from rm_gallery.report.annotate import Annotation
     from rm_gallery.study.check import RewardCheck
     from rm_gallery.study.compare import RunComparison
     from rm_gallery.study.duels import Finding
@@ -340,14 +341,16 @@ def _writer(path: Path) -> Callable[[OpenRun, Path], None]:
 
 
 @contextmanager
-def exported(path: str | Path | None, run_dir: str | None) -> Iterator[str | None]:
+def exported(path: str | Path | None, run_dir: str | None, copy: Annotation | None = None) -> Iterator[str | None]:
     """The run folder to judge into so that `path` can be written afterwards: `run_dir`, or one that is gone in the end.
 
-    The export is written when the block ends without an error.
+    The export, and the annotated copy of the table, are written when the block ends without an error.
     """
     check_export(path)
-    with run_folder(run_dir, path is not None) as folder:
+    with run_folder(run_dir, path is not None or copy is not None) as folder:
         yield folder
+        if copy is not None and folder is not None:
+            copy.write(folder)
         if path is not None and folder is not None:
             export(folder, path)
 
@@ -389,7 +392,7 @@ def _xlsx(run: OpenRun, path: Path) -> None:
         sheet.column_dimensions[chr(65 + place)].width = 60 if name in ("prompt", "answer", "reason") else 14
 
     def cell(value: Any, bold: bool = False) -> Any:
-        made = WriteOnlyCell(sheet, value=_sheet_text(value) if isinstance(value, str) else value)
+        made = WriteOnlyCell(sheet, value=sheet_text(value) if isinstance(value, str) else value)
         if isinstance(value, str):
             made.data_type = "s"  # text, whatever it begins with
             made.alignment = Alignment(vertical="top", wrap_text=len(value) > 40)
@@ -406,7 +409,7 @@ def _xlsx(run: OpenRun, path: Path) -> None:
         book.save(file)
 
 
-def _sheet_text(text: str) -> str:
+def sheet_text(text: str) -> str:
     """The text as a workbook can hold it: characters that XML has no place for replaced, cut where a cell ends."""
     text = _NOT_XML.sub("\ufffd", text)
     units = len(text.encode("utf-16-le")) // 2

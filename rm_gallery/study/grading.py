@@ -369,6 +369,7 @@ def _record(
     status = next((lost for lost in ("stopped", "failed", "unscored") if lost in statuses), "scored")
     said = [f"{name} {_value(result)}: {result.reason}" for name, result in results.items()]
     lost = [(name, r) for name, r in results.items() if isinstance(r, GraderError)]
+    passed = {name: r.passed() for name, r in results.items() if isinstance(r, GraderScore) and r.threshold is not None}
     record = {
         "id": row.sample_id,
         "key": row.sample_key,
@@ -382,6 +383,7 @@ def _record(
         "metadata": {
             "number": where.number,
             "scores": {name: getattr(r, "score", None) for name, r in results.items() if r.ok},
+            **({"passed": passed} if passed else {}),
         },
     }
     return {name: value for name, value in record.items() if value not in (None, [], "", {})}

@@ -159,7 +159,7 @@ class TableSamples:
                     "cluster": self.clusters.name(place),
                     "status": "unscored",
                     "answers": [text_of_cell(blank_is_none(row.get(name))) or "" for name in self.answers],
-                    "issues": [["unscored", "blank", self.why_blank(place)]],
+                    "issues": [["unscored", "blank", self.why_blank(place), "data"]],
                     "metadata": {"row": place, "number": where.number, "columns": list(range(len(self.answers)))},
                 }
                 file.write(to_line(record))
