@@ -123,7 +123,7 @@ def _judge(
         return print_estimate(estimate_run(reward, data, benchmark, repeats=repeats, options=options, **task), run.json)
     if gate.reference is not None:
         check_fits(gate.reference, open_data(data, benchmark, limit=rows.limit, seed=run.seed))
-    with run.resumable(), gate.keeping(options.run_dir) as folder, exported(rows.export, folder) as run_dir:
+    with run.resumable(), gate.keeping(options.run_dir) as folder, exported(rows.export, folder, title=rows.title) as run_dir:
         task["options"] = replace(options, run_dir=run_dir, trace=options.trace or rows.export is not None)
         if repeats > 1:  # the candidates of the first are exported
             report = evaluate_repeatedly(reward, data, benchmark, repeats=repeats, **task)
@@ -220,7 +220,10 @@ def _bench_recorded(
     """Print recorded judgements by group, and leave with 1 when a gate is missed or nothing could be scored."""
     gate = rows.gate()
     data = source and open_data(source, benchmark, seed=run.seed, on_bad_row=run.on_bad_row)
-    with gate.keeping(None if run.out is None else str(run.out)) as folder, exported(rows.export, folder) as kept:
+    with (
+        gate.keeping(None if run.out is None else str(run.out)) as folder,
+        exported(rows.export, folder, title=rows.title) as kept,
+    ):
         found = score_recorded(benchmark, scores=scores, replay=replay, data=data or None, seed=run.seed, run_dir=kept)
         for option, wanted in (("--export", rows.export), ("gates", gate.fail_under), ("gates", gate.reference)):
             if wanted is not None and len(found) > 1:
@@ -334,7 +337,7 @@ def _judge_table(
         return None
     if rows.estimate:
         return print_estimate(task.estimate(reward, seed=run.seed, options=options), run.json)
-    with run.resumable(), exported(rows.export, options.run_dir, copy) as run_dir:
+    with run.resumable(), exported(rows.export, options.run_dir, copy, rows.title) as run_dir:
         options = replace(options, run_dir=run_dir, trace=options.trace or rows.export is not None)
         report = task.judge(reward, seed=run.seed, options=options)
     return _conclude(report, _missed_by(report, gate), run, rows.part)
@@ -355,7 +358,7 @@ def grade(
         raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
     named, part = {name: known.get(name) for name in ("labels", "cluster")}, rows.part_of(run)
     copy = None if rows.annotate is None else Annotation(rows.annotate, data, limit=rows.limit is not None, beside=(config,))
-    with run.resumable(), exported(rows.export, options.run_dir, copy) as folder:
+    with run.resumable(), exported(rows.export, options.run_dir, copy, rows.title) as folder:
         chosen = replace(options, run_dir=folder)
         report = grade_rows(runner, path, limit=rows.limit, seed=run.seed, part=part, options=chosen, **named)
     # every grader has to pass what one sample has to

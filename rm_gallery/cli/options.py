@@ -201,6 +201,7 @@ class Reported:
     export: Annotated[
         Path | None, typer.Option(help="Write a row per candidate to this .csv, .xlsx, .parquet, .jsonl or .html file.")
     ] = None
+    title: Annotated[str | None, typer.Option(help="Title of the page that --export FILE.html writes.")] = None
     annotate: Annotated[
         Path | None, typer.Option(help="Write a copy of the table with what was said of each row in columns of its own.")
     ] = None
