@@ -49,7 +49,7 @@ def print_summary(run: OpenRun, path: str | Path, browser: str, title: str | Non
     Raises:
         DataError: the browser does not print, or the file cannot be written.
     """
-    for most in (12, 6, 3, 1):
+    for most in (12, 6, 3, 0):
         printed = _printed(render(run, title=title, most=most), browser)
         if len(_PAGE.findall(printed)) == 1:
             break
