@@ -66,13 +66,13 @@ class GradeReport(ScoreReport):
         return [*lines, *Report.about(replace(self, extra={}))]
 
 
-_MEASURES = ("accuracy", "exact_agreement", "precision", "recall", "f1", "kappa", "spearman", "mae")
+_MEASURES = ("accuracy", "exact_agreement", "precision", "recall", "f1", "kappa", "weighted_kappa", "spearman", "mae")
 
 
 def _said(found: Mapping[str, Any]) -> str:
-    parts = [f"{m} {found[m]:.3g} ({range_text(found.get(f'{m}_ci95'))})" for m in _MEASURES if m in found]
-    at = [] if found.get("threshold") is None else [f"threshold {found['threshold']:g}"]
-    return ", ".join([*parts, *at, f"n={found['n']}"])
+    parts = [f"{m.replace('_', ' ')} {found[m]:.3g} ({range_text(found.get(f'{m}_ci95'))})" for m in _MEASURES if m in found]
+    at = "" if found.get("threshold") is None else f"as verdicts at the threshold {found['threshold']:g}: "
+    return at + ", ".join([*parts, f"n={found['n']}"])
 
 
 @dataclass
