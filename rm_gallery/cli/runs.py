@@ -133,6 +133,7 @@ def compare(
         ),
     ] = False,
     fail_under: opt.FailUnder = None,
+    surely: opt.Surely = False,
     max_failures: Annotated[
         int | None, typer.Option(min=0, help="Failed samples that pass, in every run but the first; 0 with a gate.")
     ] = None,
@@ -156,7 +157,7 @@ def compare(
     reference, missed = open_run(runs[0]) if fail_if_worse else None, False
     for run in map(open_run, runs[1:]):
         own_unit = run.report.get("rule") in OWN_UNIT
-        gate = QualityGate(fail_under, max_failures or 0, max_unscored, reference, own_unit=own_unit)
+        gate = QualityGate(fail_under, max_failures or 0, max_unscored, reference, surely=surely, own_unit=own_unit)
         for _, why in gate.missed(run.report, run=run, say=opt.say):
             opt.say(f"rm-gallery: {run.folder.name}: {why}.")
             missed = True
@@ -208,6 +209,7 @@ def report(
         Path | None, typer.Option(help="Print a summary of one page to this file too, by Chromium, Chrome or Edge.")
     ] = None,
     fail_under: opt.FailUnder = None,
+    surely: opt.Surely = False,
     max_failures: Annotated[
         int | None, typer.Option(min=0, help="Failed samples that pass; more make the exit code 1.")
     ] = None,
@@ -219,7 +221,7 @@ def report(
     """
     opened = open_run(run)
     own_unit = opened.report.get("rule") in OWN_UNIT
-    gate = QualityGate(fail_under, max_failures or 0, max_unscored, own_unit=own_unit)
+    gate = QualityGate(fail_under, max_failures or 0, max_unscored, surely=surely, own_unit=own_unit)
     browser = None if pdf is None else find_browser()
     text = render(opened, form, gate, title)
     if pdf is not None and browser is not None:
