@@ -19,6 +19,7 @@ from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
 from rm_gallery.gallery.benchmarks.figures import COUNTS, Report, hundredths, interval
+from rm_gallery.report.annotate import Annotation
 from rm_gallery.report.gate import QualityGate, check_fits
 from rm_gallery.report.tables import exported, print_report
 from rm_gallery.study.benchmark import estimate as estimate_run
@@ -26,7 +27,7 @@ from rm_gallery.study.benchmark import evaluate as evaluate_reward
 from rm_gallery.study.benchmark import evaluate_repeatedly, recorded_json, score_recorded
 from rm_gallery.study.grading import grade as grade_rows
 from rm_gallery.study.opened import open_run
-from rm_gallery.study.table import Scoring, TableTask
+from rm_gallery.study.table import Columns, Scoring, TableTask
 from rm_gallery.study.task import RunPart, open_data
 from rm_gallery.study.winrate import WinRateTask
 
@@ -43,7 +44,7 @@ STATUSES = ("scored", "unscored", "failed", "stopped")
 FIGURES = ("calls", "input_tokens", "output_tokens", "cost", "seconds")
 
 
-@opt.grouped()
+@opt.grouped("annotate")
 def evaluate(
     reward: Annotated[
         str,
@@ -61,7 +62,7 @@ def evaluate(
     _judge(reward, data, benchmark, run, rows)
 
 
-@opt.grouped()
+@opt.grouped("annotate")
 def bench(
     name: Annotated[
         str | None, typer.Argument(help="A benchmark; --list names them.", autocompletion=opt.completing(benchmarks))
@@ -122,7 +123,7 @@ def _judge(
         return print_estimate(estimate_run(reward, data, benchmark, repeats=repeats, options=options, **task), run.json)
     if gate.reference is not None:
         check_fits(gate.reference, open_data(data, benchmark, limit=rows.limit, seed=run.seed))
-    with run.resumable(), gate.keeping(options.run_dir) as folder, exported(rows.export, folder) as run_dir:
+    with run.resumable(), gate.keeping(options.run_dir) as folder, exported(rows.export, folder, title=rows.title) as run_dir:
         task["options"] = replace(options, run_dir=run_dir, trace=options.trace or rows.export is not None)
         if repeats > 1:  # the candidates of the first are exported
             report = evaluate_repeatedly(reward, data, benchmark, repeats=repeats, **task)
@@ -219,7 +220,10 @@ def _bench_recorded(
     """Print recorded judgements by group, and leave with 1 when a gate is missed or nothing could be scored."""
     gate = rows.gate()
     data = source and open_data(source, benchmark, seed=run.seed, on_bad_row=run.on_bad_row)
-    with gate.keeping(None if run.out is None else str(run.out)) as folder, exported(rows.export, folder) as kept:
+    with (
+        gate.keeping(None if run.out is None else str(run.out)) as folder,
+        exported(rows.export, folder, title=rows.title) as kept,
+    ):
         found = score_recorded(benchmark, scores=scores, replay=replay, data=data or None, seed=run.seed, run_dir=kept)
         for option, wanted in (("--export", rows.export), ("gates", gate.fail_under), ("gates", gate.reference)):
             if wanted is not None and len(found) > 1:
@@ -270,8 +274,8 @@ def score(
     rows: opt.Reported,
 ) -> None:
     """Score the answers in a column of FILE and print their mean with its spread and a 95 % interval."""
-    task = Scoring.read(data, prompt, answer, table.columns(run, rows))
-    _judge_table(task, reward, run, rows, table.dry_run)
+    task = Scoring.read(data, prompt, answer, columns := table.columns(run, rows))
+    _judge_table(task, reward, run, rows, table.dry_run, (data, None), columns)
 
 
 @opt.grouped("fail_if_worse_than")
@@ -297,28 +301,43 @@ def winrate(
     rows: opt.Reported,
 ) -> None:
     """Judge the answers in the columns --a and --b of FILE and print how often a wins, with ties, flips and a 95 % interval."""
+    columns = table.columns(run, rows)
     task = WinRateTask.read(
         data,
         prompt,
         [a, b, *(other or ())],
-        table.columns(run, rows),
+        columns,
         other=second,
         length_controlled=length_controlled,
         until_decided=until_decided,
     )
-    _judge_table(task, reward, run, rows, table.dry_run)
+    _judge_table(task, reward, run, rows, table.dry_run, (data, second), columns)
 
 
-def _judge_table(task: TableTask, name: str, run: opt.Running, rows: opt.Reported, dry_run: bool) -> None:
-    """Say what was understood, judge, print the report, write the export; the exit code is that of `eval`."""
+def _judge_table(
+    task: TableTask,
+    name: str,
+    run: opt.Running,
+    rows: opt.Reported,
+    dry_run: bool,
+    data: tuple[str, str | None],
+    columns: Columns,
+) -> None:
+    """Say what was understood, judge, print the report, write what is asked for; the exit code is that of `eval`."""
     reward, options, gate = run.build(name), run.options(), rows.gate(own_unit=task.rule().name == "scores")
+    copy = None
+    if rows.annotate is not None:
+        reading = {name: getattr(columns, name) for name in ("encoding", "separator", "sheet", "header_row")}
+        left, beside = (rows.limit is not None, run.on_bad_row == "skip"), (data[1], columns.labels, rows.export)
+        compares = isinstance(task, WinRateTask)
+        copy = Annotation(rows.annotate, data[0], reading, task.questions.answers, reward, compares, *left, beside)
     for line in task.understood(reward):
         opt.say(one_line(line))
     if dry_run:
         return None
     if rows.estimate:
         return print_estimate(task.estimate(reward, seed=run.seed, options=options), run.json)
-    with run.resumable(), exported(rows.export, options.run_dir) as run_dir:
+    with run.resumable(), exported(rows.export, options.run_dir, copy, rows.title) as run_dir:
         options = replace(options, run_dir=run_dir, trace=options.trace or rows.export is not None)
         report = task.judge(reward, seed=run.seed, options=options)
     return _conclude(report, _missed_by(report, gate), run, rows.part)
@@ -338,7 +357,8 @@ def grade(
     if not path.exists():
         raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
     named, part = {name: known.get(name) for name in ("labels", "cluster")}, rows.part_of(run)
-    with run.resumable(), exported(rows.export, options.run_dir) as folder:
+    copy = None if rows.annotate is None else Annotation(rows.annotate, data, limit=rows.limit is not None, beside=(config,))
+    with run.resumable(), exported(rows.export, options.run_dir, copy, rows.title) as folder:
         chosen = replace(options, run_dir=folder)
         report = grade_rows(runner, path, limit=rows.limit, seed=run.seed, part=part, options=chosen, **named)
     # every grader has to pass what one sample has to

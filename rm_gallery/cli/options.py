@@ -205,6 +205,10 @@ class Reported:
     export: Annotated[
         Path | None, typer.Option(help="Write a row per candidate to this .csv, .xlsx, .parquet, .jsonl or .html file.")
     ] = None
+    title: Annotated[str | None, typer.Option(help="Title of the page that --export FILE.html writes.")] = None
+    annotate: Annotated[
+        Path | None, typer.Option(help="Write a copy of the table with what was said of each row in columns of its own.")
+    ] = None
 
     def part_of(self, run: Running, repeats: int = 1) -> str | None:
         """The share that is judged; ConfigError beside an option that only a whole run can serve."""
@@ -213,6 +217,7 @@ class Reported:
         if run.out is None:
             raise ConfigError("--part is a share of a run that several keep in one folder; name it with --out RUN.")
         whole = {"--fail-under": self.fail_under, "--fail-if-worse-than": self.fail_if_worse_than, "--export": self.export}
+        whole["--annotate"] = self.annotate
         beside = [name for name, value in {**whole, "--repeats": repeats > 1 or None}.items() if value is not None]
         if beside:
             raise ConfigError(

@@ -18,6 +18,7 @@ from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.models import nearest
 from rm_gallery.report.formats import OWN_UNIT, figures_of, render
 from rm_gallery.report.gate import QualityGate
+from rm_gallery.report.pdf import find_browser, print_summary
 from rm_gallery.report.run_table import render_table, run_table, save_results
 from rm_gallery.report.tables import print_difference
 from rm_gallery.study.compare import compare as compare_runs
@@ -203,6 +204,10 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="File to write; by default RUN/report.html, and stdout for the other formats.")
     ] = None,
+    title: Annotated[str | None, typer.Option(help="Title of the page, in place of what was judged by what.")] = None,
+    pdf: Annotated[
+        Path | None, typer.Option(help="Print a summary of one page to this file too, by Chromium, Chrome or Edge.")
+    ] = None,
     fail_under: opt.FailUnder = None,
     surely: opt.Surely = False,
     max_failures: Annotated[
@@ -217,7 +222,11 @@ def report(
     opened = open_run(run)
     own_unit = opened.report.get("rule") in OWN_UNIT
     gate = QualityGate(fail_under, max_failures or 0, max_unscored, surely=surely, own_unit=own_unit)
-    text = render(opened, form, gate)
+    browser = None if pdf is None else find_browser()
+    text = render(opened, form, gate, title)
+    if pdf is not None and browser is not None:
+        print_summary(opened, pdf, browser, title)
+        opt.say(str(pdf))
     if form == "html":
         out = out or opened.folder / PAGE
         with written_whole(out) as file:

@@ -111,6 +111,33 @@ def sides_of(figures: Mapping[str, Any]) -> tuple[str, str] | None:
     return (first, second) if isinstance(first, str) and isinstance(second, str) else None
 
 
+def title_of(figures: Mapping[str, Any], folder: str) -> str:
+    """What a page is called unless somebody says: the two columns that were compared, else the reward and what it judged."""
+    if figures.get("rule") == COMPARED and (names := sides_of(figures)):
+        return f"{names[0]} against {names[1]}"
+    return f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or folder}"
+
+
+def tally_of(figures: Mapping[str, Any]) -> str:
+    """How many rows were won, tied and lost; empty where nothing was compared."""
+    extra = figures.get("extra") or {}
+    if figures.get("rule") != COMPARED or "wins" not in extra:
+        return ""
+    return " · ".join(f"{int(number(extra.get(n))):,} {w}" for n, w in (("wins", "won"), ("ties", "tied"), ("losses", "lost")))
+
+
+def corrected_of(figures: Mapping[str, Any]) -> str:
+    """The figure corrected by people's labels, in a sentence; empty without labels."""
+    found = (figures.get("extra") or {}).get("corrected")
+    if not isinstance(found, Mapping) or found.get("estimate") is None:
+        return ""
+    unit = "" if figures.get("rule") in OWN_UNIT else " %"
+    bounds = between({**figures, "ci95": found.get("ci95")}, " to ")
+    labels = int(number(found.get("n_labelled")))
+    ci95 = f" (95 % interval {bounds}{unit})" if bounds else ""
+    return f"Corrected by {labels:,} labels of people: {in_unit(figures, found['estimate'])}{ci95}."
+
+
 def headline(figures: Mapping[str, Any]) -> str:
     """Score, rule, n and interval in one sentence."""
     name, n, scored = figures.get("reward") or "The reward", int(number(figures.get("n"))), figures.get("n_scored")
@@ -173,11 +200,6 @@ def findings(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> Iter
 
 
 def _beside(extra: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    if (corrected := extra.get("corrected")) and isinstance(corrected, Mapping):
-        bounds = [100 * number(value) for value in corrected.get("ci95") or ()]
-        ci95 = f" (95 % interval {bounds[0]:.1f} to {bounds[1]:.1f} %)" if len(bounds) == 2 else ""
-        labels = int(number(corrected.get("n_labelled")))
-        yield "info", f"Corrected by {labels:,} labels of people: {percent(corrected.get('estimate'))}{ci95}."
     repeats = extra.get("repeats")
     if isinstance(repeats, Mapping) and (times := int(number(repeats.get("n")))) > 1:
         yield "info", f"The figures are means of {times} repeats; the plots and samples below are those of the first."
@@ -285,8 +307,10 @@ def spent(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> list[tu
     return shown
 
 
-def render(run: OpenRun, form: str = "html", gate: QualityGate | None = None) -> str:
-    """The report of a run in one of `FORMATS`.
+def render(
+    run: OpenRun, form: str = "html", gate: QualityGate | None = None, title: str | None = None, most: int | None = None
+) -> str:
+    """The report of a run in one of `FORMATS`, under a title of one's own; a page with `most` is a summary (see `render_page`).
 
     Raises:
         ConfigError: another format.
@@ -300,9 +324,9 @@ def render(run: OpenRun, form: str = "html", gate: QualityGate | None = None) ->
     with sound(run):
         summary = summarize(run)
         if form == "html":
-            return render_page(run, summary)
+            return render_page(run, summary, title, most)
         if form == "md":
-            return _markdown(run, summary)
+            return _markdown(run, summary, title)
         return _json(run, summary) if form == "json" else _junit(run, figures_of(run, summary), gate or QualityGate())
 
 
@@ -320,10 +344,14 @@ def _md(text: Any) -> str:
     return "".join(f"\\{c}" if c in "\\`*_[]|~#!" else {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(c, c) for c in found)
 
 
-def _markdown(run: OpenRun, summary: Summary) -> str:
+def _markdown(run: OpenRun, summary: Summary, title: str | None = None) -> str:
     figures = figures_of(run, summary)
-    title = _md(f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or run.folder.name}")
-    lines = [f"# {title}", "", f"**{_md(headline(figures))}**", "", f"Rule: {_md(rule_of(figures))}."]
+    first = [text for text in (tally_of(figures), headline(figures), corrected_of(figures)) if text]
+    lines = [
+        f"# {_md(title or title_of(figures, run.folder.name))}",
+        *(line for text in first for line in ("", f"**{_md(text)}**")),
+    ]
+    lines += ["", f"Rule: {_md(rule_of(figures))}."]
     lines += ["", *(f"- {'⚠ ' if level == 'warn' else ''}{_md(text)}" for level, text in findings(run, figures, summary))]
     parts = [*(figures.get("by_subset") or {}).items(), ("all", figures)]
     lines += ["", "| subset | score | 95 % interval | n | no score |", "|---|---:|---:|---:|---:|"]

@@ -22,6 +22,7 @@ from rm_gallery.report.formats import (
     COMPARED,
     OWN_UNIT,
     between,
+    corrected_of,
     duration,
     figures_of,
     findings,
@@ -32,6 +33,8 @@ from rm_gallery.report.formats import (
     rule_of,
     single_line,
     spent,
+    tally_of,
+    title_of,
 )
 from rm_gallery.study.opened import OpenRun, SampleRow
 from rm_gallery.study.summary import Summary, gap_of, number, tokens_of
@@ -197,8 +200,11 @@ MAX_REASONS = 40
 _FILES = Path(__file__).parent / "templates"
 
 
-def render_page(run: OpenRun, summary: Summary) -> str:
-    """The page of a run; it needs no network, no other file, and runs no script but its own."""
+def render_page(run: OpenRun, summary: Summary, title: str | None = None, most: int | None = None) -> str:
+    """The page of a run; it needs no network, no other file, and runs no script but its own.
+
+    With `most` it is a summary to print: the head, and at most so many findings, subsets and reasons; no samples.
+    """
     import jinja2
 
     environment = jinja2.Environment(
@@ -207,10 +213,19 @@ def render_page(run: OpenRun, summary: Summary) -> str:
     )  # fmt: skip
     figures = figures_of(run, summary)
     style, script = ((_FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    data, limit, shown = table_data(run, summary, figures.get("rule") == COMPARED)
+    data, limit, shown = ("", 0, 0) if most is not None else table_data(run, summary, figures.get("rule") == COMPARED)
     subsets = list((figures.get("by_subset") or {}).items())
+    said = [
+        (level, _kept_together(visible(cut(text, 4_000 if most is None else 400))))
+        for level, text in findings(run, figures, summary)
+    ]
+    reasons = [_reason(key, found) for key, found in list((figures.get("reasons") or {}).items())[:MAX_REASONS]]
+    listed = MAX_SUBSETS if most is None else most
     return environment.get_template("page.jinja2").render(
-        title=single_line(f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or run.folder.name}")[:200],
+        brief=most is not None,
+        title=single_line(title or title_of(figures, run.folder.name))[:200],
+        tally=tally_of(figures),
+        corrected=_kept_together(visible(corrected_of(figures))),
         style=style,
         script=script,
         policy=_policy(style, script),
@@ -223,16 +238,17 @@ def render_page(run: OpenRun, summary: Summary) -> str:
         lost=lost_of(figures),
         gauge=_gauge(figures),
         marks=_marks(figures),
-        findings=[(level, _kept_together(visible(cut(text, 4_000)))) for level, text in findings(run, figures, summary)],
+        findings=said[:most],
+        more_findings=len(said) - len(said[:most]),
         facts=[(name, visible(str(value))) for name, value in _facts(run, figures)],
         further=[(visible(name), visible(value)) for name, value in further(figures.get("extra") or {})][:MAX_SUBSETS],
-        subsets=[_subset_row(name, part) for name, part in subsets[:MAX_SUBSETS]],
+        subsets=[_subset_row(cut(name, 200 if most is None else 60), part) for name, part in subsets[:listed]],
         beside=any((part.get("baselines") or part.get("chance") is not None) for _, part in subsets),
-        more_subsets=max(0, len(subsets) - MAX_SUBSETS),
+        more_subsets=max(0, len(subsets) - listed),
         plots=[plot for plot in plots.all_plots(summary) if plot is not None],
         spent=spent(run, figures, summary),
         latency=_latency(summary),
-        reasons=[_reason(key, found) for key, found in list((figures.get("reasons") or {}).items())[:MAX_REASONS]],
+        reasons=reasons[:most],
         n=summary.n,
         shown=shown,
         limit=limit,

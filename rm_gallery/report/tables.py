@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from rich.table import Table
 
+    from rm_gallery.report.annotate import Annotation
     from rm_gallery.study.check import RewardCheck
     from rm_gallery.study.compare import RunComparison
     from rm_gallery.study.duels import Finding
@@ -303,11 +304,11 @@ def to_pandas(run: OpenRun | str | Path) -> pd.DataFrame:
     return pd.DataFrame(list(candidates(run)), columns=list(COLUMNS))
 
 
-def export(run: OpenRun | str | Path, path: str | Path) -> Path:
+def export(run: OpenRun | str | Path, path: str | Path, title: str | None = None) -> Path:
     """Write the candidates of a run to `path`, whose extension decides the form: .csv, .xlsx, .parquet, .jsonl or .html.
 
     In csv, text that a spreadsheet would take for a formula gets an apostrophe in front; in xlsx it is marked as text. A cell
-    of a workbook holds 32,767 characters: longer text is cut there, and says so.
+    of a workbook holds 32,767 characters: longer text is cut there, and says so. `title` stands above a page.
 
     Raises:
         ConfigError: the extension is unknown, or the rows are more than a sheet holds.
@@ -318,7 +319,7 @@ def export(run: OpenRun | str | Path, path: str | Path) -> Path:
     write = _writer(target)
     opened = run if isinstance(run, OpenRun) else open_run(run)
     with sound(opened):
-        write(opened, target)
+        _html(opened, target, title) if write is _html else write(opened, target)
     return target
 
 
@@ -340,16 +341,20 @@ def _writer(path: Path) -> Callable[[OpenRun, Path], None]:
 
 
 @contextmanager
-def exported(path: str | Path | None, run_dir: str | None) -> Iterator[str | None]:
+def exported(
+    path: str | Path | None, run_dir: str | None, copy: Annotation | None = None, title: str | None = None
+) -> Iterator[str | None]:
     """The run folder to judge into so that `path` can be written afterwards: `run_dir`, or one that is gone in the end.
 
-    The export is written when the block ends without an error.
+    The export, and the annotated copy of the table, are written when the block ends without an error.
     """
     check_export(path)
-    with run_folder(run_dir, path is not None) as folder:
+    with run_folder(run_dir, path is not None or copy is not None) as folder:
         yield folder
+        if copy is not None and folder is not None:
+            copy.write(folder)
         if path is not None and folder is not None:
-            export(folder, path)
+            export(folder, path, title)
 
 
 def _csv(run: OpenRun, path: Path) -> None:
@@ -389,7 +394,7 @@ def _xlsx(run: OpenRun, path: Path) -> None:
         sheet.column_dimensions[chr(65 + place)].width = 60 if name in ("prompt", "answer", "reason") else 14
 
     def cell(value: Any, bold: bool = False) -> Any:
-        made = WriteOnlyCell(sheet, value=_sheet_text(value) if isinstance(value, str) else value)
+        made = WriteOnlyCell(sheet, value=sheet_text(value) if isinstance(value, str) else value)
         if isinstance(value, str):
             made.data_type = "s"  # text, whatever it begins with
             made.alignment = Alignment(vertical="top", wrap_text=len(value) > 40)
@@ -406,7 +411,7 @@ def _xlsx(run: OpenRun, path: Path) -> None:
         book.save(file)
 
 
-def _sheet_text(text: str) -> str:
+def sheet_text(text: str) -> str:
     """The text as a workbook can hold it: characters that XML has no place for replaced, cut where a cell ends."""
     text = _NOT_XML.sub("\ufffd", text)
     units = len(text.encode("utf-16-le")) // 2
@@ -431,11 +436,11 @@ def _jsonl(run: OpenRun, path: Path) -> None:
         file.writelines(to_line(row) for row in candidates(run))
 
 
-def _html(run: OpenRun, path: Path) -> None:
+def _html(run: OpenRun, path: Path, title: str | None = None) -> None:
     from rm_gallery.report.formats import render
 
     with written_whole(path) as file:
-        file.write(render(run).encode("utf-8"))
+        file.write(render(run, title=title).encode("utf-8"))
 
 
 _WRITERS: dict[str, Callable[[OpenRun, Path], None]]

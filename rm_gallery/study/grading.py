@@ -13,6 +13,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from rm_gallery.core.data.load.converters import RowRef
+from rm_gallery.core.data.load.readers import SOURCE_NAME, placed_rows
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions, chosen_options
 from rm_gallery.core.graders.base import GraderError, GraderRank, GraderResult, GraderScore
@@ -64,13 +66,13 @@ class GradeReport(ScoreReport):
         return [*lines, *Report.about(replace(self, extra={}))]
 
 
-_MEASURES = ("accuracy", "exact_agreement", "precision", "recall", "f1", "kappa", "spearman", "mae")
+_MEASURES = ("accuracy", "exact_agreement", "precision", "recall", "f1", "kappa", "weighted_kappa", "spearman", "mae")
 
 
 def _said(found: Mapping[str, Any]) -> str:
-    parts = [f"{m} {found[m]:.3g} ({range_text(found.get(f'{m}_ci95'))})" for m in _MEASURES if m in found]
-    at = [] if found.get("threshold") is None else [f"threshold {found['threshold']:g}"]
-    return ", ".join([*parts, *at, f"n={found['n']}"])
+    parts = [f"{m.replace('_', ' ')} {found[m]:.3g} ({range_text(found.get(f'{m}_ci95'))})" for m in _MEASURES if m in found]
+    at = "" if found.get("threshold") is None else f"as verdicts at the threshold {found['threshold']:g}: "
+    return at + ", ".join([*parts, f"n={found['n']}"])
 
 
 class GradedRow(NamedTuple):
@@ -220,23 +222,23 @@ def grade(
     reasons = Reasons()
     began = time.monotonic()
     lookout = Lookout()
-    waiting: deque[tuple[Mapping[str, Any], dict[str, float | None]]] = deque()
+    waiting: deque[tuple[RowRef, Mapping[str, Any], dict[str, float | None]]] = deque()
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
     tell = on_graded or _nothing
 
     def drawn() -> Iterator[Mapping[str, Any]]:
-        for number, row in _drawn(data, limit, seed, share):
+        for where, row in _drawn(data, limit, seed, share):
             # read before the row is paid for
-            waiting.append((row, {name: _label(row, column, number) for name, column in wanted.items()}))
+            waiting.append((where, row, {name: _label(row, column, where) for name, column in wanted.items()}))
             yield row
 
     with closing(runner.stream(drawn(), options=chosen)) as going, keeping or nullcontext():
-        for number, results in enumerate(going):
-            given, known = waiting.popleft()
+        for results in going:
+            where, given, known = waiting.popleft()
             row = TableRow(given)
             group = str(row.fields[cluster]) if cluster is not None and cluster in row.fields else ""
             fields = _fields(runner, row)
-            group = group or _first(fields, ASKED) or f"row {number}"
+            group = group or _first(fields, ASKED) or str(where)
             asked.append(hash_of(group))
             traits = labelled_traits("", len(_first(fields, ASKED)), [len(_first(fields, ANSWERED))], ())
             lost = [name for name, result in results.items() if isinstance(result, GraderError)]
@@ -249,7 +251,7 @@ def grade(
                 told[name].append(label)
             tell(GradedRow(group, results, known))
             if keeping is not None:
-                keeping.add(_record(row, fields, results, main, group))
+                keeping.add(_record(row, where, fields, results, main, group))
     clusters = Clusters.of_hashes(asked).codes
     parts = {name: column.figure(clusters) for name, column in found.items()}
     judges = {judge_of(config.grader) for config in runner.grader_configs.values()}
@@ -280,9 +282,13 @@ def _nothing(_: GradedRow) -> None:
     pass
 
 
-def _drawn(data: Any, limit: int | None, seed: int, part: RunPart | None) -> Iterable[tuple[int, Mapping[str, Any]]]:
-    """The rows of the part with their numbers; with a limit so many of all, by the seed."""
-    rows: Iterable[tuple[int, Mapping[str, Any]]] = enumerate(rows_of(data))
+def _drawn(data: Any, limit: int | None, seed: int, part: RunPart | None) -> Iterable[tuple[RowRef, Mapping[str, Any]]]:
+    """The rows of the part behind where they stand; with a limit so many of all, by the seed."""
+    rows: Iterable[tuple[RowRef, Mapping[str, Any]]]
+    if isinstance(data, (str, Path)):
+        rows = placed_rows(Path(data).expanduser())
+    else:
+        rows = ((RowRef(SOURCE_NAME, number), row) for number, row in enumerate(rows_of(data), 1))
     if limit is not None:
         known = list(rows)
         rows = (known[place] for place in seeded_positions(len(known), limit, seed))
@@ -308,13 +314,13 @@ def _first(fields: Mapping[str, Any], names: Sequence[str]) -> str:
     return next((shown(fields[name]) for name in names if fields.get(name) not in (None, "")), "")
 
 
-def _label(fields: Mapping[str, Any], column: str, number: int) -> float | None:
+def _label(fields: Mapping[str, Any], column: str, where: RowRef) -> float | None:
     if column not in fields:
-        raise ConfigError(f"labels: row {number}: " + unknown_name("column", column, [str(name) for name in fields]))
+        raise ConfigError(f"labels: {where}: " + unknown_name("column", column, [str(name) for name in fields]))
     cell = blank_is_none(fields[column])
     value = value_of(cell)
     if value is None and cell is not None:
-        raise ConfigError(f"labels: row {number}, column '{column}' is {cell!r:.60}; a label is a number, true or false.")
+        raise ConfigError(f"labels: {where}, column '{column}' is {cell!r:.60}; a label is a number, true or false.")
     return value
 
 
@@ -364,7 +370,9 @@ def _validated(column: _Column, labels: Sequence[float | None], clusters: Intege
     return known.to_dict()
 
 
-def _record(row: TableRow, fields: Mapping[str, Any], results: Results, main: str, cluster: str) -> dict[str, Any]:
+def _record(
+    row: TableRow, where: RowRef, fields: Mapping[str, Any], results: Results, main: str, cluster: str
+) -> dict[str, Any]:
     """What samples.jsonl keeps of a row."""
     first = results[main]
     answers, scores = [_first(fields, ANSWERED)], list[float | None]([None])
@@ -377,6 +385,7 @@ def _record(row: TableRow, fields: Mapping[str, Any], results: Results, main: st
     status = next((lost for lost in ("stopped", "failed", "unscored") if lost in statuses), "scored")
     said = [f"{name} {_value(result)}: {result.reason}" for name, result in results.items()]
     lost = [(name, r) for name, r in results.items() if isinstance(r, GraderError)]
+    passed = {name: r.passed() for name, r in results.items() if isinstance(r, GraderScore) and r.threshold is not None}
     record = {
         "id": row.sample_id,
         "key": row.sample_key,
@@ -387,7 +396,11 @@ def _record(row: TableRow, fields: Mapping[str, Any], results: Results, main: st
         "scores": scores,
         "reasons": ["\n".join(said), *[None] * (len(answers) - 1)],
         "issues": [[status_of(r), r.error_type, f"{name}: {r.error}", cause_of(r)] for name, r in lost],
-        "metadata": {"scores": {name: getattr(r, "score", None) for name, r in results.items() if r.ok}},
+        "metadata": {
+            "number": where.number,
+            "scores": {name: getattr(r, "score", None) for name, r in results.items() if r.ok},
+            **({"passed": passed} if passed else {}),
+        },
     }
     return {name: value for name, value in record.items() if value not in (None, [], "", {})}
 

@@ -21,7 +21,7 @@ from weakref import finalize
 import orjson
 
 from rm_gallery.core.data.load.base import LoadReport, create_loader, row_bytes
-from rm_gallery.core.data.load.converters import nearest, shown
+from rm_gallery.core.data.load.converters import RowRef, nearest, shown
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
@@ -34,22 +34,24 @@ _IN_MEMORY = 1 << 20
 
 
 class Rows(Sequence[dict[str, Any]]):
-    """The rows of a table with what messages call each; all but a first few MB wait in a temporary file, in blocks."""
+    """The rows of a table with where each stands; all but a first few MB wait in a temporary file, in blocks."""
 
-    def __init__(self, placed: Iterable[tuple[str, dict[str, Any]]] = ()) -> None:
+    def __init__(self, placed: Iterable[tuple[RowRef, dict[str, Any]]] = ()) -> None:
         self._file = SpooledTemporaryFile(max_size=_IN_MEMORY)
         finalize(self, self._file.close)
         self._starts, self._firsts = array("Q"), array("Q", [0])
         """Of each block its place in the file, and its first row."""
         self._size = 0
-        self._last: list[tuple[str, dict[str, Any]]] = []
-        self._read: tuple[int, list[tuple[str, dict[str, Any]]]] = (-1, [])
+        self._last: list[tuple[RowRef, dict[str, Any]]] = []
+        self._read: tuple[int, list[tuple[RowRef, dict[str, Any]]]] = (-1, [])
+        self._sources: set[str] = set()
         self._lock = Lock()
         for place, row in placed:
             self.add(place, row)
 
-    def add(self, place: str, row: dict[str, Any]) -> None:
+    def add(self, place: RowRef, row: dict[str, Any]) -> None:
         """Put a row behind the others."""
+        self._sources.add(place.source)
         self._last.append((place, row))
         self._size += sum(len(cell) for cell in row.values() if isinstance(cell, str))
         if len(self._last) == _BLOCK or self._size > _BLOCK_CHARACTERS:
@@ -60,11 +62,11 @@ class Rows(Sequence[dict[str, Any]]):
             self._firsts.append(len(self))
             self._last, self._size = [], 0
 
-    def _found(self, row: int) -> tuple[str, dict[str, Any]]:
+    def _found(self, row: int) -> tuple[RowRef, dict[str, Any]]:
         number = bisect_right(self._firsts, row) - 1
         return self._block(number)[row - self._firsts[number]]
 
-    def _block(self, number: int) -> list[tuple[str, dict[str, Any]]]:
+    def _block(self, number: int) -> list[tuple[RowRef, dict[str, Any]]]:
         if number == len(self._starts):
             return self._last
         with self._lock:
@@ -73,14 +75,18 @@ class Rows(Sequence[dict[str, Any]]):
                 self._read = number, pickle.load(self._file)
             return self._read[1]
 
-    def placed(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Every row behind what messages call it."""
+    def placed(self) -> Iterator[tuple[RowRef, dict[str, Any]]]:
+        """Every row behind where it stands."""
         for number in range(len(self._starts) + 1):
             yield from self._block(number)
 
-    def place(self, number: int) -> str:
-        """What messages call a row, such as "answers.csv, line 3"."""
+    def place(self, number: int) -> RowRef:
+        """Where a row stands; as a text what messages call it, such as "answers.csv, line 3"."""
         return self._found(number)[0]
+
+    def name(self, place: RowRef) -> str:
+        """What a row is called within the table: "line 3", behind its file where the table is several."""
+        return place.within if len(self._sources) == 1 else f"{Path(place.source).name}, {place.within}"
 
     def __len__(self) -> int:
         return self._firsts[-1] + len(self._last)
@@ -106,7 +112,7 @@ class Sheet:
         name: where it comes from.
         understood: how it was read: format, separator, encoding, sheet.
         columns: names in order.
-        rows: the cells by column, and what error messages call each row.
+        rows: the cells by column, and where each row stands.
         notes: what a reader of figures should know of the reading.
     """
 
@@ -120,8 +126,8 @@ class Sheet:
         return len(self.rows)
 
     @property
-    def places(self) -> Iterator[str]:
-        """Per row what error messages call it."""
+    def places(self) -> Iterator[RowRef]:
+        """Where each row stands."""
         return (place for place, _ in self.rows.placed())
 
     def require(self, name: str, role: str) -> None:
@@ -198,7 +204,7 @@ def open_sheet(data: Any, *, limit: int | None = None, seed: int = 0, on_bad_row
         if (own := tuple(row)) != names:
             names = own
             columns.update(dict.fromkeys(map(str, own)))
-        rows.add(str(where), row)
+        rows.add(where, row)
     if not len(rows):
         raise DataError(f"{name}: no rows found; give a table with names in its first row and at least one row below.")
     understood = "; ".join(dict.fromkeys(source.understood() for source in loader.sources()))
@@ -288,13 +294,13 @@ def joined(sheet: Sheet, other: Sheet, column: str, id_column: str, prompt: str)
     hint = "answers are compared by equal ids only, so give files of the same questions."
     matched = _matched(sheet, other, id_column, hint)
     name = column if column not in sheet.columns else f"{column} ({Path(other.name).name})"
-    beside: dict[int, tuple[str, str, Any, Cell]] = {}
+    beside: dict[int, tuple[RowRef | None, str, Any, Cell]] = {}
     for (where, found), cell, (key, place) in zip(other.rows.placed(), cells, matched, strict=True):
         beside[place] = where, key, cell, text_of_cell(found.get(prompt))
 
-    def widened() -> Iterator[tuple[str, dict[str, Any]]]:
+    def widened() -> Iterator[tuple[RowRef, dict[str, Any]]]:
         for place, (own, row) in enumerate(sheet.rows.placed()):
-            where, key, cell, asked = beside.pop(place, ("", "", None, None))
+            where, key, cell, asked = beside.pop(place, (None, "", None, None))
             if where and prompt in other.columns and asked != text_of_cell(row.get(prompt)):
                 raise ConfigError(
                     f"{where}: id {key[:40]!r} has another '{prompt}' than in {sheet.name}; give files of the same questions."

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, overload
 
+from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats import Integers, np
@@ -64,7 +65,8 @@ def _prompt_hash(text: Cell, place: int) -> int:
 def _clusters(sheet: Sheet, hashes: Any, cluster: str | None) -> tuple[Clusters, str]:
     if cluster is not None:
         cells = sheet.column(cluster, "--cluster")
-        found = Clusters.of_names(f"row {place}" if cell is None else str(cell) for place, cell in enumerate(cells))
+        placed = zip(sheet.places, cells, strict=True)
+        found = Clusters.of_names(sheet.rows.name(where) if cell is None else str(cell) for where, cell in placed)
         return found, f"column '{cluster}': {found.n} clusters in {len(sheet)} rows"
     found = Clusters.of_hashes(hashes)
     same = found.n < len(sheet)
@@ -88,7 +90,8 @@ class TableSamples:
     """The rows of a table that can be judged, as samples, and what is known about all of its rows.
 
     Attributes:
-        samples: one per row that can be judged; `metadata["row"]` is its place in the table, from 0.
+        samples: one per row that can be judged; `metadata["row"]` is its place among the rows read, from 0, and
+            `metadata["number"]` its number in the file, as messages and ids have it.
         blank: the column for want of which the other rows cannot, by place.
         clusters: what each row belongs to.
         clustered_by: in words; empty where every row stands alone.
@@ -149,15 +152,15 @@ class TableSamples:
         """
         with (Path(run_dir) / SAMPLES).open("ab") as file:
             for place in self.blank:
-                row = self.sheet.rows[place]
+                where, row = self.sheet.rows.place(place), self.sheet.rows[place]
                 record = {
-                    "id": f"row {place + 1}",
+                    "id": self.sheet.rows.name(where),
                     "key": f"blank:{place}",
                     "cluster": self.clusters.name(place),
                     "status": "unscored",
                     "answers": [text_of_cell(blank_is_none(row.get(name))) or "" for name in self.answers],
-                    "issues": [["unscored", "blank", self.why_blank(place)]],
-                    "metadata": {"row": place, "columns": list(range(len(self.answers)))},
+                    "issues": [["unscored", "blank", self.why_blank(place), "data"]],
+                    "metadata": {"row": place, "number": where.number, "columns": list(range(len(self.answers)))},
                 }
                 file.write(to_line(record))
 
@@ -261,7 +264,8 @@ class RowSamples(Sequence[DataSample]):
 
     def __iter__(self) -> Iterator[DataSample]:
         left_out = frozenset(self._blank)
-        return (self._sample(place, row) for place, row in enumerate(self._sheet.rows) if place not in left_out)
+        placed = enumerate(self._sheet.rows.placed())
+        return (self._sample(place, where, row) for place, (where, row) in placed if place not in left_out)
 
     @overload
     def __getitem__(self, number: int) -> DataSample: ...
@@ -273,17 +277,18 @@ class RowSamples(Sequence[DataSample]):
         place = range(len(self))[number]
         while place != (further := range(len(self))[number] + bisect_right(self._blank, place)):
             place = further
-        return self._sample(place, self._sheet.rows[place])
+        return self._sample(place, self._sheet.rows.place(place), self._sheet.rows[place])
 
-    def _sample(self, place: int, row: Mapping[str, Any]) -> DataSample:
+    def _sample(self, place: int, where: RowRef, row: Mapping[str, Any]) -> DataSample:
         cells = [text_of_cell(blank_is_none(row.get(name))) for name in self._answers]
-        about: dict[str, Any] = {"row": place, "columns": [k for k, cell in enumerate(cells) if cell is not None]}
+        filled = [k for k, cell in enumerate(cells) if cell is not None]
+        about: dict[str, Any] = {"row": place, "number": where.number, "columns": filled}
         about["cluster"] = self._clusters.name(place)
         if self._reference is not None and (text := text_of_cell(blank_is_none(row.get(self._reference)))) is not None:
             about["reference"] = text
         asked = text_of_cell(blank_is_none(row.get(self._prompt)))
         outputs = [{"answer": {"role": "assistant", "content": cell}} for cell in cells if cell is not None]
-        name = f"row {place + 1}" if self._id is None else id_text(blank_is_none(row.get(self._id)))
+        name = self._sheet.rows.name(where) if self._id is None else id_text(blank_is_none(row.get(self._id)))
         made = {"unique_id": name, "input": [{"role": "user", "content": asked}], "output": outputs, "metadata": about}
         return DataSample.model_validate(made)
 

@@ -31,7 +31,7 @@ from tests.train import runs as training
 FINE = {line["command"]: line["call"] for _, line in lines(HERE / "every_command" / "works.jsonl")}
 """A call of every command that works in the folder below; those of `serve` and `view` are only begun, for they have no end."""
 ENDLESS = ("serve", "view")
-OUTPUTS = ("--out", "--export", "--store", "--save")
+OUTPUTS = ("--out", "--export", "--store", "--save", "--annotate", "--pdf")
 INSTEAD = {
     ("bench", "--scores"): "bench preferences --data pairs.jsonl",
     ("bench", "--replay"): "bench judgebench",

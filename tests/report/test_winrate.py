@@ -293,7 +293,7 @@ def test_the_texts_of_a_long_table_do_not_stay_in_memory(tmp_path: Path) -> None
     try:
         samples = Scoring.read(str(table), "q", ["x", "y"], Columns(cluster="y")).questions.samples
         assert sum(len(sample.output[0].answer.text) for sample in samples) > 20_000_000
-        assert len(samples) == n and samples[-1].sample_id == f"row {n}"
+        assert len(samples) == n and samples[-1].sample_id == f"line {n}"
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

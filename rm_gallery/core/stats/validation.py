@@ -27,7 +27,8 @@ class Validation:
         precision: of what passes, the share that should; None without a threshold or when nothing passes.
         recall: of what should pass, the share that does.
         f1: harmonic mean of the two.
-        kappa: Cohen's, of verdicts; without a threshold of whole scores and labels, weighted quadratically.
+        kappa: Cohen's, of verdicts; None without a threshold.
+        weighted_kappa: Cohen's, of whole scores and labels, weighted quadratically; None with a threshold.
         spearman: rank correlation of score and label, above 0 when they rise together.
         mae: mean absolute distance of score and label, in the label's unit; None where their scales differ.
     """
@@ -46,6 +47,8 @@ class Validation:
     f1_ci95: Interval | None = None
     kappa: float | None = None
     kappa_ci95: Interval | None = None
+    weighted_kappa: float | None = None
+    weighted_kappa_ci95: Interval | None = None
     spearman: float | None = None
     spearman_ci95: Interval | None = None
     mae: float | None = None
@@ -101,7 +104,7 @@ def validate(
         if len(values) <= MOST_CATEGORIES and all(value == int(value) for value in values):
             scale = [float(value) for value in range(int(values[0]), int(values[-1]) + 1)]
             if len(scale) <= MOST_CATEGORIES:
-                found["kappa"] = cohen_kappa_estimate(
+                found["weighted_kappa"] = cohen_kappa_estimate(
                     x.tolist(), y.tolist(), weights="quadratic", categories=scale, clusters=names, seed=seed
                 )
     if same_scale:

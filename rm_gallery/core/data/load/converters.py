@@ -34,7 +34,12 @@ class RowRef(NamedTuple):
     """Whether the source has texts only (CSV, TSV), so that a list can only stand there as JSON text."""
 
     def __str__(self) -> str:
-        return f"{self.source}, {self.unit} {self.number}"
+        return f"{self.source}, {self.within}"
+
+    @property
+    def within(self) -> str:
+        """Where it stands within its source, such as "line 3"."""
+        return f"{self.unit} {self.number}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

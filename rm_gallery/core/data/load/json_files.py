@@ -18,7 +18,7 @@ import orjson
 
 from rm_gallery.core.data.load.converters import RowRef, nearest, shown
 from rm_gallery.core.data.load.readers import BOM, Row, RowItem, check_not_empty, check_unpacked, numbered_lines, opened
-from rm_gallery.core.utils.errors import DataError
+from rm_gallery.core.utils.errors import ConfigError, DataError
 
 T = TypeVar("T")
 HARNESS = "lm-evaluation-harness samples"
@@ -369,6 +369,23 @@ class JsonSource:
         """The format, and the tool that wrote it where it is known."""
         records = self._records()
         return self._tool or ("JSON" if records is not None else JsonLinesSource(self.path).understood())
+
+    def written(self) -> tuple[Any, list[Any]] | None:
+        """What stands in the file, and the records inside it; None for JSON lines.
+
+        Raises:
+            ConfigError: the records are made of a tool's results and stand in the file otherwise.
+        """
+        with opened(self.path) as file:
+            content = file.read().removeprefix(BOM)
+        try:
+            whole = orjson.loads(content)
+        except orjson.JSONDecodeError:
+            return None
+        records = self._unwrapped(whole)
+        if self._tool is not None:
+            raise ConfigError(f"{self.path} is a {self._tool}, whose rows do not stand in it as such; --export writes them.")
+        return whole, records
 
     def _records(self) -> list[Any] | None:
         with opened(self.path) as file:

@@ -226,11 +226,16 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
 
 def rows_in(path: Path) -> Iterator[dict[str, Any]]:
     """The rows of a file or folder as they are; raises DataError at the first that cannot be read."""
+    return (row for _, row in placed_rows(path))
+
+
+def placed_rows(path: Path) -> Iterator[tuple[RowRef, dict[str, Any]]]:
+    """`rows_in`, each row behind where it stands."""
     for source in file_sources(path):
-        for _, row in source.rows():
+        for where, row in source.rows():
             if isinstance(row, DataError):
                 raise row
-            yield row
+            yield where, row
 
 
 def file_sources(path: Path, reading: ReadOptions | None = None) -> list[RowSource]:

@@ -185,6 +185,27 @@ class CsvSource:
             if wanted is None or position in wanted:
                 yield item
 
+    def written(self) -> Iterator[tuple[int, bool, list[str], str]]:
+        """What stands in the file: of each record its first line's number, whether it is the header, its fields and its text.
+
+        Blank records are there too. Bytes that are not of the encoding stay as surrogates (`surrogateescape`).
+        """
+        _allow_long_fields()
+        lines: list[str] = []
+
+        def kept() -> Iterator[str]:
+            for line in self._decoded(None):
+                lines.append(line)
+                yield line
+
+        reader, number, headed = csv.reader(kept(), delimiter=self.separator), 1, False
+        for values in reader:
+            is_header = not headed and any(values) and not _is_hint(values, reader.line_num)
+            headed = headed or is_header
+            yield number, is_header, values, "".join(lines)
+            number = reader.line_num + 1
+            lines.clear()
+
     def understood(self) -> str:
         """Separator and encoding, as they are read."""
         return f"csv, separator {_NAMES.get(self.separator, self.separator)}, encoding {self.encoding}"
@@ -232,7 +253,7 @@ class CsvSource:
             elif any(values):
                 yield where, _csv_row(header, values, where)
 
-    def _decoded(self, undecodable: dict[int, DataError]) -> Iterator[str]:
+    def _decoded(self, undecodable: dict[int, DataError] | None) -> Iterator[str]:
         encoding = self.encoding
         if encoding in WIDE:
             yield from self._wide(encoding)
@@ -242,6 +263,9 @@ class CsvSource:
             try:
                 yield line.decode(encoding)
             except UnicodeDecodeError as error:
+                if undecodable is None:
+                    yield line.decode(encoding, "surrogateescape")
+                    continue
                 where = RowRef(str(self.path), number, "line")
                 name = encoding.upper() if encoding == "utf-8" else encoding
                 undecodable[number] = DataError(
@@ -332,6 +356,13 @@ class XlsxSource:
         """The sheet that is read."""
         return f"xlsx, sheet '{self.sheet}'"
 
+    def header(self) -> tuple[int, tuple[Any, ...], str]:
+        """Number and values of the row with the names, and the part of the file that holds the sheet."""
+        with self._open() as book:
+            rows = ((number, values) for number, values, _ in _filled(book[self.sheet]))
+            number, values = next(row for row in rows if self._header_row is None or row[0] >= self._header_row)
+            return number, values, str(book[self.sheet]._worksheet_path)
+
     @cached_property
     def sheet(self) -> str:
         """The sheet asked for, or the only one with values."""
@@ -367,7 +398,7 @@ class XlsxSource:
             below = next((v for n, v, _ in _filled(book[self.sheet]) if n > where.number), ())
         unnamed = [place for place, value in enumerate(below) if value is not None and not any(names[place : place + 1])]
         if unnamed:
-            columns = ", ".join(_letters(place) for place in unnamed[:5])
+            columns = ", ".join(letters_of(place) for place in unnamed[:5])
             raise DataError(
                 f"{where}: names stand above {len(below) - len(unnamed)} of {len(below)} columns, none above {columns} "
                 "(a title, or merged cells?); give each column a name, or say where the names stand with header_row= or "
@@ -449,19 +480,19 @@ def _row(header: list[str], values: tuple[Any, ...], formulas: tuple[Any, ...], 
         name = header[place] if place < len(header) else ""
         if value is None and place < len(formulas) and _is_formula(formulas[place]):
             return DataError(
-                f"{where}: cell {_letters(place)}{where.number} holds a formula without a stored value; open the file in "
+                f"{where}: cell {letters_of(place)}{where.number} holds a formula without a stored value; open the file in "
                 "Excel or LibreOffice and save it once."
             )
         if isinstance(value, str) and value in _ERRORS and name:
-            return DataError(f"{where}: cell {_letters(place)}{where.number} holds the error {value}; mend its formula.")
+            return DataError(f"{where}: cell {letters_of(place)}{where.number} holds the error {value}; mend its formula.")
         if value is not None and not name:
-            return DataError(f"{where}: column {_letters(place)} has a value and no name; name it in the header.")
+            return DataError(f"{where}: column {letters_of(place)} has a value and no name; name it in the header.")
         if name:
             row[name] = value
     return row
 
 
-def _letters(place: int) -> str:
+def letters_of(place: int) -> str:
     """The letters of a column, counted from 0."""
     from openpyxl.utils import get_column_letter
 

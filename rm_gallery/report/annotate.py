@@ -1,0 +1,174 @@
+"""A sheet given back: a copy of the file with what was said of every row in columns of its own."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from rm_gallery.core.data.load.readers import ReadOptions, RowSource, file_sources
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.file import from_line
+from rm_gallery.core.utils.shown import one_line
+from rm_gallery.report.copies import Added, check_copy, write_copy
+from rm_gallery.study.opened import SAMPLES, OpenRun, SampleRow, open_run, sound
+from rm_gallery.study.task import file_sha256
+
+
+@dataclass
+class Annotation:
+    """Where a table's copy goes, and what of it is said; checked when made, before anything is judged.
+
+    Attributes:
+        target: the file to write, of the table's own form.
+        data: the table's file.
+        reading: how it is read.
+        answers: its columns of answers; none where graders say something of whole rows.
+        reward: what judged them.
+        compares: whether the answers were compared, so that a row has a winner.
+        limit: whether rows were drawn.
+        bad_rows: whether rows that cannot be read were passed over.
+        beside: other files that are read, which are not overwritten either.
+
+    Raises:
+        ConfigError: the table is no single file, or `target` is the table itself or has another form.
+    """
+
+    target: Path
+    data: str
+    reading: Mapping[str, Any] = field(default_factory=dict)
+    answers: Sequence[str] = ()
+    reward: BaseReward | None = None
+    compares: bool = False
+    limit: bool = False
+    bad_rows: bool = False
+    beside: Sequence[str | Path | None] = ()
+
+    def __post_init__(self) -> None:
+        path = Path(self.data).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"--annotate writes a copy of one file, and {self.data} is none; use --export.")
+        self._source: RowSource = file_sources(path, ReadOptions(**self.reading))[0]
+        check_copy(self._source, path, self.target)
+        if self.target.exists() and any(self.target.samefile(one) for one in self.beside if one and Path(one).exists()):
+            raise ConfigError(f"--annotate is {self.target}, which this command reads as well; name another file.")
+        self._path, self._hash = path, file_sha256(path)
+
+    def write(self, folder: str | Path) -> None:
+        """Write the copy with what the run in `folder` says.
+
+        Raises:
+            DataError: the table was changed meanwhile, so that rows may have moved; nothing is written.
+        """
+        run = open_run(folder)
+        with sound(run):
+            if file_sha256(self._path) != self._hash:
+                raise DataError(
+                    f"{self._path} was changed while it was judged, so that {self.target} was not written; run again."
+                )
+            with (run.folder / SAMPLES).open("rb") as said:
+                write_copy(self._source, self.target, _Said(self, run, said, self._left_out(run)).added())
+
+    def _left_out(self, run: OpenRun) -> dict[int, str | None]:
+        """Rows of the file that were not judged or could not be read, and why that was, by their number."""
+        if not (self.bad_rows or self.limit or run.report.get("n_stopped")):
+            return {}
+        return {where.number: str(row) if isinstance(row, DataError) else None for where, row in self._source.rows()}
+
+
+class _Said:
+    """What a run says of rows, found by their number in the file; texts stay in the run's folder."""
+
+    def __init__(self, note: Annotation, run: OpenRun, said: BinaryIO, left_out: Mapping[int, str | None]) -> None:
+        self._note, self._file, self._left_out = note, said, left_out
+        extra = run.report.get("extra") or {}
+        self._graders: dict[str, Any] = {} if note.answers else dict(extra.get("distributions") or {})
+        decided, stopped = (extra.get("until_decided") or {}).get("decided"), run.report.get("stopped")
+        whys = [("not drawn by --limit", note.limit), ("settled before its turn", decided), (one_line(str(stopped)), stopped)]
+        self._why = " or ".join(why for why, there in whys if there) or "not judged"
+        self._places = array("q")
+        at = 0
+        for line in said:
+            number = ((from_line(line) or {}).get("metadata") or {}).get("number")
+            if isinstance(number, int):
+                self._places.extend([-1] * (number + 1 - len(self._places)))
+                self._places[number] = at
+            at += len(line)
+        kind, many = "" if note.reward is None else note.reward.kind, len(note.answers) > 1
+        self._flips, self._ranks = kind == "pairwise" and note.compares, kind == "listwise" and many
+        self._turn = -1.0 if note.reward is not None and not note.reward.higher_is_better else 1.0
+        self._passes = [name for name, found in self._graders.items() if "passed" in found]
+
+    def added(self) -> Added:
+        """The columns and what stands in them."""
+        note = self._note
+        names: list[tuple[str, type]] = [("winner", str)] if note.compares else []
+        names += [("flip", str)] if self._flips else []
+        names += [(f"score {name}" if len(note.answers) > 1 else "score", float) for name in note.answers]
+        names += [(f"rank {name}", float) for name in note.answers] if self._ranks else []
+        names += [(f"score {name}", float) for name in self._graders]
+        names += [(f"verdict {name}", str) for name in self._passes]
+        blank = [None] * len(names)
+        return Added([*names, ("reason", str), ("cause", str), ("message", str)], lambda number: self._cells(number, blank))
+
+    def _cells(self, number: int, blank: list[None]) -> list[Any] | None:
+        place = self._places[number] if number < len(self._places) else -1
+        if place < 0:
+            if number not in self._left_out:
+                return None
+            fault = self._left_out[number]
+            return [*blank, None, *(("caller", self._why) if fault is None else ("data", fault))]
+        self._file.seek(place)
+        row = SampleRow.from_record(from_line(self._file.readline()) or {})
+        cause = row.cause or next((issue.cause for issue in row.issues if issue.cause), None)
+        why = "; ".join(dict.fromkeys(f"{issue.reason}: {issue.message}" for issue in row.issues))
+        found, reason = self._of_graders(row) if self._graders else self._of_answers(row)
+        return [*found, reason or None, cause, why or None]
+
+    def _of_graders(self, row: SampleRow) -> tuple[list[Any], str]:
+        about = row.metadata or {}
+        scores, passed = about.get("scores") or {}, about.get("passed") or {}
+        verdicts = [None if passed.get(name) is None else "pass" if passed[name] else "fail" for name in self._passes]
+        return [*(scores.get(name) for name in self._graders), *verdicts], next((said for said in row.reasons if said), "")
+
+    def _of_answers(self, row: SampleRow) -> tuple[list[Any], str]:
+        names = self._note.answers
+        columns: list[int] = (row.metadata or {}).get("columns") or list(range(len(names)))
+        scores: list[float | None] = [None] * len(names)
+        for column, score in zip(columns, row.scores, strict=False):
+            scores[column] = None if score is None else self._turn * score
+        found: list[Any] = [winner_of(row, [names[column] for column in columns])] if self._note.compares else []
+        found += [flip_of(row)] if self._flips else []
+        found += scores
+        if self._ranks:
+            known = [self._turn * score for score in scores if score is not None]
+            found += [None if s is None else 1.0 + sum(other > self._turn * s for other in known) for s in scores]
+        said = {names[column]: text for column, text in zip(columns, row.reasons, strict=False) if text}
+        same = len(set(said.values())) == 1
+        return found, next(iter(said.values())) if same else "\n\n".join(f"{name}: {text}" for name, text in said.items())
+
+
+def winner_of(row: SampleRow, names: Sequence[str]) -> str | None:
+    """The answer with most wins over the others, "tie" where several have, None where the row has no result."""
+    if row.status != "scored":
+        return None
+    wins: list[float] = [0.0] * len(names)
+    for first, second, verdict in row.verdicts:
+        wins[first] += verdict or 0
+        wins[second] -= verdict or 0
+    if not row.verdicts:
+        if len(row.scores) < len(names) or None in row.scores:
+            return None
+        wins = [score for score in row.scores if score is not None]
+    best = [name for name, won in zip(names, wins, strict=True) if won == max(wins)]
+    return best[0] if len(best) == 1 else "tie"
+
+
+def flip_of(row: SampleRow) -> str | None:
+    """Whether the two orders of a pair contradict each other; None where no pair was judged in both."""
+    said = {(first, second): verdict for first, second, verdict in row.verdicts if verdict is not None}
+    both = [(verdict, said[second, first]) for (first, second), verdict in said.items() if (second, first) in said]
+    return ("yes" if any(one == other != 0 for one, other in both) else "no") if both else None
