@@ -35,7 +35,8 @@ class JudgeFigure:
         missing: those that it did not, by who caused it.
         figures: by measure, the value over the rows that it judged; what is not defined is absent.
         ci95: by measure, its 95 % interval, over clusters.
-        worst: by measure, the value when every missing row counts as judged wrong; as `figures` where nothing is missing.
+        worst: by measure, the value when every missing row counts as judged wrong; as `figures` where nothing is missing. A correlation
+            has none where something is.
         threshold: from where on a score passes; None where labels are no verdicts.
         tokens: used by its calls, as far as they were counted.
     """
@@ -85,7 +86,7 @@ class JudgeSelection:
         if best == used:
             rivals = [other for first, other in self.differences if first == used and not self._beats(used, other)]
             told = f"; {', '.join(rivals)} cannot be told apart from it with {self.n_shared} rows" if rivals else ""
-            return f"Keep {used}: none agrees more often with the labels{told}."
+            return f"Keep {used}: none agrees more with the labels{told}."
         found, p = self._between(used, best)
         low, high = found.interval or (math.nan, math.nan)
         said = f"{self._points(found.difference)} [{self._points(low)}, {self._points(high)}], {self.n_shared} rows"
@@ -135,6 +136,12 @@ class JudgeSelection:
         for measure, limit in least.items():
             if measure not in judge.figures:
                 found.append(f"there is no {measure} of {judge.name} with these labels, which should reach {limit:g}")
+                continue
+            if measure not in judge.worst:
+                lost = judge.n - judge.n_scored
+                found.append(
+                    f"{judge.name} has no score for {lost} of {judge.n} rows, so that its {measure} is not known at worst"
+                )
                 continue
             value = judge.worst[measure]
             if surely and measure in judge.ci95:
@@ -306,7 +313,7 @@ class _Judge:
             dict(self.missing),
             figures,
             {measure: one.interval() for measure, one in estimates.items() if one is not None},
-            {**figures, **{measure: value for measure, value in worst.items() if measure in figures}},
+            {**(figures if known.all() else {}), **{measure: value for measure, value in worst.items() if measure in figures}},
             self.shown,
             self.tokens,
         )

@@ -96,6 +96,9 @@ def test_missing_verdicts_are_no_way_to_be_better() -> None:
             row["b"] = None  # a judge that is silent wherever it would be wrong
     found = judged(rows)
     assert found.judges[1].figures["accuracy"] == 1.0 and not found.verdict.startswith("Take b")
+    assert "not known at worst" in found.missed({"spearman": 0.1}, name="b")[0] and not found.missed(
+        {"spearman": 0.1}, name="a"
+    )
     assert found.missed({"accuracy": 0.95}, name="b") and not found.missed({"accuracy": 0.8}, name="b")
 
 
