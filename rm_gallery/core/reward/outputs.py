@@ -246,7 +246,7 @@ class RewardFolder(RunFolder):
 
     def said(self, data: DataSample, *results: Any) -> dict[str, Any]:
         """What the reward said of each answer and step."""
-        return said_of(self._reward, data)
+        return all_said(self._reward, data)
 
     def told(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """By answer and step, its scores, or why it has none."""
@@ -259,13 +259,13 @@ class RewardFolder(RunFolder):
         return found
 
 
-def said_of(reward: BaseReward, sample: DataSample) -> dict[str, Any]:
+def all_said(reward: BaseReward, sample: DataSample) -> dict[str, Any]:
     """What a reward said of each answer and step of a sample, as JSON types."""
     return {"rewards": [_own(reward, step.reward) for step in _places(sample)]}
 
 
-def restore_said(reward: BaseReward, sample: DataSample, record: dict[str, Any]) -> bool:
-    """Write to a sample what `said_of` told of it; False where that does not fit it."""
+def restore_all(reward: BaseReward, sample: DataSample, record: dict[str, Any]) -> bool:
+    """Write to a sample what `all_said` told of it; False where that does not fit it."""
     return _restored(reward, _read(reward, record, sample))
 
 
