@@ -254,7 +254,7 @@ def _report(
     return report_of(task, told(), seed, heard)
 
 
-def report_of(task: Task, told: Iterable[tuple[Judged, bool]], seed: int = 0, heard: OnJudged = lambda *_: None) -> Report:
+def report_of(task: Task, told: Iterable[tuple[Judged, bool]], seed: int = 0, heard: OnJudged | None = None) -> Report:
     """The figures of judged samples, read once and in any order.
 
     Args:
@@ -265,7 +265,9 @@ def report_of(task: Task, told: Iterable[tuple[Judged, bool]], seed: int = 0, he
     """
     counting = _Counting(task.benchmark, task.benchmark.scorer(seed), seed, baselines=True)
     for one, asked in told:
-        heard(one, counting.add(one, asked))
+        credit = counting.add(one, asked)
+        if heard is not None:
+            heard(one, credit)
     judge, endpoint = judge_of(task.reward)
     notes = (*task.benchmark.notes(task.reward), *note_on(task.reward))
     report = counting.report(task.data, notes)

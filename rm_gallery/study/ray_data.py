@@ -29,7 +29,7 @@ from rm_gallery.core.utils.models import with_keys
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
-from rm_gallery.study.benchmark import report_of
+from rm_gallery.study.benchmark import OnJudged, report_of
 from rm_gallery.study.ray_parts import HowJudged, JudgingActor, PartFolder, judge_here, read_lines
 from rm_gallery.study.task import KEYWORDS, Data, Task, asks_a_model, open_data, spent_by
 
@@ -70,6 +70,7 @@ def evaluate_dataset(
     num_gpus: float = 0,
     prefix: str = "rm_",
     options: RunOptions | None = None,
+    on_judged: OnJudged | None = None,
     **run_options: Any,
 ) -> ScoredDataset:
     """Judge a data set on the nodes of a Ray cluster, block by block, and report what `evaluate` would report of it.
@@ -98,6 +99,7 @@ def evaluate_dataset(
             said (JSON: all that the reward said).
         options: how the run goes. `processes` is the number of actors, one for each processor (or `num_gpus`) by default, and
             `max_workers` is for all of them together.
+        on_judged: called with every judged sample and what it earned under the rule, here, in the order they come.
         **run_options: fields of `RunOptions` as keywords; they win over `options`.
 
     Returns:
@@ -110,7 +112,9 @@ def evaluate_dataset(
     """
     built = build_reward(reward, params, llm, base_url, seed)
     wanted = {"engine": "ray", **run_options}
-    chosen, values = options_of(built, options, hooks, wanted, progress=None, beside=(*KEYWORDS, "out", "part_rows", "prefix"))
+    chosen, values = options_of(
+        built, options, hooks, wanted, progress=None, beside=(*KEYWORDS, "out", "part_rows", "prefix", "on_judged")
+    )
     for name in _UNFIT:
         if getattr(chosen, name) not in (None, False, "off"):
             raise ConfigError(f"{name}= is not for a Ray Dataset: leave it out. What was judged is kept with out=.")
@@ -135,13 +139,12 @@ def evaluate_dataset(
     with _Run(chosen, how, -(-chosen.max_workers // actors) if standing else None) as run:
         if standing:
             pool = ray.data.ActorPoolStrategy(size=actors, max_concurrent_calls_per_actor=AT_ONCE)
-            going = cut.map_batches(
-                JudgingActor, compute=pool, fn_constructor_args=(run.told,), **_AS_IT_IS, **claims
-            )
+            going = cut.map_batches(JudgingActor, compute=pool, fn_constructor_args=(run.told,), **_AS_IT_IS, **claims)
         else:
             going = cut.map_batches(judge_here, fn_kwargs={"told": run.told}, **_AS_IT_IS, **claims)
         going.context.enable_progress_bars = False
-        report = run.report(task, going, seed)
+        going.context.raise_original_map_exception = True  # what wraps an error loses its cause on the way
+        report = run.report(task, going, seed, on_judged)
     if kept is not None:
         kept.finish(run.parts, report)
         return ScoredDataset(report, ray.data.read_parquet(kept.root, partitioning=None))
@@ -216,12 +219,12 @@ class _Run:
         if self._desk is not None:
             self._desk.close()
 
-    def report(self, task: Task, going: Any, seed: int) -> Report:
+    def report(self, task: Task, going: Any, seed: int, on_judged: OnJudged | None) -> Report:
         """Count all that comes."""
         loader = task.data.loader
         assert isinstance(loader, DataLoader)
         loader.report = LoadReport()
-        report = report_of(task, self._found(going, loader.report), seed)
+        report = report_of(task, self._found(going, loader.report), seed, on_judged)
         loader.finish(loader.report)
         control = self._control
         return replace(

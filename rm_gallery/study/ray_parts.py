@@ -236,6 +236,7 @@ class JudgingActor(_Worker):
         self._member = FedMember(*self.how.way)
 
     async def __call__(self, table: Any) -> dict[str, Any]:
+        """Judge a block while others are judged."""
         part = self.taken(table)
         known = self.known(part)
         return self.told(part, await asyncio.wrap_future(self._member.feed(part.questions)) if known is None else known)
