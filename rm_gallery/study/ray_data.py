@@ -37,6 +37,8 @@ JUDGED_ROWS, RULE_ROWS = 1_000, 10_000
 """Rows of a part, where nothing else is said."""
 AT_ONCE = 4
 """Parts that one actor is at, so that it never waits for the last answers of one."""
+ACTOR_BYTES = 1 << 27
+"""Of memory, what an actor claims. It has to claim something: Ray puts all that claim nothing on one node."""
 READER_CPUS = 0.25
 """Of a processor, what reading a file claims. Not what judging claims: Ray Data would make one task of both, and one of a file."""
 _UNFIT = ("run_dir", "batch", "submit", "trace", "blame", "manifest", "force_new")
@@ -139,7 +141,9 @@ def evaluate_dataset(
     with _Run(chosen, how, -(-chosen.max_workers // actors) if standing else None) as run:
         if standing:
             pool = ray.data.ActorPoolStrategy(size=actors, max_concurrent_calls_per_actor=AT_ONCE)
-            going = cut.map_batches(JudgingActor, compute=pool, fn_constructor_args=(run.told,), **_AS_IT_IS, **claims)
+            going = cut.map_batches(
+                JudgingActor, compute=pool, fn_constructor_args=(run.told,), memory=ACTOR_BYTES, **_AS_IT_IS, **claims
+            )
         else:
             going = cut.map_batches(judge_here, fn_kwargs={"told": run.told}, **_AS_IT_IS, **claims)
         going.context.enable_progress_bars = False
@@ -244,8 +248,8 @@ class _Run:
             for name, blob, packed in zip(*(table[name] for name in ("part", "found", "table")), strict=True):
                 self.parts[name.as_py()] += 1
                 found, noted, (rows, samples, skipped, messages) = pickle.loads(blob.as_buffer())
-                for each in noted:
-                    seen.count(*each, met)
+                for given_id, content, number in noted:
+                    seen.count(given_id, content, number, met)
                 met.rows, met.samples, met.skipped = met.rows + rows, met.samples + samples, met.skipped + skipped
                 met.messages = [*met.messages, *messages][:5]
                 if not self._keeps:

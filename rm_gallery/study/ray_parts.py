@@ -63,8 +63,8 @@ _LINE = ["row", "row_source", "row_number", "row_unit", "row_untyped", "row_unre
 
 def _rows_of(table: Any) -> Iterator[tuple[RowRef, dict[str, Any] | DataError]]:
     if table.column_names == _LINE:
-        for line, *where, wrong in zip(*(column.to_pylist() for column in table.columns), strict=True):
-            yield RowRef(*where), DataError(wrong) if line is None else orjson.loads(line)
+        for line, *place, wrong in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            yield RowRef(*place), DataError(wrong) if line is None else orjson.loads(line)
         return
     for number, row in enumerate(batch_rows(table), 1):
         where = RowRef("a block of the data set", number)

@@ -16,7 +16,7 @@ import yaml
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.study.benchmark import evaluate
-from rm_gallery.study.ray_data import evaluate_dataset
+from rm_gallery.study.ray_data import AT_ONCE, evaluate_dataset
 from tests.faults.material import make_judge, write_data
 from tests.support.children import ROOT
 from tests.support.command import command
@@ -87,7 +87,9 @@ def test_a_judge_has_one_budget_one_cache_and_loses_a_node(cluster: Any, server:
             lost = True
             cluster.remove_node(cluster.lost, allow_graceful=False)
 
+    before = server.stats()["requests"]
     report, scored = evaluate_dataset(reward, data, out=out, on_judged=lose, **how)
+    assert N < server.stats()["requests"] - before <= N + AT_ONCE * how["part_rows"]
     assert lost and plain(report, "calls", "usage") == plain(here, "calls", "usage")
     assert sorted(scored.to_pandas()["rm_id"]) == sorted(f"sum-{number}" for number in range(N))
     # what is there is taken over; a part that is gone is judged again

@@ -236,5 +236,10 @@ class RayDesk:
 
     def close(self) -> None:
         """Let nobody in any more, and all go."""
+
+        def part() -> None:
+            for channel in list(self._here):
+                channel.close()
+
         self._door.close()
-        library_loop.post(self._loop, lambda: [channel.close() for channel in list(self._here)])
+        library_loop.post(self._loop, part)
