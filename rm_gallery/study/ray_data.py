@@ -41,6 +41,8 @@ ACTOR_BYTES = 1 << 27
 """Of memory, what an actor claims. It has to claim something: Ray puts all that claim nothing on one node."""
 READER_CPUS = 0.25
 """Of a processor, what reading a file claims. Not what judging claims: Ray Data would make one task of both, and one of a file."""
+_LOADED = frozenset({"hf", "toxicity"})
+"""What a reward needs that holds a model."""
 _UNFIT = ("run_dir", "batch", "submit", "trace", "blame", "manifest", "force_new")
 _READABLE = (JsonLinesSource, JsonSource, CsvSource)
 
@@ -126,7 +128,7 @@ def evaluate_dataset(
     rows, opened = _opened(ray, data, benchmark, {"seed": seed, "on_bad_row": on_bad_row, "columns": columns})
     task = Task(built, opened)
     built.check()
-    standing = asks_a_model(built) or bool(built.needs) or num_gpus > 0
+    standing = asks_a_model(built) or bool(built.needs & _LOADED) or num_gpus > 0
     kept = None if out is None else PartFolder(os.fspath(out))
     about = None if kept is None else kept.begin(_identity(task, values, prefix))
     chosen = replace(chosen, control=chosen.control or RunControl())
@@ -137,15 +139,18 @@ def evaluate_dataset(
     room = cluster.get("GPU", 0) / num_gpus if num_gpus else cluster.get("CPU", 1)
     actors = chosen.processes or max(1, int(room))
     claims = {"num_cpus": num_cpus if num_cpus is not None else 0 if standing else 1, "num_gpus": num_gpus}
-    cut = rows.repartition(target_num_rows_per_block=part_rows or (JUDGED_ROWS if standing else RULE_ROWS))
+    most = part_rows or (JUDGED_ROWS if standing else RULE_ROWS)
+    cut = rows.repartition(target_num_rows_per_block=most)
+    # a block is a part as it is; where a GPU is claimed Ray wants to be told so
+    as_it_is: dict[str, Any] = {"batch_size": most if num_gpus else None, "batch_format": "pyarrow", "zero_copy_batch": True}
     with _Run(chosen, how, -(-chosen.max_workers // actors) if standing else None) as run:
         if standing:
             pool = ray.data.ActorPoolStrategy(size=actors, max_concurrent_calls_per_actor=AT_ONCE)
             going = cut.map_batches(
-                JudgingActor, compute=pool, fn_constructor_args=(run.told,), memory=ACTOR_BYTES, **_AS_IT_IS, **claims
+                JudgingActor, compute=pool, fn_constructor_args=(run.told,), memory=ACTOR_BYTES, **as_it_is, **claims
             )
         else:
-            going = cut.map_batches(judge_here, fn_kwargs={"told": run.told}, **_AS_IT_IS, **claims)
+            going = cut.map_batches(judge_here, fn_kwargs={"told": run.told}, **as_it_is, **claims)
         going.context.enable_progress_bars = False
         going.context.raise_original_map_exception = True  # what wraps an error loses its cause on the way
         report = run.report(task, going, seed, on_judged)
@@ -153,9 +158,6 @@ def evaluate_dataset(
         kept.finish(run.parts, report)
         return ScoredDataset(report, ray.data.read_parquet(kept.root, partitioning=None))
     return ScoredDataset(report, ray.data.from_arrow_refs(run.tables))
-
-
-_AS_IT_IS: dict[str, Any] = {"batch_size": None, "batch_format": "pyarrow", "zero_copy_batch": True}
 
 
 # -- what is read ---------------------------------------------------------------------------------------------------------

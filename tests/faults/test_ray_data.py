@@ -18,6 +18,7 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.ray_data import AT_ONCE, evaluate_dataset
 from tests.faults.material import make_judge, write_data
+from tests.faults.rewards import OnGpu
 from tests.support.children import ROOT
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer
@@ -104,6 +105,14 @@ def test_a_judge_has_one_budget_one_cache_and_loses_a_node(cluster: Any, server:
     pd.concat([pd.read_json(data, lines=True)[:100]] * 2).to_parquet(twice)
     report, scored = evaluate_dataset(reward, twice, out=tmp_path / "twice", **{**how, "cache": True})
     assert server.stats()["requests"] - before == 100 and report.n_scored == scored.count() == 200
+
+
+def test_actors_get_the_gpus_they_claim(cluster: Any, tmp_path: Path) -> None:
+    cluster.add_node(num_cpus=1, num_gpus=1, object_store_memory=200 << 20)
+    data = write_data(tmp_path / "d.jsonl", 40)
+    report, scored = evaluate_dataset(OnGpu(), data, num_gpus=0.5, part_rows=10)
+    assert report.to_dict()["score"] == evaluate(OnGpu(), data).score
+    assert all(said.count('"reason":"GPU 0"') == 4 for said in scored.to_pandas()["rm_said"])
 
 
 def test_the_examples_run(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
