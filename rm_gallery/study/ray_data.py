@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -11,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rm_gallery.core.data.load.base import DataLoader, LoadReport, Seen
+from rm_gallery.core.data.load.base import DataLoader, LoadReport, SeenRows
 from rm_gallery.core.data.load.json_files import JsonLinesSource, JsonSource
 from rm_gallery.core.data.load.readers import ParquetSource, batch_rows, file_sources
 from rm_gallery.core.data.load.sheets import CsvSource
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import Progress, RunOptions
+from rm_gallery.core.engine.processes.members import unpacked
 from rm_gallery.core.engine.ray import RayDesk, by_value, connected
 from rm_gallery.core.engine.run import begin
 from rm_gallery.core.model.base import BaseLLM
@@ -143,7 +143,7 @@ def evaluate_dataset(
     cut = rows.repartition(target_num_rows_per_block=most)
     # a block is a part as it is; where a GPU is claimed Ray wants to be told so
     as_it_is: dict[str, Any] = {"batch_size": most if num_gpus else None, "batch_format": "pyarrow", "zero_copy_batch": True}
-    with _Run(chosen, how, -(-chosen.max_workers // actors) if standing else None) as run:
+    with DatasetRun(chosen, how, -(-chosen.max_workers // actors) if standing else None) as run:
         if standing:
             pool = ray.data.ActorPoolStrategy(size=actors, max_concurrent_calls_per_actor=AT_ONCE)
             going = cut.map_batches(
@@ -195,7 +195,7 @@ def _of_dataset(rows: Any, name: str, benchmark: str | Benchmark | None, config:
 # -- where they come together ----------------------------------------------------------------------------------------------
 
 
-class _Run:
+class DatasetRun:
     """The run as this process sees it: it keeps the limits, and counts what comes."""
 
     def __init__(self, options: RunOptions, how: HowJudged, each: int | None) -> None:
@@ -216,7 +216,7 @@ class _Run:
         self.tables: list[Any] = []
         self._progress = Progress(self._control, options.total, options.progress, how.reward.name)
 
-    def __enter__(self) -> _Run:
+    def __enter__(self) -> DatasetRun:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -245,11 +245,11 @@ class _Run:
     def _found(self, going: Any, met: LoadReport) -> Iterator[tuple[Judged, bool]]:
         import ray
 
-        seen = Seen()
+        seen = SeenRows()
         for table in self._tables(going):
             for name, blob, packed in zip(*(table[name] for name in ("part", "found", "table")), strict=True):
                 self.parts[name.as_py()] += 1
-                found, noted, (rows, samples, skipped, messages) = pickle.loads(blob.as_buffer())
+                found, noted, (rows, samples, skipped, messages) = unpacked(blob.as_buffer())
                 for given_id, content, number in noted:
                     seen.count(given_id, content, number, met)
                 met.rows, met.samples, met.skipped = met.rows + rows, met.samples + samples, met.skipped + skipped

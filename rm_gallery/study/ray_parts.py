@@ -15,18 +15,18 @@ from typing import Any
 
 import orjson
 
-from rm_gallery.core.data.load.base import DataLoader, LoadReport, Seen
+from rm_gallery.core.data.load.base import DataLoader, LoadReport, SeenRows
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.load.readers import ReadOptions, batch_rows, file_sources
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.processes.member import FedMember
+from rm_gallery.core.engine.processes.members import unpacked
 from rm_gallery.core.reward.outputs import all_said, restore_all, writable_copy
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import run_list
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.identity import digest
-from rm_gallery.core.utils.models import with_keys
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Judged, judged
 from rm_gallery.study.task import Data, Task
@@ -89,7 +89,7 @@ class HowJudged:
     """How an actor comes to whoever keeps the limits."""
 
 
-class _Noted(Seen):
+class _Noted(SeenRows):
     """Notes what a loader would count, for whoever counts for all."""
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class _Noted(Seen):
 
 
 @dataclass
-class _Part:
+class RowBlock:
     """The rows of a block, on their way."""
 
     table: Any
@@ -114,19 +114,20 @@ class _Part:
 
     @property
     def questions(self) -> list[DataSample]:
+        """What the reward is asked about them."""
         return [line for line in self.lines if isinstance(line, DataSample)]
 
 
-class _Worker:
+class BlockWorker:
     """Judges blocks of rows."""
 
     def __init__(self, told: bytes) -> None:
-        with with_keys():
-            self.how: HowJudged = pickle.loads(told)
+        self.how: HowJudged = unpacked(told)
         self._task = Task(self.how.reward, self.how.data)
 
-    def taken(self, table: Any) -> _Part:
-        part, task = _Part(table), self._task
+    def taken(self, table: Any) -> RowBlock:
+        """The rows of a block, understood; DataError for a bad one where it is to be raised."""
+        part, task = RowBlock(table), self._task
         loader = task.data.loader
         assert isinstance(loader, DataLoader)
         for place, (where, row) in enumerate(_rows_of(table)):
@@ -149,7 +150,7 @@ class _Worker:
             part.places += [place] * len(lines)
         return part
 
-    def name(self, part: _Part) -> str:
+    def name(self, part: RowBlock) -> str:
         """The same for the same rows judged in the same way."""
         found = blake2b(self.how.about.encode(), digest_size=16)
         for given_id, content, number in part.seen.noted:
@@ -158,7 +159,7 @@ class _Worker:
             found.update(message.encode("utf-8", "surrogatepass"))
         return f"part-{found.hexdigest()}.parquet"
 
-    def known(self, part: _Part) -> list[DataSample] | None:
+    def known(self, part: RowBlock) -> list[DataSample] | None:
         """What an earlier run, or a node that was lost, left of a part; None where it has to be judged."""
         before = None if self.how.kept is None else self.how.kept.read(self.name(part), [f"{self.how.prefix}said"])
         said = [] if before is None else [line for line in before[0].to_pylist() if line is not None]
@@ -170,7 +171,7 @@ class _Worker:
             return None
         return questions
 
-    def told(self, part: _Part, results: list[DataSample]) -> dict[str, Any]:
+    def told(self, part: RowBlock, results: list[DataSample]) -> dict[str, Any]:
         """What becomes of a part: written, and what there is to count of it."""
         import pyarrow as pa
 
@@ -227,7 +228,7 @@ def _packed(table: Any) -> bytes:
     return packed
 
 
-class JudgingActor(_Worker):
+class JudgingActor(BlockWorker):
     """Holds an engine that many parts share, for rewards that ask a model or hold one."""
 
     def __init__(self, told: bytes) -> None:
@@ -243,8 +244,8 @@ class JudgingActor(_Worker):
 
 
 @lru_cache(maxsize=1)
-def _worker(told: bytes) -> _Worker:
-    return _Worker(told)
+def _worker(told: bytes) -> BlockWorker:
+    return BlockWorker(told)
 
 
 def judge_here(table: Any, told: bytes) -> dict[str, Any]:

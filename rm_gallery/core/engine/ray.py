@@ -81,7 +81,7 @@ class _Guest(asyncio.Protocol):
             channel.data_received(bytes(self._word[_SECRET_BYTES + _NUMBER_BYTES :]))
 
 
-class Door:
+class MemberDoor:
     """Where members on other machines come in.
 
     Args:
@@ -168,7 +168,7 @@ class RayCluster:
         self._numbers = 0
         self._actor = ray.remote(_Actor).options(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")
         self._loop = library_loop.get_loop()
-        self._door = Door(node_address(), lambda number: self._expected.pop(number, None))
+        self._door = MemberDoor(node_address(), lambda number: self._expected.pop(number, None))
 
     def begin(self, channel: MemberChannel) -> Body:
         """An actor on whichever node Ray finds for it."""
@@ -209,7 +209,7 @@ class RayDesk:
         self._setup = "setup", setup, each, self._members.limited
         self.error: BaseException | None = None
         """Why one of them could not begin, or had to end."""
-        self._door = Door(node_address(), lambda _: self._come())
+        self._door = MemberDoor(node_address(), lambda _: self._come())
         self.way = self._door.host, self._door.port, self._door.word()
         """Where and how one of them comes in: host, port and a secret word."""
 

@@ -71,7 +71,7 @@ class LoadReport:
         return [note for count, note in found if count]
 
 
-class Seen:
+class SeenRows:
     """Counts what came before by 64-bit hashes, a hundred bytes or so a row: few enough for a stream of millions."""
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class DataLoader(ABC):
         for a row that does not fit (unless `on_bad_row` is `skip`), for a source that cannot be read, and when there is no
         row or no usable one.
         """
-        report, seen = LoadReport(), Seen()
+        report, seen = LoadReport(), SeenRows()
         self.report = report
         for where, row in self.rows():
             report.rows += 1
@@ -166,7 +166,7 @@ class DataLoader(ABC):
             yield from samples
         self.finish(report)
 
-    def samples_of(self, row: Row, where: RowRef, seen: Seen, report: LoadReport) -> list[DataSample]:
+    def samples_of(self, row: Row, where: RowRef, seen: SeenRows, report: LoadReport) -> list[DataSample]:
         """The samples of one row, counted as seen. Raises DataError for a row that does not fit."""
         if self.options.columns:
             row = self.options.renamed(row, where)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,12 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.models import with_keys
+
+
+def unpacked(packed: bytes) -> Any:
+    """What another process of this run packed."""
+    with with_keys():
+        return pickle.loads(packed)
 
 
 class Members:
