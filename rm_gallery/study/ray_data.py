@@ -37,7 +37,7 @@ JUDGED_ROWS, RULE_ROWS = 1_000, 10_000
 """Rows of a part, where nothing else is said."""
 AT_ONCE = 4
 """Parts that one actor is at, so that it never waits for the last answers of one."""
-ACTOR_BYTES = 1 << 27
+ACTOR_BYTES = 1 << 29
 """Of memory, what an actor claims. It has to claim something: Ray puts all that claim nothing on one node."""
 READER_CPUS = 0.25
 """Of a processor, what reading a file claims. Not what judging claims: Ray Data would make one task of both, and one of a file."""
@@ -208,8 +208,13 @@ class DatasetRun:
             batch = RewardBatch, {"reward": how.reward, "samples": [], "hooks": how.hooks}
             self._desk = RayDesk(self._control, batch, options, each)
             how = replace(how, way=self._desk.way)
-        with with_keys():
-            self.told = by_value(how)
+        try:
+            with with_keys():
+                self.told = by_value(how)
+        except Exception as error:
+            raise ConfigError(
+                f"What is to judge cannot be sent to the nodes: {type(error).__name__}: {error!s:.300}."
+            ) from error
         self._keeps = how.kept is not None
         self.parts: Counter[str] = Counter()
         """The parts by name, and how many there are of equal rows."""

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from rm_gallery.core.engine.calls.budget import Budget
+from rm_gallery.core.reward import channel
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.ray_data import AT_ONCE, evaluate_dataset
@@ -54,7 +55,8 @@ def test_a_rule_gives_the_report_of_one_process(form: str, cluster: Any, frame: 
         frame.to_parquet(data)
     here = evaluate("length_baseline", data, on_bad_row="skip")
     given = ray.data.read_parquet(str(data)) if form == "dataset" else data
-    there, scored = evaluate_dataset("length_baseline", given, out=tmp_path / "out", part_rows=64)
+    out = f"file://{tmp_path}/out" if form == "dataset" else tmp_path / "out"
+    there, scored = evaluate_dataset("length_baseline", given, out=out, part_rows=64)
     # which row it was is not known in a block of Ray's
     apart = ("notes", "data") if form == "dataset" else ()
     assert plain(here, *apart) == plain(there, *apart)
@@ -89,6 +91,7 @@ def test_a_judge_has_one_budget_one_cache_and_loses_a_node(cluster: Any, server:
             cluster.remove_node(cluster.lost, allow_graceful=False)
 
     before = server.stats()["requests"]
+    channel.forget()  # which only the actors find out
     report, scored = evaluate_dataset(reward, data, out=out, on_judged=lose, **how)
     assert N < server.stats()["requests"] - before <= N + AT_ONCE * how["part_rows"]
     assert lost and plain(report, "calls", "usage") == plain(here, "calls", "usage")
