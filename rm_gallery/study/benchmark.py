@@ -241,19 +241,33 @@ class _Counting:
 def _report(
     task: Task, scored: Iterator[DataSample], seed: int, keeping: SampleFile | None = None, on_judged: OnJudged | None = None
 ) -> Report:
-    counting = _Counting(task.benchmark, task.benchmark.scorer(seed), seed, baselines=True)
-
-    def count(one: Judged, asked: bool) -> None:
-        credit = counting.add(one, asked)
+    def heard(one: Judged, credit: float | None) -> None:
         if keeping is not None:
             keeping.add(sample_record(task.reward, one, credit))
         if on_judged is not None:
             on_judged(one, credit)
 
-    for sample in scored:
-        count(judged(task.reward, sample), True)
-    for one in task.left_out:
-        count(one, False)
+    def told() -> Iterator[tuple[Judged, bool]]:
+        yield from ((judged(task.reward, sample), True) for sample in scored)
+        yield from ((one, False) for one in task.left_out)
+
+    return report_of(task, told(), seed, heard)
+
+
+def report_of(task: Task, told: Iterable[tuple[Judged, bool]], seed: int = 0, heard: OnJudged | None = None) -> Report:
+    """The figures of judged samples, read once and in any order.
+
+    Args:
+        task: what was judged; `task.data.met` is read when all are counted.
+        told: each sample, and whether the reward was asked about it.
+        seed: that of the bootstrap intervals.
+        heard: called with every sample and what it earned.
+    """
+    counting = _Counting(task.benchmark, task.benchmark.scorer(seed), seed, baselines=True)
+    for one, asked in told:
+        credit = counting.add(one, asked)
+        if heard is not None:
+            heard(one, credit)
     judge, endpoint = judge_of(task.reward)
     notes = (*task.benchmark.notes(task.reward), *note_on(task.reward))
     report = counting.report(task.data, notes)

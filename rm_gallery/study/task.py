@@ -132,12 +132,16 @@ class Task:
         for sample in self.data.rows():
             if self.data.part is not None and not self.data.part.holds(sample.sample_key):
                 continue
-            why = self.benchmark.left_out(sample, self.reward)
-            if why is None:
-                yield from self.benchmark.questions(sample, self.reward)
-            else:
-                issue = RewardIssue(name=self.reward.name, status="unscored", reason=NOT_ASKED, message=why)
-                self.left_out.append(Judged(sample, [], "unscored", [issue]))
+            yield from self.asked_of(sample)
+
+    def asked_of(self, sample: DataSample) -> Iterable[DataSample]:
+        """What the reward is asked about one sample; where that is nothing, it is `left_out`."""
+        why = self.benchmark.left_out(sample, self.reward)
+        if why is None:
+            return self.benchmark.questions(sample, self.reward)
+        issue = RewardIssue(name=self.reward.name, status="unscored", reason=NOT_ASKED, message=why)
+        self.left_out.append(Judged(sample, [], "unscored", [issue]))
+        return ()
 
     def n_questions(self) -> int | None:
         """Number of questions; reads the data where the benchmark asks several of one sample, or leaves some out."""

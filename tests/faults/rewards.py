@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from typing import Any, ClassVar
@@ -56,6 +57,17 @@ class Awaited(BasePointWiseReward):
         misbehave(text)
         await asyncio.sleep(0)
         return length_of(sample)
+
+
+class OnGpu(BasePointWiseReward):
+    """Says which GPU it was given."""
+
+    name = "on_gpu"
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        found = length_of(sample)
+        found.details[0].reason = "GPU " + os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        return found
 
 
 class InWorker(Plain):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import socket
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +15,11 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.run import RunOptions
 from rm_gallery.core.utils.errors import ConfigError
 from tests.faults.material import make_judge, make_samples, records, run, truth
-from tests.support.children import ROOT
 from tests.support.judge_server import JudgeServer
 
 # what Ray warns of while it starts is not ours
 pytestmark = pytest.mark.filterwarnings("ignore")
 N = 200
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    ray = pytest.importorskip("ray", reason="ray is not installed")
-    from ray.cluster_utils import Cluster
-
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = str(ROOT)
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    made.lost = made.add_node(num_cpus=1)
-    ray.init(address=made.address, log_to_driver=False, logging_level="error")
-    yield made
-    ray.shutdown()
-    made.shutdown()
-    os.environ.pop("PYTHONPATH") if before is None else os.environ.update(PYTHONPATH=before)
 
 
 def test_two_nodes_give_what_one_process_gives(cluster: Any, server: JudgeServer, tmp_path: Path) -> None:

@@ -17,10 +17,12 @@ from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.graders.llm import LLMGrader
 from rm_gallery.core.graders.run import GraderBatch, GraderPlan
 from rm_gallery.core.model.openai_llm import OpenaiLLM
+from rm_gallery.core.reward import channel
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.run import RunOptions
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.study.benchmark import evaluate
 from tests.engine.processes import wait_until
 from tests.faults.material import eval_arguments, make_judge, make_samples, records, run, truth, write_data
 from tests.faults.processes import command, reached, started
@@ -54,6 +56,15 @@ def alive(pid: int) -> bool:
 
 def scores(samples: list[DataSample]) -> list[Any]:
     return [[(out.answer.reward.details, out.answer.reward.issues) for out in sample.output] for sample in samples]
+
+
+def test_the_report_tells_what_only_the_members_found_out(server: JudgeServer, tmp_path: Path) -> None:
+    data = write_data(tmp_path / "d.jsonl", 20)
+    notes = []
+    for processes in (2, 1):
+        channel.forget()
+        notes.append(evaluate(make_judge(server.base_url), data, processes=processes, cache=False).notes)
+    assert notes[0] == notes[1] and notes[0][-1] == "the judge is asked for JSON by a schema"
 
 
 def test_a_judge_in_two_processes_gives_what_it_gives_in_one(server: JudgeServer, tmp_path: Path) -> None:

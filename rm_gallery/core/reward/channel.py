@@ -15,6 +15,7 @@ from annotated_types import Ge, Le
 from pydantic.fields import FieldInfo
 
 from rm_gallery.core.engine import loop as library_loop
+from rm_gallery.core.engine.calls import coordinator
 from rm_gallery.core.engine.context import on_trial
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.decisions import NO, YES, Question
@@ -303,6 +304,10 @@ def _note(key: tuple[str, str], way: str, why: Exception | None) -> None:
     if key not in _known and why is not None:
         logger.warning("model {} is asked for its verdicts as {} from now on: {}", key[1], WORDS[way], why)
     _known.setdefault(key, way)
+    coordinator.found_out("channel", key, way)
+
+
+coordinator.hearers["channel"] = _known.setdefault
 
 
 WORDS = {

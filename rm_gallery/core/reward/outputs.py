@@ -228,35 +228,12 @@ class RewardFolder(RunFolder):
             evaluate = self._reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
             ways = (partial(evaluate, job.sample, **self._hooks) for job in self._reward.plan(sample))
             self.check_asked(sample, record, asked_by(ways))
-        found = self.known(sample, lambda record: self._read(record, sample))
-        for step, (details, issue, extra) in found or ():
-            write(step, self._reward, details, issue, extra)
-        return found is not None
+        found = self.known(sample, lambda record: _read(self._reward, record, sample))
+        return _restored(self._reward, found)
 
     def fits(self, record: dict[str, Any], data: DataSample) -> bool:
         """Whether it says something of each of its answers and steps."""
-        return self._read(record, data) is not None
-
-    def _read(self, record: dict[str, Any], sample: DataSample) -> list[tuple[Step, _Said]] | None:
-        """What a record says about each place of the sample; None when it does not fit it."""
-        rewards, places = record.get("rewards"), list(_places(sample))
-        if not isinstance(rewards, list) or len(rewards) != len(places):
-            return None
-        found = []
-        for step, data in zip(places, rewards, strict=True):
-            if data is None:
-                continue
-            try:
-                said = Reward.model_validate(data, strict=True)
-            except ValidationError:
-                return None
-            if any(out_of_range(detail.score, self._reward.score_range) for detail in said.details):
-                return None
-            issue = said.issues[0] if said.issues else None
-            if issue is None and not said.details:
-                return None
-            found.append((step, (said.details, issue, said.extra_data.get(""))))
-        return found if found or not places else None
+        return _read(self._reward, record, data) is not None
 
     def append(self, sample: DataSample) -> None:
         """Keep a finished sample; it is on disk after the next `flush`. One the run did not get to leaves no record."""
@@ -269,7 +246,7 @@ class RewardFolder(RunFolder):
 
     def said(self, data: DataSample, *results: Any) -> dict[str, Any]:
         """What the reward said of each answer and step."""
-        return {"rewards": [self._own(step.reward) for step in _places(data)]}
+        return all_said(self._reward, data)
 
     def told(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """By answer and step, its scores, or why it has none."""
@@ -281,18 +258,57 @@ class RewardFolder(RunFolder):
                 found[f"answer {number + 1}"] = scores or [f"no score ({issue['reason']})" for issue in issues]
         return found
 
-    def _own(self, reward: Reward) -> dict[str, Any] | None:
-        key = self._reward.key_in(reward)
-        details = [{"name": d.name, "reason": d.reason, "score": d.score} for d in reward.details if d.source == key]
-        own: dict[str, Any] = {"details": details}
-        if reward.issues:
-            own["issues"] = [i.model_dump() for i in reward.issues if i.name == key]
-        if not details and not own.get("issues"):
+
+def all_said(reward: BaseReward, sample: DataSample) -> dict[str, Any]:
+    """What a reward said of each answer and step of a sample, as JSON types."""
+    return {"rewards": [_own(reward, step.reward) for step in _places(sample)]}
+
+
+def restore_all(reward: BaseReward, sample: DataSample, record: dict[str, Any]) -> bool:
+    """Write to a sample what `all_said` told of it; False where that does not fit it."""
+    return _restored(reward, _read(reward, record, sample))
+
+
+def _restored(reward: BaseReward, found: list[tuple[Step, _Said]] | None) -> bool:
+    for step, (details, issue, extra) in found or ():
+        write(step, reward, details, issue, extra)
+    return found is not None
+
+
+def _read(reward: BaseReward, record: dict[str, Any], sample: DataSample) -> list[tuple[Step, _Said]] | None:
+    """What a record says about each place of the sample; None when it does not fit it."""
+    rewards, places = record.get("rewards"), list(_places(sample))
+    if not isinstance(rewards, list) or len(rewards) != len(places):
+        return None
+    found = []
+    for step, data in zip(places, rewards, strict=True):
+        if data is None:
+            continue
+        try:
+            said = Reward.model_validate(data, strict=True)
+        except ValidationError:
             return None
-        extra = reward.extra_data.get(key)
-        if extra:
-            own["extra_data"] = {"": extra}
-        return own
+        if any(out_of_range(detail.score, reward.score_range) for detail in said.details):
+            return None
+        issue = said.issues[0] if said.issues else None
+        if issue is None and not said.details:
+            return None
+        found.append((step, (said.details, issue, said.extra_data.get(""))))
+    return found if found or not places else None
+
+
+def _own(by: BaseReward, reward: Reward) -> dict[str, Any] | None:
+    key = by.key_in(reward)
+    details = [{"name": d.name, "reason": d.reason, "score": d.score} for d in reward.details if d.source == key]
+    own: dict[str, Any] = {"details": details}
+    if reward.issues:
+        own["issues"] = [i.model_dump() for i in reward.issues if i.name == key]
+    if not details and not own.get("issues"):
+        return None
+    extra = reward.extra_data.get(key)
+    if extra:
+        own["extra_data"] = {"": extra}
+    return own
 
 
 def _places(sample: DataSample) -> Iterator[Step]:

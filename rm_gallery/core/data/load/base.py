@@ -71,7 +71,7 @@ class LoadReport:
         return [note for count, note in found if count]
 
 
-class _Seen:
+class SeenRows:
     """Counts what came before by 64-bit hashes, a hundred bytes or so a row: few enough for a stream of millions."""
 
     def __init__(self) -> None:
@@ -149,14 +149,14 @@ class DataLoader(ABC):
         for a row that does not fit (unless `on_bad_row` is `skip`), for a source that cannot be read, and when there is no
         row or no usable one.
         """
-        report, seen = LoadReport(), _Seen()
+        report, seen = LoadReport(), SeenRows()
         self.report = report
         for where, row in self.rows():
             report.rows += 1
             try:
                 if isinstance(row, DataError):
                     raise row
-                samples = self._samples(row, where, seen, report)
+                samples = self.samples_of(row, where, seen, report)
             except DataError as error:
                 if self.options.on_bad_row == "raise":
                     raise
@@ -164,9 +164,10 @@ class DataLoader(ABC):
                 continue
             report.samples += len(samples)
             yield from samples
-        self._finish(report)
+        self.finish(report)
 
-    def _samples(self, row: Row, where: RowRef, seen: _Seen, report: LoadReport) -> list[DataSample]:
+    def samples_of(self, row: Row, where: RowRef, seen: SeenRows, report: LoadReport) -> list[DataSample]:
+        """The samples of one row, counted as seen. Raises DataError for a row that does not fit."""
         if self.options.columns:
             row = self.options.renamed(row, where)
         samples = _converted(self.converter, row, where)
@@ -198,7 +199,8 @@ class DataLoader(ABC):
                 yield from source.rows([position - start for position in inside])
             start += size
 
-    def _finish(self, report: LoadReport) -> None:
+    def finish(self, report: LoadReport) -> None:
+        """Say what was met, once all rows are read. Raises DataError when there was no row, or no usable one."""
         if not report.rows:
             raise DataError(f"loader '{self.name}': no rows in {self.origin().get('path', 'the data')}")
         if report.skipped == report.rows:

@@ -135,7 +135,7 @@ def _group_rows(
         if keep is not None:
             positions = keep[bisect_left(keep, start) : bisect_left(keep, end)]
             batch = batch.take(pa.array([position - start for position in positions], type=pa.int64()))
-        for position, row in zip(positions, _batch_rows(batch), strict=True):
+        for position, row in zip(positions, batch_rows(batch), strict=True):
             where = RowRef(name, position + 1)
             yield where, row if isinstance(row, dict) else DataError(f"{where}: cannot be read: {row}")
         start = end
@@ -143,14 +143,15 @@ def _group_rows(
     pa.default_memory_pool().release_unused()
 
 
-def _batch_rows(batch: Any) -> list[Row | ValueError | OverflowError]:
+def batch_rows(batch: Any) -> list[Row | ValueError | OverflowError]:
+    """The rows of a batch or table of pyarrow; of one that Python cannot hold, why."""
     try:
         rows: list[Row | ValueError | OverflowError] = batch.to_pylist()
     except (ValueError, OverflowError) as error:
         # One value that Python cannot hold (bytes that are no UTF-8, a date out of range) must not cost its neighbours.
         if batch.num_rows == 1:
             return [error]
-        return [row for position in range(batch.num_rows) for row in _batch_rows(batch.slice(position, 1))]
+        return [row for position in range(batch.num_rows) for row in batch_rows(batch.slice(position, 1))]
     return rows
 
 

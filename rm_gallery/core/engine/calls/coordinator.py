@@ -132,6 +132,16 @@ elsewhere: Elsewhere | None = None
 """Where this process is a member of a run that another one coordinates."""
 
 
+hearers: dict[str, Callable[..., Any]] = {}
+"""Who takes in what a member found out and what holds for all, by the name of what it is about."""
+
+
+def found_out(about: str, *what: Any) -> None:
+    """Tell the process that began the run, where this one is a member of it; on the library's loop."""
+    if elsewhere is not None:
+        elsewhere.tell("found out", about, *what)
+
+
 class RateElsewhere(RateLimit):
     """A rate that another process keeps."""
 
@@ -326,6 +336,8 @@ class Desk:
             rate_of(key, (None, None)).settle(reserved, used)
         elif what == "landed":
             self._landed(*args)
+        elif what == "found out":
+            hearers[args[0]](*args[1:])
         elif what == "cancel":
             self._cancel(member, *args)
 

@@ -11,17 +11,16 @@ import pickle
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.coordinator import Desk
 from rm_gallery.core.engine.lanes import LoopLane, Unit, Work
 from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.engine.processes.members import Members
 from rm_gallery.core.engine.processes.places import Body, Here, MemberChannel, MemberPlace
 from rm_gallery.core.outcome import Outcome, failed, outcome_of_error, stopped_outcome
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
-from rm_gallery.core.utils.models import with_keys
 
 BEAT_SECONDS = 0.25
 """How often this process looks whether the run was stopped, and a member says that it is there."""
@@ -95,7 +94,6 @@ class _Member:
     """Units a second, as seen lately."""
     alone: bool = False
     """Whether what it has may have killed another member, and nothing goes beside it."""
-    in_flight: int = 0
 
 
 class ProcessLane(LoopLane):
@@ -108,7 +106,9 @@ class ProcessLane(LoopLane):
         super().__init__(work, max_workers)
         self._crew = crew
         self._place = crew.place()
-        self._setup = self._packed()
+        self._heard = Members(work.control, self._place.far, lambda member, *said: member.channel.say(("said", *said)))
+        cls, keywords = crew.batch
+        self._setup = self._heard.setup(cls, keywords, crew.options, self._place.packed, asked=crew.asked is not None)
         self._names = {id(value): name for name, value in crew.known.items()}
         self._each = -(-max_workers // self._place.processes)
         """Jobs that one member has in flight at most."""
@@ -118,13 +118,9 @@ class ProcessLane(LoopLane):
         self._deaths: Counter[int] = Counter()
         self._starts = 0
         self._members: set[_Member] = set()
-        self._said: set[tuple[str, str]] = set()
         self._over = False
         self._stopped = False
-        self._desk = Desk(work.control, lambda member, *said: member.channel.say(("said", *said)), self._place.far)
         self._beaten = time.monotonic()
-        limits = [(b.max_calls, b.max_tokens, b.max_cost) for _, b in self._desk.budgets()]
-        self._limited = any(limit is not None for each in limits for limit in each)
         for _ in range(self._place.processes):
             self._start()
         work.control.hold("crew", lambda: lambda: library_loop.post(self._loop, self._close))
@@ -135,92 +131,29 @@ class ProcessLane(LoopLane):
     def _start(self) -> None:
         member = _Member()
         member.channel = MemberChannel(self._loop, lambda message: self._hear(member, message), lambda: self._lost(member))
-        member.channel.post(("setup", self._setup, self._each, self._limited))
+        member.channel.post(("setup", self._setup, self._each, self._heard.limited))
         self._members.add(member)
         member.body = self._place.begin(member.channel)
-
-    def _packed(self) -> bytes:
-        """What a member begins with; ConfigError for what no other process can be told."""
-        control = self._work.control
-        cls, keywords = self._crew.batch
-        private: dict[str, Any] = {
-            "control": None,
-            "budget": None,
-            "run_dir": None,
-            "trace": False,
-            "manifest": None,
-            "progress": False,
-        }
-        # a member on another machine has one processor, also for what can be killed
-        told = replace(self._crew.options, **private, processes=1 if self._place.far else None, engine=None, address=None)
-        settings = {
-            "repeat": control.repeat,
-            "cache": control.use_cache,
-            "retry": control.retry,
-            "offline": control.offline,
-            "max_outage": control.max_outage,
-            "fail_fast": None if control.fail_fast is None else control.fail_fast.limit,
-            "trace": control.trace is not None,
-            "asked": self._crew.asked is not None,
-        }
-        try:
-            with with_keys():
-                return self._place.packed((cls, keywords, told, settings))
-        except Exception as error:
-            raise ConfigError(
-                f"What is to judge cannot be sent to a worker process ({type(error).__name__}: {error!s:.300}). Functions and "
-                "classes have to stand at the top of a module; or leave out processes=."
-            ) from error
 
     def _hear(self, member: _Member, message: tuple[Any, ...]) -> None:
         member.silent = 0
         kind, *args = message
         if kind == "done":
             self._done(member, *args)
-        elif kind == "ask":
-            self._desk.asked(member, *args)
-        elif kind == "tell":
-            self._told(member, *args)
         elif kind == "ready":
             member.ready = True
             self._give(member)
-        elif kind == "beat":
-            self._counted(member, *args)
         elif kind == "error":
             self._end(args[0])
-
-    def _told(self, member: _Member, what: str, args: tuple[Any, ...]) -> None:
-        control = self._work.control
-        if what == "stop":
-            reason, halt, by = args
-            control.stop(reason, halt=halt, by=by)
+        elif self._heard.hear(member, kind, args):
             self._pass_on_stop()
-        elif what == "trace":
-            if control.trace is not None:
-                control.trace(*args)
-        elif what == "served":
-            control.note_served(*args)
-        elif what == "log":  # each member says it, and one is enough
-            if args not in self._said:
-                self._said.add(args)
-                logger.log(*args)
-        else:
-            self._desk.told(member, what, args)
-
-    def _counted(self, member: _Member, counts: Mapping[Any, int], in_flight: int) -> None:
-        control = self._work.control
-        for name, more in counts.items():
-            control.count(name, more)
-        control.in_flight += in_flight - member.in_flight
-        member.in_flight = in_flight
 
     def _lost(self, member: _Member) -> None:
         """A member is gone: others get what it had."""
         if member not in self._members:
             return
         self._members.discard(member)
-        self._counted(member, {}, 0)
-        self._desk.gone(member)
+        self._heard.gone(member)
         member.body.kill()
         if member.closing or self._over:
             return
@@ -264,12 +197,11 @@ class ProcessLane(LoopLane):
 
     def _pass_on_stop(self) -> None:
         control = self._work.control
-        why = control.why_stopped
-        if why is None or self._stopped:
+        if control.why_stopped is None or self._stopped:
             return
         self._stopped = True
         for member in self._members:
-            member.channel.say(("stop", why, control.halted, control.who_stopped))
+            member.channel.say(self._heard.stop())
         self._give_all()
 
     # -- units -------------------------------------------------------------------------------------------------------
@@ -368,8 +300,7 @@ class ProcessLane(LoopLane):
         self._over = True
         for member in list(self._members):
             member.closing = True
-            self._counted(member, {}, 0)
-            self._desk.gone(member)
+            self._heard.gone(member)
             member.channel.close()
             member.body.kill()
         gone, self._members = self._members, set()

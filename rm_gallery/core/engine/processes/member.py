@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import pickle
 import queue
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loguru import logger as _loguru
@@ -21,7 +23,7 @@ from rm_gallery.core.engine.calls.cache import VARIABLE as CACHE_VARIABLE
 from rm_gallery.core.engine.calls.cache import server
 from rm_gallery.core.engine.calls.coordinator import BudgetElsewhere, Elsewhere
 from rm_gallery.core.engine.calls.retry import FailFast
-from rm_gallery.core.engine.context import CounterName, Questions, RunControl
+from rm_gallery.core.engine.context import CounterName, Questions, RunControl, RunStopped
 from rm_gallery.core.engine.lanes import LoopLane, Unit, Work
 from rm_gallery.core.engine.processes.crew import BEAT_SECONDS, known_here
 from rm_gallery.core.engine.processes.main import claim_pipes
@@ -33,6 +35,7 @@ from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
 
 _COUNTERS: tuple[CounterName, ...] = ("cached", "spared", "retries", "asked_again")
 """What is counted here; calls are where the budget is."""
+Merge = Callable[[Any, list[Any], list[Outcome[Any]]], Any]
 Done = tuple[bytes, list[tuple[int, set[str]]]]
 """The pickled outcomes of a unit, and by job what judges were asked."""
 
@@ -121,12 +124,17 @@ class _MemberHere:
         batch = cls(**keywords, options=options)
         known_here.update(batch.known())
         self._asked = _AskedHere() if settings["asked"] else None
-        _, execute, _, options = batch._parts((), self._asked, batch.options)
+        self._batch = batch
+        _, execute, merge, options = batch._parts((), self._asked, batch.options)
         there = BudgetElsewhere(self._there)
         workers = options.max_workers
         control.begin(max_workers=workers, budget=there, cache=settings["cache"], repeat=settings["repeat"])
-        self._work = work = Work(execute, self._merged, control, self._deliver, self._fail, options.deadline)
+        self._work = work = Work(execute, self._merging(merge), control, self._deliver, self._fail, options.deadline)
         self._lane = LoopLane(work, workers) if batch.lane == "loop" else ThreadLane(workers, eager=False)
+
+    def _merging(self, _: Merge) -> Merge:
+        """What is done with the outcomes of a unit: they are merged where the sample is."""
+        return self._merged
 
     def _hear(self, message: tuple[Any, ...]) -> None:
         kind, *args = message
@@ -165,7 +173,7 @@ class _MemberHere:
             said = TypeError(f"a result cannot be sent from a worker process ({type(error).__name__}: {error!s:.200})")
             return pickle.dumps([outcome_of_error(said)] * len(outcomes)), asked
 
-    def _deliver(self, results: list[tuple[int, Done]]) -> None:
+    def _deliver(self, results: list[tuple[int, Any]]) -> None:
         self.channel.post(self._counted())
         self.channel.post(("done", results))
 
@@ -194,6 +202,76 @@ class _MemberHere:
         self.channel.post(("error", error))
 
 
+class FedMember(_MemberHere):
+    """A member that is fed where it is, plans and merges itself, and shares with the others what has to be true once."""
+
+    def __init__(self, host: str, port: int, word: bytes) -> None:
+        self._numbers = itertools.count()
+        self._open: dict[int, tuple[_Fed, int]] = {}
+        self._guard = threading.Lock()
+        super().__init__(_knocked(host, port, word), self._cut_off)
+        _log_through(self)
+        try:
+            self._begin(*self._setups.get(timeout=60.0))
+        except Exception as error:
+            self.channel.post(("error", error if isinstance(error, ConfigError) else _untold(error)))
+            raise
+        self._loop.call_soon_threadsafe(self._beat)
+
+    def feed(self, items: list[Any]) -> Future[list[Any]]:
+        """Take items; the future has their results in the same order, or the error that ended the run."""
+        assert self._work is not None
+        fed = _Fed(Future(), [None] * len(items), len(items))
+        if not items:
+            fed.future.set_result([])
+            return fed.future
+        units = []
+        for place, (data, jobs) in enumerate(self._batch._parts(items, None, self._batch.options)[0]):
+            number = next(self._numbers)
+            self._open[number] = fed, place
+            units.append(Unit(self._work, number, data, [] if jobs is None else jobs))
+        self._lane.feed(units)
+        if self._work.closed:  # it broke, perhaps before these were known
+            self._fail(RunStopped("The run ended."))
+        return fed.future
+
+    def _merging(self, merge: Merge) -> Merge:
+        return merge
+
+    def _deliver(self, results: list[tuple[int, Any]]) -> None:
+        self.channel.post(self._counted())
+        for number, result in results:
+            with self._guard:
+                fed, place = self._open.pop(number, (None, 0))
+                if fed is None:
+                    continue
+                fed.results[place] = result
+                fed.left -= 1
+            if not fed.left:
+                fed.future.set_result(fed.results)
+
+    def _fail(self, error: BaseException) -> None:
+        with self._guard:
+            lost = {id(fed): fed for fed, _ in self._open.values()}
+            self._open.clear()
+        for fed in lost.values():
+            fed.future.set_exception(error)
+
+    def _cut_off(self) -> None:
+        """Without whoever keeps the limits nothing more may be asked."""
+        if self._work is not None:
+            self._work.end(RunStopped("The process that coordinates the run is gone."))
+
+
+@dataclass(eq=False)
+class _Fed:
+    """Items that were fed together."""
+
+    future: Future[list[Any]]
+    results: list[Any]
+    left: int
+
+
 def _untold(error: BaseException) -> ConfigError:
     return ConfigError(
         f"A worker process cannot judge here ({type(error).__name__}: {error!s:.300}). Functions and classes have to stand at the "
@@ -219,19 +297,27 @@ def main(descriptor: int) -> None:
 
 def join(host: str, port: int, word: bytes) -> None:
     """Serve the run of another machine until it is over; `word` tells it who comes. What is kept of replies is kept there."""
-    if not server():
-        os.environ[CACHE_VARIABLE] = "off"
     over = threading.Event()
-    connection = socket.create_connection((host, port), 30.0)
-    connection.sendall(word)
-    _serve(_MemberHere(connection, over.set))
+    _serve(_MemberHere(_knocked(host, port, word), over.set))
     over.wait()
 
 
+def _knocked(host: str, port: int, word: bytes) -> socket.socket:
+    if not server():
+        os.environ[CACHE_VARIABLE] = "off"
+    connection = socket.create_connection((host, port), 30.0)
+    connection.sendall(word)
+    return connection
+
+
 def _serve(member: _MemberHere) -> None:
+    _log_through(member)
+    member.serve()
+
+
+def _log_through(member: _MemberHere) -> None:
     _loguru.remove()
     _loguru.add(lambda said: member.channel.post(("tell", "log", _level_and_text(said))), format="{message}", level="INFO")
-    member.serve()
 
 
 def _level_and_text(said: Any) -> tuple[str, str]:

@@ -1,0 +1,295 @@
+"""A data set judged by Ray Data, block by block on the nodes of a cluster, with the report that one process would give."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from rm_gallery.core.data.load.base import DataLoader, LoadReport, SeenRows
+from rm_gallery.core.data.load.json_files import JsonLinesSource, JsonSource
+from rm_gallery.core.data.load.readers import ParquetSource, batch_rows, file_sources
+from rm_gallery.core.data.load.sheets import CsvSource
+from rm_gallery.core.engine.context import RunControl
+from rm_gallery.core.engine.options import Progress, RunOptions
+from rm_gallery.core.engine.processes.members import unpacked
+from rm_gallery.core.engine.ray import RayDesk, by_value, connected
+from rm_gallery.core.engine.run import begin
+from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.run import RewardBatch, options_of
+from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
+from rm_gallery.core.utils.identity import plain_form
+from rm_gallery.core.utils.models import with_keys
+from rm_gallery.gallery.benchmarks.base import Benchmark
+from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.study.benchmark import OnJudged, report_of
+from rm_gallery.study.ray_parts import HowJudged, JudgingActor, PartFolder, judge_here, read_lines
+from rm_gallery.study.task import KEYWORDS, Data, Task, asks_a_model, open_data, spent_by
+
+JUDGED_ROWS, RULE_ROWS = 1_000, 10_000
+"""Rows of a part, where nothing else is said."""
+AT_ONCE = 4
+"""Parts that one actor is at, so that it never waits for the last answers of one."""
+ACTOR_BYTES = 1 << 29
+"""Of memory, what an actor claims. It has to claim something: Ray puts all that claim nothing on one node."""
+READER_CPUS = 0.25
+"""Of a processor, what reading a file claims. Not what judging claims: Ray Data would make one task of both, and one of a file."""
+_LOADED = frozenset({"hf", "toxicity"})
+"""What a reward needs that holds a model."""
+_UNFIT = ("run_dir", "batch", "submit", "trace", "blame", "manifest", "force_new")
+_READABLE = (JsonLinesSource, JsonSource, CsvSource)
+
+
+class ScoredDataset(NamedTuple):
+    """What became of a data set."""
+
+    report: Report
+    """The figures, as `evaluate` gives them of the same rows."""
+    dataset: Any
+    """The rows with what was said of each, a `ray.data.Dataset`."""
+
+
+def evaluate_dataset(
+    reward: str | BaseReward | type[BaseReward],
+    data: Any,
+    benchmark: str | Benchmark | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    params: Mapping[str, Any] | None = None,
+    llm: str | dict[str, Any] | BaseLLM | None = None,
+    base_url: str | None = None,
+    seed: int = 0,
+    on_bad_row: Literal["skip", "raise"] = "skip",
+    columns: Mapping[str, str | None] | None = None,
+    hooks: Mapping[str, Any] | None = None,
+    part_rows: int | None = None,
+    num_cpus: float | None = None,
+    num_gpus: float = 0,
+    prefix: str = "rm_",
+    options: RunOptions | None = None,
+    on_judged: OnJudged | None = None,
+    **run_options: Any,
+) -> ScoredDataset:
+    """Judge a data set on the nodes of a Ray cluster, block by block, and report what `evaluate` would report of it.
+
+    Rewards that ask a model, or hold one, run as actors, each with an engine of its own; rules run as tasks. Rates, budget and
+    one call for equal questions hold over the whole cluster: this process keeps them. A lost node costs the parts it was at.
+
+    Args:
+        reward: a registered name, a reward class or a reward.
+        data: parquet, json lines or csv: a file or folder that every node sees, several, a URL that Ray reads, or a Ray Dataset.
+        benchmark: name or object; found from the columns by default.
+        out: folder or URL for the rows as parquet, a file a part. The same call again takes over what is there. None keeps
+            them in the cluster's object store.
+        params: fields of a reward that is given by name or class.
+        llm: its judge. There is no default.
+        base_url: the judge's endpoint; OPENAI_BASE_URL by default.
+        seed: decides the candidate order of a reward built here, and the bootstrap intervals.
+        on_bad_row: `skip` keeps the row with the reason and counts it, `raise` ends the run.
+        columns: {wanted: actual} column names.
+        hooks: values for the reward's hooks.
+        part_rows: rows judged and written together; 1,000 where a model judges, else 10,000.
+        num_cpus: processors that an actor or task claims. None is one for a task, and nothing for an actor: what reads would find
+            no room on small nodes.
+        num_gpus: GPUs that an actor claims.
+        prefix: of the columns that are added: id, status, cause, reason, message, scores (one for each answer, higher is better) and
+            said (JSON: all that the reward said).
+        options: how the run goes. `processes` is the number of actors, one for each processor (or `num_gpus`) by default, and
+            `max_workers` is for all of them together.
+        on_judged: called with every judged sample and what it earned under the rule, here, in the order they come.
+        **run_options: fields of `RunOptions` as keywords; they win over `options`.
+
+    Returns:
+        The report, and the rows as a Dataset.
+
+    Raises:
+        ConfigError: something the caller has to change, said before anything is paid; `out` holds the parts of another run.
+        DataError: no row can be used; or with `raise` a bad row.
+        MissingExtra: Ray is not installed.
+    """
+    built = build_reward(reward, params, llm, base_url, seed)
+    wanted = {"engine": "ray", **run_options}
+    chosen, values = options_of(
+        built, options, hooks, wanted, progress=None, beside=(*KEYWORDS, "out", "part_rows", "prefix", "on_judged")
+    )
+    for name in _UNFIT:
+        if getattr(chosen, name) not in (None, False, "off"):
+            raise ConfigError(f"{name}= is not for a Ray Dataset: leave it out. What was judged is kept with out=.")
+    if part_rows is not None and part_rows < 1:
+        raise ConfigError(f"part_rows is {part_rows!r}; give a positive whole number.")
+    ray = connected(chosen.address, "evaluate_dataset")
+    rows, opened = _opened(ray, data, benchmark, {"seed": seed, "on_bad_row": on_bad_row, "columns": columns})
+    task = Task(built, opened)
+    built.check()
+    standing = asks_a_model(built) or bool(built.needs & _LOADED) or num_gpus > 0
+    kept = None if out is None else PartFolder(os.fspath(out))
+    about = None if kept is None else kept.begin(_identity(task, values, prefix))
+    chosen = replace(chosen, control=chosen.control or RunControl())
+    how = HowJudged(
+        built, opened, values, replace(chosen, control=None, budget=None, progress=False), prefix, kept, about or ""
+    )
+    cluster = ray.cluster_resources()
+    room = cluster.get("GPU", 0) / num_gpus if num_gpus else cluster.get("CPU", 1)
+    actors = chosen.processes or max(1, int(room))
+    claims = {"num_cpus": num_cpus if num_cpus is not None else 0 if standing else 1, "num_gpus": num_gpus}
+    most = part_rows or (JUDGED_ROWS if standing else RULE_ROWS)
+    cut = rows.repartition(target_num_rows_per_block=most)
+    # a block is a part as it is; where a GPU is claimed Ray wants to be told so
+    as_it_is: dict[str, Any] = {"batch_size": most if num_gpus else None, "batch_format": "pyarrow", "zero_copy_batch": True}
+    with DatasetRun(chosen, how, -(-chosen.max_workers // actors) if standing else None) as run:
+        if standing:
+            pool = ray.data.ActorPoolStrategy(size=actors, max_concurrent_calls_per_actor=AT_ONCE)
+            going = cut.map_batches(
+                JudgingActor, compute=pool, fn_constructor_args=(run.told,), memory=ACTOR_BYTES, **as_it_is, **claims
+            )
+        else:
+            going = cut.map_batches(judge_here, fn_kwargs={"told": run.told}, **as_it_is, **claims)
+        going.context.enable_progress_bars = False
+        going.context.raise_original_map_exception = True  # what wraps an error loses its cause on the way
+        report = run.report(task, going, seed, on_judged)
+    if kept is not None:
+        kept.finish(run.parts, report)
+        return ScoredDataset(report, ray.data.read_parquet(kept.root, partitioning=None))
+    return ScoredDataset(report, ray.data.from_arrow_refs(run.tables))
+
+
+# -- what is read ---------------------------------------------------------------------------------------------------------
+
+
+def _opened(ray: Any, data: Any, benchmark: str | Benchmark | None, config: dict[str, Any]) -> tuple[Any, Data]:
+    """The rows as a Dataset, and what they are."""
+    data = os.fspath(data) if isinstance(data, os.PathLike) else data
+    if isinstance(data, str) and "://" in data:
+        readers = {".parquet": "read_parquet", ".pq": "read_parquet", ".jsonl": "read_json", ".ndjson": "read_json"}
+        read = getattr(ray.data, {**readers, ".csv": "read_csv"}.get(Path(data).suffix.lower(), "read_parquet"))
+        return _of_dataset(read(data), data, benchmark, config)
+    if hasattr(data, "map_batches"):
+        return _of_dataset(data, "a Ray Dataset", benchmark, config)
+    given = data if isinstance(data, list) else [data]
+    if not given or not all(isinstance(path, (str, os.PathLike)) for path in given):
+        raise ConfigError(f"data is {data!r:.80}; give a file or folder, several, a URL, or a Ray Dataset.")
+    paths = [str(Path(path).expanduser().absolute()) for path in given]
+    sources = [source for path in paths for source in file_sources(Path(path))]
+    opened = open_data(data, benchmark, **config)
+    files = [str(source.path) for source in sources if isinstance(source, (ParquetSource, *_READABLE))]
+    if all(isinstance(source, ParquetSource) for source in sources):
+        return ray.data.read_parquet(files, partitioning=None), opened
+    if not all(isinstance(source, _READABLE) for source in sources):
+        raise ConfigError(f"{data!r:.80}: Ray Data is given parquet, json lines or csv, one form at a time.")
+    items = ray.data.from_items([{"path": file} for file in files], override_num_blocks=len(files))
+    return items.map_batches(read_lines, batch_size=1, batch_format="pyarrow", num_cpus=READER_CPUS), opened
+
+
+def _of_dataset(rows: Any, name: str, benchmark: str | Benchmark | None, config: dict[str, Any]) -> tuple[Any, Data]:
+    first = rows.limit(1).take_batch(1, batch_format="pyarrow")
+    return rows, replace(open_data(batch_rows(first), benchmark, **config), name=name)
+
+
+# -- where they come together ----------------------------------------------------------------------------------------------
+
+
+class DatasetRun:
+    """The run as this process sees it: it keeps the limits, and counts what comes."""
+
+    def __init__(self, options: RunOptions, how: HowJudged, each: int | None) -> None:
+        assert options.control is not None
+        self._control = options.control
+        self._started = time.monotonic()
+        begin(self._control, options)
+        self._desk: RayDesk | None = None
+        if each is not None:
+            batch = RewardBatch, {"reward": how.reward, "samples": [], "hooks": how.hooks}
+            self._desk = RayDesk(self._control, batch, options, each)
+            how = replace(how, way=self._desk.way)
+        try:
+            with with_keys():
+                self.told = by_value(how)
+        except Exception as error:
+            raise ConfigError(
+                f"What is to judge cannot be sent to the nodes: {type(error).__name__}: {error!s:.300}."
+            ) from error
+        self._keeps = how.kept is not None
+        self.parts: Counter[str] = Counter()
+        """The parts by name, and how many there are of equal rows."""
+        self.tables: list[Any] = []
+        self._progress = Progress(self._control, options.total, options.progress, how.reward.name)
+
+    def __enter__(self) -> DatasetRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.close()
+        self._control.end()
+        if self._desk is not None:
+            self._desk.close()
+
+    def report(self, task: Task, going: Any, seed: int, on_judged: OnJudged | None) -> Report:
+        """Count all that comes."""
+        loader = task.data.loader
+        assert isinstance(loader, DataLoader)
+        loader.report = LoadReport()
+        report = report_of(task, self._found(going, loader.report), seed, on_judged)
+        loader.finish(loader.report)
+        control = self._control
+        return replace(
+            report,
+            seconds=time.monotonic() - self._started,
+            calls=control.calls,
+            cached=control.cached,
+            usage=spent_by(control),
+            stopped=control.stopped,
+        )
+
+    def _found(self, going: Any, met: LoadReport) -> Iterator[tuple[Judged, bool]]:
+        import ray
+
+        seen = SeenRows()
+        for table in self._tables(going):
+            for name, blob, packed in zip(*(table[name] for name in ("part", "found", "table")), strict=True):
+                self.parts[name.as_py()] += 1
+                found, noted, (rows, samples, skipped, messages) = unpacked(blob.as_buffer())
+                for given_id, content, number in noted:
+                    seen.count(given_id, content, number, met)
+                met.rows, met.samples, met.skipped = met.rows + rows, met.samples + samples, met.skipped + skipped
+                met.messages = [*met.messages, *messages][:5]
+                if not self._keeps:
+                    import pyarrow as pa
+
+                    self.tables.append(ray.put(pa.ipc.open_stream(packed.as_buffer()).read_all()))
+                self._progress.done += rows
+                self._progress.tick()
+                yield from found
+
+    def _tables(self, going: Any) -> Iterator[Any]:
+        try:
+            yield from going.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
+        except Exception as error:
+            own = None if self._desk is None else self._desk.error
+            raised: Any = error
+            while own is None and raised is not None:
+                own = raised if isinstance(raised, RMGalleryError) else None
+                raised = getattr(raised, "cause", None) or raised.__cause__
+            if own is None or own is error:
+                raise
+            raise own from error
+
+
+def _identity(task: Task, hooks: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """What tells the parts of one run from those of another."""
+    loader, benchmark = task.data.loader, task.benchmark
+    assert loader is not None
+    return {
+        "reward": task.reward.describe(),
+        "hooks": {key: plain_form(value, f"keyword '{key}'") for key, value in sorted(hooks.items())},
+        "benchmark": benchmark.name,
+        "rule": benchmark.protocol,
+        "columns": dict(loader.options.columns),
+        "prefix": prefix,
+    }
