@@ -18,7 +18,7 @@ from statistics import NormalDist
 from typing import Any
 from zlib import crc32
 
-from rm_gallery.core.stats import ArrayLike, Floats, Integers, Names, np
+from rm_gallery.core.stats import Array, ArrayLike, Floats, Integers, Names, np
 from rm_gallery.core.stats.intervals import Interval, check_level, wilson_interval
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -129,6 +129,14 @@ def cluster_numbers(names: Names | None, n: int) -> Integers:
         return np.asarray(np.unique(names, return_inverse=True)[1], dtype=np.int64)
     known: dict[Any, int] = {}
     return np.fromiter((known.setdefault(name, len(known)) for name in names), dtype=np.int64, count=n)
+
+
+def first_seen(names: Array) -> Integers:
+    """Number equal entries 0, 1, … in the order they appear."""
+    _, first, codes = np.unique(names, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first), dtype=np.int64)
+    return rank[codes]
 
 
 def names_where(names: Names | None, kept: Iterable[Any]) -> list[Any] | None:
