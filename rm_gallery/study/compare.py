@@ -167,10 +167,13 @@ def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) ->
         notes.append("samples of one prompt share a credit and are compared prompt by prompt")
     scored = pairs.scored
     whole, parts, said = _differences(scored, seed)
-    missing = matched.missing()
+    missing, right, shown, n_both = matched.missing(), _mcnemar(scored), tuple(_examples(scored, examples)), len(scored)
+    suspicion, n_pairs = suspicion_of(pairs) if any(missing.values()) else {}, len(pairs)
+    del scored  # of a million samples tens of megabytes
     at_worst, at_best = (whole, parts), (whole, parts)
     if any(missing.values()):
         closed = matched.closed(pairs)
+        del pairs
         at_worst, at_best = (_differences(closed.fill(1.0 - best, best).scored, seed)[:2] for best in (0.0, 1.0))
     low, high = ({part.name: part for part in end[1]} for end in (at_worst, at_best))
     unfinished = [run for run in runs if not run.finished]
@@ -183,7 +186,6 @@ def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) ->
         if before and now and before != now:
             in_each = f"{before} in {first.run.folder.name} and as {now} in {second.run.folder.name}"
             notes.append(f"{model or 'the model'} answered as {in_each}")
-    right = _mcnemar(scored)
     return RunComparison(
         first=first.name,
         second=second.name,
@@ -194,13 +196,13 @@ def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) ->
         only_first=right[0] if right else None,
         only_second=right[1] if right else None,
         mcnemar_p=right[2] if right else None,
-        n_both=len(scored),
+        n_both=n_both,
         n_first_only=int(matched.only[0].sum()),
         n_second_only=int(matched.only[1].sum()),
-        n_unscored=len(pairs) - len(scored),
+        n_unscored=n_pairs - n_both,
         missing=missing,
-        suspicion=suspicion_of(pairs) if any(missing.values()) else {},
-        examples=tuple(_examples(scored, examples)),
+        suspicion=suspicion,
+        examples=shown,
         notes=tuple(notes),
     )
 
@@ -216,19 +218,20 @@ def _differences(scored: Pairs, seed: int) -> tuple[Difference, list[Difference]
     """The headline, the subsets and notes on them, of pairs that both runs have a credit of."""
     first = scored.runs[0]
     names = {code: name for name, code in first.subsets.items()}
-    subsets = {names[code]: scored[scored.subset == code] for code in np.unique(scored.subset).tolist()}
+    subsets = {names[code]: code for code in np.flatnonzero(np.bincount(scored.subset)).tolist()}
     reported = first.run.report.get("by_subset")
     rules = reported if isinstance(reported, Mapping) else {}
     ties = {name for name in subsets if rules.get(name or UNNAMED, {}).get("rule") == TIES_RULE}
     parts, means = [], dict[str, ClusteredMean]()
     for name in sorted(subsets):
-        sides = _means(subsets[name])
-        found = None if name in ties else _mean_difference(subsets[name])
-        if name in ties and (of_ties := _ties(subsets[name], seed)):  # they are no mean of credits
+        own = scored if len(subsets) == 1 else scored[scored.subset == subsets[name]]
+        sides = _means(own)
+        found = None if name in ties else _mean_difference(own)
+        if name in ties and (of_ties := _ties(own, seed)):  # they are no mean of credits
             found, *sides = of_ties
         if found is not None:
             means[name] = found
-            parts.append(_difference(name or UNNAMED, sides, found, len(subsets[name])))
+            parts.append(_difference(name or UNNAMED, sides, found, len(own)))
     whole, notes = _headline(scored, subsets, means, parts, ties)
     return whole, parts, notes
 
@@ -252,7 +255,7 @@ def _difference(name: str, sides: Sequence[float | None], found: ClusteredMean, 
 
 def _means(pairs: Pairs) -> list[float | None]:
     """The mean credit in each run."""
-    return [_mean(side.tolist()) for side in pairs.credit]
+    return [mean_of(side) if len(side) else None for side in pairs.credit]
 
 
 def _mean(credits: Iterable[float | None]) -> float | None:
@@ -262,7 +265,7 @@ def _mean(credits: Iterable[float | None]) -> float | None:
 
 def _headline(
     scored: Pairs,
-    subsets: Mapping[str, Pairs],
+    subsets: Mapping[str, int],
     means: Mapping[str, ClusteredMean],
     parts: Sequence[Difference],
     ties: set[str],
@@ -274,7 +277,7 @@ def _headline(
     linear = [name for name in means if name not in ties]
     found, weights = _weights(scored.runs[0], subsets, linear)
     if len(linear) < len(means):
-        codes = [scored.runs[0].subsets[name] for name in linear]
+        codes = [subsets[name] for name in linear]
         part = _mean_difference(scored[np.isin(scored.subset, codes)], by_subset=True)
         known = [] if part is None else [(part, float(len(linear)))]
         whole = combined(known + [(means[name], 1.0) for name in means if name in ties])
@@ -283,14 +286,14 @@ def _headline(
         whole, sides = _mean_difference(scored), _means(scored)
     else:
         whole, total = _mean_difference(scored, weights), math.fsum(weights.values())
-        of_subsets = {name: _means(subsets[name]) for name in weights}
+        of_subsets = {name: _means(scored[scored.subset == subsets[name]]) for name in weights}
         sides = [math.fsum(w * (of_subsets[name][k] or 0.0) for name, w in weights.items()) / total for k in (0, 1)]
     assert whole is not None
     note = "the rule's figure is no mean of credits; the headline here is the mean credit per sample"
     return _difference("all", sides, whole, len(scored)), [] if found else [note]
 
 
-def _weights(samples: RunSamples, subsets: Mapping[str, Pairs], names: Sequence[str]) -> tuple[bool, dict[str, float] | None]:
+def _weights(samples: RunSamples, subsets: Mapping[str, int], names: Sequence[str]) -> tuple[bool, dict[str, float] | None]:
     """Whether the rule's score is a mean of credits, and how it weighs subsets: as its report says, all samples alike (None), or
     all subsets alike, whichever gives its score.
     """
@@ -313,7 +316,7 @@ def _weights(samples: RunSamples, subsets: Mapping[str, Pairs], names: Sequence[
 
 
 def _mcnemar(scored: Pairs) -> tuple[int, int, float] | None:
-    if not len(scored) or not np.isin(scored.credit, (0.0, 1.0)).all():
+    if not len(scored) or not ((scored.credit == 0.0) | (scored.credit == 1.0)).all():
         return None
     apart = scored.credit[1] - scored.credit[0]
     only_first, only_second = int(np.sum(apart < 0.0)), int(np.sum(apart > 0.0))

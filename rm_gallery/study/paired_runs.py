@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,15 +39,14 @@ class RunSamples:
         lost: number of who caused that there is no score, by `causes`; -1 where none is missing.
         scored: whether its status is scored.
         subset: number of the subset, by `subsets`.
-        cluster: a hash of what it belongs to; 0 where there is nothing.
-        own: a hash of its id.
+        cluster: a hash of what it belongs to, an odd number; where there is nothing one of its id, an even number.
     """
 
     def __init__(self, run: OpenRun, subsets: Codes, causes: Codes) -> None:
         self.run, self.subsets, self.causes = run, subsets, causes
         self._read: dict[int, SampleRow] = {}
         keys, credit, lost, scored = array("q"), array("d"), array("b"), array("b")
-        whole, subset, cluster, own = array("b"), array("i"), array("q"), array("q")
+        whole, subset, cluster = array("b"), array("i"), array("q")
         for row in run.samples():
             name = str((row.metadata or {}).get("whole_key") or "")
             keys.append(hash(name or row.key))
@@ -56,18 +55,15 @@ class RunSamples:
             lost.append(_NOBODY if row.credit is not None or row.cause is None else causes[row.cause])
             scored.append(row.status == "scored")
             subset.append(subsets[row.subset])
-            cluster.append(hash(row.cluster) if row.cluster else 0)
-            own.append(hash(row.id))
-        _, first, times = np.unique(np.asarray(keys, dtype=np.int64), return_index=True, return_counts=True)
-        stay = (
-            None
-            if len(first) == len(keys)
-            else self._merged({keys[k] for k in first[times > 1]}, keys, whole, credit, lost, scored)
-        )
-        columns = (np.asarray(one) for one in (keys, credit, lost, scored, subset, cluster, own))
+            cluster.append(hash(row.cluster) | 1 if row.cluster else hash(row.id) & ~1)
+        ordered = np.sort(np.asarray(keys))
+        repeated = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+        del ordered
+        stay = self._merged(repeated, keys, whole, credit, lost, scored) if repeated else None
+        columns = (np.asarray(one) for one in (keys, credit, lost, scored, subset, cluster))
         cut = columns if stay is None else (one[stay] for one in columns)
-        self.keys, self.credit, self.lost, self.scored, self.subset, self.cluster, self.own = cut
-        self.place: Integers = np.arange(len(keys)) if stay is None else stay
+        self.keys, self.credit, self.lost, self.scored, self.subset, self.cluster = cut
+        self.place: Integers = np.arange(len(keys), dtype=np.int32) if stay is None else stay
 
     @staticmethod
     def _merged(
@@ -81,7 +77,7 @@ class RunSamples:
         """Put together what was judged in parts, number what merely has the same key, and say which rows stay."""
         known: dict[int, int] = {}
         again: Counter[int] = Counter()
-        stay = array("q")
+        stay = array("i")
         for place, key in enumerate(keys):
             first = known.setdefault(key, place) if key in repeated else place
             if first == place or not whole[place]:
@@ -96,7 +92,7 @@ class RunSamples:
             lost[first] = lost[place] if lost[place] != _NOBODY else lost[first]
             if not math.isnan(credit[first]):
                 lost[first] = _NOBODY
-        return np.asarray(stay, dtype=np.int64)
+        return np.asarray(stay)
 
     def rows(self, places: Collection[int]) -> dict[int, SampleRow]:
         """The rows at some places, read again."""
@@ -119,7 +115,7 @@ class Pairs:
         place: numbers of the rows in the files; -1 where a run has no such sample.
         credit: NaN where there is none.
         lost: who caused that there is no score, as in `RunSamples`.
-        subset: numbers as in `RunSamples`, and `cluster` and `own` hashes as there.
+        subset: numbers as in `RunSamples`, and `cluster` hashes as there.
         filled: what stands for a missing score of each run: the credit 1 or 0, NaN for nothing.
     """
 
@@ -129,7 +125,6 @@ class Pairs:
     lost: Array
     subset: Integers
     cluster: Integers
-    own: Integers
     filled: tuple[float, float] = (math.nan, math.nan)
 
     def __len__(self) -> int:
@@ -138,7 +133,7 @@ class Pairs:
     def __getitem__(self, kept: Any) -> Pairs:
         """Some of them, by a mask or by places."""
         both = {"place": self.place[:, kept], "credit": self.credit[:, kept], "lost": self.lost[:, kept]}
-        return replace(self, **both, subset=self.subset[kept], cluster=self.cluster[kept], own=self.own[kept])
+        return replace(self, **both, subset=self.subset[kept], cluster=self.cluster[kept])
 
     @property
     def scored(self) -> Pairs:
@@ -149,7 +144,7 @@ class Pairs:
     @property
     def clusters(self) -> Integers:
         """Number of what each belongs to, counted in the order they appear; what belongs to nothing stands alone."""
-        return first_seen(np.where(self.cluster == 0, self.own, self.cluster))
+        return first_seen(self.cluster)
 
     def fill(self, first: float, second: float) -> Pairs:
         """As if what is missing in each run had earned this credit."""
@@ -174,7 +169,7 @@ class Pairs:
 
     def by_cluster(self) -> Pairs:
         """The samples of one cluster and subset as one, with their mean credit."""
-        groups = first_seen(self.cluster ^ first_seen(self.subset) * 0x5851F42D4C957F2D)
+        groups = first_seen(np.where(self.cluster & 1, self.cluster, 0) ^ first_seen(self.subset) * 0x5851F42D4C957F2D)
         order = np.argsort(groups, kind="stable")
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         heads = self[order[starts]]
@@ -205,7 +200,7 @@ class Matched:
             both = second.keys[found] == first.keys
         else:
             found, both = np.zeros(len(first.keys), dtype=np.int64), np.zeros(len(first.keys), dtype=bool)
-        self._places = np.flatnonzero(both), found[both]
+        self._places = np.flatnonzero(both).astype(np.int32), found[both].astype(np.int32)
         alone = np.ones(len(second.keys), dtype=bool)
         alone[found[both]] = False
         self.only: tuple[Bools, Bools] = ~both, alone
@@ -216,7 +211,7 @@ class Matched:
         columns = (
             np.array([a[i], b[j]]) for a, b in ((getattr(first, n), getattr(second, n)) for n in ("place", "credit", "lost"))
         )
-        return Pairs(self.runs, *columns, first.subset[i], first.cluster[i], first.own[i])
+        return Pairs(self.runs, *columns, first.subset[i], first.cluster[i])
 
     def apart(self) -> int:
         """Samples that both runs scored, of which only one has a credit."""
@@ -238,12 +233,18 @@ class Matched:
             n = int(alone.sum())
             sides = [
                 (other.place[alone], other.credit[alone], other.lost[alone]),
-                (np.full(n, _ABSENT), np.full(n, math.nan), np.full(n, self.runs[0].causes[NEVER_BEGUN])),
+                (
+                    np.full(n, _ABSENT, dtype=np.int32),
+                    np.full(n, math.nan),
+                    np.full(n, self.runs[0].causes[NEVER_BEGUN], dtype=np.int8),
+                ),
             ]
             columns = (np.array(both) for both in zip(*(sides if number else reversed(sides)), strict=True))
-            parts.append(Pairs(self.runs, *columns, other.subset[alone], other.cluster[alone], other.own[alone]))
+            parts.append(Pairs(self.runs, *columns, other.subset[alone], other.cluster[alone]))
+        if len(parts) == 1:
+            return pairs
         two = {name: np.concatenate([getattr(p, name) for p in parts], axis=1) for name in ("place", "credit", "lost")}
-        one = {name: np.concatenate([getattr(p, name) for p in parts]) for name in ("subset", "cluster", "own")}
+        one = {name: np.concatenate([getattr(p, name) for p in parts]) for name in ("subset", "cluster")}
         return replace(pairs, **two, **one)
 
     def missing(self) -> dict[str, dict[str, int]]:
@@ -261,8 +262,7 @@ class Matched:
 def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
     """What missing scores go with; reads the first run again, for what its samples are like."""
     lookout, runs = Lookout(), ("the first run", "the second run")
-    places: Sequence[int] = array("q", pairs.place[0])
-    number = 0  # pairs stand in the order of the file
+    places, number = pairs.place[0], 0  # pairs stand in the order of the file
     for place, row in enumerate(pairs.runs[0].run.samples()):
         if number == len(places):
             break

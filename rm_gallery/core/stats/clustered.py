@@ -176,8 +176,8 @@ def clustered_mean(
         wrong = found[~((found >= bounds[0]) & (found <= bounds[1]))][0]
         raise ConfigError(f"outcomes have to be within {bounds[0]}..{bounds[1]}, got {wrong}; give bounds= that hold them")
     places, shares = _strata(strata, weights, len(found))
-    kept = shares[places] > 0.0
-    if not kept.all():
+    if not (shares > 0.0).all():
+        kept = shares[places] > 0.0
         found, places = found[kept], places[kept]
         numbers = np.asarray(np.unique(numbers[kept], return_inverse=True)[1], dtype=np.int64)
     return _mean(found, numbers, places, shares, bounds) if len(found) else None
@@ -210,7 +210,7 @@ def _mean(values: Floats, clusters: Integers, places: Integers, shares: Floats, 
     else:
         cells, cell = np.unique(places * n_clusters + clusters, return_inverse=True)
         of_stratum, of_cluster = cells // n_clusters, cells % n_clusters
-    apart = values - means[places]
+    apart = values - (means[0] if n_strata == 1 else means[places])
     deviation, size = (np.bincount(cell, weights=weights).astype(np.float64) for weights in (apart, None))
     weight = np.bincount(of_cluster, weights=shares[of_stratum] * size / n[of_stratum], minlength=n_clusters)
     effective = 1.0 / float(np.dot(weight, weight))
