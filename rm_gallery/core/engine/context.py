@@ -68,6 +68,8 @@ class RunControl:
     """Provider, folder, and whether the run ends once it is sent, where calls go by a provider's batch API."""
     trace: Callable[[dict[str, Any]], None] | None = None
     """Called by a judge once per judgement with its prompt, reply, tokens and seconds."""
+    span: Any = None
+    """Where OpenTelemetry's spans of its calls belong."""
     progress: Any = None
     """What counts the outcomes of the run, once it has begun."""
     parent: RunControl | None = None
