@@ -23,7 +23,9 @@ def write_table(path: Path, rows: int) -> None:
         table = csv.writer(file)
         table.writerow(["q", "a", "b", "ref"])
         for n in range(rows):
-            table.writerow([f"What is {n} plus {n % 7}?", f"It is {n + n % 7 + (n % 6 == 0)}.", f"It is {n + n % 5}.", n + n % 7])
+            table.writerow(
+                [f"What is {n} plus {n % 7}?", f"It is {n + n % 7 + (n % 6 == 0)}.", f"It is {n + n % 5}.", n + n % 7]
+            )
 
 
 def measured(arguments: list[str]) -> tuple[int, float, float]:
