@@ -132,8 +132,8 @@ class Pairs:
 
     def __getitem__(self, kept: Any) -> Pairs:
         """Some of them, by a mask or by places."""
-        both = {"place": self.place[:, kept], "credit": self.credit[:, kept], "lost": self.lost[:, kept]}
-        return replace(self, **both, subset=self.subset[kept], cluster=self.cluster[kept])
+        both = self.place[:, kept], self.credit[:, kept], self.lost[:, kept]
+        return Pairs(self.runs, *both, self.subset[kept], self.cluster[kept], self.filled)
 
     @property
     def scored(self) -> Pairs:
@@ -208,10 +208,10 @@ class Matched:
     def pairs(self) -> Pairs:
         """What both have, in the order of the first run."""
         (first, second), (i, j) = self.runs, self._places
-        columns = (
-            np.array([a[i], b[j]]) for a, b in ((getattr(first, n), getattr(second, n)) for n in ("place", "credit", "lost"))
+        place, credit, lost = (
+            np.array([getattr(first, name)[i], getattr(second, name)[j]]) for name in ("place", "credit", "lost")
         )
-        return Pairs(self.runs, *columns, first.subset[i], first.cluster[i])
+        return Pairs(self.runs, place, credit, lost, first.subset[i], first.cluster[i])
 
     def apart(self) -> int:
         """Samples that both runs scored, of which only one has a credit."""
@@ -239,13 +239,15 @@ class Matched:
                     np.full(n, self.runs[0].causes[NEVER_BEGUN], dtype=np.int8),
                 ),
             ]
-            columns = (np.array(both) for both in zip(*(sides if number else reversed(sides)), strict=True))
-            parts.append(Pairs(self.runs, *columns, other.subset[alone], other.cluster[alone]))
+            place, credit, lost = (np.array(both) for both in zip(*(sides if number else reversed(sides)), strict=True))
+            parts.append(Pairs(self.runs, place, credit, lost, other.subset[alone], other.cluster[alone]))
         if len(parts) == 1:
             return pairs
-        two = {name: np.concatenate([getattr(p, name) for p in parts], axis=1) for name in ("place", "credit", "lost")}
-        one = {name: np.concatenate([getattr(p, name) for p in parts]) for name in ("subset", "cluster")}
-        return replace(pairs, **two, **one)
+        place, credit, lost = (
+            np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("place", "credit", "lost")
+        )
+        subset, cluster = (np.concatenate([getattr(part, name) for part in parts]) for name in ("subset", "cluster"))
+        return Pairs(self.runs, place, credit, lost, subset, cluster)
 
     def missing(self) -> dict[str, dict[str, int]]:
         """What has no score in each run, by who caused it."""

@@ -258,7 +258,8 @@ class Summary:
 
     def scores(self, label: str) -> Floats:
         """Scores of the answers with this label."""
-        return np.asarray(self.answers.scores)[np.asarray(self.answers.labels) == LABELS.index(label)]
+        found: Floats = np.asarray(self.answers.scores)[np.asarray(self.answers.labels) == LABELS.index(label)]
+        return found
 
     def add(self, row: SampleRow) -> None:
         """Count one sample."""
