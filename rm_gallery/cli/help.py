@@ -30,6 +30,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "audit": "audit safety_listwise_reward --data pairs.jsonl --llm gpt-4o",
         "conflicts": "conflicts chat_pairwise_reward --data lists.jsonl --llm gpt-4o",
         "drift": "drift old.jsonl new.jsonl --old-again again.jsonl",
+        "judge-select": "judge-select judges.yaml labelled.csv --fail-under kappa=0.6",
         "plan": "plan --precision 0.05 --pilot pilot.csv --score score",
     },
     "Look at runs": {

@@ -31,7 +31,7 @@ from rm_gallery.study.task import RunPart, open_data
 from rm_gallery.study.winrate import WinRateTask
 
 PARTS = ("graders", "aggregators", "judge", "labels", "cluster")
-GRADER = ("name", "grader", "params", "mapper", "repeat", "on_error")
+GRADER = ("name", "grader", "params", "mapper", "repeat", "on_error", "threshold")
 KINDS = {
     "weighted_sum": "WeightedSumAggregator",
     "min": "MinAggregator",
@@ -430,6 +430,10 @@ def grader_of(name: str, settings: Any, judge: Any) -> Any:
         grader = as_grader(kind, **params) if reward else known(**({} if reward else {"name": name}), **params)
     except TypeError as error:
         raise ConfigError(f"graders.{name}: {error}") from error
+    if (passes := settings.get("threshold")) is not None:
+        if isinstance(passes, bool) or not isinstance(passes, (int, float)):
+            raise ConfigError(f"graders.{name}: threshold is {passes!r:.40}; give the score from where on an answer passes.")
+        grader = grader.model_copy(update={"threshold": float(passes)})
     rest = {key: settings[key] for key in ("mapper", "repeat", "on_error") if key in settings}
     return GraderConfig(grader, **rest)
 

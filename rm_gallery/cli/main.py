@@ -19,7 +19,7 @@ from rm_gallery.cli.project import init
 from rm_gallery.cli.runs import compare, explain, plan, report, table, trace
 from rm_gallery.cli.serve import deploy, evaluators_app, preview, serve, token_app, view
 from rm_gallery.cli.settings import defaults, explained
-from rm_gallery.cli.trust import audit, check, conflicts, drift, fuzz, watch
+from rm_gallery.cli.trust import audit, check, conflicts, drift, fuzz, judge_select, watch
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError
 from rm_gallery.core.utils.shown import one_line
 
@@ -38,6 +38,7 @@ app.command("check-reward", short_help="Try a reward before a training run.")(ch
 app.command("fuzz-reward", short_help="Look for wrong texts that a reward takes for right.")(fuzz)
 app.command("conflicts", short_help="Look for contradictions and cycles of a comparing reward.")(conflicts)
 app.command("drift", short_help="Compare two versions of a judge on the same anchors.")(drift)
+app.command("judge-select", short_help="Compare judges on the same labels.")(judge_select)
 app.command("plan", short_help="Say how many rows or labels a precision needs.")(plan)
 app.command("winrate", short_help="Compare two columns of answers in a table.")(winrate)
 app.command("score", short_help="Score a column of answers in a table.")(score)

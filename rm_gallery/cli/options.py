@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import wraps
@@ -52,6 +52,9 @@ FailUnder = Annotated[
     typer.Option(
         help="Exit with 1 when the figure, a share from 0 to 1 or a mean score, is lower with what is missing at its worst."
     ),
+]
+Surely = Annotated[
+    bool, typer.Option("--surely", help="Hold the lower end of the 95 % interval to --fail-under, and not the figure alone.")
 ]
 LogLevel = Annotated[str, typer.Option(help="error, warning, info, debug, or http to trace calls.")]
 
@@ -189,6 +192,7 @@ class Reported:
     max_failures: MaxFailures = 0
     max_unscored: MaxUnscored = None
     fail_under: FailUnder = None
+    surely: Surely = False
     fail_if_worse_than: Annotated[
         Path | None,
         typer.Option(
@@ -219,7 +223,11 @@ class Reported:
     def gate(self, own_unit: bool = False) -> QualityGate:
         """What the figure is held to; ConfigError, before anything is paid, for a limit or a run that is none."""
         reference = None if self.fail_if_worse_than is None else reference_run(self.fail_if_worse_than)
-        return QualityGate(self.fail_under, self.max_failures, self.max_unscored, reference, own_unit=own_unit)
+        if self.surely and self.fail_under is None:
+            raise ConfigError("--surely says how --fail-under is held; give --fail-under X as well.")
+        return QualityGate(
+            self.fail_under, self.max_failures, self.max_unscored, reference, surely=self.surely, own_unit=own_unit
+        )
 
 
 @dataclass(frozen=True)
@@ -312,6 +320,16 @@ def _at(run: Running | None, rows: Reported | None) -> Iterator[Running | None]:
     part = None if rows is None or rows.part is None else RunPart.read(rows.part).name
     with run_at(run.out, part) as folder:
         yield replace(run, out=folder)
+
+
+def table_lines(rows: Sequence[Sequence[str]], markdown: bool = False) -> list[str]:
+    """A head and rows as aligned columns, or as a table of Markdown."""
+    shown = [[one_line(cell) for cell in row] for row in rows]
+    if markdown:
+        lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in shown]
+        return [lines[0], "|---" * len(shown[0]) + "|", *lines[1:]]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
 
 
 def say(line: str) -> None:

@@ -132,6 +132,7 @@ def compare(
         ),
     ] = False,
     fail_under: opt.FailUnder = None,
+    surely: opt.Surely = False,
     max_failures: Annotated[
         int | None, typer.Option(min=0, help="Failed samples that pass, in every run but the first; 0 with a gate.")
     ] = None,
@@ -155,7 +156,7 @@ def compare(
     reference, missed = open_run(runs[0]) if fail_if_worse else None, False
     for run in map(open_run, runs[1:]):
         own_unit = run.report.get("rule") in OWN_UNIT
-        gate = QualityGate(fail_under, max_failures or 0, max_unscored, reference, own_unit=own_unit)
+        gate = QualityGate(fail_under, max_failures or 0, max_unscored, reference, surely=surely, own_unit=own_unit)
         for _, why in gate.missed(run.report, run=run, say=opt.say):
             opt.say(f"rm-gallery: {run.folder.name}: {why}.")
             missed = True
@@ -203,6 +204,7 @@ def report(
         Path | None, typer.Option(help="File to write; by default RUN/report.html, and stdout for the other formats.")
     ] = None,
     fail_under: opt.FailUnder = None,
+    surely: opt.Surely = False,
     max_failures: Annotated[
         int | None, typer.Option(min=0, help="Failed samples that pass; more make the exit code 1.")
     ] = None,
@@ -214,7 +216,7 @@ def report(
     """
     opened = open_run(run)
     own_unit = opened.report.get("rule") in OWN_UNIT
-    gate = QualityGate(fail_under, max_failures or 0, max_unscored, own_unit=own_unit)
+    gate = QualityGate(fail_under, max_failures or 0, max_unscored, surely=surely, own_unit=own_unit)
     text = render(opened, form, gate)
     if form == "html":
         out = out or opened.folder / PAGE

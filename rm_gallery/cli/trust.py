@@ -1,8 +1,10 @@
-"""Whether a reward can be trusted: `rm-gallery audit`, `check-reward`, `conflicts`, `drift` and `watch`."""
+"""Whether a reward can be trusted: `rm-gallery audit`, `check-reward`, `conflicts`, `drift`, `judge-select` and `watch`."""
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,7 +13,9 @@ import orjson
 import typer
 
 from rm_gallery.cli import options as opt
+from rm_gallery.cli.judge import judge_from, read_config, runner_of
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.tables import print_check, print_findings, print_fuzzed
 from rm_gallery.study.audit import PROBES, prepare
@@ -19,6 +23,9 @@ from rm_gallery.study.check import CEILING, check_reward
 from rm_gallery.study.conflicts import conflicts as find_conflicts
 from rm_gallery.study.drift import Anchors, compare_versions, drift_dict, drift_lines, read_anchors
 from rm_gallery.study.fuzz import PASS, TEXTS, fuzz_reward
+from rm_gallery.study.mix import check_mix, shaping, weighted
+from rm_gallery.study.select import MEASURES
+from rm_gallery.study.select import judge_select as find_judge
 from rm_gallery.train.watch import watch as look
 from rm_gallery.train.watch import watched_lines
 
@@ -74,12 +81,12 @@ def audit(
 
 @opt.grouped("out", "force_new", "trace", "on_bad_row", "seed")
 def check(
-    reward: Annotated[
-        str,
+    rewards: Annotated[
+        list[str],
         typer.Argument(
-            metavar="FILE",
+            metavar="FILE...",
             help="A file with a reward, FILE:NAME where it holds several, or a registered name. The file may hold a class "
-            "with compute_reward, a @reward_function or a reward class.",
+            "with compute_reward, a @reward_function or a reward class. With weights, as in math:1 brief.py:0.2, their sum is tried.",
         ),
     ],
     cases: Annotated[
@@ -94,19 +101,51 @@ def check(
         bool, typer.Option("--forge", help="Try programs that solve nothing and want to pass on each case's code tests.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on notes as well.")] = False,
+    role: Annotated[
+        str, typer.Option(help="main tells right from wrong; shaping is added to one that does, so that its faults are notes.")
+    ] = "main",
     *,
     run: opt.Running,
 ) -> None:
     """Try a reward on gold, empty, off-format, stuffed, truncated and repeated completions and your own; exit 1 on a fault."""
     how: dict[str, Any] = {"reference": reference, "full": full, "ceiling": ceiling, "forge": forge, "options": run.options()}
-    found = check_reward(reward, cases, **how, **run.judge)
+    if role not in ("main", "shaping"):
+        raise ConfigError(f"--role is {role!r:.40}; it is main or shaping.")
+    parts = [weighted(reward) for reward in rewards]
+    if any(weight is not None for _, weight in parts):
+        raise typer.Exit(_check_mix(parts, cases, how, strict, run))
+    checks = [check_reward(reward, cases, **how, **run.judge) for reward in rewards]
+    checks = [shaping(found) for found in checks] if role == "shaping" else checks
+    if run.json:
+        told = [found.to_dict() for found in checks]
+        opt.print_json(told[0] if len(told) == 1 else told)
+    for found in checks:
+        if not run.json:
+            print_check(found)
+        for finding in found.faults if run.json else ():
+            opt.say(f"rm-gallery: {finding.name}: {one_line(finding.what)}")
+    raise typer.Exit(int(any(found.faults or (strict and found.findings) for found in checks)))
+
+
+def _check_mix(
+    parts: list[tuple[str, float | None]], cases: Path | None, how: dict[str, Any], strict: bool, run: opt.Running
+) -> int:
+    """Try the sum of weighted rewards and each of them, say what games it and how trainers are given it; the exit code."""
+    if run.param:
+        raise ConfigError("--param sets a field of one reward; write the parts of a sum into a FILE with their settings.")
+    given = [(name, 1.0 if weight is None else weight) for name, weight in parts]
+    found = check_mix(given, cases, **how, llm=run.llm, base_url=run.base_url)
     if run.json:
         opt.print_json(found.to_dict())
     else:
-        print_check(found)
-    for finding in found.faults if run.json else ():
-        opt.say(f"rm-gallery: {finding.name}: {one_line(finding.what)}")
-    raise typer.Exit(int(bool(found.faults) or (strict and bool(found.findings))))
+        print_check(found.whole)
+        for name, said in found.through.items():
+            typer.echo(f"{name}: {said}")
+        for name, part in found.parts.items():
+            alone = ", ".join(finding.name for finding in part.findings) or "nothing"
+            typer.echo(f"{name} (weight {found.weights[name]:g}) by itself: {alone}")
+        typer.echo("\n".join(found.lines()))
+    return int(bool(found.faults) or (strict and bool(found.whole.findings)))
 
 
 @opt.grouped("out", "force_new", "trace", "on_bad_row")
@@ -274,3 +313,64 @@ def _weights(given: list[str]) -> dict[str, float]:
         if not name:
             raise ConfigError(f"--weight is '{pair}'; write NAME=W, such as length=-0.1")
     return found
+
+
+@opt.grouped("param", "on_bad_row")
+def judge_select(
+    config: Annotated[Path, typer.Argument(help="YAML file as for grade: the judges under graders, labels, cluster.")],
+    data: Annotated[str, typer.Argument(help="Parquet, jsonl, json, csv or xlsx file with a labelled row per item.")],
+    fail_under: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MEASURE=X", help="Exit with 1 when kappa, accuracy or spearman is lower at worst; may be repeated."
+        ),
+    ] = None,
+    judge: Annotated[
+        str | None, typer.Option(help="The judge that --fail-under is about; the first of CONFIG by default.")
+    ] = None,
+    surely: opt.Surely = False,
+    limit: opt.Limit = None,
+    as_format: Annotated[str, typer.Option("--format", help="text, or md for a comment on a change.")] = "text",
+    *,
+    run: opt.Running,
+) -> None:
+    """Compare the judges of CONFIG by how they agree with people's labels on the same rows, and say which to take."""
+    least = _limits(fail_under or ())
+    if as_format not in ("text", "md"):
+        raise ConfigError(f"--format is {as_format!r:.40}; it is text or md.")
+    options, known = run.options(), read_config(config)
+    labels = known.get("labels")
+    if not isinstance(labels, str):
+        raise ConfigError(f"{config}: `labels:` is {labels!r:.60}; name one column of labels, the same for every judge.")
+    runner, path = runner_of(known, judge_from(known, run.llm, run.base_url)), Path(data).expanduser()
+    if not path.exists():
+        raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
+    if judge is not None and judge not in runner.grader_configs:
+        raise ConfigError(f"--judge: {unknown_name('judge', judge, runner.grader_configs)}")
+    with run.resumable():
+        found = find_judge(runner, path, labels, cluster=known.get("cluster"), limit=limit, seed=run.seed, options=options)
+    if run.json:
+        opt.print_json(found.to_dict())
+    else:
+        typer.echo("\n".join(opt.table_lines(found.rows(), as_format == "md")))
+        typer.echo(("\n" if as_format == "md" else "") + found.verdict)
+    missed = found.missed(least, name=judge, surely=surely)
+    opt.say_lost(found.report.reasons, found.report.stopped, "rows")
+    for why in missed:
+        opt.say(f"rm-gallery: {why}.")
+    sys.exit(1 if missed or found.report.n_stopped or not found.n_shared else 0)
+
+
+def _limits(given: Iterable[str]) -> dict[str, float]:
+    least = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if name not in MEASURES:
+            raise ConfigError(f"--fail-under {text!r:.60}: {unknown_name('measure', name, MEASURES)} Write kappa=0.6.")
+        try:
+            least[name] = float(value)
+        except ValueError:
+            least[name] = math.nan
+        if not equals or not -1.0 <= least[name] <= 1.0:
+            raise ConfigError(f"--fail-under {text!r:.60}: give a number from -1 to 1, such as {name}=0.6.")
+    return least

@@ -155,7 +155,7 @@ def check_reward(
     """
     built, known = opened(reward, cases, reference, params=params, llm=llm, base_url=base_url)
     if forge:
-        known = [_with_forgeries(case) for case in known]
+        known = [with_forgeries(case) for case in known]
     return Checking(built, known, full, ceiling, options).run()
 
 
@@ -174,7 +174,8 @@ def opened(
     return built, (cases_of_example(example) if example is not None else []) or built_in_cases()
 
 
-def _with_forgeries(case: Case) -> Case:
+def with_forgeries(case: Case) -> Case:
+    """The case with programs that solve nothing and want to pass; ConfigError where it has no code tests."""
     try:
         forged = forged_answers(case.sample)
     except Unscored as error:

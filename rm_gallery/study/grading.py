@@ -6,12 +6,12 @@ import math
 import time
 from array import array
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions, chosen_options
@@ -71,6 +71,14 @@ def _said(found: Mapping[str, Any]) -> str:
     parts = [f"{m} {found[m]:.3g} ({range_text(found.get(f'{m}_ci95'))})" for m in _MEASURES if m in found]
     at = [] if found.get("threshold") is None else [f"threshold {found['threshold']:g}"]
     return ", ".join([*parts, *at, f"n={found['n']}"])
+
+
+class GradedRow(NamedTuple):
+    """A row with what the graders said of it, the group it belongs to, and its labels by grader."""
+
+    cluster: str
+    results: Results
+    labels: Mapping[str, float | None]
 
 
 @dataclass
@@ -172,6 +180,7 @@ def grade(
     seed: int = 0,
     part: str | None = None,
     options: RunOptions | None = None,
+    on_graded: Callable[[GradedRow], None] | None = None,
     **run_options: Any,
 ) -> GradeReport:
     """Grade the rows of a data set and say what the scores are worth.
@@ -187,6 +196,7 @@ def grade(
         part: as in `evaluate`.
         options: how the run goes. With `run_dir` the same call continues an unfinished run, and the folder keeps
             `samples.jsonl` and `report.json`, of which `rm-gallery report` makes a page.
+        on_graded: called with every row and what was said of it, in the order of the data.
         **run_options: fields of `RunOptions` as keywords.
 
     Raises:
@@ -212,6 +222,7 @@ def grade(
     lookout = Lookout()
     waiting: deque[tuple[Mapping[str, Any], dict[str, float | None]]] = deque()
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
+    tell = on_graded or _nothing
 
     def drawn() -> Iterator[Mapping[str, Any]]:
         for number, row in _drawn(data, limit, seed, share):
@@ -236,6 +247,7 @@ def grade(
                     reasons.add(f"{status_of(result)}: {name} {result.error_type}", result.error)
             for name, label in known.items():
                 told[name].append(label)
+            tell(GradedRow(group, results, known))
             if keeping is not None:
                 keeping.add(_record(row, fields, results, main, group))
     clusters = Clusters.of_hashes(asked).codes
@@ -262,6 +274,10 @@ def grade(
         keeping.finish()
         report.save(Path(chosen.run_dir) / REPORT)
     return report
+
+
+def _nothing(_: GradedRow) -> None:
+    pass
 
 
 def _drawn(data: Any, limit: int | None, seed: int, part: RunPart | None) -> Iterable[tuple[int, Mapping[str, Any]]]:

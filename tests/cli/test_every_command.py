@@ -114,6 +114,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             ],
         )
         Path("graders.yaml").write_text("graders: {long: {grader: string_match, mapper: {reference_response: truth}}}\n")
+        judges = ", ".join(
+            f"{name}: {{grader: string_match, mapper: {{reference_response: truth}}}}" for name in ("long", "other")
+        )
+        Path("judges.yaml").write_text(f"graders: {{{judges}}}\nlabels: ok\n")
+        labelled = [{"query": f"q{k}", "response": "a", "truth": "ab"[k % 2]} for k in range(40)]
+        jsonl("labelled.jsonl", [{**row, "ok": (k % 2 == 0) != (k % 5 == 0)} for k, row in enumerate(labelled)])
         graded = [{"query": "q", "response": "a", "truth": "ab"[k % 2]} for k in range(4)]
         jsonl("graded.jsonl", graded)
         jsonl("half-graded.jsonl", [*graded, {"query": "q", "response": "a"}])

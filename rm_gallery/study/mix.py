@@ -1,0 +1,139 @@
+"""Several rewards as the one number that trains: the sum is tried, and what games it is traced to the part that pays for it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.reward.compose import WeightedSum
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.study.check import CEILING, Checking, RewardCheck, Tried, Weakness, opened, with_forgeries
+
+_WEIGHTED = re.compile(r"(.+):([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)")
+
+
+def weighted(target: str) -> tuple[str, float | None]:
+    """The reward and the weight in NAME:WEIGHT or FILE:NAME:WEIGHT; None where no weight is given."""
+    found = _WEIGHTED.fullmatch(target)
+    if found is None:
+        return target, None
+    weight = float(found[2])
+    if not math.isfinite(weight):
+        raise ConfigError(f"{target}: the weight is {found[2]}; give a finite number.")
+    return found[1], weight
+
+
+@dataclass(frozen=True)
+class MixCheck:
+    """The check of a weighted sum, beside the checks of its parts.
+
+    Attributes:
+        whole: of the sum; its faults are what a training run would exploit.
+        parts: by name, of each part by itself. What is a fault there is a note: a part that shapes need not tell right from wrong.
+        weights: by name.
+        through: by finding of the sum, which parts pay for it.
+        targets: by name, what was given for it.
+    """
+
+    whole: RewardCheck
+    parts: Mapping[str, RewardCheck]
+    weights: Mapping[str, float]
+    through: Mapping[str, str]
+    targets: Mapping[str, str]
+
+    @property
+    def faults(self) -> list[Weakness]:
+        """The findings of the sum that fail the check."""
+        return self.whole.faults
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON types."""
+        parts = {name: found.to_dict() for name, found in self.parts.items()}
+        return {**self.whole.to_dict(), "parts": parts, "weights": dict(self.weights), "through": dict(self.through)}
+
+    def lines(self) -> list[str]:
+        """How each trainer is given this sum."""
+        named = {name: target if not _in_a_file(target) else name for name, target in self.targets.items()}
+        funcs = ", ".join(name if _in_a_file(self.targets[name]) else repr(target) for name, target in named.items())
+        weights = ", ".join(f"{weight:g}" for weight in self.weights.values())
+        parts = ", ".join(f'"{name}": {name if _in_a_file(target) else repr(target)}' for name, target in self.targets.items())
+        by_name = ", ".join(f'"{name}": {weight:g}' for name, weight in self.weights.items())
+        total = f"WeightedSum({{{parts}}}, weights={{{by_name}}})"
+        return [
+            f"total = {total}",
+            f"TRL        reward_funcs=trl_rewards([{funcs}]), reward_weights=[{weights}]",
+            "verl       compute_score = verl_reward(total)",
+            "OpenRLHF   reward_func = openrlhf_reward(total)",
+            "server     rm-gallery serve --reward total=FILE:total, with the line above in FILE",
+        ]
+
+
+def _in_a_file(target: str) -> bool:
+    return ".py" in target
+
+
+def check_mix(
+    targets: Mapping[str, float] | Sequence[tuple[str, float]],
+    cases: Any = None,
+    *,
+    reference: str | None = None,
+    full: float | None = None,
+    ceiling: float = CEILING,
+    forge: bool = False,
+    llm: Any = None,
+    base_url: str | None = None,
+    options: RunOptions | None = None,
+) -> MixCheck:
+    """Try a weighted sum of rewards, and each of them, on completions of known worth.
+
+    Args:
+        targets: rewards, as `check_reward` takes them, with their weights.
+        cases: as for `check_reward`; by default those of the first part, which says what is right.
+        reference: the column with the reference answer.
+        full: the score of a completion without fault, of the sum.
+        ceiling: as for `check_reward`, and so are `forge` and `options`.
+        forge: see `ceiling`.
+        llm: the judge, where a part needs one; `base_url` is its endpoint.
+        base_url: see `llm`.
+        options: see `ceiling`.
+
+    Raises:
+        ConfigError: fewer than two parts, two of the same name, or as `check_reward` says.
+    """
+    given = list(targets.items()) if isinstance(targets, Mapping) else list(targets)
+    if len(given) < 2:
+        raise ConfigError("a mix has two rewards or more; check a single one by itself.")
+    judge = {"llm": llm, "base_url": base_url}
+    made = [opened(target, cases, reference, params=None, **judge) for target, _ in given]
+    names = [reward.name for reward, _ in made]
+    if len(set(names)) < len(names):
+        raise ConfigError(f"two parts are called {next(name for name in names if names.count(name) > 1)!r}; give each a name.")
+    weights = dict(zip(names, (weight for _, weight in given), strict=True))
+    rewards = dict(zip(names, (reward for reward, _ in made), strict=True))
+    asked = [with_forgeries(case) for case in made[0][1]] if forge else made[0][1]
+    whole = Checking(WeightedSum(rewards, weights=weights, name="total"), asked, full, ceiling, options).run()
+    parts = {name: shaping(Checking(reward, asked, None, ceiling, options).run()) for name, reward in rewards.items()}
+    through = {finding.name: said for finding in whole.findings if (said := _through(finding, whole.tried, weights))}
+    return MixCheck(whole, parts, weights, through, dict(zip(names, (target for target, _ in given), strict=True)))
+
+
+def shaping(found: RewardCheck) -> RewardCheck:
+    """The check of one of several parts: what it pays for is a fault only where the sum pays for it."""
+    return replace(found, findings=[replace(one, level="note") for one in found.findings])
+
+
+def _through(finding: Weakness, tried: Sequence[Tried], weights: Mapping[str, float]) -> str:
+    """What the parts add to completions of a finding, the largest first."""
+    own = [one for one in tried if f"{one.case}: {one.kind}" in finding.where and one.scored.score is not None]
+    if not own:
+        return ""
+    added = {
+        name: sum(weight * (one.scored.components.get(name) or 0.0) for one in own) / len(own)
+        for name, weight in weights.items()
+    }
+    paying = sorted((name for name, value in added.items() if value > 0), key=lambda name: -added[name])
+    return ", ".join(f"{name} pays {added[name]:.3g}" for name in paying)

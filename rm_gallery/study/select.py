@@ -1,0 +1,346 @@
+"""Judges held against the same labels: how often each agrees with people, and whether one does so more often than another."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderMode, GraderScore
+from rm_gallery.core.runner.grading_runner import GradingRunner
+from rm_gallery.core.stats import Bools, Floats, np
+from rm_gallery.core.stats.agreement import cohen_kappa, cohen_kappa_estimate, spearman, spearman_estimate
+from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
+from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.significance import PairedDifference, holm, paired_difference
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.benchmarks.figures import plain
+from rm_gallery.study.grading import GradedRow, GradeReport, cause_of, grade
+
+MEASURES = ("accuracy", "kappa", "spearman")
+_DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class JudgeFigure:
+    """How one judge agrees with the labels.
+
+    Attributes:
+        name: the grader's, as the config has it.
+        n: rows with a label.
+        n_scored: those of them that it judged.
+        missing: those that it did not, by who caused it.
+        figures: by measure, the value over the rows that it judged; what is not defined is absent.
+        ci95: by measure, its 95 % interval, over clusters.
+        worst: by measure, the value when every missing row counts as judged wrong; as `figures` where nothing is missing.
+        threshold: from where on a score passes; None where labels are no verdicts.
+        tokens: used by its calls, as far as they were counted.
+    """
+
+    name: str
+    n: int
+    n_scored: int
+    missing: Mapping[str, int]
+    figures: Mapping[str, float]
+    ci95: Mapping[str, Interval]
+    worst: Mapping[str, float]
+    threshold: float | None = None
+    tokens: int = 0
+
+
+@dataclass(frozen=True)
+class JudgeSelection:
+    """Judges compared on the rows that all of them judged.
+
+    Attributes:
+        measure: what they are compared by: accuracy for labels of 0 and 1, else Spearman's correlation.
+        judges: in the config's order; the first one is the judge in use.
+        n_shared: labelled rows that all of them judged.
+        shared: by judge, the measure over these rows.
+        differences: by (first, second), second minus first over these rows, with a p-value corrected for all pairs (Holm).
+        report: what the graders said, and what it cost.
+    """
+
+    measure: str
+    judges: tuple[JudgeFigure, ...]
+    n_shared: int
+    shared: Mapping[str, float]
+    differences: Mapping[tuple[str, str], tuple[PairedDifference, float | None]]
+    report: GradeReport = field(repr=False)
+
+    @property
+    def best(self) -> str:
+        """The judge with the highest measure over the shared rows; of equal ones the first."""
+        return max((judge.name for judge in self.judges), key=lambda name: self.shared.get(name, -math.inf))
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: which judge to take, or why that cannot be told."""
+        used, best = self.judges[0].name, self.best
+        if not self.n_shared:
+            return "No labelled row was judged by all of them, so nothing can be said."
+        if best == used:
+            rivals = [other for first, other in self.differences if first == used and not self._beats(used, other)]
+            told = f"; {', '.join(rivals)} cannot be told apart from it with {self.n_shared} rows" if rivals else ""
+            return f"Keep {used}: none agrees more often with the labels{told}."
+        found, p = self._between(used, best)
+        low, high = found.interval or (math.nan, math.nan)
+        said = f"{self._points(found.difference)} [{self._points(low)}, {self._points(high)}], {self.n_shared} rows"
+        if self._beats(best, used):
+            return f"Take {best}: it agrees more with the labels than {used}, by {said}, p = {p:.2g}."
+        more = f"; about {found.needed:,} rows would show a difference of this size" if found.needed else ""
+        return f"{best} and {used} cannot be told apart: {said}{more}."
+
+    def _points(self, value: float | None) -> str:
+        if value is None:
+            return "-"
+        return f"{100 * value:+.1f} points" if self.measure == "accuracy" else f"{value:+.3f}"
+
+    def _between(self, first: str, second: str) -> tuple[PairedDifference, float | None]:
+        """Second minus first."""
+        if (first, second) in self.differences:
+            return self.differences[first, second]
+        found, p = self.differences[second, first]
+        turned = None if found.interval is None else Interval(-found.interval.high, -found.interval.low)
+        return found._replace(difference=None if found.difference is None else -found.difference, interval=turned), p
+
+    def _beats(self, one: str, other: str) -> bool:
+        """Whether one is shown to agree more, what the other missed taken at its best, and several looks allowed for."""
+        found, p = self._between(other, one)
+        if found.difference is None or found.difference <= 0 or p is None or p >= 0.05:
+            return False
+        a, b = (next(judge for judge in self.judges if judge.name == name) for name in (one, other))
+        at_best = b.figures.get(self.measure, 0.0) * b.n_scored + (b.n - b.n_scored)
+        return self.measure != "accuracy" or a.worst["accuracy"] * a.n > at_best or a.n_scored == b.n_scored == a.n
+
+    def missed(self, least: Mapping[str, float], *, name: str | None = None, surely: bool = False) -> list[str]:
+        """Why a judge does not reach the least of a measure, with what it did not judge counted as wrong; nothing where it does.
+
+        Args:
+            least: by measure.
+            name: of the judge; the first one by default.
+            surely: hold the lower end of the 95 % interval to it, moved down as far as the worst case lies below the figure.
+
+        Raises:
+            ConfigError: a measure or a judge that there is not.
+        """
+        known = {judge.name: judge for judge in self.judges}
+        if name is not None and name not in known:
+            raise ConfigError(f"there is no judge {name!r:.60} to hold to a limit; the config has {', '.join(known)}.")
+        judge = known[name or self.judges[0].name]
+        found = []
+        for measure, limit in least.items():
+            if measure not in judge.figures:
+                found.append(f"there is no {measure} of {judge.name} with these labels, which should reach {limit:g}")
+                continue
+            value = judge.worst[measure]
+            if surely and measure in judge.ci95:
+                value -= judge.figures[measure] - judge.ci95[measure].low
+            if value < limit:
+                at = " at worst" if judge.worst[measure] < judge.figures[measure] else ""
+                end = "the lower end of the 95 % interval of " if surely else ""
+                found.append(f"{end}the {measure} of {judge.name} is {value:.3g}{at}, below {limit:g}")
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain JSON types."""
+        pairs = [
+            {
+                "first": a,
+                "second": b,
+                "difference": found.difference,
+                "ci95": found.interval,
+                "p_adjusted": p,
+                "needed": found.needed,
+            }
+            for (a, b), (found, p) in self.differences.items()
+        ]
+        said = {"measure": self.measure, "n_shared": self.n_shared, "shared": dict(self.shared), "best": self.best}
+        judges = [vars(judge) for judge in self.judges]
+        return dict(
+            plain({**said, "verdict": self.verdict, "judges": judges, "differences": pairs, "report": self.report.to_dict()})
+        )
+
+    def rows(self) -> list[list[str]]:
+        """A table for people: a head and a row per judge."""
+        measures = [name for name in MEASURES if any(name in judge.figures for judge in self.judges)]
+        head = ["judge", *(f"{name} (95 %)" for name in measures), "on shared rows", "judged", "missing", "tokens"]
+        table = [head]
+        for judge in self.judges:
+            figures = [_with_interval(judge, name) for name in measures]
+            lost = ", ".join(f"{cause} {n}" for cause, n in judge.missing.items()) or "0"
+            shared = "-" if judge.name not in self.shared else f"{self.shared[judge.name]:.3f}"
+            table.append([judge.name, *figures, shared, f"{judge.n_scored} of {judge.n}", lost, f"{judge.tokens:,}"])
+        return table
+
+
+def _with_interval(judge: JudgeFigure, measure: str) -> str:
+    if measure not in judge.figures:
+        return "-"
+    ci = judge.ci95.get(measure)
+    return f"{judge.figures[measure]:.3f}" + ("" if ci is None else f" [{ci.low:.3f}, {ci.high:.3f}]")
+
+
+def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any) -> JudgeSelection:
+    """Grade the rows of a data set with every judge, and compare how they agree with people's labels on the same rows.
+
+    Args:
+        runner: the judges, as graders by name; the first is the one in use.
+        data: as for `GradingRunner.run`.
+        labels: the column of labels: 0 and 1 (true and false, pass and fail), which a score is held against at the grader's
+            threshold, else the middle of its range; or numbers, of which the order counts.
+        **arguments: `cluster`, `limit`, `seed`, `options` and run options, as in `rm_gallery.study.grading.grade`.
+
+    Raises:
+        ConfigError: fewer than two judges, no labels, or as `grade` says.
+    """
+    names = list(runner.grader_configs)
+    if len(names) < 2:
+        raise ConfigError(f"judges are compared with each other; found {len(names)}, give two or more under `graders:`.")
+    for name, config in runner.grader_configs.items():
+        if config.grader.mode is not GraderMode.POINTWISE:
+            raise ConfigError(f"{name} ranks answers; judges are compared by scores of single answers, so leave it out.")
+    heard: list[GradedRow] = []
+    report = grade(runner, data, labels=labels, on_graded=heard.append, **arguments)
+    first = names[0]
+    labelled = [row for row in heard if row.labels[first] is not None]
+    if not labelled:
+        raise ConfigError(f"column {labels!r:.60} holds no label, so that nothing can be compared with it.")
+    seed = int(arguments.get("seed") or 0)
+    wanted = np.array([row.labels[first] for row in labelled], dtype=np.float64)
+    clusters = [row.cluster for row in labelled]
+    verdicts = set(np.unique(wanted)) <= {0.0, 1.0}
+    columns = {name: _Judge.of(name, config.grader, labelled, verdicts) for name, config in runner.grader_configs.items()}
+    judges = tuple(column.figure(wanted, clusters, seed) for column in columns.values())
+    kept: Bools = ~np.any([np.isnan(column.said) for column in columns.values()], axis=0)
+    own = [cluster for cluster, keep in zip(clusters, kept, strict=True) if keep]
+    outcomes = {name: (column.right(wanted) if verdicts else column.said)[kept] for name, column in columns.items()}
+    measured = {name: _measured(verdicts, values, wanted[kept]) for name, values in outcomes.items()}
+    found = {
+        (a, b): paired_difference(outcomes[b].tolist(), outcomes[a].tolist(), clusters=own)
+        if verdicts
+        else _order_difference(outcomes[b], outcomes[a], wanted[kept], own, seed)
+        for a, b in combinations(names, 2)
+    }
+    tested = {pair: one.p_value for pair, one in found.items() if one.p_value is not None}
+    adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
+    return JudgeSelection(
+        "accuracy" if verdicts else "spearman",
+        judges,
+        int(kept.sum()),
+        {name: value for name, value in measured.items() if value is not None},
+        {pair: (one, adjusted.get(pair)) for pair, one in found.items()},
+        report,
+    )
+
+
+def _measured(verdicts: bool, values: Floats, wanted: Floats) -> float | None:
+    if not len(values):
+        return None
+    return float(values.mean()) if verdicts else spearman(values.tolist(), wanted.tolist())
+
+
+@dataclass
+class _Judge:
+    """What a judge said of the labelled rows: numbers that rise with quality, not a number where it said nothing."""
+
+    name: str
+    said: Floats
+    threshold: float | None
+    """Where a verdict passes, in the same direction."""
+    shown: float | None
+    """As the grader has it."""
+    missing: Counter[str]
+    tokens: int
+
+    @classmethod
+    def of(cls, name: str, grader: BaseGrader, rows: Sequence[GradedRow], verdicts: bool) -> _Judge:
+        results = [row.results[name] for row in rows]
+        turn, shown = 1.0 if grader.higher_is_better else -1.0, grader.threshold
+        low, high = grader.score_range
+        if shown is None and low is not None and high is not None:
+            shown = (low + high) / 2
+        if verdicts and shown is None:
+            raise ConfigError(
+                f"the scores of {name} have no threshold and an open range, so that none is a verdict: write "
+                f"`threshold: X` below {name} in the config. What was judged is in the cache."
+            )
+        return cls(
+            name,
+            np.array([turn * r.score if isinstance(r, GraderScore) else math.nan for r in results], dtype=np.float64),
+            turn * shown if verdicts and shown is not None else None,
+            shown if verdicts else None,
+            Counter(cause_of(result) for result in results if isinstance(result, GraderError)),
+            int(sum(r.usage.get("input_tokens", 0) + r.usage.get("output_tokens", 0) for r in results)),
+        )
+
+    def right(self, wanted: Floats) -> Floats:
+        """1 where its verdict is the label's, 0 where it is not, not a number where it has none."""
+        right: Floats = ((self.said >= (self.threshold or 0.0)) == (wanted > 0.5)).astype(np.float64)
+        right[np.isnan(self.said)] = math.nan
+        return right
+
+    def figure(self, wanted: Floats, clusters: Sequence[str], seed: int) -> JudgeFigure:
+        """How it agrees with the labels, on what it judged and with what it did not counted as wrong."""
+        known: Bools = ~np.isnan(self.said)
+        own = [cluster for cluster, keep in zip(clusters, known, strict=True) if keep]
+        estimates: dict[str, ClusteredMean | None] = {}
+        worst: dict[str, float] = {}
+        if self.threshold is not None:
+            right, passed, should = self.right(wanted), self.said >= self.threshold, wanted > 0.5
+            estimates["accuracy"] = clustered_mean(right[known], own)
+            estimates["kappa"] = cohen_kappa_estimate(passed[known].tolist(), should[known].tolist(), clusters=own, seed=seed)
+            worst["accuracy"] = float(np.nan_to_num(right).mean())
+            filled = np.where(known, passed, ~should).tolist()
+            at_worst = cohen_kappa(filled, should.tolist())
+            worst |= {} if at_worst is None else {"kappa": at_worst}
+        estimates["spearman"] = spearman_estimate(self.said[known].tolist(), wanted[known].tolist(), clusters=own)
+        figures = {measure: float(one.estimate) for measure, one in estimates.items() if one is not None}
+        return JudgeFigure(
+            self.name,
+            len(self.said),
+            int(known.sum()),
+            dict(self.missing),
+            figures,
+            {measure: one.interval() for measure, one in estimates.items() if one is not None},
+            {**figures, **{measure: value for measure, value in worst.items() if measure in figures}},
+            self.shown,
+            self.tokens,
+        )
+
+
+def _order_difference(first: Floats, second: Floats, wanted: Floats, clusters: Sequence[str], seed: int) -> PairedDifference:
+    """First's correlation with the labels minus second's, with a percentile interval over clusters drawn anew."""
+    nothing = PairedDifference(None, None, None, None, len(wanted), 0, 0)
+    estimates = [spearman(side.tolist(), wanted.tolist()) for side in (first, second)]
+    members: dict[str, list[int]] = {}
+    for place, cluster in enumerate(clusters):
+        members.setdefault(cluster, []).append(place)
+    groups = [np.array(places) for places in members.values()]
+    if None in estimates or len(groups) < 2:
+        return nothing
+    a, b = (float(estimate) for estimate in estimates if estimate is not None)
+    draws, rng = [], np.random.default_rng(seed)
+    for _ in range(_DRAWS if len(wanted) <= 2_000 else _DRAWS // 4):
+        drawn = np.concatenate([groups[k] for k in rng.integers(0, len(groups), len(groups))])
+        found = [_ranked(side[drawn], wanted[drawn]) for side in (first, second)]
+        draws.append(found[0] - found[1])
+    kept = np.array([draw for draw in draws if not math.isnan(draw)])
+    if not len(kept):
+        return nothing
+    low, high = np.quantile(kept, [0.025, 0.975])
+    tail = min((kept <= 0).mean(), (kept >= 0).mean())
+    p = min(1.0, 2 * (tail * len(kept) + 1) / (len(kept) + 1))
+    return PairedDifference(a - b, Interval(float(low), float(high)), float(p), None, len(wanted), len(groups), 0)
+
+
+def _ranked(x: Floats, y: Floats) -> float:
+    from scipy.stats import rankdata
+
+    u, v = rankdata(x), rankdata(y)
+    u, v = u - u.mean(), v - v.mean()
+    root = math.sqrt(float(u @ u) * float(v @ v))
+    return float(u @ v) / root if root else math.nan

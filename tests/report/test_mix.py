@@ -1,0 +1,82 @@
+"""A weighted sum tried as what trains: what games it, through which part, and how trainers are given it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rm_gallery import WeightedSum
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.integrations.openrlhf import openrlhf_reward
+from rm_gallery.integrations.trl import trl_rewards
+from rm_gallery.integrations.verl import verl_reward
+from rm_gallery.study.mix import check_mix, weighted
+from tests.support.command import command
+
+BRIEF = """from rm_gallery import reward_function
+
+
+@reward_function(score_range=(0, 1))
+def brief(messages, **kwargs):
+    return min(1.0, 20 / max(1, len(messages[-1].text.split())))
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("brief.py").write_text(BRIEF)
+
+
+def test_weights_are_told_from_names() -> None:
+    assert weighted("math:1") == ("math", 1.0) and weighted("file.py:brief:-0.2") == ("file.py:brief", -0.2)
+    assert weighted("file.py:brief") == ("file.py:brief", None) and weighted("bt:model:1e-3") == ("bt:model", 0.001)
+    with pytest.raises(ConfigError, match="finite"):
+        weighted("math:1e999")
+
+
+def test_a_heavy_part_games_the_sum_and_is_named() -> None:
+    light, heavy = (check_mix({"math_verify_reward": 1.0, "brief.py": weight}) for weight in (0.1, 0.9))
+    assert light.faults == [] and light.whole.full == pytest.approx(1.1)
+    wrong = next(finding for finding in heavy.faults if finding.name == "empty_rewarded")
+    assert heavy.through[wrong.name] == "brief pays 0.9" and "47 %" in wrong.what
+    assert all(finding.level == "note" for part in heavy.parts.values() for finding in part.findings)
+    assert heavy.to_dict()["passed"] is False and heavy.to_dict()["weights"] == {"math_verify": 1.0, "brief": 0.9}
+
+
+def test_the_lines_for_trainers_are_code_that_works() -> None:
+    lines = check_mix([("math_verify_reward", 1.0), ("boxed_answer", 0.5)]).lines()
+    known = {
+        "WeightedSum": WeightedSum,
+        "trl_rewards": trl_rewards,
+        "verl_reward": verl_reward,
+        "openrlhf_reward": openrlhf_reward,
+    }
+    exec(lines[0], known)
+    assert isinstance(known["total"], WeightedSum)
+    trl = lines[1].removeprefix("TRL").strip()
+    made = eval(f"dict({trl})", known)
+    assert made["reward_weights"] == [1, 0.5] and len(made["reward_funcs"]) == 2
+    for line in lines[2:4]:
+        exec(line.split(None, 1)[1], known)
+    assert callable(known["compute_score"]) and callable(known["reward_func"])
+
+
+def test_the_command_takes_several_files_weights_and_roles() -> None:
+    done = command("check-reward", "math_verify_reward:1", "brief.py:0.2")
+    assert done.code == 0 and "brief (weight 0.2) by itself: empty_rewarded" in done.out, done.err
+    assert command("check-reward", "math_verify_reward:1", "brief.py:0.9").code == 1
+    told = json.loads(command("check-reward", "math_verify_reward:1", "brief.py:0.2", "--json").out)
+    assert told["passed"] and told["parts"]["brief"]["reward"] == "brief"
+    both = command("check-reward", "brief.py", "math_verify_reward", "--json")
+    assert both.code == 1 and [one["passed"] for one in json.loads(both.out)] == [False, True]
+    assert command("check-reward", "brief.py", "--role", "shaping").code == 0
+    for wrong in (
+        ["math_verify_reward:1"],
+        ["brief.py:1", "brief.py:2"],
+        ["brief.py", "--role", "minor"],
+        ["a:1", "b:1", "--param", "x=1"],
+    ):
+        assert command("check-reward", *wrong).code == 2
