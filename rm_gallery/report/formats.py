@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -393,7 +392,7 @@ def _json(run: OpenRun, summary: Summary) -> str:
         "longer_is_chosen": _share(summary.longer_chosen.share),
         "first_wins": _share(positions.first),
         "flips": _share(positions.flips),
-        "verdicts": dict(Counter(seen.what for seen in positions.games)),
+        "verdicts": positions.games.counts(),
         "traced": {"calls": calls.n, "cached": calls.cached, "asked_again": calls.again, "seconds": sum(calls.seconds)},
     }
     whole = {

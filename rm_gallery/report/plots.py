@@ -8,11 +8,12 @@ from dataclasses import replace
 from html import escape
 from typing import TYPE_CHECKING
 
+from rm_gallery.core.stats import Numbers
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.shown import percent, show
 from rm_gallery.core.utils.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Plot, frame, line, plot, polyline, text
-from rm_gallery.study.summary import HUGE, LABELS, MAX_LISTS, STEP_LABELS, Bin, Share, Summary, binned, mean, share_of
+from rm_gallery.study.summary import HUGE, LABELS, MAX_LISTS, STEP_LABELS, Bin, Share, Summary, binned, mean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,7 +32,7 @@ MOST_BARS = 24
 # -- distributions ---------------------------------------------------------------------------------------------------------
 
 
-def _clipped(values: Sequence[float]) -> tuple[NDArray[np.float64], float, float]:
+def _clipped(values: Numbers) -> tuple[NDArray[np.float64], float, float]:
     """Values, and a range for drawing them in which a few far ones do not flatten the others."""
     import numpy as np
 
@@ -65,7 +66,7 @@ def _edges(values: NDArray[np.float64], low: float, high: float, zero: bool) -> 
 
 
 def distributions(
-    name: str, title: str, groups: Sequence[tuple[str, str, Sequence[float]]], x_label: str, counted: str = "answers"
+    name: str, title: str, groups: Sequence[tuple[str, str, Numbers]], x_label: str, counted: str = "answers"
 ) -> Plot | None:
     """Histogram of one group, or of two: the first above the axis, the second below it. None without any value.
 
@@ -81,7 +82,7 @@ def distributions(
     shown = [(label, style, values) for label, style, values in groups if len(values)][:2]
     if not shown:
         return None
-    everything, low, high = _clipped([value for _, _, values in shown for value in values])
+    everything, low, high = _clipped(np.concatenate([np.asarray(values, dtype=np.float64) for _, _, values in shown]))
     edges = _edges(everything, low, high, zero=counted == "samples")
     counts = [np.histogram(np.clip(_array(values), edges[0], edges[-1]), edges)[0] for _, _, values in shown]
     both = len(shown) == 2  # of different size, so that shares are drawn
@@ -117,7 +118,7 @@ def _side(low: float, high: float) -> str:
     return "good" if low >= -1e-12 else "bad" if high <= 1e-12 else "tie"
 
 
-def _array(values: Sequence[float]) -> NDArray[np.float64]:
+def _array(values: Numbers) -> NDArray[np.float64]:
     import numpy as np
 
     return np.clip(np.asarray(values, dtype=np.float64), -HUGE, HUGE)
@@ -278,7 +279,7 @@ def all_plots(summary: Summary) -> list[Plot | None]:
     """Every plot this run has something for."""
     groups = [(name, name, summary.scores(name)) for name in LABELS]
     steps = [(name, style, summary.step_scores[name]) for name, style in zip(STEP_LABELS, LABELS, strict=True)]
-    title = "Scores, chosen against rejected" if groups[0][2] and groups[1][2] else "Scores"
+    title = "Scores, chosen against rejected" if len(groups[0][2]) and len(groups[1][2]) else "Scores"
     return [
         distributions("scores", title, groups, "score (higher is better)"),
         distributions("steps", "Scores of single steps", steps, "score of a step", "steps"),
@@ -298,7 +299,7 @@ def _gap_plot(summary: Summary) -> Plot | None:
     if plot is None:
         return None
     right = summary.ordering()
-    ties = sum(gap == 0 for gap in summary.gaps)
+    ties = summary.gaps.count(0.0)
     says = f"{percent(right.value)} in the right order, ties counting half; {ties:,} of them equal. {plot.says}"
     return replace(plot, says=says)
 
@@ -306,11 +307,11 @@ def _gap_plot(summary: Summary) -> Plot | None:
 def _length_plot(summary: Summary) -> Plot | None:
     """Score against answer length on a logarithmic axis: drawn answers as marks, means of bins over all answers as a line."""
     answers = summary.answers
-    if not answers:
+    if not len(answers):
         return None
     drawn = [answers[place] for place in seeded_positions(len(answers), MAX_MARKS, 0)]
-    scores = [min(max(answer.score, -HUGE), HUGE) for answer in answers]
-    means = [(b.x, b.share.k / b.share.n, b.share.n) for b in binned([float(a.length) for a in answers], scores)]
+    scores, sizes = _array(answers.scores), _array(answers.lengths)
+    means = [(b.x, b.share.k / b.share.n, b.share.n) for b in binned(sizes, scores)]
     rho, longer, chosen = summary.length_correlation(), summary.longer.share, summary.longer_chosen.share
     says = f"n = {len(answers):,} answers{f', {len(drawn)} of them drawn' if len(drawn) < len(answers) else ''}. "
     says += (
@@ -344,22 +345,22 @@ def _length_plot(summary: Summary) -> Plot | None:
 
 
 def _pair_plot(summary: Summary) -> Plot | None:
-    pairs = summary.positions.pairs
-    games = [seen for seen in summary.positions.games if seen.what != "none"]
-    n, ties = len(games), sum(seen.what == "tie" for seen in games)
+    games, pairs = summary.positions.games, summary.positions.pairs
+    counts, usable = games.counts(), ("first", "second", "tie")
+    n, ties = sum(counts.get(kind, 0) for kind in usable), counts.get("tie", 0)
     fair = (n - ties) / (2 * n) if n else None
-    parts = [(f"shown {place} wins", share_of(place, games), fair) for place in ("first", "second")]
-    parts += [("tie", share_of("tie", games), None)] if ties else []
+    parts = [(f"shown {place} wins", games.share(place, usable), fair) for place in ("first", "second")]
+    parts += [("tie", games.share("tie", usable), None)] if ties else []
     kinds = [("same in both orders", "same"), ("winner flips", "flipped"), ("tie in one order", "tie")]
-    parts += [(name, share_of(kind, pairs), None) for name, kind in kinds if pairs]
+    parts += [(name, pairs.share(kind), None) for name, kind in kinds if len(pairs)]
     says = f"n = {n:,} verdicts on pairs, {len(pairs):,} pairs in both orders. The dashed line is where a fair judge would be."
-    if lost := len(summary.positions.games) - n:
+    if lost := len(games) - n:
         says += f" {lost:,} further games have no usable verdict."
     return shares("position", "Position in a pair", parts, says, "share of verdicts, or of pairs")
 
 
 def _list_plot(n: int, summary: Summary) -> Plot | None:
     seen = summary.positions.lists[n]
-    parts = [(f"place {place + 1}", share_of(place, seen), 1 / n) for place in range(min(n, 12))]
+    parts = [(f"place {place + 1}", seen.share(place), 1 / n) for place in range(min(n, 12))]
     says = f"n = {len(seen):,} lists of {n} with one winner; a fair judge is at {percent(1 / n)} (dashed)."
     return shares(f"position-{n}", f"Place of the winner in lists of {n}", parts, says, "share of winners")

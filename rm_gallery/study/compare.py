@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from heapq import nlargest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from rm_gallery.core.stats.clustered import ClusteredMean, combined
-from rm_gallery.core.stats.denominator import NEVER_BEGUN, Lookout, added, labelled_traits
+from rm_gallery.core.stats import np
+from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, combined
 from rm_gallery.core.stats.intervals import Interval
-from rm_gallery.core.stats.significance import PairedDifference, described, holm, mcnemar, paired_mean
+from rm_gallery.core.stats.significance import PairedDifference, described, holm, sign_test
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import UNNAMED, by_cause, plain
-from rm_gallery.gallery.benchmarks.judgements import worst
 from rm_gallery.gallery.benchmarks.rewardbench2 import TIES_RULE, ties_difference
 from rm_gallery.study.opened import OpenRun, SampleRow, open_run
+from rm_gallery.study.paired_runs import Codes, Matched, Pairs, RunSamples, mean_of, suspicion_of
 
 EXAMPLES = 5
 LONGEST = 400
-_HUGE = 1e9
-"""A score beyond all others, for what is missing."""
 _SAME = ("benchmark", "rule", "data")
 """What has to be the same in two manifests."""
 
@@ -133,8 +129,9 @@ def compare(*runs: str | Path | OpenRun, examples: int = EXAMPLES, seed: int = 0
     opened = [run if isinstance(run, OpenRun) else open_run(run) for run in runs]
     for other in opened[1:]:
         check_same(opened[0], other)
-    reference = _RunSamples(opened[0])
-    return _adjusted([_compare(reference, _RunSamples(other), examples, seed) for other in opened[1:]])
+    subsets, causes = Codes(), Codes()
+    reference = RunSamples(opened[0], subsets, causes)
+    return _adjusted([_compare(reference, RunSamples(other, subsets, causes), examples, seed) for other in opened[1:]])
 
 
 def check_same(first: OpenRun, second: OpenRun) -> None:
@@ -157,100 +154,27 @@ def check_same(first: OpenRun, second: OpenRun) -> None:
         )
 
 
-class _Slim(NamedTuple):
-    """What is kept of a row while runs are compared; its texts stay in the file."""
-
-    place: int
-    """Its number among the rows of the run."""
-    id: str
-    subset: str
-    cluster: int
-    """A hash of its name; 0 where there is none."""
-    status: str
-    labels: tuple[str | None, ...]
-    scores: tuple[float | None, ...]
-    prompt: int
-    """Characters, and those of each answer in `answers`."""
-    answers: tuple[int, ...]
-
-
-@dataclass(slots=True)
-class _RunSample:
-    """What one run says about one sample, put together where it was judged in parts."""
-
-    row: _Slim
-    credit: float | None
-    lost: str | None = None
-    """Who caused that there is no score, where one is missing."""
-
-    def filled(self, right: bool) -> _RunSample:
-        """As if what is missing were wholly right, or wholly wrong."""
-        if self.lost is None:
-            return self
-        scores = tuple(_HUGE if (label == "chosen") == right else -_HUGE for label in self.row.labels)
-        return _RunSample(self.row._replace(scores=scores), float(right))
-
-
-_Pairs = Sequence[tuple[_RunSample, _RunSample]]
-"""Samples of the first run, each with the same one of the second."""
-
-
-class _RunSamples:
-    """The samples of a run by what makes them the same."""
-
-    def __init__(self, run: OpenRun) -> None:
-        self.run = run
-        self.by_key: dict[int, _RunSample] = {}  # by a hash
-        again: Counter[int] = Counter()
-        shared: dict[Any, Any] = {}  # what many rows have alike
-        for place, row in enumerate(run.samples()):
-            whole = str((row.metadata or {}).get("whole_key") or "")
-            key = hash(whole or row.key)
-            if not whole and key in self.by_key:
-                again[key] += 1
-                key = hash(f"{row.key}#{again[key]}")
-            said = [shared.setdefault(one, one) for one in (row.subset, row.status, row.labels)]
-            sizes, cluster = tuple(map(len, row.answers)), hash(row.cluster) if row.cluster else 0
-            kept = _Slim(place, row.id, said[0], cluster, said[1], said[2], row.scores, len(row.prompt), sizes)
-            credit, lost, known = row.credit, row.cause, self.by_key.get(key)
-            if known is not None:  # judged in parts, it earns its credit with the part that comes last
-                status = worst((known.row.status, row.status))  # type: ignore[arg-type]
-                kept, lost = known.row._replace(status=status), lost or known.lost
-                credit = credit if known.credit is None else known.credit
-            self.by_key[key] = _RunSample(kept, credit, lost if credit is None else None)
-
-    def rows(self, wanted: Collection[int]) -> dict[int, SampleRow]:
-        """The rows at some places, read again."""
-        return {place: row for place, row in enumerate(self.run.samples()) if place in wanted} if wanted else {}
-
-    @property
-    def name(self) -> str:
-        """The reward and the folder."""
-        reward = one_line(str(self.run.report.get("reward") or ""))
-        return f"{reward} ({self.run.folder.name})" if reward else self.run.folder.name
-
-
-def _compare(first: _RunSamples, second: _RunSamples, examples: int, seed: int) -> RunComparison:
-    runs = first.run, second.run
-    pairs: _Pairs = [(one, second.by_key[key]) for key, one in first.by_key.items() if key in second.by_key]
-    if not pairs:
+def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) -> RunComparison:
+    runs, matched = (first.run, second.run), Matched(first, second)
+    pairs = matched.pairs()
+    if not len(pairs):
         names = " and ".join(run.folder.name for run in runs)
         raise ConfigError(f"{names} have no sample in common; compare runs on the same data.")
     notes: list[str] = []
-    apart = sum((a.credit is None) != (b.credit is None) and a.row.status == b.row.status == "scored" for a, b in pairs)
-    if apart > 0.05 * len(pairs):
+    if matched.apart() > 0.05 * len(pairs):
         # the credit of a pair of rows lies with the row that came last, which is another in another run
-        pairs = _by_cluster(pairs)
+        pairs = pairs.by_cluster()
         notes.append("samples of one prompt share a credit and are compared prompt by prompt")
-    whole, parts, said, scored = _differences(first, second, pairs, seed)
-    missing = _missing(first, second)
+    scored = pairs.scored
+    whole, parts, said = _differences(scored, seed)
+    missing, right, shown, n_both = matched.missing(), _mcnemar(scored), tuple(_examples(scored, examples)), len(scored)
+    suspicion, n_pairs = suspicion_of(pairs) if any(missing.values()) else {}, len(pairs)
+    del scored  # of a million samples tens of megabytes
     at_worst, at_best = (whole, parts), (whole, parts)
     if any(missing.values()):
-        closed = [*pairs, *_never_begun(first, second), *((b, a) for a, b in _never_begun(second, first))]
-        at_worst, at_best = (
-            _differences(first, second, [(a.filled(not best), b.filled(best)) for a, b in closed], seed)[:2]
-            for best in (False, True)
-        )
+        closed = matched.closed(pairs)
+        del pairs
+        at_worst, at_best = (_differences(closed.fill(1.0 - best, best).scored, seed)[:2] for best in (0.0, 1.0))
     low, high = ({part.name: part for part in end[1]} for end in (at_worst, at_best))
     unfinished = [run for run in runs if not run.finished]
     notes += [
@@ -262,7 +186,6 @@ def _compare(first: _RunSamples, second: _RunSamples, examples: int, seed: int) 
         if before and now and before != now:
             in_each = f"{before} in {first.run.folder.name} and as {now} in {second.run.folder.name}"
             notes.append(f"{model or 'the model'} answered as {in_each}")
-    right = _mcnemar(scored)
     return RunComparison(
         first=first.name,
         second=second.name,
@@ -273,43 +196,15 @@ def _compare(first: _RunSamples, second: _RunSamples, examples: int, seed: int) 
         only_first=right[0] if right else None,
         only_second=right[1] if right else None,
         mcnemar_p=right[2] if right else None,
-        n_both=len(scored),
-        n_first_only=sum(key not in second.by_key for key in first.by_key),
-        n_second_only=sum(key not in first.by_key for key in second.by_key),
-        n_unscored=len(pairs) - len(scored),
+        n_both=n_both,
+        n_first_only=int(matched.only[0].sum()),
+        n_second_only=int(matched.only[1].sum()),
+        n_unscored=n_pairs - n_both,
         missing=missing,
-        suspicion=_suspicion(pairs) if any(missing.values()) else {},
-        examples=tuple(_examples(first, second, scored, examples)),
+        suspicion=suspicion,
+        examples=shown,
         notes=tuple(notes),
     )
-
-
-def _never_begun(first: _RunSamples, second: _RunSamples) -> list[tuple[_RunSample, _RunSample]]:
-    """Samples of the first run that the second did not get to; one that is finished was of other samples."""
-    if second.run.finished:
-        return []
-    only = [sample for key, sample in first.by_key.items() if key not in second.by_key]
-    return [(sample, _RunSample(sample.row, None, NEVER_BEGUN)) for sample in only]
-
-
-def _missing(first: _RunSamples, second: _RunSamples) -> dict[str, dict[str, int]]:
-    """What has no score in each run, by who caused it."""
-    found: dict[str, dict[str, int]] = {}
-    for name, own, other in (("first", first, second), ("second", second, first)):
-        causes = Counter(one.lost for key, one in own.by_key.items() if key in other.by_key and one.lost is not None)
-        causes[NEVER_BEGUN] += len(_never_begun(other, own))
-        found[name] = added([+causes])
-    return found
-
-
-def _suspicion(pairs: _Pairs) -> dict[str, Any]:
-    lookout, runs = Lookout(), ("the first run", "the second run")
-    for pair in pairs:
-        row = pair[0].row
-        lost = [name for name, sample in zip(runs, pair, strict=True) if sample.lost]
-        traits = labelled_traits(row.subset, row.prompt, row.answers, [label == "chosen" for label in row.labels])
-        lookout.add(bool(lost), traits, lost, runs)
-    return lookout.found()
 
 
 def _between(part: Difference, worst: Difference, best: Difference) -> Difference:
@@ -319,57 +214,38 @@ def _between(part: Difference, worst: Difference, best: Difference) -> Differenc
     return replace(part, bounds=bounds, at_worst=worst.paired.interval)
 
 
-def _differences(
-    first: _RunSamples, second: _RunSamples, pairs: _Pairs, seed: int
-) -> tuple[Difference, list[Difference], list[str], _Pairs]:
-    """The headline, the subsets and notes on them, of the pairs that both runs have a credit of, and those pairs."""
-    scored = [(a, b) for a, b in pairs if a.credit is not None and b.credit is not None]
-    subsets: defaultdict[str, list[tuple[_RunSample, _RunSample]]] = defaultdict(list)
-    for pair in scored:
-        subsets[pair[0].row.subset].append(pair)
+def _differences(scored: Pairs, seed: int) -> tuple[Difference, list[Difference], list[str]]:
+    """The headline, the subsets and notes on them, of pairs that both runs have a credit of."""
+    first = scored.runs[0]
+    names = {code: name for name, code in first.subsets.items()}
+    subsets = {names[code]: code for code in np.flatnonzero(np.bincount(scored.subset)).tolist()}
     reported = first.run.report.get("by_subset")
     rules = reported if isinstance(reported, Mapping) else {}
     ties = {name for name in subsets if rules.get(name or UNNAMED, {}).get("rule") == TIES_RULE}
     parts, means = [], dict[str, ClusteredMean]()
     for name in sorted(subsets):
-        sides = _means(subsets[name])
-        found = None if name in ties else _mean_difference(subsets[name])
-        if name in ties and (of_ties := _ties(subsets[name], seed)):  # they are no mean of credits
+        own = scored if len(subsets) == 1 else scored[scored.subset == subsets[name]]
+        sides = _means(own)
+        found = None if name in ties else _mean_difference(own)
+        if name in ties and (of_ties := _ties(own, seed)):  # they are no mean of credits
             found, *sides = of_ties
         if found is not None:
             means[name] = found
-            parts.append(_difference(name or UNNAMED, sides, found, len(subsets[name])))
-    whole, notes = _headline(first, scored, subsets, means, parts, ties)
-    return whole, parts, notes, scored
+            parts.append(_difference(name or UNNAMED, sides, found, len(own)))
+    whole, notes = _headline(scored, subsets, means, parts, ties)
+    return whole, parts, notes
 
 
-def _by_cluster(pairs: _Pairs) -> _Pairs:
-    groups: defaultdict[tuple[str, int], list[tuple[_RunSample, _RunSample]]] = defaultdict(list)
-    for pair in pairs:
-        groups[pair[0].row.subset, pair[0].row.cluster].append(pair)
-
-    def together(samples: Sequence[_RunSample]) -> _RunSample:
-        lost = next((sample.lost for sample in samples if sample.lost is not None), None)
-        return _RunSample(samples[0].row, _mean(sample.credit for sample in samples), lost)
-
-    return [(together([a for a, _ in group]), together([b for _, b in group])) for group in groups.values()]
+def _mean_difference(pairs: Pairs, weights: Mapping[str, float] | None = None, by_subset: bool = False) -> ClusteredMean | None:
+    """Second minus first; where subsets have weights, or are named to weigh alike, the mean of their means."""
+    codes = None if weights is None else {pairs.runs[0].subsets[name]: weight for name, weight in weights.items()}
+    strata = pairs.subset if by_subset or weights is not None else None
+    apart = pairs.credit[1] - pairs.credit[0]
+    return clustered_mean(apart, pairs.clusters, strata=strata, weights=codes, bounds=(-1.0, 1.0))
 
 
-def _mean_difference(
-    pairs: _Pairs, strata: Sequence[str] | None = None, weights: Mapping[str, float] | None = None
-) -> ClusteredMean | None:
-    """Second minus first."""
-    names = [a.row.cluster or a.row.id for a, _ in pairs]
-    credits = [b.credit for _, b in pairs], [a.credit for a, _ in pairs]
-    return paired_mean(*credits, clusters=names, strata=strata, weights=weights)
-
-
-def _ties(pairs: _Pairs, seed: int) -> tuple[ClusteredMean, float, float] | None:
-    rows = [
-        [(sample.row.id, sample.row.scores, [label == "chosen" for label in sample.row.labels]) for sample in side]
-        for side in zip(*pairs, strict=True)
-    ]
-    found = ties_difference(rows[1], rows[0], seed)
+def _ties(pairs: Pairs, seed: int) -> tuple[ClusteredMean, float, float] | None:
+    found = ties_difference(pairs.side(1), pairs.side(0), seed)
     return found and (found[0], found[2], found[1])
 
 
@@ -377,9 +253,9 @@ def _difference(name: str, sides: Sequence[float | None], found: ClusteredMean, 
     return Difference(name, sides[0], sides[1], described(found)._replace(n=n))
 
 
-def _means(pairs: _Pairs) -> list[float | None]:
+def _means(pairs: Pairs) -> list[float | None]:
     """The mean credit in each run."""
-    return [_mean(sample.credit for sample in side) for side in zip(*pairs, strict=True)]
+    return [mean_of(side) if len(side) else None for side in pairs.credit]
 
 
 def _mean(credits: Iterable[float | None]) -> float | None:
@@ -388,37 +264,36 @@ def _mean(credits: Iterable[float | None]) -> float | None:
 
 
 def _headline(
-    first: _RunSamples,
-    scored: _Pairs,
-    subsets: Mapping[str, _Pairs],
+    scored: Pairs,
+    subsets: Mapping[str, int],
     means: Mapping[str, ClusteredMean],
     parts: Sequence[Difference],
     ties: set[str],
 ) -> tuple[Difference, list[str]]:
     """The difference of the rule's own figure, where it is a mean of credits; else that of the mean credit, with a note."""
-    if not scored:
+    if not len(scored):
         nothing = PairedDifference(None, None, None, None, 0, 0, 0)
         return Difference("all", None, None, nothing), ["no sample is scored in both runs"]
     linear = [name for name in means if name not in ties]
-    found, weights = _weights(first, subsets, linear)
+    found, weights = _weights(scored.runs[0], subsets, linear)
     if len(linear) < len(means):
-        pairs = [pair for name in linear for pair in subsets[name]]
-        part = _mean_difference(pairs, [a.row.subset for a, _ in pairs]) if pairs else None
+        codes = [subsets[name] for name in linear]
+        part = _mean_difference(scored[np.isin(scored.subset, codes)], by_subset=True)
         known = [] if part is None else [(part, float(len(linear)))]
         whole = combined(known + [(means[name], 1.0) for name in means if name in ties])
         sides = [_mean(side) for side in zip(*((one.first, one.second) for one in parts), strict=True)]
     elif weights is None:
         whole, sides = _mean_difference(scored), _means(scored)
     else:
-        whole, total = _mean_difference(scored, [a.row.subset for a, _ in scored], weights), math.fsum(weights.values())
-        of_subsets = {name: _means(subsets[name]) for name in weights}
+        whole, total = _mean_difference(scored, weights), math.fsum(weights.values())
+        of_subsets = {name: _means(scored[scored.subset == subsets[name]]) for name in weights}
         sides = [math.fsum(w * (of_subsets[name][k] or 0.0) for name, w in weights.items()) / total for k in (0, 1)]
     assert whole is not None
     note = "the rule's figure is no mean of credits; the headline here is the mean credit per sample"
     return _difference("all", sides, whole, len(scored)), [] if found else [note]
 
 
-def _weights(samples: _RunSamples, subsets: Mapping[str, _Pairs], names: Sequence[str]) -> tuple[bool, dict[str, float] | None]:
+def _weights(samples: RunSamples, subsets: Mapping[str, int], names: Sequence[str]) -> tuple[bool, dict[str, float] | None]:
     """Whether the rule's score is a mean of credits, and how it weighs subsets: as its report says, all samples alike (None), or
     all subsets alike, whichever gives its score.
     """
@@ -430,50 +305,50 @@ def _weights(samples: _RunSamples, subsets: Mapping[str, _Pairs], names: Sequenc
     alike = dict.fromkeys(names, 1.0)
     if len(names) < len(subsets):
         return True, alike
-    score, credits = report.get("score"), defaultdict[str, list[float]](list)
-    for sample in samples.by_key.values():
-        if sample.credit is not None:
-            credits[sample.row.subset].append(sample.credit)
-    if not isinstance(score, (int, float)) or not credits:
+    score, known = report.get("score"), ~np.isnan(samples.credit)
+    if not isinstance(score, (int, float)) or not known.any():
         return False, None
-    for wanted, values in ((None, [c for part in credits.values() for c in part]), (alike, map(_mean, credits.values()))):
-        if abs((_mean(values) or 0.0) - score) < 1e-9:
-            return True, wanted
-    return False, None
+    credit, subset = samples.credit[known], samples.subset[known]
+    if abs(mean_of(credit) - score) < 1e-9:
+        return True, None
+    of_subsets = [mean_of(credit[subset == code]) for code in np.unique(subset)]
+    return (True, alike) if abs((_mean(of_subsets) or 0.0) - score) < 1e-9 else (False, None)
 
 
-def _mcnemar(scored: _Pairs) -> tuple[int, int, float] | None:
-    if not scored or any(sample.credit not in (0.0, 1.0) for pair in scored for sample in pair):
+def _mcnemar(scored: Pairs) -> tuple[int, int, float] | None:
+    if not len(scored) or not ((scored.credit == 0.0) | (scored.credit == 1.0)).all():
         return None
-    found = mcnemar([a.credit == 1.0 for a, _ in scored], [b.credit == 1.0 for _, b in scored])
-    return found.only_first, found.only_second, found.p_value
+    apart = scored.credit[1] - scored.credit[0]
+    only_first, only_second = int(np.sum(apart < 0.0)), int(np.sum(apart > 0.0))
+    return only_first, only_second, sign_test(only_first, only_second, mid=True)
 
 
-def _examples(first: _RunSamples, second: _RunSamples, scored: _Pairs, wanted: int) -> Iterable[dict[str, Any]]:
+def _examples(scored: Pairs, wanted: int) -> Iterable[dict[str, Any]]:
     """Samples on which the runs disagree most, as many of either direction."""
-    chosen: list[tuple[float, _RunSample, _RunSample]] = []
+    chosen: list[int] = []
     for turn in (1.0, -1.0):
-        apart = ((turn * ((b.credit or 0.0) - (a.credit or 0.0)), a, b) for a, b in scored)
-        # of equal ones the first
-        chosen += nlargest(wanted, (found for found in apart if found[0] > 0), key=lambda found: found[0])
-    texts = first.rows({a.row.place for _, a, _ in chosen}), second.rows({b.row.place for _, _, b in chosen})
-    for _, a, b in chosen:
-        row = texts[0][a.row.place]
+        apart = turn * (scored.credit[1] - scored.credit[0])
+        largest = np.argsort(-apart, kind="stable")[:wanted]  # of equal ones the first
+        chosen += largest[apart[largest] > 0.0].tolist()
+    places, credits = scored.place[:, chosen].tolist(), scored.credit[:, chosen].tolist()
+    texts = [run.rows(own) for run, own in zip(scored.runs, places, strict=True)]
+    for a, b, first, second in zip(*places, *credits, strict=True):
+        row = texts[0][a]
         yield {
-            "id": a.row.id,
-            "subset": a.row.subset,
-            "better": "second" if (b.credit or 0.0) > (a.credit or 0.0) else "first",
+            "id": row.id,
+            "subset": row.subset,
+            "better": "second" if second > first else "first",
             "prompt": ended(row.prompt, LONGEST),
             "answers": [ended(text, LONGEST) for text in row.answers],
-            "labels": list(a.row.labels),
-            "first": _said(a, row),
-            "second": _said(b, texts[1][b.row.place]),
+            "labels": list(row.labels),
+            "first": _said(first, row),
+            "second": _said(second, texts[1][b]),
         }
 
 
-def _said(sample: _RunSample, row: SampleRow) -> dict[str, Any]:
+def _said(credit: float, row: SampleRow) -> dict[str, Any]:
     reasons = [ended(text or "", LONGEST) for text in row.reasons]
-    return {"credit": sample.credit, "scores": list(sample.row.scores), "reasons": reasons}
+    return {"credit": credit, "scores": list(row.scores), "reasons": reasons}
 
 
 def _adjusted(found: Sequence[RunComparison]) -> list[RunComparison]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import sys
+from array import array
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, NamedTuple
 
+from rm_gallery.core.stats import Array, Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman
-from rm_gallery.core.stats.clustered import clustered_mean
+from rm_gallery.core.stats.clustered import clustered_mean, first_seen
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.ranking import BestOf, Gaps, best_of_n_curve, reward_gaps
 from rm_gallery.core.stats.validation import Calibration, HeldOut, calibration_curve, held_out_calibration
@@ -20,6 +22,8 @@ from rm_gallery.gallery.benchmarks.figures import UNNAMED
 from rm_gallery.study.opened import OpenRun, SampleRow
 
 LABELS = ("chosen", "rejected", "unlabelled")
+GAME_KINDS = ("second", "tie", "first", "none")
+PAIR_KINDS = ("same", "flipped", "tie")
 STEP_LABELS = ("right step", "wrong step", "step")
 BINS = 8
 FEWEST_TO_FIT = 60
@@ -43,23 +47,38 @@ class Share(NamedTuple):
         return self.k / self.n if self.n else None
 
 
+def doubles() -> array[float]:
+    """Room for numbers, eight bytes each: there may be millions."""
+    return array("d")
+
+
+def hashes() -> array[int]:
+    """Room for the hashes of names, eight bytes each."""
+    return array("q")
+
+
+def shared(values: Array, clusters: Array) -> Share:
+    """The share of things that were so or not (0..1), each with a hash of the cluster it belongs to."""
+    found = clustered_mean(values, first_seen(clusters))
+    return Share(math.fsum(values), len(values), found.interval() if found is not None else None)
+
+
 @dataclass
 class Counted:
-    """Things that were so or not (0..1), each with the cluster it belongs to."""
+    """Things that were so or not (0..1), each with a hash of the cluster it belongs to."""
 
-    values: list[float] = field(default_factory=list)
-    clusters: list[str] = field(default_factory=list)
+    values: array[float] = field(default_factory=doubles)
+    clusters: array[int] = field(default_factory=hashes)
 
     def add(self, value: float, cluster: str) -> None:
         """Count one."""
         self.values.append(value)
-        self.clusters.append(cluster)
+        self.clusters.append(hash(cluster))
 
     @property
     def share(self) -> Share:
         """The share, with an interval that counts clusters."""
-        found = clustered_mean(self.values, self.clusters)
-        return Share(math.fsum(self.values), len(self.values), found.interval() if found is not None else None)
+        return shared(np.asarray(self.values), np.asarray(self.clusters))
 
 
 class Bin(NamedTuple):
@@ -82,51 +101,95 @@ class ScoredAnswer(NamedTuple):
     """One of `LABELS`."""
 
 
-class Seen(NamedTuple):
-    """Something that was seen once, and the cluster it belongs to."""
+@dataclass
+class Answers:
+    """Scored answers: lengths in characters, scores, and labels as numbers of `LABELS`."""
 
-    what: Any
-    cluster: str
+    lengths: array[int] = field(default_factory=hashes)
+    scores: array[float] = field(default_factory=doubles)
+    labels: array[int] = field(default_factory=lambda: array("b"))
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __getitem__(self, place: int) -> ScoredAnswer:
+        return ScoredAnswer(self.lengths[place], self.scores[place], LABELS[self.labels[place]])
+
+    def add(self, answer: ScoredAnswer) -> None:
+        """Keep one."""
+        self.lengths.append(answer.length)
+        self.scores.append(answer.score)
+        self.labels.append(LABELS.index(answer.label))
+
+
+@dataclass
+class SeenThings:
+    """What was seen, as numbers of `kinds`, each with a hash of the cluster it belongs to."""
+
+    kinds: Sequence[Any]
+    what: array[int] = field(default_factory=lambda: array("i"))
+    clusters: array[int] = field(default_factory=hashes)
+
+    def __len__(self) -> int:
+        return len(self.what)
+
+    def add(self, what: Any, cluster: str) -> None:
+        """Keep one."""
+        self.what.append(self.kinds.index(what))
+        self.clusters.append(hash(cluster))
+
+    def counts(self) -> dict[Any, int]:
+        """How often each kind that occurs was seen."""
+        return {self.kinds[code]: n for code, n in Counter(self.what).items()}
+
+    def share(self, kind: Any, of: Collection[Any] | None = None) -> Share:
+        """How often something was of a kind, of all that was seen or of these kinds."""
+        what, clusters = np.asarray(self.what), np.asarray(self.clusters)
+        if of is not None:
+            kept = np.isin(what, [self.kinds.index(one) for one in of])
+            what, clusters = what[kept], clusters[kept]
+        return shared((what == self.kinds.index(kind)).astype(np.float64), clusters)
 
 
 @dataclass
 class Positions:
     """What the place of an answer in the prompt did to the verdicts."""
 
-    games: list[Seen] = field(default_factory=list)
-    """Verdicts on pairs: `first`, `second`, `tie`, and `none` where there is no usable one."""
-    pairs: list[Seen] = field(default_factory=list)
+    games: SeenThings = field(default_factory=lambda: SeenThings(GAME_KINDS))
+    """Verdicts on pairs; `none` where there is no usable one."""
+    pairs: SeenThings = field(default_factory=lambda: SeenThings(PAIR_KINDS))
     """Pairs seen in both orders: `same` verdict, `flipped`, `tie` in one order only."""
-    lists: dict[int, list[Seen]] = field(default_factory=lambda: defaultdict(list))
+    lists: dict[int, SeenThings] = field(default_factory=lambda: defaultdict(lambda: SeenThings(range(sys.maxsize))))
     """By number of candidates, at which shown place (from 0) the only winner stood."""
 
     @property
     def first(self) -> Share:
         """How often what is shown first wins, of the verdicts that name a winner; 0.5 is fair."""
-        return share_of("first", [seen for seen in self.games if seen.what in ("first", "second")])
+        return self.games.share("first", ("first", "second"))
 
     @property
     def flips(self) -> Share:
         """How often swapping a pair swaps or loses the winner, of the pairs seen in both orders."""
-        return Counted([float(seen.what != "same") for seen in self.pairs], [seen.cluster for seen in self.pairs]).share
+        what = np.asarray(self.pairs.what) != PAIR_KINDS.index("same")
+        return shared(what.astype(np.float64), np.asarray(self.pairs.clusters))
 
     def add(self, row: SampleRow) -> None:
         """Count one sample."""
         seen: dict[frozenset[int], list[int]] = defaultdict(list)
         for first, second, verdict in row.verdicts:
-            name = "none" if verdict is None else ("second", "tie", "first")[verdict + 1]
-            self.games.append(Seen(name, row.cluster))
+            name = "none" if verdict is None else GAME_KINDS[verdict + 1]
+            self.games.add(name, row.cluster)
             if verdict is not None:
                 seen[frozenset((first, second))].append(verdict if first < second else -verdict)
         for verdicts in seen.values():
             if len(verdicts) == 2:
                 same, tie = verdicts[0] == verdicts[1], 0 in verdicts
-                self.pairs.append(Seen("same" if same else "tie" if tie else "flipped", row.cluster))
+                self.pairs.add("same" if same else "tie" if tie else "flipped", row.cluster)
         if len(row.order) > 2 and len(row.order) == len(row.scores):
             known = [score for score in row.scores if score is not None]
             if len(known) == len(row.scores) and known.count(max(known)) == 1:
                 place = row.order.index(row.scores.index(max(known)))
-                self.lists[len(known)].append(Seen(place, row.cluster))
+                self.lists[len(known)].add(place, row.cluster)
 
 
 @dataclass
@@ -137,7 +200,7 @@ class Calls:
     cached: int = 0
     again: int = 0
     """Questions put again because the reply could not be read."""
-    seconds: list[float] = field(default_factory=list)
+    seconds: array[float] = field(default_factory=doubles)
     """Of each reply that came from the judge, waiting and retries included."""
     input_tokens: int = 0
     output_tokens: int = 0
@@ -165,7 +228,7 @@ class Summary:
         subset_n: samples by subset.
         answers: every scored answer.
         gaps: best chosen score minus best rejected score of each labelled sample that is scored whole.
-        clusters: of the samples in `gaps`, in the same order.
+        clusters: hashes of the clusters of the samples in `gaps`, in the same order.
         guesses: share of chosen answers of each sample in `gaps`: what guessing the best one reaches.
         lists: of labelled samples with three answers or more, scores, worth (chosen 1, rejected 0) and cluster.
         step_scores: by name out of `STEP_LABELS`.
@@ -174,14 +237,14 @@ class Summary:
     """
 
     statuses: Counter[str] = field(default_factory=Counter)
-    subsets: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    subsets: dict[str, array[float]] = field(default_factory=lambda: defaultdict(doubles))
     subset_n: Counter[str] = field(default_factory=Counter)
-    answers: list[ScoredAnswer] = field(default_factory=list)
-    gaps: list[float] = field(default_factory=list)
-    clusters: list[str] = field(default_factory=list)
+    answers: Answers = field(default_factory=Answers)
+    gaps: array[float] = field(default_factory=doubles)
+    clusters: array[int] = field(default_factory=hashes)
     lists: list[tuple[list[float], list[float], str]] = field(default_factory=list)
-    guesses: list[float] = field(default_factory=list)
-    step_scores: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    guesses: array[float] = field(default_factory=doubles)
+    step_scores: dict[str, array[float]] = field(default_factory=lambda: defaultdict(doubles))
     longer: Counted = field(default_factory=Counted)
     longer_chosen: Counted = field(default_factory=Counted)
     positions: Positions = field(default_factory=Positions)
@@ -193,9 +256,10 @@ class Summary:
         """Finished samples."""
         return sum(self.statuses.values())
 
-    def scores(self, label: str) -> list[float]:
+    def scores(self, label: str) -> Floats:
         """Scores of the answers with this label."""
-        return [answer.score for answer in self.answers if answer.label == label]
+        found: Floats = np.asarray(self.answers.scores)[np.asarray(self.answers.labels) == LABELS.index(label)]
+        return found
 
     def add(self, row: SampleRow) -> None:
         """Count one sample."""
@@ -213,7 +277,8 @@ class Summary:
             for text, score, label in zip(row.answers, row.scores, labels, strict=False)
             if score is not None and math.isfinite(score)
         ]
-        self.answers += found
+        for answer in found:
+            self.answers.add(answer)
         self._add_gap(row, found)
         self._add_lengths(found, row.cluster)
         for steps in row.steps:
@@ -226,7 +291,7 @@ class Summary:
         gap = gap_of(row)
         if gap is not None and len(found) == len(row.scores):
             self.gaps.append(gap)
-            self.clusters.append(row.cluster)
+            self.clusters.append(hash(row.cluster))
             if len(found) > 2:
                 worth = [float(answer.label == "chosen") for answer in found]
                 self.lists.append(([answer.score for answer in found], worth, row.cluster))
@@ -243,42 +308,44 @@ class Summary:
 
     def length_correlation(self) -> float | None:
         """Spearman correlation of length and score over all answers; None where one of them does not vary."""
-        return spearman([float(answer.length) for answer in self.answers], [answer.score for answer in self.answers])
+        return spearman(np.asarray(self.answers.lengths).astype(np.float64), np.asarray(self.answers.scores))
 
     def ordering(self) -> Share:
         """Labelled samples whose best chosen answer scores above the best rejected one; ties count half."""
-        return Counted([_half_step(gap) for gap in self.gaps], self.clusters).share
+        return shared(_half_steps(np.asarray(self.gaps)), np.asarray(self.clusters))
 
     def reliability(self) -> list[Bin]:
         """Samples binned by the size of the gap between the two sides: how often the highest score is a chosen one.
 
         About equal numbers a bin, equal gaps in one bin, ties left out; in order of the gap.
         """
-        known = self._decided()
-        return binned(*zip(*known, strict=True)) if known else []
+        return binned(*self._decided())
 
-    def _decided(self) -> list[tuple[float, float, str]]:
+    def _decided(self) -> tuple[Floats, Floats, Integers]:
         """Size of the gap, whether it is right, and cluster of every sample whose gap is not 0."""
-        return [(abs(gap), float(gap > 0), cluster) for gap, cluster in zip(self.gaps, self.clusters, strict=True) if gap]
+        gaps, clusters = np.asarray(self.gaps), np.asarray(self.clusters)
+        kept = gaps != 0.0
+        return np.abs(gaps[kept]), (gaps[kept] > 0.0).astype(np.float64), clusters[kept]
 
     def gap_distribution(self) -> Gaps | None:
         """Mean, quantiles and histogram of the gaps; None without any."""
-        return reward_gaps(self.gaps, [0.0] * len(self.gaps), clusters=self.clusters, bins=20)
+        return reward_gaps(self.gaps, np.zeros(len(self.gaps)), clusters=first_seen(np.asarray(self.clusters)), bins=20)
 
     def calibration(self) -> Calibration | None:
         """How true the probabilities are that a Bradley–Terry model makes of the gaps: the logistic function of their size."""
         from scipy.special import expit
 
-        right = [_half_step(gap) for gap in self.gaps]
-        return calibration_curve(expit([abs(gap) for gap in self.gaps]), right, clusters=self.clusters, bins=10)
+        gaps = np.asarray(self.gaps)
+        return calibration_curve(
+            expit(np.abs(gaps)), _half_steps(gaps), clusters=first_seen(np.asarray(self.clusters)), bins=10
+        )
 
     def held_out(self) -> HeldOut | None:
         """A curve from gap to being right, fitted on half of the prompts and looked at on the other; None for few."""
-        known = self._decided()
-        if len(known) < FEWEST_TO_FIT or max(known)[0] > HUGE or max(known)[0] < 1 / HUGE:
+        xs, ys, clusters = self._decided()
+        if len(xs) < FEWEST_TO_FIT or xs.max() > HUGE or xs.max() < 1 / HUGE:
             return None
-        xs, ys, names = zip(*known, strict=True)
-        return held_out_calibration(xs, ys, "platt", clusters=names)
+        return held_out_calibration(xs, ys, "platt", clusters=first_seen(clusters))
 
     def best_of_n(self) -> list[BestOf]:
         """What picking the highest score of n answers is worth, over at most `MAX_LISTS` seeded lists; empty without lists."""
@@ -310,32 +377,24 @@ def gap_of(row: SampleRow) -> float | None:
     return gap if math.isfinite(gap) else math.copysign(sys.float_info.max, gap)
 
 
-def binned(xs: Sequence[float], ys: Sequence[float], clusters: Sequence[str] | None = None) -> list[Bin]:
+def binned(xs: Floats, ys: Floats, clusters: Integers | None = None) -> list[Bin]:
     """Pairs in order of x in at most `BINS` bins of about equal size; equal x stay together.
 
-    With clusters, y is within 0..1 and has an interval.
+    With hashes of clusters, y is within 0..1 and has an interval.
     """
-    pairs = sorted(zip(xs, ys, clusters if clusters is not None else [""] * len(xs), strict=True))
+    order = np.lexsort((ys, xs))
+    xs, ys = xs[order], ys[order]
     found: list[Bin] = []
     start = 0
-    while start < len(pairs):
-        size = math.ceil((len(pairs) - start) / max(1, BINS - len(found)))
-        end = start + size
-        while end < len(pairs) and pairs[end][0] == pairs[end - 1][0]:
-            end += 1
-        part = pairs[start:end]
-        x = math.fsum(pair[0] / len(part) for pair in part)
-        share = Share(math.fsum(pair[1] for pair in part), len(part))
-        if clusters is not None:
-            share = Counted([pair[1] for pair in part], [pair[2] for pair in part]).share
-        found.append(Bin(part[0][0], part[-1][0], x, share))
+    while start < len(xs):
+        size = math.ceil((len(xs) - start) / max(1, BINS - len(found)))
+        end = int(np.searchsorted(xs, xs[start + size - 1], side="right"))
+        part = ys[start:end]
+        x = math.fsum(xs[start:end] / (end - start))
+        share = Share(math.fsum(part), end - start) if clusters is None else shared(part, clusters[order[start:end]])
+        found.append(Bin(float(xs[start]), float(xs[end - 1]), x, share))
         start = end
     return found
-
-
-def share_of(what: Any, seen: Sequence[Seen]) -> Share:
-    """How often something was what was seen."""
-    return Counted([float(one.what == what) for one in seen], [one.cluster for one in seen]).share
 
 
 def mean(values: Iterable[float]) -> float | None:
@@ -356,8 +415,8 @@ def tokens_of(entry: Mapping[str, Any]) -> dict[str, int]:
     return {name: int(number(known.get(name))) if isinstance(known, Mapping) else 0 for name in ("input", "output")}
 
 
-def _half_step(value: float) -> float:
-    return 0.5 if value == 0 else float(value > 0)
+def _half_steps(values: Floats) -> Floats:
+    return np.where(values == 0.0, 0.5, (values > 0.0).astype(np.float64))
 
 
 def _step_label(label: dict[str, Any]) -> str:

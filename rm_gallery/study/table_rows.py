@@ -15,6 +15,7 @@ from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats import Integers, np
+from rm_gallery.core.stats.clustered import first_seen
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import to_line
 from rm_gallery.study.opened import SAMPLES
@@ -39,10 +40,7 @@ class Clusters:
     def of_hashes(cls, hashes: Any) -> Clusters:
         """Rows with equal hashes of 64 bits are one cluster."""
         hashes = np.asarray(hashes, dtype=np.uint64)
-        _, first, codes = np.unique(hashes, return_index=True, return_inverse=True)
-        rank = np.empty(len(first), dtype=np.int64)
-        rank[np.argsort(first)] = np.arange(len(first), dtype=np.int64)
-        return cls(rank[codes], lambda place: f"{int(hashes[place]):016x}")
+        return cls(first_seen(hashes), lambda place: f"{int(hashes[place]):016x}")
 
     @classmethod
     def of_names(cls, names: Iterable[str]) -> Clusters:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from array import array
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -313,7 +314,7 @@ def flips(played: list[int]) -> dict[str, Any]:
 def held_out(gaps: list[list[float]]) -> Any:
     """Gaps, each so many times over: on how many the curve was fitted, and what it makes of the first gap."""
     given = [gap for gap, times in gaps for _ in range(int(times))]
-    found = Summary(gaps=given, clusters=[str(place) for place in range(len(given))]).held_out()
+    found = Summary(gaps=array("d", given), clusters=array("q", range(len(given)))).held_out()
     return found and [found.n_fitted, round(float(found.map([abs(given[0])])[0]), 3)]
 
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from rm_gallery.core.stats import Floats, Names, np
+from rm_gallery.core.stats import Floats, Names, Numbers, np
 from rm_gallery.core.stats.clustered import ClusteredMean, bootstrapped, cluster_numbers, from_variance
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -327,7 +327,7 @@ def _from_sums(
 # -- order -----------------------------------------------------------------------------------------------------------------
 
 
-def spearman(first: Sequence[float | None], second: Sequence[float | None]) -> float | None:
+def spearman(first: Numbers, second: Numbers) -> float | None:
     """Give Spearman's rank correlation, -1..1; 1 means the same order, equal values share the mean of their ranks.
 
     Positions where either entry is None or NaN are left out. None is returned where it is undefined: fewer than two common
@@ -338,7 +338,13 @@ def spearman(first: Sequence[float | None], second: Sequence[float | None]) -> f
     """
     from scipy.stats import spearmanr
 
-    return _correlation(spearmanr, complete_pairs(first, second))
+    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray) and len(first) == len(second):
+        kept = ~(np.isnan(first) | np.isnan(second))  # columns of millions stay columns
+        a, b = first[kept], second[kept]
+        if len(a) < 2 or not np.ptp(a) or not np.ptp(b):
+            return None
+        return max(-1.0, min(1.0, float(spearmanr(a, b).statistic)))
+    return _correlation(spearmanr, complete_pairs(first, second))  # type: ignore[arg-type]  # an array, too
 
 
 def kendall_tau_b(first: Sequence[float | None], second: Sequence[float | None]) -> float | None:

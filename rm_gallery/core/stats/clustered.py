@@ -18,7 +18,7 @@ from statistics import NormalDist
 from typing import Any
 from zlib import crc32
 
-from rm_gallery.core.stats import ArrayLike, Floats, Integers, Names, np
+from rm_gallery.core.stats import Array, ArrayLike, Floats, Integers, Names, np
 from rm_gallery.core.stats.intervals import Interval, check_level, wilson_interval
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -131,6 +131,14 @@ def cluster_numbers(names: Names | None, n: int) -> Integers:
     return np.fromiter((known.setdefault(name, len(known)) for name in names), dtype=np.int64, count=n)
 
 
+def first_seen(names: Array) -> Integers:
+    """Number equal entries 0, 1, … in the order they appear."""
+    _, first, codes = np.unique(names, return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int64)
+    rank[np.argsort(first)] = np.arange(len(first), dtype=np.int64)
+    return rank[codes]
+
+
 def names_where(names: Names | None, kept: Iterable[Any]) -> list[Any] | None:
     """The names of those items that are kept; None where items have no names."""
     return None if names is None else list(compress(names, kept))
@@ -168,8 +176,8 @@ def clustered_mean(
         wrong = found[~((found >= bounds[0]) & (found <= bounds[1]))][0]
         raise ConfigError(f"outcomes have to be within {bounds[0]}..{bounds[1]}, got {wrong}; give bounds= that hold them")
     places, shares = _strata(strata, weights, len(found))
-    kept = shares[places] > 0.0
-    if not kept.all():
+    if not (shares > 0.0).all():
+        kept = shares[places] > 0.0
         found, places = found[kept], places[kept]
         numbers = np.asarray(np.unique(numbers[kept], return_inverse=True)[1], dtype=np.int64)
     return _mean(found, numbers, places, shares, bounds) if len(found) else None
@@ -202,7 +210,7 @@ def _mean(values: Floats, clusters: Integers, places: Integers, shares: Floats, 
     else:
         cells, cell = np.unique(places * n_clusters + clusters, return_inverse=True)
         of_stratum, of_cluster = cells // n_clusters, cells % n_clusters
-    apart = values - means[places]
+    apart = values - (means[0] if n_strata == 1 else means[places])
     deviation, size = (np.bincount(cell, weights=weights).astype(np.float64) for weights in (apart, None))
     weight = np.bincount(of_cluster, weights=shares[of_stratum] * size / n[of_stratum], minlength=n_clusters)
     effective = 1.0 / float(np.dot(weight, weight))

@@ -1,0 +1,278 @@
+"""The samples of two runs side by side, a few numbers a sample, so that runs of millions of samples fit into memory."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rm_gallery.core.stats import Array, Bools, Floats, Integers, np
+from rm_gallery.core.stats.clustered import first_seen
+from rm_gallery.core.stats.denominator import NEVER_BEGUN, Lookout, added, labelled_traits
+from rm_gallery.core.utils.shown import one_line
+from rm_gallery.study.opened import OpenRun, SampleRow
+
+HUGE = 1e9
+"""A score beyond all others, for what is missing."""
+_NOBODY, _ABSENT = -1, -1
+"""Nothing is missing; the run has no such sample."""
+
+
+class Codes(dict[str, int]):
+    """Names as numbers, counted in the order they are first asked for."""
+
+    def __missing__(self, name: str) -> int:
+        self[name] = len(self)
+        return self[name]
+
+
+class RunSamples:
+    """The samples of a run by what makes them the same, in the order they finished; what was judged in parts put together.
+
+    Attributes:
+        keys: a hash of what makes a sample the same in another run; each once.
+        place: the number of its (first) row in the file.
+        credit: NaN where there is none.
+        lost: number of who caused that there is no score, by `causes`; -1 where none is missing.
+        scored: whether its status is scored.
+        subset: number of the subset, by `subsets`.
+        cluster: a hash of what it belongs to, an odd number; where there is nothing one of its id, an even number.
+    """
+
+    def __init__(self, run: OpenRun, subsets: Codes, causes: Codes) -> None:
+        self.run, self.subsets, self.causes = run, subsets, causes
+        self._read: dict[int, SampleRow] = {}
+        keys, credit, lost, scored = array("q"), array("d"), array("b"), array("b")
+        whole, subset, cluster = array("b"), array("i"), array("q")
+        for row in run.samples():
+            name = str((row.metadata or {}).get("whole_key") or "")
+            keys.append(hash(name or row.key))
+            whole.append(bool(name))
+            credit.append(math.nan if row.credit is None else row.credit)
+            lost.append(_NOBODY if row.credit is not None or row.cause is None else causes[row.cause])
+            scored.append(row.status == "scored")
+            subset.append(subsets[row.subset])
+            cluster.append(hash(row.cluster) | 1 if row.cluster else hash(row.id) & ~1)
+        ordered = np.sort(np.asarray(keys))
+        repeated = set(ordered[1:][ordered[1:] == ordered[:-1]].tolist())
+        del ordered
+        stay = self._merged(repeated, keys, whole, credit, lost, scored) if repeated else None
+        columns = (np.asarray(one) for one in (keys, credit, lost, scored, subset, cluster))
+        cut = columns if stay is None else (one[stay] for one in columns)
+        self.keys, self.credit, self.lost, self.scored, self.subset, self.cluster = cut
+        self.place: Integers = np.arange(len(keys), dtype=np.int32) if stay is None else stay
+
+    @staticmethod
+    def _merged(
+        repeated: Collection[int],
+        keys: array[int],
+        whole: array[int],
+        credit: array[float],
+        lost: array[int],
+        scored: array[int],
+    ) -> Integers:
+        """Put together what was judged in parts, number what merely has the same key, and say which rows stay."""
+        known: dict[int, int] = {}
+        again: Counter[int] = Counter()
+        stay = array("i")
+        for place, key in enumerate(keys):
+            first = known.setdefault(key, place) if key in repeated else place
+            if first == place or not whole[place]:
+                stay.append(place)
+                if first != place:
+                    again[key] += 1
+                    keys[place] = hash((key, again[key]))
+                continue
+            # judged in parts, it earns its credit with the part that comes last
+            scored[first] &= scored[place]
+            credit[first] = credit[place] if math.isnan(credit[first]) else credit[first]
+            lost[first] = lost[place] if lost[place] != _NOBODY else lost[first]
+            if not math.isnan(credit[first]):
+                lost[first] = _NOBODY
+        return np.asarray(stay)
+
+    def rows(self, places: Collection[int]) -> dict[int, SampleRow]:
+        """The rows at some places, read again."""
+        if wanted := set(places) - self._read.keys():
+            self._read.update((place, row) for place, row in enumerate(self.run.samples()) if place in wanted)
+        return self._read
+
+    @property
+    def name(self) -> str:
+        """The reward and the folder."""
+        reward = one_line(str(self.run.report.get("reward") or ""))
+        return f"{reward} ({self.run.folder.name})" if reward else self.run.folder.name
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Samples of the first run, each with the same one of the second; arrays of two rows have one a run.
+
+    Attributes:
+        place: numbers of the rows in the files; -1 where a run has no such sample.
+        credit: NaN where there is none.
+        lost: who caused that there is no score, as in `RunSamples`.
+        subset: numbers as in `RunSamples`, and `cluster` hashes as there.
+        filled: what stands for a missing score of each run: the credit 1 or 0, NaN for nothing.
+    """
+
+    runs: tuple[RunSamples, RunSamples]
+    place: Integers
+    credit: Floats
+    lost: Array
+    subset: Integers
+    cluster: Integers
+    filled: tuple[float, float] = (math.nan, math.nan)
+
+    def __len__(self) -> int:
+        return len(self.subset)
+
+    def __getitem__(self, kept: Any) -> Pairs:
+        """Some of them, by a mask or by places."""
+        both = self.place[:, kept], self.credit[:, kept], self.lost[:, kept]
+        return Pairs(self.runs, *both, self.subset[kept], self.cluster[kept], self.filled)
+
+    @property
+    def scored(self) -> Pairs:
+        """Those that both runs have a credit of."""
+        known = ~np.isnan(self.credit).any(axis=0)
+        return self if known.all() else self[known]
+
+    @property
+    def clusters(self) -> Integers:
+        """Number of what each belongs to, counted in the order they appear; what belongs to nothing stands alone."""
+        return first_seen(self.cluster)
+
+    def fill(self, first: float, second: float) -> Pairs:
+        """As if what is missing in each run had earned this credit."""
+        credit = np.where(self.lost != _NOBODY, np.array([[first], [second]]), self.credit)
+        return replace(self, credit=credit, filled=(first, second))
+
+    def side(self, number: int) -> list[tuple[str, tuple[float | None, ...], list[bool]]]:
+        """Of one run the id of every sample, its scores, and which of its answers are chosen; scores read from the file."""
+        own, other = self.place[number].tolist(), self.place[1 - number].tolist()
+        texts = [
+            self.runs[k].rows([place for place in self.place[k].tolist() if place != _ABSENT]) for k in (number, 1 - number)
+        ]
+        found = []
+        for mine, others, lost in zip(own, other, self.lost[number].tolist(), strict=True):
+            row = texts[1][others] if mine == _ABSENT else texts[0][mine]
+            right = [label == "chosen" for label in row.labels]
+            scores = row.scores
+            if lost != _NOBODY and not math.isnan(self.filled[number]):
+                scores = tuple(HUGE if chosen == bool(self.filled[number]) else -HUGE for chosen in right)
+            found.append((row.id, scores, right))
+        return found
+
+    def by_cluster(self) -> Pairs:
+        """The samples of one cluster and subset as one, with their mean credit."""
+        groups = first_seen(np.where(self.cluster & 1, self.cluster, 0) ^ first_seen(self.subset) * 0x5851F42D4C957F2D)
+        order = np.argsort(groups, kind="stable")
+        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+        heads = self[order[starts]]
+        ends = [*starts[1:].tolist(), len(order)]
+        for number, (start, end) in enumerate(zip(starts.tolist(), ends, strict=True)):
+            inside = order[start:end]
+            for side in (0, 1):
+                heads.credit[side, number] = mean_of(self.credit[side, inside])
+                causes = self.lost[side, inside]
+                heads.lost[side, number] = next((cause for cause in causes.tolist() if cause != _NOBODY), _NOBODY)
+        return heads
+
+
+def mean_of(credits: Floats) -> float:
+    """The mean of the credits that are known; NaN without one."""
+    known = credits[~np.isnan(credits)]
+    return math.fsum(known) / len(known) if len(known) else math.nan
+
+
+class Matched:
+    """Two runs, which samples both have, and which only one of them."""
+
+    def __init__(self, first: RunSamples, second: RunSamples) -> None:
+        self.runs = first, second
+        order = np.argsort(second.keys)
+        if len(order):
+            found = order[np.minimum(np.searchsorted(second.keys, first.keys, sorter=order), len(order) - 1)]
+            both = second.keys[found] == first.keys
+        else:
+            found, both = np.zeros(len(first.keys), dtype=np.int64), np.zeros(len(first.keys), dtype=bool)
+        self._places = np.flatnonzero(both).astype(np.int32), found[both].astype(np.int32)
+        alone = np.ones(len(second.keys), dtype=bool)
+        alone[found[both]] = False
+        self.only: tuple[Bools, Bools] = ~both, alone
+
+    def pairs(self) -> Pairs:
+        """What both have, in the order of the first run."""
+        (first, second), (i, j) = self.runs, self._places
+        place, credit, lost = (
+            np.array([getattr(first, name)[i], getattr(second, name)[j]]) for name in ("place", "credit", "lost")
+        )
+        return Pairs(self.runs, place, credit, lost, first.subset[i], first.cluster[i])
+
+    def apart(self) -> int:
+        """Samples that both runs scored, of which only one has a credit."""
+        (first, second), (i, j) = self.runs, self._places
+        differ = np.isnan(first.credit[i]) != np.isnan(second.credit[j])
+        return int(np.sum(differ & (first.scored[i] != 0) & (second.scored[j] != 0)))
+
+    def never_begun(self, number: int) -> int:
+        """Samples of the other run that this one (0 or 1) did not get to; one that is finished was of other samples."""
+        return 0 if self.runs[number].run.finished else int(self.only[1 - number].sum())
+
+    def closed(self, pairs: Pairs) -> Pairs:
+        """Pairs with the samples that one of the runs did not get to."""
+        parts = [pairs]
+        for number in (1, 0):
+            if not self.never_begun(number):
+                continue
+            other, alone = self.runs[1 - number], self.only[1 - number]
+            n = int(alone.sum())
+            sides = [
+                (other.place[alone], other.credit[alone], other.lost[alone]),
+                (
+                    np.full(n, _ABSENT, dtype=np.int32),
+                    np.full(n, math.nan),
+                    np.full(n, self.runs[0].causes[NEVER_BEGUN], dtype=np.int8),
+                ),
+            ]
+            place, credit, lost = (np.array(both) for both in zip(*(sides if number else reversed(sides)), strict=True))
+            parts.append(Pairs(self.runs, place, credit, lost, other.subset[alone], other.cluster[alone]))
+        if len(parts) == 1:
+            return pairs
+        place, credit, lost = (
+            np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("place", "credit", "lost")
+        )
+        subset, cluster = (np.concatenate([getattr(part, name) for part in parts]) for name in ("subset", "cluster"))
+        return Pairs(self.runs, place, credit, lost, subset, cluster)
+
+    def missing(self) -> dict[str, dict[str, int]]:
+        """What has no score in each run, by who caused it."""
+        found: dict[str, dict[str, int]] = {}
+        for number, name in enumerate(("first", "second")):
+            own = self.runs[number]
+            counts = np.bincount(own.lost[self._places[number]] + 1, minlength=len(own.causes) + 1)[1:].tolist()
+            causes = Counter({cause: counts[code] for cause, code in own.causes.items()})
+            causes[NEVER_BEGUN] += self.never_begun(number)
+            found[name] = added([+causes])
+        return found
+
+
+def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
+    """What missing scores go with; reads the first run again, for what its samples are like."""
+    lookout, runs = Lookout(), ("the first run", "the second run")
+    places, number = pairs.place[0], 0  # pairs stand in the order of the file
+    for place, row in enumerate(pairs.runs[0].run.samples()):
+        if number == len(places):
+            break
+        if place != places[number]:
+            continue
+        lost = [name for name, cause in zip(runs, pairs.lost[:, number], strict=True) if cause != _NOBODY]
+        answers = [len(text) for text in row.answers]
+        traits = labelled_traits(row.subset, len(row.prompt), answers, [label == "chosen" for label in row.labels])
+        lookout.add(bool(lost), traits, lost, runs)
+        number += 1
+    return lookout.found()
