@@ -120,8 +120,8 @@ def serve(
     app = create_app(handler, settings, tokens=known, part=one)
     if one is None:
         return run_server(app, settings, ready)
-    one.expose = lambda: (app.state.door.metrics.exposed(handler), handler.problems())
-    return run_server(app, settings, one.ready, one.socket)
+    one.expose = lambda: app.state.door.metrics.exposed(handler)
+    return run_server(app, settings, one.ready, one.socket, lambda: one.well(handler.problems()))
 
 
 def view(

@@ -266,7 +266,7 @@ def _mount_lists(app: FastAPI, door: Door, part: Part | None) -> None:
     handler = door.handler
 
     async def health() -> tuple[int, Any]:
-        return told_health(door.closing, handler.problems())
+        return told_health(door.closing, door.problems())
 
     async def rewards() -> tuple[int, Any]:
         fields = ("kind", "score_range", "higher_is_better")

@@ -10,7 +10,7 @@ import secrets
 import sys
 from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from ipaddress import ip_address
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -97,6 +97,8 @@ _HERE = re.compile(rb"(?:https?://)?(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?:
 _JSON = (b"content-type", b"application/json")
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 CLOSE: Headers = ((b"connection", b"close"),)
+STUCK_SECONDS = 3.0
+"""Without a turn of the event loop."""
 FAULT = Refused(500, "internal", "The server failed; its log names the request id.")
 
 
@@ -114,8 +116,16 @@ class Door:
         self.metrics = Metrics()
         self.closing = False
         """Whether connections are told to close: the server is about to end."""
+        self.turned: float | None = None
+        """When the server's event loop last turned, by time.monotonic(); None where nobody says."""
         self.closed = False
         """Whether requests are refused."""
+
+    def problems(self) -> list[str]:
+        """What does not work now; from any thread."""
+        still = 0.0 if self.turned is None else monotonic() - self.turned
+        stuck = [f"the server has answered nothing for {still:.0f} s"] if still > STUCK_SECONDS else []
+        return [*self.handler.problems(), *stuck]
 
     async def answer(self, codec: Codec, scope: Scope, receive: Receive, send: Send) -> None:
         """Read a request in a codec's format, score it and send the reply, or say why not."""

@@ -119,7 +119,7 @@ class RewardLane:
         try:
             await call.waiter
         except asyncio.CancelledError:  # nobody reads it: what is not begun is not judged, what is begun is cut
-            deadline.expire()
+            self.run.expire(deadline)
             raise
         finally:
             timer.cancel()

@@ -31,10 +31,14 @@ MAX_PIPELINED = 256
 
 
 def run_server(
-    app: Any, settings: ServeSettings, ready: Callable[[str, str], None], listening: socket.socket | None = None
+    app: Any,
+    settings: ServeSettings,
+    ready: Callable[[str, str], None],
+    listening: socket.socket | None = None,
+    beat: Callable[[], None] | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT; `ready` is told the URL once requests are taken, and that of the status port or "".
-    `listening` is a socket of the port, where there is one already.
+    `listening` is a socket of the port, where there is one already; `beat` is called every second.
 
     At the first signal requests are still answered for `settings.linger` seconds, each with the word that its connection
     closes, and /health says so; then new ones are refused with 503 until all that came in are answered, and the function
@@ -49,7 +53,8 @@ def run_server(
         import uvicorn
     except ImportError as error:
         raise MissingExtra("uvicorn[standard]", "serve", "The server") from error
-    ending = _Ending(app.state.door)
+    door: Door = app.state.door
+    ending = _Ending(door)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: Any = None) -> None:
@@ -62,6 +67,9 @@ def run_server(
                 self.should_exit = self.force_exit = True
 
         async def on_tick(self, counter: int) -> bool:
+            door.turned = time.monotonic()
+            if beat is not None and counter % TICKS == 0:
+                beat()
             return await super().on_tick(counter) or ending.over(bool(self.server_state.connections))
 
     config = uvicorn.Config(
@@ -97,6 +105,8 @@ def run_server(
 
 Found = Callable[[], Awaitable[tuple[int, Any]]]
 """What gives a status and a value, as `Door.show` takes it."""
+TICKS = 10
+"""Of uvicorn's loop in a second."""
 STATUS_CONNECTIONS = 256
 STATUS_SECONDS = 5
 """How long who asks for the status may take for a head, or be idle."""

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,6 +34,8 @@ VARIABLE = "_RM_GALLERY_SERVE_PART"
 BACKLOG = 8192
 EXPOSE_SECONDS = 2.0
 """So long the counters of one part are waited for."""
+SILENT_SECONDS = 3.0
+"""So long a part may say nothing before it counts as one that does not answer."""
 AGAIN_SECONDS = 1.0
 """After so long a part that died is replaced."""
 SHARED = ("max_workers", "max_waiting", "max_bytes")
@@ -54,8 +57,8 @@ class Part:
         self._channel_socket = socket.socket(fileno=channel)
         self._channel_socket.setblocking(False)
         self._loop = library_loop.get_loop()
-        self.expose: Callable[[], tuple[bytes, list[str]]] = lambda: (b"", [])
-        """The counters of this process, in Prometheus' text format, and what does not work."""
+        self.expose: Callable[[], bytes] = bytes
+        """The counters of this process, in Prometheus' text format."""
         self.leave: Callable[[], None] = lambda: os.kill(os.getpid(), 15)
         """Ends this server, when the one that began it is gone."""
         self._channel: MemberChannel = library_loop.run(self._connected())
@@ -77,6 +80,10 @@ class Part:
     def ready(self, url: str, _: str = "") -> None:
         """Say that requests are taken."""
         self._channel.post(("ready", url))
+
+    def well(self, problems: list[str]) -> None:
+        """Say that requests are being answered, and what does not work."""
+        self._channel.post(("well", problems))
 
     async def metrics(self) -> bytes:
         """The counters of all parts together; from any event loop."""
@@ -102,8 +109,11 @@ class _Running:
     place: int
     process: subprocess.Popen[bytes]
     channel: MemberChannel = field(init=False)
-    exposing: dict[str, asyncio.Future[tuple[bytes, list[str]]]] = field(default_factory=dict)
+    exposing: dict[str, asyncio.Future[bytes]] = field(default_factory=dict)
     ready: bool = False
+    heard: float = 0.0
+    """When it last said that it is well, and what of it is not."""
+    problems: list[str] = field(default_factory=list)
 
 
 class ServerParts:
@@ -165,17 +175,19 @@ class ServerParts:
             self._desk.asked(running, *args)
         elif kind == "tell":
             self._desk.told(running, *args)
+        elif kind == "well":
+            running.heard, (running.problems,) = time.monotonic(), args
         elif kind == "exposed":
-            token, found = args
+            token, text = args
             waiting = running.exposing.pop(token, None)
             if waiting is not None and not waiting.done():
-                waiting.set_result(found)
+                waiting.set_result(text)
 
     async def _metrics(self, asking: _Running, number: int) -> None:
-        asking.channel.say(("said", number, None, (await self.exposed())[0]))
+        asking.channel.say(("said", number, None, await self.exposed()))
 
-    async def exposed(self) -> tuple[bytes, list[str]]:
-        """The counters of all parts as one, and what does not work; on the library's loop."""
+    async def exposed(self) -> bytes:
+        """The counters of all parts as one; on the library's loop."""
         token, waited = secrets.token_hex(8), []
         for running in self._running.values():
             running.exposing[token] = future = self._loop.create_future()
@@ -183,11 +195,15 @@ class ServerParts:
             waited.append(future)
         if waited:
             await asyncio.wait(waited, timeout=EXPOSE_SECONDS)
-        found = [future.result() for future in waited if future.done() and not future.cancelled()]
-        problems = sorted({problem for _, each in found for problem in each})
-        if len(found) < len(self._sockets):
-            problems.append(f"{len(self._sockets) - len(found)} of {len(self._sockets)} server processes do not answer")
-        return added(text for text, _ in found), problems
+        return added(future.result() for future in waited if future.done() and not future.cancelled())
+
+    def problems(self) -> list[str]:
+        """What does not work, as the parts last said, and how many of them say nothing; from any thread."""
+        since = time.monotonic() - SILENT_SECONDS
+        well = [running for running in list(self._running.values()) if running.heard > since]
+        found = sorted({problem for running in well for problem in running.problems})
+        n = len(self._sockets)
+        return found if len(well) == n else [*found, f"{n - len(well)} of {n} server processes do not answer"]
 
     @property
     def ending(self) -> bool:
@@ -272,10 +288,10 @@ def supervise(settings: ServeSettings, parts: int, ready: Callable[[str, str], N
         return running.rates.spend(*given)
 
     async def health() -> tuple[int, Any]:
-        return told_health(running.ending, (await library_loop.bridge(running.exposed()))[1])
+        return told_health(running.ending, running.problems())
 
     async def metrics() -> tuple[int, Any]:
-        return 200, (await library_loop.bridge(running.exposed()))[0]
+        return 200, await library_loop.bridge(running.exposed())
 
     answer = partial(answer_status, Door(Handler({}), settings, tokens, spend), health, metrics)
     try:
