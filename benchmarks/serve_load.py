@@ -205,33 +205,39 @@ def judged(judge: JudgeServer, n: int = 1) -> Iterator[int]:
     """A server of a judged reward that has been asked once; yields its port."""
     options = ["--reward", "judged=chat_pointwise_reward", "--llm", "m", "--base-url", judge.base_url, "--no-evaluators"]
     with server(*options, "--processes", str(n), env={"OPENAI_API_KEY": "local", "RM_GALLERY_CACHE": "off"}) as (port, _):
-        run(port, 1, each_once([http("/v1/rewards/judged", {"prompt": "first", "completion": "a"})]))
+        run(port, 1, each_once([judged_request("first")]))
         yield port
+
+
+def judged_request(prompt: str) -> bytes:
+    """A request for a judgement of an answer to this."""
+    return http("/v1/rewards/judged", {"prompt": prompt, "completion": "a"})
 
 
 async def _hang_up(port: int, many: int, seconds: float) -> None:
     async def one(number: int) -> None:
         _, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(http("/v1/rewards/judged", {"prompt": f"q {number}", "completion": "a"}))
+        writer.write(judged_request(f"q {number}"))
         await asyncio.sleep(seconds)
         writer.close()
 
     await asyncio.gather(*(one(number) for number in range(many)))
 
 
-def hangups(many: int, n: int) -> int:
+def hangups(many: int, n: int, seconds: float = 1.0) -> int:
     """Print the calls of a judge that clients cost after they hung up; that many."""
     with JudgeServer("fixed:<score>3</score>") as judge, judged(judge, n) as port:
-        judge.set(latency=1.5)
+        judge.set(latency=1.7 * seconds)
         judge.reset()
-        asyncio.run(_hang_up(port, many, 1.0))
+        asyncio.run(_hang_up(port, many, seconds))
         before = judge.stats(detail=False)
-        time.sleep(4.0)
-        after = judge.stats(detail=False)
-    more = int(after["requests"] - before["requests"])
+        after = judge.wait_until(lambda stats: stats["in_flight"] == 0, 20.0)
+        judge.set(latency=0.0)
+        last = run(port, 1, each_once([judged_request("last")]))  # it stands behind whatever is still to be asked
+        more = int(judge.stats(detail=False)["requests"] - before["requests"]) - 1
     print(
-        f"{many} clients hang up after 1 s, {n} process{'es' * (n > 1)}: {before['requests']} calls until then, {more} after; "
-        f"{after['client_closed']} cut in flight, {after['in_flight']} still at work"
+        f"{many} clients hang up after {seconds:g} s, {n} process{'es' * (n > 1)}: {before['requests']} calls until then, {more} "
+        f"after; {after['client_closed']} cut in flight; then {dict(last.statuses)}"
     )
     return more
 
