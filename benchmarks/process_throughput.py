@@ -2,8 +2,7 @@
 
     python -m benchmarks.process_throughput [--processes 2] [--judged 20000] [--rule 6000]
 
-The judge is a process of its own on the same machine, and needs its share of it: the ratio for judged samples means something only
-where there are more cores than processes.
+The judge is a process of its own on the same machine, in C where a compiler is installed, and needs its share of it.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 
+from benchmarks._judge import light_judge
 from benchmarks.rule_throughput import GSM_TEXT
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.message import ChatMessage
@@ -24,6 +24,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from tests.support.judge_server import JudgeServer
 
 IN_FLIGHT = 512
+SAID = "fixed:<reason>so</reason><score>3</score>"
 
 
 def spin(seconds: float) -> None:
@@ -80,8 +81,8 @@ def main() -> None:
     print(f"{'counting, side by side':28} {'':>12} {'':>12} {machine(processes):>8.2f} x")
     rows = [sample(number, 20) for number in range(options.rule)]
     compare("bleu, 700 words a text", lambda: RewardRegistry.get("bleu")(), rows, processes)
-    with JudgeServer("fixed:<reason>so</reason><score>3</score>", latency=0.1) as server:
-        llm = OpenaiLLM("judge-1", base_url=server.base_url, cache=False)
+    with light_judge(SAID.removeprefix("fixed:"), 100) as url, JudgeServer(SAID, latency=0.1) as server:
+        llm = OpenaiLLM("judge-1", base_url=url or server.base_url, cache=False)
         rows = [sample(number) for number in range(options.judged)]
         reward = RewardRegistry.create("chat_pointwise_reward", llm=llm)
         compare(f"judged, {IN_FLIGHT} in flight", lambda: reward, rows, processes)

@@ -276,6 +276,9 @@ class _Later(Sequence["float | None"]):
     def __len__(self) -> int:
         return len(self._values())
 
+    def __repr__(self) -> str:
+        return repr(self._values())
+
     @overload
     def __getitem__(self, index: SupportsIndex) -> float | None: ...
     @overload

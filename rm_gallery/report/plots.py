@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.shown import percent, show
+from rm_gallery.core.utils.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Plot, frame, line, plot, polyline, text
 from rm_gallery.study.summary import HUGE, LABELS, MAX_LISTS, STEP_LABELS, Bin, Share, Summary, binned, mean, share_of
 
 if TYPE_CHECKING:
@@ -19,104 +20,6 @@ if TYPE_CHECKING:
 
     from rm_gallery.core.stats.ranking import BestOf
     from rm_gallery.core.stats.validation import HeldOut
-
-
-WIDTH, HEIGHT = 460, 280
-LEFT, RIGHT, TOP, BOTTOM = 62, 14, 24, 46
-
-
-@dataclass(frozen=True)
-class Plot:
-    """A plot and what it says.
-
-    Attributes:
-        name: for links and tests.
-        title: what is shown against what.
-        svg: the drawing; safe markup made here.
-        says: what to read off it, with n.
-        columns: heads of the table of its numbers.
-        rows: that table.
-    """
-
-    name: str
-    title: str
-    svg: str
-    says: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-class Axis:
-    """A linear axis from data to drawing units, with round ticks."""
-
-    def __init__(self, low: float, high: float, start: float, end: float, about: int = 5) -> None:
-        if not low < high:
-            pad = abs(low) * 0.1 or 1.0
-            low, high = low - pad, high + pad
-        self.low, self.high, self._start, self._end = low, high, start, end
-        self.ticks = _round_ticks(low, high, about)
-
-    def at(self, value: float) -> float:
-        """Where a value is drawn; at the edge when it lies beyond."""
-        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
-        return round(self._start + share * (self._end - self._start), 1)
-
-
-def _round_ticks(low: float, high: float, about: int) -> list[float]:
-    step = 10.0 ** math.floor(math.log10((high - low) / about))
-    step *= next(factor for factor in (1, 2, 2.5, 5, 10) if (high - low) / (step * factor) <= about + 0.5)
-    first = math.ceil(low / step - 1e-9)
-    return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def frame(
-    x: Axis, y: Axis, x_label: str, y_label: str, x_names: Iterable[tuple[float, str]] | None = None, y_percent: bool = False
-) -> str:
-    """Axes, grid, ticks and labels."""
-    parts = []
-    base = HEIGHT - BOTTOM
-    for tick in y.ticks:
-        text = f"{show(100 * abs(tick))} %" if y_percent else show(tick)
-        parts += [_line("grid", LEFT, WIDTH - RIGHT, y.at(tick)), _text("tick", LEFT - 6, y.at(tick) + 4, text, "end")]
-    for at, name in x_names if x_names is not None else ((tick, show(tick)) for tick in x.ticks):
-        parts += [_line("axis", x.at(at), x.at(at), base, base + 4), _text("tick", x.at(at), base + 17, name, "middle")]
-    parts.append(_line("axis", LEFT, WIDTH - RIGHT, base))
-    parts.append(_text("label", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_label, "middle"))
-    middle = (TOP + base) / 2
-    parts.append(_text("label", 12, middle, y_label, "middle", upright=True))
-    return "".join(parts)
-
-
-def _line(css: str, x1: Any, x2: Any, y1: Any, y2: Any = None) -> str:
-    """A line; a level one without `y2`."""
-    return f'<line class="{css}" x1="{x1}" x2="{x2}" y1="{y1}" y2="{y1 if y2 is None else y2}"/>'
-
-
-def _text(css: str, x: Any, y: Any, text: str, anchor: str = "", upright: bool = False) -> str:
-    more = f' text-anchor="{anchor}"' if anchor else ""
-    more += f' transform="rotate(-90 {x} {y})"' if upright else ""
-    return f'<text class="{css}" x="{x}" y="{y}"{more}>{escape(text)}</text>'
-
-
-def _polyline(css: str, points: Iterable[tuple[float, float]]) -> str:
-    return f'<polyline class="{css}" points="{" ".join(f"{a},{b}" for a, b in points)}"/>'
-
-
-def _plot(
-    name: str,
-    title: str,
-    body: Iterable[str],
-    says: str,
-    columns: Iterable[str],
-    rows: Iterable[tuple[str, ...]],
-    height: int = 0,
-) -> Plot:
-    """A plot with its drawing as one SVG element that has a title and what it says for those who cannot see it."""
-    svg = (
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {height or HEIGHT}" role="img" aria-labelledby="{name}-t {name}-d">'
-        f'<title id="{name}-t">{escape(title)}</title><desc id="{name}-d">{escape(says)}</desc>{"".join(body)}</svg>'
-    )
-    return Plot(name, title, svg, says, tuple(columns), tuple(rows))
 
 
 MAX_MARKS = 500
@@ -197,17 +100,17 @@ def distributions(
                 body.append(_bar(x.at(edges[k]), x.at(edges[k + 1]), y.at(0), end, css, int(count)))
         if both:
             at = TOP - 8 if turn > 0 else HEIGHT - BOTTOM - 6
-            names.append(_text(f"name {style}-text", WIDTH - RIGHT, at, f"{label} (n = {len(values):,})", "end"))
+            names.append(text(f"name {style}-text", WIDTH - RIGHT, at, f"{label} (n = {len(values):,})", "end"))
     body += names
     if edges[0] < 0 < edges[-1] and counted == "samples":
-        body.append(_line("zero", x.at(0), x.at(0), TOP, HEIGHT - BOTTOM))
-    body.append(_line("axis", LEFT, WIDTH - RIGHT, y.at(0)))
+        body.append(line("zero", x.at(0), x.at(0), TOP, HEIGHT - BOTTOM))
+    body.append(line("axis", LEFT, WIDTH - RIGHT, y.at(0)))
     beyond = int(((everything < edges[0]) | (everything > edges[-1])).sum())
     says = "; ".join(f"{label}: n = {len(v):,}, median {show(float(np.median(_array(v))))}" for label, _, v in shown)
     says += f". {beyond:,} values lie beyond the axis and are in the outermost bars." if beyond else "."
     ends = [f"{show(low)} to {show(high)}" for low, high in zip(edges[:-1], edges[1:], strict=True)]
     rows = [(name, *(f"{int(found[k]):,}" for found in counts)) for k, name in enumerate(ends)]
-    return _plot(name, title, body, says, (x_label, *(label for label, _, _ in shown)), rows)
+    return plot(name, title, body, says, (x_label, *(label for label, _, _ in shown)), rows)
 
 
 def _side(low: float, high: float) -> str:
@@ -248,16 +151,16 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
     y = Axis(0.0, 1.0, HEIGHT - BOTTOM, TOP, 5)
     body = [frame(x, y, "size of the score gap", "highest score is right", y_percent=True)]
     at = WIDTH - RIGHT - 96
-    body += [_line("chance", LEFT, WIDTH - RIGHT, y.at(fair)), _line("chance", at - 24, at - 4, 10)]
-    body.append(_text("tick", at, 14, f"guessing {percent(fair)}"))
+    body += [line("chance", LEFT, WIDTH - RIGHT, y.at(fair)), line("chance", at - 24, at - 4, 10)]
+    body.append(text("tick", at, 14, f"guessing {percent(fair)}"))
     if fitted:
         places = [x.high * k / 60 for k in range(61)]
-        body.append(_polyline("fit", ((x.at(a), y.at(float(b))) for a, b in zip(places, fitted.map(places), strict=True))))
+        body.append(polyline("fit", ((x.at(a), y.at(float(b))) for a, b in zip(places, fitted.map(places), strict=True))))
     points = [(x.at(found.x), y.at(found.share.value or 0.0)) for found in bins]
-    body.append(_polyline("curve", points))
+    body.append(polyline("curve", points))
     for found, (a, b) in zip(bins, points, strict=True):
         low, high = found.share.ci95 or (0.0, 1.0)
-        body.append(_line("error", a, a, y.at(low), y.at(high)))
+        body.append(line("error", a, a, y.at(low), y.at(high)))
         body.append(f'<circle class="point" cx="{a}" cy="{b}" r="4"><title>{_of(found.share)}</title></circle>')
     says = (
         f"n = {n:,} samples with a gap, {len(bins)} bins of about equal size, from the smallest gaps "
@@ -270,19 +173,19 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
             f"error is {found_ece} (up to {by_chance} would be chance)."
         )
     rows = ((f"{show(b.low)} to {show(b.high)}", _of(b.share), _between(b.share.ci95)) for b in bins)
-    return _plot("reliability", title, body, says, ("gap", "highest score is right", "95 % interval"), rows)
+    return plot("reliability", title, body, says, ("gap", "highest score is right", "95 % interval"), rows)
 
 
 def _legend(entries: Sequence[tuple[str, str]]) -> str:
     parts, at = [], LEFT + 6
     for name, style in entries:
         if style == "line":
-            parts.append(_line("curve strong", at, at + 14, 10))
+            parts.append(line("curve strong", at, at + 14, 10))
         elif style == "rejected":
             parts.append(f'<path class="rejected" d="M{at + 3} 10l4-4 4 4-4 4z"/>')
         else:
             parts.append(f'<circle class="{style}" cx="{at + 7}" cy="10" r="4"/>')
-        parts.append(_text("tick", at + 18, 14, name))
+        parts.append(text("tick", at + 18, 14, name))
         at += 34 + 7 * len(name)
     return "".join(parts)
 
@@ -297,20 +200,20 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
     names = [(float(found.n), str(found.n)) for found in curve]
     body = [frame(x, y, "answers to pick from (n)", "pick is a chosen answer", names, y_percent=True)]
     for style, values in (("fit", [b.oracle for b in curve]), ("curve", [b.value for b in curve])):
-        body.append(_polyline(style, ((x.at(b.n), y.at(value)) for b, value in zip(curve, values, strict=True))))
+        body.append(polyline(style, ((x.at(b.n), y.at(value)) for b, value in zip(curve, values, strict=True))))
     for found in curve:
         a = x.at(found.n)
-        body.append(_line("error", a, a, y.at(found.ci95.low), y.at(found.ci95.high)))
+        body.append(line("error", a, a, y.at(found.ci95.low), y.at(found.ci95.high)))
         body.append(f'<circle class="point" cx="{a}" cy="{y.at(found.value)}" r="4"/>')
     at = LEFT + 40
-    body += [_line("fit", at - 24, at - 4, 10), _text("tick", at, 14, "a chosen one is among the n")]
+    body += [line("fit", at - 24, at - 4, 10), text("tick", at, 14, "a chosen one is among the n")]
     first, last = curve[0], curve[-1]
     says = (
         f"n = {drawn:,} lists: picking blindly finds a chosen answer in {percent(first.value)}, picking the best of "
         f"{last.n} by score in {percent(last.value)}; bars are 95 % intervals."
     )
     rows = ((str(b.n), percent(b.value), _between(b.ci95), percent(b.oracle)) for b in curve)
-    return _plot("best-of-n", title, body, says, ("n", "pick is chosen", "95 % interval", "a chosen one is there"), rows)
+    return plot("best-of-n", title, body, says, ("n", "pick is chosen", "95 % interval", "a chosen one is there"), rows)
 
 
 # -- shares ----------------------------------------------------------------------------------------------------------------
@@ -326,32 +229,32 @@ def shares(name: str, title: str, parts: Sequence[tuple[str, Share, float | None
     x = Axis(0.0, 1.0, left, right, 4)
     body = []
     for tick in x.ticks:
-        body.append(_line("grid", x.at(tick), x.at(tick), TOP - 8, height - BOTTOM))
-        body.append(_text("tick", x.at(tick), height - BOTTOM + 16, f"{100 * tick:.0f} %", "middle"))
+        body.append(line("grid", x.at(tick), x.at(tick), TOP - 8, height - BOTTOM))
+        body.append(text("tick", x.at(tick), height - BOTTOM + 16, f"{100 * tick:.0f} %", "middle"))
     for k, (label, share, fair) in enumerate(known):
         y, value = TOP + row * k, share.value or 0.0
         low, high = share.ci95 or (value, value)
-        body.append(_text("tick", left - 8, y + 12, label, "end"))
+        body.append(text("tick", left - 8, y + 12, label, "end"))
         body.append(f'<rect class="bar" x="{left}" y="{y}" width="{max(0.8, x.at(value) - left):.1f}" height="16"/>')
-        body.append(_line("error", x.at(low), x.at(high), y + 8))
-        body.append(_text("tick", max(x.at(high), x.at(value)) + 5, y + 12, f"{100 * value:.0f} %"))
-        body.append(_text("small", left - 8, y + 24, f"n = {share.n:,}", "end"))
+        body.append(line("error", x.at(low), x.at(high), y + 8))
+        body.append(text("tick", max(x.at(high), x.at(value)) + 5, y + 12, f"{100 * value:.0f} %"))
+        body.append(text("small", left - 8, y + 24, f"n = {share.n:,}", "end"))
         if fair is not None:
-            body.append(_line("chance", x.at(fair), x.at(fair), y - 4, y + 20))
-    body.append(_text("label", (left + right) / 2, height - 8, x_label, "middle"))
+            body.append(line("chance", x.at(fair), x.at(fair), y - 4, y + 20))
+    body.append(text("label", (left + right) / 2, height - 8, x_label, "middle"))
     rows = ((name, percent(s.value), _between(s.ci95), f"{s.n:,}", percent(fair)) for name, s, fair in known)
-    return _plot(name, title, body, says, ("", "share", "95 % interval", "n", "fair"), rows, height)
+    return plot(name, title, body, says, ("", "share", "95 % interval", "n", "fair"), rows, height)
 
 
 def gauge(score: float | None, ci95: Sequence[float] | None, marks: Sequence[tuple[str, float | None]]) -> str:
     """A score on a line from 0 to 100 %, its interval, and what it is held against; it grows with its container."""
-    parts = [_line("track", 0, "100%", "50%")]
+    parts = [line("track", 0, "100%", "50%")]
     for name, value in marks:
         if value is not None:
-            parts.append(_line(f"mark-{escape(name)}", _across(value), _across(value), "12%", "88%"))
+            parts.append(line(f"mark-{escape(name)}", _across(value), _across(value), "12%", "88%"))
     if score is not None:
         if ci95 is not None:
-            parts.append(_line("interval", _across(ci95[0]), _across(ci95[1]), "50%"))
+            parts.append(line("interval", _across(ci95[0]), _across(ci95[1]), "50%"))
         parts.append(f'<circle class="score" cx="{_across(score)}" cy="50%" r="5"/>')
     return f'<svg class="gauge" aria-hidden="true">{"".join(parts)}</svg>'
 
@@ -433,11 +336,11 @@ def _length_plot(summary: Summary) -> Plot | None:
             body.append(f'<path class="rejected mark" d="M{a - 3} {b}l3-3 3 3-3 3z"/>')
         else:
             body.append(f'<circle class="{label} mark" cx="{a}" cy="{b}" r="2.6"/>')
-    body.append(_polyline("curve strong", ((x.at(math.log10(max(1.0, n))), y.at(score)) for n, score, _ in means)))
+    body.append(polyline("curve strong", ((x.at(math.log10(max(1.0, n))), y.at(score)) for n, score, _ in means)))
     body.append(_legend([(label, label) for label in sorted({answer.label for answer in drawn})] + [("mean", "line")]))
     rows = ((f"{length:,.0f}", show(score), f"{n:,}") for length, score, n in means)
     columns = ("mean length (characters)", "mean score", "answers")
-    return _plot("length", "Answer length against score", body, says, columns, rows)
+    return plot("length", "Answer length against score", body, says, columns, rows)
 
 
 def _pair_plot(summary: Summary) -> Plot | None:

@@ -70,9 +70,11 @@ def test_blame_is_settled_by_asking_once_more(tmp_path: Path) -> None:
         asked = ("eval", "base_helpfulness_pointwise", str(data), "--llm", "judge-1", "--base-url", mute.base_url, *own)
         requests = []
         for more in ((), ("--blame", "probe")):
-            assert json.loads(command(*asked, *more).out)["missing"] == {"judge": 1}
-            requests.append(mute.stats()["requests"])
-    assert requests == [2, 6]
+            found = json.loads(command(*asked, *more).out)
+            requests.append(found["calls"])
+            assert found["missing"] == {"judge": 1} and mute.stats()["requests"] == sum(requests)
+            assert found["usage"]["input_tokens"] > 10 * sum(requests[-1:]), "the second look is on the bill"
+    assert requests == [2, 4]
     refused = command(*asked, "--blame", "judge")
     assert refused.code == 2 and "blame is 'judge'; it is 'probe' or 'off'" in refused.err
 

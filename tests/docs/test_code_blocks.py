@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 import re
 import shutil
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
+from rm_gallery import ConfigError, FakeLLM, RewardRegistry, evaluate
 from tests.docs.blocks import Block, blocks_of, commands_of, documents
 from tests.docs.shell import misspelt, problem_of
+from tests.support.checkpoints import NEEDS_TRL
 from tests.support.children import ROOT, run_python
 from tests.support.command import command
 from tests.support.judge_server import JudgeServer, judge_fixture
@@ -113,18 +118,55 @@ def test_local_links_lead_somewhere(name: str) -> None:
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[2] / "notebooks").glob("*.ipynb"))
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_inside_a_running_loop(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def notebook(path: Path) -> Any:
+    marks = [NEEDS_TRL] if "trl" in path.stem else []
+    return pytest.param(path, id=path.stem, marks=marks)
+
+
+@pytest.mark.parametrize("path", [notebook(path) for path in NOTEBOOKS])
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")  # TRL's own calls of transformers
+def test_a_notebook_runs_inside_a_running_loop(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
-    namespace: dict[str, object] = {"__name__": "__main__"}
+    shown: list[str] = []
 
     async def kernel() -> None:
+        namespace: dict[str, object] = {"__name__": "__main__"}
         for source in sources:
-            exec(compile(source, path.name, "exec"), namespace)
+            tree = ast.parse(source)
+            last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+            exec(compile(tree, path.name, "exec"), namespace)
+            if isinstance(last, ast.Expr):
+                value = eval(compile(ast.Expression(last.value), path.name, "eval"), namespace)
+                shown.append(value._repr_html_() if hasattr(value, "_repr_html_") else repr(value))
 
     asyncio.run(kernel())
-    assert capsys.readouterr().out.strip(), "a notebook shows something"
+    said = capsys.readouterr().out
+    assert said.strip() or shown, "a notebook shows something"
+    assert len(said) < 4_000 and all(len(text) < 30_000 for text in shown), "and little"
+
+
+def test_an_error_in_a_notebook_is_a_line_and_all_of_it_when_asked_again() -> None:
+    with pytest.raises(ConfigError) as raised:
+        RewardRegistry.get("no_such_reward")
+    first, second = (raised.value._render_traceback_() for _ in range(2))
+    assert first[0].startswith("ConfigError: There is no reward 'no_such_reward'") and "%tb" in first[-1] and len(first) == 2
+    assert second[0].startswith("Traceback") and "no_such_reward" in second[-1]
+
+
+def test_a_report_draws_its_figures(tmp_path: Path) -> None:
+    rows = [{"prompt": f"q{k}", "chosen": "ab" * k, "rejected": "abc", "subset": f"<b>{k % 3}"} for k in range(30)]
+    plot = evaluate("length_baseline", rows, progress=False).plot()
+    assert [row[0] for row in plot.rows] == ["<b>0", "<b>1", "<b>2", "all"] and "<b>" not in plot._repr_html_().replace(
+        "<body", ""
+    )
+    root = ElementTree.parse(plot.save(tmp_path / "figures.svg")).getroot()
+    assert len(root.findall("{*}circle")) == len(root.findall("{*}line[@class='whisker']")) == 4
+    lost = evaluate("safety_listwise_reward", rows, llm=FakeLLM(reply="no"), progress=False).plot()
+    assert lost.rows[-1][1:] == ("", "") and "circle" not in lost.svg
 
 
 def test_there_is_a_notebook_and_none_holds_outputs() -> None:

@@ -98,7 +98,7 @@ def test_rules_and_graders_go_to_several_processes(server: JudgeServer) -> None:
 
 
 def test_equal_questions_from_both_are_one_call_each(server: JudgeServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    server.set(latency=0.1)
+    server.set(latency=0.4)  # so that the other one is there while the first is asked, on a machine that does other things, too
     samples = make_samples(N)
     twice = [each.model_copy(update={"metadata": {"turn": turn}}) for each in samples for turn in (0, 1)]
     for cache in ("", "off"):  # where nothing is kept, who waits gets the reply itself

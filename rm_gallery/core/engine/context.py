@@ -68,6 +68,8 @@ class RunControl:
     """Provider, folder, and whether the run ends once it is sent, where calls go by a provider's batch API."""
     trace: Callable[[dict[str, Any]], None] | None = None
     """Called by a judge once per judgement with its prompt, reply, tokens and seconds."""
+    span: Any = None
+    """Where OpenTelemetry's spans of its calls belong."""
     progress: Any = None
     """What counts the outcomes of the run, once it has begun."""
     parent: RunControl | None = None
@@ -100,6 +102,13 @@ class RunControl:
             self.max_outage = outer.max_outage if self.max_outage is None else self.max_outage
         elif self.fail_fast is not None:
             self.fail_fast = FailFast(self.fail_fast.limit)
+
+    def add(self, other: RunControl) -> None:
+        """Count what a run beside this one asked for it."""
+        with self._lock:
+            self.usage.add(other.usage)
+            for name in ("calls", "cached", "spared", "retries", "asked_again"):
+                setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def stop(self, reason: str, *, halt: bool = False, by: Cause = "caller") -> None:
         """Begin no further sample; the first reason given is the one reported, and its cause."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.context import Deadline, RunControl, current_deadline, current_run
+from rm_gallery.core.engine.context import Deadline, RunControl, current_deadline, current_run, snapshot
 from rm_gallery.core.engine.lanes import JobCost, LoopLane, Unit, Work
 from rm_gallery.core.engine.options import BATCH_PROVIDERS, RunOptions
 from rm_gallery.core.engine.processes.crew import Crew
@@ -25,6 +25,7 @@ from rm_gallery.core.engine.run_folder import Looking, RunFolder, drawn
 from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import DeadlineExceeded, logger
+from rm_gallery.core.utils.spans import RunSpan
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -348,6 +349,10 @@ class Batch(Looking, Generic[R]):
 
     def __enter__(self) -> Batch[R]:
         options, flush = self._options, None
+        assert options.control is not None
+        outer, about = current_run.get(), {"rm_gallery.reward": self.label, "rm_gallery.samples": options.total}
+        self._span = RunSpan(f"rm_gallery.run {self.label}", about, outer and outer.span)
+        options.control.span = self._span.context
         if options.run_dir:
             self._folder = folder = self._opened(options)
             options, flush = folder.begin(options), folder.flush
@@ -364,8 +369,14 @@ class Batch(Looking, Generic[R]):
         return self
 
     def __exit__(self, *_: object) -> None:
+        control = self._options.control
+        if control is not None:
+            spent = {name: value for name, value in snapshot(control).items() if value is not None}
+            self._span.end(
+                {**{f"rm_gallery.{name}": value for name, value in spent.items()}, "rm_gallery.stopped": control.stopped}
+            )
         if self._folder is not None:
-            self._folder.close(self._options.control)
+            self._folder.close(control)
 
     def all(self) -> list[R]:
         """All results, in order."""

@@ -23,6 +23,7 @@ from rm_gallery.core.engine.calls.retry import RetryEvent, RetryPolicy, SingleFl
 from rm_gallery.core.engine.context import Deadline, NotAsked, RunControl, RunStopped, current_deadline, current_run, on_trial
 from rm_gallery.core.engine.options import BATCH_PRICE_SHARE
 from rm_gallery.core.utils.errors import BudgetExceeded, DeadlineExceeded, ProviderError, RequestError, Unscored, logger
+from rm_gallery.core.utils.spans import call_span
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.calls.budget import Budget, Reservation
@@ -51,11 +52,11 @@ _unlimited = RateLimit()
 async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0) -> Any:
     """Answer a request from the cache, from an equal call in flight, or from the model.
 
-    Only on the library loop; every caller reaches it through `BaseLLM.achat` and `BaseEmbeddings.aembed`. See there for
-    the errors.
+    Only on the library loop; callers reach it through `BaseLLM.achat` and `BaseEmbeddings.aembed`, which name the errors.
     """
     run = current_run.get()
-    reply = await _complete(llm, payload, repeat, run)
+    with call_span(llm.model, llm.endpoint_key, payload, run and run.span) as told:
+        told(reply := await _complete(llm, payload, repeat, run))
     if run is not None:
         run.note_served(llm.model, getattr(reply, "model", "") or payload.get("model", ""))
     return reply

@@ -204,18 +204,26 @@ def _account(options: RunOptions) -> None:
 def _blame(reward: BaseReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]) -> None:
     """A second look at what may be the answers' own doing, where it is asked for."""
     if options.blame == "probe" and (asked := to_probe(reward, samples)):
-        blame(reward, asked, run_list(reward, to_judge(asked), probing(reward, options), hooks), _progress(options))
+        beside = probing(reward, options)
+        blame(reward, asked, run_list(reward, to_judge(asked), beside, hooks), _billed(options, beside))
 
 
 async def look_again(reward: BaseReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]) -> None:
     """Awaitable twin of `_blame`, which servers use, too."""
     if options.blame == "probe" and (asked := to_probe(reward, samples)):
-        judged = await arun_list(reward, to_judge(asked), probing(reward, options), hooks)
-        blame(reward, asked, judged, _progress(options))
+        beside = probing(reward, options)
+        judged = await arun_list(reward, to_judge(asked), beside, hooks)
+        blame(reward, asked, judged, _billed(options, beside))
 
 
-def _progress(options: RunOptions) -> Progress | None:
-    return None if options.control is None else options.control.progress
+def _billed(options: RunOptions, beside: RunOptions) -> Progress | None:
+    """The progress of the run, which has the calls of its second look on its bill."""
+    control, other = options.control, beside.control
+    if control is None or other is None:
+        return None
+    control.add(other)
+    progress: Progress | None = control.progress
+    return progress
 
 
 # -- one sample ---------------------------------------------------------------------------------------------------------

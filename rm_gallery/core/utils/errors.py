@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any, Literal
 
 from loguru import logger as _logger
@@ -27,6 +28,13 @@ class RMGalleryError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         # by default an error is built again from its message alone, which breaks the pool whose worker raised it
         return _again, (type(self), self.args), self.__dict__
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows: one line, and where it was raised when it is asked for again with `%tb`."""
+        if self.__dict__.get("_told"):
+            return "".join(traceback.format_exception(type(self), self, self.__traceback__)).splitlines()
+        self.__dict__["_told"] = True
+        return [f"{type(self).__name__}: {self}", "(%tb shows where it was raised)"]
 
 
 def _again(kind: type[RMGalleryError], args: tuple[Any, ...]) -> RMGalleryError:

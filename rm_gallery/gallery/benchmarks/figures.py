@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.shown import one_line
+from rm_gallery.core.utils.svg import Plot, forest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -209,6 +210,21 @@ class Report(Figure):
             f"stopped: {self.stopped}" if self.stopped else "",
         ]
         return [one_line(line) for line in lines if line]
+
+    def plot(self) -> Plot:
+        """The figure and its parts with their 95 % intervals and the chance level; shown in a notebook, or saved as an SVG file."""
+        turn = 100.0 if self.unit.endswith("%") else 1.0
+        parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
+        rows = [
+            (
+                one_line(name),
+                None if f.score is None else turn * f.score,
+                None if f.ci95 is None else (turn * f.ci95[0], turn * f.ci95[1]),
+            )
+            for name, f in parts
+        ]
+        chance = None if self.chance is None else turn * self.chance
+        return forest("figures", self.reward, rows, self.unit, f"{self.rule}, n = {self.n}, with 95 % intervals", chance)
 
     def __str__(self) -> str:
         rows = self.rows()

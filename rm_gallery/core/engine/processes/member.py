@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import queue
@@ -25,6 +26,7 @@ from rm_gallery.core.engine.lanes import LoopLane, Unit, Work
 from rm_gallery.core.engine.processes.crew import BEAT_SECONDS, known_here
 from rm_gallery.core.engine.processes.main import claim_pipes
 from rm_gallery.core.engine.processes.places import MemberChannel
+from rm_gallery.core.engine.run import RELAXED_GC
 from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.outcome import Outcome, outcome_of_error
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
@@ -95,6 +97,8 @@ class _MemberHere:
             said = error if isinstance(error, ConfigError) else _untold(error)
             self.channel.post(("error", said))
         else:
+            gc.freeze()
+            gc.set_threshold(*RELAXED_GC)  # as where a run was begun: what is judged holds no cycles
             self.channel.post(("ready",))
             self._loop.call_soon_threadsafe(self._beat)
 

@@ -1,0 +1,159 @@
+"""Drawing with SVG: a plot with its numbers as a table, axes with round ticks, a frame, and estimates with their intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from rm_gallery.core.utils.file import write_whole
+from rm_gallery.core.utils.shown import show
+
+STYLE = (
+    ".plot{max-width:640px;background:#fff}.plot text{font:12px sans-serif;fill:#333}.plot .grid{stroke:#ddd}.plot .axis{stroke:#777}"
+    ".plot .chance{stroke:#b00;stroke-dasharray:4 3}.plot .whisker{stroke:#2458a6;stroke-width:2}.plot .mark{fill:#2458a6}"
+)
+"""Of a plot that stands alone, such as in a notebook; a page brings its own colours."""
+
+WIDTH, HEIGHT = 460, 280
+LEFT, RIGHT, TOP, BOTTOM = 62, 14, 24, 46
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A plot and what it says.
+
+    Attributes:
+        name: for links and tests.
+        title: what is shown against what.
+        svg: the drawing; safe markup made here.
+        says: what to read off it, with n.
+        columns: heads of the table of its numbers.
+        rows: that table.
+    """
+
+    name: str
+    title: str
+    svg: str
+    says: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def _repr_html_(self) -> str:
+        return f"<figure class='rm-plot'><style>{STYLE}</style>{self.svg}<figcaption>{escape(self.says)}</figcaption></figure>"
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as an SVG file, whole or not at all; gives the path."""
+        styled = self.svg.replace(">", f' xmlns="http://www.w3.org/2000/svg"><style>{STYLE}</style>', 1)
+        write_whole(path, styled.encode())
+        return Path(path)
+
+
+class Axis:
+    """A linear axis from data to drawing units, with round ticks."""
+
+    def __init__(self, low: float, high: float, start: float, end: float, about: int = 5) -> None:
+        if not low < high:
+            pad = abs(low) * 0.1 or 1.0
+            low, high = low - pad, high + pad
+        self.low, self.high, self._start, self._end = low, high, start, end
+        self.ticks = _round_ticks(low, high, about)
+
+    def at(self, value: float) -> float:
+        """Where a value is drawn; at the edge when it lies beyond."""
+        share = (min(max(value, self.low), self.high) - self.low) / (self.high - self.low)
+        return round(self._start + share * (self._end - self._start), 1)
+
+
+def _round_ticks(low: float, high: float, about: int) -> list[float]:
+    step = 10.0 ** math.floor(math.log10((high - low) / about))
+    step *= next(factor for factor in (1, 2, 2.5, 5, 10) if (high - low) / (step * factor) <= about + 0.5)
+    first = math.ceil(low / step - 1e-9)
+    return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+def frame(
+    x: Axis, y: Axis, x_label: str, y_label: str, x_names: Iterable[tuple[float, str]] | None = None, y_percent: bool = False
+) -> str:
+    """Axes, grid, ticks and labels."""
+    parts = []
+    base = HEIGHT - BOTTOM
+    for tick in y.ticks:
+        shown = f"{show(100 * abs(tick))} %" if y_percent else show(tick)
+        parts += [line("grid", LEFT, WIDTH - RIGHT, y.at(tick)), text("tick", LEFT - 6, y.at(tick) + 4, shown, "end")]
+    for at, name in x_names if x_names is not None else ((tick, show(tick)) for tick in x.ticks):
+        parts += [line("axis", x.at(at), x.at(at), base, base + 4), text("tick", x.at(at), base + 17, name, "middle")]
+    parts.append(line("axis", LEFT, WIDTH - RIGHT, base))
+    parts.append(text("label", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_label, "middle"))
+    middle = (TOP + base) / 2
+    parts.append(text("label", 12, middle, y_label, "middle", upright=True))
+    return "".join(parts)
+
+
+def line(css: str, x1: Any, x2: Any, y1: Any, y2: Any = None) -> str:
+    """A line; a level one without `y2`."""
+    return f'<line class="{css}" x1="{x1}" x2="{x2}" y1="{y1}" y2="{y1 if y2 is None else y2}"/>'
+
+
+def text(css: str, x: Any, y: Any, text: str, anchor: str = "", upright: bool = False) -> str:
+    """A text at a point, which is its start unless `anchor` says otherwise."""
+    more = f' text-anchor="{anchor}"' if anchor else ""
+    more += f' transform="rotate(-90 {x} {y})"' if upright else ""
+    return f'<text class="{css}" x="{x}" y="{y}"{more}>{escape(text)}</text>'
+
+
+def polyline(css: str, points: Iterable[tuple[float, float]]) -> str:
+    """A line through points."""
+    return f'<polyline class="{css}" points="{" ".join(f"{a},{b}" for a, b in points)}"/>'
+
+
+def plot(
+    name: str,
+    title: str,
+    body: Iterable[str],
+    says: str,
+    columns: Iterable[str],
+    rows: Iterable[tuple[str, ...]],
+    height: int = 0,
+) -> Plot:
+    """A plot with its drawing as one SVG element that has a title and what it says for those who cannot see it."""
+    svg = (
+        f'<svg class="plot" viewBox="0 0 {WIDTH} {height or HEIGHT}" role="img" aria-labelledby="{name}-t {name}-d">'
+        f'<title id="{name}-t">{escape(title)}</title><desc id="{name}-d">{escape(says)}</desc>{"".join(body)}</svg>'
+    )
+    return Plot(name, title, svg, says, tuple(columns), tuple(rows))
+
+
+ROW, NAME_WIDTH = 22, 200
+
+
+def forest(
+    name: str, title: str, rows: Sequence[tuple[str, float | None, tuple[float, float] | None]], x_label: str, says: str,
+    chance: float | None = None,
+) -> Plot:  # fmt: skip
+    """A line per name with its estimate and interval; what has none is named and left empty."""
+    ends = [x for _, value, ci in rows for x in (value, *(ci or ())) if x is not None and math.isfinite(x)]
+    ends += [] if chance is None else [chance]
+    height = TOP + ROW * len(rows) + BOTTOM
+    x = Axis(min(ends, default=0.0), max(ends, default=1.0), NAME_WIDTH, WIDTH - RIGHT)
+    base = height - BOTTOM
+    body = [line("grid", x.at(tick), x.at(tick), TOP, base) for tick in x.ticks]
+    body += [text("tick", x.at(tick), base + 17, show(tick), "middle") for tick in x.ticks]
+    body += [text("label", (NAME_WIDTH + WIDTH - RIGHT) / 2, height - 8, x_label, "middle")]
+    if chance is not None:
+        body.append(line("chance", x.at(chance), x.at(chance), TOP, base))
+    for number, (label, value, ci) in enumerate(rows):
+        y = TOP + ROW * number + ROW / 2
+        body.append(text("tick", NAME_WIDTH - 8, y + 4, label if len(label) < 32 else f"{label[:30]}…", "end"))
+        if value is not None and math.isfinite(value):
+            if ci is not None:
+                body.append(line("whisker", x.at(ci[0]), x.at(ci[1]), y))
+            body.append(f'<circle class="mark" cx="{x.at(value)}" cy="{y}" r="4"/>')
+    table = [
+        (label, "" if value is None else show(value), "" if ci is None else f"{show(ci[0])} – {show(ci[1])}")
+        for label, value, ci in rows
+    ]
+    return plot(name, title, body, says, ("", x_label, "95 % interval"), table, height)
