@@ -55,15 +55,16 @@ def rule_requests(words: int) -> list[bytes]:
     found = []
     for number in range(97):
         answer = sample(number, words).output[0].answer
+        assert answer.label is not None
         found.append(http(f"/v1/rewards/{RULE}", {"completion": answer.text, "reference": answer.label["reference"]}))
     return found
 
 
 def processes(several: int, seconds: float, rounds: int, words: int = 10) -> float:
     """Print requests a second of one process and of several; the median of their ratios."""
-    requests, ratios = rule_requests(words), []
+    requests, ratios, efficiency = rule_requests(words), [], []
     for _ in range(rounds):
-        rates = []
+        rates, per_cpu = [], []
         for n in (1, several):
             with server("--reward", RULE, "--no-evaluators", "--processes", str(n)) as (port, process):
                 run(port, GOOD, for_seconds(1.0, requests))
@@ -72,12 +73,17 @@ def processes(several: int, seconds: float, rounds: int, words: int = 10) -> flo
                 load = run(port, GOOD, for_seconds(seconds, requests))
                 used = (cpu_of(pids) - before) / load.wall
             rates.append(load.statuses["200"] / load.wall)
+            per_cpu.append(rates[-1] / used)
             print(
                 f"{RULE}, {n} process{'es' * (n > 1)}: {rates[-1]:,.0f} requests/s, p99 {load.ms(99):.0f} ms; server {used:.0%} of a "
                 f"core, client {load.cpu / load.wall:.0%}; {dict(load.statuses)}"
             )
         ratios.append(rates[1] / rates[0])
-    print(f"{several} processes are {statistics.median(ratios):.2f} x one ({', '.join(f'{ratio:.2f}' for ratio in ratios)})")
+        efficiency.append(per_cpu[1] / per_cpu[0])
+    print(
+        f"{several} processes are {statistics.median(ratios):.2f} x one ({', '.join(f'{ratio:.2f}' for ratio in ratios)}); a second of CPU gives "
+        f"{statistics.median(efficiency):.2f} x what it gives with one: with as many free cores that many times as much"
+    )
     return statistics.median(ratios)
 
 
