@@ -167,6 +167,7 @@ def server(*arguments: str, env: dict[str, str] | None = None) -> Iterator[tuple
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(30)
+        process.stderr.close()
 
 
 def cpu_of(process: subprocess.Popen[str]) -> float:

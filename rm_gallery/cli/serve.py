@@ -43,6 +43,13 @@ class Listening:
     ] = None
     max_waiting: Annotated[int, typer.Option(min=1, help="Completions that may wait for one reward.")] = 8192
     max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request's body at most.")] = 8 << 20
+    status_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65535, help="A port for /health and /metrics alone, answered however busy the server is."),
+    ] = None
+    access_log: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Write a JSON line a request to this file, or - for stdout.")
+    ] = None
     certificate: Annotated[str | None, typer.Option(help="PEM file with the certificate, for TLS.")] = None
     key: Annotated[str | None, typer.Option(help="PEM file with its key.")] = None
 
@@ -81,9 +88,10 @@ def serve(
     absent = [module.replace("_", "-") for module in _NEEDED if importlib.util.find_spec(module) is None]
     if absent:  # all at once: each would be asked for in a run of its own
         raise MissingExtra(" ".join(absent), "serve", "The server")
-    from rm_gallery.serve.app import create_app, run_server
+    from rm_gallery.serve.app import create_app
     from rm_gallery.serve.door import ServeSettings
     from rm_gallery.serve.handler import Handler
+    from rm_gallery.serve.listen import run_server
     from rm_gallery.serve.several import part, share, supervise
     from rm_gallery.serve.tokens import TokenFile
 
@@ -98,20 +106,22 @@ def serve(
     if served is None and not rewards:
         raise ConfigError("there is nothing to serve; name a reward with --reward NAME, or leave out --no-evaluators.")
 
-    def ready(url: str) -> None:
+    def ready(url: str, status_url: str) -> None:
         what = f"{len(rewards)} reward{'' if len(rewards) == 1 else 's'}"
         beside = f" and the evaluators of {served.shown}" if served is not None else ""
         opt.say(f"rm-gallery: serving {what}{beside} on {url}")
+        if status_url:
+            opt.say(f"rm-gallery: /health and /metrics also on {status_url}")
         sys.stderr.flush()
 
     if processes > 1 and one is None:
-        return supervise(settings, processes, ready)
+        return supervise(settings, processes, ready, known)
     handler = Handler(rewards, served, max_waiting=settings.max_waiting, max_workers=settings.max_workers)
     app = create_app(handler, settings, tokens=known, part=one)
     if one is None:
         return run_server(app, settings, ready)
     one.expose = lambda: app.state.door.metrics.exposed(handler)
-    return run_server(app, settings, one.ready, one.socket)
+    return run_server(app, settings, one.ready, one.socket, lambda: one.well(handler.problems()))
 
 
 def view(
@@ -209,7 +219,7 @@ def create(
         list[str] | None,
         typer.Option(help="read (lists, metrics), evaluate (scores), deploy; may be repeated. read and evaluate by default."),
     ] = None,
-    per_minute: Annotated[int | None, typer.Option(min=1, help="Requests a minute at most.")] = None,
+    per_minute: Annotated[int | None, typer.Option(min=1, help="Completions a minute at most.")] = None,
 ) -> None:
     """Print a new token. It is shown once: the file keeps its hash."""
     from rm_gallery.serve.tokens import create_token

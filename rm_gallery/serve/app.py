@@ -1,17 +1,10 @@
-"""The application, every format and every list mounted behind one door with an OpenAPI description that is true; and the process
-that listens: it takes as many connections as the system allows, and ends without losing one.
-"""
+"""The application: every format and every list mounted behind one door, with an OpenAPI description that is true."""
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import inspect
 import json
 import re
-import socket
-import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -22,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel
 
 from rm_gallery import __version__
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra
+from rm_gallery.core.utils.errors import MissingExtra
 from rm_gallery.serve import decisions, hosted, trainers
+from rm_gallery.serve.access_log import AccessLog, Logged
 from rm_gallery.serve.door import Door, Receive, Scope, Send, ServeSettings, refuse, request_id_of
 from rm_gallery.serve.formats import NATIVE, Ask, Codec, Refused, target_of
 from rm_gallery.serve.handler import Handler
+from rm_gallery.serve.listen import answer_status, told_health
 from rm_gallery.serve.tokens import TokenFile
 
 if TYPE_CHECKING:
@@ -162,10 +157,15 @@ def create_app(
     except ImportError as error:
         raise MissingExtra("fastapi", "serve", "The server") from error
 
+    settings = settings or ServeSettings()
+    log = None if settings.access_log is None else AccessLog(settings.access_log)
+
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
         await handler.close()
+        if log is not None:
+            log.close()
 
     app = FastAPI(
         title="RM-Gallery rewards",
@@ -175,7 +175,9 @@ def create_app(
         docs_url=None,  # those load scripts from other machines
         redoc_url=None,
     )
-    door = app.state.door = Door(handler, settings or ServeSettings(), tokens)
+    door = app.state.door = Door(handler, settings, tokens, None if part is None else part.spend)
+    if log is not None:
+        app.add_middleware(Logged, log=log)
     for codec in (*NATIVE, *CODECS) if codecs is None else codecs:
         _mount_codec(app, codec, door)
     _mount_lists(app, door, part)
@@ -264,9 +266,7 @@ def _mount_lists(app: FastAPI, door: Door, part: Part | None) -> None:
     handler = door.handler
 
     async def health() -> tuple[int, Any]:
-        problems = handler.problems()
-        status = "closing" if door.closing else "unhealthy" if problems else "ok"
-        return 200 if status == "ok" else 503, {"status": status, "problems": problems}
+        return told_health(door.closing, door.problems())
 
     async def rewards() -> tuple[int, Any]:
         fields = ("kind", "score_range", "higher_is_better")
@@ -283,6 +283,7 @@ def _mount_lists(app: FastAPI, door: Door, part: Part | None) -> None:
         own = door.metrics.exposed(handler)
         return 200, own if part is None else await part.metrics()
 
+    app.state.status = partial(answer_status, door, health, metrics)
     unwell: Replies = {503: {"model": Health, "description": "It does not work, or is about to end."}}
     refusals: Replies = {status: REFUSALS[status] for status in (401, 403, 429, 503)}
     for path, found, summary, model in (
@@ -297,190 +298,3 @@ def _mount_lists(app: FastAPI, door: Door, part: Part | None) -> None:
         answer = partial(door.show, found, None if free else "read")
         replies = unwell if free else refusals
         _mount(app, path, answer, replies, methods=["GET"], operation_id=name, name=name, summary=summary, **kind)
-
-
-BACKLOG = 8192
-"""Connections that wait to be accepted; the system may allow fewer."""
-REFUSE_SECONDS = 0.3
-"""How long requests are refused before nobody listens any more: who comes late reads why."""
-SWITCH_SECONDS = 0.001
-"""How long one thread may keep the others waiting: a request passes through three, and with 5 ms each would feel it."""
-OTHER_FILES = 256
-"""Open files that are no connections."""
-MAX_HEAD = 64 << 10
-"""Bytes of a request's head, of its trailers, and of anything else that is neither body nor whole."""
-MAX_PIPELINED = 256
-"""Requests of one connection that wait for the reply to the one before."""
-
-
-def run_server(app: Any, settings: ServeSettings, ready: Callable[[str], None], listening: socket.socket | None = None) -> None:
-    """Serve until SIGTERM or SIGINT; `ready` is told the URL once requests are taken. `listening` is a socket of the port, where
-    there is one already.
-
-    At the first signal requests are still answered for `settings.linger` seconds, each with the word that its connection
-    closes, and /health says so; then new ones are refused with 503 until all that came in are answered, and the function
-    returns. A second signal ends it at once.
-
-    Raises:
-        ConfigError: nothing can listen there.
-        MissingExtra: uvicorn is not installed.
-    """
-    try:
-        import httptools  # noqa: F401 - uvicorn alone reads heads of any size
-        import uvicorn
-    except ImportError as error:
-        raise MissingExtra("uvicorn[standard]", "serve", "The server") from error
-    ending = _Ending(app.state.door)
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: Any = None) -> None:
-            await super().startup(sockets)
-            if self.started:
-                host, port = self.servers[0].sockets[0].getsockname()[:2]
-                scheme = "https" if settings.certificate else "http"
-                ready(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
-
-        def handle_exit(self, sig: int, frame: Any) -> None:
-            if not ending.begin():
-                self.should_exit = self.force_exit = True
-
-        async def on_tick(self, counter: int) -> bool:
-            return await super().on_tick(counter) or ending.over(bool(self.server_state.connections))
-
-    config = uvicorn.Config(
-        app,
-        http=_protocol(settings.read_timeout),
-        ws="none",
-        host=settings.host,
-        port=settings.port,
-        log_level="critical",
-        access_log=False,
-        lifespan="on",
-        server_header=False,
-        date_header=False,
-        backlog=BACKLOG,
-        limit_concurrency=_most_connections(),
-        timeout_keep_alive=max(1, round(settings.keep_alive)),
-        timeout_graceful_shutdown=max(1, round(settings.deadline)),
-        ssl_certfile=settings.certificate,
-        ssl_keyfile=settings.key,
-    )
-    _relax_gc()
-    sys.setswitchinterval(SWITCH_SECONDS)
-    try:
-        Server(config).run(None if listening is None else [listening])
-    except SystemExit as error:
-        raise ConfigError(
-            f"Nothing can listen on {settings.host}:{settings.port}; look at --host, or give another --port."
-        ) from error
-    except OSError as error:
-        raise ConfigError(f"The server cannot start: {error}; look at --host, --port and the certificate.") from error
-
-
-def _protocol(seconds: float) -> Any:
-    """Uvicorn's HTTP with bounds on what a connection holds, and on how long a head takes, before anybody's token is seen."""
-    from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-    class Protocol(HttpToolsProtocol):
-        _pending: int
-        """Bytes since the last whole head or piece of a body."""
-        _late: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._settle()
-            self._await_head()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._settle()
-            super().connection_lost(exc)
-
-        def data_received(self, data: bytes) -> None:
-            if _idle(self):
-                self._await_head()
-            self._pending += len(data)
-            super().data_received(data)
-            if self._pending > MAX_HEAD or len(self.pipeline) > MAX_PIPELINED:
-                self.transport.writelines([TOO_LARGE] * _idle(self))
-                self.transport.close()
-
-        def on_headers_complete(self) -> None:
-            self._settle()
-            super().on_headers_complete()
-
-        def on_body(self, body: bytes) -> None:
-            self._pending = 0
-            super().on_body(body)
-
-        def _await_head(self) -> None:
-            if self._late is None:
-                self._late = self.loop.call_later(seconds, self.transport.close)
-
-        def _settle(self) -> None:
-            self._pending = 0
-            if self._late is not None:
-                self._late.cancel()
-                self._late = None
-
-    return Protocol
-
-
-def _idle(protocol: Any) -> bool:
-    """Whether nothing is being answered, so that what comes is the next head."""
-    return protocol.cycle is None or protocol.cycle.response_complete
-
-
-TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-
-
-class _Ending:
-    """From the first signal to the moment when nothing is lost by leaving."""
-
-    def __init__(self, door: Door) -> None:
-        self._door = door
-        self._began: float | None = None
-
-    def begin(self) -> bool:
-        """Begin to end; False when that was begun before."""
-        if self._began is not None:
-            return False
-        self._began = time.monotonic()
-        self._door.closing = True
-        return True
-
-    def over(self, connected: bool) -> bool:
-        """Whether the server may leave; refuses requests once the time for latecomers is over."""
-        if self._began is None:
-            return False
-        settings = self._door.settings
-        passed = time.monotonic() - self._began
-        if passed < settings.linger and connected:
-            return False
-        self._door.closed = True
-        if passed > settings.linger + settings.read_timeout + settings.deadline:
-            return True
-        return not self._door.metrics.in_flight and (passed > settings.linger + REFUSE_SECONDS or not connected)
-
-
-def _most_connections() -> int | None:
-    """Connections the system lets this process have, with its soft limit raised to the hard one; None where unknown."""
-    if sys.platform == "win32":
-        return None
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = 65_536 if hard == resource.RLIM_INFINITY else hard
-    if soft < wanted:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            soft = wanted
-        except (ValueError, OSError):  # not allowed: what there is must do
-            pass
-    return max(64, soft - OTHER_FILES)
-
-
-def _relax_gc() -> None:
-    """Look for garbage in cycles rarely: requests make none, and looking through all there is takes longer than scoring."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)

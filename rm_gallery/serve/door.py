@@ -8,29 +8,24 @@ import math
 import re
 import secrets
 import sys
-from bisect import bisect_left
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, MutableMapping
 from ipaddress import ip_address
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, TypeVar
+from time import monotonic, perf_counter
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import orjson
 from pydantic import Field
 
-from rm_gallery.core.outcome import Outcome
-from rm_gallery.core.utils.errors import ConfigError, MissingExtra, logger
+from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import deeper
 from rm_gallery.core.utils.models import Configured, unknown_name
 from rm_gallery.core.utils.shown import redact
 from rm_gallery.serve.formats import Codec, Refused, invalid
 from rm_gallery.serve.formats import Scope as Access
 from rm_gallery.serve.handler import Handler
-from rm_gallery.serve.tokens import TokenFile
-
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
+from rm_gallery.serve.metrics import Metrics
+from rm_gallery.serve.tokens import Token, TokenFile, TokenRates
 
 
 class ServeSettings(Configured):
@@ -59,6 +54,10 @@ class ServeSettings(Configured):
     """Seconds an idle connection is kept."""
     linger: float = Field(default=1.0, ge=0)
     """Seconds after SIGTERM during which requests are still taken, with the word that the connection closes."""
+    status_port: int | None = Field(default=None, ge=0, le=65535)
+    """A port for /health and /metrics alone, which a thread of its own answers however busy the server is; None for none."""
+    access_log: str | None = None
+    """File that gets a JSON line a request, or - for stdout; None for no log."""
     certificate: str | None = None
     """File with the certificate, for TLS."""
     key: str | None = None
@@ -83,96 +82,14 @@ class ServeSettings(Configured):
             )
 
 
-BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-"""Upper bounds of latency in seconds."""
-
-
-class Metrics:
-    """Counters of one server."""
-
-    def __init__(self) -> None:
-        self.requests: dict[tuple[str, int], int] = defaultdict(int)
-        """By route and HTTP status."""
-        self.seconds: dict[str, list[int]] = defaultdict(lambda: [0] * (len(BUCKETS) + 1))
-        """By route, the answered requests per bucket of latency."""
-        self.total_seconds: dict[str, float] = defaultdict(float)
-        self.outcomes: dict[tuple[str, str], int] = defaultdict(int)
-        """By target and status, the completions."""
-        self.in_flight = 0
-        """Requests that are being answered."""
-        self.bytes = 0
-        """Bytes of their bodies."""
-
-    def answered(self, route: str, status: int, seconds: float) -> None:
-        """Count a reply."""
-        self.requests[route, status] += 1
-        self.seconds[route][bisect_left(BUCKETS, seconds)] += 1
-        self.total_seconds[route] += seconds
-
-    def scored(self, target: str, found: Sequence[Outcome[float]]) -> None:
-        """Count outcomes."""
-        outcomes = self.outcomes
-        for each in found:
-            outcomes[target, each.status] += 1
-
-    def exposed(self, handler: Any) -> bytes:
-        """Everything in Prometheus' text format."""
-        try:
-            from prometheus_client import CollectorRegistry, generate_latest
-        except ImportError as error:
-            raise MissingExtra("prometheus-client", "serve", "/metrics") from error
-        metrics = self
-
-        class Collector:
-            def collect(self) -> Iterable[Metric]:
-                return metrics._families(handler)
-
-        registry = CollectorRegistry()
-        registry.register(Collector())
-        return generate_latest(registry)
-
-    def _families(self, handler: Any) -> Iterable[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-
-        requests = CounterMetricFamily("rm_gallery_requests", "Requests answered.", labels=("route", "status"))
-        for (route, status), n in self.requests.items():
-            requests.add_metric((route, str(status)), n)
-        yield requests
-        seconds = HistogramMetricFamily("rm_gallery_request_seconds", "Seconds per request.", labels=("route",))
-        for route, counts in self.seconds.items():
-            buckets, below = [], 0
-            for bound, n in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
-                below += n
-                buckets.append((bound, below))
-            seconds.add_metric((route,), buckets, self.total_seconds[route])
-        yield seconds
-        completions = CounterMetricFamily(
-            "rm_gallery_completions", "Completions by what became of them.", labels=("target", "outcome")
-        )
-        for (target, outcome), n in self.outcomes.items():
-            completions.add_metric((target, outcome), n)
-        yield completions
-        yield GaugeMetricFamily("rm_gallery_requests_in_flight", "Requests being answered.", self.in_flight)
-        yield GaugeMetricFamily("rm_gallery_body_bytes", "Bytes of the bodies of these requests.", self.bytes)
-        waiting = GaugeMetricFamily("rm_gallery_waiting", "Completions waiting for a reward.", labels=("reward",))
-        calls = CounterMetricFamily(
-            "rm_gallery_judge_calls", "Calls of a reward's judge: made, cached, retries.", labels=("reward", "kind")
-        )
-        for name, lane in handler.lanes.items():
-            waiting.add_metric((name,), lane.waiting)
-            for kind, n in lane.run.counters().items():
-                if n:
-                    calls.add_metric((name, kind), n)
-        yield waiting
-        yield calls
-
-
 T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 """Requests as ASGI has them."""
 Headers = tuple[tuple[bytes, bytes], ...]
+Spend = Callable[[str, int, int, int], Awaitable[float]]
+"""`TokenRates.spend`, wherever it is."""
 
 _ID = re.compile(rb"[\w.:-]{1,128}\Z", re.ASCII)
 _HERE = re.compile(rb"(?:https?://)?(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d+)?\Z", re.IGNORECASE)
@@ -180,21 +97,35 @@ _HERE = re.compile(rb"(?:https?://)?(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?:
 _JSON = (b"content-type", b"application/json")
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 CLOSE: Headers = ((b"connection", b"close"),)
+STUCK_SECONDS = 3.0
+"""Without a turn of the event loop."""
 FAULT = Refused(500, "internal", "The server failed; its log names the request id.")
 
 
 class Door:
     """Lets requests in and answers them through a handler."""
 
-    def __init__(self, handler: Handler, settings: ServeSettings, tokens: TokenFile | None = None) -> None:
+    def __init__(
+        self, handler: Handler, settings: ServeSettings, tokens: TokenFile | None = None, spend: Spend | None = None
+    ) -> None:
         self.handler = handler
         self.settings = settings
         self.tokens = tokens
+        self._spend = spend
+        self._rates = TokenRates()
         self.metrics = Metrics()
         self.closing = False
         """Whether connections are told to close: the server is about to end."""
+        self.turned: float | None = None
+        """When the server's event loop last turned, by time.monotonic(); None where nobody says."""
         self.closed = False
         """Whether requests are refused."""
+
+    def problems(self) -> list[str]:
+        """What does not work now; from any thread."""
+        still = 0.0 if self.turned is None else monotonic() - self.turned
+        stuck = [f"the server has answered nothing for {still:.0f} s"] if still > STUCK_SECONDS else []
+        return [*self.handler.problems(), *stuck]
 
     async def answer(self, codec: Codec, scope: Scope, receive: Receive, send: Send) -> None:
         """Read a request in a codec's format, score it and send the reply, or say why not."""
@@ -206,9 +137,12 @@ class Door:
         metrics.in_flight += 1
         room = _Room(metrics, self.settings.max_bytes)
         try:
-            self.admit(headers, codec.scope, scope)
+            token = self.admit(headers, codec.scope, scope)
+            await self.spend(token, 1)
             body = await self._body(headers, receive, room)
             target, asks = codec.parse(parsed(body, self.settings.max_depth), parameters(scope, codec.query))
+            told_of(scope)["completions"] = len(asks)
+            await self.spend(token, len(asks) - 1, had=1)
             with _Presence(receive) as client:
                 found = await client.wait(self.handler.score(target, asks, self._deadline(headers)))
             metrics.scored(target, found)
@@ -218,7 +152,7 @@ class Door:
             status = 499
         except Refused as refused:
             status = refused.status
-            if status == 413:
+            if refused.code == "too_large":
                 await self._discard(headers, receive)
             await refuse(send, refused, request_id, more)
         except Exception as error:  # noqa: BLE001 - whatever went wrong, the client is told nothing about this process
@@ -241,7 +175,7 @@ class Door:
         more = CLOSE if self.closing else ()
         try:
             if access is not None:
-                self.admit(headers, access, scope)
+                await self.spend(self.admit(headers, access, scope), 1)
             status, value = await found()
             plain = isinstance(value, bytes)
             await respond(send, status, value if plain else dumped(value), request_id, more, _TEXT if plain else _JSON)
@@ -251,13 +185,15 @@ class Door:
             logger.error("request {} failed: {}", request_id.decode(), redact(f"{type(error).__name__}: {error}"))
             await refuse(send, FAULT, request_id, more)
 
-    def admit(self, headers: dict[bytes, bytes], access: Access, scope: Scope) -> None:
-        """Let a request in; Refused when it may not do that, or not now."""
+    def admit(self, headers: dict[bytes, bytes], access: Access, scope: Scope) -> Token | None:
+        """Let a request in, with the token it came with; Refused when it may not do that, or not now."""
         if self.closed:
             raise Refused(503, "closing", "The server is about to end.", retry_after=1.0)
         if self.tokens is not None:
-            self.tokens.authorize(headers, access)
-        elif not self.settings.open:
+            token = self.tokens.authorize(headers, access)
+            told_of(scope)["token"] = token.name
+            return token
+        if not self.settings.open:
             if not _HERE.match(headers.get(b"origin", b"localhost")):
                 raise Refused(403, "forbidden", "Pages of other sites may not ask a server that needs no token.")
             # a page of another site whose name was made to point at this machine sends no origin with what it reads
@@ -265,6 +201,23 @@ class Door:
             if server and server[0].startswith(("127.", "::1")) and not _HERE.match(headers.get(b"host", b"localhost")):
                 what = "A server that needs no token is asked as localhost or 127.0.0.1; another name takes --tokens or --open."
                 raise Refused(403, "forbidden", what)
+        return None
+
+    async def spend(self, token: Token | None, n: int, had: int = 0) -> None:
+        """Count n completions against a token's rate, beside `had` of the same request: what is no completion counts as one.
+
+        Refused (429) where its rate is used up, (413) where it will never suffice.
+        """
+        if token is None or token.per_minute is None or n <= 0:
+            return
+        if n + had > token.per_minute:
+            what = f"{n + had} completions are asked for at once; the token's rate is {token.per_minute} a minute."
+            raise Refused(413, "too_many", what)
+        given = token.id, token.per_minute, n, had
+        wait = self._rates.spend(*given) if self._spend is None else await self._spend(*given)
+        if wait:
+            what = f"The token's rate of {token.per_minute} completions a minute is used up."
+            raise Refused(429, "rate_limited", what, retry_after=wait)
 
     def _deadline(self, headers: dict[bytes, bytes]) -> float:
         given = headers.get(b"x-timeout-seconds")
@@ -412,6 +365,12 @@ class _ReadTimeout(_Cut):
 
     def __exit__(self, *_: object) -> None:
         self._handle.cancel()
+
+
+def told_of(scope: Scope) -> dict[str, Any]:
+    """What is known of a request beside what its client says: its token's name and its completions, for the access log."""
+    found: dict[str, Any] = scope.setdefault("rm_gallery", {})
+    return found
 
 
 def parameters(scope: Scope, known: Collection[str]) -> dict[str, str]:

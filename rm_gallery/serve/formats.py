@@ -88,6 +88,21 @@ PLACES = (("", ""), ("_reward", "/v1/rewards/{name}"), ("_evaluation", "/v1/eval
 """A format is mounted for the only target of a server, for a reward and for a deployed evaluator."""
 
 
+def described(*ways: Mapping[str, Any]) -> dict[str, Any]:
+    """What a description adds to a model of which one of several ways has to be taken: fields by the schema they fit then."""
+    return {
+        "anyOf": [
+            {"required": [name for name, fits in way.items() if fits is not NULL], "properties": dict(way)} for way in ways
+        ]
+    }
+
+
+NULL: dict[str, Any] = {"type": "null"}
+GIVEN: dict[str, Any] = {"not": NULL}
+SOME: dict[str, Any] = {"type": "array", "minItems": 1}
+"""Schemas of a field that is left out, of one that is there, and of a list with something in it."""
+
+
 class Open(BaseModel):
     """An object of a foreign format: fields that are not read are let through."""
 
@@ -245,7 +260,12 @@ def one_length(where: str, **columns: list[Any] | None) -> int:
 class ScoreRequest(BaseModel):
     """One completion: `messages`, whose last assistant turn is judged, or `prompt` and `completion`."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra=described(
+            {"messages": GIVEN, "prompt": NULL, "completion": NULL}, {"messages": NULL, "completion": GIVEN}
+        ),
+    )
 
     messages: list[dict[str, Any]] | None = None
     prompt: str | list[dict[str, Any]] | None = None

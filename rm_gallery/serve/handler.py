@@ -119,7 +119,7 @@ class RewardLane:
         try:
             await call.waiter
         except asyncio.CancelledError:  # nobody reads it: what is not begun is not judged, what is begun is cut
-            deadline.expire()
+            self.run.expire(deadline)
             raise
         finally:
             timer.cancel()
@@ -453,8 +453,8 @@ class ServedEvaluators:
 
     def problem(self) -> str:
         """Why the store cannot be read, as it was last seen; empty while it can."""
-        if self._problem:  # who hears of it may send no request that would find the store well again
-            self._look()
+        if self._problem:  # who hears of it, on whatever thread, may send no request that would find the store well again
+            self._loop.call_soon_threadsafe(self._look)
         return self._problem
 
     async def close(self) -> None:
@@ -464,7 +464,7 @@ class ServedEvaluators:
 
     def _unreadable(self, error: Exception) -> Refused:
         logger.error("{}", str(error) or f"the store {self.shown} does not answer")
-        self._problem = "the store of evaluators cannot be read"
+        self._problem, self._loop = "the store of evaluators cannot be read", asyncio.get_running_loop()
         return Refused(503, "store_unavailable", "The store of evaluators cannot be read now.", retry_after=5.0)
 
 

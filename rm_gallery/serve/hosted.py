@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import AliasChoices, BaseModel, Field, RootModel
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, RootModel
 
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.integrations.causes import flags
 from rm_gallery.serve.formats import (
     COLUMNS,
+    GIVEN,
     MAX_ITEMS,
     ON_ERROR,
     PROMPTS,
     REFERENCES,
+    SOME,
     Ask,
     Format,
     Open,
@@ -26,6 +28,7 @@ from rm_gallery.serve.formats import (
     Turn,
     column,
     conversation,
+    described,
     invalid,
     kept_of,
     numbers,
@@ -147,6 +150,8 @@ class AzureChoice(Open):
 
 class AzureSample(Open):
     """What the model gave: a chat completion, or its text."""
+
+    model_config = ConfigDict(json_schema_extra=described({"choices": SOME}, {"output_text": GIVEN}, {"output_tools": SOME}))
 
     choices: list[AzureChoice] | None = None
     output_text: str | None = None

@@ -10,8 +10,10 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
@@ -21,13 +23,19 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.processes.driver import describe_exit
 from rm_gallery.core.engine.processes.places import MemberChannel
 from rm_gallery.core.utils.errors import ConfigError, logger
-from rm_gallery.serve.door import ServeSettings
+from rm_gallery.serve.door import Door, ServeSettings
+from rm_gallery.serve.handler import Handler
+from rm_gallery.serve.listen import answer_status, status_served, told_health
+from rm_gallery.serve.metrics import added
+from rm_gallery.serve.tokens import TokenFile, TokenRates
 
 VARIABLE = "_RM_GALLERY_SERVE_PART"
 """How a part knows itself: the descriptors of its two sockets, and how many parts there are."""
 BACKLOG = 8192
 EXPOSE_SECONDS = 2.0
 """So long the counters of one part are waited for."""
+SILENT_SECONDS = 3.0
+"""So long a part may say nothing before it counts as one that does not answer."""
 AGAIN_SECONDS = 1.0
 """After so long a part that died is replaced."""
 SHARED = ("max_workers", "max_waiting", "max_bytes")
@@ -36,7 +44,8 @@ SHARED = ("max_workers", "max_waiting", "max_bytes")
 
 def share(settings: Mapping[str, Any], parts: int) -> dict[str, Any]:
     """The settings of one of so many parts."""
-    return {name: -(-value // parts) if name in SHARED and value else value for name, value in settings.items()}
+    shared = {name: -(-value // parts) if name in SHARED and value else value for name, value in settings.items()}
+    return {name: value for name, value in shared.items() if name != "status_port"}  # which is that of who begins them
 
 
 class Part:
@@ -68,13 +77,22 @@ class Part:
         elif kind == "expose":
             self._channel.say(("exposed", *args, self.expose()))
 
-    def ready(self, url: str) -> None:
+    def ready(self, url: str, _: str = "") -> None:
         """Say that requests are taken."""
         self._channel.post(("ready", url))
+
+    def well(self, problems: list[str]) -> None:
+        """Say that requests are being answered, and what does not work."""
+        self._channel.post(("well", problems))
 
     async def metrics(self) -> bytes:
         """The counters of all parts together; from any event loop."""
         found: bytes = await library_loop.bridge(self._there.ask(lambda _: None, "metrics"))
+        return found
+
+    async def spend(self, id: str, per_minute: int, n: int, had: int) -> float:
+        """As `TokenRates.spend`, where the rates of all parts are kept; from any event loop."""
+        found: float = await library_loop.bridge(self._there.ask(lambda _: None, "spend", id, per_minute, n, had))
         return found
 
 
@@ -93,6 +111,9 @@ class _Running:
     channel: MemberChannel = field(init=False)
     exposing: dict[str, asyncio.Future[bytes]] = field(default_factory=dict)
     ready: bool = False
+    heard: float = 0.0
+    """When it last said that it is well, and what of it is not."""
+    problems: list[str] = field(default_factory=list)
 
 
 class ServerParts:
@@ -111,6 +132,7 @@ class ServerParts:
         self._sockets = _listening(settings.host, settings.port, parts)
         self._desk = Desk(RunControl(fail_fast=None), lambda running, *said: running.channel.say(("said", *said)))
         self._running: dict[int, _Running] = {}
+        self.rates = TokenRates()
         self.over = threading.Event()
         """Set when no part is left."""
         for place in range(parts):
@@ -147,10 +169,14 @@ class ServerParts:
                 self._ready(*args)
         elif kind == "ask" and args[1] == "metrics":
             self._adding = self._loop.create_task(self._metrics(running, args[0]))
+        elif kind == "ask" and args[1] == "spend":
+            running.channel.say(("said", args[0], None, self.rates.spend(*args[2])))
         elif kind == "ask":
             self._desk.asked(running, *args)
         elif kind == "tell":
             self._desk.told(running, *args)
+        elif kind == "well":
+            running.heard, (running.problems,) = time.monotonic(), args
         elif kind == "exposed":
             token, text = args
             waiting = running.exposing.pop(token, None)
@@ -158,14 +184,31 @@ class ServerParts:
                 waiting.set_result(text)
 
     async def _metrics(self, asking: _Running, number: int) -> None:
+        asking.channel.say(("said", number, None, await self.exposed()))
+
+    async def exposed(self) -> bytes:
+        """The counters of all parts as one; on the library's loop."""
         token, waited = secrets.token_hex(8), []
         for running in self._running.values():
             running.exposing[token] = future = self._loop.create_future()
             running.channel.say(("expose", token))
             waited.append(future)
-        await asyncio.wait(waited, timeout=EXPOSE_SECONDS)
-        texts = [future.result() for future in waited if future.done() and not future.cancelled()]
-        asking.channel.say(("said", number, None, added(texts)))
+        if waited:
+            await asyncio.wait(waited, timeout=EXPOSE_SECONDS)
+        return added(future.result() for future in waited if future.done() and not future.cancelled())
+
+    def problems(self) -> list[str]:
+        """What does not work, as the parts last said, and how many of them say nothing; from any thread."""
+        since = time.monotonic() - SILENT_SECONDS
+        well = [running for running in list(self._running.values()) if running.heard > since]
+        found = sorted({problem for running in well for problem in running.problems})
+        n = len(self._sockets)
+        return found if len(well) == n else [*found, f"{n - len(well)} of {n} server processes do not answer"]
+
+    @property
+    def ending(self) -> bool:
+        """Whether all are told to leave."""
+        return self._ending.is_set()
 
     def _lost(self, running: _Running) -> None:
         """A part is gone: its socket is kept here, with the connections that wait on it, for the next."""
@@ -236,45 +279,33 @@ def _listening(host: str, port: int, parts: int) -> list[socket.socket]:
     return found
 
 
-def added(texts: Iterable[bytes]) -> bytes:
-    """Several expositions in Prometheus' text format as one: samples of the same name and labels are added up."""
-    found: dict[str, float | None] = {}
-    for text in texts:
-        for line in text.decode().splitlines():
-            if line.startswith("#") or not line.strip():
-                found.setdefault(line, None)
-                continue
-            name, _, value = line.rpartition(" ")
-            found[name] = (found.get(name) or 0.0) + float(value)
-    lines = _grouped(found)
-    return ("\n".join(lines) + "\n").encode()
+def supervise(settings: ServeSettings, parts: int, ready: Callable[[str, str], None], tokens: TokenFile | None = None) -> None:
+    """Serve in several processes until SIGTERM or Ctrl-C; a second one ends it at once. `ready` is as in `run_server`."""
+    status = ""
+    running = ServerParts(settings, parts, lambda url: ready(url, status))
 
+    async def spend(*given: Any) -> float:
+        return running.rates.spend(*given)
 
-def _grouped(found: Mapping[str, float | None]) -> list[str]:
-    """Lines with the samples of a family behind its comments, also those that only one part had."""
-    families: dict[str, list[str]] = {}
-    for line, value in found.items():
-        if value is None:
-            name = line.split(" ", 3)[2] if line.startswith("#") else ""
-        else:
-            bare = line.partition("{")[0]
-            name = next((each for each in families if bare == each or bare.startswith(f"{each}_")), bare)
-        families.setdefault(name, []).append(line if value is None else f"{line} {value!r}")
-    return [line for lines in families.values() for line in lines]
+    async def health() -> tuple[int, Any]:
+        return told_health(running.ending, running.problems())
 
+    async def metrics() -> tuple[int, Any]:
+        return 200, await library_loop.bridge(running.exposed())
 
-def supervise(settings: ServeSettings, parts: int, ready: Callable[[str], None]) -> None:
-    """Serve in several processes until SIGTERM or Ctrl-C; a second one ends it at once."""
-    running = ServerParts(settings, parts, ready)
+    answer = partial(answer_status, Door(Handler({}), settings, tokens, spend), health, metrics)
     try:
-        while not running.over.wait(0.5):
-            pass
-    except KeyboardInterrupt:
-        running.end()
-        try:
-            while not running.over.wait(0.5):
-                pass
-        except KeyboardInterrupt:
-            running.kill()
+        with status_served(answer, settings) as status:
+            try:
+                while not running.over.wait(0.5):
+                    pass
+            except KeyboardInterrupt:
+                running.end()
+                while not running.over.wait(0.5):
+                    pass
+    except (ConfigError, KeyboardInterrupt) as error:
+        running.kill()
+        if isinstance(error, ConfigError):
+            raise
     finally:
         running.close()

@@ -7,10 +7,11 @@ import hmac
 import os
 import re
 import secrets
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, get_args
@@ -25,6 +26,8 @@ from rm_gallery.serve.formats import Refused, Scope
 SCOPES: tuple[Scope, ...] = get_args(Scope)
 LOOK_SECONDS = 1.0
 """How often the file is looked at for changes."""
+TINY = 1e-6
+"""So much of a completion is lost in sums of many."""
 _FORM = re.compile(r"rmg_([0-9a-f]{12})_([\w-]{43})\Z", re.ASCII)
 _NOBODY = hashlib.sha256(secrets.token_bytes(32)).digest()
 
@@ -38,26 +41,30 @@ class Token:
     digest: bytes
     scopes: frozenset[str]
     per_minute: int | None = None
-    """Requests a minute; None for no limit."""
+    """Completions a minute; None for no limit."""
     created: str = ""
-    left: float = field(default=0.0, compare=False)
-    """Requests that may come at once."""
-    since: float = field(default=0.0, compare=False)
 
-    def spend(self, now: float) -> float:
-        """Take one request; 0, or the seconds until there is one again."""
-        if self.per_minute is None:
-            return 0.0
-        per_second = self.per_minute / 60
-        if not self.since:
-            self.left = float(self.per_minute)
-        else:
-            self.left = min(float(self.per_minute), self.left + (now - self.since) * per_second)
-        self.since = now
-        if self.left >= 1.0:
-            self.left -= 1.0
-            return 0.0
-        return (1.0 - self.left) / per_second
+
+class TokenRates:
+    """What each token has left of its rate: as much as of a minute at most, and more with every second."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._left: dict[str, tuple[float, float]] = {}
+        """By the token's id, completions and when that was."""
+
+    def spend(self, id: str, per_minute: int, n: int, had: int = 0) -> float:
+        """Take n completions at once; 0, or the seconds until there are as many, where nothing is taken and `had`, which were
+        taken before for the same request, are given back.
+        """
+        most, per_second = float(per_minute), per_minute / 60
+        with self._lock:
+            now = time.monotonic()
+            left, since = self._left.get(id, (most, now))
+            left = min(most, left + (now - since) * per_second)
+            fits = left >= n - TINY
+            self._left[id] = (left - n if fits else min(most, left + had)), now
+        return 0.0 if fits else (n - left) / per_second
 
 
 class TokenFile:
@@ -74,10 +81,10 @@ class TokenFile:
         return len(self._known)
 
     def authorize(self, headers: dict[bytes, bytes], scope: Scope) -> Token:
-        """The token of a request, which counts against its rate.
+        """The token of a request.
 
         Raises:
-            Refused: there is none that is known (401), it lacks the scope (403), or its rate is used up (429).
+            Refused: there is none that is known (401), or it lacks the scope (403).
         """
         now = time.monotonic()
         if now - self._looked > LOOK_SECONDS:
@@ -87,10 +94,6 @@ class TokenFile:
             raise Refused(401, "unauthorized", "Send a known token as `Authorization: Bearer TOKEN`.")
         if scope not in token.scopes:
             raise Refused(403, "forbidden", f"The token lacks the scope '{scope}'.")
-        wait = token.spend(now)
-        if wait:
-            what = f"The token's rate of {token.per_minute} requests a minute is used up."
-            raise Refused(429, "rate_limited", what, retry_after=wait)
         return token
 
     def _token_of(self, given: str | None) -> Token | None:
@@ -113,10 +116,6 @@ class TokenFile:
             # nobody gets in by breaking or removing the file
             logger.error("No token is accepted any more: {}", error)
             found = {}
-        for token in found.values():
-            before = self._known.get(token.id)
-            if before is not None:
-                token.left, token.since = before.left, before.since
         self._known = found
 
 

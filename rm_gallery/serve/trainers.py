@@ -7,13 +7,15 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, RootModel, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
 
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.integrations.causes import flags
 from rm_gallery.integrations.openrlhf import response_of, without_end_marks
 from rm_gallery.serve.formats import (
+    GIVEN,
     MAX_ITEMS,
+    NULL,
     ON_ERROR,
     Ask,
     Format,
@@ -22,6 +24,7 @@ from rm_gallery.serve.formats import (
     Refused,
     Turn,
     conversation,
+    described,
     invalid,
     kept_of,
     numbers,
@@ -243,6 +246,10 @@ class PoolingUsage(BaseModel):
 class VllmScoreRequest(Open):
     """Prompts and answers: one to many, or many to as many; `queries` and `documents` are other names for them."""
 
+    model_config = ConfigDict(
+        json_schema_extra=described(*({a: GIVEN, b: GIVEN} for a in ("text_1", "queries") for b in ("text_2", "documents")))
+    )
+
     model: str | None = None
     text_1: str | list[str] | None = None
     text_2: str | list[str] | None = None
@@ -276,6 +283,10 @@ class VllmScoreReply(PoolingReply):
 
 class VllmClassifyRequest(Open):
     """Whole texts, or the messages of one conversation."""
+
+    model_config = ConfigDict(
+        json_schema_extra=described({"input": GIVEN, "messages": NULL}, {"messages": GIVEN, "input": NULL})
+    )
 
     model: str | None = None
     input: str | list[str] | None = None

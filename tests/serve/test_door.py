@@ -16,9 +16,10 @@ from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.serve.app import create_app
-from rm_gallery.serve.door import BUCKETS, Metrics, ServeSettings
+from rm_gallery.serve.door import ServeSettings
 from rm_gallery.serve.formats import Ask, Codec, Refused
 from rm_gallery.serve.handler import Handler
+from rm_gallery.serve.metrics import BUCKETS, Metrics
 from tests.reward.rewards import scored
 from tests.serve.asking import Slow, asked, code_of, get
 

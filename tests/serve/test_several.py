@@ -11,12 +11,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import orjson
 import pytest
 
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.serve.door import ServeSettings
-from rm_gallery.serve.several import _listening, added, share
+from rm_gallery.serve.metrics import added
+from rm_gallery.serve.several import _listening, share
+from rm_gallery.serve.tokens import create_token
 from tests.engine.processes import wait_until
 from tests.support.judge_server import JudgeServer
 from tests.support.serving import Serving
@@ -77,6 +80,32 @@ def test_two_processes_are_one_server(judge: JudgeServer, tmp_path: Path) -> Non
         assert server.ended() == 0 and not parts(server)
 
 
+def test_rates_and_the_port_for_the_status_are_those_of_all_processes(tmp_path: Path) -> None:
+    token = create_token(tmp_path / "tokens.json", "few", ["evaluate", "read"], 30)
+    options = ["--no-evaluators", "-r", "length_baseline", "--processes", "2", "--tokens", "tokens.json"]
+    with Serving(*options, "--status-port", "0", "--access-log", "a.log", cwd=tmp_path) as server:
+        status, headers = server.status_url(), {"X-Api-Key": token}
+        assert httpx.get(f"{status}/health").json() == {"status": "ok", "problems": []}
+        assert httpx.get(f"{status}/metrics").status_code == 401 and httpx.get(f"{status}/v1/rewards").status_code == 404
+        url = f"{server.url}/v1/rewards/length_baseline/batch"
+        three, many = ({"items": [{"completion": "a"}] * n} for n in (3, 31))
+        found = [httpx.post(url, json=three, headers=headers).status_code for _ in range(12)]  # each on a connection of its own
+        assert found == [200] * 10 + [429] * 2
+        refused = httpx.post(url, json=many, headers=headers)
+        assert refused.status_code == 429 or refused.json()["error"]["code"] == "too_many"
+        for part in parts(server):
+            os.kill(part, signal.SIGSTOP)
+        hung = ["2 of 2 server processes do not answer"]
+        assert wait_until(lambda: httpx.get(f"{status}/health", timeout=30).json()["problems"] == hung, 20)
+        for part in parts(server):
+            os.kill(part, signal.SIGCONT)
+        server.terminate()
+        assert server.ended() == 0
+    lines = [orjson.loads(line) for line in (tmp_path / "a.log").read_bytes().splitlines()]
+    assert sum(line["completions"] or 0 for line in lines if line["status"] == 200) == 30
+    assert token not in (tmp_path / "a.log").read_text() and {line["token"] for line in lines} == {"few"}
+
+
 def test_parts_leave_with_who_began_them(tmp_path: Path) -> None:
     with Serving("--no-evaluators", "-r", "length_baseline", "--processes", "2", cwd=tmp_path) as server:
         begun = parts(server)
@@ -96,7 +125,7 @@ def test_a_port_that_is_taken_is_refused_and_limits_are_shared(tmp_path: Path) -
     finally:
         for each in first:
             each.close()
-    settings = {"max_workers": 5, "max_waiting": 100, "host": "h", "deadline": 3.0}
+    settings = {"max_workers": 5, "max_waiting": 100, "host": "h", "deadline": 3.0, "status_port": 1}
     assert share(settings, 2) == {"max_workers": 3, "max_waiting": 50, "host": "h", "deadline": 3.0}
     assert share({"max_workers": None}, 2) == {"max_workers": None} and ServeSettings().max_workers is None
 

@@ -165,6 +165,6 @@ def test_numbers_on_one_scale() -> None:
     found = validate(NEAR.tolist(), STARS.tolist())
     assert found.exact_agreement == pytest.approx((NEAR == STARS).mean())
     assert found.mae == pytest.approx(metrics.mean_absolute_error(STARS, NEAR))
-    assert found.kappa == pytest.approx(metrics.cohen_kappa_score(STARS, NEAR, weights="quadratic"))
+    assert found.weighted_kappa == pytest.approx(metrics.cohen_kappa_score(STARS, NEAR, weights="quadratic"))
     assert found.spearman == pytest.approx(stats.spearmanr(NEAR, STARS).statistic)
     assert found.f1 is None and "f1" not in found.to_dict()

@@ -41,6 +41,13 @@ class Serving:
             self._read(0.1)
         self.url = found[1].decode()
 
+    def status_url(self) -> str:
+        """Where /health and /metrics are answered alone."""
+        while not (found := re.search(rb"/metrics also on (http://\S+)\n", self.said)):
+            assert self.process.poll() is None, self.said.decode()
+            self._read(0.1)
+        return found[1].decode()
+
     def _read(self, seconds: float) -> None:
         assert self.process.stderr is not None
         if select.select([self.process.stderr], [], [], seconds)[0]:

@@ -179,6 +179,8 @@ class _LoopWorker:
     deadline: Deadline | None = None
     """Of the job it is at; None while it is at none, or at one without a deadline."""
     expired: bool = False
+    cut_at: float = 0.0
+    """When it was cancelled."""
     abandoned: bool = False
 
 
@@ -201,7 +203,7 @@ class LoopLane:
         self._finished: list[tuple[int, Any]] = []
         self._open_units = 0
         self._flush_due = False
-        self._cut = False
+        self._cut = self._looking = False
         self._timer: asyncio.TimerHandle | None = None
         self._due = 0.0
         library_loop.wake_at_end(work, work.fail)
@@ -328,6 +330,18 @@ class LoopLane:
             worker.expired = worker.expired and worker.abandoned
         return self._work.late(deadline)
 
+    def look(self) -> None:
+        """Look now: the time of a job was ended. From any thread."""
+        if not self._looking and library_loop.is_current(self._loop):
+            self._looking = True
+            library_loop.post(self._loop, self._look_now)
+
+    def _look_now(self) -> None:
+        self._looking = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._look()
+
     def _look(self) -> None:
         """Cancel what is late, give up what will not be cancelled, and look again when the next one can be."""
         self._timer = None
@@ -343,11 +357,11 @@ class LoopLane:
             if left > 0:
                 nearest = min(nearest, left)
             elif not worker.expired:
-                worker.expired = True
+                worker.expired, worker.cut_at = True, self._loop.time()
                 worker.task.cancel()
                 nearest = min(nearest, ABANDON_SECONDS)
-            elif left + ABANDON_SECONDS > 0:
-                nearest = min(nearest, left + ABANDON_SECONDS)
+            elif (grace := ABANDON_SECONDS + max(left, worker.cut_at - self._loop.time())) > 0:
+                nearest = min(nearest, grace)
             else:
                 self._give_up(worker)
         if nearest < math.inf:

@@ -81,6 +81,12 @@ class StandingRun:
             turn = self._begin()
         turn.feed(units)
 
+    def expire(self, deadline: Deadline) -> None:
+        """Give up the units of a deadline: what has not begun is not begun, what waits for a reply is cut."""
+        deadline.expire()
+        if self._turn is not None and isinstance(self._turn.lane, LoopLane):
+            self._turn.lane.look()
+
     def close(self) -> None:
         """Begin nothing more and cut what is in flight."""
         if self._turn is not None:
