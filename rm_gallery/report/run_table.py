@@ -16,7 +16,7 @@ from rm_gallery import __version__
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.shown import one_line
-from rm_gallery.gallery.benchmarks.figures import RULES, UNNAMED, by_cause
+from rm_gallery.gallery.benchmarks.figures import RULES, UNNAMED, by_cause, missing_parts
 from rm_gallery.report.formats import OWN_UNIT, figures_of
 from rm_gallery.report.tables import harmless
 from rm_gallery.study.compare import Difference, check_same, compare
@@ -79,16 +79,21 @@ class RunTable:
         lines.append(f"{unit}, with 95 % intervals over prompts; best in bold.")
         if any(cell.against for row in self.cells for cell in row):
             what = "worse than the best of the column on the samples both scored (paired by prompt, Holm-corrected p < 0.05)"
-            lines.append(f"{MARK}: {what}.")
+            tested = [name for place, name in enumerate(self.columns) if any(row[place].against for row in self.cells)]
+            alone = f" Only {OVERALL} was tested." if tested == [OVERALL] and len(self.columns) > 1 else ""
+            lines.append(f"{MARK}: {what}.{alone}")
         for name, report in zip(self.names, self.reports, strict=True):
             missing = report.get("missing")
             if missing is None:  # of an earlier version, which did not keep the causes
                 missing = {"run, cause not kept": int(report.get("n") or 0) - int(report.get("n_scored") or 0)}
             gone = sum(missing.values())
-            lost = f"{gone:,} missing ({by_cause(missing)})" if gone else "none missing"
+            lost = f"{gone:,} missing ({by_cause(missing)})" if gone else "none without a score"
             unfinished = ", not finished" if report.get("partial") or report.get("stopped") else ""
             judge = f", judge {report['judge']}" if report.get("judge") else ""
-            lines.append(f"{name}{judge}: n = {int(report.get('n') or 0):,}, {lost}{unfinished}.")
+            absent = missing_parts(report.get("extra") or {}).removeprefix("missing, and ")
+            lines.append(
+                f"{name}{judge}: n = {int(report.get('n') or 0):,}, {lost}{unfinished}{f'; {absent}' if absent else ''}."
+            )
         if len({report.get("n") for report in self.reports}) > 1:
             lines.append("The runs have different samples: figures are of each run's own.")
         versions = sorted({str(report.get("version") or "") for report in self.reports} - {""})

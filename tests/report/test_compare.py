@@ -211,3 +211,19 @@ def test_a_table_to_cite_holds_no_markup_of_the_data_and_is_saved_as_rewardbench
     assert saved[0]["Math"] == 0.8 and saved[0]["model"].startswith("judge")
     lengths = {len(saved[1][name]) for name in ("id", "subset", "results", "scores_chosen", "scores_rejected")}
     assert lengths == {60} and saved[1]["results"][7] is None is saved[1]["scores_chosen"][7], "missing is no 0"
+
+
+def test_a_table_says_what_is_not_in_it_and_what_was_not_tested(tmp_path: Path) -> None:
+    subsets = ["alpacaeval-easy", "mt-bench-hard", "math-prm", "refusals-dangerous"]
+    models = {"chosen_model": "a", "rejected_model": "b"}
+    rows = [
+        {"id": k, "prompt": f"q{k}", "chosen": "ab" * (k % 9), "rejected": "abcdefgh", "subset": subsets[k % 4], **models}
+        for k in range(40)
+    ]
+    for name, shortest in (("long", False), ("short", True)):
+        params = {"shortest": shortest}
+        evaluate("length_baseline", rows, "rewardbench", params=params, run_dir=str(tmp_path / name), progress=False)
+    said = " ".join(run_table(tmp_path / "long", tmp_path / "short", sections=True).caption())
+    assert said.count("none without a score; not in the figure: subsets: alpacaeval-hard, ") == 2
+    assert "Only overall was tested." in said
+    assert "Only overall" not in " ".join(run_table(tmp_path / "long", tmp_path / "short").caption())

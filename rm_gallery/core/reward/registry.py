@@ -90,7 +90,11 @@ class Registry(Generic[K]):
         scheme, colon, rest = name.partition(":")
         bound = self._find(f"{scheme}:") if colon and rest else None
         if bound is None:
-            raise ConfigError(unknown_name(self._what, name, self.list(), self._hint))
+            data = name.endswith((".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx"))
+            hint = (
+                f"{name!r} looks like a file of data: the {self._what} comes first, the data after it." if data else self._hint
+            )
+            raise ConfigError(unknown_name(self._what, name, self.list(), hint))
         of_name: Callable[[str], type[K]] | None = getattr(bound, "of_name", None)
         return bound_class(bound, rest) if of_name is None else of_name(rest)
 

@@ -201,7 +201,7 @@ class Report(Figure):
             f"benchmark: {self.benchmark} ({self.version}) · data: {self.data}",
             f"rule: {self.rule}: {RULES.get(self.rule, '')}",
             " · ".join(_further(self.extra)),
-            _missing(self.extra),
+            missing_parts(self.extra),
             missing_line(self.n, self.missing, self.bounds, self.limits),
             *self.suspicion.get("said", ()),
             f"beside it: {' · '.join(beside)}" if beside else "",
@@ -261,7 +261,7 @@ def _further(extra: Mapping[str, Any]) -> list[str]:
     return shown
 
 
-def _missing(extra: Mapping[str, Any]) -> str:
+def missing_parts(extra: Mapping[str, Any]) -> str:
     """What of a benchmark is not there or has no score, and so is not in its figure."""
     found = {name: names for name, names in extra.items() if name.endswith(("_absent", "_without_score")) and names}
     parts = [f"{name.rpartition('_')[0].replace('_', ' ')}: {', '.join(names)}" for name, names in found.items()]
