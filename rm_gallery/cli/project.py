@@ -105,7 +105,10 @@ def init(
         except OSError as error:
             raise ConfigError(f"{folder / name} cannot be written: {error.strerror}.") from None
         typer.echo(str(folder / name))
-    typer.echo(f"Try it: cd {folder} && python -m pytest && rm-gallery check-reward reward.py", err=True)
+    typer.echo(
+        f"Try it: cd {folder} && python -m pip install -r requirements.txt && python -m pytest && rm-gallery check-reward reward.py",
+        err=True,
+    )
 
 
 def _lines(rows: Iterable[dict[str, object]]) -> str:

@@ -149,7 +149,7 @@ def _read() -> tuple[str, dict[str, Any]]:
     else:
         import tomli as tomllib
     try:
-        return path.name, tomllib.loads(path.read_text(encoding="utf-8"))
+        return path.name, tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise ConfigError(f"{VARIABLE} names {named}, which cannot be read: {error.strerror}.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

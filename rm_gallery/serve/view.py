@@ -120,8 +120,9 @@ class ViewedRuns:
     def look(self) -> None:
         """Find what is there now."""
         found = [folder for path in self._paths for folder in _below(path, MOST_DEEP)]
-        self.runs = {_name(folder): folder for folder in found if is_run(folder)}
         self.cards = {_name(folder): folder / CARD for folder in found if (folder / CARD).is_file()}
+        # an audit is a run of its own kind: its card says what came of it
+        self.runs = {name: folder for folder in found if is_run(folder) and (name := _name(folder)) not in self.cards}
 
     def open(self, name: str) -> tuple[OpenRun, RunIndex]:
         """A run as it is now; DataError for one that is not there."""

@@ -73,7 +73,7 @@ def test_what_is_no_setting_is_an_error_that_names_the_nearest(text: str, said: 
 def test_the_file_decides_what_a_run_does_and_another_one_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     shortest = '[eval]\njson = true\nparam = ["shortest=true"]\n'
     assert '"score": 1.0' in command(*EVAL, "--json").out
-    Path("rm-gallery.toml").write_text(shortest)
+    Path("rm-gallery.toml").write_text(shortest, encoding="utf-8-sig")  # as some editors save it
     assert '"score": 0.0' in command(*EVAL).out
     Path("rm-gallery.toml").rename("other.toml")
     monkeypatch.setenv("RM_GALLERY_CONFIG", "other.toml")

@@ -35,6 +35,7 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     judged_run(tmp_path / "two", 60)
     (tmp_path / "audit").mkdir()
     (tmp_path / "audit" / "card.html").write_text("a card")
+    (tmp_path / "audit" / "manifest.json").write_text("{}")  # an audit's folder is no unfinished run
     with TestClient(create_viewer(ViewedRuns([tmp_path]), "secret"), base_url=HOST) as found:
         yield found
 
@@ -74,6 +75,7 @@ def test_only_who_has_the_token_and_asks_this_machine_by_name_is_let_in(
 def test_every_page_is_there_and_escapes_what_it_shows(client: TestClient, tmp_path: Path) -> None:
     one, two, going = (name_of(tmp_path / name) for name in ("one", "two", "going"))
     card = next(iter(ViewedRuns([tmp_path]).cards))
+    assert card not in ViewedRuns([tmp_path]).runs
     pages = {
         "": ("not finished", "75.0 %", "one"),
         f"run/{one}": ("70.0 – 80.0", "judge 6", "endpoint 6", "60 of 60 rows"),
