@@ -117,6 +117,7 @@ def _judge(
 ) -> None:
     """Judge the data once or several times, print the report or what that would need, and leave with the exit code."""
     gate, options, task = rows.gate(), run.options(), {**run.task(rows.limit), "part": rows.part_of(run, repeats)}
+    opt.say_reading(*(data if isinstance(data, list) else [data]))
     data = data[0] if isinstance(data, list) and len(data) == 1 else data
     if rows.estimate:
         task.pop("part")
@@ -274,6 +275,7 @@ def score(
     rows: opt.Reported,
 ) -> None:
     """Score the answers in a column of FILE and print their mean with its spread and a 95 % interval."""
+    opt.say_reading(data)
     task = Scoring.read(data, prompt, answer, columns := table.columns(run, rows))
     _judge_table(task, reward, run, rows, table.dry_run, (data, None), columns)
 
@@ -302,6 +304,7 @@ def winrate(
 ) -> None:
     """Judge the answers in the columns --a and --b of FILE and print how often a wins, with ties, flips and a 95 % interval."""
     columns = table.columns(run, rows)
+    opt.say_reading(data, *([] if second is None else [second]))
     task = WinRateTask.read(
         data,
         prompt,
@@ -356,6 +359,7 @@ def grade(
     runner, path = runner_of(known, judge_from(known, run.llm, run.base_url)), Path(data).expanduser()
     if not path.exists():
         raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
+    opt.say_reading(path)
     named, part = {name: known.get(name) for name in ("labels", "cluster")}, rows.part_of(run)
     copy = None if rows.annotate is None else Annotation(rows.annotate, data, limit=rows.limit is not None, beside=(config,))
     with run.resumable(), exported(rows.export, options.run_dir, copy, rows.title) as folder:

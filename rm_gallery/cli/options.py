@@ -35,6 +35,8 @@ def completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]
 
 
 reward_names = completing(RewardRegistry.list)
+LARGE = 16_000_000
+"""Bytes from which on it is said that a file is read."""
 
 
 Llm = Annotated[str | None, typer.Option(help="The judge's model; a judged reward needs one.")]
@@ -340,6 +342,15 @@ def table_lines(rows: Sequence[Sequence[str]], markdown: bool = False) -> list[s
 def say(line: str) -> None:
     """Say a line on stderr."""
     sys.stderr.write(f"{line}\n")
+
+
+def say_reading(*places: Any) -> None:
+    """Say on stderr what is about to be read, where that will take a while."""
+    for place in places:
+        path = Path(place) / "samples.jsonl" if Path(place).is_dir() else Path(place)
+        size = path.stat().st_size if path.is_file() else 0
+        if size >= LARGE:
+            say(f"reading {one_line(str(place))} ({size / 1e6:,.0f} MB)")
 
 
 def say_lost(reasons: Mapping[str, Mapping[str, Any]], stopped: str | None, what: str) -> None:

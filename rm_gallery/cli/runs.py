@@ -141,6 +141,7 @@ def compare(
     json: opt.Json = False,
 ) -> None:
     """Compare runs of one benchmark sample by sample: differences by subset with 95 % intervals and p-values."""
+    opt.say_reading(*runs)
     try:
         found = compare_runs(*runs, examples=examples)
     except DataError as error:  # a folder that is no run is wrong use
@@ -175,6 +176,7 @@ def table(
 ) -> None:
     """Put runs side by side as a table to cite: intervals, the best in bold, marks of significance, and a caption."""
     try:
+        opt.say_reading(*runs)
         opened = [open_run(run) for run in runs]
     except DataError as error:  # a folder that is no run is wrong use
         raise ConfigError(str(error)) from None
@@ -219,6 +221,7 @@ def report(
 
     The exit code is 1 when a gate is missed: --fail-under, --max-failures, --max-unscored, and with --format junit also an unfinished run.
     """
+    opt.say_reading(run)
     opened = open_run(run)
     own_unit = opened.report.get("rule") in OWN_UNIT
     gate = QualityGate(fail_under, max_failures or 0, max_unscored, surely=surely, own_unit=own_unit)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import replace
 from functools import lru_cache
-from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -154,7 +153,7 @@ def estimate(
     repeats: int = 1,
     **arguments: Any,
 ) -> Estimate:
-    """Judge a seeded sample of ten and extrapolate to the rest of all `repeats`; arguments as in `evaluate`.
+    """Judge a seeded sample of ten and extrapolate by the lengths of all rows to the rest of all `repeats`; arguments as in `evaluate`.
 
     The probe's replies stay in the cache for the run.
     """
@@ -167,12 +166,15 @@ def estimate(
     if n is None:
         raise DataError("--estimate needs data whose rows can be counted.")
     wanted = set(seeded_positions(n, min(PROBE, n), seed))
-    usages, seconds = [], []
-    for place, sample in enumerate(islice(task.data.rows(), max(wanted) + 1)):
+    usages, seconds, lengths, probed = [], [], 0, 0
+    for place, sample in enumerate(task.data.rows()):
+        left_out = task.benchmark.left_out(sample, task.reward) is not None
+        length = 0 if left_out else _length(sample)
+        lengths += length
         if place not in wanted:
             continue
+        probed += length
         control, began = RunControl(), time.perf_counter()
-        left_out = task.benchmark.left_out(sample, task.reward) is not None
         asked = [] if left_out else list(task.benchmark.questions(sample, task.reward))
         quiet = apart(chosen, control=control)
         run_list(task.reward, asked, quiet, values)
@@ -180,7 +182,17 @@ def estimate(
         if chosen.batch and control.usage.cost is not None:
             control.usage.cost *= BATCH_PRICE_SHARE
         usages.append(control.usage)
+    # ten rows by lot may be long or short ones: how long all rows are is known, and what is read goes with it
+    longer = (lengths / n) / (probed / len(wanted)) if probed else 1.0
+    for usage in usages:
+        read, usage.input_tokens = usage.input_tokens, round(longer * usage.input_tokens)
+        if usage.cost is not None and read + usage.output_tokens:
+            usage.cost *= (usage.input_tokens + usage.output_tokens) / (read + usage.output_tokens)
     return Estimate.from_probe(usages, seconds, repeats * n, concurrency=chosen.max_workers)
+
+
+def _length(sample: DataSample) -> int:
+    return sum(len(message.text) for message in sample.input) + sum(len(output.answer.text) for output in sample.output)
 
 
 def report_on(

@@ -147,6 +147,18 @@ def test_estimate_asks_ten_of_many() -> None:
     assert (found.samples, found.calls.mean) == (30, 30)
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_an_estimate_of_rows_sorted_by_length_is_near(seed: int) -> None:
+    rows = [
+        {"prompt": "q", "chosen": "word " * int(1.02**k), "rejected": "no"} for k in range(400)
+    ]  # a few hold nearly everything
+    judge = FakeLLM(reply="<best>1</best>", cache=False)
+    arguments = {"llm": judge, "params": {"channel": "text"}}
+    found = estimate("safety_listwise_reward", rows, seed=seed, **arguments)
+    spent = evaluate("safety_listwise_reward", rows, progress=False, **arguments).usage["input_tokens"]
+    assert found.input_tokens.mean * 400 / 390 == pytest.approx(spent, rel=0.3)
+
+
 def test_names_from_data_are_text_in_every_form() -> None:
     bad = "[/foo]\x1b[31m\u202e <b>\n"
     report = evaluate("length_baseline", [{**EXCERPTS["preferences"][0], "subset": bad}])

@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 import typer
 
-from rm_gallery.cli import main
+from rm_gallery.cli import main, options
 from rm_gallery.cli.help import SECTIONS
 from rm_gallery.cli.main import app
 from rm_gallery.core.data.load.converters import DataConverterRegistry
@@ -198,6 +198,13 @@ def test_every_command_has_an_example_that_parses_and_a_place_in_the_help() -> N
         named = [word for word in (each.rpartition("=")[2] for each in words) if word.endswith("_reward") or word in known]
         assert all(word in known for word in named), call
         assert f"rm-gallery {call}" in " ".join(command(*name.split(), "--help").out.split())
+
+
+@pytest.mark.parametrize("name", ["eval", "score", "winrate", "grade", "report", "compare", "table"])
+def test_what_is_large_is_named_before_it_is_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "reading " not in run(FINE[name]).err
+    monkeypatch.setattr(options, "LARGE", 1)
+    assert run(FINE[name]).err.startswith("reading ")
 
 
 def test_shared_options_stand_together() -> None:
