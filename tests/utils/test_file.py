@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,18 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     with written_whole(tmp_path / "deep" / "b.json") as out:
         out.write(b"new")
     assert (tmp_path / "deep" / "b.json").read_bytes() == b"new"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no such files there")
+def test_a_device_or_a_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    read: list[bytes] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    write_whole(pipe, b"said")
+    reader.join(10)
+    assert read == [b"said"] and pipe.is_fifo() and [path.name for path in tmp_path.iterdir()] == ["pipe"]
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need rights there")

@@ -95,9 +95,14 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
     """Give a new file beside `path`; on success it takes the place of `path` in one step, else it is removed.
 
     A reader, or a process killed midway, never leaves or sees half a file, and a power cut keeps the old one or the new. The
-    new file's name is a random one that must not exist yet, so that no planted link is followed. Raises OSError.
+    new file's name is a random one that must not exist yet, so that no planted link is followed. A device or a pipe is written to as it
+    stands. Raises OSError.
     """
     target = Path(path)
+    if target.exists() and not target.is_file():  # a device or a pipe, such as /dev/null, is written to and never replaced
+        with target.open("wb") as file:
+            yield file
+        return
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     descriptor = os.open(temporary, flags, 0o666)
