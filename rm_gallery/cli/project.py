@@ -106,7 +106,7 @@ def init(
             raise ConfigError(f"{folder / name} cannot be written: {error.strerror}.") from None
         typer.echo(str(folder / name))
     typer.echo(
-        f"Try it: cd {folder} && python -m pip install -r requirements.txt && python -m pytest && rm-gallery check-reward reward.py",
+        f"Try it: cd {folder} && rm-gallery check-reward reward.py && python -m pip install -r requirements.txt && python -m pytest",
         err=True,
     )
 

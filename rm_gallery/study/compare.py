@@ -155,7 +155,10 @@ def check_same(first: OpenRun, second: OpenRun) -> None:
 
 
 def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) -> RunComparison:
+    for samples in (first, second):
+        _check_unit(samples)
     runs, matched = (first.run, second.run), Matched(first, second)
+    _check_answers(runs, matched)
     pairs = matched.pairs()
     if not len(pairs):
         names = " and ".join(run.folder.name for run in runs)
@@ -205,6 +208,29 @@ def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) ->
         examples=shown,
         notes=tuple(notes),
     )
+
+
+def _check_unit(samples: RunSamples) -> None:
+    """ConfigError where scores lie outside 0..1: only the others would be compared, and they are no fair part of them."""
+    if samples.run.report.get("rule") == "mean_score" and bool((samples.scored & np.isnan(samples.credit)).any()):
+        raise ConfigError(
+            f"{samples.run.folder.name} holds scores that are no shares from 0 to 1, and are not compared sample by sample. Score with a reward whose "
+            "range is 0 to 1 (a function that rescales it will do), or put the means with their intervals side by side: rm-gallery table."
+        )
+
+
+def _check_answers(runs: tuple[OpenRun, OpenRun], matched: Matched) -> None:
+    """ConfigError for two tables of which each has rows that are not in the other: only rows with equal answers would be compared."""
+    tables = [(run.manifest.get("sheet"), run.manifest.get("columns")) for run in runs]
+    if tables[0] == tables[1] or None in (tables[0][0], tables[1][0]):
+        return
+    alone = [int(side.sum()) for side in matched.only]
+    if all(alone):
+        raise ConfigError(
+            f"{runs[0].folder.name} and {runs[1].folder.name} scored other texts, or read another part of a table: {alone[0]:,} and {alone[1]:,} rows are in one of them "
+            "only. To compare two sets of answers put them into two columns of one table and use rm-gallery winrate --a … --b …, "
+            "or score both in one run (--answer a --answer b)."
+        )
 
 
 def _between(part: Difference, worst: Difference, best: Difference) -> Difference:

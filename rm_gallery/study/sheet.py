@@ -6,6 +6,7 @@ import hashlib
 import math
 import os
 import pickle
+import re
 import sys
 from array import array
 from bisect import bisect_right
@@ -266,6 +267,9 @@ def id_text(cell: Any) -> str:
     return str(int(cell)) if isinstance(cell, float) and cell.is_integer() else str(cell).strip()
 
 
+_ROW = re.compile(r"(row|line) \d+")
+
+
 def row_ids(sheet: Sheet, column: str) -> list[str]:
     """The ids of a table's rows as text; ConfigError for a blank or doubled one."""
     ids = []
@@ -311,10 +315,14 @@ def joined(sheet: Sheet, other: Sheet, column: str, id_column: str, prompt: str)
     return replace(sheet, columns=[*sheet.columns, name], rows=rows, name=f"{sheet.name} with {other.name}"), name
 
 
-def _matched(sheet: Sheet, other: Sheet, id_column: str, hint: str) -> list[tuple[str, int]]:
-    """Per row of the other table its id and the place of that id in `sheet`; ConfigError with `hint` where there is none."""
-    known = {name: place for place, name in enumerate(row_ids(sheet, id_column))}
-    ids = row_ids(other, id_column)
+def _matched(sheet: Sheet, other: Sheet, id_column: str | None, hint: str) -> list[tuple[str, int]]:
+    """Per row of the other table its id and the place of that id in `sheet`; ConfigError with `hint` where there is none.
+
+    Without a column of ids, rows go by where they stand, as runs and the labels made on their pages name them.
+    """
+    own = [where.within for where in sheet.places] if id_column is None else row_ids(sheet, id_column)
+    known = {name: place for place, name in enumerate(own)}
+    ids = row_ids(other, id_column or "id")
     strange = [name for name in ids if name not in known]
     if strange:
         raise ConfigError(
@@ -353,10 +361,10 @@ def labels_of(
             f"--labels is '{labels}': {sheet.name} has no such column, and there is no such file; "
             f"{nearest(labels, sheet.columns)}"
         )
-    if id_column is None:
-        raise ConfigError("labels in a file of their own are joined by an id; name its column with --id COL.")
     other = open_sheet(labels)
-    rest = [name for name in other.columns if name != id_column]
+    if id_column is None and not ("id" in other.columns and all(map(_ROW.fullmatch, row_ids(other, "id")))):
+        raise ConfigError("labels in a file of their own are joined by an id; name its column with --id COL.")
+    rest = [name for name in other.columns if name != (id_column or "id")]
     if label_column is None and len(rest) != 1:
         raise ConfigError(f"{labels} has the columns {', '.join(other.columns)}; say which holds labels: --label-column COL.")
     given = other.values(label_column or rest[0], "--label-column", read, expected)

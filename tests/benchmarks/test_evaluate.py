@@ -153,7 +153,7 @@ def test_an_estimate_of_rows_sorted_by_length_is_near(seed: int) -> None:
         {"prompt": "q", "chosen": "word " * int(1.02**k), "rejected": "no"} for k in range(400)
     ]  # a few hold nearly everything
     judge = FakeLLM(reply="<best>1</best>", cache=False)
-    arguments = {"llm": judge, "params": {"channel": "text"}}
+    arguments: dict[str, Any] = {"llm": judge, "params": {"channel": "text"}}
     found = estimate("safety_listwise_reward", rows, seed=seed, **arguments)
     spent = evaluate("safety_listwise_reward", rows, progress=False, **arguments).usage["input_tokens"]
     assert found.input_tokens.mean * 400 / 390 == pytest.approx(spent, rel=0.3)

@@ -22,6 +22,7 @@ from rm_gallery.report.run_table import render_table, run_table, save_results
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.compare import compare
 from rm_gallery.study.opened import open_run
+from rm_gallery.study.table import score_table
 from tests.report.runs import judged_run, report, row, write_run
 from tests.reward.rewards import PointJudge, longest, ranked, scored
 
@@ -227,3 +228,20 @@ def test_a_table_says_what_is_not_in_it_and_what_was_not_tested(tmp_path: Path) 
     assert said.count("none without a score; not in the figure: subsets: alpacaeval-hard, ") == 2
     assert "Only overall was tested." in said
     assert "Only overall" not in " ".join(run_table(tmp_path / "long", tmp_path / "short").caption())
+
+
+def test_scores_on_another_scale_are_refused_and_never_compared_in_part(tmp_path: Path) -> None:
+    rows = [{"q": f"q{k}", "a": "x" * (k % 9)} for k in range(40)]  # some lengths are 0 or 1, and would be all that is compared
+    for name, shortest in (("long", False), ("short", True)):
+        params = {"shortest": shortest}
+        score_table("length_baseline", rows, "q", "a", params=params, run_dir=str(tmp_path / name), progress=False)
+    with pytest.raises(ConfigError, match="no shares from 0 to 1"):
+        compare(tmp_path / "long", tmp_path / "short")
+
+
+def test_two_sets_of_answers_are_no_two_runs_over_the_same_rows(tmp_path: Path) -> None:
+    rows = [{"q": f"q{k}", "a": "right" if k % 2 else "x", "b": "right" if k % 3 else "x", "r": "right"} for k in range(30)]
+    for answers in ("a", "b"):
+        score_table("accuracy", rows, "q", answers, reference="r", run_dir=str(tmp_path / answers), progress=False)
+    with pytest.raises(ConfigError, match="10 and 10 rows are in one of them only|rm-gallery winrate"):
+        compare(tmp_path / "a", tmp_path / "b")

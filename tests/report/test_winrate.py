@@ -298,3 +298,15 @@ def test_the_texts_of_a_long_table_do_not_stay_in_memory(tmp_path: Path) -> None
     finally:
         tracemalloc.stop()
     assert peak < 8_000_000  # a block of rows, and a few numbers of each
+
+
+def test_labels_made_on_the_pages_of_a_run_are_joined_by_where_rows_stand(tmp_path: Path) -> None:
+    sheet, labels = tmp_path / "s.csv", tmp_path / "labels.csv"
+    sheet.write_text("q,x,y\n" + "".join(f"q{k},{'long' * (k % 3)}.,yy\n" for k in range(12)))
+    winrate(Length(), sheet, "q", ["x", "y"], run_dir=str(tmp_path / "run"))
+    named = [row.id for row in open_run(tmp_path / "run").samples()]
+    labels.write_text("id,label\n" + "".join(f"{name},{k % 2}\n" for k, name in enumerate(named[:6])))
+    assert winrate(Length(), sheet, "q", ["x", "y"], labels=str(labels)).extra["agreement"]["n"] == 6
+    labels.write_text("id,label\nline 99,1\n")
+    with pytest.raises(ConfigError, match="line 99"):
+        winrate(Length(), sheet, "q", ["x", "y"], labels=str(labels))
