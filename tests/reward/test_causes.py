@@ -250,10 +250,11 @@ class OnlyPlain(Sleeper):
         return super()._evaluate(sample)
 
 
+@pytest.mark.alone  # what is killed has a part of the deadline, which other tests beside it would use up
 def test_a_rule_that_can_be_killed_finds_out_at_every_door() -> None:
     sleeper, quick = sample_of("q", "sleep"), sample_of("q", "work")
-    done = Sleeper().evaluate_batch([sleeper, quick], deadline=3.0)
+    done = Sleeper().evaluate_batch([sleeper, quick], deadline=6.0)
     assert [each.output[0].answer.reward.score for each in done] == [0.0, 1.0]
-    assert as_grader(Sleeper(deadline=3.0)).evaluate(query="q", response="sleep").ok
-    only_plain = OnlyPlain().evaluate(sample_of("q", "sleep"), deadline=3.0)
+    assert as_grader(Sleeper(deadline=6.0)).evaluate(query="q", response="sleep").ok
+    only_plain = OnlyPlain().evaluate(sample_of("q", "sleep"), deadline=6.0)
     assert only_plain.output[0].answer.reward.score == 0.0, "every stand-in is tried"
