@@ -213,15 +213,23 @@ class Deadline:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Stop the clock, and those of its followers, while the block waits for its turn."""
-        self._turns += 1
-        for each in (self, *self._followers):
-            each._count(1)
+        self.stop(self._clock())
         try:
             yield
         finally:
-            self._turns -= 1
-            for each in (self, *self._followers):
-                each._count(-1)
+            self.go()
+
+    def stop(self, since: float) -> None:
+        """Stop the clock, and those of its followers, from `since` on, until as many `go` as `stop` came."""
+        self._turns += 1
+        for each in (self, *self._followers):
+            each._count(1, since)
+
+    def go(self) -> None:
+        """Let the clock go on."""
+        self._turns -= 1
+        for each in (self, *self._followers):
+            each._count(-1)
 
     @contextmanager
     def following(self, leader: Deadline) -> Iterator[None]:
@@ -234,12 +242,12 @@ class Deadline:
             leader._followers.remove(self)
             self._count(-leader._turns)
 
-    def _count(self, turns: int) -> None:
+    def _count(self, turns: int, since: float | None = None) -> None:
         """So many more calls wait, here and in the samples around this one; the clock stands while any does."""
         each: Deadline | None = self
         while turns and each is not None:
             if not each._waiting:
-                each._since = each._clock()
+                each._since = each._clock() if since is None else since
             each._waiting += turns
             if not each._waiting:
                 each._end += each._clock() - each._since

@@ -171,11 +171,14 @@ class RunStore:
                 self.damaged += 1
 
     def finished(self, reuse: Collection[str] = REUSED) -> dict[str, dict[str, Any]]:
-        """The last record per key, for those whose last status is in `reuse`; failed samples are retried by default."""
+        """The last record per key, for those whose last status is in `reuse`.
+
+        By default failed samples are retried, and those of which a judge said nothing at all.
+        """
         last: dict[str, dict[str, Any]] = {}
         for record in self.records():
             key = record_key(record.get("key", record["id"]), record.get("n", 0))
-            if record["status"] in reuse:
+            if record["status"] in reuse and not (record["status"] == "unscored" and _empty_reply(record)):
                 last[key] = record
             else:
                 last.pop(key, None)
@@ -228,6 +231,14 @@ class FirstKeys:
         for name, key in old:
             if name:
                 self.first(name, key)
+
+
+def _empty_reply(part: Any) -> bool:
+    """Whether some judgement in a record is missing because the judge's reply was empty: a server's hiccup, not a verdict."""
+    if isinstance(part, dict):
+        by_judge = part.get("cause") == "judge" and "empty" in (part.get("reason"), part.get("error_type"))
+        return by_judge or any(map(_empty_reply, part.values()))
+    return isinstance(part, list) and any(map(_empty_reply, part))
 
 
 def record_key(key: str, number: int) -> str:

@@ -348,13 +348,16 @@ def _awaited(value: Any, deadline: Deadline | None) -> Any:
         return await value
 
     future = library_loop.submit(wait())
-    try:
-        return future.result(None if deadline is None else max(0.0, deadline.left) + LATE_SECONDS)
-    except concurrent.futures.TimeoutError:
-        if future.done():  # its own
-            raise
-        future.cancel()
-        raise DeadlineExceeded("No result within the deadline.") from None
+    while True:
+        try:
+            return future.result(None if deadline is None else max(0.0, deadline.left) + LATE_SECONDS)
+        except concurrent.futures.TimeoutError:
+            if future.done():  # its own
+                raise
+            if deadline is not None and deadline.left > 0:  # its clock stood still meanwhile
+                continue
+            future.cancel()
+            raise DeadlineExceeded("No result within the deadline.") from None
 
 
 _on_thread = threading.local()

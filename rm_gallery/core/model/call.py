@@ -326,7 +326,9 @@ class _ModelCall:
                 run.check_halted()
                 await self._claim(run, claims, beside)
             timeout = self.llm.timeout if self.deadline is None else min(self.llm.timeout, max(0.001, self.deadline.left))
-            sent = endpoint.overdue.sent(number, self.ask_again)
+            # where the run itself is bounded, by a trainer's step, an outage is paid from its time
+            bounded = run is not None and run.max_outage is not None
+            sent = endpoint.overdue.sent(number, self.ask_again, None if bounded else deadline)
             raw = await _send(self.llm, self.payload, self.key, timeout)
             reply = self.llm.read(raw, self.payload)
         except ProviderError as error:

@@ -7,12 +7,13 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
+from itertools import count
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
 from rm_gallery.core.engine.calls.budget import Usage
-from rm_gallery.core.engine.context import current_run, questions
+from rm_gallery.core.engine.context import current_run, on_trial, questions
 from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.decisions import Question, decided
@@ -60,8 +61,8 @@ async def ask(
     """What `read` makes of the model's reply to a prompt, awaited if it can be; every judgement of the library is made here.
 
     The prompt is made where the form of the reply is settled, by `channel` (see `BaseLLMReward.channel`). A reply that cannot be
-    read is shown its problem and the form that was asked for, and asked for again, `repair_attempts` times; probabilities are
-    not. Each attempt goes into the run's trace. `shown` answers are there to choose from; `about` says more of some fields where
+    read is shown its problem and the form that was asked for, and asked for again, `repair_attempts` times; an empty one is asked for once
+    more as it was. Probabilities are not. Each attempt goes into the run's trace. `shown` answers are there to choose from; `about` says more of some fields where
     each is a question of its own. `overrides` are fields of the request.
 
     Raises:
@@ -118,7 +119,7 @@ class _Asking:
         return questions_of(self.template, self.language, self.shown, self.about)
 
     async def by(self, way: str, read: Callable[[ChatResponse], Any], repair_attempts: int) -> Any:
-        """Ask, read, and if need be ask once more."""
+        """Ask and read; an empty reply is asked for once more, an unreadable one `repair_attempts` times."""
         messages = self.messages(way)
         fields = {**self.overrides, **request_fields(self.template, way, self.llm.enable_thinking, self.shown)}
         repeat = _repeat()
@@ -126,7 +127,8 @@ class _Asking:
             # a vote is a long way from the next, so that no vote of one repeat has the seed of another vote in the next
             fields.setdefault("seed", (self.llm.seed + repeat + (repeat >> 32) * 7919) % 2**31)
         weighed = way in ("decision", "logprobs")
-        for attempt in range(1 if weighed else repair_attempts + 1):
+        repairs, silent = 0, False
+        for attempt in count():
             begun = time.monotonic()
             reply: ChatResponse | None = None
             try:
@@ -139,11 +141,16 @@ class _Asking:
                 result = await found_now if awaitable(found_now) else found_now
             except Exception as error:
                 _trace(self.name, messages, reply, attempt, time.monotonic() - begun, error, way)
+                # servers under load give back nothing at random; where another way is left to try, that one asks again
+                if no_text(error) and reply is not None and not silent and not weighed and on_trial.get() != "trial":
+                    silent = True
+                    continue
                 if reply is None or not isinstance(error, ParseError):
                     raise
-                if weighed or attempt == repair_attempts:
+                if weighed or repairs == repair_attempts:
                     message = str(error).rstrip(".") + found(_said(reply))
                     raise ParseError(message, reply_excerpt=error.reply_excerpt) from error
+                repairs += 1
                 chosen = {} if self.language == "en" else {"language": self.language}
                 with open_forms() as forms:
                     form = forms.filled(self.template.schema(enable_thinking=self.llm.enable_thinking, **chosen), way)
@@ -314,6 +321,11 @@ def usable_text(reply: ChatResponse) -> str:
     if not said.strip():
         raise Unscored("The judge's reply is empty.", reason="empty", cause="judge")
     return said
+
+
+def no_text(error: BaseException) -> bool:
+    """Whether a judge's reply held nothing at all."""
+    return isinstance(error, Unscored) and error.reason == "empty" and error.cause == "judge"
 
 
 def _said(reply: ChatResponse) -> str:

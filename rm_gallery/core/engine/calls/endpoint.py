@@ -109,7 +109,7 @@ class Endpoint:
         """Since when it has served nobody, in so far as that is held against it; infinite while it serves."""
         self._failed_at = self._served_at = -math.inf
         self._trouble = ""
-        self.overdue = Overdue(clock, lambda: self._open, lambda: self._in_flight < self._limit)
+        self.overdue = Overdue(clock, self._looks_by_asking_again, lambda: self._in_flight < self._limit, self._silent)
         """The calls that are out, of which some may have been forgotten there."""
 
     @property
@@ -262,6 +262,7 @@ class Endpoint:
         self.served = self.answered = True
         self._failing.clear()
         self._away_since = math.inf
+        self.overdue.start_clocks()
         if self._shut:
             self._shut = None
             self._probe_every = _FIRST_PROBE
@@ -296,17 +297,33 @@ class Endpoint:
                 self._probe_every = min(_LAST_PROBE, 1.5 * self._probe_every)
                 self._probe_at = now + self._probe_every
         elif self._to_be_shut(end):
-            self._shut = "limited" if refused else "down"
             if sent is None:
                 self._away_since = now
-            self._probe_at = now + self._probe_every
-            self._open = False
+            self._close("limited" if refused else "down", now)
         hold = refused and not retry_after and not self._shut
         if hold:
             self._held.append(now + _REFUSAL_HOLD)
         if hold or not self._open:
             self._tick()
         return hold
+
+    def _close(self, state: Literal["limited", "down"], now: float) -> None:
+        self._shut, self._open = state, False
+        self._probe_at = now + self._probe_every
+        self.overdue.stop_clocks()
+
+    def _silent(self, since: float) -> None:
+        """Nothing that was sent since has been answered, although answers took a tenth of that time before."""
+        if not self._shut and self.served and self.max_outage > 0:
+            now = self._clock()
+            self._trouble = f"no answer for {now - since:.0f} s."
+            self._note_silence(since, now)
+            self._close("down", now)
+            self._tick()
+
+    def _looks_by_asking_again(self) -> bool:
+        """Whether calls that are out are asked again: while it is down, only where no caller waits to be sent ahead."""
+        return self._open or (self._shut is not None and not self._paused_until and not self._queue)
 
     def _note_silence(self, sent: float | None, now: float) -> None:
         began = now if sent is None else sent

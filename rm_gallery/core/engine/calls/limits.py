@@ -7,7 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -189,40 +189,84 @@ AskAgain = Callable[[bool], bool]
 """Asks a call a second time, beside the first attempt or instead of it; False where it was asked twice before."""
 
 
+class StoppableClock(Protocol):
+    """A sample's clock."""
+
+    def stop(self, since: float) -> None:
+        """Let it stand still from `since` on."""
+
+    def go(self) -> None:
+        """Let it go on."""
+
+
 class Overdue:
     """Has calls asked a second time that are older than `max(5 s, 10 times the 99th percentile)` of this endpoint's.
 
-    A call is asked again once one that was sent after it has been answered. Where none is, because all are stuck, the oldest
-    is, in its own place if there is no room beside it, and after a while the next: the first answer then frees the others.
+    A call is asked again once one that was sent after it has been answered. Where none is, because all are stuck, the endpoint
+    is called silent and the oldest is asked again, in its own place if there is no room beside it, and after a while the next:
+    the first answer then frees the others. While the endpoint is down the clocks of the calls in flight there stand still, from
+    when each was sent: an outage is nobody's deadline.
     Not thread-safe: one event loop.
 
     Args:
         clock: monotonic seconds.
-        open: whether the endpoint takes calls; one that is down has its own way of looking.
+        open: whether calls may be asked again; an endpoint that is down and has callers waiting has its own way of looking.
         room: whether there is room for another call beside those in flight.
+        silent: told since when nothing has been answered of all that is out.
     """
 
-    def __init__(self, clock: Callable[[], float], open: Callable[[], bool], room: Callable[[], bool]) -> None:
-        self._clock, self._open, self._room = clock, open, room
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        open: Callable[[], bool],
+        room: Callable[[], bool],
+        silent: Callable[[float], None] = lambda since: None,
+    ) -> None:
+        self._clock, self._open, self._room, self._silent = clock, open, room, silent
         self._out: dict[object, tuple[float, AskAgain]] = {}
         """Calls in flight in the order they were sent, when that was, and how they are asked again."""
+        self._clocks: dict[object, StoppableClock] = {}
+        """Of the samples whose calls are in flight."""
+        self._stopped = False
         self._took: deque[float] = deque(maxlen=_KNOWN)
         self._newest = self._next = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
         """Where the next look is arranged."""
 
-    def sent(self, call: object, ask_again: AskAgain) -> float:
-        """Note a call that is about to be sent; when that was."""
+    def sent(self, call: object, ask_again: AskAgain, clock: StoppableClock | None = None) -> float:
+        """Note a call that is about to be sent, and its sample's clock; when that was."""
         now = self._clock()
         if self._loop is None or self._loop.is_closed():
             self._out.clear()
+            self._clocks.clear()
             self._look_in(LEAST_SECONDS)
         self._out[call] = now, ask_again
+        if clock is not None:
+            self._clocks[call] = clock
+            if self._stopped:
+                clock.stop(now)
         return now
+
+    def stop_clocks(self) -> None:
+        """The endpoint is down: no sample's time passes for what it has there."""
+        if not self._stopped:
+            self._stopped = True
+            for call, clock in self._clocks.items():
+                clock.stop(self._out[call][0])
+
+    def start_clocks(self) -> None:
+        """It is back."""
+        if self._stopped:
+            self._stopped = False
+            for clock in self._clocks.values():
+                clock.go()
 
     def ended(self, call: object, *, answered: bool) -> None:
         """Note that a call ended, with an answer or without."""
         known = self._out.pop(call, None)
+        clock = self._clocks.pop(call, None)
+        if clock is not None and self._stopped:
+            clock.go()
         if answered and known is not None:
             self._took.append(self._clock() - known[0])
             self._newest = max(self._newest, known[0])
@@ -242,6 +286,7 @@ class Overdue:
             return
         if self._newest < oldest and self._next < oldest + bound:
             self._next = now  # nothing is answered any more, and nobody has looked why
+            self._silent(oldest)
         for sent, ask_again in list(self._out.values()):
             if now - sent < bound:
                 break
