@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 
 import pytest
 
 from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
 from rm_gallery.core.engine.calls.retry import RetryPolicy, run_attempts
-from rm_gallery.core.utils.errors import ProviderError, ProviderErrorKind
+from rm_gallery.core.engine.context import Deadline
+from rm_gallery.core.utils.errors import DeadlineExceeded, ProviderError, ProviderErrorKind
 from tests.engine.virtual_time import now, run_virtual
 
 LATENCY = 0.5
@@ -124,7 +126,9 @@ class Server:
         raise ProviderError(self.how, kind=kind, status=status, retry_after=retry_after)
 
 
-def play(server: Server, calls: int, workers: int, max_outage: float = 300.0) -> tuple[float, list[Exception], float]:
+def play(
+    server: Server, calls: int, workers: int, max_outage: float = 300.0, deadline: float = math.inf
+) -> tuple[float, list[Exception], float]:
     """Seconds it took, the errors of lost calls, and calls served per second within 5 s of the end of the trouble."""
     lost: list[Exception] = []
 
@@ -136,21 +140,27 @@ def play(server: Server, calls: int, workers: int, max_outage: float = 300.0) ->
 
         async def worker() -> None:
             for number in left:
-                fresh = [True]
+                fresh, clock = [True], Deadline(deadline, clock=now)
 
-                async def attempt(number: int = number, fresh: list[bool] = fresh) -> None:
-                    probe = await endpoint.acquire(fresh=fresh[0])
+                async def attempt(number: int = number, fresh: list[bool] = fresh, clock: Deadline = clock) -> None:
+                    with clock.paused():
+                        probe = await endpoint.acquire(fresh=fresh[0])
                     fresh[0] = False
+                    endpoint.overdue.sent(number, lambda instead: False, clock)
                     try:
                         await server.call()
                     except ProviderError as error:
                         assert error.kind != "fatal"
+                        endpoint.overdue.ended(number, answered=False)
                         endpoint.release(error.kind, error.retry_after, call=number, probe=probe, why=str(error))
                         raise
+                    endpoint.overdue.ended(number, answered=True)
                     endpoint.release(probe=probe)
 
                 try:
                     await run_attempts(attempt, policy, endpoint=endpoint)
+                    if clock.left <= 0:
+                        lost.append(DeadlineExceeded("late"))
                 except ProviderError as error:
                     lost.append(error)
 
@@ -182,6 +192,13 @@ def test_a_storm_of_429_loses_nothing_and_the_rate_is_back_in_five_seconds(how: 
     _, lost, rate = play(server, 64 * 80, 64)
     assert lost == [] and rate >= 0.9 * before
     assert server.asked_while_gone <= 64 * 80
+
+
+@pytest.mark.parametrize(("workers", "length"), [(1, 10.0), (8, 60.0), (32, 10.0)])
+def test_an_endpoint_that_stops_answering_spends_its_own_time_and_no_samples(length: float, workers: int) -> None:
+    server = Server("hangs", 6.0, 6.0 + length)
+    _, lost, _ = play(server, 40 * workers, workers, deadline=8.0)
+    assert lost == [] and server.asked_while_gone > 0
 
 
 def test_dead_for_good_ends_for_all_at_once_within_the_limit() -> None:
