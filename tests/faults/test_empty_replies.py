@@ -45,7 +45,7 @@ class Forgetful:
 
 def reward_run(kind: str) -> Callable[[FakeLLM, Path, RunControl], list[float | None]]:
     def judged(llm: FakeLLM, folder: Path, control: RunControl) -> list[float | None]:
-        reward = KINDS[kind](name="judge", llm=llm, channel="text")  # type: ignore[call-arg]  # of every subclass
+        reward = KINDS[kind](name="judge", llm=llm, channel="text")
         samples = [make_sample("one", "two", unique_id=str(n), query=f"q{n}") for n in range(3)]
         for sample in samples:
             for output in sample.output:
@@ -58,7 +58,7 @@ def reward_run(kind: str) -> Callable[[FakeLLM, Path, RunControl], list[float | 
 
 def grader_run(llm: FakeLLM, folder: Path, control: RunControl) -> list[float | None]:
     rows = [{"query": f"q{n}", "response": "r"} for n in range(3)]
-    runner = GradingRunner({"r": RelevanceGrader(llm=llm, channel="text")}, run_dir=folder, show_progress=False)
+    runner = GradingRunner({"r": RelevanceGrader(model=llm, channel="text")}, run_dir=folder, show_progress=False)
     results = runner.run(rows, options=RunOptions(control=control))["r"]
     return [result.score if isinstance(result, GraderScore) else None for result in results]
 

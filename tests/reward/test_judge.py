@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -238,3 +238,31 @@ def test_secrets_are_masked_and_texts_cleaned_and_bounded_wherever_they_are_kept
     (scored,) = pointwise(broken).evaluate_batch([make_sample("a")], run_dir=tmp_path, trace=True)
     assert "sk-***" in scored.output[0].answer.reward.issues[0].message
     assert not [f for f in tmp_path.iterdir() if "abcdefghijklmnop" in f.read_text(encoding="utf-8")]
+
+
+class Answering(FakeLLM):
+    """Says that another model answered."""
+
+    remote: ClassVar[bool] = True
+    named: str = ""
+
+    async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        """Under its own name."""
+        return {**await super().attempt(payload, timeout), "model": self.named}
+
+
+@pytest.mark.parametrize(
+    ("asked", "named", "same"),
+    [("gpt-4o", "gpt-4o-2024-08-06", True), ("openai/gpt-4o", "gpt-4o", True), ("m", "", True), ("m", "another-m", False)],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_run_says_at_its_end_that_another_model_answered(
+    kind: str, asked: str, named: str, same: bool, warned: list[str]
+) -> None:
+    judge = Answering(model=asked, named=named, reply="<reason>r</reason><score>4</score><best>1</best>")
+    sample = make_sample("a", "b")
+    sample.output[0].steps = [Step(content="s")]
+    KINDS[kind][0](name="judge", llm=judge, channel="text").evaluate_batch([sample, sample])
+    assert [text for text in warned if "answered" in text] == (
+        [] if same else [f"judge: model {asked} was asked, and {named} answered.\n"]
+    )

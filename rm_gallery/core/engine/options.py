@@ -212,9 +212,14 @@ class Progress:
             self._messages.setdefault(worst.reason, worst.message)
 
     def account(self) -> None:
-        """Say once, at the end, what nobody may overlook: a run that stopped, or samples that failed."""
+        """Say once, at the end, what nobody may overlook: a run that stopped, samples that failed, another model's answers."""
         control = self._control
-        if control.quiet or control.parent is not None or not (self.failed or self.stopped):
+        if control.quiet or control.parent is not None:
+            return
+        for asked, names in control.served.items():
+            if others := sorted(name for name in names if not _same_model(asked, name)):
+                logger.warning("{}: model {} was asked, and {} answered.", self.label, asked, ", ".join(others))
+        if not (self.failed or self.stopped):
             return
         why = f" {control.stopped}" if control.stopped else ""
         common = self.most_common(why) if self.failed else ""
@@ -285,6 +290,11 @@ class Progress:
                 label = label[: max(SHORT_LABEL - 1, len(label) - (len(line) - width) - 1)] + "…"
             else:
                 return line[:width]
+
+
+def _same_model(asked: str, answered: str) -> bool:
+    """Whether an answer's model is the one that was asked, or a dated version of it (gpt-4o, gpt-4o-2024-08-06)."""
+    return answered.rpartition("/")[2].lower().startswith(asked.rpartition("/")[2].lower())
 
 
 def _duration(seconds: float) -> str:
