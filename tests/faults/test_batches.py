@@ -15,6 +15,7 @@ import pytest
 from rm_gallery.core.engine import loop
 from rm_gallery.core.engine.calls.budget import Budget, Price, PriceTable
 from rm_gallery.core.model import batches, transport
+from rm_gallery.core.model.base import resolve_llm
 from rm_gallery.core.model.batches import AnthropicBatches, OpenaiBatches, to_chat, to_messages, with_batches
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.run import RunOptions
@@ -146,7 +147,7 @@ GOING_ON = {"openai": ("validating", "in_progress", "finalizing", "cancelling"),
 @pytest.mark.parametrize("provider", OVER)
 def test_a_batch_is_over_in_each_way_that_it_may_end_and_in_no_other(server: JudgeServer, provider: str) -> None:
     with batch_server(server) as there:
-        llm = with_batches(make_judge(there.url, api_key="sk-1").llm, provider)
+        llm = with_batches(resolve_llm("openai:judge-1", base_url=there.url, api_key="sk-1"), provider)
         body = {"model": "judge-1", "max_tokens": 9, "messages": [{"role": "user", "content": "q"}]}
         there.batches["batch-0"] = {"lines": [{"custom_id": "a", "body": body, "params": body}], "metadata": None}
 
