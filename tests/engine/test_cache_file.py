@@ -6,12 +6,15 @@ import os
 import random
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from rm_gallery.core.engine.calls import cache_file
 from rm_gallery.core.engine.calls.cache import FILE_NAME, CallCache, canonical_key
+from rm_gallery.core.utils.file import FileLock
 from tests.engine.cache_files import keys, put_all, put_one, stored
 from tests.engine.processes import finish, kill_after_lines, start
 
@@ -76,6 +79,46 @@ def test_two_caches_set_a_damaged_file_aside_once(tmp_path: Path) -> None:
         assert one.get(KEYS[0]) == two.get(KEYS[0]) == b"new" and put_all(one, {KEYS[1]: b"from one"}) == [True]
         assert two.get(KEYS[1]) == b"from one"
     assert len(warnings) == 1 and len(set_aside(tmp_path)) == 1
+
+
+class Overtaken(FileLock):
+    """A lock that another process had first: it set the damaged file aside and began a new one."""
+
+    replaced: ClassVar[list[Path]] = []
+
+    def __enter__(self) -> FileLock:
+        lock = super().__enter__()
+        folder = self.path.parent
+        if not self.replaced:
+            self.replaced.append(folder)
+            for suffix in ("", "-wal", "-shm"):
+                if os.path.exists(old := f"{folder / FILE_NAME}{suffix}"):
+                    os.replace(old, f"{folder / FILE_NAME}.corrupt-by-another{suffix}")
+            fill(new := folder / "new")
+            os.replace(new / FILE_NAME, folder / FILE_NAME)
+        return lock
+
+
+@pytest.mark.parametrize("found", ["while open", "when opened"])
+def test_a_file_that_another_process_began_anew_is_not_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, found: str
+) -> None:
+    path = fill(tmp_path)
+    warnings: list[str] = []
+    monkeypatch.setattr(Overtaken, "replaced", [])
+    with ExitStack() as stack:
+        if found == "while open":
+            cache = stack.enter_context(CallCache(tmp_path, on_warning=warnings.append))
+        scribble(path, 4096 if found == "while open" else 0, path.stat().st_size - 4096)
+        monkeypatch.setattr(cache_file, "FileLock", Overtaken)
+        if found == "when opened":
+            cache = stack.enter_context(CallCache(tmp_path, on_warning=warnings.append))
+        for key in KEYS:
+            cache.get(key)
+        assert Overtaken.replaced == [tmp_path] and all(cache.get(key) is not None for key in KEYS)
+        assert put_all(cache, {KEYS[0]: b"new"}) == [True]
+    assert set_aside(tmp_path) == [f"{FILE_NAME}.corrupt-by-another"], "what others stored since is kept"
+    assert set(stored(path)) == set(KEYS)
 
 
 def test_a_file_removed_while_open_is_begun_anew(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 from rm_gallery.core.engine import loop
 from rm_gallery.core.engine.calls.budget import Budget, Price, PriceTable
 from rm_gallery.core.model import batches, transport
-from rm_gallery.core.model.batches import to_chat, to_messages
+from rm_gallery.core.model.base import resolve_llm
+from rm_gallery.core.model.batches import AnthropicBatches, OpenaiBatches, to_chat, to_messages, with_batches
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.run import RunOptions
 from rm_gallery.core.utils.errors import ConfigError, ProviderError
@@ -134,6 +135,34 @@ def test_one_killed_between_sending_and_noting_is_found_again(server: JudgeServe
         finished = here(*arguments(data, there.url, folder))
         assert finished.code == 0, finished.err
         assert there.requests == [N] and json.loads(finished.out)["n_scored"] == N
+
+
+# every status in the reference of each API: https://platform.openai.com/docs/api-reference/batch/object,
+# https://docs.anthropic.com/en/api/retrieving-message-batches
+PROVIDERS = {"openai": OpenaiBatches, "anthropic": AnthropicBatches}
+OVER = {"openai": ("completed", "expired", "cancelled"), "anthropic": ("ended",)}
+GOING_ON = {"openai": ("validating", "in_progress", "finalizing", "cancelling"), "anthropic": ("in_progress", "canceling")}
+
+
+@pytest.mark.parametrize("provider", OVER)
+def test_a_batch_is_over_in_each_way_that_it_may_end_and_in_no_other(server: JudgeServer, provider: str) -> None:
+    with batch_server(server) as there:
+        llm = with_batches(resolve_llm("openai:judge-1", base_url=there.url, api_key="sk-1"), provider)
+        body = {"model": "judge-1", "max_tokens": 9, "messages": [{"role": "user", "content": "q"}]}
+        there.batches["batch-0"] = {"lines": [{"custom_id": "a", "body": body, "params": body}], "metadata": None}
+
+        def looked(status: str) -> Any:
+            there.status = status
+            return loop.run(PROVIDERS[provider]().look(llm, "batch-0"))
+
+        for status in OVER[provider]:
+            assert (found := looked(status)) is not None and set(found) == {"a"}, status
+        for status in GOING_ON[provider]:
+            assert looked(status) is None, status
+        if provider == "openai":
+            with pytest.raises(ProviderError, match="refused: line 7 is no request") as refused:
+                looked("failed")
+            assert refused.value.kind == "fatal"
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_sent(server: JudgeServer, tmp_path: Path) -> None:

@@ -363,6 +363,32 @@ def test_a_failure_is_tried_again_by_its_cause_and_counted(
 
 
 @pytest.mark.parametrize(
+    ("served", "status", "routed", "attempts"),
+    [
+        (True, 404, False, 3),  # a server that is being replaced
+        (True, 405, False, 3),
+        (False, 404, False, 1),  # a wrong URL or model name
+        (True, 404, True, 1),  # a router that has nobody for a field of the request
+        (True, 401, False, 1),
+        (True, 400, False, 1),
+    ],
+)
+@every_model
+def test_not_found_is_tried_again_where_answers_came_before_and_no_field_is_meant(
+    cls: type[BaseModelCall], served: bool, status: int, routed: bool, attempts: int
+) -> None:
+    gone = failure("fatal", status)
+    gone.routed = routed
+    kind, made = recorded(cls, *[way(cls)[1]] * served, gone)
+    # the state of an endpoint outlives a test: a name of its own keeps what others learned out
+    model = kind(**settings(cls, model=f"gone-{served}-{status}-{routed}", max_attempts=3, max_outage=0, cache=False))
+    if served:
+        assert not isinstance(asked(model), Exception)
+    found = asked(model)
+    assert (found.status, len(made) - served) == (status, attempts)
+
+
+@pytest.mark.parametrize(
     ("raw", "kept"),
     [(chat(), True), (chat(finish="length"), False), (chat(finish="content_filter"), False), (chat(""), False)]
     + [(chat(" \n"), False), (chat(None), False), (chat(finish="tool_calls"), True)],

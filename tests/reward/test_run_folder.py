@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -148,3 +149,28 @@ def test_every_kind_comes_back_as_it_was(tmp_path: Path, reward: BaseReward) -> 
         assert reward.evaluate_batch(given, run_dir=str(tmp_path / "run")) == reward.evaluate_batch(given)
     counts = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())["samples"]
     assert {name: count for name, count in counts.items() if count} == {"reused": 4}
+
+
+class Drifting(Rule):
+    """Its code changes for the rows of one subset; then it takes so long that not all records can be compared."""
+
+    changed: ClassVar[bool] = False
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        if self.changed:
+            time.sleep(0.02)
+        found = super()._evaluate(sample, **kwargs)
+        found.details[0].score += self.changed and sample.unique_id.startswith("z")  # type: ignore[union-attr]
+        return found
+
+
+def test_changed_code_that_alters_only_the_last_rows_of_a_sorted_file_is_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looked at in the order of the file, the records of the first subset alone were compared."""
+    subsets = [("a", n) for n in range(200)] + [("z", n) for n in range(100)]
+    given = [make_sample("a", unique_id=f"{name}{n:03}", query=f"q{n}") for name, n in subsets]
+    Drifting().evaluate_batch(given, run_dir=str(tmp_path / "run"))
+    monkeypatch.setattr(Drifting, "changed", True)
+    with pytest.raises(ConfigError, match="of 'z[0-9]+' .* had 1, and now gets 2"):
+        Drifting().evaluate_batch(given, run_dir=str(tmp_path / "run"), max_workers=1)

@@ -39,6 +39,8 @@ def test_the_bounds_of_a_weighted_mean_are_the_ends_of_all_fillings() -> None:
 
 def test_what_no_cause_is_known_of_was_never_begun_and_an_open_scale_has_no_end() -> None:
     assert closed(10, 4, 3.0, {"judge": 1, "data": 2, "rule": 0}).missing == {"caller": 3, "data": 2, "judge": 1}
+    assert closed(10, 4, 3.0, {"judge": 1, "caller": 2}).missing == {"caller": 5, "judge": 1}, "beside those known to be"
+    assert closed(10, 4, 3.0, {"judge": 1, "caller": 5}).missing == {"caller": 5, "judge": 1}
     assert closed(4, 3, 6.0, {"judge": 1}, (0.0, math.inf)).bounds == (1.5, math.inf)
     assert closed(4, 3, 6.0, {"judge": 1}, (-math.inf, math.inf)).bounds is None
     assert closed(3, 3, 6.0, {}, (-math.inf, math.inf)) == Closed(3, 3, {}, Interval(2.0, 2.0))
@@ -62,6 +64,24 @@ def test_a_subset_is_named_with_its_numbers_and_what_is_alike_is_not() -> None:
     alike = looked({"x": 7, "y": 7, "z": 8}).found()
     assert alike["found"] == [] and "nothing that was looked at (subset, length; 4 tests, n=150)" in alike["said"][0]
     assert looked({"x": 0}).found() == looked({"x": 50}).found() == {}
+
+
+def test_of_two_names_the_one_with_the_larger_share_missing_is_named() -> None:
+    lookout = Lookout()
+    for name, lost, n in (("many", 10, 200), ("few", 8, 10)):
+        for k in range(n):
+            lookout.add(k < lost, {"subset": name})
+    (found,) = lookout.found()["found"]
+    assert (found["with"], found["missing"], found["of"], found["missing_elsewhere"]) == ("subset 'few'", 8, 10, 10)
+
+
+def test_a_side_is_named_only_by_samples_of_which_another_side_has_a_score() -> None:
+    lookout = Lookout()
+    for lost in [("left",)] * 8 + [("left", "right")] * 40 + [()] * 10:
+        lookout.add(bool(lost), {}, lost, ("left", "right"))
+    (found,) = lookout.found()["found"]
+    assert (found["with"], found["missing"], found["of"]) == ("left", 8, 8)
+    assert found["p_adjusted"] == pytest.approx(2 / 2**8)
 
 
 def test_p_values_are_exact_and_count_all_tests() -> None:

@@ -29,6 +29,8 @@ class BatchServer:
     """Batches are done once this is set."""
     files: dict[str, bytes] = field(default_factory=dict)
     batches: dict[str, dict[str, Any]] = field(default_factory=dict)
+    status: str = ""
+    """What a batch that is done calls itself; by default completed or ended, as its dialect has it."""
     online: int = 0
     """Calls of their own."""
     seen: set[str] = field(default_factory=set)
@@ -113,9 +115,11 @@ class BatchServer:
             batch["results"] = self.results(batch["lines"], dialect)
         written = [b"\n".join(json.dumps(line).encode() for line in lines) for lines in batch["results"]]
         if dialect == "anthropic":
-            return 200, written[0] if parts[-1] == "results" else {"id": name, "processing_status": "ended"}
+            return 200, written[0] if parts[-1] == "results" else {"id": name, "processing_status": self.status or "ended"}
         self.files |= {f"{name}-out": written[0], f"{name}-err": written[1]}
-        return 200, {"id": name, "status": "completed", "output_file_id": f"{name}-out", "error_file_id": f"{name}-err"}
+        errors = {"data": [{"message": "line 7 is no request"}]} if self.status == "failed" else None
+        state = {"id": name, "status": self.status or "completed", "errors": errors}
+        return 200, {**state, "output_file_id": f"{name}-out", "error_file_id": f"{name}-err"}
 
     def post(self, path: str, body: bytes, kind: str) -> tuple[int, Any]:
         """Files, batches, and calls of their own."""

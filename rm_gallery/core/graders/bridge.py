@@ -23,7 +23,7 @@ from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.judge import UNSEEN
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, unseen_in
-from rm_gallery.core.reward.outputs import said_of
+from rm_gallery.core.reward.outputs import asks_a_model, said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardMeta, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -289,8 +289,7 @@ class GraderListReward(_OfGrader, BaseListWiseReward):
 
     def order(self, sample: DataSample, n: int, salt: str = "") -> list[int]:
         """A judge sees the candidates in an order that the sample's id and `seed` decide, a rule in the given one."""
-        judged = self.grader.judged or self.llm is not None
-        return seeded_order(n, f"{self.seed}\x1f{sample.sample_id}\x1f{salt}") if judged else list(range(n))
+        return seeded_order(n, f"{self.seed}\x1f{sample.sample_id}\x1f{salt}") if asks_a_model(self.grader) else list(range(n))
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         found = await agraded(self.grader, fields_of(self.grader, sample))

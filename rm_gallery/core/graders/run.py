@@ -22,7 +22,7 @@ from rm_gallery.core.engine.standing import Alone, Batch, arun_alone, run_alone
 from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderRank, GraderResult, GraderScore, as_result
 from rm_gallery.core.graders.rows import Mapper, TableRow, bound
 from rm_gallery.core.outcome import NOT_BEGUN, Outcome, is_run_level, outcome_of_error, worst_of
-from rm_gallery.core.reward.outputs import neutral
+from rm_gallery.core.reward.outputs import asks_a_model, may_be_the_answers_doing, neutral, worth_repeating
 from rm_gallery.core.reward.reward import current_job
 from rm_gallery.core.reward.run import alone
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, RMGalleryError, Unscored
@@ -116,14 +116,14 @@ def _execute_beside(job: GraderJob) -> Any:
 
 
 def _suspected(job: GraderJob, found: Any) -> Outcome[Any] | None:
-    """Why a job gave nothing, where that may be the response's own doing, as `outputs.suspected` has it; else None."""
+    """Why a job gave nothing, where that may be the response's own doing; else None."""
     if not isinstance(job.fields, dict) or not isinstance(job.fields.get("response"), str):
         return None
     if isinstance(found, GraderError):
         why: Outcome[Any] = Outcome(found.status, None, found.error_type, found.error, found.cause)
     else:
         why = outcome_of_error(found) if isinstance(found, Exception) else Outcome("scored")
-    return why if why.cause in ("judge", "rule") and why.reason not in NOT_BEGUN else None
+    return why if may_be_the_answers_doing(asks_a_model(job.plan.grader), why) else None
 
 
 def _tried(job: GraderJob) -> Generator[GraderJob, Any, Any]:
@@ -132,9 +132,10 @@ def _tried(job: GraderJob) -> Generator[GraderJob, Any, Any]:
     """
     first = yield job
     if (why := _suspected(job, first)) is not None and isinstance(job.fields, dict):
-        if not job.plan.grader.judged and not isinstance(once_more := (yield job), (Exception, GraderError)):
+        judged = asks_a_model(job.plan.grader)
+        if worth_repeating(judged, why) and not isinstance(once_more := (yield job), (Exception, GraderError)):
             return once_more  # only what breaks twice is the answer's doing
-        for text in neutral(job.plan.grader.judged, job.fields.get("reference_response")):
+        for text in neutral(judged, job.fields.get("reference_response")):
             other = yield job._replace(fields={**job.fields, "response": text})
             if not isinstance(other, (Exception, GraderError)):
                 said = f"The answer made it impossible to judge; another answer could be judged. {why.message}"

@@ -328,18 +328,33 @@ DEADLINE_SHARE = 0.25
 
 
 def suspected(reward: BaseReward, output: DataOutput) -> Outcome[float] | None:
-    """Why an output has no score, where it may be the answer's own doing; else None.
+    """Why an output has no score, where it may be the answer's own doing; else None."""
+    if reward.kind != "pointwise" or output.answer.reward.details:
+        return None
+    outcome = said_of(reward, output)
+    return outcome if may_be_the_answers_doing(asks_a_model(reward), outcome) else None
+
+
+def asks_a_model(scorer: Any) -> bool:
+    """Whether a model judges for a reward or grader, also inside the one that it stands for."""
+    return bool(scorer.judged) or getattr(scorer, "llm", None) is not None
+
+
+def may_be_the_answers_doing(judged: bool, outcome: Outcome[Any]) -> bool:
+    """Whether an answer may have brought this outcome about, for rewards and graders alike.
 
     An endpoint, the data and the caller do not become the answer's fault. A deadline is the caller's where a judge was waited
     for, but a rule that found no end may have been led there.
     """
-    if reward.kind != "pointwise" or output.answer.reward.details:
-        return None
-    found = said_of(reward, output)
-    slow = found.reason == "deadline" and not reward.judged
-    if found.ok or found.reason in NOT_BEGUN or not (slow or found.cause in ("judge", "rule")):
-        return None
-    return found
+    slow = outcome.reason == "deadline" and not judged
+    return not outcome.ok and outcome.reason not in NOT_BEGUN and (slow or outcome.cause in ("judge", "rule"))
+
+
+def worth_repeating(judged: bool, outcome: Outcome[Any]) -> bool:
+    """Whether the same is tried once more first: code may have met a network that failed once. A judge was asked again already,
+    and what ran out of time would do so again.
+    """
+    return not judged and outcome.reason != "deadline"
 
 
 def neutral(judged: bool, reference: object) -> list[str]:
@@ -354,7 +369,7 @@ def neutral(judged: bool, reference: object) -> list[str]:
 
 def stand_ins(reward: BaseReward, sample: DataSample, output: DataOutput) -> list[DataSample]:
     """The sample with a neutral answer."""
-    texts = neutral(reward.judged, copy_with(sample, output=[output]).reference())
+    texts = neutral(asks_a_model(reward), copy_with(sample, output=[output]).reference())
     steps = [Step(role=MessageRole.ASSISTANT, content=text, label=output.answer.label) for text in texts]
     return [copy_with(sample, output=[DataOutput(answer=step)]) for step in steps]
 
@@ -380,7 +395,9 @@ def to_probe(reward: BaseReward, samples: Sequence[DataSample]) -> list[SecondLo
             output,
             why,
             stand_ins(reward, sample, output),
-            [] if reward.judged or why.reason == "deadline" else [copy_with(sample, output=[DataOutput(answer=output.answer)])],
+            [copy_with(sample, output=[DataOutput(answer=output.answer)])]
+            if worth_repeating(asks_a_model(reward), why)
+            else [],
         )
         for sample, output, why in found
     ]

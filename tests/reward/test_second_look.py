@@ -1,0 +1,119 @@
+"""Which missing scores may be the answer's own doing, and what is asked to find out: one rule for rewards and graders."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, ClassVar, get_args
+
+import pytest
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.graders.base import FunctionGrader, GraderScore
+from rm_gallery.core.graders.bridge import as_grader, as_reward
+from rm_gallery.core.graders.llm import LLMGrader
+from rm_gallery.core.model.base import FakeLLM
+from rm_gallery.core.outcome import NOT_BEGUN, Outcome
+from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward
+from rm_gallery.core.reward.outputs import NEUTRAL, may_be_the_answers_doing, worth_repeating
+from rm_gallery.core.reward.schema import RewardResult, sample_of
+from rm_gallery.core.utils.errors import Cause
+from tests.reward.rewards import scored
+
+
+def blamed_at(made: Any, text: str, **options: Any) -> tuple[float | None, Cause | None]:
+    """Score and cause of an answer that is looked at twice, by a reward or a grader."""
+    options = {"blame": "probe", "cache": False, **options}
+    if isinstance(made, BasePointWiseReward):
+        said = made.evaluate(sample_of("q", text), **options).output[0].answer.reward
+        return said.score, said.issues[0].cause if said.issues else None
+    graded = made.evaluate({"query": "q", "response": text}, options=RunOptions(**options))
+    return (graded.score, None) if isinstance(graded, GraderScore) else (None, graded.cause)
+
+
+class Shaky(BasePointWiseReward):
+    """Breaks the first time."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    seen: ClassVar[list[str]] = []
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return scored(self.name, shaky_number(sample.output[0].answer.text))
+
+
+def shaky_number(response: str) -> float:
+    Shaky.seen.append(response)
+    if len(Shaky.seen) == 1:
+        raise ConnectionResetError("the network")
+    return 0.75
+
+
+def shaky_judge() -> BasePointWiseRubricReward:
+    def reply(messages: Any) -> str:
+        Shaky.seen.append(NEUTRAL if NEUTRAL in str(messages) else "x")
+        return "no verdict" if len(Shaky.seen) == 1 else "<reason>fine</reason><score>7</score>"
+
+    return BasePointWiseRubricReward(llm=FakeLLM(reply=reply), repair_attempts=0)
+
+
+def shaky_asked() -> LLMGrader:
+    prompt = "{{response}}"
+    return LLMGrader(name="read", model=shaky_judge().llm, prompt=prompt, score_range=(1, 10), repair_attempts=0)
+
+
+@pytest.mark.parametrize(
+    ("made", "judged"),
+    [
+        (Shaky, False),
+        (lambda: as_grader(Shaky()), False),
+        (lambda: FunctionGrader(shaky_number, score_range=(0.0, 1.0)), False),
+        (shaky_judge, True),
+        (lambda: as_grader(shaky_judge()), True),
+        (shaky_asked, True),
+        (lambda: as_reward(shaky_asked()), True),
+    ],
+    ids=["rule", "its grader", "function", "judge", "its grader", "judging grader", "its reward"],
+)
+def test_a_rule_that_breaks_is_tried_again_and_a_judge_is_asked_about_another_answer(
+    made: Callable[[], Any], judged: bool
+) -> None:
+    """What is asked of a judge once more is another verdict on the same answer, until one pleases."""
+    Shaky.seen.clear()
+    assert blamed_at(made(), "x") == (1.0 if judged else 0.75, None)
+    assert Shaky.seen.count("x") == (1 if judged else 2) and (NEUTRAL in Shaky.seen or not judged)
+
+
+class SlowJudge(BasePointWiseReward):
+    """Stands for one that waits for a judge, where the answer says so until the end of the test."""
+
+    judged = True
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+    awake: ClassVar[threading.Event] = threading.Event()
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        assert sample.output[0].answer.text != "sleep" or self.awake.wait(200)
+        return scored(self.name, 1.0)
+
+
+@pytest.mark.parametrize("made", [SlowJudge(), as_grader(SlowJudge())], ids=["reward", "grader"])
+def test_the_deadline_of_a_judge_is_no_doing_of_the_answer(made: Any) -> None:
+    SlowJudge.awake.clear()
+    try:
+        assert blamed_at(made, "sleep", deadline=0.5) == (None, "caller")
+    finally:
+        SlowJudge.awake.set()
+    assert blamed_at(made, "work", deadline=60.0) == (1.0, None)
+
+
+@pytest.mark.parametrize("judged", [False, True])
+@pytest.mark.parametrize("cause", get_args(Cause))
+def test_which_outcomes_may_be_the_answers_doing(cause: Cause, judged: bool) -> None:
+    def suspects(reason: str) -> bool:
+        return may_be_the_answers_doing(judged, Outcome("failed", None, reason, "why", cause))
+
+    assert suspects("error") is (cause in ("judge", "rule"))
+    assert suspects("deadline") is (cause in ("judge", "rule") or not judged)
+    assert not any(map(suspects, NOT_BEGUN)) and not may_be_the_answers_doing(judged, Outcome("scored", 1.0))
+    repeated = [worth_repeating(judged, Outcome("failed", None, reason, "why", cause)) for reason in ("error", "deadline")]
+    assert repeated == [not judged, False]
