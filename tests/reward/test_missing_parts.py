@@ -64,7 +64,7 @@ SCORES: dict[str, GraderResult] = {
 def told(found: GraderResult) -> Told:
     """What a result comes to; reasons name parts in the order they came in."""
     lost = (found.status, found.error_type, found.cause) if isinstance(found, GraderError) else ()
-    return *lost, sorted(found.metadata["missing"].items()), sorted(found.metadata["components"].items()), str(found.score)
+    return *lost, sorted(found.metadata["missing"].items()), sorted(found.metadata["components"].items()), str(getattr(found, "score", None))
 
 
 @pytest.mark.parametrize("kind", AGGREGATORS)
