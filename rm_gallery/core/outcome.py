@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar, get_args
 
@@ -96,6 +96,23 @@ def failed(reason: str, message: str, cause: Cause) -> Outcome[Any]:
 def stopped_outcome(reason: str, cause: Cause) -> Outcome[Any]:
     """Outcome of a job that was never begun because the run stopped, for this reason and by this cause."""
     return failed("stopped", f"Not judged: the run stopped ({reason}).", cause)
+
+
+_PRECEDENCE: tuple[Cause | None, ...] = ("endpoint", "judge", "rule", "data", "caller", None, "answer")
+
+
+def deciding(missing: Iterable[Outcome[Any]]) -> Outcome[Any]:
+    """The outcome that stands for a whole, of one or more parts that have no value; the order they come in changes nothing.
+
+    What failed comes before what was not begun, and that before what is unscored: another run may still score it. Among equals
+    the cause decides: endpoint, judge, rule, data, caller, answer.
+    """
+    # the answer comes last: where an endpoint was down as well, the whole is not the answer's fault, and is worth no worst score
+    return min(missing, key=lambda one: (*_lost(one.status, one.reason), _PRECEDENCE.index(one.cause), one.reason, one.message))
+
+
+def _lost(status: Status, reason: str) -> tuple[bool, bool]:
+    return status != "failed", reason in NOT_BEGUN
 
 
 def worst_of(bounds: Bounds, higher_is_better: bool = True) -> float | None:

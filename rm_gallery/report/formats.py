@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from rm_gallery.core.stats.denominator import closed
-from rm_gallery.core.stats.intervals import wilson_interval
+from rm_gallery.core.stats.intervals import Interval, shown_side, wilson_interval
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import cut, percent, show, visible
@@ -76,6 +76,23 @@ def _figure(credits: Sequence[float], n: int) -> dict[str, Any]:
     whole = closed(n, len(credits), math.fsum(credits), {"judge": n - len(credits)})
     limits = {"missing": whole.missing, "bounds": whole.bounds and list(whole.bounds)}
     return {"rule": "", "n": n, "n_scored": len(credits), "score": score, "ci95": bounds, **limits}
+
+
+def missing_of(figures: Mapping[str, Any]) -> int:
+    """How many scores are missing; reports of earlier versions do not tell what the protocol left out."""
+    known = figures.get("missing")
+    if isinstance(known, Mapping):
+        return sum(int(number(count)) for count in known.values())
+    n, scored = figures.get("n"), figures.get("n_scored")
+    return 0 if n is None or scored is None else int(number(n)) - int(number(scored))
+
+
+def ends_of(figures: Mapping[str, Any]) -> Interval:
+    """The score of figures that have one at worst and at best, whatever is missing would have got; infinite where nobody knows."""
+    if not missing_of(figures):
+        return Interval(figures["score"], figures["score"])
+    low, high = figures.get("bounds") or (None, None)
+    return Interval(number(low, -math.inf), number(high, math.inf))
 
 
 def rule_of(figures: Mapping[str, Any]) -> str:
@@ -222,22 +239,23 @@ def _compared(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         return
     if figures.get("rule") == COMPARED:
         first, second = sides_of(figures) or ("the first", "the second")
-        limits = figures.get("bounds") or bounds
-        if not bounds[0] <= 0.5 <= bounds[1] and number(limits[0]) <= 0.5 <= number(limits[1], 1.0):
-            yield "warn", "What is missing could turn the result, so this run does not settle which of the two is better."
+        if side := shown_side(0.5, bounds, ends_of(figures)):
+            better, worse = (first, second) if side > 0 else (second, first)
+            yield "good", f"The whole interval lies on one side of 50 %: by this judge {better} is better than {worse}."
         elif bounds[0] <= 0.5 <= bounds[1]:
             yield "warn", "The interval includes 50 %, so this run does not settle which of the two is better."
         else:
-            better, worse = (first, second) if bounds[0] > 0.5 else (second, first)
-            yield "good", f"The whole interval lies on one side of 50 %: by this judge {better} is better than {worse}."
+            yield "warn", "What is missing could turn the result, so this run does not settle which of the two is better."
         return
     beside = [("guessing", figures.get("chance"))]
     baselines = figures.get("baselines") or {}
     beside += [(f"always taking the {name} answer", value) for name, value in baselines.items()]
-    ends = figures.get("bounds") or bounds
-    low = min(bounds[0], number(ends[0], bounds[0]))  # beaten is what is beaten whatever is missing would have got
-    beaten = [f"{name} ({percent(value)})" for name, value in beside if value is not None and low > value]
-    missed = [f"{name} ({percent(value)})" for name, value in beside if value is not None and low <= value]
+    known = [
+        (shown_side(value, bounds, ends_of(figures)), f"{name} ({percent(value)})")
+        for name, value in beside
+        if value is not None
+    ]
+    beaten, missed = [name for side, name in known if side > 0], [name for side, name in known if side <= 0]
     if beaten:
         yield "good", f"The whole interval lies above {_listed(beaten, 'and')}."
     if missed:

@@ -12,7 +12,7 @@ from typing import Any
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import percent, show, told_apart
 from rm_gallery.gallery.benchmarks.figures import by_cause
-from rm_gallery.report.formats import OWN_UNIT, single_line
+from rm_gallery.report.formats import OWN_UNIT, ends_of, missing_of, single_line
 from rm_gallery.study.compare import check_same, compare, left_out
 from rm_gallery.study.opened import OpenRun, open_run, run_folder
 from rm_gallery.study.summary import number
@@ -115,9 +115,8 @@ def under(figures: Mapping[str, Any], least: float, surely: bool = False, strict
         surely: hold the lower end of the 95 % interval to it, moved down as far as the worst case lies below the score.
         strict: whether it has to lie above the limit.
     """
-    score, ci95, missing = figures["score"], figures.get("ci95"), _missing(figures)
-    bounds = figures.get("bounds") if missing else (score, score)
-    worst = bounds[0] if bounds is not None and bounds[0] is not None else -math.inf
+    score, ci95, missing = figures["score"], figures.get("ci95"), missing_of(figures)
+    worst, best = ends_of(figures)
     lower = worst - (score - ci95[0]) if surely and ci95 else worst
     if lower > least or (lower == least and not strict):
         return None
@@ -125,7 +124,8 @@ def under(figures: Mapping[str, Any], least: float, surely: bool = False, strict
     known = next((value for value in (score, worst, lower) if value < least), least)
     found, limit = told_apart(known, least, shown, digits) if math.isfinite(known) else ("", shown(least, digits))
     if known == least:
-        said = f"the score {shown(score, digits)} does not exceed {shown(least, digits)}"
+        low = "" if worst == score else f" is {shown(worst, digits)} at worst and"
+        said = f"the score {shown(score, digits)}{low} does not exceed {shown(least, digits)}"
     elif known == score:
         chance = ci95 is not None and ci95[1] >= least
         word = "holds the limit, so chance may explain it" if chance else "is below it, too"
@@ -138,25 +138,15 @@ def under(figures: Mapping[str, Any], least: float, surely: bool = False, strict
     if not missing:
         return said
     causes = by_cause(figures.get("missing") or {})
-    ends = ""
-    if bounds is not None and None not in bounds:
-        ends = f", so it lies from {shown(bounds[0], digits)} to {shown(bounds[1], digits)}"
+    known_ends = math.isfinite(worst) and math.isfinite(best)
+    ends = f", so it lies from {shown(worst, digits)} to {shown(best, digits)}" if known_ends else ""
     return f"{said}; {missing:,} of {int(number(figures.get('n'))):,} are missing{f' ({causes})' if causes else ''}{ends}"
-
-
-def _missing(figures: Mapping[str, Any]) -> int:
-    """How many scores are missing; reports of earlier versions do not tell what the protocol left out."""
-    known = figures.get("missing")
-    if isinstance(known, Mapping):
-        return sum(int(number(count)) for count in known.values())
-    n, scored = figures.get("n"), figures.get("n_scored")
-    return 0 if n is None or scored is None else int(number(n)) - int(number(scored))
 
 
 def _unscored(figures: Mapping[str, Any]) -> int:
     """Unscored samples that the rule asks about."""
     unscored, n, scored = (int(number(figures.get(name))) for name in ("n_unscored", "n", "n_scored"))
-    return unscored - max(0, n - scored - _missing(figures))
+    return unscored - max(0, n - scored - missing_of(figures))
 
 
 def _samples(n: int) -> str:

@@ -150,15 +150,13 @@ def _told(found: RunComparison) -> list[str]:
     paired = found.whole.paired
     lines = [f"first: {found.first}", f"second: {found.second}", f"benchmark: {found.benchmark} · rule: {found.rule}"]
     if paired.interval is not None and paired.difference is not None:
-        open_ended = found.whole.bounds is not None and found.whole.bounds.covers(0.0)
-        if not paired.interval.covers(0.0) and open_ended:
-            said, more = "what is missing may explain the difference, so neither is shown to be better", ""
+        if found.whole.better:
+            lines.append(f"the {found.whole.better} is better")
         elif paired.interval.covers(0.0):
-            said = "no difference is shown: chance explains it"
             more = "" if paired.needed is None else f"; about {paired.needed:,} samples would show one of this size"
+            lines.append(f"no difference is shown: chance explains it{more}")
         else:
-            said, more = f"the {found.whole.better} is better", ""
-        lines.append(f"{said}{more}")
+            lines.append("what is missing may explain the difference, so neither is shown to be better")
     if found.mcnemar_p is not None:
         lines.append(
             f"right in the first only: {found.only_first}, in the second only: {found.only_second}; "

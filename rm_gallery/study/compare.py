@@ -10,7 +10,7 @@ from typing import Any
 
 from rm_gallery.core.stats import np
 from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean, combined
-from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.intervals import Interval, shown_side
 from rm_gallery.core.stats.significance import PairedDifference, described, holm, sign_test
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.shown import ended, one_line
@@ -52,9 +52,8 @@ class Difference:
     def better(self) -> str | None:
         """Which run is shown to be better: `first`, `second`, or None where chance or what is missing may explain the difference."""
         found = self.paired.interval
-        if found is None or found.covers(0.0) or (self.bounds is not None and self.bounds.covers(0.0)):
-            return None
-        return "second" if found.low > 0.0 else "first"
+        side = 0 if found is None else shown_side(0.0, found, self.bounds or found)
+        return None if not side else "second" if side > 0 else "first"
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""

@@ -238,6 +238,48 @@ def test_chance_is_a_share_or_it_is_said_why_there_is_none(name: str) -> None:
     assert benchmark.chance in (None, chance)
 
 
+MODES = [(name, mode) for name in NAMES for mode in (None, *benchmarks()[name].modes)]
+
+
+def guessers(samples: list[DataSample], ties: bool) -> list[Judge]:
+    """Judges of whom each answer comes out on top in as many, and either of two in half; with ties, in a third each and neither in a third."""
+    asked: dict[str, list[str]] = {}
+    for sample in samples:
+        own = asked.setdefault(sample.query_text(), [])
+        own += [output.answer.text for output in sample.output if output.answer.text not in own]
+    times = math.lcm(*map(len, asked.values()))
+
+    def judge(turn: int, sign: int) -> Judge:
+        def judged(sample: DataSample) -> list[float]:
+            own = asked[sample.query_text()]
+            places = [own.index(output.answer.text) for output in sample.output]
+            return [float(sign * ((place + turn) % len(own))) for place in places]
+
+        return judged
+
+    made = [judge(turn, sign) for turn in range(times) for sign in (1, -1)]
+    return made + [judge_named("equal", samples)] * (len(made) // 2 if ties else 0)
+
+
+@pytest.mark.parametrize(("name", "mode"), MODES)
+def test_the_chance_of_the_whole_and_of_every_part_is_what_guessers_earn(name: str, mode: str | None) -> None:
+    benchmark = get_benchmark(name, mode)
+    if "pointwise" not in benchmark.kinds:
+        assert report_of(name, "perfect").chance is None and benchmark.chance_note
+        return
+    samples = [benchmark.convert(row) for row in rows_of(name)]
+    kind = KINDS["listwise" if mode == "ranking" else "pointwise"]
+    known = evaluate(kind(judge=judge_named("perfect", samples)), rows_of(name), benchmark, progress=False)
+    judges = guessers(samples, known.rule == "three_class_agreement")
+    reports = [evaluate(kind(judge=judge), rows_of(name), benchmark, progress=False) for judge in judges]
+    for part in ("", *known.by_subset):
+        figures = [report.by_subset[part] if part else report for report in reports]
+        earned = [figure.score for figure in figures if figure.score is not None]
+        if (level := figures[0].chance) is not None and earned:
+            assert math.fsum(earned) / len(earned) == pytest.approx(level), part
+        assert level is not None or benchmark.chance_note or not earned, part
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_every_kind_it_names_can_judge_it_and_another_is_refused_before_it_costs(name: str) -> None:
     kinds = benchmarks()[name].kinds

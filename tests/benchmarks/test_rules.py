@@ -66,6 +66,12 @@ def test_samples_of_one_prompt_are_one_cluster() -> None:
     assert cluster_of(_about("why?", subset="a")) == cluster_of(_about("why?", subset="b"))
     different = [("why?",), ("why not?",), ("why?", "so"), ("wh", "y?"), ("\ud800",)]
     assert len({cluster_of(_about(*turns)) for turns in different}) == len(different)
+    asked = {"input": [{"role": "user", "content": "why?"}]}
+    roles = ("user", "system", "assistant")
+    of_roles = [DataSample.model_validate({"input": [{**asked["input"][0], "role": role}]}) for role in roles]
+    assert len(set(map(cluster_of, of_roles))) == len(roles), "the same words of a user and of a system are two prompts"
+    one_turn, two_turns = _about("a", "user"), _about("auser")  # a role is no text, and a text no role
+    assert cluster_of(one_turn) != cluster_of(two_turns)
     assert cluster_of(_about("why?", cluster="7")) == cluster_of(_about("why not?", cluster="7")) == "7"
     assert cluster_of(_about("why?", cluster="")) == cluster_of(_about("why?"))
     assert cluster_of(DataSample(unique_id="x")) == "id:x", "no prompt, nothing shared"

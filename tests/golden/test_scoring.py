@@ -57,11 +57,15 @@ def by_line(number: int, line: Line) -> Judged:
 
 
 def figures(report: Report) -> Line:
-    """All that a report says of the figure: rule, counts, interval, chance, what stands beside it, and the same of its parts."""
+    """All that a report says of the figure: rule, counts, interval, chance, what stands beside it, and the same of its parts.
+
+    Who caused what is missing, and where the figure lies whatever it would have got, stand there where something is missing.
+    """
 
     def of(part: Any) -> Line:
         counts = {count: getattr(part, count) for count in COUNTS if getattr(part, count)}
-        found = {"rule": part.rule, "score": part.score, **counts, "ci95": part.ci95, "chance": part.chance}
+        lost = {"missing": dict(part.missing), "bounds": part.bounds} if part.missing else {}
+        found = {"rule": part.rule, "score": part.score, **counts, **lost, "ci95": part.ci95, "chance": part.chance}
         extra = {key: of(value) if hasattr(value, "rule") else value for key, value in part.extra.items()}
         for name in ("categories", "sections"):
             if name in extra:

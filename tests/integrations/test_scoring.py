@@ -133,6 +133,17 @@ def test_the_mean_of_a_group_is_that_of_all_its_scores_before() -> None:
     assert values[-2:] == [8 / 3, 14 / 4], "of a prompt that was not seen before it is the mean of all"
 
 
+def test_the_mean_of_a_group_that_comes_in_one_call_is_that_of_the_others_in_the_call() -> None:
+    """A call with a score of its own looks at no call before it, and one without looks at all of them."""
+    scorer = RowScorer(Moody, on_error="mean")
+    calls = [["fail", "fail"], ["a", "aaa", "fail"], ["aaaaa", "fail", "aaaaaaa"], ["fail", "fail"], ["aaaaaaaaa", "fail"]]
+    wanted = [[-1.0, -1.0], [1.0, 3.0, 2.0], [5.0, 6.0, 7.0], [4.0, 4.0], [9.0, 9.0]]  # 4 = (1 + 3 + 5 + 7) / 4
+    found = [[scorer.value(each) for each in scorer.score_rows(["p"] * len(texts), texts)] for texts in calls]
+    assert found == wanted
+    two = scorer.score_rows(["r", "p", "r", "p"], ["a", "aa", "fail", "fail"])
+    assert [scorer.value(each) for each in two] == [1.0, 2.0, 1.0, 2.0], "each group has its own mean"
+
+
 def test_messages_that_are_none_cost_their_own_row() -> None:
     scorer = RowScorer("math_verify_reward", reference="solution")
     bad, rows = [{"content": "no role"}], rows_of({"solution": ["4", "4"]}, 2)

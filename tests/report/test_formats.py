@@ -12,11 +12,14 @@ from xml.etree import ElementTree
 
 import pytest
 
+from rm_gallery.core.stats.intervals import Interval
+from rm_gallery.core.stats.significance import PairedDifference
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.shown import visible
-from rm_gallery.report.formats import FORMATS, render
+from rm_gallery.report.formats import FORMATS, ends_of, render
 from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.page import MAX_SAMPLES
+from rm_gallery.study.compare import Difference
 from rm_gallery.study.opened import OpenRun
 from tests.report.runs import HOSTILE, judged_run, reply, report, row, write_run
 from tests.support.command import command
@@ -131,6 +134,48 @@ def test_visible_text_has_nothing_hidden_in_it(text: str) -> None:
 def test_a_comparison_that_is_settled(bounds: list[float], says: str, tmp_path: Path) -> None:
     saved = report(5, rule="win_rate", score=sum(bounds) / 2, ci95=bounds, extra={"a": "new", "b": "old"})
     assert says in render(write_run(tmp_path, [row(1)], saved), "md")
+
+
+LOST: dict[str, Any] = {"n_scored": 8, "n_unscored": 2, "missing": {"judge": 2}}
+SIDES: dict[str, tuple[dict[str, Any], int]] = {
+    "nothing is missing": ({"score": 0.7, "ci95": [0.6, 0.8], "bounds": [0.7, 0.7], "missing": {}}, 1),
+    "chance may explain it": ({"score": 0.55, "ci95": [0.45, 0.65], "bounds": [0.55, 0.55], "missing": {}}, 0),
+    "the interval touches it": ({"score": 0.6, "ci95": [0.5, 0.7], "bounds": [0.6, 0.6], "missing": {}}, 0),
+    "it holds at worst": ({"score": 0.7, "ci95": [0.6, 0.8], "bounds": [0.56, 0.76], **LOST}, 1),
+    "what is missing may explain it": ({"score": 0.62, "ci95": [0.52, 0.72], "bounds": [0.496, 0.696], **LOST}, 0),
+    "at worst it touches it": ({"score": 0.625, "ci95": [0.52, 0.72], "bounds": [0.5, 0.7], **LOST}, 0),
+    "both may explain it": ({"score": 0.55, "ci95": [0.45, 0.65], "bounds": [0.44, 0.64], **LOST}, 0),
+    "nobody knows its ends": ({"score": 0.7, "ci95": [0.6, 0.8], "bounds": None, **LOST}, 0),
+    "a report of an earlier version": ({"score": 0.7, "ci95": [0.6, 0.8], "n_scored": 8, "n_unscored": 2}, 0),
+}
+"""Figures, and on which side of 50 % they are shown to lie. Chance and what is missing may each explain a difference alone."""
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_nothing_is_beaten_and_nobody_is_better_where_chance_or_what_is_missing_explains_it(name: str, tmp_path: Path) -> None:
+    figures, side = SIDES[name]
+    turned = {**figures, "score": 1 - figures["score"]}
+    turned |= {key: [1 - end for end in figures[key][::-1]] for key in ("ci95", "bounds") if figures.get(key)}
+    beaten, missed = (
+        "The whole interval lies above guessing (50.0 %)",
+        "does not show that the reward does better than guessing",
+    )
+    for given, sign in ((figures, side), (turned, -side)):
+        saved = report(10, **given, chance=0.5, baselines={})
+        page = render(write_run(tmp_path / f"guessed {sign}", [row(1)], saved), "md")
+        assert (beaten in page, missed in page) == (sign > 0, sign <= 0)
+        ends = ends_of(saved)
+        worst = dict(QualityGate(beats=("chance",), max_unscored=2).missed(saved))
+        assert ("score" in worst) == (ends.low <= 0.5), (
+            "a gate asks what the score exceeds at worst, and leaves its interval to --surely"
+        )
+        compared = report(10, **given, rule="win_rate", extra={"a": "new", "b": "old"})
+        page = render(write_run(tmp_path / f"compared {sign}", [row(1)], compared), "md")
+        assert ("new is better than old" in page, "old is better than new" in page) == (sign > 0, sign < 0)
+        assert ("does not settle which of the two is better" in page) == (sign == 0)
+        interval, bounds = (Interval(low - 0.5, high - 0.5) for low, high in (given["ci95"], ends))
+        paired = PairedDifference(given["score"] - 0.5, interval, 0.01, None, 10, 10, 0)
+        assert Difference("all", 0.5, given["score"], paired, None, bounds).better == {1: "second", 0: None, -1: "first"}[sign]
 
 
 # -- gates and the command -------------------------------------------------------------------------------------------------

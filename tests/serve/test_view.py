@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,6 +71,52 @@ def test_only_who_has_the_token_and_asks_this_machine_by_name_is_let_in(
     if status == 200:
         assert "default-src 'none'" in reply.headers["content-security-policy"]
         assert reply.headers["referrer-policy"] == "no-referrer", "the address, which holds the token, goes nowhere"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "status"),
+    [
+        ([b"127.0.0.1:8123"], 200),
+        ([], 403),
+        ([b""], 403),
+        ([b"127.0.0.1:8123", b"127.0.0.1:8123"], 403),
+        ([b"127.0.0.1:8123", b"evil.example:8123"], 403),
+        ([b"evil.example:8123", b"127.0.0.1:8123"], 403),
+        ([b"evil.example:8123"], 403),
+    ],
+)
+def test_a_request_names_this_machine_once(tmp_path: Path, hosts: list[bytes], status: int) -> None:
+    """A page whose name was turned to this address may leave out Host or send two of them (DNS rebinding, RFC 9112 3.2)."""
+    judged_run(tmp_path, 10)
+    answered = []
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            answered.append(message["status"])
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    path = "/secret/gallery"
+    asked = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": ""}
+    scope = {**asked, "http_version": "1.1", "scheme": "http", "headers": [(b"host", host) for host in hosts]}
+    asyncio.run(create_viewer(ViewedRuns([tmp_path]), "secret")(scope, receive, send))
+    assert answered == [status]
+
+
+def test_runs_are_looked_for_below_what_was_named_and_nowhere_else(tmp_path: Path) -> None:
+    """A link in a folder of runs, as one that was unpacked may hold, shows nothing of the rest of the disk."""
+    judged_run(tmp_path / "elsewhere" / "private", 10)
+    judged_run(tmp_path / "runs" / "own", 10)
+    judged_run(tmp_path / "runs" / "group" / "deeper", 10)
+    (tmp_path / "runs" / "link").symlink_to(tmp_path / "elsewhere" / "private")
+    (tmp_path / "runs" / "above").symlink_to(tmp_path)
+    (tmp_path / "runs" / "broken").symlink_to(tmp_path / "nothing")
+    (tmp_path / "runs" / "file.txt").write_text("no folder")
+    names = {str(path.relative_to(tmp_path)) for path in ViewedRuns([tmp_path / "runs"]).runs.values()}
+    assert names == {"runs/own", "runs/group/deeper"}
+    named = ViewedRuns([tmp_path / "runs" / "link"])
+    assert len(named.runs) == 1, "whoever names a link means what it leads to"
 
 
 def test_every_page_is_there_and_escapes_what_it_shows(client: TestClient, tmp_path: Path) -> None:

@@ -149,6 +149,10 @@ class GraderError(GraderResult):
         why = outcome.message
         return cls(name=name, reason=why, error=why, error_type=outcome.reason, status=status, cause=outcome.cause)
 
+    def outcome(self) -> Outcome[Any]:
+        """The same as the outcome of a job."""
+        return Outcome(self.status, None, self.error_type, self.error, self.cause)
+
     @property
     def ok(self) -> bool:
         """False."""

@@ -120,7 +120,7 @@ def _suspected(job: GraderJob, found: Any) -> Outcome[Any] | None:
     if not isinstance(job.fields, dict) or not isinstance(job.fields.get("response"), str):
         return None
     if isinstance(found, GraderError):
-        why: Outcome[Any] = Outcome(found.status, None, found.error_type, found.error, found.cause)
+        why = found.outcome()
     else:
         why = outcome_of_error(found) if isinstance(found, Exception) else Outcome("scored")
     return why if may_be_the_answers_doing(asks_a_model(job.plan.grader), why) else None

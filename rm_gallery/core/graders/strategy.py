@@ -18,7 +18,7 @@ from pydantic import Field, SerializeAsAny
 from rm_gallery.core.engine.loop import RunStopped
 from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderMode, GraderRank, GraderResult, GraderScore, usage_sum
 from rm_gallery.core.graders.run import NotGraded, agraded
-from rm_gallery.core.outcome import NOT_BEGUN, outcome_of_error
+from rm_gallery.core.outcome import NOT_BEGUN, deciding, outcome_of_error
 from rm_gallery.core.reward.asking import repeat_index
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 
@@ -104,11 +104,13 @@ def _scores(results: Sequence[GraderResult], least: int, what: str) -> list[floa
 
 def _missed(message: str, missing: Sequence[GraderResult], reason: str) -> Exception:
     """Why there is no result: failed where a part failed, which another run asks again, else unscored."""
-    lost = [one for one in missing if isinstance(one, GraderError)]
-    broke = next((one for one in lost if one.status == "failed"), None)
-    if broke is not None:
-        return NotGraded(message, broke.error_type, broke.cause)
-    return Unscored(message, reason=reason, cause=lost[0].cause if lost else "rule")
+    lost = [one.outcome() for one in missing if isinstance(one, GraderError)]
+    if not lost:
+        return Unscored(message, reason=reason, cause="rule")
+    why = deciding(lost)
+    if why.status == "failed":
+        return NotGraded(message, why.reason, why.cause)
+    return Unscored(message, reason=reason, cause=why.cause)
 
 
 class AverageGrader(_Wrapper):

@@ -12,7 +12,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithScore
 from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.outcome import Bounds, Outcome, outcome_of_error, scored, worst_of
+from rm_gallery.core.outcome import Bounds, Outcome, deciding, outcome_of_error, scored, worst_of
 from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
@@ -394,9 +394,8 @@ class WeightedSum(Composition):
             notes.add(name, self.rewards[name], found)
         missing = {name: found.outcome for name, found in said.items() if found.outcome.value is None}
         if missing:
-            first = min(missing.values(), key=lambda outcome: outcome.status != "failed")
             message = "; ".join(f"{name}: {outcome.message}" for name, outcome in missing.items())
-            return notes.found(self.name, first.without_value(message))
+            return notes.found(self.name, deciding(missing.values()).without_value(message))
         terms = {name: (self.weights[name], found.outcome.value or 0.0) for name, found in said.items()}
         try:
             total, reason = weighted_sum(terms)

@@ -20,7 +20,7 @@ from rm_gallery.core.data.schema import (
     Step,
 )
 from rm_gallery.core.model.message import TEXT_PARTS, THOUGHT_PARTS, ChatMessage, part_text, picture_of
-from rm_gallery.core.outcome import Bounds, Outcome, unscored
+from rm_gallery.core.outcome import Bounds, Outcome, deciding, unscored
 from rm_gallery.core.reward.outputs import checked, issue_of, no_reward, write, write_scores
 from rm_gallery.core.reward.reward import BaseReward, Job, Parts, View
 from rm_gallery.core.reward.schema import RewardResult
@@ -344,7 +344,7 @@ class BasePairWiseReward(_ComparingReward):
         kept = _compared(len(sample.output), lost)
         for index, output in enumerate(sample.output):
             if index not in kept:
-                why = next((outcome for pair, outcome in lost.items() if index in pair), next(iter(lost.values())))
+                why = deciding([outcome for pair, outcome in lost.items() if index in pair] or lost.values())
                 write(output.answer, self, [], issue_of(self.name, why))
         if kept:
             # a pair that was judged in one order alone says which stood first as much as which is better

@@ -27,7 +27,7 @@ from rm_gallery.core.engine.context import LIMIT_SHARE, RunControl, asked_by, cu
 from rm_gallery.core.engine.options import apart
 from rm_gallery.core.engine.run_folder import RunFolder, about_code
 from rm_gallery.core.model.message import MessageRole
-from rm_gallery.core.outcome import NOT_BEGUN, Bounds, Outcome, failed, scored, unscored
+from rm_gallery.core.outcome import NOT_BEGUN, Bounds, Outcome, deciding, failed, scored, unscored
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, Unscored
 from rm_gallery.core.utils.identity import plain_form, shortened
@@ -193,8 +193,7 @@ def said_of(reward: BaseReward, output: DataOutput) -> Outcome[float]:
     issues = [issue for place in (output.answer, *(output.steps or ())) for issue in _own_issues(reward, place.reward)]
     if not issues:
         return unscored("no_score", f"{reward.name} gave no score.", "rule")
-    first = issues[0]
-    return Outcome(first.status, None, first.reason, first.message, first.cause)
+    return deciding([Outcome(issue.status, None, issue.reason, issue.message, issue.cause) for issue in issues])
 
 
 def _own_issues(reward: BaseReward, said: Any) -> list[RewardIssue]:

@@ -24,6 +24,16 @@ class Interval(NamedTuple):
         return self.low <= value <= self.high
 
 
+def shown_side(value: float, interval: tuple[float, float], bounds: tuple[float, float]) -> int:
+    """On which side of `value` a figure is shown to lie: 1 above it, -1 below it, 0 where nothing is shown.
+
+    Both have to lie on that side: the `interval`, so that chance does not explain it, and the `bounds`, the figure at worst and at
+    best, so that what is missing does not either. An end that touches `value` shows nothing.
+    """
+    low, high = min(interval[0], bounds[0]), max(interval[1], bounds[1])
+    return (low > value) - (high < value)
+
+
 def check_level(level: float) -> float:
     """Return `level` if it is a confidence level strictly between 0 and 1; raise ConfigError otherwise."""
     if not 0.0 < level < 1.0:

@@ -201,20 +201,23 @@ class _Picks:
         pairs_only = self._compared or self._mode == CONFLICT_PAIRS
         tallies, rule = (self._conflicts, "ppe_conflict_pairs") if pairs_only else (self._best, "ppe_best_of_k")
         parts: dict[str, Figure] = {
-            name: counts.figure(rule, {} if pairs_only else self._beside(name)) for name, counts in tallies.items()
+            name: replace(
+                counts.figure(rule, {} if pairs_only else self._beside(name)),
+                chance=0.5 if pairs_only else self._right[name].mean,
+            )
+            for name, counts in tallies.items()
         }
         extra: dict[str, Any] = {"domains_absent": absent(DOMAINS, parts)}
         if not pairs_only:
             for name in ("oracle", "conflict_pairs"):
                 extra[name] = mean_of(part.extra[name] for part in parts.values())
-        chance = 0.5 if pairs_only else mean_of(counts.mean for counts in self._right.values())
+        chance = mean_of(part.chance for part in parts.values())
         return replace(headline(mean_of_parts(rule, parts, interval_of_mean(tallies), extra), parts), chance=chance)
 
     def _beside(self, name: str) -> dict[str, Any]:
         curve = {str(k): math.fsum(found) / len(found) for k, found in self._curve[name].items() if found}
         return {
             "oracle": self._solvable[name].mean,
-            "chance": self._right[name].mean,
             "conflict_pairs": self._conflicts[name].mean,
             "curve": curve,
         }

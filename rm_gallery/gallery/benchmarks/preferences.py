@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.load.converters import (
@@ -164,18 +163,12 @@ class Votes(Benchmark):
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count pairs."""
-        return _ThreeClasses() if self.mode == WITH_TIES else PooledScorer(strict_pairs())
+        return PooledScorer(_three_classes() if self.mode == WITH_TIES else strict_pairs())
 
 
-class _ThreeClasses(PooledScorer):
-    """Votes with ties as a class of their own."""
-
-    def __init__(self) -> None:
-        super().__init__(SubsetTallies("three_class_agreement", agreement_credit, _is_vote))
-
-    def report(self) -> Report:
-        """Report what was counted so far; guessing among three classes is right in a third."""
-        return replace(super().report(), chance=1 / 3)
+def _three_classes() -> SubsetTallies:
+    """Start counting votes with ties as a class of their own; guessing among three is right in a third."""
+    return SubsetTallies("three_class_agreement", agreement_credit, _is_vote, lambda chosen: 1 / 3)
 
 
 def _is_vote(chosen: Sequence[bool]) -> bool:

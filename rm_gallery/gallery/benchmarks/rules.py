@@ -278,16 +278,29 @@ class CountingUnreadable:
         return replace(report, extra={**report.extra, "n_unreadable": self._unreadable})
 
 
+def chosen_share(chosen: Sequence[bool]) -> float | None:
+    """What guessing earns where one answer has to come out on top: the share of chosen ones; None where none is preferred."""
+    return sum(chosen) / len(chosen) if has_preference(chosen) else None
+
+
 class SubsetTallies:
     """Credits of samples by subset under one rule.
 
-    A scored sample whose labels do not fit the rule counts as unscored, and in `n_unfit`.
+    A scored sample whose labels do not fit the rule counts as unscored, and in `n_unfit`. `guessed` says what guessing earns
+    on a sample under the rule, by its labels: the chance level of the whole and of every part is the mean of it.
     """
 
-    def __init__(self, rule: str, credit: Credit, fits: Callable[[Sequence[bool]], bool]) -> None:
+    def __init__(
+        self,
+        rule: str,
+        credit: Credit,
+        fits: Callable[[Sequence[bool]], bool],
+        guessed: Callable[[Sequence[bool]], float | None] = chosen_share,
+    ) -> None:
         self.rule = rule
         self.by_subset: defaultdict[str, Tally] = defaultdict(Tally)
         self.n_unfit = 0
+        self.guessed = guessed
         self._credit = credit
         self._fits = fits
 
@@ -393,8 +406,8 @@ class PooledScorer:
         """Count one sample; gives what it earned."""
         credit = self._tallies.add(judged)
         self._orders.add(judged)
-        if has_preference(judged.chosen):
-            self._guesses[judged.subset].append(sum(judged.chosen) / len(judged.chosen))
+        if (share := self._tallies.guessed(judged.chosen)) is not None:
+            self._guesses[judged.subset].append(share)
         if self._category is not None:
             cause = self._tallies.cause(judged)
             self._categories[self._category(judged)].add(credit, judged.status, judged.cluster, cause)

@@ -242,7 +242,8 @@ class SqlResultEqualityReward(RuleReward):
         if not query:
             return one_score(self.name, 0.0, "The answer holds no query.")
         built = max(rows.schema_seconds for rows in expected)
-        found = await run_query_apart(schema, query, deadline=self.timeout, max_rows=self.max_rows, schema_seconds=built)
+        limit = within_deadline(self.timeout)
+        found = await run_query_apart(schema, query, deadline=limit, max_rows=self.max_rows, schema_seconds=built)
         if found.error:
             return one_score(self.name, 0.0, f"The query does not run: {found.error}")
         equal = False
@@ -268,7 +269,8 @@ class SqlResultEqualityReward(RuleReward):
         result = _REFERENCES.get(key)
         if result is None:
             try:
-                result = await run_query_apart(schema, query, deadline=self.timeout, max_rows=self.max_rows)
+                limit = within_deadline(self.timeout)
+                result = await run_query_apart(schema, query, deadline=limit, max_rows=self.max_rows)
             except DataError as error:
                 raise Unscored(f"{self.name}: {error}", reason="bad_schema") from error
             if result.error != "deadline" and len(result.rows) <= _ROWS_KEPT:

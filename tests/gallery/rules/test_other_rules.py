@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import string
 import sys
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from rm_gallery.core.engine.context import LIMIT_SHARE
+from rm_gallery.core.engine.processes.pool import WorkerPool
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.text import quantities
 from rm_gallery.core.text.language import known_language
@@ -22,6 +25,8 @@ from rm_gallery.core.utils.errors import ConfigError, MissingExtra, SandboxUnava
 from rm_gallery.gallery.rm.alignment.harmlessness import refusal
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import DetoxifyReward
 from rm_gallery.gallery.rm.instruction import INSTRUCTIONS
+from rm_gallery.gallery.rm.rule import KillableRule
+from tests.gallery.registry_cases import example_of, fields_of
 from tests.golden.golden import HERE, lines
 from tests.support.samples import issues, make_sample, scores
 from tests.support.system import require_bubblewrap
@@ -34,6 +39,44 @@ def test_a_pattern_that_takes_for_ever_costs_a_part_of_its_deadline_and_its_answ
     stuck = RewardRegistry.create("regex_match", pattern=pattern, deadline=6.0).evaluate(make_sample("a" * 40 + "!"))
     assert scores(stuck) == [0.0], "the answer led it there"
     assert scores(reward.evaluate(make_sample("aaa"))) == [1.0]
+
+
+TIMED = [
+    name
+    for name in RewardRegistry.list()
+    if "timeout" in fields_of(name) and not issubclass(RewardRegistry.get(name), KillableRule)  # those the engine kills
+]
+LEFT_OVER = 60.5
+"""Seconds that a worker may take beyond the limit of what it runs, before it is killed."""
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_a_limit_of_its_own_ends_before_the_deadline_of_the_sample(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the deadline comes first, and an answer that hangs is the caller's fault instead of its own."""
+    asked: list[float] = []
+    submit = WorkerPool.asubmit
+
+    def noted(pool: WorkerPool, fn: Any, /, *args: Any, deadline: float | None = None) -> Any:
+        asked.append(math.inf if deadline is None else deadline)
+        return submit(pool, fn, *args, deadline=deadline)
+
+    monkeypatch.setattr(WorkerPool, "asubmit", noted)
+    fields = fields_of(name)
+    chosen = {"sandbox": "subprocess", "correctness": "math"}
+    settings = {field: value for field, value in chosen.items() if field in fields}
+    limits = dict.fromkeys(fields & {"timeout", "total_timeout"}, 9_000.0)
+    # plain numbers are compared without a worker
+    maths = make_sample("\\boxed{(x+1)^2} <confidence>1</confidence>", reference="x^2+2x+1")
+    sample = example_of(name).sample if fields & {"sandbox", "max_rows"} else maths
+    RewardRegistry.create(name, **settings, **limits, deadline=400.0).evaluate(sample.model_copy(deep=True))
+    assert asked and max(asked) <= 2 * LIMIT_SHARE * 400.0 + LEFT_OVER, (
+        "SQL has its limit once for the tables and once for the query"
+    )
+    asked.clear()
+    RewardRegistry.create(name, **settings, **dict.fromkeys(limits, 20.0), deadline=400.0).evaluate(
+        sample.model_copy(deep=True)
+    )
+    assert asked and max(asked) <= 2 * 20.0 + LEFT_OVER, "a limit that ends earlier stays as it is"
 
 
 def test_without_pint_plain_numbers_work_and_units_name_the_package(monkeypatch: pytest.MonkeyPatch) -> None:

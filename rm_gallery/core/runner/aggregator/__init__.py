@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 from rm_gallery.core.graders.base import GraderError, GraderResult, GraderScore
-from rm_gallery.core.outcome import Outcome, failed
+from rm_gallery.core.outcome import deciding, failed
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 
@@ -67,7 +67,7 @@ class BaseAggregator:
         try:
             values, about = self._comparable(scores, components.values())
         except ConfigError as error:
-            return self._error(str(error), missing, metadata)
+            return self._error(str(error), {}, metadata)
         for name, found in scores.items():
             metadata["components"][name] = {"score": found.score, "value": values[name], "reason": found.reason}
         if missing and isinstance(self.on_error, (int, float)):
@@ -77,7 +77,7 @@ class BaseAggregator:
         except OverflowError:
             value = math.inf  # costs this row its score, not the run
         if not math.isfinite(value):
-            return self._error(f"the combined score is {value}", missing, metadata)
+            return self._error(f"the combined score is {value}", {}, metadata)
         return GraderScore(name=self.name, score=value, reason=self._reason(values, missing), metadata=metadata, **about)
 
     def _comparable(
@@ -107,10 +107,9 @@ class BaseAggregator:
         return f"{type(self).__qualname__.removesuffix('Aggregator')} of {parts}{without}"
 
     def _error(self, why: str, missing: Mapping[str, GraderResult], metadata: dict[str, Any]) -> GraderError:
-        first = next((found for found in missing.values() if isinstance(found, GraderError)), None)
-        told = failed("aggregate", why, "rule")
-        if first is not None:
-            told = Outcome(first.status, None, first.error_type, why, first.cause)
+        own = failed("aggregate", why, "rule")
+        lost = [found.outcome() if isinstance(found, GraderError) else own for found in missing.values()]
+        told = deciding(lost).without_value(why) if lost else own
         return GraderError.of(self.name, told).model_copy(update={"metadata": metadata})
 
 
