@@ -15,7 +15,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import cut, number, percent, show, visible
 from rm_gallery.gallery.benchmarks.figures import RULES, by_cause, plain
-from rm_gallery.gallery.benchmarks.lead import COMPARED, between, contradicted, in_unit, leads, sides_of
+from rm_gallery.gallery.benchmarks.lead import COMPARED, between, in_unit, leads, may_praise, sides_of
 from rm_gallery.report.plots import all_plots
 from rm_gallery.study.opened import OpenRun, sound
 from rm_gallery.study.summary import GAME_KINDS, Share, Summary, mean, summarize
@@ -110,7 +110,7 @@ def findings(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> Iter
     if not run.finished:
         why = f": {figures['stopped']}" if figures.get("stopped") else ""
         yield "warn", f"This run is not finished{why}. The figures are of the samples so far; the same command continues it."
-    praise = not contradicted(figures)
+    praise = may_praise(figures)
     yield from (finding for finding in _compared(figures) if praise or finding[0] != "good")
     yield from _beside(figures.get("extra") or {})
     lost = lost_of(figures)

@@ -17,6 +17,7 @@ from rm_gallery.core.engine.calls.budget import PriceTable, Usage
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions, whole
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_unordered
 from rm_gallery.core.runner.grading_runner import build_reward
@@ -413,7 +414,7 @@ class Prepared:
             seconds=time.monotonic() - started,
             seed=self.seed,
             stopped=control.stopped,
-            notes=self.notes,
+            notes=(*self.notes, *(self.reward.notes() if isinstance(self.reward, Composition) else ())),
             constant=_constant(said, 1.0 if self.reward.higher_is_better else -1.0),
         )
         if chosen.run_dir is not None:

@@ -23,6 +23,7 @@ from rm_gallery.core.engine.run import INTERRUPTED
 from rm_gallery.core.engine.run_records import MANIFEST
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.channel import note_on
+from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_list, run_unordered
 from rm_gallery.core.runner.grading_runner import build_reward
@@ -288,6 +289,7 @@ def report_of(task: Task, told: Iterable[tuple[Judged, bool]], seed: int = 0, he
             heard(one, credit)
     judge, endpoint = judge_of(task.reward)
     notes = (*task.benchmark.notes(task.reward), *note_on(task.reward))
+    notes += task.reward.notes() if isinstance(task.reward, Composition) else ()
     report = counting.report(task.data, notes, 1.0 if task.reward.higher_is_better else -1.0)
     return replace(report, reward=task.reward.name, judge=judge, endpoint=endpoint, data=task.data.name)
 

@@ -60,7 +60,6 @@ def contradicted(figures: Mapping[str, Any]) -> str:
     """Why labels of people forbid to praise the judge or what it prefers; empty where they do not, and without labels.
 
     Praise needs an agreement above chance, and of a comparison a corrected interval on the same side of 50 % as the judge.
-    Labels that are the truth of the data (chosen and rejected) are the figure itself, held against its chance level.
     """
     extra = _object(figures.get("extra"))
     if figures.get("rule") == COMPARED:
@@ -69,11 +68,20 @@ def contradicted(figures: Mapping[str, Any]) -> str:
         for about in _labelled(figures):
             if about.get("n") and not number(_measure(about)[1]) > 0:
                 return f"the scores{_named(about)} do not rise with the labels"
-        return ""
-    score, chance = figures.get("score"), figures.get("chance")
-    if isinstance(score, int | float) and isinstance(chance, int | float) and score <= chance:
-        return f"guessing reaches {percent(chance)} on these labels"
     return ""
+
+
+def may_praise(figures: Mapping[str, Any]) -> bool:
+    """Whether anything may be called good: labels of people do not contradict it, and guessing is no better on the data's own."""
+    score, chance = figures.get("score"), figures.get("chance")
+    if (
+        figures.get("rule") != COMPARED
+        and isinstance(score, int | float)
+        and isinstance(chance, int | float)
+        and score <= chance
+    ):
+        return False
+    return not contradicted(figures)
 
 
 def _against_comparison(figures: Mapping[str, Any], agreement: Mapping[str, Any]) -> str:
