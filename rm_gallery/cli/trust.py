@@ -148,7 +148,7 @@ def _check_mix(
             typer.echo(f"{name}: {said}")
         for name, part in found.parts.items():
             alone = ", ".join(finding.name for finding in part.findings) or "nothing"
-            typer.echo(f"{name} (weight {found.weights[name]:g}, {found.can_pay(name)}) by itself: {alone}")
+            typer.echo(f"{name} (weight {found.weights[name]:g}) by itself: {alone}; in the sum {found.can_pay(name)}")
         typer.echo("\n".join(found.lines()))
     return int(bool(found.faults) or (strict and bool(found.whole.findings)))
 

@@ -66,8 +66,8 @@ class MixCheck:
         """What a part adds to the sum, from its worst to its best score."""
         low, high = self.pays[name]
         if low is None or high is None:
-            return "its range is open, so nobody knows what it can pay"
-        return f"pays {low:.3g} to {high:.3g}"
+            return "nobody knows what it can pay, since its range is open"
+        return f"it pays {low:.3g} to {high:.3g}"
 
     def lines(self) -> list[str]:
         """How each trainer is given this sum."""
