@@ -357,8 +357,8 @@ def _extra(
     for name, labels in told.items():
         extra["validation"][name] = {"label": wanted[name], **_validated(found[name], labels, clusters, seed)}
     if any(label is not None for label in told.get(main, ())):
-        scores, scale = found[main].scores, label_scale(told[main], found[main].bounds)
-        corrected = corrected_mean(scores, told[main], clusters=clusters, bounds=scale)  # in the unit of the labels
+        scale = label_scale(told[main], found[main].bounds)
+        corrected = corrected_mean(found[main].scores, told[main], clusters=clusters, bounds=scale)  # in the unit of the labels
         extra["corrected"] = {**as_dict(corrected), "p_value": None}
     return extra
 
