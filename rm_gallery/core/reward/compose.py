@@ -395,20 +395,20 @@ class WeightedSum(Composition):
 
     def pays(self) -> dict[str, Bounds]:
         """By part the least and the most that it can add to the sum: its weight times its range; None where that is open."""
-        found = {}
+        ends = {}
         for name, part in self.rewards.items():
             weight, scale = self.weights[name], (0.0, 1.0) if self.normalize else part.score_range
             # a weight of 0 pays nothing, however far the range goes; -0.0 is no number people read
             low, high = (0.0 if not weight else None if bound is None else weight * bound + 0.0 for bound in scale)
-            found[name] = (low, high) if weight >= 0 else (high, low)
-        return found
+            ends[name] = (low, high) if weight >= 0 else (high, low)
+        return ends
 
     def notes(self) -> tuple[str, ...]:
         """What each part can pay, and which one has a larger say than its weight looks like."""
         pays = self.pays()
         shown = ", ".join(f"{name} {_end(low)} to {_end(high)}" for name, (low, high) in pays.items())
-        said = [f"{self.name} is paid by parts: {shown}", *self.uneven()]
-        return tuple(said)
+        sentences = [f"{self.name} is paid by parts: {shown}", *self.uneven()]
+        return tuple(sentences)
 
     def uneven(self) -> list[str]:
         """A sentence for each part whose say (weight times width of its range) is larger than its weight looks like.
@@ -418,17 +418,17 @@ class WeightedSum(Composition):
         """
         widths = {name: high - low for name, (low, high) in self.pays().items() if low is not None and high is not None}
         weights = {name: abs(self.weights[name]) for name in widths}
-        whole, total, found = math.fsum(widths.values()), math.fsum(weights.values()), []
+        whole, total, sentences = math.fsum(widths.values()), math.fsum(weights.values()), []
         for name, width in widths.items():
             larger = [other for other in widths if weights[other] > weights[name] > 0]
             below = [other for other in larger if widths[other] < width - NEAR]
             if below or (larger and width * total > 2 * whole * weights[name] + NEAR):
                 other = max(below or larger, key=lambda one: weights[one])
-                found.append(
+                sentences.append(
                     f"'{name}' has the weight {self.weights[name]:g} and moves the sum by up to {width:.3g}; '{other}' has "
                     f"{self.weights[other]:g} and moves it by {widths[other]:.3g}. With normalize=True weights compare."
                 )
-        return found
+        return sentences
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[JudgedOutput]:
         everything = list(range(len(sample.output)))

@@ -33,21 +33,21 @@ def leads(figures: Mapping[str, Any]) -> list[Fact]:
     Args:
         figures: a report, saved or as `Report.to_dict` gives it.
     """
-    found = [Fact("corrected", text) for text in [corrected_of(figures)] if text]
-    found += [Fact("agreement", text) for text in _agreements(figures)]
+    facts = [Fact("corrected", text) for text in [corrected_of(figures)] if text]
+    facts += [Fact("agreement", text) for text in _agreements(figures)]
     if why := contradicted(figures):
-        found.append(Fact("contradicted", f"People's labels do not support what the judge alone says: {why}."))
+        facts.append(Fact("contradicted", f"People's labels do not support what the judge alone says: {why}."))
     if constant := str(figures.get("constant") or ""):
-        found.append(Fact("constant", constant))
+        facts.append(Fact("constant", constant))
     if tally := tally_of(figures):
-        found.append(Fact("tally", tally))
-    return [*found, Fact("figure", headline(figures))]
+        facts.append(Fact("tally", tally))
+    return [*facts, Fact("figure", headline(figures))]
 
 
 def leads_beyond_figure(figures: Mapping[str, Any]) -> list[Fact]:
     """All the facts where they hold more than the figure of the judge; empty where a table of figures says it all."""
-    found = leads(figures)
-    return found if any(fact.kind not in PLAIN for fact in found) else []
+    facts = leads(figures)
+    return facts if any(fact.kind not in PLAIN for fact in facts) else []
 
 
 def lead_figure(figures: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -106,18 +106,18 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _corrected(figures: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    found = _object(figures.get("extra")).get("corrected")
-    return found if isinstance(found, Mapping) and found.get("estimate") is not None else None
+    about = _object(figures.get("extra")).get("corrected")
+    return about if isinstance(about, Mapping) and about.get("estimate") is not None else None
 
 
 def _labelled(figures: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """What people's labels say of scores: of the answers of a table, or of every grader that has labels."""
     extra = _object(figures.get("extra"))
     if "validation" in extra:
-        for name, found in _object(extra["validation"]).items():
-            yield {"name": name, **_object(found)}
-    elif "spearman" in (found := _object(extra.get("agreement"))):
-        yield found
+        for name, about in _object(extra["validation"]).items():
+            yield {"name": name, **_object(about)}
+    elif "spearman" in (about := _object(extra.get("agreement"))):
+        yield about
 
 
 _MEASURES = {"kappa": "kappa", "spearman": "Spearman's correlation"}
