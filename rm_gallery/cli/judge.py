@@ -241,7 +241,8 @@ def _bench_recorded(
 
 def _scored_line(group: Mapping[str, Any], report: Report) -> str:
     what = " ".join(str(value) for value in group.values()) or report.benchmark
-    return f"{what}: {hundredths(report.score)} [{interval(report.ci95)}] n={report.n} ({report.rule})"
+    said = f" {report.constant}" if report.constant else ""
+    return f"{what}: {hundredths(report.score)} [{interval(report.ci95)}] n={report.n} ({report.rule}){said}"
 
 
 def _list(as_json: bool) -> None:

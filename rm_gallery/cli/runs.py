@@ -16,7 +16,8 @@ from rm_gallery.core.stats.planning import SampleSize, plan_difference, plan_lab
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.models import nearest
-from rm_gallery.report.formats import OWN_UNIT, figures_of, render
+from rm_gallery.gallery.benchmarks.lead import OWN_UNIT
+from rm_gallery.report.formats import figures_of, render
 from rm_gallery.report.gate import QualityGate
 from rm_gallery.report.pdf import find_browser, print_summary
 from rm_gallery.report.run_table import render_table, run_table, save_results

@@ -100,6 +100,9 @@ def check(
     forge: Annotated[
         bool, typer.Option("--forge", help="Try programs that solve nothing and want to pass on each case's code tests.")
     ] = False,
+    normalize: Annotated[
+        bool, typer.Option("--normalize", help="Map each part of a sum to 0..1 by its range before it is weighted.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on notes as well.")] = False,
     role: Annotated[
         str, typer.Option(help="main tells right from wrong; shaping is added to one that does, so that its faults are notes.")
@@ -113,7 +116,9 @@ def check(
         raise ConfigError(f"--role is {role!r:.40}; it is main or shaping.")
     parts = [weighted(reward) for reward in rewards]
     if any(weight is not None for _, weight in parts):
-        raise typer.Exit(_check_mix(parts, cases, how, strict, run))
+        raise typer.Exit(_check_mix(parts, cases, {**how, "normalize": normalize}, strict, run))
+    if normalize:
+        raise ConfigError("--normalize maps the parts of a sum; give rewards with weights, as in math:1 brief.py:0.2.")
     checks = [check_reward(reward, cases, **how, **run.judge) for reward in rewards]
     checks = [shaping(found) for found in checks] if role == "shaping" else checks
     if run.json:
@@ -143,7 +148,7 @@ def _check_mix(
             typer.echo(f"{name}: {said}")
         for name, part in found.parts.items():
             alone = ", ".join(finding.name for finding in part.findings) or "nothing"
-            typer.echo(f"{name} (weight {found.weights[name]:g}) by itself: {alone}")
+            typer.echo(f"{name} (weight {found.weights[name]:g}) by itself: {alone}; in the sum {found.can_pay(name)}")
         typer.echo("\n".join(found.lines()))
     return int(bool(found.faults) or (strict and bool(found.whole.findings)))
 

@@ -8,15 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.denominator import closed
 from rm_gallery.core.stats.intervals import Interval, shown_side, wilson_interval
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
-from rm_gallery.core.utils.shown import cut, percent, show, visible
+from rm_gallery.core.utils.shown import cut, number, percent, show, visible
 from rm_gallery.gallery.benchmarks.figures import RULES, by_cause, plain
+from rm_gallery.gallery.benchmarks.lead import COMPARED, between, in_unit, leads, may_praise, sides_of
 from rm_gallery.report.plots import all_plots
 from rm_gallery.study.opened import OpenRun, sound
-from rm_gallery.study.summary import Share, Summary, mean, number, summarize
+from rm_gallery.study.summary import GAME_KINDS, Share, Summary, mean, summarize
 
 if TYPE_CHECKING:
     from rm_gallery.report.gate import QualityGate
@@ -24,10 +26,6 @@ if TYPE_CHECKING:
 MANY_LOST = 0.05
 """Share of samples without a score from which on a reader is told."""
 MANY_FLIPS = 0.2
-COMPARED = "win_rate"
-"""The rule that compares two columns instead of asking whether a reward is right."""
-OWN_UNIT = ("mean_score",)
-"""Rules whose figure is no share."""
 SPENT = {
     "calls": "calls to the judge",
     "cached": "replies from the cache",
@@ -61,7 +59,16 @@ def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:
         **{f"n_{status}": summary.statuses[status] for status in ("scored", *LOST)},
         "by_subset": parts if len(parts) > 1 else {},
         "reasons": {key: {"n": n, "example": example} for key, (n, example) in summary.issues.items()},
+        **({"constant": constant} if (constant := _constant(summary)) else {}),
     }
+
+
+def _constant(summary: Summary) -> str:
+    """What every score or verdict so far was, where all are the same."""
+    seen, games = Constancy(), summary.positions.games.counts()
+    verdicts = [(verdict, "") for verdict in (-1, 0, 1) for _ in range(min(2, games.get(GAME_KINDS[verdict + 1], 0)))]
+    seen.add(summary.answers.scores, verdicts)
+    return seen.sentence()
 
 
 def _dict(value: Any) -> dict[str, Any]:
@@ -103,73 +110,11 @@ def rule_of(figures: Mapping[str, Any]) -> str:
     return f"{rule}: {RULES[rule]}" if rule in RULES else rule
 
 
-def in_unit(figure: Mapping[str, Any], value: Any) -> str:
-    """A value of a figure for people: a percentage, or as it is where the rule keeps the reward's own unit."""
-    if not isinstance(value, (int, float)):
-        return "–"
-    return show(value, 4) if figure.get("rule") in OWN_UNIT else percent(value)
-
-
-def between(figure: Mapping[str, Any], joined: str = " – ") -> str:
-    """The interval of a figure for people, without a percent sign; empty where there is none."""
-    bounds = figure.get("ci95")
-    if not bounds:
-        return ""
-    if figure.get("rule") in OWN_UNIT:
-        return joined.join(show(value, 4) for value in bounds)
-    return joined.join(f"{100 * value:.1f}" for value in bounds)
-
-
-def sides_of(figures: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The names of the two columns that were compared."""
-    extra = figures.get("extra") or {}
-    first, second = extra.get("a"), extra.get("b")
-    return (first, second) if isinstance(first, str) and isinstance(second, str) else None
-
-
 def title_of(figures: Mapping[str, Any], folder: str) -> str:
     """What a page is called unless somebody says: the two columns that were compared, else the reward and what it judged."""
     if figures.get("rule") == COMPARED and (names := sides_of(figures)):
         return f"{names[0]} against {names[1]}"
     return f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or folder}"
-
-
-def tally_of(figures: Mapping[str, Any]) -> str:
-    """How many rows were won, tied and lost; empty where nothing was compared."""
-    extra = figures.get("extra") or {}
-    if figures.get("rule") != COMPARED or "wins" not in extra:
-        return ""
-    return " · ".join(f"{int(number(extra.get(n))):,} {w}" for n, w in (("wins", "won"), ("ties", "tied"), ("losses", "lost")))
-
-
-def corrected_of(figures: Mapping[str, Any]) -> str:
-    """The figure corrected by people's labels, in a sentence; empty without labels."""
-    found = (figures.get("extra") or {}).get("corrected")
-    if not isinstance(found, Mapping) or found.get("estimate") is None:
-        return ""
-    unit = "" if figures.get("rule") in OWN_UNIT else " %"
-    bounds = between({**figures, "ci95": found.get("ci95")}, " to ")
-    labels = int(number(found.get("n_labelled")))
-    ci95 = f" (95 % interval {bounds}{unit})" if bounds else ""
-    return f"Corrected by {labels:,} labels of people: {in_unit(figures, found['estimate'])}{ci95}."
-
-
-def headline(figures: Mapping[str, Any]) -> str:
-    """Score, rule, n and interval in one sentence."""
-    name, n, scored = figures.get("reward") or "The reward", int(number(figures.get("n"))), figures.get("n_scored")
-    on = f" on {figures['benchmark']}" if figures.get("benchmark") else ""
-    if figures.get("score") is None:
-        what = "no sample could be scored" if n else "there is no finished sample"
-        return f"{name} has no score{on}: {what}{f' out of {n:,}' if n else ''}."
-    bounds = between(figures, " to ")
-    unit = "" if figures.get("rule") in OWN_UNIT else " %"
-    ci95 = f" (95 % interval {bounds}{unit})" if bounds else ""
-    if figures.get("rule") == COMPARED and (names := sides_of(figures)):
-        first, second = names
-        of = f"{int(number(scored)):,} of {n:,} rows"
-        return f"{first} wins {percent(figures['score'])} of the rows against {second}{ci95}, as {name} judges {of}."
-    score, verb = in_unit(figures, figures["score"]), "has a mean score of" if not unit else "reaches"
-    return f"{name} {verb} {score}{ci95}{on}, over {int(number(scored)):,} scored of {n:,} samples."
 
 
 def lost_of(figures: Mapping[str, Any]) -> list[str]:
@@ -182,7 +127,8 @@ def findings(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> Iter
     if not run.finished:
         why = f": {figures['stopped']}" if figures.get("stopped") else ""
         yield "warn", f"This run is not finished{why}. The figures are of the samples so far; the same command continues it."
-    yield from _compared(figures)
+    praise = may_praise(figures)
+    yield from (finding for finding in _compared(figures) if praise or finding[0] != "good")
     yield from _beside(figures.get("extra") or {})
     lost = lost_of(figures)
     n = int(number(figures.get("n")))
@@ -199,7 +145,7 @@ def findings(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> Iter
     flips, first = summary.positions.flips, summary.positions.first
     if flips.n:
         said = f"{percent(flips.value)} of {flips.n:,} pairs get another verdict when their order is swapped"
-        yield ("warn" if (flips.value or 0) > MANY_FLIPS else "good"), f"{said}; {_preference(first)}."
+        yield ("warn" if (flips.value or 0) > MANY_FLIPS else "good" if praise else "info"), f"{said}; {_preference(first)}."
     elif first.n:
         yield "info", f"Over {first.n:,} verdicts in one order, {_preference(first)}."
     for name, what in (
@@ -363,10 +309,9 @@ def _md(text: Any) -> str:
 
 def _markdown(run: OpenRun, summary: Summary, title: str | None = None) -> str:
     figures = figures_of(run, summary)
-    first = [text for text in (tally_of(figures), headline(figures), corrected_of(figures)) if text]
     lines = [
         f"# {_md(title or title_of(figures, run.folder.name))}",
-        *(line for text in first for line in ("", f"**{_md(text)}**")),
+        *(line for _, text in leads(figures) for line in ("", f"**{_md(text)}**")),
     ]
     lines += ["", f"Rule: {_md(rule_of(figures))}."]
     lines += ["", *(f"- {'⚠ ' if level == 'warn' else ''}{_md(text)}" for level, text in findings(run, figures, summary))]
@@ -414,7 +359,8 @@ def _json(run: OpenRun, summary: Summary) -> str:
         "traced": {"calls": calls.n, "cached": calls.cached, "asked_again": calls.again, "seconds": sum(calls.seconds)},
     }
     whole = {
-        **figures,
+        "leads": [list(fact) for fact in leads(figures)],
+        **{name: value for name, value in figures.items() if name != "leads"},
         "finished": run.finished,
         "findings": [[level, text] for level, text in findings(run, figures, summary)],
         "spent": run.summary.get("spent"),
@@ -445,7 +391,7 @@ def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
             ElementTree.SubElement(element, "skipped", message=_line(skipped))
         ElementTree.SubElement(element, "system-out").text = _line(says)
 
-    case("score", headline(figures), missed.get("score", ""))
+    case("score", " ".join(text for _, text in leads(figures)), missed.get("score", ""))
     for subset, part in (figures.get("by_subset") or {}).items():
         lost = "" if part.get("score") is not None else "no sample of it could be scored"
         n, without = int(number(part.get("n"))), ", ".join(lost_of(part)) or "none"

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.shown import percent, show, told_apart
+from rm_gallery.core.utils.shown import number, percent, show, told_apart
 from rm_gallery.gallery.benchmarks.figures import by_cause
-from rm_gallery.report.formats import OWN_UNIT, ends_of, missing_of, single_line
+from rm_gallery.gallery.benchmarks.lead import OWN_UNIT
+from rm_gallery.report.formats import ends_of, missing_of, single_line
 from rm_gallery.study.compare import check_same, compare, left_out
 from rm_gallery.study.opened import OpenRun, open_run, run_folder
-from rm_gallery.study.summary import number
 from rm_gallery.study.task import Data
 
 

@@ -16,28 +16,12 @@ import orjson
 
 from rm_gallery import __version__
 from rm_gallery.core.utils.file import seeded_positions
-from rm_gallery.core.utils.shown import cut, percent, visible
+from rm_gallery.core.utils.shown import cut, number, percent, visible
+from rm_gallery.gallery.benchmarks.lead import COMPARED, OWN_UNIT, between, in_unit, lead_figure, leads
 from rm_gallery.report import plots
-from rm_gallery.report.formats import (
-    COMPARED,
-    OWN_UNIT,
-    between,
-    corrected_of,
-    duration,
-    figures_of,
-    findings,
-    further,
-    headline,
-    in_unit,
-    lost_of,
-    rule_of,
-    single_line,
-    spent,
-    tally_of,
-    title_of,
-)
+from rm_gallery.report.formats import duration, figures_of, findings, further, lost_of, rule_of, single_line, spent, title_of
 from rm_gallery.study.opened import OpenRun, SampleRow
-from rm_gallery.study.summary import Summary, gap_of, number, tokens_of
+from rm_gallery.study.summary import Summary, gap_of, tokens_of
 
 MAX_SAMPLES = 2_000
 """Samples in the table; of a larger run those without a score come first, then a seeded draw of the others."""
@@ -212,6 +196,7 @@ def render_page(run: OpenRun, summary: Summary, title: str | None = None, most: 
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     figures = figures_of(run, summary)
+    first = lead_figure(figures)
     style, script = ((_FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     data, limit, shown = ("", 0, 0) if most is not None else table_data(run, summary, figures.get("rule") == COMPARED)
     subsets = list((figures.get("by_subset") or {}).items())
@@ -224,19 +209,18 @@ def render_page(run: OpenRun, summary: Summary, title: str | None = None, most: 
     return environment.get_template("page.jinja2").render(
         brief=most is not None,
         title=single_line(title or title_of(figures, run.folder.name))[:200],
-        tally=tally_of(figures),
-        corrected=_kept_together(visible(corrected_of(figures))),
+        leads=[(kind, _kept_together(visible(text))) for kind, text in leads(figures)],
+        corrected=first is not figures,
         style=style,
         script=script,
         policy=_policy(style, script),
         data=data,
         figures=figures,
-        score=in_unit(figures, figures.get("score")),
+        score=in_unit(first, first.get("score")),
         share=figures.get("rule") not in OWN_UNIT,
-        headline=_kept_together(visible(headline(figures))),
         rule=visible(rule_of(figures)),
         lost=lost_of(figures),
-        gauge=_gauge(figures),
+        gauge=_gauge(first),
         marks=_marks(figures),
         findings=said[:most],
         more_findings=len(said) - len(said[:most]),

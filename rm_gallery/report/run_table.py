@@ -17,7 +17,8 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.figures import RULES, UNNAMED, by_cause, missing_parts
-from rm_gallery.report.formats import OWN_UNIT, figures_of
+from rm_gallery.gallery.benchmarks.lead import OWN_UNIT
+from rm_gallery.report.formats import figures_of
 from rm_gallery.report.tables import harmless
 from rm_gallery.study.compare import Difference, check_same, compare
 from rm_gallery.study.opened import OpenRun, open_run, sound

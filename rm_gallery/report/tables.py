@@ -47,7 +47,7 @@ def print_report(report: Report) -> None:
         counts = [part.n, *(getattr(part, f"n_{name}") for name in lost)]
         known = [hundredths(part.chance if key == "chance" else part.baselines.get(key)) for key in beside]
         _add(table, [name, score, bounds, *known, *map(str, counts)])
-    _print(table, report.about())
+    _print(table, report.about(), report.leads())
 
 
 def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -> None:
@@ -63,7 +63,8 @@ def print_comparison(reports: Mapping[str, Report], notes: Sequence[str] = ()) -
         values = [getattr(report, f"n_{count}") for report in shown]
         if count != "stopped" or any(values):
             _add(table, [count, *map(str, values)])
-    _print(table, notes)
+    constant = [f"{name}: {report.constant}" for name, report in reports.items() if report.constant]
+    _print(table, [*constant, *notes])
 
 
 def print_findings(findings: Sequence[Finding], lines: Sequence[str] = ()) -> None:
@@ -198,11 +199,13 @@ def _shown(cell: str) -> str:
     return ended(one_line(cell[: 10 * LONGEST_CELL]), LONGEST_CELL)
 
 
-def _print(table: Table, lines: Sequence[str]) -> None:
+def _print(table: Table, lines: Sequence[str], above: Sequence[str] = ()) -> None:
     from rich.console import Console
     from rich.text import Text
 
     console = Console(width=None if Console().is_terminal else WIDTH)
+    for line in above:
+        console.print(Text(one_line(line)))
     console.print(table)
     for line in lines:
         console.print(Text(one_line(line)))

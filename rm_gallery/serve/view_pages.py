@@ -15,8 +15,9 @@ from rm_gallery.core.stats import np
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import cut, ended, show, visible
 from rm_gallery.gallery.benchmarks.figures import UNNAMED
+from rm_gallery.gallery.benchmarks.lead import OWN_UNIT, between, in_unit, lead_figure, leads, leads_beyond_figure
 from rm_gallery.report import plots
-from rm_gallery.report.formats import OWN_UNIT, between, figures_of, headline, in_unit, lost_of, rule_of, single_line, spent
+from rm_gallery.report.formats import figures_of, lost_of, rule_of, single_line, spent
 from rm_gallery.report.page import names_of
 from rm_gallery.serve.view_index import SORTS, RowFilter, RunIndex
 from rm_gallery.study.compare import compare
@@ -105,6 +106,7 @@ def about_run(run: OpenRun, index: RunIndex) -> dict[str, Any]:
     """The figures of a run: headline, interval, bounds, missing by cause, subsets, what was spent."""
     summary = Summary() if run.report else so_far(index)
     figures = figures_of(run, summary)
+    first = lead_figure(figures)
     own_unit = figures.get("rule") in OWN_UNIT
     subsets = list((figures.get("by_subset") or {}).items())
     marks = [("chance", figures.get("chance"))]
@@ -112,12 +114,13 @@ def about_run(run: OpenRun, index: RunIndex) -> dict[str, Any]:
         "title": single_line(f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or run.folder.name}")[:200],
         "finished": run.finished,
         "stopped": visible(str(run.report.get("stopped") or "")),
-        "score": in_unit(figures, figures.get("score")),
-        "interval": between(figures),
-        "headline": visible(headline(figures)),
+        "score": in_unit(first, first.get("score")),
+        "interval": between(first),
+        "leads": [(kind, visible(text)) for kind, text in leads(figures)],
+        "beyond": [visible(text) for _, text in leads_beyond_figure(figures)],
         "rule": visible(rule_of(figures)),
         "bounds": between({**figures, "ci95": figures.get("bounds")}) if figures.get("missing") else "",
-        "gauge": "" if own_unit else plots.gauge(figures.get("score"), figures.get("ci95"), marks),
+        "gauge": "" if own_unit else plots.gauge(first.get("score"), first.get("ci95"), marks),
         "lost": lost_of(figures),
         "causes": index.cause.counted(),
         "statuses": index.status.counted(),

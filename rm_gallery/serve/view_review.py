@@ -17,7 +17,7 @@ from rm_gallery.core.stats.agreement import cohen_kappa_estimate
 from rm_gallery.core.stats.corrected import Corrected, corrected_mean
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import AppendedFile, from_line, read_lines, seeded_positions, to_line, write_whole
-from rm_gallery.report.formats import COMPARED
+from rm_gallery.gallery.benchmarks.lead import COMPARED
 from rm_gallery.serve.view_index import RunIndex
 from rm_gallery.study.opened import OpenRun
 

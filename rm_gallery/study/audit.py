@@ -17,9 +17,11 @@ from rm_gallery.core.engine.calls.budget import PriceTable, Usage
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions, whole
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_unordered
 from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.denominator import closed
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.file import as_json, write_whole
@@ -30,7 +32,16 @@ from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.study import probes as of_answers
 from rm_gallery.study import scale_probes as of_scales
 from rm_gallery.study.attacks import BUILT_IN, DRESSES, TEXTS, built_in, from_samples
-from rm_gallery.study.duels import VERDICTS, Finding, Questionnaire, Verdict, figure_text, missing_of, reasons_of
+from rm_gallery.study.duels import (
+    VERDICTS,
+    Finding,
+    Questionnaire,
+    QuestionOutcome,
+    Verdict,
+    figure_text,
+    missing_of,
+    reasons_of,
+)
 from rm_gallery.study.probes import AnswerPairs, Injected, Probe
 from rm_gallery.study.task import KEYWORDS, asks_a_model, judge_of, open_data, repeat_folder, spent_by
 
@@ -155,6 +166,7 @@ class Audit:
         seed: of the samples drawn.
         stopped: why the run ended early; None when it did not.
         notes: what was left out of the data, and what else a reader should know.
+        constant: what every score or verdict was, in a sentence, where all are the same; empty elsewhere.
     """
 
     reward: str
@@ -175,6 +187,7 @@ class Audit:
     seed: int = 0
     stopped: str | None = None
     notes: tuple[str, ...] = ()
+    constant: str = ""
 
     def __getitem__(self, key: str) -> Finding:
         """The figure of this name, such as `position.flips`; ConfigError with the nearest names for an unknown one."""
@@ -213,6 +226,7 @@ class Audit:
         counts = ", ".join(f"{n} {verdict}" for verdict, n in self.counts.items())
         lines = [
             f"verdict: {self.verdict} ({counts})",
+            self.constant,
             f"{self.reward} ({self.kind}){judge}",
             f"data: {self.data} · {self.prompts} prompts · {self.questions} questions, {self.scored} with a verdict",
             " · ".join([f"{self.calls} calls", f"{self.cached} from the cache", *spent, f"{self.seconds:.1f} s"]),
@@ -223,7 +237,7 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types."""
-        own = {name: plain(value) for name, value in vars(self).items() if name != "findings"}
+        own = {name: plain(value) for name, value in vars(self).items() if name != "findings" and (name != "constant" or value)}
         shown = {finding.key: finding.to_dict() for finding in self.findings}
         return {"verdict": self.verdict, "counts": self.counts, **own, "findings": shown}
 
@@ -400,11 +414,20 @@ class Prepared:
             seconds=time.monotonic() - started,
             seed=self.seed,
             stopped=control.stopped,
-            notes=self.notes,
+            notes=(*self.notes, *(self.reward.notes() if isinstance(self.reward, Composition) else ())),
+            constant=_constant(said, 1.0 if self.reward.higher_is_better else -1.0),
         )
         if chosen.run_dir is not None:
             card.save(chosen.run_dir)
         return card
+
+
+def _constant(said: Sequence[QuestionOutcome], turn: float) -> str:
+    """What every score or verdict was, in a sentence, where all are the same."""
+    seen = Constancy()
+    for one in said:
+        seen.add(one.scores, ((game.verdict if game.first == 0 else -game.verdict, "") for game in one.games))
+    return seen.sentence(turn)
 
 
 def prepare(

@@ -23,16 +23,18 @@ from rm_gallery.core.engine.run import INTERRUPTED
 from rm_gallery.core.engine.run_records import MANIFEST
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.channel import note_on
+from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_list, run_unordered
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.stats.consistency import variance_parts
+from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.denominator import Lookout, mean_bounds
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, beside
-from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, judged, status_of
+from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, Pair, judged, status_of
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
 from rm_gallery.study.opened import REPORT, SAMPLES, SampleFile, sample_record
 from rm_gallery.study.task import (
@@ -208,6 +210,7 @@ class _Counting:
 
     def __init__(self, benchmark: Benchmark, scorer: RuleScorer, seed: int, baselines: bool) -> None:
         self.benchmark, self.scorer, self.reasons, self.lookout = benchmark, scorer, Reasons(), Lookout()
+        self.constancy = Constancy()
         self.turns = {"longest": 1, "shortest": -1} if benchmark.baselines and baselines else {}
         self.baselines = {name: benchmark.scorer(seed) for name in self.turns}
 
@@ -222,16 +225,19 @@ class _Counting:
         return credit
 
     def _look(self, one: Judged) -> None:
-        """Tell the lookout of a sample; one that the protocol leaves out is not missing."""
+        """Tell the lookout and the constancy of a sample; one that the protocol leaves out is not missing."""
         if one.status != "scored" and one.cause is None:
             return
         sides = self.benchmark.sides(one)
+        games = [(j.place, j.verdict) for j in one.judgements if isinstance(j.place, Pair) and j.verdict is not None]
+        scores = (j.score for j in one.judgements if not isinstance(j.place, Pair))
+        self.constancy.add(scores, ((won, _named_winner(one, p, won, sides)) for p, won in games))
         places = (j.place for j in one.judgements if isinstance(j.place, Candidate) and j.status != "scored")
         lost = [sides[place.output] for place in places if isinstance(place, Candidate)]
         self.lookout.add(one.status != "scored", self.benchmark.traits(one), lost, sides)
 
-    def report(self, data: Data | None, notes: Sequence[str] = ()) -> Report:
-        """What was counted, with what was met while the data were read."""
+    def report(self, data: Data | None, notes: Sequence[str] = (), turn: float = 1.0) -> Report:
+        """What was counted, with what was met while the data were read; `turn` is -1 where lower scores are better."""
         own = self.benchmark.named(self.scorer.report())
         report = beside(own, {name: found.report() for name, found in self.baselines.items()})
         reasons = Reasons(self.reasons)
@@ -247,6 +253,7 @@ class _Counting:
             reasons=reasons.sorted(),
             notes=(*notes, *met.notes()),
             suspicion=self.lookout.found(),
+            constant=self.constancy.sentence(turn),
         )
 
 
@@ -282,8 +289,15 @@ def report_of(task: Task, told: Iterable[tuple[Judged, bool]], seed: int = 0, he
             heard(one, credit)
     judge, endpoint = judge_of(task.reward)
     notes = (*task.benchmark.notes(task.reward), *note_on(task.reward))
-    report = counting.report(task.data, notes)
+    notes += task.reward.notes() if isinstance(task.reward, Composition) else ()
+    report = counting.report(task.data, notes, 1.0 if task.reward.higher_is_better else -1.0)
     return replace(report, reward=task.reward.name, judge=judge, endpoint=endpoint, data=task.data.name)
+
+
+def _named_winner(one: Judged, place: Pair, verdict: int, sides: Sequence[str]) -> str:
+    """The side that won a pair; empty where both are of one side, and for a right verdict: that they all are is no fault."""
+    won = place.first if verdict > 0 else place.second
+    return "" if one.chosen[won] or sides[place.first] == sides[place.second] else sides[won]
 
 
 def _by_length(one: Judged, turn: int) -> Judged:

@@ -211,6 +211,9 @@ class Checking:
         self._undeserved()
         self._expected()
         self._components()
+        if isinstance(self.reward, WeightedSum):
+            for said in self.reward.uneven():
+                self._say("note", "uneven_weights", said)
         self._doors(golds)
         training = self._training(golds)
         missing: dict[str, tuple[str, ...]] = {}
@@ -275,9 +278,8 @@ class Checking:
     def _worthless(self) -> float:
         """The score of a completion without any merit and without a flaw, times the direction: penalties lie below it."""
         if isinstance(self.reward, WeightedSum):
-            parts = self.reward.parts().items()
-            lows = [(self.reward.weights[name], part.score_range[0]) for name, part in parts]
-            return math.fsum(weight * (low or 0.0) for weight, low in lows if weight > 0)
+            pays = self.reward.pays()
+            return math.fsum(low or 0.0 for name, (low, _) in pays.items() if self.reward.weights[name] > 0)
         low = self.reward.score_range[0 if self.turn > 0 else 1]
         if low is not None:
             return self.turn * low

@@ -26,6 +26,8 @@ from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
 from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.consistency import variance_parts
+from rm_gallery.core.stats.constant import Constancy
+from rm_gallery.core.stats.corrected import corrected_mean, label_scale
 from rm_gallery.core.stats.denominator import Lookout, closed, labelled_traits
 from rm_gallery.core.stats.validation import validate
 from rm_gallery.core.utils.errors import ConfigError
@@ -37,7 +39,7 @@ from rm_gallery.study.sheet import blank_is_none, value_of
 from rm_gallery.study.table import ScoreReport, number_text, range_text, spread_of
 from rm_gallery.study.table_rows import Clusters, hash_of
 from rm_gallery.study.task import Reasons, RunPart, file_sha256, judge_of, parted, spent_by
-from rm_gallery.study.winrate_figures import mean_of
+from rm_gallery.study.winrate_figures import as_dict, mean_of
 
 ASKED = ("query", "instruction", "prompt", "messages")
 ANSWERED = ("responses", "response", "answer", "output", "messages")
@@ -48,7 +50,8 @@ class GradeReport(ScoreReport):
     """What graders said of a table. `score` is the mean of the first aggregator, else of the first grader, in its own unit.
 
     `by_subset` has a part per grader and aggregator. `extra` holds by their names `distributions` (spread and how many pass),
-    `agreement` between every two (Spearman), `validation` against labels, and `consistency` over repeats.
+    `agreement` between every two (Spearman), `validation` against labels, and `consistency` over repeats; with labels of what
+    `score` is the mean of also `corrected`, that mean corrected by them, in their unit.
     """
 
     unit: ClassVar[str] = "mean score"
@@ -117,6 +120,13 @@ class _Column:
     def scores(self) -> Floats:
         """A score a row; not a number where there is none."""
         return np.array(self.said)
+
+    @property
+    def constant(self) -> str:
+        """What every score was, in a sentence, where all are the same; else empty."""
+        seen = Constancy()
+        seen.add(self.said)
+        return seen.sentence()
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -256,7 +266,7 @@ def grade(
     parts = {name: column.figure(clusters) for name, column in found.items()}
     judges = {judge_of(config.grader) for config in runner.grader_configs.values()}
     report = GradeReport(
-        **{**vars(parts[main]), "extra": _extra(found, told, wanted, clusters, seed)},
+        **{**vars(parts[main]), "extra": _extra(found, told, wanted, clusters, seed, main)},
         by_subset=parts,
         benchmark=Path(data).stem if isinstance(data, (str, Path)) else "rows",
         version="mean over rows",
@@ -271,6 +281,7 @@ def grade(
         reasons=reasons,
         stopped=control.stopped,
         suspicion=lookout.found(),
+        constant=" ".join(f"{name}: {said}" for name, column in found.items() if (said := column.constant)),
     )
     if keeping is not None and chosen.run_dir is not None:
         keeping.finish()
@@ -330,6 +341,7 @@ def _extra(
     wanted: Mapping[str, str],
     clusters: Integers,
     seed: int,
+    main: str,
 ) -> dict[str, Any]:
     extra: dict[str, Any] = {"distributions": {}, "agreement": {}, "validation": {}, "consistency": {}}
     for name, column in found.items():
@@ -344,6 +356,10 @@ def _extra(
             extra["agreement"][f"{one} and {other}"] = {"spearman": order.estimate, "ci95": order.interval(), "n": n}
     for name, labels in told.items():
         extra["validation"][name] = {"label": wanted[name], **_validated(found[name], labels, clusters, seed)}
+    if any(label is not None for label in told.get(main, ())):
+        scale = label_scale(told[main], found[main].bounds)
+        corrected = corrected_mean(found[main].scores, told[main], clusters=clusters, bounds=scale)  # in the unit of the labels
+        extra["corrected"] = {**as_dict(corrected), "p_value": None}
     return extra
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.study.check import CEILING, Checking, RewardCheck, Tried, Weakness, opened, with_forgeries
@@ -37,6 +38,8 @@ class MixCheck:
         weights: by name.
         through: by finding of the sum, which parts pay for it.
         targets: by name, what was given for it.
+        pays: by name, the least and the most that a part can add to the sum; None where its range is open.
+        normalize: whether each part was mapped to [0, 1] before it was weighted.
     """
 
     whole: RewardCheck
@@ -44,6 +47,8 @@ class MixCheck:
     weights: Mapping[str, float]
     through: Mapping[str, str]
     targets: Mapping[str, str]
+    pays: Mapping[str, Bounds]
+    normalize: bool = False
 
     @property
     def faults(self) -> list[Weakness]:
@@ -53,7 +58,16 @@ class MixCheck:
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         parts = {name: found.to_dict() for name, found in self.parts.items()}
-        return {**self.whole.to_dict(), "parts": parts, "weights": dict(self.weights), "through": dict(self.through)}
+        pays = {name: list(ends) for name, ends in self.pays.items()}
+        about = {"weights": dict(self.weights), "pays": pays, "normalize": self.normalize, "through": dict(self.through)}
+        return {**self.whole.to_dict(), "parts": parts, **about}
+
+    def can_pay(self, name: str) -> str:
+        """What a part adds to the sum, from its worst to its best score."""
+        low, high = self.pays[name]
+        if low is None or high is None:
+            return "nobody knows what it can pay, since its range is open"
+        return f"it pays {low:.3g} to {high:.3g}"
 
     def lines(self) -> list[str]:
         """How each trainer is given this sum."""
@@ -62,10 +76,12 @@ class MixCheck:
         weights = ", ".join(f"{weight:g}" for weight in self.weights.values())
         parts = ", ".join(f'"{name}": {name if _in_a_file(target) else repr(target)}' for name, target in self.targets.items())
         by_name = ", ".join(f'"{name}": {weight:g}' for name, weight in self.weights.items())
-        total = f"WeightedSum({{{parts}}}, weights={{{by_name}}})"
+        total = f"WeightedSum({{{parts}}}, weights={{{by_name}}}{', normalize=True' if self.normalize else ''})"
+        each = f"trl_rewards([{funcs}]), reward_weights=[{weights}]"
         return [
             f"total = {total}",
-            f"TRL        reward_funcs=trl_rewards([{funcs}]), reward_weights=[{weights}]",
+            # TRL weighs scores as they are
+            f"TRL        reward_funcs={'trl_rewards([total])' if self.normalize else each}",
             "verl       compute_score = verl_reward(total)",
             "OpenRLHF   reward_func = openrlhf_reward(total)",
             "server     rm-gallery serve --reward total=FILE:total, with the line above in FILE",
@@ -84,6 +100,7 @@ def check_mix(
     full: float | None = None,
     ceiling: float = CEILING,
     forge: bool = False,
+    normalize: bool = False,
     llm: Any = None,
     base_url: str | None = None,
     options: RunOptions | None = None,
@@ -97,12 +114,14 @@ def check_mix(
         full: the score of a completion without fault, of the sum.
         ceiling: as for `check_reward`, and so are `forge` and `options`.
         forge: see `ceiling`.
+        normalize: map each part to [0, 1] by its range before it is weighted.
         llm: the judge, where a part needs one; `base_url` is its endpoint.
         base_url: see `llm`.
         options: see `ceiling`.
 
     Raises:
-        ConfigError: fewer than two parts, two of the same name, or as `check_reward` says.
+        ConfigError: fewer than two parts, two of the same name, a part with an open range where they are normalised, or as
+            `check_reward` says.
     """
     given = list(targets.items()) if isinstance(targets, Mapping) else list(targets)
     if len(given) < 2:
@@ -115,10 +134,12 @@ def check_mix(
     weights = dict(zip(names, (weight for _, weight in given), strict=True))
     rewards = dict(zip(names, (reward for reward, _ in made), strict=True))
     asked = [with_forgeries(case) for case in made[0][1]] if forge else made[0][1]
-    whole = Checking(WeightedSum(rewards, weights=weights, name="total"), asked, full, ceiling, options).run()
+    total = WeightedSum(rewards, weights=weights, normalize=normalize, name="total")
+    whole = Checking(total, asked, full, ceiling, options).run()
     parts = {name: shaping(Checking(reward, asked, None, ceiling, options).run()) for name, reward in rewards.items()}
     through = {finding.name: said for finding in whole.findings if (said := _through(finding, whole.tried, weights))}
-    return MixCheck(whole, parts, weights, through, dict(zip(names, (target for target, _ in given), strict=True)))
+    named = dict(zip(names, (target for target, _ in given), strict=True))
+    return MixCheck(whole, parts, weights, through, named, total.pays(), normalize)
 
 
 def shaping(found: RewardCheck) -> RewardCheck:

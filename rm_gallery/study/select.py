@@ -39,6 +39,8 @@ class JudgeFigure:
             has none where something is.
         threshold: from where on a score passes; None where labels are no verdicts.
         tokens: used by its calls, as far as they were counted.
+        constant: whether it gives every answer the same verdict, or the same score where labels are no verdicts. Such a judge agrees
+            with labels as often as the larger class occurs, and tells nothing; it is never recommended.
     """
 
     name: str
@@ -50,6 +52,7 @@ class JudgeFigure:
     worst: Mapping[str, float]
     threshold: float | None = None
     tokens: int = 0
+    constant: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,26 +76,36 @@ class JudgeSelection:
     report: GradeReport = field(repr=False)
 
     @property
-    def best(self) -> str:
-        """The judge with the highest measure over the shared rows; of equal ones the first."""
-        return max((judge.name for judge in self.judges), key=lambda name: self.shared.get(name, -math.inf))
+    def best(self) -> str | None:
+        """The judge with the highest measure over the shared rows of those that tell answers apart; of equal ones the first."""
+        known = [judge.name for judge in self.judges if not judge.constant]
+        return max(known, key=lambda name: self.shared.get(name, -math.inf), default=None)
 
     @property
     def verdict(self) -> str:
-        """One sentence: which judge to take, or why that cannot be told."""
-        used, best = self.judges[0].name, self.best
+        """Which judge to take, or why that cannot be told; and which ones give every answer the same verdict."""
         if not self.n_shared:
             return "No labelled row was judged by all of them, so nothing can be said."
+        constant = [judge.name for judge in self.judges if judge.constant]
+        named = "".join(f" {name} gives every answer the same verdict." for name in constant)
+        if self.best is None:
+            return f"No judge can be recommended.{named}"
+        return f"{self._recommended(self.judges[0].name, self.best, constant)}{named}"
+
+    def _recommended(self, used: str, best: str, constant: Sequence[str]) -> str:
         if best == used:
-            rivals = [other for first, other in self.differences if first == used and not self._beats(used, other)]
+            pairs = [other for first, other in self.differences if first == used and other not in constant]
+            rivals = [other for other in pairs if not self._beats(used, other)]
             told = f"; {', '.join(rivals)} cannot be told apart from it with {self.n_shared} rows" if rivals else ""
-            return f"Keep {used}: none agrees more with the labels{told}."
+            return f"Keep {used}: none {'that tells answers apart ' if constant else ''}agrees more with the labels{told}."
         found, p = self._between(used, best)
         low, high = found.interval or (math.nan, math.nan)
         said = f"{self._points(found.difference)} [{self._points(low)}, {self._points(high)}], {self.n_shared} rows"
         if self._beats(best, used):
             return f"Take {best}: it agrees more with the labels than {used}, by {said}, p = {p:.2g}."
         more = f"; about {found.needed:,} rows would show a difference of this size" if found.needed else ""
+        if used in constant:
+            return f"{used} cannot be recommended, and {best} is not shown to agree more with the labels: {said}{more}."
         return f"{best} and {used} cannot be told apart: {said}{more}."
 
     def _points(self, value: float | None) -> str:
@@ -316,6 +329,8 @@ class _Judge:
             {**(figures if known.all() else {}), **{measure: value for measure, value in worst.items() if measure in figures}},
             self.shown,
             self.tokens,
+            int(known.sum()) > 1
+            and len(set((self.said if self.threshold is None else self.said >= self.threshold)[known])) == 1,
         )
 
 

@@ -18,6 +18,7 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.ranking import BestOf, Gaps, best_of_n_curve, reward_gaps
 from rm_gallery.core.stats.validation import Calibration, HeldOut, calibration_curve, held_out_calibration
 from rm_gallery.core.utils.file import seeded_positions
+from rm_gallery.core.utils.shown import number
 from rm_gallery.gallery.benchmarks.figures import UNNAMED
 from rm_gallery.study.opened import OpenRun, SampleRow
 
@@ -401,12 +402,6 @@ def mean(values: Iterable[float]) -> float | None:
     """Arithmetic mean that huge values do not overflow; None without any."""
     known = list(values)
     return math.fsum(value / len(known) for value in known) if known else None
-
-
-def number(value: Any, default: float = 0.0) -> float:
-    """A number from a file; what is none, or not finite, is the default."""
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    return float(value) if fits else default
 
 
 def tokens_of(entry: Mapping[str, Any]) -> dict[str, int]:

@@ -20,6 +20,7 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import holm, sign_test
 from rm_gallery.gallery.benchmarks.figures import Report, hundredths, interval
 from rm_gallery.gallery.benchmarks.judgements import Judged
+from rm_gallery.gallery.benchmarks.lead import contradicted
 
 _FEWEST_LABELS = 5
 """A subgroup with fewer labels is not corrected."""
@@ -293,12 +294,20 @@ class WinRateReport(Report):
 
     def about(self) -> list[str]:
         """The win rate in words, what stands beside it, and what it rests on."""
-        return [*_in_words(self.extra), *super().about()]
+        first = _verdicts(self.extra, against=bool(contradicted(self.to_dict())))
+        return [first, *_in_words(self.extra), *super().about()]
+
+
+def _verdicts(extra: Mapping[str, Any], *, against: bool) -> str:
+    """How many rows each side got; nothing is won `against` the labels of people."""
+    a, b = extra["a"], extra["b"]
+    won, lost = (f"for {a}", f"for {b}") if against else ("won", "lost")
+    counts = f"{extra['wins']} {won}, {extra['losses']} {lost}, {extra['ties']} tied{_p(extra.get('test', {}))}"
+    return f"{a} against {b}{' by the judge alone' if against else ''}: {counts}"
 
 
 def _in_words(extra: Mapping[str, Any]) -> list[str]:
-    a, b = extra["a"], extra["b"]
-    lines = [f"{a} against {b}: {extra['wins']} won, {extra['losses']} lost, {extra['ties']} tied{_p(extra.get('test', {}))}"]
+    lines = []
     if flips := extra.get("flips"):
         lines.append(
             f"flips: {flips['flips']} of {flips['n']} rows are judged differently in the other order "

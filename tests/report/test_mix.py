@@ -80,3 +80,48 @@ def test_the_command_takes_several_files_weights_and_roles() -> None:
         ["a:1", "b:1", "--param", "x=1"],
     ):
         assert command("check-reward", *wrong).code == 2
+
+
+STARS = """from rm_gallery import reward_function
+
+
+@reward_function(score_range=(1, 10))
+def stars(messages, **kwargs):
+    return 10.0 if "42" in messages[-1].text else 7.0
+
+
+@reward_function(score_range=(0, None))
+def open_ended(messages, **kwargs):
+    return float(len(messages[-1].text))
+"""
+
+
+def test_a_small_weight_with_the_larger_say_is_named_and_normalising_takes_it_away() -> None:
+    Path("stars.py").write_text(STARS)
+    mix = {"math_verify_reward": 1.0, "brief.py": 0.2, "stars.py:stars": 0.1}
+    raw, even = check_mix(mix), check_mix(mix, normalize=True)
+    assert raw.pays == {"math_verify": (0.0, 1.0), "brief": (0.0, 0.2), "stars": (0.1, 1.0)}
+    assert even.pays == {"math_verify": (0.0, 1.0), "brief": (0.0, 0.2), "stars": (0.0, 0.1)}
+    [said] = [finding.what for finding in raw.whole.findings if finding.name == "uneven_weights"]
+    assert said.startswith("'stars' has the weight 0.1 and moves the sum by up to 0.9; 'brief' has 0.2 and moves it by 0.2")
+    assert not [finding for finding in even.whole.findings if finding.name in ("uneven_weights", "outside_0_1")]
+    assert raw.whole.full == pytest.approx(2.2) and even.whole.full == pytest.approx(1.3)
+    assert raw.to_dict()["pays"]["stars"] == [0.1, 1.0] and even.to_dict()["normalize"] is True
+    lines = even.lines()
+    assert lines[0].endswith("normalize=True)") and "trl_rewards([total])" in lines[1] and "normalize" not in raw.lines()[0]
+
+
+def test_the_command_says_what_each_part_pays_and_normalises() -> None:
+    Path("stars.py").write_text(STARS)
+    parts = ("math_verify_reward:1", "stars.py:stars:0.1")
+    done = command("check-reward", *parts)
+    assert "in the sum it pays 0.1 to 1" in done.out and "note: uneven_weights: 'stars' has the weight 0.1" in done.out
+    done = command("check-reward", *parts, "--normalize")
+    assert "in the sum it pays 0 to 0.1" in done.out and "uneven_weights" not in done.out
+    done = command("check-reward", "math_verify_reward:1", "stars.py:open_ended:0.1", "--normalize")
+    assert done.code == 2 and "normalize maps 'open_ended' to [0, 1], and its range (0, None) is open" in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    done = command("check-reward", "math_verify_reward", "--normalize")
+    assert done.code == 2 and "--normalize maps the parts of a sum" in done.err
+    done = command("check-reward", "math_verify_reward:1", "stars.py:open_ended:0.1")
+    assert "nobody knows what it can pay, since its range is open" in done.out

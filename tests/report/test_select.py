@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,33 @@ def test_the_command_prints_a_table_and_holds_a_judge_to_a_limit(tmp_path: Path,
         assert command("judge-select", "judges.yaml", "rows.jsonl", "--fail-under", wrong).code == 2
     Path("judges.yaml").write_text(CONFIG.replace("threshold: 0.5", "threshold: high"))
     assert "threshold is 'high'" in command("judge-select", "judges.yaml", "rows.jsonl").err
+
+
+def with_constant(rows: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
+    return [{**row, **dict.fromkeys(names, 1)} for row in rows]
+
+
+def test_a_constant_judge_is_named_and_never_recommended() -> None:
+    said = "gives every answer the same verdict."
+    rows = drawn(100, (0.5, 0.9), 0)
+    for share in (0.2, 0.8):  # where nearly all labels are alike, the constant judge has the best accuracy
+        skewed = [{**row, "label": int(k % 10 != 0)} for k, row in enumerate(drawn(100, (share, share), 1))]
+        for used, judge in (("a", "b"), ("b", "a")):
+            found = judged(with_constant(skewed, judge))
+            assert found.best == used and f"{judge} {said}" in found.verdict
+            assert not re.match(rf"(Take|Keep) {judge}\b", found.verdict), found.verdict
+    kept = judged(with_constant(rows, "a"))
+    assert kept.verdict.startswith("Take b: ") and kept.verdict.endswith(f"a {said}")
+    worse = judged(with_constant(drawn(100, (0.1, 0.1), 2), "a"))
+    assert worse.verdict.startswith("a cannot be recommended, and b is not shown to agree more with the labels")
+    none = judged(with_constant(rows, "a", "b"))
+    assert none.best is None and none.verdict == f"No judge can be recommended. a {said} b {said}"
+    assert none.to_dict()["best"] is None and [judge["constant"] for judge in none.to_dict()["judges"]] == [True, True]
+    assert not any(judge.constant for judge in judged(rows).judges)
+
+
+def test_of_labels_that_are_numbers_a_judge_with_one_score_is_constant() -> None:
+    rows = [{"query": f"q{k}", "label": k / 20, "a": 0.5, "b": k / 20 if k % 5 else 0.0} for k in range(20)]
+    found = judged(rows)
+    assert found.measure == "spearman" and found.best == "b" and "a gives every answer the same verdict." in found.verdict
+    assert found.verdict.startswith("a cannot be recommended")

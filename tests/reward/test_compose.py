@@ -214,3 +214,29 @@ def test_a_cascade_says_on_which_side_it_stopped(higher: bool, answer: str, said
     reward = Cascade(Stage(Counted(name="small"), stop_below=2.0), Words(name="large"))
     found = reward.evaluate(make_sample(answer)).output[0].answer.reward.details[0]
     assert said in (found.reason or "")
+
+
+def test_a_normalised_sum_weighs_parts_on_one_scale_and_keeps_their_direction() -> None:
+    parts = {"words": Words(name="words"), "flaws": Flaws(name="flaws")}
+    made = WeightedSum(parts, weights={"words": 1.0, "flaws": -0.5}, normalize=True)
+    assert made.score_range == (-0.5, 1.0) and made.pays() == {"words": (0.0, 1.0), "flaws": (-0.5, 0.0)}
+    [output] = made.evaluate(make_sample("one two three four")).output
+    assert made.score_of_output(output) == pytest.approx(0.4 - 0.5 * 0.4)
+    metrics = output.answer.reward.extra_data[made.name]["metrics"]
+    assert {name: found["score"] for name, found in metrics.items()} == {"words": 0.4, "flaws": 0.4}
+    raw = WeightedSum(parts, weights={"words": 1.0, "flaws": -0.5})
+    assert raw.pays() == {"words": (0.0, 10.0), "flaws": (-5.0, 0.0)} and raw.settings_hash != made.settings_hash
+    assert "normalize" not in raw.describe(), "sums of earlier runs are still the same"
+
+
+def test_parts_that_outweigh_their_weights_are_named() -> None:
+    def said(**weights: float) -> list[str]:
+        return WeightedSum({"words": Words(name="words"), "tagged": Tagged(name="tagged")}, weights=weights).uneven()
+
+    assert said(words=1.0, tagged=1.0) == [], "no weight is the smaller one"
+    assert said(words=0.1, tagged=1.0)[0].startswith("'words' has the weight 0.1 and moves the sum by up to 1; 'tagged' has 1")
+    assert said(words=0.01, tagged=1.0)[0].startswith("'words'"), "a hundredth of the weight and a tenth of the say"
+    assert said(words=-0.5, tagged=1.0)[0].startswith("'words' has the weight -0.5"), "a penalty has a say, too"
+    assert said(words=0.0, tagged=1.0) == []
+    reward = WeightedSum([Words(name="words"), Tagged(name="tagged")], weights={"words": 0.1})
+    assert reward.notes()[0] == f"{reward.name} is paid by parts: words 0 to 1, tagged 0 to 1"

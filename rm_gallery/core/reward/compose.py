@@ -6,7 +6,8 @@ import asyncio
 import importlib
 import math
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
@@ -87,6 +88,10 @@ class Composition(PerOutputReward):
         said = super().describe()
         said.pop("llm", None)
         return said
+
+    def notes(self) -> tuple[str, ...]:
+        """What a reader of its scores has to know about its parts, a sentence each."""
+        return ()
 
     def check(self) -> None:
         """Raise ConfigError when one of the parts could score nothing at all."""
@@ -338,14 +343,21 @@ class WeightedSum(Composition):
     A weight of 2 counts twice. A penalty is a reward that says how much of a flaw is there, higher for more, with a negative
     weight; it is not turned round as well. A part of which lower is better therefore takes a negative weight.
     The sum is unscored or failed as soon as one part is: a missing part is never a 0. All parts are asked at once.
+    A weight counts in the part's own units: 0.1 of a judge on 1..10 moves the sum by 0.9, nearly as much as 1 of a rule on 0..1.
+    `pays` says what each part can pay, `notes` where that turns the order of the weights round.
 
     Args:
         parts: rewards by name, or a list of them; anything `as_part` takes.
         weights: by name; 1 where none is given. A part with the weight 0 is asked and reported, and does not count.
+        normalize: map each part to [0, 1] by its range before it is weighted and reported, so that weights compare. A part keeps its
+            direction: a penalty stays one. ConfigError for a part with an open range.
     """
+
+    said_if_given: ClassVar[frozenset[str]] = frozenset({*Composition.said_if_given, "normalize"})
 
     rewards: dict[str, SerializeAsAny[BaseReward]] = Field(min_length=1)
     weights: dict[str, float] = Field(default_factory=dict)
+    normalize: bool = False
 
     def __init__(self, parts: Any = None, weights: Mapping[str, float] | None = None, **settings: Any) -> None:
         """Take the parts and their weights."""
@@ -363,6 +375,11 @@ class WeightedSum(Composition):
                     f"{type(self).__name__}: lower is better for '{name}' and its weight is {self.weights[name]:g}; give it a "
                     "negative weight, which makes it a penalty."
                 )
+            if self.normalize and None in part.score_range:
+                raise ConfigError(
+                    f"{type(self).__name__}: normalize maps '{name}' to [0, 1], and its range {part.score_range} is open; give the "
+                    "reward a score_range, or leave out normalize."
+                )
         super().model_post_init(context)
 
     def parts(self) -> dict[str, BaseReward]:
@@ -372,21 +389,60 @@ class WeightedSum(Composition):
     @property
     def score_range(self) -> Bounds:  # type: ignore[override]
         """The lowest and the highest sum there can be."""
-        ends: tuple[list[float | None], list[float | None]] = ([], [])
-        for name, part in self.rewards.items():
-            weight = self.weights[name]
-            if weight:
-                low, high = (None if bound is None else weight * bound for bound in part.score_range)
-                ends[0].append(low if weight > 0 else high)
-                ends[1].append(high if weight > 0 else low)
+        ends = list(zip(*self.pays().values(), strict=True))
         lowest, highest = (None if None in end else math.fsum(filter(None, end)) for end in ends)
         return lowest, highest
+
+    def pays(self) -> dict[str, Bounds]:
+        """By part the least and the most that it can add to the sum: its weight times its range; None where that is open."""
+        ends = {}
+        for name, part in self.rewards.items():
+            weight, scale = self.weights[name], (0.0, 1.0) if self.normalize else part.score_range
+            # a weight of 0 pays nothing, however far the range goes; -0.0 is no number people read
+            low, high = (0.0 if not weight else None if bound is None else weight * bound + 0.0 for bound in scale)
+            ends[name] = (low, high) if weight >= 0 else (high, low)
+        return ends
+
+    def notes(self) -> tuple[str, ...]:
+        """What each part can pay, and which one has a larger say than its weight looks like."""
+        pays = self.pays()
+        shown = ", ".join(f"{name} {_end(low)} to {_end(high)}" for name, (low, high) in pays.items())
+        sentences = [f"{self.name} is paid by parts: {shown}", *self.uneven()]
+        return tuple(sentences)
+
+    def uneven(self) -> list[str]:
+        """A sentence for each part whose say (weight times width of its range) is larger than its weight looks like.
+
+        That is a part that outweighs one of a larger weight, or whose share of all that can be paid is more than twice its share
+        of the weights. Parts with an open range are left out.
+        """
+        widths = {name: high - low for name, (low, high) in self.pays().items() if low is not None and high is not None}
+        weights = {name: abs(self.weights[name]) for name in widths}
+        whole, total, sentences = math.fsum(widths.values()), math.fsum(weights.values()), []
+        for name, width in widths.items():
+            larger = [other for other in widths if weights[other] > weights[name] > 0]
+            below = [other for other in larger if widths[other] < width - NEAR]
+            if below or (larger and width * total > 2 * whole * weights[name] + NEAR):
+                other = max(below or larger, key=lambda one: weights[one])
+                sentences.append(
+                    f"'{name}' has the weight {self.weights[name]:g} and moves the sum by up to {width:.3g}; '{other}' has "
+                    f"{self.weights[other]:g} and moves it by {widths[other]:.3g}. With normalize=True weights compare."
+                )
+        return sentences
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[JudgedOutput]:
         everything = list(range(len(sample.output)))
         asked = [self._asked(part, sample, everything, kwargs) for part in self.rewards.values()]
-        said = dict(zip(self.rewards, await together_or_none(asked), strict=True))
+        told = zip(self.rewards.items(), await together_or_none(asked), strict=True)
+        said = {name: [self._on_scale(part, one) for one in found] for (name, part), found in told}
         return [self._sum({name: found[i] for name, found in said.items()}) for i in everything]
+
+    def _on_scale(self, part: BaseReward, said: _Part) -> _Part:
+        score = said.outcome.value
+        if not self.normalize or score is None:
+            return said
+        share = part.normalized(score)  # 1 is best, and a penalty is to stay one
+        return said._replace(outcome=replace(said.outcome, value=share if part.higher_is_better else 1.0 - share))
 
     def _sum(self, said: Mapping[str, _Part]) -> JudgedOutput:
         notes = _Notes()
@@ -402,6 +458,10 @@ class WeightedSum(Composition):
         except ScoreError as error:
             return notes.found(self.name, outcome_of_error(error))
         return notes.found(self.name, scored(total), reason)
+
+
+def _end(value: float | None) -> str:
+    return "open" if value is None else f"{value:.3g}"
 
 
 def weighted_sum(terms: Mapping[str, tuple[float, float]]) -> tuple[float, str]:

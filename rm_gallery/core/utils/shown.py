@@ -152,3 +152,9 @@ def _numbers(value: Any) -> bool:
     if isinstance(value, list):
         return all(map(_numbers, value))
     return value is None or isinstance(value, (bool, int, float))
+
+
+def number(value: Any, default: float = 0.0) -> float:
+    """A number from a file; what is none, or not finite, is the default."""
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if fits else default

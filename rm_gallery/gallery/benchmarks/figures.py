@@ -13,6 +13,7 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.core.utils.svg import Plot, forest
+from rm_gallery.gallery.benchmarks.lead import leads_beyond_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,6 +128,7 @@ class Report(Figure):
         notes: what a reader of the figure should know.
         suspicion: what missing scores go with (a subset, a side, a length), as `missing.Lookout` found it; empty where none is
             missing.
+        constant: what every score or verdict was, in a sentence, where all are the same; empty elsewhere.
     """
 
     by_subset: dict[str, Figure] = field(default_factory=dict)
@@ -147,18 +149,26 @@ class Report(Figure):
     stopped: str | None = None
     notes: tuple[str, ...] = ()
     suspicion: Mapping[str, Any] = field(default_factory=dict)
+    constant: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The report with its parts as plain JSON types; figures that are no finite numbers become None."""
         head = {name: getattr(self, name) for name in ("reward", "judge", "endpoint", "benchmark", "version", "data")}
         tail = "duplicates id_collisions skipped calls cached usage reasons stopped notes suspicion".split()
-        return {
+        found = {
             **head,
             **super().to_dict(),
             "by_subset": {name: part.to_dict() for name, part in self.by_subset.items()},
             **{name: plain(getattr(self, name)) for name in tail},
             "seconds": round(self.seconds, 3),
+            **({"constant": self.constant} if self.constant else {}),
         }
+        first = [list(fact) for fact in leads_beyond_figure(found)]
+        return {**({"leads": first} if first else {}), **found}
+
+    def leads(self) -> list[str]:
+        """What stands above the figures where people's labels or a constant judge say more than they do, most trustworthy first."""
+        return [one_line(text) for _, text in self.to_dict().get("leads", ())]
 
     def save(self, path: str | Path) -> Path:
         """Write the report as JSON, whole or not at all; gives the path."""
@@ -230,12 +240,13 @@ class Report(Figure):
         rows = self.rows()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = [f"{name:<{widths[0]}}  {score:>{widths[1]}}  {ci:<{widths[2]}}  {counts}" for name, score, ci, counts in rows]
-        return "\n".join([*table, *self.about()])
+        return "\n".join([*self.leads(), *table, *self.about()])
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{name}</th>" for name in ("subset", self.unit, "95 % interval", "samples"))
         body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows())
-        return f"<table><tr>{head}</tr>{body}</table>" + "".join(f"<p>{html.escape(line)}</p>" for line in self.about())
+        first, last = ("".join(f"<p>{html.escape(line)}</p>" for line in lines) for lines in (self.leads(), self.about()))
+        return f"{first}<table><tr>{head}</tr>{body}</table>{last}"
 
 
 def beside(report: Report, baselines: Mapping[str, Report], chance: float | None = None) -> Report:

@@ -1,0 +1,78 @@
+"""Whether a judge or a reward tells anything apart: what it gave to every answer, where that is always the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+
+@dataclass
+class _Same:
+    """One value that all seen so far have; none once a second one came."""
+
+    n: int = 0
+    value: float | str | None = None
+    varies: bool = False
+
+    def add(self, value: float | str) -> None:
+        """Look at one."""
+        self.varies |= self.n > 0 and value != self.value
+        self.value = value
+        self.n += 1
+
+    @property
+    def constant(self) -> bool:
+        """Whether there are two or more, and all are equal."""
+        return self.n > 1 and not self.varies
+
+
+@dataclass
+class Constancy:
+    """Sees every score and verdict of a run, and says in one sentence when all of them are the same.
+
+    A constant judge has an accuracy of 0.0 % by a strict rule, 50 % where ties count half, and a kappa of 0: figures that look
+    like those of a judge that was asked something hard.
+    """
+
+    _scores: _Same = field(default_factory=_Same)
+    _places: _Same = field(default_factory=_Same)
+    _sides: _Same = field(default_factory=_Same)
+    _samples: int = 0
+
+    def add(self, scores: Iterable[float | None], verdicts: Iterable[tuple[int, str]] = ()) -> None:
+        """Look at one sample.
+
+        Args:
+            scores: of its answers or steps; None for what has none.
+            verdicts: of its pairs, each as +1 (the answer shown first won), -1 or 0, and whose answer won, empty for nobody's.
+        """
+        self._samples += 1
+        for score in scores:
+            if score is not None and score == score:
+                self._scores.add(score)
+        for verdict, winner in verdicts:
+            self._places.add(_PLACES[verdict])
+            self._sides.add(winner if verdict else "a tie")
+
+    def sentence(self, turn: float = 1.0) -> str:
+        """What every score or verdict was, or nothing where they differ or there are fewer than two.
+
+        Args:
+            turn: -1 where scores were turned since lower is better.
+        """
+        if self._places.n:
+            if self._places.constant:
+                return _of_all(self._places.n, "verdict", f"{self._places.value}: the judge {_BLIND}")
+            named = self._sides.constant and self._samples > 1 and self._sides.value
+            return _of_all(self._sides.n, "verdict", f"for {self._sides.value}") if named else ""
+        if not self._scores.constant or isinstance(self._scores.value, str | None):
+            return ""
+        return _of_all(self._scores.n, "score", f"{turn * self._scores.value + 0.0:.4g}: the reward {_BLIND}")
+
+
+_PLACES = {1: "for the answer shown first", -1: "for the answer shown second", 0: "a tie"}
+_BLIND = "tells none of these answers apart"
+
+
+def _of_all(n: int, what: str, value: str) -> str:
+    return f"Every one of the {n:,} {what}s is {value}."

@@ -1,0 +1,228 @@
+"""What a report leads with: its first facts in their order, and whether it may praise. Every rendering shows this one list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NamedTuple
+
+from rm_gallery.core.utils.shown import number, percent, show
+
+COMPARED = "win_rate"
+"""The rule that compares two columns instead of asking whether a reward is right."""
+OWN_UNIT = ("mean_score",)
+"""Rules whose figure is no share."""
+Kind = Literal["corrected", "agreement", "contradicted", "constant", "tally", "figure"]
+PLAIN: tuple[Kind, ...] = ("tally", "figure")
+"""What every report says of itself; it leads only where people and constancy have nothing to add."""
+
+
+class Fact(NamedTuple):
+    """One thing a report leads with."""
+
+    kind: Kind
+    text: str
+    """A sentence; of a tally, counts."""
+
+
+def leads(figures: Mapping[str, Any]) -> list[Fact]:
+    """The facts a report leads with, the most trustworthy first.
+
+    Labels of people come before the judge they correct: the corrected figure, the agreement, and whether they contradict the
+    judge. A page once led with "100 % wins" of a judge that people contradicted in every row.
+
+    Args:
+        figures: a report, saved or as `Report.to_dict` gives it.
+    """
+    facts = [Fact("corrected", text) for text in [corrected_of(figures)] if text]
+    facts += [Fact("agreement", text) for text in _agreements(figures)]
+    if why := contradicted(figures):
+        facts.append(Fact("contradicted", f"People's labels do not support what the judge alone says: {why}."))
+    if constant := str(figures.get("constant") or ""):
+        facts.append(Fact("constant", constant))
+    if tally := tally_of(figures):
+        facts.append(Fact("tally", tally))
+    return [*facts, Fact("figure", headline(figures))]
+
+
+def leads_beyond_figure(figures: Mapping[str, Any]) -> list[Fact]:
+    """All the facts where they hold more than the figure of the judge; empty where a table of figures says it all."""
+    facts = leads(figures)
+    return facts if any(fact.kind not in PLAIN for fact in facts) else []
+
+
+def lead_figure(figures: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The figures with the score and the interval that lead: those corrected by labels of people, where there are any."""
+    found = _corrected(figures)
+    return figures if found is None else {**figures, "score": found["estimate"], "ci95": found.get("ci95")}
+
+
+def contradicted(figures: Mapping[str, Any]) -> str:
+    """Why labels of people forbid to praise the judge or what it prefers; empty where they do not, and without labels.
+
+    Praise needs an agreement above chance, and of a comparison a corrected interval on the same side of 50 % as the judge.
+    """
+    extra = _object(figures.get("extra"))
+    if figures.get("rule") == COMPARED:
+        return _against_comparison(figures, _object(extra.get("agreement")))
+    if figures.get("rule") in OWN_UNIT:
+        for about in _labelled(figures):
+            if about.get("n") and not number(_measure(about)[1]) > 0:
+                return f"the scores{_named(about)} do not rise with the labels"
+    return ""
+
+
+def may_praise(figures: Mapping[str, Any]) -> bool:
+    """Whether anything may be called good: labels of people do not contradict it, and guessing is no better on the data's own."""
+    score, chance = figures.get("score"), figures.get("chance")
+    if (
+        figures.get("rule") != COMPARED
+        and isinstance(score, int | float)
+        and isinstance(chance, int | float)
+        and score <= chance
+    ):
+        return False
+    return not contradicted(figures)
+
+
+def _against_comparison(figures: Mapping[str, Any], agreement: Mapping[str, Any]) -> str:
+    corrected, score = _corrected(figures), figures.get("score")
+    if not agreement.get("n") and corrected is None:
+        return ""
+    kappa, share = agreement.get("kappa"), agreement.get("agreement")
+    if agreement.get("n") and (number(kappa) <= 0 if kappa is not None else number(share) <= 0.5):
+        return "it agrees with them no more often than chance would"
+    if corrected is not None and isinstance(score, int | float) and score != 0.5:
+        low, high = corrected.get("ci95") or (0.0, 1.0)
+        if (low if score > 0.5 else 1.0 - high) <= 0.5:
+            first, second = sides_of(figures) or ("the first", "the second")
+            better, worse = (first, second) if score > 0.5 else (second, first)
+            return f"the corrected figure does not show that {better} is better than {worse}"
+    return ""
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    """A part of a file that is an object; an empty one where it is none."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _corrected(figures: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    about = _object(figures.get("extra")).get("corrected")
+    return about if isinstance(about, Mapping) and about.get("estimate") is not None else None
+
+
+def _labelled(figures: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """What people's labels say of scores: of the answers of a table, or of every grader that has labels."""
+    extra = _object(figures.get("extra"))
+    if "validation" in extra:
+        for name, about in _object(extra["validation"]).items():
+            yield {"name": name, **_object(about)}
+    elif "spearman" in (about := _object(extra.get("agreement"))):
+        yield about
+
+
+_MEASURES = {"kappa": "kappa", "spearman": "Spearman's correlation"}
+
+
+def _measure(about: Mapping[str, Any]) -> tuple[str, Any]:
+    """The measure that allows for chance, and its value; None where all scores or all labels are the same."""
+    return next(((name, about[name]) for name in _MEASURES if about.get(name) is not None), ("", None))
+
+
+def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
+    """How far the judge agrees with people, a sentence each; nothing without labels."""
+    if figures.get("rule") == COMPARED:
+        found = _object(_object(figures.get("extra")).get("agreement"))
+        if found.get("n"):
+            ends = between({"ci95": found.get("ci95")}, " to ")
+            share = f"{percent(number(found.get('agreement')))}{f' (95 % interval {ends} %)' if ends else ''}"
+            kappa = "" if found.get("kappa") is None else f", {_valued('kappa', found)}"
+            yield f"Agreement with people: {share}{kappa}, n = {int(number(found['n'])):,}."
+        return
+    if figures.get("rule") not in OWN_UNIT:
+        return
+    for about in _labelled(figures):
+        n, name = int(number(about.get("n"))), _measure(about)[0]
+        said = _valued(name, about) if name else "unknown, since all scores or all labels are the same"
+        if n:
+            yield f"Agreement{_named(about)} with people: {said}, n = {n:,}."
+
+
+def _named(about: Mapping[str, Any]) -> str:
+    return f" of {about['name']}" if about.get("name") else ""
+
+
+def _valued(name: str, about: Mapping[str, Any]) -> str:
+    ends = about.get(f"{name}_ci95")
+    interval = f" (95 % interval {ends[0]:.2f} to {ends[1]:.2f})" if ends and None not in ends else ""
+    return f"{_MEASURES[name]} {number(about[name]):.2f}{interval}"
+
+
+def in_unit(figure: Mapping[str, Any], value: Any) -> str:
+    """A value of a figure for people: a percentage, or as it is where the rule keeps the reward's own unit."""
+    if not isinstance(value, (int, float)):
+        return "–"
+    return show(value, 4) if figure.get("rule") in OWN_UNIT else percent(value)
+
+
+def between(figure: Mapping[str, Any], joined: str = " – ") -> str:
+    """The interval of a figure for people, without a percent sign; empty where there is none."""
+    bounds = figure.get("ci95")
+    if not bounds:
+        return ""
+    if figure.get("rule") in OWN_UNIT:
+        return joined.join(show(value, 4) for value in bounds)
+    return joined.join(f"{100 * value:.1f}" for value in bounds)
+
+
+def sides_of(figures: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The names of the two columns that were compared."""
+    extra = figures.get("extra") or {}
+    first, second = extra.get("a"), extra.get("b")
+    return (first, second) if isinstance(first, str) and isinstance(second, str) else None
+
+
+def tally_of(figures: Mapping[str, Any]) -> str:
+    """How many rows were won, tied and lost; empty where nothing was compared."""
+    extra = figures.get("extra") or {}
+    if figures.get("rule") != COMPARED or "wins" not in extra:
+        return ""
+    words = (("wins", "won"), ("ties", "tied"), ("losses", "lost"))
+    if contradicted(figures):  # nothing is won that people give to the other side
+        first, second = sides_of(figures) or ("the first", "the second")
+        words = (("wins", f"for {first}"), ("ties", "tied"), ("losses", f"for {second}"))
+    counts = " · ".join(f"{int(number(extra.get(n))):,} {w}" for n, w in words)
+    return f"{counts}, by the judge alone" if _corrected(figures) else counts
+
+
+def corrected_of(figures: Mapping[str, Any]) -> str:
+    """The figure corrected by people's labels, in a sentence; empty without labels."""
+    found = _corrected(figures)
+    if found is None:
+        return ""
+    unit = "" if figures.get("rule") in OWN_UNIT else " %"
+    bounds = between({**figures, "ci95": found.get("ci95")}, " to ")
+    labels = int(number(found.get("n_labelled")))
+    ci95 = f" (95 % interval {bounds}{unit})" if bounds else ""
+    names = sides_of(figures) if figures.get("rule") == COMPARED else None
+    rate = f"win rate of {names[0]} against {names[1]} " if names else ""
+    return f"Corrected by {labels:,} labels of people: {rate}{in_unit(figures, found['estimate'])}{ci95}."
+
+
+def headline(figures: Mapping[str, Any]) -> str:
+    """Score, rule, n and interval in one sentence."""
+    name, n, scored = figures.get("reward") or "The reward", int(number(figures.get("n"))), figures.get("n_scored")
+    on = f" on {figures['benchmark']}" if figures.get("benchmark") else ""
+    if figures.get("score") is None:
+        what = "no sample could be scored" if n else "there is no finished sample"
+        return f"{name} has no score{on}: {what}{f' out of {n:,}' if n else ''}."
+    bounds = between(figures, " to ")
+    unit = "" if figures.get("rule") in OWN_UNIT else " %"
+    ci95 = f" (95 % interval {bounds}{unit})" if bounds else ""
+    if figures.get("rule") == COMPARED and (names := sides_of(figures)):
+        first, second = names
+        of = f"{int(number(scored)):,} of {n:,} rows"
+        if contradicted(figures):
+            return f"{name} prefers {first} to {second} in {percent(figures['score'])} of the rows{ci95}, judging {of}."
+        return f"{first} wins {percent(figures['score'])} of the rows against {second}{ci95}, as {name} judges {of}."
+    score, verb = in_unit(figures, figures["score"]), "has a mean score of" if not unit else "reaches"
+    return f"{name} {verb} {score}{ci95}{on}, over {int(number(scored)):,} scored of {n:,} samples."

@@ -1,0 +1,271 @@
+"""What a report leads with: the same facts in the same order in every rendering, and no praise that people contradict."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.graders.base import FunctionGrader
+from rm_gallery.core.reward.base import BasePairWiseReward, BasePointWiseReward, BaseReward
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.runner.grading_runner import GradingRunner
+from rm_gallery.core.stats.constant import Constancy
+from rm_gallery.gallery.benchmarks.figures import Report
+from rm_gallery.gallery.benchmarks.lead import contradicted, lead_figure, leads, may_praise
+from rm_gallery.report.formats import render
+from rm_gallery.report.tables import print_report
+from rm_gallery.serve.view import ViewedRuns, create_viewer
+from rm_gallery.study.audit import prepare
+from rm_gallery.study.benchmark import evaluate
+from rm_gallery.study.grading import grade
+from rm_gallery.study.opened import OpenRun, open_run
+from rm_gallery.study.summary import summarize
+from rm_gallery.study.table import score_table
+from rm_gallery.study.winrate import winrate
+from tests.reward.rewards import ranked, scored
+
+N = 24
+
+
+class Longer(BasePairWiseReward):
+    """The longer answer wins."""
+
+    name: str = "longer"
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return ranked(self.name, *(float(len(output.answer.text)) for output in sample.output))
+
+
+class Length(BasePointWiseReward):
+    """Characters of an answer."""
+
+    name: str = "length"
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return scored(self.name, float(len(sample.output[0].answer.text)))
+
+
+class Always(BasePointWiseReward):
+    """The same for every answer."""
+
+    name: str = "always"
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return scored(self.name, 0.5)
+
+
+ROWS = [
+    {"prompt": f"q{k}", "query": f"q{k}", "new": "x" * (5 + k), "old": "x" * (1 if k > 2 else 9), "response": "x" * (k % 7)}
+    for k in range(N)
+]
+
+
+def _tenths(response: str) -> float:
+    return len(response) / 10
+
+
+def _half(response: str) -> float:
+    return 0.5
+
+
+def _compared(folder: Path, label: Callable[[int], Any]) -> Report:
+    rows = [{**row, "human": label(k)} for k, row in enumerate(ROWS)]
+    return winrate(Longer(), rows, "prompt", ["new", "old"], labels="human", run_dir=str(folder), progress=False)
+
+
+def _scored(folder: Path, turn: int) -> Report:
+    rows = [{**row, "human": turn * (k % 7)} for k, row in enumerate(ROWS)]
+    return score_table(Length(), rows, "prompt", "response", labels="human", run_dir=str(folder), progress=False)
+
+
+def _graded(folder: Path, turn: int) -> Report:
+    rows = [{**row, "human": turn * (k % 7)} for k, row in enumerate(ROWS)]
+    grader = FunctionGrader(_tenths, name="long")
+    runner = GradingRunner({"long": grader}, show_progress=False)
+    return grade(runner, rows, labels="human", run_dir=str(folder))
+
+
+AGAINST: dict[str, Callable[[Path], Report]] = {
+    "winrate": lambda folder: _compared(folder, lambda k: "b"),
+    "winrate at chance": lambda folder: _compared(folder, lambda k: "ab"[k % 2]),
+    "score": lambda folder: _scored(folder, -1),
+    "grade": lambda folder: _graded(folder, -1),
+    "eval": lambda folder: evaluate(
+        Length(),
+        [{"prompt": r["prompt"], "chosen": "x", "rejected": r["new"]} for r in ROWS],
+        run_dir=str(folder),
+        progress=False,
+    ),
+}
+FOR: dict[str, Callable[[Path], Report]] = {
+    "winrate": lambda folder: _compared(folder, lambda k: "ab"[k < 4]),
+    "score": lambda folder: _scored(folder, 1),
+    "grade": lambda folder: _graded(folder, 1),
+}
+
+
+def _text(page: str) -> str:
+    """What of a page stands to be read without opening anything."""
+    page = re.sub(r"(?s)<(style|script|head|details)\b.*?</\1>", " ", page)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page)).replace("\u00a0", " ").split())
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("\\", "").replace("*", "").split())
+
+
+@dataclass
+class Written:
+    """A finished run in every rendering there is."""
+
+    report: Report
+    run: OpenRun
+    shown: dict[str, str]
+
+
+def written(report: Report, folder: Path, capsys: pytest.CaptureFixture[str]) -> Written:
+    from fastapi.testclient import TestClient
+
+    run = open_run(folder)
+    capsys.readouterr()
+    print_report(report)
+    shown = {"terminal": _plain(capsys.readouterr().out), "str": _plain(str(report)), "notebook": _text(report._repr_html_())}
+    shown |= {"page": _text(render(run)), "pdf": _text(render(run, most=3)), "markdown": _plain(render(run, "md"))}
+    shown["junit"] = html.unescape(render(run, "junit"))
+    for name, content in (("json", json.loads(render(run, "json"))), ("report.json", report.to_dict())):
+        assert next(iter(content)) == "leads"
+        shown[name] = " ".join(text for _, text in content["leads"])
+    with TestClient(create_viewer(runs := ViewedRuns([folder]), "secret"), base_url="http://127.0.0.1:1") as client:
+        shown["viewer's list"] = _text(client.get("/secret/").text)
+        shown["viewer's page"] = _text(client.get(f"/secret/run/{next(iter(runs.runs))}").text)
+    return Written(report, run, shown)
+
+
+@pytest.mark.parametrize("made", [*(("against", n) for n in AGAINST if n != "eval"), *(("for", n) for n in FOR)], ids=str)
+def test_every_rendering_leads_with_the_same_facts_in_the_same_order(
+    made: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "run"
+    found = written((AGAINST if made[0] == "against" else FOR)[made[1]](folder), folder, capsys)
+    facts = leads(found.report.to_dict())
+    kinds = [fact.kind for fact in facts]
+    assert kinds[:2] == ["corrected", "agreement"] and kinds[-1] == "figure"
+    assert ("contradicted" in kinds) == (made[0] == "against")
+    for name, text in found.shown.items():
+        places = [text.find(_plain(fact.text)) for fact in facts]
+        assert -1 not in places, (name, facts[places.index(-1)], text[:1500])
+        assert places == sorted(places), (name, places)
+    score = found.shown["page"].partition("Corrected by")[0]
+    estimate = lead_figure(found.report.to_dict())["score"]
+    shown = f"{100 * estimate:.1f} %" if made[1].startswith("winrate") else f"{estimate:.4g}".replace("-", "−")
+    assert shown in score.replace("-", "−"), "the large figure is the corrected one"
+
+
+@pytest.mark.parametrize("name", AGAINST)
+def test_nothing_is_praised_that_people_contradict(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "run"
+    report = AGAINST[name](folder)
+    assert bool(contradicted(report.to_dict())) == (name != "eval") and not may_praise(report.to_dict())
+    run = open_run(folder)
+    capsys.readouterr()
+    print_report(report)
+    for text in (render(run), render(run, most=3), render(run, "md"), render(run, "json"), capsys.readouterr().out):
+        assert "✓" not in text.partition('<section id="samples">')[0]
+        assert '"good"' not in text and "is better than" not in re.sub(
+            r"does not show\s+that\s+new\s+is\s+better than", "", text
+        )
+    # the definition of the rule and what position did to the verdicts may say who wins
+    told = [
+        *(fact.text for fact in leads(report.to_dict())),
+        *(line for line in report.about() if line.startswith("new against")),
+    ]
+    assert not re.search(r"\b(?:wins|won|beats)\b", " ".join(told))
+
+
+def test_praise_stays_where_people_agree(tmp_path: Path) -> None:
+    FOR["winrate"](tmp_path / "run")
+    page = _text(render(open_run(tmp_path / "run")))
+    assert "✓" in page and "by this judge new is better than old" in page and "new wins 87.5 %" in page
+
+
+CONSTANT: dict[str, Callable[[], Report]] = {
+    "eval": lambda: evaluate(Always(), [{"prompt": "q", "chosen": "a", "rejected": "b"}] * 3, progress=False),
+    "score": lambda: score_table(Always(), ROWS, "prompt", "response", progress=False),
+    "winrate": lambda: winrate(Always(), ROWS, "prompt", ["new", "old"], progress=False),
+    "grade": lambda: grade(GradingRunner({"flat": FunctionGrader(_half)}, show_progress=False), ROWS),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_a_constant_reward_is_named_beside_its_figure(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    report = CONSTANT[name]()
+    said = re.search(r"Every one of the \d+ scores is 0.5: the reward tells none of these answers apart\.", report.constant)
+    assert said is not None
+    print_report(report)
+    assert _plain(said[0]) in _plain(capsys.readouterr().out)
+    assert report.to_dict()["leads"][0][0] == "constant" and said[0] in str(report)
+
+
+class First(BasePairWiseReward):
+    """Whatever is shown first wins."""
+
+    name: str = "first"
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return ranked(self.name, 1.0, 0.0)
+
+
+class Tie(BasePairWiseReward):
+    """Nobody wins."""
+
+    name: str = "tie"
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return ranked(self.name, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("reward", [Always(), Tie()], ids=lambda reward: reward.name)
+def test_a_trust_card_names_a_constant_reward(reward: BaseReward) -> None:
+    card = prepare(reward, probes=["quality", "position"], limit=4).run(progress=False)
+    assert "tells none of these answers apart" in card.constant and card.to_dict()["constant"] == card.constant
+    for text in (str(card), card.markdown(), card.html()):
+        assert card.constant in html.unescape(text)
+    assert "constant" not in prepare(Length(), probes=["quality"], limit=4).run(progress=False).to_dict()
+
+
+def test_an_unfinished_run_names_a_constant_reward(tmp_path: Path) -> None:
+    evaluate(Always(), [{"prompt": "q", "chosen": "a", "rejected": "b"}] * 3, run_dir=str(tmp_path / "run"), progress=False)
+    (tmp_path / "run" / "report.json").unlink()
+    run = open_run(tmp_path / "run")
+    assert summarize(run).n == 3 and "Every one of the 6 scores is 0.5" in _text(render(run))
+
+
+@pytest.mark.parametrize(
+    ("scores", "verdicts", "said"),
+    [
+        ([3.0, 3.0], [], "Every one of the 2 scores is 3: the reward"),
+        ([3.0, None, float("nan")], [], ""),
+        ([3.0, 3.0, 2.0], [], ""),
+        ([], [(1, "a"), (1, "b")], "Every one of the 2 verdicts is for the answer shown first: the judge"),
+        ([], [(-1, "a"), (-1, "b")], "Every one of the 2 verdicts is for the answer shown second: the judge"),
+        ([], [(0, ""), (0, "")], "Every one of the 2 verdicts is a tie: the judge"),
+        ([], [(1, "'new'"), (-1, "'new'")], "Every one of the 2 verdicts is for 'new'."),
+        ([], [(1, ""), (-1, "")], ""),
+        ([1.0, 1.0], [(1, "a"), (-1, "b")], ""),
+    ],
+)
+def test_scores_verdicts_places_and_sides_that_are_all_the_same(
+    scores: list[float | None], verdicts: list[tuple[int, str]], said: str
+) -> None:
+    seen = Constancy()
+    for place in range(max(len(scores), len(verdicts))):
+        seen.add(scores[place : place + 1], verdicts[place : place + 1])
+    assert seen.sentence().startswith(said) and bool(seen.sentence()) == bool(said)
