@@ -19,6 +19,7 @@ from rm_gallery.core.reward.base import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.study.grading import grade
 from tests.reward import rewards as r
 from tests.reward.rewards import longest
 from tests.support.command import command
@@ -191,7 +192,6 @@ COMMANDS = {
     "eval processes": ["eval", "func:rew.py:rew", "rows.jsonl", "--processes", "2"],
     "score": ["score", "rows.jsonl", "--prompt", "prompt", "--answer", "chosen", "-r", "func:rew.py:rew"],
     "winrate": ["winrate", "rows.jsonl", "--prompt", "prompt", "--a", "chosen", "--b", "rejected", "-r", "func:rew.py:rew"],
-    "grade": ["grade", "graders.yaml", "graded.jsonl"],
 }
 
 
@@ -203,12 +203,9 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any
         {"id": f"r{k}", "prompt": f"Q{k}?", "chosen": ("late " if k >= LATE else "chat ") + "g" * (5 + k % 7), "rejected": "bb"}
         for k in range(N)
     ]
-    graded = [{"id": row["id"], "query": row["prompt"], "response": row["chosen"]} for row in rows]
-    for name, content in (("rows", rows), ("graded", graded)):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in content))
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     pd.DataFrame(rows).to_parquet(tmp_path / "rows.parquet")
     (tmp_path / "rew.py").write_text(CODE)
-    (tmp_path / "graders.yaml").write_text("graders:\n  g:\n    grader: func:rew.py:grader\n")
     (tmp_path / "sign").write_text("1")
     monkeypatch.chdir(tmp_path)
     return rows
@@ -224,7 +221,7 @@ def test_no_command_prints_the_figure_of_the_old_code(name: str, table: list[dic
     assert (refused.code, refused.out) == (2, "") and "holds results of something else" in refused.err
 
 
-@pytest.mark.parametrize("name", ["eval", "score", "winrate", "grade"])
+@pytest.mark.parametrize("name", ["eval", "score", "winrate"])
 def test_parts_put_together_are_compared(name: str, table: list[dict[str, Any]]) -> None:
     arguments = [*COMMANDS[name], "--json", "--out", "run"]
     assert [command(*arguments, "--part", f"{k}/2").code for k in (1, 2)] == [0, 0]
@@ -238,6 +235,8 @@ GRADERS: dict[str, Callable[[GradingRunner, list[dict[str, Any]]], Any]] = {
     "run": lambda runner, rows: runner.run(rows, run_dir="run"),
     "arun": lambda runner, rows: asyncio.run(runner.arun(rows, run_dir="run")),
     "stream": lambda runner, rows: list(runner.stream(rows, run_dir="run")),
+    "grade": lambda runner, rows: grade(runner, rows, run_dir="run"),
+    "a part": lambda runner, rows: grade(runner, rows, run_dir="run", part="1/2"),
 }
 
 

@@ -55,6 +55,10 @@ class RunControl:
     stopped_by: Cause = "caller"
     """Who brought it about that the run stopped."""
     halted: bool = False
+    restoring: Callable[[], bool] | None = None
+    """Whether results of an earlier part of the run are still to come; None where there is no such part."""
+    unread: int = 0
+    """Rows that were counted and not read, since the run had stopped."""
     max_outage: float | None = None
     """Seconds an endpoint may be silent until the run stops, where that is less than its model allows: counted from its last answer,
     or from when it was first asked, whatever it does meanwhile."""
@@ -87,7 +91,7 @@ class RunControl:
         self.usage, self.started = Usage(), time.monotonic()
         self.calls = self.cached = self.spared = self.retries = self.asked_again = self.in_flight = 0
         self.served = {}
-        self.stopped, self.stopped_by, self.halted = None, "caller", False
+        self.stopped, self.stopped_by, self.halted, self.unread = None, "caller", False, 0
         self.parent, self.waiting, self.batch = None, set(), None
         if outer is not None and outer is not self:
             self.parent, self.waiting = outer, outer.waiting
@@ -125,6 +129,11 @@ class RunControl:
         if self.stopped is None and self.parent is not None:
             return self.parent.why_stopped
         return self.stopped
+
+    @property
+    def over(self) -> bool:
+        """Whether it has stopped and nothing is left to restore: what is still to come need not be read."""
+        return self.why_stopped is not None and (self.restoring is None or not self.restoring())
 
     @property
     def who_stopped(self) -> Cause:

@@ -231,6 +231,11 @@ class RunFolder(ABC):
         """Where it is."""
         return self._store.folder
 
+    @property
+    def restoring(self) -> bool:
+        """Whether an earlier part of the run left results whose samples have not come yet."""
+        return bool(self._finished)
+
     def compare(self) -> None:
         """Draw records that are compared with what comes out now, where an earlier part of the run left some."""
         self.check = ResumeCheck(self._finished) if self._finished else None
@@ -346,9 +351,8 @@ class RunFolder(ABC):
                 total.update(calls=kept.calls, cost=kept.cost)
                 total.update(input_tokens=kept.input_tokens, output_tokens=kept.output_tokens)
             more = {"served": served} if served else {}
-            self._store.write_summary(
-                {"samples": self.counts, "spent": total, "last": spent, "stopped": control.stopped, **more}
-            )
+            counts = {**self.counts, "stopped": self.counts["stopped"] + control.unread}
+            self._store.write_summary({"samples": counts, "spent": total, "last": spent, "stopped": control.stopped, **more})
         finally:
             self._store.close()
 

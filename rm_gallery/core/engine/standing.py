@@ -358,6 +358,7 @@ class Batch(Generic[R]):
         if options.run_dir:
             self._folder = folder = self._opened(options)
             options, flush = folder.begin(options), folder.flush
+            options.control.restoring = lambda: folder.restoring
             if self._compared:
                 folder.compare()
         self._how: engine.How = {
