@@ -123,6 +123,14 @@ class RunControl:
         if halt and self.parent is not None:  # what cannot go on here cannot go on around it
             self.parent.stop(reason, halt=True, by=by)
 
+    def stop_spending(self, budget: Any, reason: str) -> None:
+        """Stop this run and those around it that spend this budget."""
+        each: RunControl | None = self
+        while each is not None:
+            if each.budget is budget:
+                each.stop(reason)
+            each = each.parent
+
     @property
     def why_stopped(self) -> str | None:
         """Why this run, or one around it, begins nothing more; None while it goes on."""
@@ -260,6 +268,29 @@ LIMIT_SHARE = 0.75
 current_run: ContextVar[RunControl | None] = ContextVar("rm_gallery_run", default=None)
 current_deadline: ContextVar[Deadline | None] = ContextVar("rm_gallery_deadline", default=None)
 """When the current sample runs out, or None."""
+
+
+class StopMark:
+    """Whether a call that a job made was stopped, however deep below it; kept by whoever runs the jobs, one after another.
+
+    A rule that falls back to a number where its judge cannot be asked would otherwise have that number kept as its score.
+    """
+
+    __slots__ = ("noted", "outer")
+
+    def __init__(self, outer: StopMark | None) -> None:
+        self.outer = outer
+        self.noted = False
+
+
+stop_mark: ContextVar[StopMark | None] = ContextVar("rm_gallery_stop_mark", default=None)
+"""That of the current job."""
+
+
+def note_stop(mark: StopMark | None) -> None:
+    """Say to a job and to those around it that a call below them was stopped."""
+    while mark is not None:
+        mark.noted, mark = True, mark.outer
 
 
 class NotAsked(RMGalleryError):
