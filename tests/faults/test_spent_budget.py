@@ -90,4 +90,4 @@ def test_a_part_counts_its_own_rows(tmp_path: Path) -> None:
 def test_a_rule_that_weighs_parts_is_open_where_they_are_unknown() -> None:
     rows = [{**row, "subset": f"s{k % 2}"} for k, row in enumerate(ROWS)]
     report = rm_gallery.evaluate(judge(), rows, Preferences(), budget=Budget(max_calls=CALLS), progress=False)
-    assert report.bounds[0] < 0.01 and report.bounds[1] == 1.0 and sum(part.n for part in report.by_subset.values()) < N
+    assert report.bounds is not None and report.bounds[0] < 0.01 and report.bounds[1] == 1.0 and sum(part.n for part in report.by_subset.values()) < N

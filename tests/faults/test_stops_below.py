@@ -15,7 +15,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl, current_run
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.graders.base import FunctionGrader
+from rm_gallery.core.graders.base import FunctionGrader, GraderScore
 from rm_gallery.core.graders.llm import LLMGrader
 from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.base import (
@@ -47,7 +47,8 @@ def number(sample: DataSample) -> float:
 
 async def direct(sample: DataSample) -> float:
     try:
-        await INNER.llm.achat([{"role": "user", "content": sample.unique_id}])
+        assert INNER.llm is not None
+        await INNER.llm.achat([{"role": "user", "content": f"{sample.unique_id}\na b"}])
     except Exception:  # noqa: BLE001 - as user code has it
         return 0.0
     return 1.0
@@ -124,7 +125,7 @@ DOORS: dict[str, Callable[[BaseReward, RunOptions], list[DataSample]]] = {
     "async_evaluate_stream": lambda reward, how: asyncio.run(_of_stream(reward, how)),
 }
 KINDS = [BasePointWiseReward, BaseListWiseReward, BasePairWiseReward, BaseStepWiseReward]
-CASES = [(BasePointWiseReward, way, "evaluate_batch") for way in (*BLOCKING, *AWAITED)]
+CASES: list[tuple[type[Any], str, str]] = [(BasePointWiseReward, way, "evaluate_batch") for way in (*BLOCKING, *AWAITED)]
 CASES += [(kind, way, "evaluate_batch") for kind in KINDS[1:] for way in ("evaluate", "async_evaluate_batch")]
 CASES += [(BasePointWiseReward, way, door) for door in list(DOORS)[1:] for way in ("evaluate_batch", "async_evaluate")]
 
@@ -165,17 +166,17 @@ def test_graders_too(way: str, tmp_path: Path) -> None:
         return min(1.0, BLOCKING[way](make_sample("a b", unique_id=response, query=response)))
 
     async def await_it(response: str) -> float:
-        return min(1.0, await AWAITED[way](make_sample("a b", unique_id=response, query=response)))
+        return min(1.0, float(await AWAITED[way](make_sample("a b", unique_id=response, query=response))))
 
     runner = GradingRunner({"g": FunctionGrader(ask if way in BLOCKING else await_it)}, show_progress=False)
     rows = [{"id": f"r{k}", "response": f"r{k}"} for k in range(N)]
     folder, control = tmp_path / "run", RunControl()
     found = runner.run(rows, run_dir=str(folder), control=control, budget=Budget(max_calls=CALLS))["g"]
-    good = [one.score for one in found if hasattr(one, "score")]
+    good = [one.score for one in found if isinstance(one, GraderScore)]
     assert control.stopped and len(good) <= CALLS and all(good), "no zero was made up"
     assert len(records(folder)) == len(good)
     again = runner.run(rows, run_dir=str(folder), budget=Budget(max_calls=1000))["g"]
-    assert all(one.ok and one.score for one in again)
+    assert all(isinstance(one, GraderScore) and one.score for one in again)
 
 
 def test_a_budget_that_a_rule_gives_its_own_calls_stops_those_alone() -> None:

@@ -358,7 +358,8 @@ class Batch(Generic[R]):
         if options.run_dir:
             self._folder = folder = self._opened(options)
             options, flush = folder.begin(options), folder.flush
-            options.control.restoring = lambda: folder.restoring
+            if options.control is not None:
+                options.control.restoring = lambda: folder.restoring
             if self._compared:
                 folder.compare()
         self._how: engine.How = {
@@ -368,8 +369,9 @@ class Batch(Generic[R]):
             "crew": self._crew(options),
             "later": self._later and options.blame == "probe",
         }
-        plan, *rest = self._parts(self._items, self._folder, options)
-        self._going: Parts[R] = (plan if self._folder is None else self._checked(plan, options), *rest)
+        plan, execute, merge, options = self._parts(self._items, self._folder, options)
+        plan = plan if self._folder is None else self._checked(plan, options)
+        self._going: Parts[R] = plan, execute, merge, options
         return self
 
     def _checked(self, plan: Iterator[Planned], options: RunOptions) -> Iterator[Planned]:
