@@ -22,6 +22,7 @@ from rm_gallery.core.engine.options import BATCH_PRICE_SHARE, RunOptions, apart
 from rm_gallery.core.engine.run import INTERRUPTED
 from rm_gallery.core.engine.run_records import MANIFEST
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.outcome import stopped_outcome
 from rm_gallery.core.reward.channel import note_on
 from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.reward import BaseReward
@@ -29,7 +30,8 @@ from rm_gallery.core.reward.run import options_of, run_list, run_unordered
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.stats.consistency import variance_parts
 from rm_gallery.core.stats.constant import Constancy
-from rm_gallery.core.stats.denominator import Lookout, mean_bounds
+from rm_gallery.core.stats.denominator import NEVER_BEGUN, Lookout, added, mean_bounds
+from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import Benchmark
@@ -126,14 +128,14 @@ def evaluate(
     )
     started = time.monotonic()
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
-    with closing(run_unordered(task.reward, task.questions(), chosen, values)) as scored, keeping or nullcontext():
+    with closing(run_unordered(task.reward, task.questions(control), chosen, values)) as scored, keeping or nullcontext():
         try:
             report = _report(task, scored, seed, keeping, on_judged)
         except KeyboardInterrupt:  # it hit between two results: calls in flight are finished as at any other moment
             control.stop(INTERRUPTED, halt=True)
             raise
     report = replace(
-        report,
+        _with_unread(task.benchmark, report, control),
         seconds=time.monotonic() - started,
         calls=control.calls,
         cached=control.cached,
@@ -144,6 +146,37 @@ def evaluate(
         keeping.finish()
         report.save(Path(chosen.run_dir) / REPORT)
     return report
+
+
+_PLAIN_MEANS = frozenset(
+    {"pair_strict", "best_of_n_tie_credit", "all_losers_beaten", "both_orders", "single_order", "single_game"}
+)
+"""Rules whose figure is the mean of what each sample earned, 0..1."""
+
+
+def _with_unread(benchmark: Benchmark, report: Report, control: RunControl) -> Report:
+    """The report with the rows that were never read since the run had stopped; of their subsets nothing is known."""
+    n = control.unread
+    if not n:
+        return report
+    why = stopped_outcome(control.stopped or "", control.who_stopped)
+    before = report.reasons.get("stopped: stopped", {"n": 0, "example": why.message})
+    report = replace(report, reasons={**report.reasons, "stopped: stopped": {**before, "n": before["n"] + n}})
+    if benchmark.counts_all:
+        return report
+    bounds = report.bounds
+    if bounds is not None and report.rule in _PLAIN_MEANS:
+        bounds = Interval(bounds[0] * report.n / (report.n + n), (bounds[1] * report.n + n) / (report.n + n))
+    elif bounds is not None:  # they may all be of one subset, and weigh nobody knows what
+        bounds = Interval(min(0.0, bounds[0]), max(1.0, bounds[1]))
+    return replace(
+        report,
+        n=report.n + n,
+        n_stopped=report.n_stopped + n,
+        missing=added([report.missing, {why.cause or NEVER_BEGUN: n}]),
+        bounds=bounds,
+        notes=(*report.notes, f"the run stopped before {n:,} rows were read; they count as not begun, and in no part"),
+    )
 
 
 def estimate(
@@ -225,8 +258,11 @@ class _Counting:
         return credit
 
     def _look(self, one: Judged) -> None:
-        """Tell the lookout and the constancy of a sample; one that the protocol leaves out is not missing."""
-        if one.status != "scored" and one.cause is None:
+        """Tell the lookout and the constancy of a sample.
+
+        One that the protocol leaves out is not missing, nor is one that was not begun by what it is like.
+        """
+        if one.status == "stopped" or (one.status != "scored" and one.cause is None):
             return
         sides = self.benchmark.sides(one)
         games = [(j.place, j.verdict) for j in one.judgements if isinstance(j.place, Pair) and j.verdict is not None]

@@ -21,14 +21,14 @@ from rm_gallery.core.graders.base import GraderError, GraderRank, GraderResult, 
 from rm_gallery.core.graders.llm import shown
 from rm_gallery.core.graders.rows import MissingField, TableRow, mapped
 from rm_gallery.core.graders.run import Results
-from rm_gallery.core.outcome import NOT_BEGUN
+from rm_gallery.core.outcome import NOT_BEGUN, stopped_outcome
 from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
 from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.consistency import variance_parts
 from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.corrected import corrected_mean, label_scale
-from rm_gallery.core.stats.denominator import Lookout, closed, labelled_traits
+from rm_gallery.core.stats.denominator import NEVER_BEGUN, Lookout, closed, labelled_traits
 from rm_gallery.core.stats.validation import validate
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import seeded_positions
@@ -142,10 +142,11 @@ class _Column:
         scores = self.scores
         mean = mean_of(scores, clusters, bounds=self.bounds)
         scored, unscored, failed, stopped = (self.statuses[status] for status in ("scored", "unscored", "failed", "stopped"))
-        whole = closed(len(scores), scored, math.fsum(scores[~np.isnan(scores)]), self.missing, self.bounds)
+        n = self.statuses.total()
+        whole = closed(n, scored, math.fsum(scores[~np.isnan(scores)]), self.missing, self.bounds)
         bounds = None if mean.estimate is None else whole.bounds  # of a grader that only ranks there is no mean
         about: dict[str, Any] = {"missing": whole.missing, "bounds": bounds}
-        return Figure("mean_score", len(scores), scored, unscored, failed, stopped, mean.estimate, mean.ci95, **about)
+        return Figure("mean_score", n, scored, unscored, failed, stopped, mean.estimate, mean.ci95, **about)
 
     def distribution(self) -> dict[str, Any]:
         scores = self.scores
@@ -237,7 +238,7 @@ def grade(
     tell = on_graded or _nothing
 
     def drawn() -> Iterator[Mapping[str, Any]]:
-        for where, row in _drawn(data, limit, seed, share):
+        for where, row in _until_over(_drawn(data, limit, seed, share), control):
             # read before the row is paid for
             waiting.append((where, row, {name: _label(row, column, where) for name, column in wanted.items()}))
             yield row
@@ -250,9 +251,7 @@ def grade(
             fields = _fields(runner, row)
             group = group or _first(fields, ASKED) or str(where)
             asked.append(hash_of(group))
-            traits = labelled_traits("", len(_first(fields, ASKED)), [len(_first(fields, ANSWERED))], ())
-            lost = [name for name, result in results.items() if isinstance(result, GraderError)]
-            lookout.add(main in lost, traits, lost, list(results))
+            _look(lookout, fields, results, main)
             for name, result in results.items():
                 found[name].add(result)
                 if isinstance(result, GraderError):
@@ -262,6 +261,7 @@ def grade(
             tell(GradedRow(group, results, known))
             if keeping is not None:
                 keeping.add(_record(row, where, fields, results, main, group))
+    _count_unread(found, reasons, control)
     clusters = Clusters.of_hashes(asked).codes
     parts = {name: column.figure(clusters) for name, column in found.items()}
     judges = {judge_of(config.grader) for config in runner.grader_configs.values()}
@@ -287,6 +287,38 @@ def grade(
         keeping.finish()
         report.save(Path(chosen.run_dir) / REPORT)
     return report
+
+
+def _until_over(
+    rows: Iterable[tuple[RowRef, Mapping[str, Any]]], control: RunControl
+) -> Iterator[tuple[RowRef, Mapping[str, Any]]]:
+    """The rows until the run is over; the others are counted in `control.unread`."""
+    rows = iter(rows)
+    for pair in rows:
+        if control.over:
+            control.unread = 1 + sum(1 for _ in rows)
+            return
+        yield pair
+
+
+def _count_unread(found: Mapping[str, _Column], reasons: Reasons, control: RunControl) -> None:
+    """Count the rows that were never read, since the run had stopped, for every grader and aggregator."""
+    if not (n := control.unread):
+        return
+    why = stopped_outcome(control.stopped or "", control.who_stopped)
+    for name, column in found.items():
+        column.statuses["stopped"] += n
+        column.missing[why.cause or NEVER_BEGUN] += n
+        reasons.setdefault(f"stopped: {name} stopped", {"n": 0, "example": why.message})["n"] += n
+
+
+def _look(lookout: Lookout, fields: Mapping[str, Any], results: Results, main: str) -> None:
+    """Tell the lookout of a row; one that the run did not get to is not missing by what it is like."""
+    if any(status_of(result) == "stopped" for result in results.values()):
+        return
+    traits = labelled_traits("", len(_first(fields, ASKED)), [len(_first(fields, ANSWERED))], ())
+    lost = [name for name, result in results.items() if isinstance(result, GraderError)]
+    lookout.add(main in lost, traits, lost, list(results))
 
 
 def _nothing(_: GradedRow) -> None:

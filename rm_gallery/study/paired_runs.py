@@ -264,6 +264,7 @@ class Matched:
 def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
     """What missing scores go with; reads the first run again, for what its samples are like."""
     lookout, runs = Lookout(), ("the first run", "the second run")
+    never = [run.causes.get(NEVER_BEGUN) for run in pairs.runs]
     places, number = pairs.place[0], 0  # pairs stand in the order of the file
     for place, row in enumerate(pairs.runs[0].run.samples()):
         if number == len(places):
@@ -273,6 +274,7 @@ def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
         lost = [name for name, cause in zip(runs, pairs.lost[:, number], strict=True) if cause != _NOBODY]
         answers = [len(text) for text in row.answers]
         traits = labelled_traits(row.subset, len(row.prompt), answers, [label == "chosen" for label in row.labels])
-        lookout.add(bool(lost), traits, lost, runs)
+        if not any(cause == code for code, cause in zip(never, pairs.lost[:, number], strict=True)):
+            lookout.add(bool(lost), traits, lost, runs)  # what was not begun is not missing by what it is like
         number += 1
     return lookout.found()

@@ -198,6 +198,7 @@ class TableRule(Benchmark, Generic[T]):
     source = "none: anybody's table"
     licence = "that of the table"
     baselines = False
+    counts_all = True
 
     def __init__(self, task: T) -> None:
         super().__init__()

@@ -126,13 +126,29 @@ class Task:
         """Whose rule holds."""
         return self.data.benchmark
 
-    def questions(self) -> Iterator[DataSample]:
-        """What the reward is asked: the samples, or where the benchmark compares parts of one, those."""
+    def questions(self, control: RunControl | None = None) -> Iterator[DataSample]:
+        """What the reward is asked: the samples, or where the benchmark compares parts of one, those.
+
+        Once the run with this `control` is over no further sample is asked about: the others are counted in `control.unread`.
+        """
         self.left_out.clear()
-        for sample in self.data.rows():
-            if self.data.part is not None and not self.data.part.holds(sample.sample_key):
-                continue
-            yield from self.asked_of(sample)
+        rows, part, n = self.data.rows(), self.data.part, 0
+        for sample in rows:
+            held = part is None or part.holds(sample.sample_key)
+            if control is not None and control.over:
+                control.unread = held + self._count(rows, n + 1)
+                return
+            n += 1
+            if held:
+                yield from self.asked_of(sample)
+
+    def _count(self, rows: Iterator[DataSample], n: int) -> int:
+        """How many samples of the part there are still, after `n`; they are read only where nothing else tells."""
+        part, met = self.data.part, self.data.met
+        total = self.data.count() if part is None and met.rows in (0, met.samples + met.skipped) else None
+        if total is not None:
+            return max(0, total - n - met.skipped)
+        return sum(part is None or part.holds(sample.sample_key) for sample in rows)
 
     def asked_of(self, sample: DataSample) -> Iterable[DataSample]:
         """What the reward is asked about one sample; where that is nothing, it is `left_out`."""

@@ -55,6 +55,10 @@ class RunControl:
     stopped_by: Cause = "caller"
     """Who brought it about that the run stopped."""
     halted: bool = False
+    restoring: Callable[[], bool] | None = None
+    """Whether results of an earlier part of the run are still to come; None where there is no such part."""
+    unread: int = 0
+    """Rows that were counted and not read, since the run had stopped."""
     max_outage: float | None = None
     """Seconds an endpoint may be silent until the run stops, where that is less than its model allows: counted from its last answer,
     or from when it was first asked, whatever it does meanwhile."""
@@ -87,7 +91,7 @@ class RunControl:
         self.usage, self.started = Usage(), time.monotonic()
         self.calls = self.cached = self.spared = self.retries = self.asked_again = self.in_flight = 0
         self.served = {}
-        self.stopped, self.stopped_by, self.halted = None, "caller", False
+        self.stopped, self.stopped_by, self.halted, self.unread = None, "caller", False, 0
         self.parent, self.waiting, self.batch = None, set(), None
         if outer is not None and outer is not self:
             self.parent, self.waiting = outer, outer.waiting
@@ -119,12 +123,25 @@ class RunControl:
         if halt and self.parent is not None:  # what cannot go on here cannot go on around it
             self.parent.stop(reason, halt=True, by=by)
 
+    def stop_spending(self, budget: Any, reason: str) -> None:
+        """Stop this run and those around it that spend this budget."""
+        each: RunControl | None = self
+        while each is not None:
+            if each.budget is budget:
+                each.stop(reason)
+            each = each.parent
+
     @property
     def why_stopped(self) -> str | None:
         """Why this run, or one around it, begins nothing more; None while it goes on."""
         if self.stopped is None and self.parent is not None:
             return self.parent.why_stopped
         return self.stopped
+
+    @property
+    def over(self) -> bool:
+        """Whether it has stopped and nothing is left to restore: what is still to come need not be read."""
+        return self.why_stopped is not None and (self.restoring is None or not self.restoring())
 
     @property
     def who_stopped(self) -> Cause:
@@ -259,6 +276,29 @@ LIMIT_SHARE = 0.75
 current_run: ContextVar[RunControl | None] = ContextVar("rm_gallery_run", default=None)
 current_deadline: ContextVar[Deadline | None] = ContextVar("rm_gallery_deadline", default=None)
 """When the current sample runs out, or None."""
+
+
+class StopMark:
+    """Whether a call that a job made was stopped, however deep below it; kept by whoever runs the jobs, one after another.
+
+    A rule that falls back to a number where its judge cannot be asked would otherwise have that number kept as its score.
+    """
+
+    __slots__ = ("noted", "outer")
+
+    def __init__(self, outer: StopMark | None) -> None:
+        self.outer = outer
+        self.noted = False
+
+
+stop_mark: ContextVar[StopMark | None] = ContextVar("rm_gallery_stop_mark", default=None)
+"""That of the current job."""
+
+
+def note_stop(mark: StopMark | None) -> None:
+    """Say to a job and to those around it that a call below them was stopped."""
+    while mark is not None:
+        mark.noted, mark = True, mark.outer
 
 
 class NotAsked(RMGalleryError):

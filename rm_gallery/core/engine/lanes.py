@@ -19,8 +19,18 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import Deadline, RunControl, RunStopped, current_deadline, current_run
-from rm_gallery.core.outcome import NOT_RUN, Outcome, failed, outcome_of_error, scored, stopped_outcome
+from rm_gallery.core.engine.context import (
+    Deadline,
+    NotAsked,
+    RunControl,
+    RunStopped,
+    StopMark,
+    current_deadline,
+    current_run,
+    note_stop,
+    stop_mark,
+)
+from rm_gallery.core.outcome import NOT_BEGUN, NOT_RUN, Outcome, failed, outcome_of_error, scored, stopped_outcome
 from rm_gallery.core.utils.errors import DeadlineExceeded
 
 FLUSH_SECONDS = 0.004
@@ -198,6 +208,7 @@ class LoopLane:
         self._max_workers = max_workers
         self._patience = patience
         self._loop = library_loop.get_loop()
+        self._outer = stop_mark.get()
         self._pending: deque[tuple[Unit, int]] = deque()
         self._workers: set[_LoopWorker] = set()
         self._finished: list[tuple[int, Any]] = []
@@ -275,15 +286,18 @@ class LoopLane:
         worker.task = self._loop.create_task(self._work_off(worker))
 
     async def _work_off(self, worker: _LoopWorker) -> None:
-        control = self._work.control
+        control, mark = self._work.control, StopMark(self._outer)
         current_run.set(control)
+        stop_mark.set(mark)
         try:
             while self._pending:
                 unit, i = self._pending.popleft()
                 stopped = control.why_stopped
                 if stopped is not None:
                     outcome = stopped_outcome(stopped, control.who_stopped)
+                    note_stop(self._outer)
                 else:
+                    mark.noted = False
                     worker.unit, worker.at = unit, i
                     control.in_flight += 1
                     try:
@@ -293,6 +307,7 @@ class LoopLane:
                             control.in_flight -= 1
                     if worker.abandoned:
                         return
+                    outcome = stopped_below(mark, control, outcome)
                 self._record(unit, i, outcome)
         except asyncio.CancelledError:
             self._closed()
@@ -406,6 +421,16 @@ class LoopLane:
             self._work.hand_over(finished)
             if self._work.closed:
                 self._pending.clear()
+
+
+def stopped_below(mark: StopMark, control: RunControl, found: Any) -> Any:
+    """What a job gave, or where a call of it was stopped with the run that it was stopped, whatever its code made of that."""
+    if not mark.noted or (type(found) is Outcome and found.reason in NOT_BEGUN):
+        return found
+    stopped = control.why_stopped
+    if stopped is not None:
+        return stopped_outcome(stopped, control.who_stopped)
+    return failed(NotAsked.reason, "A model would have to be asked.", NotAsked.cause) if control.offline else found
 
 
 plain_types: set[type] = set()

@@ -213,19 +213,19 @@ class Progress:
 
     def account(self) -> None:
         """Say once, at the end, what nobody may overlook: a run that stopped, samples that failed, another model's answers."""
-        control = self._control
+        control, stopped = self._control, self.stopped + self._control.unread
         if control.quiet or control.parent is not None:
             return
         for asked, names in control.served.items():
             if others := sorted(name for name in names if not _same_model(asked, name)):
                 logger.warning("{}: model {} was asked, and {} answered.", self.label, asked, ", ".join(others))
-        if not (self.failed or self.stopped):
+        if not (self.failed or stopped):
             return
         why = f" {control.stopped}" if control.stopped else ""
         common = self.most_common(why) if self.failed else ""
-        counts = f"{self.failed} failed, {self.stopped} not begun"
+        counts = f"{self.failed} failed, {stopped} not begun"
         said = logger.bind(account=True)  # a door that says it itself can leave this line out
-        said.warning("{}: of {} samples {}.{}{}", self.label, self.done, counts, why, common)
+        said.warning("{}: of {} samples {}.{}{}", self.label, self.done + control.unread, counts, why, common)
 
     def most_common(self, said: str) -> str:
         """The most common reason of failure, with its first message; nothing where `said` holds it already."""
@@ -257,19 +257,20 @@ class Progress:
     def facts(self, width: int | None = WIDTH - 1) -> str:
         """The state in one line of at most `width` characters: what matters least is left out, failures and cost never."""
         control, seconds = self._control, max(time.monotonic() - self._started, 1e-9)
-        rate = (self.done - self.reused) / seconds
+        done, stopped = self.done - self.stopped, self.stopped + control.unread
+        rate = max(0, done - self.reused) / seconds
         total = f"/{self._total:,}" if self._total is not None else ""
         tokens = control.usage.input_tokens + control.usage.output_tokens
-        left = None if not self._total or rate <= 0 or self.done >= self._total else (self._total - self.done) / rate
+        left = None if not self._total or rate <= 0 or done + stopped >= self._total else (self._total - done - stopped) / rate
         cost = control.usage.cost
 
         def counted(*ranked: tuple[int, int, str]) -> list[tuple[int, str]]:
             return [(rank, f"{value:,} {name}") for rank, value, name in ranked if value or name == "unscored"]
 
         parts = [
-            (0, f"{self.done:,}{total} done"),
+            (0, f"{done:,}{total} done"),
             *([] if left is None else [(1, f"{_duration(left)} left")]),
-            *counted((0, self.failed, "failed"), (0, self.stopped, "stopped"), (2, self.unscored, "unscored")),
+            *counted((0, self.failed, "failed"), (0, stopped, "stopped"), (2, self.unscored, "unscored")),
             *([] if cost is None else [(0, f"cost {cost:.{2 if cost >= 1 else 4}f}")]),
             (3, f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"),
             *counted((4, control.in_flight, "in flight"), (5, control.retries, "retries")),

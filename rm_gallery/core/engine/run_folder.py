@@ -6,12 +6,10 @@ import os
 import platform
 import random
 import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import chain, islice
 from math import isclose
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -20,7 +18,6 @@ import orjson
 
 from rm_gallery import __version__
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.calls.budget import Budget, Usage
 from rm_gallery.core.engine.context import Questions, RunControl, current_run, snapshot
 from rm_gallery.core.engine.options import RunOptions, apart
@@ -180,6 +177,8 @@ class RunFolder(ABC):
         self._seen = FirstKeys()
         self._times: dict[int, int] = {}
         """How often a key came, where its id had come before."""
+        self.check: ResumeCheck | None = None
+        """Draws the records that are compared; None where none is."""
         self._pending: dict[int, tuple[str, int]] = {}
         self._noted: list[dict[str, Any]] = []
         self._asked: dict[int, Questions] = {}
@@ -219,6 +218,8 @@ class RunFolder(ABC):
         found = None if record is None else read(record)
         if record is not None and found is None:
             self._unfit += 1
+        elif record is not None and self.check is not None and not number and self.check.wants(key):
+            self.check.add(self.unscored(data), record)
         if found is not None and whole(found):
             self.counts["reused"] += 1
         else:
@@ -231,9 +232,17 @@ class RunFolder(ABC):
         return self._store.folder
 
     @property
-    def begun(self) -> bool:
-        """Whether an earlier part of the run left something."""
+    def restoring(self) -> bool:
+        """Whether an earlier part of the run left results whose samples have not come yet."""
         return bool(self._finished)
+
+    def compare(self) -> None:
+        """Draw records that are compared with what comes out now, where an earlier part of the run left some."""
+        self.check = ResumeCheck(self._finished) if self._finished else None
+
+    @abstractmethod
+    def unscored(self, data: Any) -> Any:
+        """An item that is judged like this one, which nobody writes a score to."""
 
     def record_of(self, data: Keyed) -> dict[str, Any] | None:
         """The record of a sample, where it has one that fits it."""
@@ -342,9 +351,8 @@ class RunFolder(ABC):
                 total.update(calls=kept.calls, cost=kept.cost)
                 total.update(input_tokens=kept.input_tokens, output_tokens=kept.output_tokens)
             more = {"served": served} if served else {}
-            self._store.write_summary(
-                {"samples": self.counts, "spent": total, "last": spent, "stopped": control.stopped, **more}
-            )
+            counts = {**self.counts, "stopped": self.counts["stopped"] + control.unread}
+            self._store.write_summary({"samples": counts, "spent": total, "last": spent, "stopped": control.stopped, **more})
         finally:
             self._store.close()
 
@@ -375,23 +383,60 @@ def changed(folder: Path, sample_id: str, what: str) -> ConfigError:
 
 
 SECONDS = 1.0
-"""About how long looking may take."""
-_FIRST, _MOST, _HEAD = 3, 512, 256
-"""How many are scored again at once: at first, at most; and how many of a stream are looked at."""
+"""About how long comparing may take."""
+_FIRST, _LEAST, _MOST = 3, 32, 512
+"""How many records are compared at once, at first; and how many of a run, at least and at most."""
+
+
+class ResumeCheck:
+    """Which records of a continued run are compared with what comes out now, and those whose rows have passed.
+
+    They are drawn by lot from all records: a change may concern the last rows of a file alone, as where it is sorted by subset.
+    Each has a rank, and where scoring takes long only the first ranks are compared, so that they lie all over the file, too.
+    """
+
+    def __init__(self, records: Mapping[str, Mapping[str, Any]]) -> None:
+        """Draw from `records`, by key; the same records give the same draw."""
+        keys = [key for key, record in records.items() if not record.get("n")]
+        drawn = random.Random(len(keys)).sample(keys, min(_MOST, len(keys)))
+        self._ranks = {key: rank for rank, key in enumerate(drawn)}
+        self._limit, self._size = _MOST, _FIRST
+        self._waiting: list[tuple[Any, dict[str, Any]]] = []
+
+    def wants(self, key: str) -> bool:
+        """Whether the record of this key is compared."""
+        return self._ranks.pop(key, _MOST) < self._limit
+
+    def add(self, item: Any, record: dict[str, Any]) -> None:
+        """Take an item whose row passed, as it was before it was scored, and its record."""
+        self._waiting.append((item, record))
+
+    def take(self, *, rest: bool = False) -> list[tuple[Any, dict[str, Any]]]:
+        """The items to compare now, with their records: none until there are enough, unless it is the `rest`."""
+        if len(self._waiting) < self._size and not rest:
+            return []
+        taken, self._waiting = self._waiting, []
+        return taken
+
+    def learn(self, n: int, seconds: float) -> None:
+        """Take in how long comparing `n` took: fewer where it is slow, more at once where it is not."""
+        self._limit = max(_LEAST, min(_MOST, int(SECONDS * n / max(seconds, 1e-9))))
+        self._size = min(4 * self._size, _MOST)
 
 
 class Again:
     """Stands in for a run folder while finished samples are judged once more, and holds what they get against what was kept."""
 
-    def __init__(self, folder: RunFolder) -> None:
-        """Compare with the records of `folder`."""
+    def __init__(self, folder: RunFolder, records: Iterable[dict[str, Any]]) -> None:
+        """Compare with `records` of `folder`, which come in the order of the samples."""
         self._folder = folder
+        self._kept = iter(records)
         self._records: dict[int, dict[str, Any]] = {}
         self._asked: dict[int, Questions] = {}
 
     def restore(self, data: Any) -> Any:
         """Nothing: every sample is judged, though there is a record of it."""
-        self._records[id(data)] = self._folder.record_of(data) or {}
+        self._records[id(data)] = next(self._kept)
 
     def questions_of(self, data: Any) -> Questions:
         """Where it is noted what judges are asked about a sample."""
@@ -407,35 +452,6 @@ class Again:
                 raise changed(
                     self._folder.path, data.sample_id, f"{place} had {_shown(before[place])}, and now gets {_shown(now[place])}"
                 )
-
-
-class Looking:
-    """What runs of rewards and of graders share: before they go on they look whether finished samples still get what is kept."""
-
-    label: str
-    lane: engine.LaneName
-    _folder: Any = None
-    _drawn: Iterable[list[Any]] = ()
-    _options: RunOptions
-
-    def _parts(self, items: Any, folder: Any, options: RunOptions) -> Any:
-        raise NotImplementedError
-
-    def _again(self) -> Iterator[Any]:
-        if self._folder is not None:
-            for items in self._drawn:
-                yield self._parts(items, Again(self._folder), options_again(self._options))
-
-    def look(self) -> None:
-        """See whether finished samples still get what is kept of them; ConfigError where they do not."""
-        for parts in self._again():
-            engine.run_all(*parts, label=self.label, lane=self.lane)
-
-    async def alook(self) -> None:
-        """Awaitable twin of `look`."""
-        for parts in self._again():
-            async for _ in engine.arun(*parts, label=self.label, lane=self.lane):
-                pass
 
 
 def _same(before: Any, now: Any) -> bool:
@@ -456,26 +472,3 @@ def options_again(options: RunOptions) -> RunOptions:
     """How finished samples are judged once more: beside the run, keeping nothing, and without a call to a model."""
     control = RunControl(quiet=True, offline=True)
     return apart(options, control=control, total=None, budget=None, blame="off")
-
-
-def drawn(items: Iterable[T], folder: RunFolder, keyed: Callable[[T], Keyed]) -> tuple[Iterable[T], Iterator[list[T]]]:
-    """The items as they were, and lists of some that have a record: a few first, then more until about a second is over.
-
-    Of a list any may be among them, of a stream the first 256.
-    """
-    if not isinstance(items, list | tuple):
-        items = iter(items)
-        head = list(islice(items, _HEAD))
-        items = chain(head, items)
-    else:
-        head = list(items)
-        random.Random(len(head)).shuffle(head)
-    known = (item for item in head if folder.record_of(keyed(item)) is not None)
-
-    def parts() -> Iterator[list[T]]:
-        begun, size = time.monotonic(), _FIRST
-        while (part := list(islice(known, size))) and time.monotonic() - begun < SECONDS:
-            yield part
-            size = min(4 * size, _MOST)
-
-    return items, parts()

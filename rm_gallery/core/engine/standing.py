@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Sequence, Sized
 from contextlib import closing
 from dataclasses import replace
@@ -21,10 +22,10 @@ from rm_gallery.core.engine.lanes import JobCost, LoopLane, Unit, Work
 from rm_gallery.core.engine.options import BATCH_PROVIDERS, RunOptions
 from rm_gallery.core.engine.processes.crew import Crew
 from rm_gallery.core.engine.run import LaneName, Planned
-from rm_gallery.core.engine.run_folder import Looking, RunFolder, drawn
+from rm_gallery.core.engine.run_folder import Again, RunFolder, options_again
 from rm_gallery.core.engine.thread_lane import ThreadLane
-from rm_gallery.core.outcome import Outcome
-from rm_gallery.core.utils.errors import DeadlineExceeded, logger
+from rm_gallery.core.outcome import Outcome, is_run_level
+from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, logger
 from rm_gallery.core.utils.spans import RunSpan
 
 if TYPE_CHECKING:
@@ -288,14 +289,15 @@ Parts = tuple[Iterator[engine.Planned], Callable[[Any], Any], Callable[..., R], 
 """What the engine runs: what is to do, what does it, what writes down what came of it, and how it goes."""
 
 
-class Batch(Looking, Generic[R]):
+class Batch(Generic[R]):
     """Items on their way through the engine, and the folder that keeps what comes of them: what rewards and graders share.
 
-    A subclass says what is done with the items (`_parts`), and where it is kept (`_opened`, `_keyed`, `_compared`).
+    A subclass says what is done with the items (`_parts`), and where it is kept (`_opened`, `_compared`).
     """
 
     _later: ClassVar[bool] = False
     """Whether a second look comes after the run, which says itself what failed."""
+    _folder: Any = None
 
     def __init__(self, items: Iterable[Any], options: RunOptions, label: str, lane: engine.LaneName) -> None:
         if options.batch:  # a round is as large as the provider takes, and nobody's time runs out while it is waited for
@@ -310,8 +312,8 @@ class Batch(Looking, Generic[R]):
         """The folder of the run."""
         raise NotImplementedError
 
-    def _keyed(self, item: Any) -> Any:
-        """An item as the folder tells it from others."""
+    def _parts(self, items: Iterable[Any], folder: Any, options: RunOptions) -> Parts[R]:
+        """What the engine runs."""
         raise NotImplementedError
 
     @property
@@ -356,8 +358,10 @@ class Batch(Looking, Generic[R]):
         if options.run_dir:
             self._folder = folder = self._opened(options)
             options, flush = folder.begin(options), folder.flush
-            if folder.begun and self._compared:
-                self._items, self._drawn = drawn(self._items, folder, self._keyed)
+            if options.control is not None:
+                options.control.restoring = lambda: folder.restoring
+            if self._compared:
+                folder.compare()
         self._how: engine.How = {
             "label": self.label,
             "lane": self.lane,
@@ -365,8 +369,34 @@ class Batch(Looking, Generic[R]):
             "crew": self._crew(options),
             "later": self._later and options.blame == "probe",
         }
-        self._going: Parts[R] = self._parts(self._items, self._folder, options)
+        plan, execute, merge, options = self._parts(self._items, self._folder, options)
+        plan = plan if self._folder is None else self._checked(plan, options)
+        self._going: Parts[R] = plan, execute, merge, options
         return self
+
+    def _checked(self, plan: Iterator[Planned], options: RunOptions) -> Iterator[Planned]:
+        """The plan, and between its units finished samples are judged once more; the run stops where they get something else."""
+        try:
+            for unit in plan:
+                yield unit
+                self._compare()
+            self._compare(rest=True)
+        except ConfigError as error:
+            if (
+                is_run_level(error) and options.control is not None
+            ):  # what is in flight is finished and kept, nothing more begun
+                options.control.stop("the run folder holds results of something else")
+            raise
+
+    def _compare(self, *, rest: bool = False) -> None:
+        check = self._folder.check
+        if check is None or not (taken := check.take(rest=rest)):
+            return
+        items, records = zip(*taken, strict=True)
+        began = time.monotonic()
+        again = self._parts(items, Again(self._folder, records), options_again(self._options))
+        engine.run_all(*again, label=self.label, lane=self.lane)
+        check.learn(len(taken), time.monotonic() - began)
 
     def __exit__(self, *_: object) -> None:
         control = self._options.control
@@ -381,7 +411,6 @@ class Batch(Looking, Generic[R]):
     def all(self) -> list[R]:
         """All results, in order."""
         with self:
-            self.look()
             return engine.run_all(*self._going, **self._how)
 
     async def aall(self) -> list[R]:
@@ -392,13 +421,13 @@ class Batch(Looking, Generic[R]):
     def stream(self, **how: Any) -> Generator[tuple[int, R], None, None]:
         """(index, result) as they come; `streaming` draws items as results are taken, `ordered=False` takes them as they finish."""
         with self:
-            self.look()
             with closing(engine.run(*self._going, **self._how, **how)) as going:
                 yield from going
 
     async def astream(self, **how: Any) -> AsyncGenerator[tuple[int, R], None]:
         """Awaitable twin of `stream`."""
         with self:
-            await self.alook()
+            if self._folder is not None and self._folder.check is not None:
+                how["streaming"] = True  # comparing blocks, and so the plan is drawn from on a thread
             async for pair in engine.arun(*self._going, **self._how, **how):
                 yield pair

@@ -15,8 +15,8 @@ from operator import itemgetter
 from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import Deadline, RunControl, current_deadline, current_run
-from rm_gallery.core.engine.lanes import LATE_SECONDS, JobCost, Raw, Unit, Work, awaitable, plain_types
+from rm_gallery.core.engine.context import Deadline, RunControl, StopMark, current_deadline, current_run, note_stop, stop_mark
+from rm_gallery.core.engine.lanes import LATE_SECONDS, JobCost, Raw, Unit, Work, awaitable, plain_types, stopped_below
 from rm_gallery.core.outcome import NOT_RUN, Outcome, outcome_of_error, stopped_outcome
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 
@@ -39,6 +39,7 @@ class _Runner:
     busy: list[int] = field(default_factory=list)
     """Holds one thing while a job runs; whoever takes it, the thread or the watchdog, says what became of the job."""
     done: list[Done] = field(default_factory=list)
+    mark: StopMark = field(default_factory=lambda: StopMark(None))
     started: float = 0.0
     abandoned: bool = False
 
@@ -148,6 +149,8 @@ class ThreadLane:
 
     def _run(self, runner: _Runner) -> None:
         _on_thread.lane = self
+        runner.mark = StopMark(stop_mark.get())
+        stop_mark.set(runner.mark)
         try:
             while self._take_chunk(runner):
                 if self._pending:
@@ -192,6 +195,7 @@ class ThreadLane:
         chunk = runner.chunk
         cost = chunk[0][0].work.cost if chunk else JobCost()
         cheap = cost.cheap
+        mark = runner.mark
         began = time.perf_counter()
         for at, (unit, i) in enumerate(chunk):
             work = unit.work
@@ -207,6 +211,7 @@ class ThreadLane:
                 if whole is None and not self._plan_here(runner, unit):
                     continue
             if stopped is not None or work.closed:
+                note_stop(mark.outer)
                 self._record(runner, unit, i, NOT_RUN if stopped is None else stopped_outcome(stopped, control.who_stopped))
                 continue
             alone = whole is not None or len(unit.jobs) == 1
@@ -219,11 +224,13 @@ class ThreadLane:
                     sharing, shared_until = work, time.monotonic() + SHARED_SECONDS
             runner.at = at
             runner.busy = busy = [i]
+            mark.noted = False
             found = self._outcome(unit, i, deadline) if whole is None else self._whole(unit, whole, deadline)
             try:
                 busy.pop()
             except IndexError:  # given up
                 return False
+            found = stopped_below(mark, control, found)
             if type(found) is Outcome:
                 self._record(runner, unit, i, found)
             else:

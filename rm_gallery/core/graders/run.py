@@ -320,6 +320,10 @@ class GraderFolder(RunFolder):
         found = {name: self._one(name, results.get(name)) for name in self._plans}
         return {name: result for name, result in found.items() if result is not None}
 
+    def unscored(self, data: TableRow) -> Mapping[str, Any]:
+        """The row's fields."""
+        return data.fields
+
     def fits(self, record: dict[str, Any], data: TableRow) -> bool:
         """Whether it holds a result of one of the graders."""
         return bool(self._read(record))

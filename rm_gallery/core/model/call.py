@@ -20,7 +20,17 @@ from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
 from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import RetryEvent, RetryPolicy, SingleFlight, run_attempts
-from rm_gallery.core.engine.context import Deadline, NotAsked, RunControl, RunStopped, current_deadline, current_run, on_trial
+from rm_gallery.core.engine.context import (
+    Deadline,
+    NotAsked,
+    RunControl,
+    RunStopped,
+    current_deadline,
+    current_run,
+    note_stop,
+    on_trial,
+    stop_mark,
+)
 from rm_gallery.core.engine.options import BATCH_PRICE_SHARE
 from rm_gallery.core.utils.errors import BudgetExceeded, DeadlineExceeded, ProviderError, RequestError, Unscored, logger
 from rm_gallery.core.utils.spans import call_span
@@ -56,7 +66,11 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
     """
     run = current_run.get()
     with call_span(llm.model, llm.endpoint_key, payload, run and run.span) as told:
-        told(reply := await _complete(llm, payload, repeat, run))
+        try:
+            told(reply := await _complete(llm, payload, repeat, run))
+        except (BudgetExceeded, RunStopped, NotAsked):
+            note_stop(stop_mark.get())
+            raise
     if run is not None:
         run.note_served(llm.model, getattr(reply, "model", "") or payload.get("model", ""))
     return reply
@@ -378,7 +392,7 @@ class _ModelCall:
                             claim = await budget.reserve(self.llm.model, self.expected, self.most)
                 except BudgetExceeded as error:
                     if not beside:
-                        each.stop(str(error))
+                        each.stop_spending(budget, str(error))
                     raise
                 claims.append((budget, claim))
             each = each.parent

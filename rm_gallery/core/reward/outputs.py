@@ -230,6 +230,10 @@ class RewardFolder(RunFolder):
         found = self.known(sample, lambda record: _read(self._reward, record, sample))
         return _restored(self._reward, found)
 
+    def unscored(self, data: DataSample) -> DataSample:
+        """A copy that results can be written to."""
+        return writable_copy(data)
+
     def fits(self, record: dict[str, Any], data: DataSample) -> bool:
         """Whether it says something of each of its answers and steps."""
         return _read(self._reward, record, data) is not None

@@ -109,9 +109,6 @@ class RewardBatch(Batch[DataSample]):
     def _opened(self, options: RunOptions) -> RewardFolder:
         return RewardFolder(self._reward, options, self._hooks)
 
-    def _keyed(self, item: DataSample | dict[str, Any]) -> DataSample:
-        return _sample(item)
-
     @property
     def _compared(self) -> bool:
         return self._reward.compared_again

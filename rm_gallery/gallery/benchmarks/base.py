@@ -58,6 +58,8 @@ class Benchmark(DataConverter):
     """Of the data, as its source states it."""
     version: ClassVar[str]
     """Version of the rule."""
+    counts_all: ClassVar[bool] = False
+    """Whether its scorer knows of all rows from the start, and counts those that it is not handed as not begun."""
     chance: ClassVar[float | None] = None
     """What guessing reaches; None where it is counted from the data or unknown."""
     chance_note: ClassVar[str] = ""

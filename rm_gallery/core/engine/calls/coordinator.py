@@ -241,7 +241,7 @@ class Claims:
             try:
                 claim = budget.try_reserve(model, expected, most) or await budget.reserve(model, expected, most)
             except BudgetExceeded as error:
-                run.stop(str(error))
+                run.stop_spending(budget, str(error))
                 self.settle(Usage(), model)
                 raise
             except asyncio.CancelledError:

@@ -1,0 +1,262 @@
+"""A continued run whose code changed for rows that come late in the file: it is refused at every door, for every kind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import rm_gallery
+from rm_gallery.core.data.schema import DataSample, Step
+from rm_gallery.core.engine import run_folder
+from rm_gallery.core.graders.base import FunctionGrader
+from rm_gallery.core.model.base import FakeLLM
+from rm_gallery.core.reward.base import BaseReward
+from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.runner.grading_runner import GradingRunner
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.study.grading import grade
+from tests.reward import rewards as r
+from tests.reward.rewards import longest
+from tests.support.command import command
+from tests.support.samples import make_sample
+
+N, LATE = 320, 288
+"""Samples, and from which on the code says something else."""
+SIGN = {"late": 1.0}
+JUDGED: list[str] = []
+
+
+class Signed:
+    """Turns the sign of late samples' scores where the code has changed."""
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+        found = super()._evaluate(sample, **kwargs)  # type: ignore[misc]
+        return self._later(found, sample) if hasattr(found, "__await__") else _signed(found, sample)
+
+    async def _later(self, found: Any, sample: DataSample) -> RewardResult:
+        return _signed(await found, sample)
+
+
+class SignedHook:
+    """The same in the hook that reads a judge's reply."""
+
+    def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return _signed(super()._after_evaluate(response, sample, **kwargs), sample)  # type: ignore[misc]
+
+
+def _signed(result: RewardResult, sample: DataSample) -> RewardResult:
+    JUDGED.append(sample.unique_id)
+    if sample.unique_id.startswith("late") and SIGN["late"] < 0:
+        for detail in result.details:
+            if isinstance(detail, RewardDimensionWithScore):
+                detail.score += 1.0
+            elif isinstance(detail, RewardDimensionWithRank):
+                detail.rank = detail.rank[::-1]
+    return result
+
+
+class SignedRule(Signed, r.Rule): ...
+
+
+class SignedAsync(Signed, r.AsyncRule): ...
+
+
+class SignedList(Signed, r.ListRule): ...
+
+
+class SignedPair(Signed, r.PairRule): ...
+
+
+class SignedStep(Signed, r.StepRule): ...
+
+
+class SignedJudge(SignedHook, r.PointJudge): ...
+
+
+class SignedListJudge(SignedHook, r.ListJudge): ...
+
+
+class SignedPairJudge(SignedHook, r.PairJudge): ...
+
+
+class SignedStepJudge(SignedHook, r.StepJudge): ...
+
+
+KINDS: list[type[BaseReward]] = [SignedRule, SignedAsync, SignedList, SignedPair, SignedStep]
+KINDS += [SignedJudge, SignedListJudge, SignedPairJudge, SignedStepJudge]
+
+
+def made(kind: type[BaseReward]) -> BaseReward:
+    return kind(llm=FakeLLM(reply=longest, cache=True)) if kind.judged else kind()
+
+
+def samples(n: int = N) -> list[DataSample]:
+    found = []
+    for k in range(n):
+        one = make_sample("a b", f"c d {k}", unique_id=f"{'late' if k >= LATE else 'early'}{k}", query=f"q{k}", chosen=1)
+        for output in one.output:
+            output.steps = [Step(content=f"x {k}")]
+        found.append(one)
+    return found
+
+
+async def _streamed(reward: BaseReward, given: Sequence[DataSample], folder: str) -> list[DataSample]:
+    return [one async for one in reward.async_evaluate_stream(iter(given), run_dir=folder)]
+
+
+DOORS: dict[str, Callable[[BaseReward, Sequence[DataSample], str], Any]] = {
+    "evaluate_batch": lambda reward, given, folder: reward.evaluate_batch(given, run_dir=folder),
+    "an iterator": lambda reward, given, folder: reward.evaluate_batch(iter(given), run_dir=folder),
+    "evaluate_stream": lambda reward, given, folder: list(reward.evaluate_stream(iter(given), run_dir=folder)),
+    "async_evaluate_batch": lambda reward, given, folder: asyncio.run(reward.async_evaluate_batch(given, run_dir=folder)),
+    "async_evaluate_stream": lambda reward, given, folder: asyncio.run(_streamed(reward, given, folder)),
+}
+
+
+@pytest.fixture(autouse=True)
+def unchanged() -> Iterator[None]:
+    SIGN["late"] = 1.0
+    yield
+    SIGN["late"] = 1.0
+
+
+CASES = [(kind, "evaluate_batch") for kind in KINDS[1:]] + [(KINDS[0], door) for door in DOORS]
+CASES += [(SignedPairJudge, "async_evaluate_stream"), (SignedStepJudge, "evaluate_stream")]
+
+
+@pytest.mark.parametrize(("kind", "door"), CASES, ids=lambda value: getattr(value, "__name__", value))
+def test_a_change_for_late_samples_is_refused(kind: type[BaseReward], door: str, tmp_path: Path) -> None:
+    """Both where some are still owed and where the run is complete."""
+    for kept in (N - 20, N):
+        folder = str(tmp_path / str(kept))
+        DOORS[door](made(kind), samples()[:kept], folder)
+        DOORS[door](made(kind), samples()[:kept], folder)
+        SIGN["late"] = -1.0
+        with pytest.raises(ConfigError, match=r"holds results of something else .*'late\d+' answer \d had"):
+            DOORS[door](made(kind), samples(), folder)
+        SIGN["late"] = 1.0
+
+
+def test_a_bounded_number_of_records_from_all_over_the_file_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_folder, "SECONDS", 1e9)
+    given = samples(1500)
+    for drawn, seconds in ((512, 1e9), (32, 1e-9)):
+        folder = str(tmp_path / str(drawn))
+        made(SignedRule).evaluate_batch(given, run_dir=folder)
+        monkeypatch.setattr(run_folder, "SECONDS", seconds)
+        JUDGED.clear()
+        list(made(SignedRule).evaluate_stream(iter(given), run_dir=folder))
+        compared = len({*JUDGED})
+        places = sorted(int(name.lstrip("earlyt")) for name in {*JUDGED})
+        assert drawn <= compared <= drawn + 8 and len(places) == compared
+        assert 450 < places[len(places) // 2] < 1050, "as many in each half"
+
+
+def test_nothing_that_was_judged_before_the_refusal_is_lost(tmp_path: Path) -> None:
+    given, folder = samples(), str(tmp_path / "run")
+    made(SignedRule).evaluate_batch(given[20:], run_dir=folder)
+    SIGN["late"] = -1.0
+    JUDGED.clear()
+    with pytest.raises(ConfigError, match="something else"):
+        list(made(SignedRule).evaluate_stream(iter(given), run_dir=folder))
+    kept = [json.loads(line)["id"] for line in (tmp_path / "run" / "results.jsonl").read_text().splitlines()]
+    assert sorted(kept) == sorted(one.unique_id for one in given), "what the first rows got is kept"
+
+
+# -- tables, benchmarks and graders --------------------------------------------------------------------------------------------
+
+CODE = """
+from pathlib import Path
+from rm_gallery import reward_function
+
+def sign(text):
+    return float(Path(__file__).with_name("sign").read_text()) if text.startswith("late") else 1.0
+
+@reward_function
+def rew(messages, **kwargs):
+    return 0.5 + sign(messages[-1].text) * len(messages[-1].text) / 100
+
+def grader(query, response):
+    return 0.5 + sign(response) * len(response) / 100
+"""
+COMMANDS = {
+    "eval": ["eval", "func:rew.py:rew", "rows.jsonl"],
+    "eval parquet": ["eval", "func:rew.py:rew", "rows.parquet"],
+    "eval processes": ["eval", "func:rew.py:rew", "rows.jsonl", "--processes", "2"],
+    "score": ["score", "rows.jsonl", "--prompt", "prompt", "--answer", "chosen", "-r", "func:rew.py:rew"],
+    "winrate": ["winrate", "rows.jsonl", "--prompt", "prompt", "--a", "chosen", "--b", "rejected", "-r", "func:rew.py:rew"],
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    import pandas as pd
+
+    rows = [
+        {"id": f"r{k}", "prompt": f"Q{k}?", "chosen": ("late " if k >= LATE else "chat ") + "g" * (5 + k % 7), "rejected": "bb"}
+        for k in range(N)
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pd.DataFrame(rows).to_parquet(tmp_path / "rows.parquet")
+    (tmp_path / "rew.py").write_text(CODE)
+    (tmp_path / "sign").write_text("1")
+    monkeypatch.chdir(tmp_path)
+    return rows
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_prints_the_figure_of_the_old_code(name: str, table: list[dict[str, Any]]) -> None:
+    arguments = [*COMMANDS[name], "--json", "--out", "run"]
+    first = command(*arguments)
+    assert first.code == 0 and command(*arguments).code == 0, first.err
+    Path("sign").write_text("-1")
+    refused = command(*arguments)
+    assert (refused.code, refused.out) == (2, "") and "holds results of something else" in refused.err
+
+
+@pytest.mark.parametrize("name", ["eval", "score", "winrate"])
+def test_parts_put_together_are_compared(name: str, table: list[dict[str, Any]]) -> None:
+    arguments = [*COMMANDS[name], "--json", "--out", "run"]
+    assert [command(*arguments, "--part", f"{k}/2").code for k in (1, 2)] == [0, 0]
+    Path("sign").write_text("-1")
+    for more in (["--part", "2/2"], []):
+        refused = command(*arguments, *more)
+        assert (refused.code, refused.out) == (2, "") and "holds results of something else" in refused.err
+
+
+GRADERS: dict[str, Callable[[GradingRunner, list[dict[str, Any]]], Any]] = {
+    "run": lambda runner, rows: runner.run(rows, run_dir="run"),
+    "arun": lambda runner, rows: asyncio.run(runner.arun(rows, run_dir="run")),
+    "stream": lambda runner, rows: list(runner.stream(rows, run_dir="run")),
+    "grade": lambda runner, rows: grade(runner, rows, run_dir="run"),
+    "a part": lambda runner, rows: grade(runner, rows, run_dir="run", part="1/2"),
+}
+
+
+@pytest.mark.parametrize("door", GRADERS)
+def test_graders_are_compared(door: str, table: list[dict[str, Any]]) -> None:
+    scope: dict[str, Any] = {"__file__": str(Path("rew.py").absolute()), "__name__": "rew"}
+    exec(CODE, scope)
+    runner = GradingRunner({"g": FunctionGrader(scope["grader"])}, show_progress=False)
+    rows = [{"id": row["id"], "query": row["prompt"], "response": row["chosen"]} for row in table]
+    GRADERS[door](runner, rows)
+    Path("sign").write_text("-1")
+    with pytest.raises(ConfigError, match="holds results of something else"):
+        GRADERS[door](runner, rows)
+
+
+@pytest.mark.parametrize("kind", [SignedRule, SignedJudge, SignedPairJudge], ids=lambda kind: kind.__name__)
+def test_evaluate_compares(kind: type[BaseReward], tmp_path: Path) -> None:
+    folder = str(tmp_path / "run")
+    first = rm_gallery.evaluate(made(kind), samples(), run_dir=folder)
+    assert rm_gallery.evaluate(made(kind), samples(), run_dir=folder).score == first.score
+    SIGN["late"] = -1.0
+    with pytest.raises(ConfigError, match="holds results of something else"):
+        rm_gallery.evaluate(made(kind), samples(), run_dir=folder)
