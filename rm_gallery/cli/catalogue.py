@@ -283,10 +283,7 @@ def _family_of(grader: type[BaseGrader]) -> str:
 
 def _entry(name: str) -> Entry:
     """The reward or, by its plain name or as `grader:NAME`, the grader; ConfigError with the nearest names."""
-    from rm_gallery.core.graders.base import GraderRegistry
-
-    if not name.startswith("grader:") and name not in RewardRegistry.list() and name in GraderRegistry.list():
-        name = f"grader:{name}"
+    name = RewardRegistry.spelled(name)
     return Entry(name, RewardRegistry.get(name))
 
 

@@ -443,7 +443,8 @@ def grader_of(name: str, settings: Any, judge: Any) -> Any:
         if key not in GRADER:
             raise ConfigError(f"graders.{name}: {unknown_name('field', str(key), GRADER)}")
     kind, params = str(settings.get("grader", name)), dict(settings.get("params") or {})
-    reward = kind not in GraderRegistry.list() and kind in RewardRegistry.list()
+    kind = kind.removeprefix("grader:")
+    reward = kind not in GraderRegistry.list() and (kind in RewardRegistry or ":" in RewardRegistry.spelled(kind))
     known: Any = LLMGrader if kind == "llm" else RewardRegistry.get(kind) if reward else GraderRegistry.get(kind)
     needs = known.needs | (getattr(getattr(known, "kind", None), "needs", None) or frozenset())
     if "llm" in needs and not {"llm", "model"} & set(params):

@@ -243,8 +243,8 @@ def build_reward(
     """The reward that `reward` stands for; a judge is only ever the one that was named.
 
     Args:
-        reward: a registered name (also `grader:NAME`, `bt:DIR`, `func:FILE:NAME`), a reward or its class, a grader, what
-            `@reward_function` made, an object with `compute_reward` or `compute_group_reward`, or a plain function of
+        reward: a name (registered, of a grader, FILE or FILE:NAME, or with a prefix such as `bt:DIR`), a reward or its class,
+            a grader, what `@reward_function` made, an object with `compute_reward` or `compute_group_reward`, or a plain function of
             `messages`.
         params: constructor fields.
         llm: the judge: a model, its name or its settings.
