@@ -160,7 +160,13 @@ def check_reward(
 
 
 def opened(
-    reward: Any, cases: Any, reference: str | None, *, params: Mapping[str, Any] | None, llm: Any, base_url: str | None
+    reward: Any,
+    cases: Any,
+    reference: str | None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    llm: Any = None,
+    base_url: str | None = None,
 ) -> tuple[BaseReward, list[Case]]:
     """The reward, built, and the cases it is tried on: those given, its file's own, its example, or the built-in ones."""
     own, example = cases_beside(reward) if isinstance(reward, str) else None, None
