@@ -164,14 +164,16 @@ def named_rewards(names: list[str], config: Path | None, llm: str | None, base_u
         name, equals, registered = given.partition("=")
         entries.append((name, {"reward": registered if equals else name}))
     entries += _entries(config)
+    offered = [name for name, _ in entries]
+    for name in offered:
+        if not name or "/" in name:
+            raise ConfigError(f"--reward {name!r:.60} is no name to offer a reward under; give NAME=REWARD without '/'.")
+        if offered.count(name) > 1:
+            raise ConfigError(f"two rewards are to be offered as {name!r:.60}; give one of them another NAME=.")
     open_ = [entry["reward"] for _, entry in entries if not entry.keys() & _OWN_JUDGE]
     judges = iter(judges_for(open_, llm, base_url))
     found: dict[str, BaseReward] = {}
     for name, entry in entries:
-        if not name or "/" in name:
-            raise ConfigError(f"--reward {name!r:.60} is no name to offer a reward under; give NAME=REWARD without '/'.")
-        if name in found:
-            raise ConfigError(f"two rewards are to be offered as {name!r:.60}; give one of them another NAME=.")
         own = {key: entry[key] for key in _OWN_JUDGE & entry.keys()}
         found[name] = _built(name, entry, own or next(judges))
     return found
