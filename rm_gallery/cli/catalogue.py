@@ -24,7 +24,7 @@ from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward, Identified
 from rm_gallery.core.reward.schema import Example
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.plugins import entries
 from rm_gallery.core.utils.shown import ended
@@ -195,7 +195,7 @@ def show_reward(
     """Show one reward or grader: what it does, what it needs, and its parameters."""
     entry = _entry(name)
     if param and not prompt:
-        raise ConfigError("--param changes the prompt of an example; add --prompt.")
+        raise Inapplicable("--param changes the prompt of an example; add --prompt.", "param")
     if prompt:
         messages = _prompt_of(entry, parse_params(param or []))
         text = "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
@@ -283,10 +283,7 @@ def _family_of(grader: type[BaseGrader]) -> str:
 
 def _entry(name: str) -> Entry:
     """The reward or, by its plain name or as `grader:NAME`, the grader; ConfigError with the nearest names."""
-    from rm_gallery.core.graders.base import GraderRegistry
-
-    if not name.startswith("grader:") and name not in RewardRegistry.list() and name in GraderRegistry.list():
-        name = f"grader:{name}"
+    name = RewardRegistry.spelled(name)
     return Entry(name, RewardRegistry.get(name))
 
 

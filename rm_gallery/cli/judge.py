@@ -14,7 +14,7 @@ import typer
 
 from rm_gallery.cli import options as opt
 from rm_gallery.core.engine.calls.budget import Estimate, PredictionInterval
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, get_benchmark
@@ -95,11 +95,18 @@ def bench(
         given = [("--scores", scores), ("--replay", replay), ("--reward", reward), ("--llm", run.llm)]
         named = [option for option, value in given if value is not None]
         if len(named) > 1:
-            raise ConfigError(f"{' and '.join(named)} exclude each other; recorded judgements need no reward and no judge.")
+            raise Inapplicable(
+                f"{' and '.join(named)} exclude each other; recorded judgements need no reward and no judge.",
+                *(name.removeprefix("--") for name in reversed(named)),
+            )
         if repeats > 1:
-            raise ConfigError("--repeats asks a judge again; recorded judgements are what they are, so leave it out.")
+            raise Inapplicable(
+                "--repeats asks a judge again; recorded judgements are what they are, so leave it out.", "repeats"
+            )
         if rows.limit is not None:
-            raise ConfigError("--limit draws rows to judge; recorded judgements are scored as they are, so leave it out.")
+            raise Inapplicable(
+                "--limit draws rows to judge; recorded judgements are scored as they are, so leave it out.", "limit"
+            )
         source = _source(benchmark, data, hub, split) if data or hub or split else None
         return _bench_recorded(benchmark, source, scores, replay, run, rows)
     if reward is None:
@@ -197,9 +204,9 @@ def _line(value: PredictionInterval | None) -> str:
 def _source(benchmark: Benchmark, data: list[str] | None, hub: bool, split: str | None) -> str | list[str]:
     """The files that were named, or the hub name."""
     if split is not None and not hub:
-        raise ConfigError("--split names a split on the hub; give it with --hub.")
+        raise Inapplicable("--split names a split on the hub; give it with --hub.", "split")
     if data and hub:
-        raise ConfigError("--data and --hub both say where the rows are; give one of them.")
+        raise Inapplicable("--data and --hub both say where the rows are; give one of them.", "hub", "data")
     if data:
         return data
     if not hub:
@@ -357,7 +364,7 @@ def grade(
 ) -> None:
     """Grade the rows of DATA by the graders of CONFIG and print their means, how they agree, and how they follow labels."""
     options, gate, known = run.options(), rows.gate(own_unit=True), read_config(config)
-    runner, path = runner_of(known, judge_from(known, run.llm, run.base_url)), Path(data).expanduser()
+    runner, path = runner_of(known, run.llm, run.base_url), Path(data).expanduser()
     if not path.exists():
         raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
     opt.say_reading(path)
@@ -416,8 +423,11 @@ def judge_from(config: Mapping[str, Any], llm: str | None, base_url: str | None)
     return resolve_llm(given, **({"base_url": base_url} if base_url else {}))
 
 
-def runner_of(config: Mapping[str, Any], judge: Any) -> Any:
-    """The runner a config describes; ConfigError naming the grader and the field that does not fit."""
+def runner_of(config: Mapping[str, Any], llm: str | None = None, base_url: str | None = None) -> Any:
+    """The runner a config describes, with the judge of the command line before its own.
+
+    Raises ConfigError naming the grader and the field that does not fit, and where a judge is named and no grader asks one.
+    """
     from rm_gallery.core.runner.grading_runner import GradingRunner
 
     graders = config["graders"]
@@ -425,7 +435,12 @@ def runner_of(config: Mapping[str, Any], judge: Any) -> Any:
         graders = {str(_of(item, "name", number)): item for number, item in enumerate(graders)}
     if not isinstance(graders, Mapping):
         raise ConfigError(f"graders: a mapping of name to settings is needed, found {graders!r:.60}.")
+    judge = judge_from(config, llm, base_url)
     made = {str(name): grader_of(str(name), settings or {}, judge) for name, settings in graders.items()}
+    if (llm or base_url) and not any(getattr(each.grader, "llm", None) is judge is not None for each in made.values()):
+        raise Inapplicable(
+            f"graders: {', '.join(made)}: none is judged by it; leave out --llm and --base-url.", "llm", "base_url"
+        )
     aggregators = [_aggregator(item, number) for number, item in enumerate(config.get("aggregators") or ())]
     return GradingRunner(made, aggregators or None)
 
@@ -444,7 +459,8 @@ def grader_of(name: str, settings: Any, judge: Any) -> Any:
         if key not in GRADER:
             raise ConfigError(f"graders.{name}: {unknown_name('field', str(key), GRADER)}")
     kind, params = str(settings.get("grader", name)), dict(settings.get("params") or {})
-    reward = kind not in GraderRegistry.list() and kind in RewardRegistry.list()
+    kind = kind.removeprefix("grader:")
+    reward = kind not in GraderRegistry.list() and (kind in RewardRegistry or ":" in RewardRegistry.spelled(kind))
     known: Any = LLMGrader if kind == "llm" else RewardRegistry.get(kind) if reward else GraderRegistry.get(kind)
     needs = known.needs | (getattr(getattr(known, "kind", None), "needs", None) or frozenset())
     if "llm" in needs and not {"llm", "model"} & set(params):

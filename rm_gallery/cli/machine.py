@@ -21,7 +21,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.sandbox.runner import doctor as sandbox_checks
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import Inapplicable
 from rm_gallery.gallery.benchmarks.figures import hundredths, interval
 from rm_gallery.gallery.benchmarks.rewardbench2 import RewardBench2, split_folder
 from rm_gallery.report.tables import print_comparison
@@ -40,7 +40,7 @@ def demo(
     from rm_gallery.train.bradley_terry import train_bradley_terry
 
     if base_url and not llm:
-        raise ConfigError("--base-url needs a model; name it with --llm MODEL.")
+        raise Inapplicable("--base-url needs a model; name it with --llm MODEL.", "base_url")
     folder, name = split_folder(), RewardBench2.name
     train = list(open_data(folder / "train.parquet", name).rows())
     test = str(folder / "test.parquet")
@@ -88,7 +88,7 @@ def doctor(
 ) -> None:
     """Show which sandboxes, keys, caches and optional packages are available, and what an endpoint can do."""
     if base_url and not llm:
-        raise ConfigError("--base-url needs a model; name it with --llm MODEL.")
+        raise Inapplicable("--base-url needs a model; name it with --llm MODEL.", "base_url")
     typer.echo(f"rm-gallery {__version__}, Python {platform.python_version()}, {sys.platform}, {os.cpu_count()} processors")
     for check in sandbox_checks():
         typer.echo(f"{_mark(check.ok)} {check.name}: {check.detail}")

@@ -21,7 +21,7 @@ from rm_gallery.core.engine.run_remote import run_at, url_of
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.gate import QualityGate, reference_run
@@ -146,7 +146,7 @@ class Running:
     def options(self) -> RunOptions:
         """How the run goes; ConfigError where these options do not fit together."""
         if self.trace and self.out is None:
-            raise ConfigError("--trace keeps judgements in the run folder; name one with --out RUN.")
+            raise Inapplicable("--trace keeps judgements in the run folder; name one with --out RUN.", "trace")
         return RunOptions(
             max_workers=self.max_workers,
             deadline=self.deadline,
@@ -217,13 +217,15 @@ class Reported:
         if self.part is None:
             return None
         if run.out is None:
-            raise ConfigError("--part is a share of a run that several keep in one folder; name it with --out RUN.")
+            raise Inapplicable("--part is a share of a run that several keep in one folder; name it with --out RUN.", "part")
         whole = {"--fail-under": self.fail_under, "--fail-if-worse-than": self.fail_if_worse_than, "--export": self.export}
         whole["--annotate"] = self.annotate
         beside = [name for name, value in {**whole, "--repeats": repeats > 1 or None}.items() if value is not None]
         if beside:
-            raise ConfigError(
-                f"--part judges a share and reports no figure; give {' and '.join(beside)} to the run without --part."
+            raise Inapplicable(
+                f"--part judges a share and reports no figure; give {' and '.join(beside)} to the run without --part.",
+                *(name.removeprefix("--").replace("-", "_") for name in beside),
+                "part",
             )
         return self.part
 
@@ -231,7 +233,7 @@ class Reported:
         """What the figure is held to; ConfigError, before anything is paid, for a limit or a run that is none."""
         reference = None if self.fail_if_worse_than is None else reference_run(self.fail_if_worse_than)
         if self.surely and self.fail_under is None:
-            raise ConfigError("--surely says how --fail-under is held; give --fail-under X as well.")
+            raise Inapplicable("--surely says how --fail-under is held; give --fail-under X as well.", "surely")
         return QualityGate(
             self.fail_under, self.max_failures, self.max_unscored, reference, surely=self.surely, own_unit=own_unit
         )
@@ -323,7 +325,7 @@ def _at(run: Running | None, rows: Reported | None) -> Iterator[Running | None]:
         yield run
         return
     if run.force_new:
-        raise ConfigError("--force-new moves a folder of this machine aside; name another URL with --out.")
+        raise Inapplicable("--force-new moves a folder of this machine aside; name another URL with --out.", "force_new")
     part = None if rows is None or rows.part is None else RunPart.read(rows.part).name
     with run_at(run.out, part) as folder:
         yield replace(run, out=folder)

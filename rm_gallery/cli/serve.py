@@ -15,7 +15,7 @@ import yaml
 
 from rm_gallery.cli import options as opt
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.runner.grading_runner import asks_for_judge, build_reward
+from rm_gallery.core.runner.grading_runner import build_reward, judges_for
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from rm_gallery.core.utils.shown import one_line
 
@@ -164,17 +164,23 @@ def named_rewards(names: list[str], config: Path | None, llm: str | None, base_u
         name, equals, registered = given.partition("=")
         entries.append((name, {"reward": registered if equals else name}))
     entries += _entries(config)
-    found: dict[str, BaseReward] = {}
-    for name, entry in entries:
+    offered = [name for name, _ in entries]
+    for name in offered:
         if not name or "/" in name:
             raise ConfigError(f"--reward {name!r:.60} is no name to offer a reward under; give NAME=REWARD without '/'.")
-        if name in found:
+        if offered.count(name) > 1:
             raise ConfigError(f"two rewards are to be offered as {name!r:.60}; give one of them another NAME=.")
-        found[name] = _built(name, entry, llm, base_url)
+    open_ = [entry["reward"] for _, entry in entries if not entry.keys() & _OWN_JUDGE]
+    judges = iter(judges_for(open_, llm, base_url))
+    found: dict[str, BaseReward] = {}
+    for name, entry in entries:
+        own = {key: entry[key] for key in _OWN_JUDGE & entry.keys()}
+        found[name] = _built(name, entry, own or next(judges))
     return found
 
 
-_ENTRY = frozenset({"reward", "params", "llm", "base_url"})
+_OWN_JUDGE = frozenset({"llm", "base_url"})
+_ENTRY = _OWN_JUDGE | {"reward", "params"}
 
 
 def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
@@ -197,13 +203,9 @@ def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
     return [(str(name), entry) for name, entry in rewards.items()]
 
 
-def _built(name: str, entry: Mapping[str, Any], llm: str | None, base_url: str | None) -> BaseReward:
-    registered, params = entry["reward"], entry.get("params") or {}
-    own_llm, own_url = entry.get("llm"), entry.get("base_url")
-    if own_llm is None and own_url is None and asks_for_judge(registered):
-        own_llm, own_url = llm, base_url  # the judge named for all is for those that ask one
+def _built(name: str, entry: Mapping[str, Any], judge: Mapping[str, Any]) -> BaseReward:
     try:
-        return build_reward(registered, params, own_llm, own_url)
+        return build_reward(entry["reward"], entry.get("params") or {}, **judge)
     except ConfigError as error:
         raise ConfigError(f"--reward {name}: {error}") from error
 

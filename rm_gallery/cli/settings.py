@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import redact
 
@@ -65,12 +65,30 @@ def _question(
 def _explaining(invoke: Callable[[Any], Any], words: tuple[str, ...], own: bool) -> Callable[[Any], Any]:
     def explaining(context: Any) -> Any:
         if not (context.params["dry_run"] if own else context.meta.get(DRY)):
-            return invoke(context)
+            return _applied(invoke, context)
         for line in _told(context, words):
             typer.echo(line, err=own)  # where the command itself says what it understood
-        return invoke(context) if own else None
+        return _applied(invoke, context) if own else None
 
     return explaining
+
+
+def _applied(invoke: Callable[[Any], Any], context: Any) -> Any:
+    """Run the command without those settings that cannot apply to it; what was typed and cannot apply is refused."""
+    left = {each.name: each for each in context.command.params if _set(context, each.name)}
+    while True:
+        try:
+            return invoke(context)
+        except Inapplicable as error:
+            option = next((left.pop(name) for name in error.options if name in left), None)
+            if option is None:
+                raise
+            context.params[option.name] = option.default
+
+
+def _set(context: Any, name: str) -> bool:
+    """Whether an option's value was not typed but comes from the environment or a file."""
+    return getattr(context.get_parameter_source(name), "name", "") in ("ENVIRONMENT", "DEFAULT_MAP")
 
 
 def _told(context: Any, words: tuple[str, ...]) -> Iterator[str]:
@@ -110,7 +128,8 @@ def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
     for words, options in commands.items():
         inner: Any = table
         for word in words:
-            inner = inner.get(word, {}) if isinstance(inner, dict) else {}
+            below = inner.get(word)  # `trace = true` is an option's value where `trace` is a command as well
+            inner = below if isinstance(below, dict) else {}
         here = found
         for word in words:
             here = here.setdefault(word, {})

@@ -13,8 +13,9 @@ import orjson
 import typer
 
 from rm_gallery.cli import options as opt
-from rm_gallery.cli.judge import judge_from, read_config, runner_of
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.cli.judge import read_config, runner_of
+from rm_gallery.core.runner.grading_runner import judges_for
+from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.report.tables import print_check, print_findings, print_fuzzed
@@ -119,7 +120,9 @@ def check(
         raise typer.Exit(_check_mix(parts, cases, {**how, "normalize": normalize}, strict, run))
     if normalize:
         raise ConfigError("--normalize maps the parts of a sum; give rewards with weights, as in math:1 brief.py:0.2.")
-    checks = [check_reward(reward, cases, **how, **run.judge) for reward in rewards]
+    how["params"] = run.judge["params"]
+    judges = judges_for(rewards, run.llm, run.base_url)
+    checks = [check_reward(reward, cases, **how, **judge) for reward, judge in zip(rewards, judges, strict=True)]
     checks = [shaping(found) for found in checks] if role == "shaping" else checks
     if run.json:
         told = [found.to_dict() for found in checks]
@@ -137,7 +140,9 @@ def _check_mix(
 ) -> int:
     """Try the sum of weighted rewards and each of them, say what games it and how trainers are given it; the exit code."""
     if run.param:
-        raise ConfigError("--param sets a field of one reward; write the parts of a sum into a FILE with their settings.")
+        raise Inapplicable(
+            "--param sets a field of one reward; write the parts of a sum into a FILE with their settings.", "param"
+        )
     given = [(name, 1.0 if weight is None else weight) for name, weight in parts]
     found = check_mix(given, cases, **how, llm=run.llm, base_url=run.base_url)
     if run.json:
@@ -347,7 +352,7 @@ def judge_select(
     labels = known.get("labels")
     if not isinstance(labels, str):
         raise ConfigError(f"{config}: `labels:` is {labels!r:.60}; name one column of labels, the same for every judge.")
-    runner, path = runner_of(known, judge_from(known, run.llm, run.base_url)), Path(data).expanduser()
+    runner, path = runner_of(known, run.llm, run.base_url), Path(data).expanduser()
     if not path.exists():
         raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
     if judge is not None and judge not in runner.grader_configs:

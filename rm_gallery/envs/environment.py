@@ -15,6 +15,7 @@ from rm_gallery.core.data.conversation import messages_of
 from rm_gallery.core.data.schema import DataSample, RewardDimensionWithScore
 from rm_gallery.core.outcome import Outcome, outcome_of_error, scored
 from rm_gallery.core.reward.compose import METRICS, checked_weights, metric, together_or_none, weighted_sum
+from rm_gallery.core.reward.in_files import class_named
 from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
 from rm_gallery.core.reward.reward import BaseReward, Job
 from rm_gallery.core.reward.schema import RewardResult
@@ -28,7 +29,6 @@ from rm_gallery.envs.hooks import (
     Rollout,
     RolloutLog,
     caught,
-    environment_named,
     logged_to,
     settled,
 )
@@ -73,19 +73,8 @@ class EnvironmentReward(PerOutputReward):
 
     @classmethod
     def of_name(cls, target: str) -> type[BaseReward]:
-        """What `env:FILE:CLASS` or `env:package.module:CLASS` stands for; the class may be left out where there is one.
-
-        Raises ConfigError when the file cannot be loaded or holds no such class.
-        """
-        found = environment_named(target)
-
-        def new(_: type[BaseReward], **settings: Any) -> BaseReward:
-            return environment_reward(found, **settings)
-
-        body = {"__new__": new, "__module__": found.__module__, "__doc__": found.__doc__, "environment_class": found}
-        base: Any = EnvironmentReward
-        made: type[BaseReward] = type(base)(found.__name__, (base,), body)
-        return made
+        """What `env:FILE:CLASS` or `env:package.module:CLASS` stands for, see `class_named`."""
+        return class_named(target, "env:")
 
     @property
     def compares(self) -> bool:
@@ -313,6 +302,19 @@ def _merged(own: Components, group: Components | Outcome[Any]) -> Components | O
         message = f"{OWN} and {GROUP} both returned '{min(twice)}'; give one of them another name."
         return outcome_of_error(InvalidComponents(message))
     return {**own, **group}
+
+
+def class_of(env: Any) -> type[BaseReward]:
+    """A class that makes rewards of this environment, an object or its class: what a registry gives."""
+
+    def new(_: type[BaseReward], **settings: Any) -> BaseReward:
+        return environment_reward(env, **settings)
+
+    kind = env if isinstance(env, type) else type(env)
+    body = {"__new__": new, "__module__": kind.__module__, "__doc__": kind.__doc__, "environment_class": env}
+    base: Any = EnvironmentReward
+    made: type[BaseReward] = type(base)(kind.__name__, (base,), body)
+    return made
 
 
 def environment_reward(

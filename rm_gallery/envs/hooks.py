@@ -12,10 +12,9 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from rm_gallery.core.outcome import outcome_of_error
-from rm_gallery.core.reward.function_reward import load_module, origin_of, split_target
+from rm_gallery.core.reward.function_reward import load_module, origin_of
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.identity import is_users, plain_form
-from rm_gallery.core.utils.models import unknown_name
 
 MOST_LINES, LONGEST_LINE = 200, 2_000
 """Of one rollout; what is beyond is counted and cut off."""
@@ -252,26 +251,3 @@ async def settled(found: Any) -> Any:
     except BaseException as error:  # noqa: BLE001 - as in `caught`
         outcome_of_error(error)
         return error
-
-
-def environment_named(target: str) -> Any:
-    """The class or object that `FILE:NAME` or `package.module:NAME` names; the only environment there without a name."""
-    where, name = split_target(target)
-    module = load_module(where)
-    there = {key: value for key, value in vars(module).items() if _is_environment(value, module.__name__)}
-    if not name:
-        if len(there) != 1:
-            held = f"it holds {', '.join(sorted(there))}" if there else "it holds none"
-            raise ConfigError(f"env:{target}: say which environment, as in env:{where}:NAME; {held}.")
-        name = next(iter(there))
-    found: Any = getattr(module, name, None)
-    if found is None or not (_hook(found, OWN) or _hook(found, GROUP)):
-        raise ConfigError(f"env:{target}: {unknown_name(f'environment in {where}', name, there)}")
-    return found
-
-
-def _is_environment(value: Any, module: str) -> bool:
-    if not (_hook(value, OWN) or _hook(value, GROUP)):
-        return False
-    kind = value if isinstance(value, type) else type(value)
-    return kind.__module__ == module and not inspect.isabstract(kind)

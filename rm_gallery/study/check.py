@@ -14,6 +14,7 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.compose import WeightedSum
+from rm_gallery.core.reward.in_files import cases_beside
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
@@ -33,7 +34,6 @@ from rm_gallery.study.check_cases import (
     built_in_cases,
     cases_of_example,
     forms,
-    load_target,
     read_cases,
     trials,
 )
@@ -137,7 +137,7 @@ def check_reward(
     """Try a reward on completions of known worth and say what a training run would find first.
 
     Args:
-        reward: a FILE or FILE:NAME, or anything `build_reward` takes.
+        reward: anything `build_reward` takes.
         cases: a file of tasks or rows, see `read_cases`. By default the file's own `CASES`, the example of a registered
             reward, or four built-in questions, whose right answer is tried in seven forms.
         reference: the column with the reference answer.
@@ -160,15 +160,20 @@ def check_reward(
 
 
 def opened(
-    reward: Any, cases: Any, reference: str | None, *, params: Mapping[str, Any] | None, llm: Any, base_url: str | None
+    reward: Any,
+    cases: Any,
+    reference: str | None,
+    *,
+    params: Mapping[str, Any] | None = None,
+    llm: Any = None,
+    base_url: str | None = None,
 ) -> tuple[BaseReward, list[Case]]:
     """The reward, built, and the cases it is tried on: those given, its file's own, its example, or the built-in ones."""
-    found, own = load_target(reward) if isinstance(reward, str) else (reward, None)
-    example = None
-    if isinstance(found, str) and cases is None and ":" not in found:
-        example = RewardRegistry.get(found)
+    own, example = cases_beside(reward) if isinstance(reward, str) else None, None
+    if isinstance(reward, str) and cases is None and ":" not in RewardRegistry.spelled(reward):
+        example = RewardRegistry.get(reward)
         params = {**(example.example.params if example.example is not None else {}), **(params or {})}
-    built = build_reward(found, params, llm, base_url)
+    built = build_reward(reward, params, llm, base_url)
     if cases is not None or own is not None:
         return built, read_cases(own if cases is None else cases, reference)
     return built, (cases_of_example(example) if example is not None else []) or built_in_cases()

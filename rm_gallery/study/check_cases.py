@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,8 +10,6 @@ from typing import Any, NamedTuple
 from rm_gallery.core.data.conversation import sample_of_completion
 from rm_gallery.core.data.load.readers import rows_in
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.reward.function import RewardFunction
-from rm_gallery.core.reward.function_reward import load_module, split_target
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.models import copy_with, unknown_name
@@ -92,39 +89,6 @@ class Trial(NamedTuple):
     kind: str
     output: DataOutput
     expected: Expected | None = None
-
-
-# -- what is checked --------------------------------------------------------------------------------------------------------
-
-
-def load_target(target: str) -> tuple[Any, Any]:
-    """What a FILE, FILE:NAME or registered name stands for, and the file's own `CASES` (None without).
-
-    Raises ConfigError when a file holds no reward, or several and none is named.
-    """
-    where, name = split_target(target)
-    if not where.endswith(".py"):
-        return target, None
-    module = load_module(where)
-    there = {key: value for key, value in vars(module).items() if _is_reward(value, module.__name__)}
-    if not name:
-        if len(there) != 1:
-            held = f"it holds {', '.join(sorted(there))}" if there else "it holds none"
-            kinds = "a class with compute_reward, a @reward_function or a reward class"
-            raise ConfigError(f"{where}: say which reward is checked ({kinds}), as in {where}:NAME; {held}.")
-        name = next(iter(there))
-    if name not in there and not inspect.isfunction(getattr(module, name, None)):
-        raise ConfigError(f"{target}: {unknown_name(f'reward in {where}', name, there)}")
-    return getattr(module, name), getattr(module, "CASES", None)
-
-
-def _is_reward(value: Any, module: str) -> bool:
-    kind = value if isinstance(value, type) else type(value)
-    if isinstance(value, RewardFunction):
-        return bool(value.function.__module__ == module)
-    hooks = any(callable(getattr(value, name, None)) for name in ("compute_reward", "compute_group_reward"))
-    rewards = isinstance(value, BaseReward) or (isinstance(value, type) and issubclass(value, BaseReward))
-    return (hooks or rewards) and (kind.__module__ == module or isinstance(value, BaseReward)) and not inspect.isabstract(kind)
 
 
 # -- reading cases -----------------------------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def fuzz_reward(
     """Try a reward on texts that are wrong for a stated reason, and name every one that is worth a pass.
 
     Args:
-        reward: a FILE or FILE:NAME, or anything `build_reward` takes; it scores answers by themselves.
+        reward: anything `build_reward` takes; it scores answers by themselves.
         cases: a file of tasks or rows, see `read_cases`. By default the file's own `CASES`, the example of a registered
             reward, or four built-in questions.
         reference: the column with the reference answer.

@@ -11,16 +11,19 @@ from typing import Any
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.compose import WeightedSum
+from rm_gallery.core.runner.grading_runner import judges_for
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.study.check import CEILING, Checking, RewardCheck, Tried, Weakness, opened, with_forgeries
 
+_PORT = re.compile(r"[a-z-]+:\w+://(\[[^]]*\]|[^/:]+):\d+")
+"""served:http://HOST:PORT, whose last number is no weight."""
 _WEIGHTED = re.compile(r"(.+):([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)")
 
 
 def weighted(target: str) -> tuple[str, float | None]:
     """The reward and the weight in NAME:WEIGHT or FILE:NAME:WEIGHT; None where no weight is given."""
     found = _WEIGHTED.fullmatch(target)
-    if found is None:
+    if found is None or _PORT.fullmatch(target):
         return target, None
     weight = float(found[2])
     if not math.isfinite(weight):
@@ -126,8 +129,8 @@ def check_mix(
     given = list(targets.items()) if isinstance(targets, Mapping) else list(targets)
     if len(given) < 2:
         raise ConfigError("a mix has two rewards or more; check a single one by itself.")
-    judge = {"llm": llm, "base_url": base_url}
-    made = [opened(target, cases, reference, params=None, **judge) for target, _ in given]
+    judges = judges_for([target for target, _ in given], llm, base_url)
+    made = [opened(target, cases, reference, **judge) for (target, _), judge in zip(given, judges, strict=True)]
     names = [reward.name for reward, _ in made]
     if len(set(names)) < len(names):
         raise ConfigError(f"two parts are called {next(name for name in names if names.count(name) > 1)!r}; give each a name.")

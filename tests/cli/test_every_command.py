@@ -328,3 +328,133 @@ def test_a_trace_as_json_is_a_line_a_judgement() -> None:
 def test_what_goes_wrong_in_a_run_is_one_line_and_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "_command", Mock(side_effect=RMGalleryError("the judge is gone")))
     assert run("doctor") == Done(1, "", "rm-gallery: the judge is gone\n")
+
+
+SPELLED = ("sound.py", "sound.py:own", "func:sound.py", "func:sound.py:own", "accuracy", "grader:string_match", "string_match")
+"""A reward's name in every form that needs no model."""
+WRONG = {
+    "absent.py": "absent.py cannot be read",
+    "absent.py:own": "absent.py cannot be read",
+    "sound.py:onw": "sound.py:onw: There is no reward in sound.py 'onw'. Did you mean own?",
+    "func:sound.py:onw": "sound.py:onw: There is no reward in sound.py 'onw'. Did you mean own?",
+    "several.py": "several.py: say which reward is meant",
+    "func:several.py": "several.py: say which reward is meant",
+    "damaged.py": "damaged.py cannot be loaded: SyntaxError",
+    "func:damaged.py:own": "damaged.py cannot be loaded: SyntaxError",
+    "fnuc:sound.py:own": "There is no prefix of rewards 'fnuc:'. Did you mean func:",
+    "acuracy": "There is no reward 'acuracy'. Did you mean accuracy",
+    "grader:string_mach": "There is no grader 'string_mach'. Did you mean string_match",
+    "judge:prometheus2-absolut": "There is no judge 'prometheus2-absolut'. Did you mean prometheus2-absolute",
+}
+"""Wrong names, and what is said of each at every command alike."""
+TAKES = {
+    "eval": "eval REWARD pairs.jsonl",
+    "bench": "bench preferences --data pairs.jsonl -r REWARD",
+    "score": "score table.csv --prompt q --answer x --reference y -r REWARD",
+    "winrate": "winrate table.csv --prompt q --a x --b y -r REWARD --reference y",
+    "show": "show REWARD",
+    "audit": "audit REWARD --estimate",
+    "check-reward": "check-reward REWARD",
+    "fuzz-reward": "fuzz-reward REWARD",
+    "conflicts": "conflicts REWARD --data pairs.jsonl",
+    "serve": "serve --port 0 --no-evaluators -r REWARD",
+}
+"""How each command is given a reward."""
+
+
+@pytest.fixture
+def _named(folder: Path) -> None:
+    own = OWN.format("own", "", "return 1.0")
+    Path("several.py").write_text(own + own.rpartition("\n\n\n")[2].replace("own", "other"))
+    Path("damaged.py").write_text("def own(:\n")
+
+
+def test_every_command_with_a_reward_is_named_here() -> None:
+    takes = {name for name, found in COMMANDS.items() for each in found.params if each.name in ("reward", "rewards")}
+    assert takes | {"show"} == TAKES.keys()
+
+
+@pytest.mark.parametrize("name", [name for name in TAKES if name not in ENDLESS])
+@pytest.mark.usefixtures("_named")
+def test_every_spelling_of_a_name_is_known_to_every_command(name: str) -> None:
+    for spelled in SPELLED:
+        done = run(TAKES[name].replace("REWARD", spelled))
+        assert "There is no" not in done.err and "cannot be read" not in done.err, (spelled, done.err)
+    shown = {run(TAKES[name].replace("REWARD", each)).code for each in SPELLED[:4]}
+    assert len(shown) == 1, "the same reward however it is spelled"
+
+
+@pytest.mark.parametrize("name", TAKES)
+@pytest.mark.usefixtures("_named")
+def test_a_wrong_name_is_one_line_and_the_same_at_every_command(name: str) -> None:
+    for wrong, said in WRONG.items():
+        done = run(TAKES[name].replace("REWARD", wrong))
+        assert (done.code, done.out) == (2, "") and said in done.err, (wrong, done.err)
+        assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("spelled", SPELLED)
+def test_every_spelling_is_known_in_a_config_of_graders(spelled: str) -> None:
+    Path("named.yaml").write_text(f"graders: {{a: {{grader: '{spelled}', mapper: {{reference_response: truth}}}}}}\n")
+    done = run("grade named.yaml graded.jsonl")
+    assert done.code == 0, done.err
+
+
+SETTINGS = {
+    "llm": "fake:x",
+    "base_url": "http://127.0.0.1:9/v1",
+    "batch": "openai",
+    "address": "local",
+    "part": "1/2",
+    "trace": "true",
+    "submit": "true",
+    "surely": "true",
+    "force_new": "true",
+    "split": "test",
+    "title": "a page",
+    "repeats": "2",
+    "blame": "probe",
+    "max_calls": "1000",
+    "max_unscored": "99",
+}
+"""Settings that apply to some commands alone, each with a value that fits where it applies."""
+
+
+@pytest.mark.parametrize("name", [name for name in FINE if name not in (*ENDLESS, "demo", "init")])
+@pytest.mark.usefixtures("stored")
+def test_a_setting_that_nobody_typed_is_never_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = FINE[name].split()
+    taken = {each.name: each for each in COMMANDS[name].params if not {*names(each)} & {*typed}}
+    fake = {"base_url"} if "fake:" in FINE[name] else set()  # it has no endpoint
+    for key in SETTINGS.keys() & taken.keys() - fake:
+        with monkeypatch.context() as patched:
+            patched.setenv(f"RM_GALLERY_{key.upper()}", SETTINGS[key])
+            done = run(FINE[name])
+        assert done.code == 0, f"{key}: {done.err}"
+
+
+def test_a_setting_may_have_the_name_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("own.toml").write_text('llm = "fake:x"\ntrace = true\nsurely = true\n')
+    monkeypatch.setenv("RM_GALLERY_CONFIG", "own.toml")
+    assert run("eval length_baseline pairs.jsonl").code == 0
+    typed = run("eval length_baseline pairs.jsonl --llm fake:x")
+    assert (typed.code, typed.err.splitlines()[0]) == (
+        2,
+        "rm-gallery: length_baseline calls no model; leave out --llm and --base-url.",
+    )
+
+
+MIXED = "check-reward sound.py:1 base_helpfulness_pointwise:0.1"
+
+
+@pytest.mark.parametrize("call", [MIXED, MIXED.replace(":1 ", " ").replace(":0.1", "")])
+def test_a_judge_is_for_those_of_several_rewards_that_ask_one(call: str) -> None:
+    assert "base_helpfulness_pointwise is judged by a model and none is named" in run(call).err
+    assert run(call, "--llm", "fake:<score>4</score>").code in (0, 1)
+    refused = run(call.replace("base_helpfulness_pointwise", "accuracy"), "--llm", "fake:x")
+    assert (refused.code, "call no model; leave out --llm" in refused.err) == (2, True)
+
+
+def test_a_judge_that_no_grader_asks_is_refused() -> None:
+    refused = run("grade graders.yaml graded.jsonl --llm fake:x")
+    assert (refused.code, "none is judged by it; leave out --llm" in refused.err) == (2, True)

@@ -390,9 +390,9 @@ def test_functions_of_files_are_rewards_each_with_its_own_modules(tmp_path: Path
         ("{0}/nothing.py:evaluate", "cannot be read (No such file or directory); give the path of a Python file"),
         ("{0}/broken.py:evaluate", "broken.py cannot be loaded: ZeroDivisionError"),
         ("{0}/text.txt:evaluate", "text.txt is no Python file; its name ends in .py"),
-        ("{0}/two.py", "say which reward function, as in func:{0}/two.py:NAME; it holds first, second"),
-        ("{0}/none.py", "say which reward function, as in func:{0}/none.py:NAME; it holds none"),
-        ("{0}/two.py:frist", "There is no reward function in {0}/two.py 'frist'. Did you mean first?"),
+        ("{0}/two.py", "as in {0}/two.py:NAME; it holds first, second"),
+        ("{0}/none.py", "as in {0}/none.py:NAME; it holds none"),
+        ("{0}/two.py:frist", "There is no reward in {0}/two.py 'frist'. Did you mean first?"),
         ("no_such_module_anywhere:evaluate", "no such file, and as a module it cannot be imported"),
     ],
 )

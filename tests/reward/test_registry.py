@@ -86,7 +86,7 @@ def test_a_name_with_an_argument_is_a_class_bound_to_it() -> None:
     reward = found(max_workers=3)
     assert (reward.name, reward.max_workers, type(reward)) == ("bt:some/folder", 3, RewardRegistry.get("bt:"))
     assert pickle.loads(pickle.dumps(reward)) == reward
-    with pytest.raises(ConfigError, match="no reward 'xx:yy'"):
+    with pytest.raises(ConfigError, match="no prefix of rewards 'xx:'"):
         RewardRegistry.get("xx:yy")
 
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.outcome import NOT_BEGUN, Outcome
-from rm_gallery.core.utils.errors import ConfigError, logger
+from rm_gallery.core.utils.errors import ConfigError, Inapplicable, logger
 from rm_gallery.core.utils.models import unknown_name
 
 
@@ -80,24 +80,28 @@ class RunOptions:
         if self.engine not in (None, "ray"):
             raise ConfigError(f"engine is {self.engine!r:.80}; it is 'ray', or left out for this machine.")
         if self.address is not None and self.engine is None:
-            raise ConfigError("address is that of a Ray cluster: give engine='ray' as well.")
+            raise Inapplicable("address is that of a Ray cluster: give engine='ray' as well.", "address")
         if self.run_dir is not None:
             object.__setattr__(self, "run_dir", str(self.run_dir))
         if self.batch is not None:
             self._check_batch()
         elif self.submit:
-            raise ConfigError("submit=True sends batches: give batch='openai' or batch='anthropic' as well.")
+            raise Inapplicable("submit=True sends batches: give batch='openai' or batch='anthropic' as well.", "submit")
         if self.trace and self.run_dir is None:
-            raise ConfigError("trace=True keeps judgements in the run folder: give run_dir=… as well.")
+            raise Inapplicable("trace=True keeps judgements in the run folder: give run_dir=… as well.", "trace")
 
     def _check_batch(self) -> None:
         if self.batch not in BATCH_PROVIDERS:
             raise ConfigError(f"batch is {self.batch!r:.80}; it is {' or '.join(map(repr, BATCH_PROVIDERS))}.")
         if self.run_dir is None:
-            raise ConfigError("batch= keeps what was sent in the run folder, for a restart: give run_dir= (--out RUN) as well.")
+            raise Inapplicable(
+                "batch= keeps what was sent in the run folder, for a restart: give run_dir= (--out RUN) as well.", "batch"
+            )
         for name in ("deadline", "processes", "engine"):
             if getattr(self, name) is not None:
-                raise ConfigError(f"{name}= is for calls of their own: leave it out with batch=, whose calls take up to a day.")
+                raise Inapplicable(
+                    f"{name}= is for calls of their own: leave it out with batch=, whose calls take up to a day.", name, "batch"
+                )
 
 
 BATCH_PROVIDERS = {"openai": 50_000, "anthropic": 100_000}

@@ -31,7 +31,6 @@ from rm_gallery.core.reward.function_reward import (
     checked_result,
     load_module,
     origin_of,
-    split_target,
 )
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardMeta
@@ -339,7 +338,7 @@ class RewardFunction(Generic[R]):
         origin = origin_of(module)
         at_home = _at(module, name) is self
         if at_home and origin is not None:
-            return function_named, (f"{origin}:{name}",)
+            return _of_file, (origin, name)
         if at_home and module != "__main__":
             return name
         if at_home:  # a script's functions are known by name to its own processes, and by value to those of a cluster
@@ -371,6 +370,11 @@ def _at(module: str, name: str) -> Any:
     for part in name.split("."):
         found = getattr(found, part, None)
     return found
+
+
+def _of_file(origin: str, name: str) -> Any:
+    """A reward function whose file is no module, as it was pickled."""
+    return getattr(load_module(origin), name)
 
 
 def _unpickled(function: Any, *declared: Any) -> RewardFunction[Any]:
@@ -438,25 +442,3 @@ def reward_function(
     if not callable(function):
         raise ConfigError(f"reward_function is given {function!r:.80}; write @reward_function above a function.")
     return RewardFunction(function, *declared)
-
-
-def function_named(target: str) -> RewardFunction[Any]:
-    """The reward function that `FILE:NAME` or `package.module:NAME` names; the only one there without a name.
-
-    A plain function is taken as if it were decorated. Raises ConfigError when there is none.
-    """
-    where, name = split_target(target)
-    module = load_module(where)
-    there = {key: value for key, value in vars(module).items() if isinstance(value, RewardFunction)}
-    if not name:
-        own = {key for key, value in there.items() if value.function.__module__ == module.__name__}
-        if len(own) != 1:
-            found = f"it holds {', '.join(sorted(own))}" if own else "it holds none"
-            raise ConfigError(f"func:{target}: say which reward function, as in func:{where}:NAME; {found}.")
-        name = own.pop()
-    found_object = getattr(module, name, None)
-    if isinstance(found_object, RewardFunction):
-        return found_object
-    if inspect.isfunction(found_object):
-        return RewardFunction(found_object)
-    raise ConfigError(f"func:{target}: {unknown_name(f'reward function in {where}', name, there)}")

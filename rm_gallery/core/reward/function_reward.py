@@ -131,6 +131,8 @@ def load_module(where: str) -> ModuleType:
             return importlib.import_module(where)
         except ImportError as error:
             raise ConfigError(f"{where}: no such file, and as a module it cannot be imported: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise ConfigError(f"{where}: the module cannot be loaded: {type(error).__name__}: {error}") from error
     path = Path(where).expanduser().resolve()
     if path.is_dir():
         path = path / "main.py"
@@ -162,7 +164,7 @@ def _executed(path: Path, where: str) -> ModuleType:
     sys.path.insert(0, str(path.parent))
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script without a main guard may end the process
         sys.modules.pop(name)
         if before is not None:
             sys.modules[name] = before
@@ -257,18 +259,10 @@ class FunctionReward(_OfFunction, BasePointWiseReward):
 
     @classmethod
     def of_name(cls, target: str) -> type[BaseReward]:
-        """What `func:FILE:NAME` or `func:package.module:NAME` stands for; the name may be left out where there is one.
+        """What `func:FILE:NAME` or `func:package.module:NAME` stands for, see `class_named`."""
+        from rm_gallery.core.reward.in_files import class_named
 
-        It names a reward function, or a reward class or a built reward (a gate, a sum) that the file holds. Raises ConfigError
-        when the file cannot be loaded or holds no such thing.
-        """
-        from rm_gallery.core.reward.function import function_named
-
-        where, name = split_target(target)
-        found = getattr(load_module(where), name, None) if name else None
-        if isinstance(found, type) and issubclass(found, BaseReward):
-            return found
-        return _class_of(found) if isinstance(found, BaseReward) else function_named(target).reward_class()
+        return class_named(target)
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
         given = self._given(sample, kwargs)
@@ -279,7 +273,7 @@ class FunctionReward(_OfFunction, BasePointWiseReward):
         return _result(self, await found)
 
 
-def _class_of(reward: BaseReward) -> type[BaseReward]:
+def class_of_built(reward: BaseReward) -> type[BaseReward]:
     """A class that says what is known of a built reward, and gives just that one."""
 
     def new(_: type[BaseReward], **settings: Any) -> BaseReward:

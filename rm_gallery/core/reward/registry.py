@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.models import unknown_name
+from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.core.utils.plugins import entries, imported
 
 if TYPE_CHECKING:
@@ -28,6 +29,12 @@ FUNCTION = "rm_gallery.core.reward.function:FunctionReward"
 """What `func:FILE:NAME` stands for."""
 ENVIRONMENT = "rm_gallery.envs.environment:EnvironmentReward"
 """What `env:FILE:CLASS` stands for."""
+IN_FILES = ("func:", "env:")
+"""Prefixes before a Python file or module."""
+
+
+_IN_FILE = re.compile(r"([A-Za-z]:)?[^:]*\.py(:\w+)?")
+"""FILE or FILE:NAME of a Python file, perhaps on a drive of Windows."""
 
 
 class Registry(Generic[K]):
@@ -45,11 +52,13 @@ class Registry(Generic[K]):
         ready_made: Callable[[], Mapping[str, str | type[K]]],
         as_class: Callable[[str, Any], type[K]],
         hint: str = "",
+        further: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """Take what is registered (reward or grader), the gallery's by name, the class something is registered as, and a hint
-        for names that are not known.
+        """Take what is registered (reward or grader), the gallery's by name, the class something is registered as, a hint
+        for names that are not known, and further names, each with the one it is short for.
         """
         self._what, self._ready_made, self._as_class, self._hint = what, ready_made, as_class, hint
+        self._further = further
         self._classes: dict[str, type[K]] = {}
         self._lazy: dict[str, str | type[K]] | None = None
 
@@ -86,17 +95,38 @@ class Registry(Generic[K]):
         """
         found = self._find(name)
         if found is not None:
+            if name.endswith(":") and hasattr(found, "of_name"):
+                raise ConfigError(f"{name} is a prefix; say after it what is meant. {self._hint}".strip())
             return found
-        scheme, colon, rest = name.partition(":")
+        scheme, colon, rest = self.spelled(name).partition(":")
         bound = self._find(f"{scheme}:") if colon and rest else None
         if bound is None:
-            data = name.endswith((".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx"))
-            hint = (
-                f"{name!r} looks like a file of data: the {self._what} comes first, the data after it." if data else self._hint
-            )
-            raise ConfigError(unknown_name(self._what, name, self.list(), hint))
+            raise ConfigError(self._unknown(name))
         of_name: Callable[[str], type[K]] | None = getattr(bound, "of_name", None)
         return bound_class(bound, rest) if of_name is None else of_name(rest)
+
+    def spelled(self, name: str) -> str:
+        """A name in full: `func:FILE:NAME` for FILE:NAME, `grader:NAME` for a grader; one that is in full, or unknown, as it is."""
+        if name in self or f"{name.partition(':')[0]}:" in self:
+            return name
+        if "func:" in self and _IN_FILE.fullmatch(name):
+            return f"func:{name}"
+        return self._further().get(name, name)
+
+    def __contains__(self, name: str) -> bool:
+        """Whether a name, or a prefix with its colon, is registered as it stands."""
+        return name in self._classes or name in self._lazy_names()
+
+    def _unknown(self, name: str) -> str:
+        """The message for a name that is not known, with the nearest that are."""
+        scheme, colon, _ = name.partition(":")
+        prefixes = [each for each in {*self._lazy_names(), *self._classes} if each.endswith(":")]
+        if colon and scheme not in self:
+            return unknown_name(f"prefix of {self._what}s", f"{scheme}:", prefixes, self._hint)
+        data = name.endswith((".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx"))
+        hint = f"{name!r} looks like a file of data: the {self._what} comes first, the data after it." if data else self._hint
+        short = set() if nearest(name, self.list()) else {full for each, full in self._further().items() if each not in self}
+        return unknown_name(self._what, name, {*self.list(), *short}, hint)
 
     def _find(self, name: str) -> type[K] | None:
         if name not in self._classes and name in self._lazy_names():
@@ -162,5 +192,13 @@ def _reward_class(name: str, given: Any) -> type[BaseReward]:
     return given
 
 
-RewardRegistry: Registry[BaseReward] = Registry("reward", _ready_made_rewards, _reward_class, "See `rm-gallery list`.")
+def _graders() -> dict[str, str]:
+    from rm_gallery.core.graders.base import GraderRegistry
+
+    return {name: f"grader:{name}" for name in GraderRegistry.list()}
+
+
+RewardRegistry: Registry[BaseReward] = Registry(
+    "reward", _ready_made_rewards, _reward_class, "See `rm-gallery list`.", _graders
+)
 """Every reward by its name."""

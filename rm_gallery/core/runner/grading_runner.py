@@ -27,7 +27,7 @@ from rm_gallery.core.model.base import BaseLLM, resolve_llm
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 
 Dataset = Any
@@ -231,6 +231,7 @@ def _of_files(path: Path) -> Iterator[Mapping[str, Any]]:
 
 # Resolved when asked for: what is written as an object with compute_reward is the floor above's to know.
 ENVIRONMENTS = "rm_gallery.envs.environment"
+_JUDGE = ("llm", "base_url")
 
 
 def build_reward(
@@ -243,8 +244,8 @@ def build_reward(
     """The reward that `reward` stands for; a judge is only ever the one that was named.
 
     Args:
-        reward: a registered name (also `grader:NAME`, `bt:DIR`, `func:FILE:NAME`), a reward or its class, a grader, what
-            `@reward_function` made, an object with `compute_reward` or `compute_group_reward`, or a plain function of
+        reward: a name (registered, of a grader, FILE or FILE:NAME, or with a prefix such as `bt:DIR`), a reward or its class,
+            a grader, what `@reward_function` made, an object with `compute_reward` or `compute_group_reward`, or a plain function of
             `messages`.
         params: constructor fields.
         llm: the judge: a model, its name or its settings.
@@ -272,10 +273,10 @@ def build_reward(
     given = llm is not None or bool(base_url)
     if not asks:
         if given:
-            raise ConfigError(f"{name} calls no model; leave out --llm and --base-url.")
+            raise _calls_no_model(name)
     elif "llm" in params or (grader is not None and "model" in params):
         if given:
-            raise ConfigError("--param llm=… names the judge already; leave out --llm and --base-url.")
+            raise Inapplicable("--param llm=… names the judge already; leave out --llm and --base-url.", *_JUDGE)
     elif llm is None or llm == "":
         raise ConfigError(f"{name} is judged by a model and none is named; say which with --llm MODEL (llm=).")
     else:
@@ -286,6 +287,22 @@ def build_reward(
         return RewardRegistry.create(reward, **params)
     built: BaseReward = reward_class(**params)
     return built
+
+
+def judges_for(rewards: Sequence[object], llm: Any, base_url: str | None) -> list[dict[str, Any]]:
+    """For each of several rewards the judge as keywords of `build_reward`: the one given, for those that ask for one.
+
+    Raises ConfigError where one is given and none of them asks.
+    """
+    asks = [asks_for_judge(reward) for reward in rewards]
+    if rewards and not any(asks) and (llm is not None or base_url):
+        raise _calls_no_model(*(each if isinstance(each, str) else type(each).__name__ for each in rewards))
+    return [{"llm": llm, "base_url": base_url} if each else {} for each in asks]
+
+
+def _calls_no_model(*names: str) -> Inapplicable:
+    call = "calls" if len(names) == 1 else "call"
+    return Inapplicable(f"{', '.join(names)} {call} no model; leave out --llm and --base-url.", *_JUDGE)
 
 
 def asks_for_judge(reward: object) -> bool:

@@ -49,6 +49,18 @@ class ConfigError(RMGalleryError, ValueError):
     cause: Cause = "caller"
 
 
+class Inapplicable(ConfigError):
+    """Options that cannot apply to what they were given for.
+
+    `options` names them, the one to leave out first: the command line leaves out those that nobody typed, which come from a
+    file of settings or the environment and hold for every command.
+    """
+
+    def __init__(self, message: str, *options: str) -> None:
+        super().__init__(message)
+        self.options = options
+
+
 class DataError(ConfigError):
     """Input data that does not fit; names file, row and column."""
 

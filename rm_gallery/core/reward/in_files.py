@@ -1,0 +1,86 @@
+"""Rewards in Python files and modules: what `func:FILE:NAME`, `FILE:NAME` and `FILE` name."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from typing import Any, TypeGuard
+
+from rm_gallery.core.graders.base import BaseGrader
+from rm_gallery.core.graders.bridge import as_reward
+from rm_gallery.core.reward.function import RewardFunction
+from rm_gallery.core.reward.function_reward import class_of_built, load_module, split_target
+from rm_gallery.core.reward.registry import IN_FILES, RewardRegistry
+from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.models import unknown_name
+
+ENVIRONMENTS = "rm_gallery.envs.environment"
+"""Makes a reward of an object with `compute_reward`; looked up when it is asked for, since it stands above."""
+HOOKS = ("compute_reward", "compute_group_reward")
+KINDS = "a class with compute_reward, a @reward_function, a reward class or a built reward"
+
+
+def class_named(target: str, scheme: str = "func:") -> type[BaseReward]:
+    """The class of rewards that `FILE:NAME` or `package.module:NAME` names.
+
+    It may be a reward function, a plain function, a reward class, a built reward or grader, or an environment.
+
+    Args:
+        target: what stands after the scheme. Without NAME it is the file's only reward; of several, the only reward function,
+            after `env:` the only environment.
+        scheme: the prefix it was given with.
+
+    Raises:
+        ConfigError: the file cannot be loaded, it holds no such reward, or several and none is named.
+    """
+    where, name = split_target(target)
+    module = load_module(where)
+    there = {key: value for key, value in vars(module).items() if _is_reward(value, module.__name__)}
+    if not name:
+        meant = _is_environment if scheme == "env:" else _is_function
+        own = [key for key, value in there.items() if meant(value)]
+        own = own if len(own) == 1 else list(there)
+        if len(own) != 1:
+            held = f"it holds {', '.join(sorted(own))}" if own else "it holds none"
+            full = where if where.endswith(".py") else f"{scheme}{where}"
+            raise ConfigError(f"{where}: say which reward is meant ({KINDS}), as in {full}:NAME; {held}.")
+        (name,) = own
+    found = getattr(module, name, None)
+    if found is None:
+        raise ConfigError(f"{target}: {unknown_name(f'reward in {where}', name, there)}")
+    if isinstance(found, type) and issubclass(found, BaseReward):
+        return found
+    if isinstance(found, BaseReward | BaseGrader):
+        return class_of_built(as_reward(found))
+    if _is_environment(found):
+        made: type[BaseReward] = importlib.import_module(ENVIRONMENTS).class_of(found)
+        return made
+    if _is_function(found) or inspect.isfunction(found):
+        return (found if _is_function(found) else RewardFunction(found)).reward_class()
+    raise ConfigError(f"{target}: {name} is a {type(found).__name__} and no reward: {KINDS}.")
+
+
+def cases_beside(name: str) -> Any:
+    """The `CASES` of the file that a reward's name spells; None where there are none, or the name spells no file."""
+    scheme, _, target = RewardRegistry.spelled(name).partition(":")
+    return getattr(load_module(split_target(target)[0]), "CASES", None) if target and f"{scheme}:" in IN_FILES else None
+
+
+def _is_function(value: Any) -> TypeGuard[RewardFunction[Any]]:
+    return isinstance(value, RewardFunction)
+
+
+def _is_environment(value: Any) -> bool:
+    return not _is_function(value) and any(callable(getattr(value, name, None)) for name in HOOKS)
+
+
+def _is_reward(value: Any, module: str) -> bool:
+    """Whether this is a reward of the file's own, and not one that it imports to build on."""
+    if _is_function(value):
+        return bool(value.function.__module__ == module)
+    if isinstance(value, BaseReward | BaseGrader):
+        return True
+    kind = value if isinstance(value, type) else type(value)
+    rewards = isinstance(value, type) and issubclass(value, BaseReward)
+    return (rewards or _is_environment(value)) and kind.__module__ == module and not inspect.isabstract(kind)
