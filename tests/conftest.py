@@ -14,11 +14,15 @@ from pathlib import Path
 import pytest
 
 from tests.support.shared_data import shared_folder
+from tests.support.system import may_skip
 
 collect_ignore = [] if (shared_folder() / "data").is_dir() else ["gold"]
 """Published figures are checked on the published data, where they are; what the checks rest on is tested without them."""
-REQUIRED = frozenset(filter(None, os.environ.get("RM_GALLERY_REQUIRE", "").split(",")))
-"""System components whose tests must run, and "trainers" for the trainers' own packages: where one of these skips, it fails."""
+REQUIRED = os.environ.get("RM_GALLERY_REQUIRE") == "everything"
+"""Everything that can be installed is installed: a test that skips for want of it fails."""
+SKIPPED = os.environ.get("RM_GALLERY_SKIPPED")
+"""File that gets a line for each skipped test, and for each file that skips as a whole: its id, a tab and the reason."""
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 
 
 if sys.dont_write_bytecode:
@@ -71,14 +75,44 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Turn the skip of a required component's test into a failure."""
+    """Turn a skip into a failure where everything is installed."""
     outcome = yield
     report: pytest.TestReport = outcome.get_result()  # type: ignore[attr-defined]  # pluggy's result object
-    needed = {str(marker.args[0]) for marker in item.iter_markers("system") if marker.args}
-    needed |= {"trainers"} if item.get_closest_marker("trainers") else set()
-    if report.skipped and needed & REQUIRED:
+    if REQUIRED and report.skipped and not may_skip(_reason(report)):
         report.outcome = "failed"
-        report.longrepr = f"skipped although {', '.join(sorted(needed & REQUIRED))} is required: {report.longrepr}"
+        report.longrepr = f"skipped although everything is installed: {_reason(report)}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """The same for a whole file, which `-n` reports nowhere."""
+    outcome = yield
+    report: pytest.CollectReport = outcome.get_result()  # type: ignore[attr-defined]  # pluggy's result object
+    if not report.skipped:
+        return
+    if WORKER in (None, "gw0"):
+        _note_skip(report)
+    if REQUIRED and not may_skip(_reason(report)):
+        report.outcome = "failed"
+        report.longrepr = f"skipped although everything is installed: {_reason(report)}"
+
+
+def pytest_configure() -> None:
+    """The list of skipped tests begins anew."""
+    if SKIPPED and WORKER is None:
+        Path(SKIPPED).write_text("", encoding="utf-8")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Write down what was skipped; with `-n` reports of all workers arrive in one process."""
+    if report.skipped and WORKER is None:
+        _note_skip(report)
+
+
+def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if SKIPPED:
+        with open(SKIPPED, "a", encoding="utf-8") as file:
+            file.write(f"{report.nodeid}\t{' '.join(_reason(report).split())}\n")
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -115,6 +149,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.line(f"{times:5} x {reason}")
 
 
-def _reason(report: pytest.TestReport) -> str:
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
     where = report.longrepr
     return (where[2] if isinstance(where, tuple) else str(where)).removeprefix("Skipped: ")

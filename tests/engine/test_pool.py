@@ -22,8 +22,9 @@ from rm_gallery.core.engine.processes import pool as workers
 from rm_gallery.core.engine.processes.driver import AnswerFrame, WorkerProcess
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, WorkerMemoryExceeded, WorkerPool, get_pool
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
-from tests.engine import worker_jobs
+from tests.engine import slow_to_import, worker_jobs
 from tests.engine.processes import every, finish, is_alive, kill_after_lines, read_pid, start, wait_until
+from tests.engine.slow_to_import import SECONDS
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
@@ -147,6 +148,11 @@ def test_deadline_counts_from_the_start_of_the_call_itself() -> None:
     with WorkerPool(1) as pool:
         results = every(pool, worker_jobs.nap, [0.2] * 5, deadline=0.8)
     assert results == [0.2] * 5
+
+
+def test_a_fresh_process_imports_what_its_first_call_is_about_before_the_clock_runs() -> None:
+    with WorkerPool(1) as pool:
+        assert pool.submit(worker_jobs.label_of, slow_to_import.Labelled("a"), deadline=SECONDS / 2).result() == "a"
 
 
 def test_worker_killed_while_idle_costs_nothing() -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 prepared: list[int] = []
 
@@ -28,6 +28,10 @@ def plus_one(number: int) -> int:
 
 def add(left: int, right: int) -> int:
     return left + right
+
+
+def label_of(thing: Any) -> str:
+    return str(thing.label)
 
 
 MISHAPS: dict[str, Callable[[], object]] = {

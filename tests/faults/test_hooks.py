@@ -72,10 +72,9 @@ def test_plain_hooks_that_block_block_threads_and_not_the_loop() -> None:
 def test_a_slow_judge_is_given_up(server: JudgeServer) -> None:
     server.set(latency=30.0)
     ran = run(make_judge(server.base_url, channel="text"), make_samples(12), max_workers=12, deadline=1.0)
-    assert 1.0 <= ran.seconds < 30.0, "and not when the judge answers"
     assert ran.outcomes == {("failed", "deadline"): 12}
     stats = server.wait_until(lambda stats: stats["connections_open"] == 0)
-    assert (stats["requests"], stats["client_closed"], stats["in_flight"]) == (12, 12, 0)
+    assert (stats["requests"], stats["client_closed"], stats["in_flight"]) == (12, 12, 0), "none was waited for"
 
 
 def test_the_deadline_counts_attempts_and_waits_together(server: JudgeServer) -> None:
@@ -87,11 +86,11 @@ def test_the_deadline_counts_attempts_and_waits_together(server: JudgeServer) ->
 
 def test_waiting_for_the_librarys_own_limits_is_not_the_samples_time(server: JudgeServer) -> None:
     server.set(latency=0.05)
-    judge = make_judge(server.base_url, requests_per_minute=600)
-    ran = run(judge, make_samples(25), max_workers=25, deadline=0.6, cache=False)
-    # ten go at once, the others at ten a second
+    judge = make_judge(server.base_url, requests_per_minute=300)
+    ran = run(judge, make_samples(25), max_workers=25, deadline=2.0, cache=False)
+    # five go at once, the others at five a second
     assert ran.outcomes == {("scored", ""): 25}
-    assert ran.seconds > 0.6, "they did wait"
+    assert ran.seconds > 2.0, "they did wait"
 
 
 def test_giving_up_an_awaited_call_closes_its_connection(server: JudgeServer) -> None:
@@ -131,12 +130,12 @@ def test_who_joins_a_call_keeps_its_own_deadline(server: JudgeServer) -> None:
 
 
 def test_who_joins_a_call_waits_for_its_turn_with_it(server: JudgeServer) -> None:
-    judge = make_judge(server.base_url, requests_per_minute=40)
+    judge = make_judge(server.base_url, requests_per_minute=20)
     busy, sample = make_samples(2)
 
     async def main() -> list[object]:
-        await judge.async_evaluate(busy)  # the next turn comes after 1.5 s
-        hasty = judge.model_copy(update={"deadline": 0.5})
+        await judge.async_evaluate(busy)  # the next turn comes after 3 s
+        hasty = judge.model_copy(update={"deadline": 2.0})
         calls = [asyncio.ensure_future(judge.async_evaluate(sample))]
         await asyncio.sleep(0.1)
         calls += [asyncio.ensure_future(hasty.async_evaluate(sample)) for _ in range(2)]

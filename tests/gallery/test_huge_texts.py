@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from rm_gallery.gallery.rm.general.numbers import answer_quantity
 from rm_gallery.gallery.rm.instruction import INSTRUCTIONS, count_sentences, follows
 from tests.golden.test_readers import verdict
 from tests.golden.test_rules import outcome, rules
+from tests.support.cpu import grows
 
 GIVEN = json.loads((Path(__file__).parent / "huge_texts.json").read_text(encoding="utf-8"))
 PIECES: list[str] = GIVEN["pieces"]
@@ -34,22 +34,6 @@ READERS: dict[str, Callable[[str], object]] = {
 }  # fmt: skip
 SLOW = frozenset({"code_execution", "code_unit_tests", "math_verify_reward", "calibrated_math", "sql_result_equality"})
 """They run in processes of their own, under a deadline of their own."""
-
-
-def spent(work: Callable[[str], object], text: str) -> float:
-    began = time.process_time()
-    work(text)
-    return time.process_time() - began
-
-
-def grows(work: Callable[[str], object], piece: str, size: int) -> bool:
-    """Whether four times the text takes much more than four times the time; what takes next to none is not asked."""
-    text = (piece * (size // len(piece) + 1))[:size]
-    whole = spent(work, text)
-    if whole < 0.15:
-        return False
-    # a collection of the whole test process may fall into one of the tries
-    return min(whole, spent(work, text), spent(work, text)) > 8 * min(spent(work, text[: size // 4]) for _ in range(3))
 
 
 def scored(name: str, answer: Any) -> dict[str, Any]:

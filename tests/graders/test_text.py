@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-import time
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from rm_gallery.core.graders.base import GraderError, GraderRegistry, GraderScore
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.gallery.graders.text import ALGORITHMS, cosine, gleu, meteor, sentence_bleu
+from tests.support.cpu import grows
 from tests.support.samples import make_sample
 
 VOCABULARY = "the cat sat on a mat and dogs ran fast over hills running runs".split()
@@ -126,16 +127,31 @@ def test_what_takes_for_ever_is_killed_at_the_deadline() -> None:
         assert isinstance(found, GraderError) and found.error_type == "deadline"
 
 
+def no_word_in_common(text: str) -> float:
+    """METEOR of two texts of as many words as the text has characters."""
+    one, other = ([f"{letter}{i}" for i in range(len(text))] for letter in "ab")
+    return meteor(one, other)
+
+
+def alike_steps(text: str) -> Any:
+    """Six calls of a tool whose results are the text, but for their ends."""
+    call = {"function": {"name": "look", "arguments": "{}"}}
+    turns = [({"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": f"{text}{i}"}) for i in range(6)]
+    return GraderRegistry.create("trajectory_step_efficiency").evaluate(messages=[turn for pair in turns for turn in pair])
+
+
 def test_long_hostile_texts_are_graded_in_passing() -> None:
     """None of these takes time that grows with the square of the text."""
-    began = time.monotonic()
     assert graded("markup_validator", "[" * 900_000, None, markup="yaml") == 0.0
     assert graded("json_validator", "[" * 100_000) == 0.0
     assert [graded("markup_validator", "[" * n + "]" * n, None, markup="yaml") for n in (200, 201)] == [1.0, 0.0]
-    assert meteor([f"a{i}" for i in range(20_000)], [f"b{i}" for i in range(20_000)]) == 0.0
-    steps = [f"abcd{i}" * 100_000 for i in range(6)]
-    call = {"function": {"name": "look", "arguments": "{}"}}
-    messages = [m for text in steps for m in ({"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": text})]
-    found = GraderRegistry.create("trajectory_step_efficiency").evaluate(messages=messages)
+    assert no_word_in_common("x" * 20_000) == 0.0
+    found = alike_steps("abcd" * 120_000)
     assert found.ok and found.metadata["redundant"] == 5
-    assert time.monotonic() - began < 8
+    work: dict[str, tuple[Callable[[str], object], int]] = {
+        "yaml": (lambda text: graded("markup_validator", text, None, markup="yaml"), 900_000),
+        "json": (lambda text: graded("json_validator", text), 100_000),
+        "words": (no_word_in_common, 20_000),
+        "steps": (alike_steps, 600_000),
+    }
+    assert [name for name, (grade, size) in work.items() if grows(grade, "[", size)] == []

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -138,10 +137,8 @@ def reward_in(adapter: Adapter, given: Any) -> float:
     return np.nan if value is None else float(value)
 
 
-PATIENCE, WALL = 3.0, 4.0
-"""Seconds of `deadline` that a trainer gives, and after so many it has its numbers, whatever the endpoint does.
-
-A fifth more is for a machine that runs twenty adapters and their servers at once; what it is about took six and more."""
+PATIENCE = 3.0
+"""Seconds of `deadline` that a trainer gives: a step whose judge dies ends about then, where it took twice as long and more."""
 HANGS: dict[str, Any] = {"hang": 1.0, "hang_s": 3600.0}
 BUSY: dict[str, Any] = {"rate_limit": 1.0, "retry_after_s": 3600.0}
 DEATHS: dict[str, tuple[float, dict[str, Any]]] = {
@@ -165,7 +162,7 @@ JUDGING = [
 
 def seconds_of(name: str, several: bool, death: str) -> float:
     """How long an adapter takes at most for a batch, or for a completion, whose judge dies after 0.3 s, or is dead."""
-    adapter, (after, faults) = ADAPTERS[name], DEATHS[death]
+    adapter, (after, faults) = ADAPTERS[name], DEATHS.get(death, (0.0, {}))
     rows = [Row(f"Question {place // 8}?", f"Answer {place}.") for place in range(24)]
 
     def seconds(call: Callable[[], Any]) -> float:
@@ -189,26 +186,6 @@ def seconds_of(name: str, several: bool, death: str) -> float:
             return max(callers.map(lambda row: seconds(lambda: one_by_one(adapter, made, [row])), rows))
 
 
-@contextmanager
-def lateness() -> Iterator[list[float]]:
-    """How many seconds late a thread gets its turn, while it lasts; next to nothing on a machine without other work."""
-    late, done = [0.0], threading.Event()
-
-    def look() -> None:
-        while not done.is_set():
-            began = time.monotonic()
-            time.sleep(0.02)
-            late.append(time.monotonic() - began - 0.02)
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
-        yield late
-    finally:
-        done.set()
-        looking.join()
-
-
 @pytest.fixture(scope="module")
 def warm() -> None:
     """What is imported or made at a first call is no part of a step."""
@@ -221,7 +198,10 @@ def warm() -> None:
 @pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize("death", DEATHS)
 def test_a_deadline_bounds_the_step_of_every_adapter_whose_judge_dies(death: str) -> None:
-    with ThreadPoolExecutor(20) as steps, lateness() as late:
-        took = dict(zip(JUDGING, steps.map(lambda how: seconds_of(how[0], how[1], death), JUDGING), strict=True))
-    most = 1.2 * WALL + 10 * max(late)  # a step takes about as many turns, each as late as a machine with other work makes it
-    assert {how: round(seconds, 1) for how, seconds in took.items() if seconds > most} == {}
+    def longest(death: str) -> dict[tuple[str, bool], float]:
+        with ThreadPoolExecutor(20) as steps:
+            return dict(zip(JUDGING, steps.map(lambda how: seconds_of(how[0], how[1], death), JUDGING), strict=True))
+
+    # how long the same steps take on this machine when nothing dies
+    most = 1.5 * PATIENCE + 2 * max(longest("none").values())
+    assert {how: round(seconds, 1) for how, seconds in longest(death).items() if seconds > most} == {}

@@ -67,6 +67,7 @@ def test_a_function_of_ground_truth_and_response() -> None:
 
 
 def test_it_is_told_of_the_environment_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torch", reason="torch is not installed")
     actors: dict[str, str] = {}
     environments: dict[str, str] = {}
     modules: dict[str, dict[str, Any]] = {

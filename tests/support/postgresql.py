@@ -21,8 +21,10 @@ _ACCOUNTS = ("postgres", "nobody")
 
 
 def _program(name: str) -> str:
-    # Debian keeps the server's programs off the path
-    found = shutil.which(name) or max(glob.glob(f"/usr/lib/postgresql/*/bin/{name}"), default="")
+    found = shutil.which(name)
+    if not found and shutil.which("psql"):
+        # Debian puts the client on the path, and keeps the server's programs off it
+        found = max(glob.glob(f"/usr/lib/postgresql/*/bin/{name}"), default="")
     if not found:
         pytest.skip(f"PostgreSQL is not installed: there is no {name}")
     return os.path.realpath(found)

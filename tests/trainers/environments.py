@@ -81,12 +81,15 @@ class CannotBeMade(Exception):
 def run(name: str, program: str, request: Any, *, timeout: float = 120.0, **variables: str) -> Any:
     """Run `programs/PROGRAM` in the trainer's environment: `request` goes in as JSON, the last line out is the JSON answer.
 
-    Skips the test where the environment, made at the first call, cannot be made.
+    Skips the test where the environment was not made: tests install nothing.
     """
     try:
-        command = [str(make(name)), str(PROGRAMS / program)]
+        base, python = _place(name)
     except CannotBeMade as error:
         pytest.skip(f"{name}: {error}")
+    if not (base / "complete").exists():
+        pytest.skip(f"{name}: its environment is not made (python -m tests.trainers.environments {name})")
+    command = [str(python), str(PROGRAMS / program)]
     own = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, timeout=timeout, env=own)
     if done.returncode != 0:
@@ -100,27 +103,34 @@ def make(name: str) -> Path:
     Raises:
         CannotBeMade: Another Python is needed, or the packages cannot be fetched.
     """
+    base, python = _place(name)
+    with _lock(base.with_suffix(".lock")):
+        if not (base / "complete").exists():
+            shutil.rmtree(base, ignore_errors=True)
+            _build(base, python, TRAINERS[name])
+    return python
+
+
+def _place(name: str) -> tuple[Path, Path]:
+    """Folder and Python of the environment, whether it is made or not; CannotBeMade where it is for another Python."""
     trainer = TRAINERS[name]
     low, high = trainer.python
     if not low <= sys.version_info[:2] < high:
         raise CannotBeMade(f"needs Python >= {low[0]}.{low[1]}, < {high[0]}.{high[1]}")
-    seen = sysconfig.get_paths()["purelib"]
-    told = json.dumps([trainer.packages, trainer.imports, sys.version, seen])
-    base = _folder() / f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
-    python = base / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    with _lock(base.with_suffix(".lock")):
-        if (base / "complete").exists():
-            return python
-        shutil.rmtree(base, ignore_errors=True)
-        _build(base, python, trainer, seen)
-    return python
+    key = json.dumps([trainer.packages, trainer.imports, sys.version, _seen()])
+    base = _folder() / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    return base, base / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def _build(base: Path, python: Path, trainer: Trainer, seen: str) -> None:
+def _seen() -> str:
+    return sysconfig.get_paths()["purelib"]
+
+
+def _build(base: Path, python: Path, trainer: Trainer) -> None:
     venv.create(base, with_pip=False, symlinks=os.name != "nt")
     site = Path(sysconfig.get_path("purelib", "venv", {"base": str(base), "platbase": str(base)}))
     # a path of a .pth file comes after the folder it is in
-    (site / "zz_seen.pth").write_text(f"{seen}\n", encoding="utf-8")
+    (site / "zz_seen.pth").write_text(f"{_seen()}\n", encoding="utf-8")
     pip = [sys.executable, "-m", "pip", "--python", str(python)]
     install = "install --quiet --disable-pip-version-check --no-compile".split()
     alone = [] if trainer.dependencies else ["--no-deps"]
