@@ -534,8 +534,8 @@ class HubSource:
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Rows in order, with plain Python values."""
         chosen = self.split if keep is None else self.split.select(list(keep))
-        features = getattr(self.split, "features", None)  # a stream may not know them before it is read
-        restores = restore_of_schema(features.arrow_schema) if hasattr(features, "arrow_schema") else None
+        schema = getattr(getattr(self.split, "features", None), "arrow_schema", None)  # unknown to a stream before it is read
+        restores = None if schema is None else restore_of_schema(schema)
         for place, row in enumerate(chosen):
             found = {name: _cell(value) for name, value in dict(row).items()}
             if restores is None:
