@@ -17,6 +17,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from rm_gallery.core.data.load.padding import without_padding
 from rm_gallery.core.outcome import Outcome, failed
 from rm_gallery.core.text.language import CONTROL_MARKS
 from rm_gallery.core.utils.errors import ConfigError
@@ -72,6 +73,7 @@ class OpenRLHFReward(TrainerReward):
         super().__init__(reward, components=components, on_error=on_error, **scoring)
         self.__name__ = "reward_func"
         self._json, self._prompt = json_label, prompt
+        self.scorer.padded = not json_label  # JSON has the fields that were written
 
     def __call__(
         self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any] | None = None, **beside: Any
@@ -101,7 +103,7 @@ class OpenRLHFReward(TrainerReward):
         if not self._json:
             return {"label": label}
         try:
-            row = json.loads(label) if isinstance(label, str) else label
+            row = json.loads(label) if isinstance(label, str) else without_padding(label)
         except ValueError as error:
             raise ConfigError(f"json_label=True, but a label is no JSON: {label!r:.80} ({error}).") from error
         if not isinstance(row, dict):

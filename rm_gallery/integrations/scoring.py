@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from typing import Any, ClassVar, TypeAlias
 
 from rm_gallery.core.data.conversation import group_of, sample_of_completion
+from rm_gallery.core.data.load.padding import without_padding
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
@@ -160,6 +161,9 @@ class RowScorer:
         """What a row by itself is scored with where no options are given."""
         self.largest = math.inf
         """Scores beyond it, and components, are as good as none."""
+        self.padded = False
+        """Whether rows come out of Arrow, as those of trainers do: null fields of dicts in prompts and columns are nobody's words,
+        and NaN in a column is a gap. Completions are the model's own, whose nulls stay."""
         self._watch = _Watch(self.name)
         self._means = GroupMeans()
         self._fits = False
@@ -251,6 +255,8 @@ class RowScorer:
     def _mapped(self, row: Row) -> dict[str, Any]:
         """The row's columns, and beside them what `columns` maps to other names."""
         found = dict(row or {})
+        if self.padded:
+            found = {name: None if _is_nan(value) else without_padding(value) for name, value in found.items()}
         absent = [column for column in self.columns.values() if column not in found]
         if absent:
             there = ", ".join(sorted(map(str, found))) or "none"
@@ -263,6 +269,8 @@ class RowScorer:
             reference = row.pop("reference")
             row.pop("ground_truth", None)  # the named column is the truth, even where it is empty
             row |= {} if reference is None else {"reference": reference}
+        if self.padded and not isinstance(prompt, str):
+            prompt = without_padding(prompt)
         sample = sample_of_completion(prompt, completion, row=row)
         if sample.input and row.get("context") and "context" in self.columns:
             sample.input[-1].additional_kwargs["context"] = row["context"]
@@ -383,6 +391,7 @@ def for_training(
             "that cannot be judged by its own doing. Say worst=NUMBER, no better than a wrong answer gets, or declare the range."
         )
     scorer.largest = LARGEST
+    scorer.padded = True
     scorer.look_twice()
     if not scorer.reward.higher_is_better:
         logger.warning("{}: a lower score is better, and a trainer raises what it is given: {}.", scorer.name, advice)
@@ -413,6 +422,10 @@ class TrainerReward:
         self.scorer = for_training(RowScorer(reward, on_error=checked, **scoring), self.advice, one_by_one=self.one_by_one)
         self.components = component_names(components, *(self.reported or ()))
         self.__name__ = self.scorer.name
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and value != value
 
 
 def _options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:

@@ -210,7 +210,7 @@ class DataLoader(ABC):
 
 
 class LocalDataLoader(DataLoader):
-    """Loads what the config key `path` (file or folder) or `data` (frame or list of dicts) names.
+    """Loads what the config key `path` (file or folder) or `data` (frame, `datasets.Dataset` or list of dicts) names.
 
     `records_key` names the list inside a JSON file that is one object; `encoding` and `separator` are those of CSV files,
     `sheet` and `header_row` (from 1) those of workbooks. What is not given is found.
@@ -393,7 +393,7 @@ def create_loader(
 
     Args:
         name: Name of the data set.
-        load_strategy_type: `local` (file, folder, frame, list) or `huggingface` (needs the extra `hub`).
+        load_strategy_type: `local` (file, folder, frame, data set, list) or `huggingface` (needs the extra `hub`).
         data_source: The format, see `DataConverterRegistry.list_sources()`; `*` guesses it from the column names.
         config: `path` or `data`; `limit` and `seed` for a seeded sample of rows in their original order; `on_bad_row`
             (`raise` or `skip`); `columns` ({wanted: actual}, None drops one); for local JSON `records_key`, for

@@ -7,7 +7,7 @@ import io
 import os
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,14 +15,22 @@ from pathlib import Path
 from typing import IO, Any, Protocol, cast
 
 from rm_gallery.core.data.load.converters import RowRef, listed, shown
+from rm_gallery.core.data.load.padding import (
+    Restore,
+    number,
+    restore_of_schema,
+    restore_of_type,
+    restore_of_values,
+    whole_with_gap,
+    without_padding,
+)
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
 Row = dict[str, Any]
 RowItem = tuple[RowRef, Row | DataError]
 
 _BATCH_ROWS = 512
-_SUFFIXES = (".parquet", ".pq", ".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".xlsx", ".eval")
-_BINARY_SUFFIXES = (".parquet", ".pq", ".xlsx", ".xlsm", ".eval")
+_BINARY_SUFFIXES = (".parquet", ".pq", ".arrow", ".feather", ".xlsx", ".xlsm", ".eval")
 _ALSO = (".txt", ".xlsm")
 """Read when such a file is named, not when it lies in a folder."""
 
@@ -68,6 +76,7 @@ class ParquetSource:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._whole_columns: frozenset[str] | None = None
 
     def count(self) -> int:
         """Number of rows, from the footer."""
@@ -81,15 +90,41 @@ class ParquetSource:
         name, start = str(self.path), 0
         room = _Unpacking(self.path)
         with self._open() as file:
+            whole = self._whole(file)
             for group in range(file.num_row_groups):
                 end = start + file.metadata.row_group(group).num_rows
                 if keep is None or bisect_left(keep, start) < bisect_left(keep, end):
                     room.expect(file.metadata.row_group(group))
+                    batches = file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group], use_threads=False)
                     try:
-                        yield from _group_rows(file, group, start, keep, name, room)
+                        yield from _placed_rows(batches, start, keep, name, room, whole)
                     except (pa.ArrowException, OSError) as error:
                         raise DataError(f"{name}: row group {group + 1} cannot be read: {error}") from error
+                    # what a row group took to unpack is kept for the next one otherwise, and there may be none
+                    pa.default_memory_pool().release_unused()
                 start = end
+
+    def _whole(self, file: Any) -> frozenset[str]:
+        """Columns of whole numbers that pandas made floats because of a gap; read once, up to the first that is none."""
+        if self._whole_columns is None:
+            import pyarrow as pa
+
+            columns = (file.schema_arrow.pandas_metadata or {}).get("columns", ())
+            names = [column["name"] for column in columns if str(column.get("numpy_type", "")).startswith("float")]
+            try:
+                self._whole_columns = frozenset(
+                    name
+                    for name in names
+                    if name in file.schema_arrow.names
+                    and whole_with_gap(
+                        value
+                        for batch in file.iter_batches(columns=[name], use_threads=False)
+                        for value in batch[0].to_numpy(False)
+                    )
+                )
+            except (pa.ArrowException, OSError):
+                self._whole_columns = frozenset()  # the row group that cannot be read is named when its rows are
+        return self._whole_columns
 
     def understood(self) -> str:
         """The format."""
@@ -123,35 +158,82 @@ class _Unpacking:
         check_unpacked(self._path, self._packed, self._unpacked, COLUMNAR)
 
 
-def _group_rows(
-    file: Any, group: int, start: int, keep: Sequence[int] | None, name: str, room: _Unpacking
+class ArrowSource:
+    """An Arrow file (`.arrow`, `.feather`), in the layout of files or of streams, as `datasets` keeps its cache in."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def count(self) -> int:
+        """Number of rows."""
+        with self._batches() as batches:
+            return sum(batch.num_rows for batch in batches)
+
+    def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
+        """Rows in order."""
+        with self._batches() as batches:
+            yield from _placed_rows(batches, 0, keep, str(self.path), _Unpacking(self.path), frozenset())
+
+    def understood(self) -> str:
+        """The format."""
+        return "arrow"
+
+    @contextmanager
+    def _batches(self) -> Iterator[Iterator[Any]]:
+        import pyarrow as pa
+
+        check_not_empty(self.path)
+        try:
+            with pa.memory_map(str(self.path)) as file:
+                if file.read(6) == b"ARROW1":
+                    opened = pa.ipc.open_file(file)
+                    yield (opened.get_batch(number) for number in range(opened.num_record_batches))
+                else:
+                    file.seek(0)
+                    yield iter(pa.ipc.open_stream(file))
+        except (pa.ArrowException, OSError) as error:
+            raise DataError(f"{self.path}: not a readable Arrow file: {error}") from error
+
+
+def _placed_rows(
+    batches: Iterable[Any], start: int, keep: Sequence[int] | None, name: str, room: _Unpacking, whole: frozenset[str]
 ) -> Iterator[RowItem]:
+    """The rows of batches of which the first begins at `start`; `whole` names columns whose floats are whole numbers."""
     import pyarrow as pa
 
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group], use_threads=False):
+    for batch in batches:
         room.note(batch)
         end = start + batch.num_rows
         positions: Sequence[int] = range(start, end)
         if keep is not None:
             positions = keep[bisect_left(keep, start) : bisect_left(keep, end)]
             batch = batch.take(pa.array([position - start for position in positions], type=pa.int64()))
-        for position, row in zip(positions, batch_rows(batch), strict=True):
+        for position, row in zip(positions, batch_rows(batch, whole), strict=True):
             where = RowRef(name, position + 1)
             yield where, row if isinstance(row, dict) else DataError(f"{where}: cannot be read: {row}")
         start = end
-    # what a row group took to unpack is kept for the next one otherwise, and there may be none
-    pa.default_memory_pool().release_unused()
 
 
-def batch_rows(batch: Any) -> list[Row | ValueError | OverflowError]:
-    """The rows of a batch or table of pyarrow; of one that Python cannot hold, why."""
+def batch_rows(batch: Any, whole: frozenset[str] = frozenset()) -> list[Row | ValueError | OverflowError]:
+    """The rows of a batch or table of pyarrow without Arrow's padding; of one that Python cannot hold, why."""
+    rows = _unrestored_rows(batch)
+    restores = restore_of_schema(batch.schema)
+    floats = [field.name for field in batch.schema if str(field.type) in ("halffloat", "float", "double")]
+    for row in rows if restores or floats else ():
+        if isinstance(row, dict):
+            row.update({name: restore(row[name]) for name, restore in restores.items()})
+            row.update({name: number(row[name], name in whole) for name in floats})
+    return rows
+
+
+def _unrestored_rows(batch: Any) -> list[Row | ValueError | OverflowError]:
     try:
         rows: list[Row | ValueError | OverflowError] = batch.to_pylist()
     except (ValueError, OverflowError) as error:
         # One value that Python cannot hold (bytes that are no UTF-8, a date out of range) must not cost its neighbours.
         if batch.num_rows == 1:
             return [error]
-        return [row for position in range(batch.num_rows) for row in batch_rows(batch.slice(position, 1))]
+        return [row for position in range(batch.num_rows) for row in _unrestored_rows(batch.slice(position, 1))]
     return rows
 
 
@@ -269,24 +351,55 @@ def _suffix(file_name: str) -> str:
 
 
 def _file_source(path: Path, reading: ReadOptions) -> RowSource:
-    from rm_gallery.core.data.load.json_files import InspectSource, JsonLinesSource, JsonSource
-    from rm_gallery.core.data.load.sheets import CsvSource, XlsxSource
+    reader = READERS.get(_suffix(path.name))
+    if reader is None:
+        raise DataError(f"{path}: unknown extension '{path.suffix}'; known: {', '.join(READERS)} (text formats also .gz)")
+    return reader(path, reading)
 
-    suffix = _suffix(path.name)
-    if suffix in (".parquet", ".pq"):
-        return ParquetSource(path)
-    if suffix in (".jsonl", ".ndjson"):
-        return JsonLinesSource(path, reading.sheet)
-    if suffix == ".json":
-        return JsonSource(path, reading.records_key)
-    if suffix in (".csv", ".tsv", ".txt"):
-        return CsvSource(path, reading.separator or ("\t" if suffix == ".tsv" else None), reading.encoding)
-    if suffix in (".xlsx", ".xlsm"):
-        return XlsxSource(path, reading.sheet, reading.header_row)
-    if suffix == ".eval":
-        return InspectSource(path)
-    known = ", ".join((*_SUFFIXES, *_ALSO))
-    raise DataError(f"{path}: unknown extension '{path.suffix}'; known: {known} (text formats also .gz)")
+
+def _json(path: Path, reading: ReadOptions) -> RowSource:
+    from rm_gallery.core.data.load.json_files import JsonSource
+
+    return JsonSource(path, reading.records_key)
+
+
+def _json_lines(path: Path, reading: ReadOptions) -> RowSource:
+    from rm_gallery.core.data.load.json_files import JsonLinesSource
+
+    return JsonLinesSource(path, reading.sheet)
+
+
+def _inspect(path: Path, reading: ReadOptions) -> RowSource:
+    from rm_gallery.core.data.load.json_files import InspectSource
+
+    return InspectSource(path)
+
+
+def _csv(path: Path, reading: ReadOptions) -> RowSource:
+    from rm_gallery.core.data.load.sheets import CsvSource
+
+    return CsvSource(path, reading.separator or ("\t" if _suffix(path.name) == ".tsv" else None), reading.encoding)
+
+
+def _xlsx(path: Path, reading: ReadOptions) -> RowSource:
+    from rm_gallery.core.data.load.sheets import XlsxSource
+
+    return XlsxSource(path, reading.sheet, reading.header_row)
+
+
+READERS: dict[str, Callable[[Path, ReadOptions], RowSource]] = {
+    **dict.fromkeys((".parquet", ".pq"), lambda path, reading: ParquetSource(path)),
+    **dict.fromkeys((".arrow", ".feather"), lambda path, reading: ArrowSource(path)),
+    ".json": _json,
+    **dict.fromkeys((".jsonl", ".ndjson"), _json_lines),
+    **dict.fromkeys((".csv", ".tsv"), _csv),
+    ".xlsx": _xlsx,
+    ".eval": _inspect,
+    ".txt": _csv,
+    ".xlsm": _xlsx,
+}
+"""What reads files of an extension."""
+_SUFFIXES = tuple(suffix for suffix in READERS if suffix not in _ALSO)
 
 
 SOURCE_NAME = "data"
@@ -310,7 +423,7 @@ class ListSource:
         for position in range(len(self.records)) if keep is None else keep:
             record, where = self.records[position], RowRef(SOURCE_NAME, position + 1)
             if isinstance(record, Mapping):
-                yield where, plain(dict(record))
+                yield where, {name: number(value) for name, value in plain(dict(record)).items()}
             else:
                 yield where, DataError(f"{where}: expected a dict with named columns, found {shown(record)}")
 
@@ -320,13 +433,17 @@ class ListSource:
 
 
 class FrameSource:
-    """A pandas frame; missing values (NaN, NaT, NA) come as None, list columns as lists."""
+    """A pandas frame; missing values (NaN, NaT, NA) come as None, list columns as lists.
+
+    Whole numbers that pandas made floats because of a gap are integers again, and nulls that Arrow put into dicts are gone.
+    """
 
     def __init__(self, frame: Any) -> None:
         self.frame = frame
         self.names = [str(name) for name in frame.columns]
         if len(set(self.names)) != len(self.names):
             raise DataError(f"{SOURCE_NAME}: the frame names a column twice: {listed(self.names)}")
+        self._cells: list[Restore] | None = None
 
     def count(self) -> int:
         """Number of rows."""
@@ -334,10 +451,12 @@ class FrameSource:
 
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Rows in order, with plain Python values."""
+        if self._cells is None:  # by whole columns, whichever rows are kept
+            self._cells = [_cell_reader(self.frame.iloc[:, place]) for place in range(len(self.names))]
         frame = self.frame if keep is None else self.frame.iloc[list(keep)]
         positions = range(len(frame)) if keep is None else keep
         for position, values in zip(positions, frame.itertuples(index=False, name=None), strict=True):
-            row: Row = {name: _cell(value) for name, value in zip(self.names, values, strict=True)}
+            row: Row = {name: cell(value) for name, cell, value in zip(self.names, self._cells, values, strict=True)}
             yield RowRef(SOURCE_NAME, position + 1), row
 
     def understood(self) -> str:
@@ -345,14 +464,29 @@ class FrameSource:
         return "a frame"
 
 
+def _cell_reader(column: Any) -> Restore:
+    """What makes plain values of the cells of a column."""
+    if getattr(column.dtype, "kind", "O") == "f" and whole_with_gap(value for value in plain(column.tolist())):
+        return lambda value: number(plain(value), whole=True)
+    if hasattr(column.dtype, "pyarrow_dtype"):
+        restore = restore_of_type(column.dtype.pyarrow_dtype)
+    elif column.dtype == object and any(isinstance(value, dict | list) or hasattr(value, "tolist") for value in column):
+        restore = restore_of_values(map(plain, column))
+    else:
+        restore = None
+    return _cell if restore is None else lambda value: restore(_cell(value))
+
+
 def memory_source(data: Any) -> RowSource:
-    """The source for a pandas frame or a list of dicts; ConfigError for anything else."""
+    """The source for a pandas frame, a `datasets.Dataset` or a list of dicts; ConfigError for anything else."""
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         return FrameSource(data)
+    if hasattr(data, "features") and hasattr(data, "column_names"):
+        return HubSource(data, SOURCE_NAME)
     if isinstance(data, (list, tuple)):
         return ListSource(data)
     raise ConfigError(
-        f"config key 'data' must be a pandas DataFrame or a list of dicts, found {type(data).__name__}; "
+        f"config key 'data' must be a pandas DataFrame, a datasets.Dataset or a list of dicts, found {type(data).__name__}; "
         "a file or folder goes into the config key 'path'"
     )
 
@@ -383,12 +517,11 @@ def plain(value: Any) -> Any:
 
 
 def _cell(value: Any) -> Any:
-    value = plain(value)
-    return None if isinstance(value, float) and value != value else value
+    return number(plain(value))
 
 
 class HubSource:
-    """One split of a hub data set; a streamed one does not know its size."""
+    """One split of a hub data set, or a `datasets.Dataset` in memory; a streamed one does not know its size."""
 
     def __init__(self, split: Any, name: str) -> None:
         self.split = split
@@ -401,8 +534,15 @@ class HubSource:
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Rows in order, with plain Python values."""
         chosen = self.split if keep is None else self.split.select(list(keep))
-        for number, row in enumerate(chosen):
-            yield RowRef(self.name, (number if keep is None else keep[number]) + 1), plain(dict(row))
+        schema = getattr(getattr(self.split, "features", None), "arrow_schema", None)  # unknown to a stream before it is read
+        restores = None if schema is None else restore_of_schema(schema)
+        for place, row in enumerate(chosen):
+            found = {name: _cell(value) for name, value in dict(row).items()}
+            if restores is None:
+                found = {name: without_padding(value) for name, value in found.items()}
+            else:
+                found |= {name: restore(found[name]) for name, restore in restores.items() if name in found}
+            yield RowRef(self.name, (place if keep is None else keep[place]) + 1), found
 
     def understood(self) -> str:
         """The form."""
