@@ -185,7 +185,7 @@ class RewardFunction(Generic[R]):
         id: str | None = None,
         requirements: Sequence[str] | None = None,
         resources: Mapping[str, Sequence[Resource]] | None = None,
-        score_range: Bounds = (None, None),
+        score_range: Bounds = (0.0, 1.0),
         deterministic: bool = True,
         fingerprint: Any = None,
     ) -> None:
@@ -330,7 +330,7 @@ class RewardFunction(Generic[R]):
         said: dict[str, Any] = {"(function)": self.__qualname__, "mode": self.mode, "requirements": self.requirements}
         if not inspect.isfunction(self.function):
             said["(of)"] = plain_form(self.function, self.name)
-        said |= {"range": list(self.score_range)} if self.score_range != (None, None) else {}
+        said["range"] = list(self.score_range)
         said |= {"closure": remembered} if (remembered := remembered_by(self.function)) else {}
         return said
 
@@ -400,7 +400,7 @@ def reward_function(
     id: str | None = None,
     requirements: Sequence[str] | None = None,
     resources: Mapping[str, Sequence[Resource]] | None = None,
-    score_range: Bounds = (None, None),
+    score_range: Bounds = (0.0, 1.0),
     deterministic: bool = True,
     fingerprint: Any = None,
 ) -> Callable[[Callable[..., Any]], RewardFunction[Any]]: ...
@@ -411,7 +411,7 @@ def reward_function(
     id: str | None = None,
     requirements: Sequence[str] | None = None,
     resources: Mapping[str, Sequence[Resource]] | None = None,
-    score_range: Bounds = (None, None),
+    score_range: Bounds = (0.0, 1.0),
     deterministic: bool = True,
     fingerprint: Any = None,
 ) -> Any:
@@ -428,7 +428,8 @@ def reward_function(
         requirements: packages the function needs where it is deployed, as pip names them.
         resources: objects by name with `setup()`, called once before the first call, and `cleanup()`, called at the end;
             handed to the function as `resources`.
-        score_range: lowest and highest score; None where there is no bound. A score outside fails, it is never clipped.
+        score_range: lowest and highest score, 0 and 1 where none are declared; None in place of one where there is no bound.
+            A score outside is an error (`invalid_result`, cause `rule`) that says how to declare the range; it is never clipped.
         deterministic: whether it says the same of the same whenever it is asked; see `BaseReward.deterministic`.
         fingerprint: a value that stands for the code; see `BaseReward.fingerprint`.
     """
