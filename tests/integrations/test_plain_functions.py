@@ -190,4 +190,4 @@ def test_check_reward_names_it(tmp_path: Path) -> None:
     (tmp_path / "cases.jsonl").write_text(json.dumps(case), encoding="utf-8")
     found = asyncio.run(asyncio.to_thread(check_reward, points, tmp_path / "cases.jsonl"))
     (weakness,) = [each for each in found.findings if each.name == "invalid_result"]
-    assert weakness.level == "fault" and "score_range=(low, high)" in weakness.message
+    assert weakness.level == "fault" and "score_range=(low, high)" in weakness.what
