@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import signal
 import sys
 from functools import cache
@@ -77,11 +79,32 @@ def _options(
     """Define a reward once, check it on benchmarks with honest statistics, use it everywhere."""
 
 
+ESCAPED = "rm_gallery.escaped"
+"""How a console's encoding is asked to fail: what it lacks is written as in JSON, so that JSON stays JSON.
+
+A pipe of Windows (cp1252), a C locale and PYTHONIOENCODING=ascii raise UnicodeEncodeError at the first Chinese or Persian row, and
+that after all of it was paid for.
+"""
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2)), error.end
+
+
+codecs.register_error(ESCAPED, _escaped)
+
+
 def main() -> None:
     """Run the command; an error of the user's making is one line on stderr and exit code 2.
 
     SIGTERM ends it as Ctrl-C does, with exit code 143.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=ESCAPED)
     terminated = []
 
     def terminate(number: int, frame: FrameType | None) -> None:

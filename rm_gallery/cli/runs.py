@@ -190,8 +190,7 @@ def table(
 def _hand_out(text: str, out: Path | None) -> None:
     """Write a text to a file and say its path on stderr, or print it."""
     if out is None:
-        encoding = sys.stdout.encoding or "utf-8"  # a terminal may lack characters of the data; a file has them all
-        typer.echo(text.encode(encoding, "replace").decode(encoding), nl=False)
+        typer.echo(text, nl=False)
         return
     with written_whole(out) as file:
         file.write(text.encode("utf-8"))

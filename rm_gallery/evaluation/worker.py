@@ -24,6 +24,7 @@ from rm_gallery.core.data.conversation import group_of, message_dicts, sample_of
 from rm_gallery.core.engine.loop import run as run_on_loop
 from rm_gallery.core.reward.function import RewardFunction
 from rm_gallery.core.reward.function_reward import EvaluateResult, MetricResult
+from rm_gallery.core.reward.outputs import out_of_range
 from rm_gallery.core.utils.errors import DataError, Unscored
 from rm_gallery.core.utils.models import said_by
 
@@ -99,6 +100,18 @@ def _dumped(result: EvaluateResult) -> bytes:
 
 
 def _asked(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> list[EvaluateResult]:
+    return [_in_range(function, result) for result in _results(function, items)]
+
+
+def _in_range(function: RewardFunction[Any], result: EvaluateResult) -> EvaluateResult:
+    """The result; failed where its score lies outside the function's range, as it is when the function is a reward."""
+    if result.error or not result.is_score_valid:
+        return result
+    problem = out_of_range(function.name, result.score, function.score_range)
+    return result if problem is None else failed("invalid_result", problem)
+
+
+def _results(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> list[EvaluateResult]:
     if function.mode == "pointwise":
         return [_guarded(lambda item=item: [_one(function, item)], 1)[0] for item in items]  # type: ignore[misc]
     found: dict[int, EvaluateResult] = {}

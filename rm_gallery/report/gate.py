@@ -46,6 +46,22 @@ class QualityGate:
         if least is not None and not (math.isfinite(least) if self.own_unit else 0.0 <= least <= 1.0):
             unit = "a number in the reward's own unit" if self.own_unit else "a share from 0 to 1"
             raise ConfigError(f"--fail-under is {least!r}; the lowest score that passes is {unit}.")
+        if self.reference is not None:
+            self._check_reference(self.reference)
+
+    def _check_reference(self, reference: OpenRun) -> None:
+        """Raise ConfigError for a reference that drops more rows than a run may: counted as right, they would fail whatever follows."""
+        figures = reference.report
+        failed, unscored = int(number(figures.get("n_failed"))), _unscored(figures)
+        for n, allowed, option in ((failed, self.max_failures, "failures"), (unscored, self.unscored_allowed, "unscored")):
+            if n > allowed:
+                causes = by_cause(figures.get("missing") or {})
+                raise ConfigError(
+                    f"{reference.folder} cannot be compared with: it has no score for {n:,} of its "
+                    f"{int(number(figures.get('n'))):,} rows{f' ({causes})' if causes else ''}, and counted as right they would fail "
+                    "any run that follows it. Run the command that made it once more to judge them, name another run, or allow so "
+                    f"many with --max-{option} {n} (max_{option}={n})."
+                )
 
     @property
     def unscored_allowed(self) -> float:

@@ -8,6 +8,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import chain, repeat, zip_longest
 from pathlib import Path
 from typing import Any
@@ -197,7 +198,7 @@ def render_page(run: OpenRun, summary: Summary, title: str | None = None, most: 
     )  # fmt: skip
     figures = figures_of(run, summary)
     first = lead_figure(figures)
-    style, script = ((_FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    style, script = _own_files()
     data, limit, shown = ("", 0, 0) if most is not None else table_data(run, summary, figures.get("rule") == COMPARED)
     subsets = list((figures.get("by_subset") or {}).items())
     said = [
@@ -213,7 +214,7 @@ def render_page(run: OpenRun, summary: Summary, title: str | None = None, most: 
         corrected=first is not figures,
         style=style,
         script=script,
-        policy=_policy(style, script),
+        policy=page_policy(),
         data=data,
         figures=figures,
         score=in_unit(first, first.get("score")),
@@ -247,9 +248,17 @@ def _kept_together(text: str) -> str:
     return text.replace(" %", "\u00a0%")
 
 
-def _policy(style: str, script: str) -> str:
+@cache
+def _own_files() -> tuple[str, str]:
+    """The page's style sheet and its script."""
+    style, script = ((_FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    return style, script
+
+
+@cache
+def page_policy() -> str:
     """What the page may load and run: its own style sheet and its own script, known by their hashes."""
-    css, js = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
+    css, js = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in _own_files())
     return (
         f"default-src 'none'; style-src 'sha256-{css}'; script-src 'sha256-{js}'; img-src data:; base-uri 'none'; "
         "form-action 'none'"

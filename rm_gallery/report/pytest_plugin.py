@@ -14,6 +14,7 @@ import pytest
 
 if TYPE_CHECKING:
     from rm_gallery.gallery.benchmarks.figures import Report
+    from rm_gallery.report.gate import QualityGate
 
 NAME = "reward_gate"
 _MARKER = (
@@ -121,7 +122,7 @@ class RewardGate:
         asked["data"] = self._path(asked["data"])
         if wanted["not_worse_than"] is not None:
             wanted["not_worse_than"] = self._path(wanted["not_worse_than"])
-            _check_reference(asked, wanted["not_worse_than"])
+            _check_reference(asked, wanted)
         with run_folder(asked.pop("run_dir", None) or None, wanted["not_worse_than"] is not None) as folder:
             asked["run_dir"] = folder
             report = evaluate(
@@ -172,12 +173,12 @@ def _check(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
             raise ConfigError(unknown_name("baseline", str(name), _BESIDE))
 
 
-def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]:
+def _gate(wanted: dict[str, Any]) -> QualityGate:
+    """The gate; ConfigError for a limit or an earlier run that is none."""
     from rm_gallery.report.gate import QualityGate, reference_run
-    from rm_gallery.study.opened import open_run
 
     failures, unscored, before = wanted["max_failures"] or 0, wanted["max_unscored"], wanted["not_worse_than"]
-    held = QualityGate(
+    return QualityGate(
         wanted["at_least"],
         failures,
         failures if unscored is None else unscored,
@@ -185,21 +186,27 @@ def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]
         wanted["beats"],
         bool(wanted["surely"]),
     )
-    run = None if before is None else open_run(run_dir)
-    found = [f"{why}." for _, why in held.missed(report.to_dict(), finished=not report.n_stopped, run=run)]
+
+
+def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]:
+    from rm_gallery.study.opened import open_run
+
+    run = None if wanted["not_worse_than"] is None else open_run(run_dir)
+    found = [f"{why}." for _, why in _gate(wanted).missed(report.to_dict(), finished=not report.n_stopped, run=run)]
     if found and report.reasons:
         reasons = (f"{told['n']} {why}" for why, told in list(report.reasons.items())[:3])
         found.append(f"without a score: {'; '.join(reasons)}.")
     return found
 
 
-def _check_reference(asked: dict[str, Any], reference: Any) -> None:
+def _check_reference(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Raise ConfigError, before anything is paid, where the earlier run is none, or one of other data or another rule."""
     from rm_gallery.core.utils.errors import ConfigError
-    from rm_gallery.report.gate import check_fits, reference_run
+    from rm_gallery.report.gate import check_fits
     from rm_gallery.study.task import open_data
 
-    found = reference_run(reference, "not_worse_than")
+    found = _gate(wanted).reference
+    assert found is not None
     if asked.get("run_dir") and Path(asked["run_dir"]).resolve() == found.folder.resolve():
         raise ConfigError("run_dir is the run of not_worse_than; a run cannot be held against itself.")
     if isinstance(asked["data"], Iterator):

@@ -22,6 +22,7 @@ from rm_gallery.serve.door import Door, Receive, Scope, Send, ServeSettings, ref
 from rm_gallery.serve.formats import NATIVE, Ask, Codec, Refused, target_of
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.listen import answer_status, told_health
+from rm_gallery.serve.policy import guarded
 from rm_gallery.serve.tokens import TokenFile
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def create_app(
     """
     try:
         from fastapi import FastAPI
-        from fastapi.responses import HTMLResponse, JSONResponse
+        from fastapi.responses import JSONResponse
     except ImportError as error:
         raise MissingExtra("fastapi", "serve", "The server") from error
 
@@ -167,13 +168,20 @@ def create_app(
         if log is not None:
             log.close()
 
-    app = FastAPI(
+    class Application(FastAPI):
+        """Around all there is, FastAPI's own replies to errors included, so that no reply is without the policy."""
+
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            await super().__call__(scope, receive, guarded(send))
+
+    app = Application(
         title="RM-Gallery rewards",
         version=__version__,
         description="Scores of completions by rewards and deployed evaluators. Unscored and failed are never a 0.",
         lifespan=lifespan,
         docs_url=None,  # those load scripts from other machines
         redoc_url=None,
+        openapi_url=None,  # that asks for no token
     )
     door = app.state.door = Door(handler, settings, tokens, None if part is None else part.spend)
     if log is not None:
@@ -181,11 +189,6 @@ def create_app(
     for codec in (*NATIVE, *CODECS) if codecs is None else codecs:
         _mount_codec(app, codec, door)
     _mount_lists(app, door, part)
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
-        return HTMLResponse(described(app.openapi()), headers=headers)
 
     @app.exception_handler(404)
     @app.exception_handler(405)
@@ -283,7 +286,16 @@ def _mount_lists(app: FastAPI, door: Door, part: Part | None) -> None:
         own = door.metrics.exposed(handler)
         return 200, own if part is None else await part.metrics()
 
+    async def openapi() -> tuple[int, Any]:
+        return 200, app.openapi()
+
+    async def docs() -> tuple[int, Any]:
+        return 200, described(app.openapi()).encode("utf-8", "replace")
+
     app.state.status = partial(answer_status, door, health, metrics)
+    for path, page, html in (("/openapi.json", openapi, False), ("/docs", docs, True)):
+        answer = partial(door.show, page, "read", page=html)
+        _mount(app, path, answer, {}, methods=["GET"], name=path[1:], include_in_schema=False)
     unwell: Replies = {503: {"model": Health, "description": "It does not work, or is about to end."}}
     refusals: Replies = {status: REFUSALS[status] for status in (401, 403, 429, 503)}
     for path, found, summary, model in (

@@ -25,6 +25,7 @@ from rm_gallery.serve.formats import Codec, Refused, invalid
 from rm_gallery.serve.formats import Scope as Access
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.metrics import Metrics
+from rm_gallery.serve.policy import STYLED, Send
 from rm_gallery.serve.tokens import Token, TokenFile, TokenRates
 
 
@@ -85,7 +86,6 @@ class ServeSettings(Configured):
 T = TypeVar("T")
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 """Requests as ASGI has them."""
 Headers = tuple[tuple[bytes, bytes], ...]
 Spend = Callable[[str, int, int, int], Awaitable[float]]
@@ -96,6 +96,7 @@ _HERE = re.compile(rb"(?:https?://)?(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?:
 """A host or origin that is this machine whatever a name server says."""
 _JSON = (b"content-type", b"application/json")
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+_PAGE = (b"content-type", b"text/html; charset=utf-8")
 CLOSE: Headers = ((b"connection", b"close"),)
 STUCK_SECONDS = 3.0
 """Without a turn of the event loop."""
@@ -167,9 +168,15 @@ class Door:
         metrics.answered(codec.path, status, perf_counter() - began)
 
     async def show(
-        self, found: Callable[[], Awaitable[tuple[int, Any]]], access: Access | None, scope: Scope, receive: Receive, send: Send
+        self,
+        found: Callable[[], Awaitable[tuple[int, Any]]],
+        access: Access | None,
+        scope: Scope,
+        receive: Receive,
+        send: Send,
+        page: bool = False,
     ) -> None:
-        """Answer a request that only reads with what `found` gives: a status and JSON, or bytes of plain text."""
+        """Answer a request that only reads with what `found` gives: a status and JSON, or bytes of plain text (of a `page`, HTML)."""
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id = request_id_of(headers)
         more = CLOSE if self.closing else ()
@@ -178,7 +185,9 @@ class Door:
                 await self.spend(self.admit(headers, access, scope), 1)
             status, value = await found()
             plain = isinstance(value, bytes)
-            await respond(send, status, value if plain else dumped(value), request_id, more, _TEXT if plain else _JSON)
+            kind = _JSON if not plain else _PAGE if page else _TEXT
+            more = (*more, (b"content-security-policy", STYLED.encode())) if page else more
+            await respond(send, status, value if plain else dumped(value), request_id, more, kind)
         except Refused as refused:
             await refuse(send, refused, request_id, more)
         except Exception as error:  # noqa: BLE001 - as in `answer`

@@ -15,6 +15,7 @@ from typing import Any
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from rm_gallery.serve.door import Door, Receive, Scope, Send, ServeSettings, refuse, request_id_of
 from rm_gallery.serve.formats import Refused
+from rm_gallery.serve.policy import guarded
 
 BACKLOG = 8192
 """Connections that wait to be accepted; the system may allow fewer."""
@@ -120,6 +121,7 @@ def told_health(closing: bool, problems: Sequence[str]) -> tuple[int, Any]:
 
 async def answer_status(door: Door, health: Found, metrics: Found, scope: Scope, receive: Receive, send: Send) -> None:
     """The application behind the port of /health and /metrics; who may see them is as at the server's own port."""
+    send = guarded(send)
     if scope["path"] == "/health":
         await door.show(health, None, scope, receive, send)
     elif scope["path"] == "/metrics":

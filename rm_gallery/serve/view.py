@@ -19,8 +19,11 @@ from rm_gallery import __version__
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, RMGalleryError
+from rm_gallery.core.utils.file import open_below
 from rm_gallery.core.utils.shown import visible
 from rm_gallery.report.formats import render
+from rm_gallery.report.page import page_policy
+from rm_gallery.serve.policy import FOREIGN, HEADERS, NOTHING, OWN, guarded
 from rm_gallery.serve.view_index import RunIndex
 from rm_gallery.serve.view_pages import about_row, about_run, about_two, differences, number_of, page_of, rows_of, text_of
 from rm_gallery.serve.view_review import QUEUE, ReviewQueue, check_annotator
@@ -31,17 +34,6 @@ if TYPE_CHECKING:
 
 HOSTS = (b"127.0.0.1", b"localhost")
 """Names this machine is asked by. A page elsewhere whose name was turned to this address is none of them."""
-POLICY = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'"
-)
-HEADERS = {
-    "cache-control": "no-store",
-    "cross-origin-opener-policy": "same-origin",
-    "cross-origin-resource-policy": "same-origin",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-}
 MAX_FORM = 1 << 20
 MOST_DEEP = 3
 """Folders below the ones that were named in which runs are looked for."""
@@ -57,12 +49,15 @@ class Sent(NamedTuple):
     body: str | bytes
     kind: str = "text/html"
     status: int = 200
+    policy: str = NOTHING
+    """What a browser may load and run for it."""
     more: tuple[tuple[str, str], ...] = ()
-    """Headers beside `HEADERS`."""
+    """Headers beside those of `policy.HEADERS`."""
 
     def headers(self) -> dict[str, str]:
         """All headers, by name."""
-        return {**HEADERS, **dict(self.more), "content-type": f"{self.kind}; charset=utf-8"}
+        kind = {"content-type": f"{self.kind}; charset=utf-8"}
+        return {**HEADERS, **dict(self.more), "content-security-policy": self.policy, **kind}
 
     def raw(self) -> bytes:
         """The body; what is no character is shown as one that says so."""
@@ -85,11 +80,14 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        send = guarded(send)
         hosts = [value for name, value in scope["headers"] if name == b"host"]
         first, slash, rest = scope["path"][1:].partition("/")
         known = hmac.compare_digest(first.encode("utf-8", "replace"), self._token)
         own = len(hosts) == 1 and hosts[0].rpartition(b":")[0] in HOSTS
-        if not (known and own):
+        # a page from elsewhere, or a card's own, which stands in an origin of its own, may not post labels
+        foreign = scope["method"] != "GET" and _sent_from(scope) not in (b"same-origin", b"none", None)
+        if not (known and own) or foreign:
             text = "Open the address that `rm-gallery view` printed; it holds a token.\n"
             await self._send(Sent(text, "text/plain", 403), send)
         elif not slash:
@@ -103,12 +101,19 @@ class Guard:
         await send({"type": "http.response.body", "body": sent.raw()})
 
 
+def _sent_from(scope: Any) -> bytes | None:
+    """Where a browser says that a request comes from; None for what is no browser, and for an old one."""
+    return next((value for name, value in scope["headers"] if name == b"sec-fetch-site"), None)
+
+
 class ViewedRuns:
     """The runs and audit cards in the folders that were named, looked for anew at each look at the list."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         """Look for runs; ConfigError where a path is no folder, DataError where there are neither runs nor cards."""
         self._paths = list(paths)
+        self._roots: dict[str, Path] = {}
+        """By name of a run or a card, the folder that was named: below it, no link is followed."""
         self._indexes: dict[str, RunIndex] = {}
         self.runs: dict[str, Path] = {}
         self.cards: dict[str, Path] = {}
@@ -119,7 +124,8 @@ class ViewedRuns:
 
     def look(self) -> None:
         """Find what is there now."""
-        found = [folder for path in self._paths for folder in _below(path, MOST_DEEP)]
+        roots = {folder: path for path in self._paths for folder in _below(path, MOST_DEEP)}
+        found, self._roots = list(roots), {_name(folder): path for folder, path in roots.items()}
         self.cards = {_name(folder): folder / CARD for folder in found if (folder / CARD).is_file()}
         # an audit is a run of its own kind: its card says what came of it
         self.runs = {name: folder for folder in found if is_run(folder) and (name := _name(folder)) not in self.cards}
@@ -128,17 +134,25 @@ class ViewedRuns:
         """A run as it is now; DataError for one that is not there."""
         if name not in self.runs:
             raise DataError("There is no such run any more; go back to the list.")
-        run = open_run(self.runs[name])
-        return run, self._indexes.setdefault(name, RunIndex(run.folder)).refresh()
+        root = self._roots[name]
+        run = open_run(self.runs[name], root)
+        return run, self._indexes.setdefault(name, RunIndex(run.folder, root)).refresh()
+
+    def card(self, name: str) -> bytes:
+        """An audit card as it is now; DataError for one that is not there."""
+        if name not in self.cards:
+            raise DataError("There is no such card any more; go back to the list.")
+        with open_below(self._roots[name], self.cards[name]) as file:
+            return file.read()
 
     def listed(self) -> Iterator[dict[str, Any]]:
         """What the list says of each run; one that cannot be read says why."""
         self.look()
         for name, folder in sorted(self.runs.items(), key=lambda item: str(item[1])):
             try:
-                run = open_run(folder)
+                run = open_run(folder, self._roots[name])
                 if run.finished:  # its figures are there, and its rows need not be read
-                    index, n = RunIndex(folder), int(run.report.get("n") or 0)
+                    index, n = RunIndex(folder, self._roots[name]), int(run.report.get("n") or 0)
                 else:
                     index = self.open(name)[1]
                     n = len(index)
@@ -173,7 +187,7 @@ class Viewer:
     def page(self, template: str, **about: Any) -> Sent:
         """A page of the viewer."""
         text = self._templates.get_template(f"{template}.jinja2").render(base=self.base, version=__version__, **about)
-        return Sent(text, more=(("content-security-policy", POLICY),))
+        return Sent(text, policy=OWN)
 
     def list_page(self, request: Request) -> Sent:
         """The runs there are."""
@@ -229,15 +243,12 @@ class Viewer:
         return self.page("compare", title="Two runs", live=False, names=names, folders=folders, **about)
 
     def report_page(self, request: Request) -> Sent:
-        """The page that `rm-gallery report` writes, which brings its own policy."""
-        return Sent(render(self.runs.open(request.path_params["name"])[0]))
+        """The page that `rm-gallery report` writes; its script and style are known by their hashes."""
+        return Sent(render(self.runs.open(request.path_params["name"])[0]), policy=f"{page_policy()}; frame-ancestors 'none'")
 
     def card_page(self, request: Request) -> Sent:
-        """An audit card, which brings its own policy."""
-        path = self.runs.cards.get(request.path_params["name"])
-        if path is None:
-            raise DataError("There is no such card any more; go back to the list.")
-        return Sent(path.read_bytes())
+        """An audit card: whoever made the folder wrote it, so it is shown and nothing in it runs."""
+        return Sent(self.runs.card(request.path_params["name"]), policy=FOREIGN)
 
     # -- review ------------------------------------------------------------------------------------------------------------
 

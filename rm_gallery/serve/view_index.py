@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 
 from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.file import from_line
+from rm_gallery.core.utils.file import from_line, opened_file
 from rm_gallery.study.opened import SAMPLES, SampleRow
 
 SEARCHED = 10_000
@@ -78,8 +79,9 @@ class _Names:
 class RunIndex:
     """The columns of samples.jsonl, read once and then as far as the file grew; safe from any thread."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / SAMPLES
+    def __init__(self, folder: Path, root: Path | None = None) -> None:
+        """Read nothing yet; with `root`, a folder above, no link below that is followed."""
+        self.path, self._root = folder / SAMPLES, root
         self._lock = threading.Lock()
         self._clear()
 
@@ -131,32 +133,31 @@ class RunIndex:
         """Read what came since; everything again where the file was written anew."""
         with self._lock:
             try:
-                found = self.path.stat()
+                with opened_file(self.path, self._root) as file:
+                    found = os.fstat(file.fileno())
+                    if self._file != (found.st_dev, found.st_ino) or found.st_size < self._read:
+                        self._clear()
+                        self._file = found.st_dev, found.st_ino
+                    if found.st_size > self._read:
+                        self._grow(file)
             except FileNotFoundError:
                 self._clear()
-                return self
-            if self._file != (found.st_dev, found.st_ino) or found.st_size < self._read:
-                self._clear()
-                self._file = found.st_dev, found.st_ino
-            if found.st_size > self._read:
-                self._grow()
         return self
 
-    def _grow(self) -> None:
+    def _grow(self, file: BinaryIO) -> None:
         texts, ends, size = list[bytes](), list[int](), 0
-        with open(self.path, "rb") as file:
-            file.seek(self._read)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break  # it is being written
-                text = self._add(line)
-                if text is not None:
-                    self._starts.append(self._read)
-                    self._lengths.append(len(line))
-                    texts.append(text)
-                    size += len(text)
-                    ends.append(size)
-                self._read += len(line)
+        file.seek(self._read)
+        for line in file:
+            if not line.endswith(b"\n"):
+                break  # it is being written
+            text = self._add(line)
+            if text is not None:
+                self._starts.append(self._read)
+                self._lengths.append(len(line))
+                texts.append(text)
+                size += len(text)
+                ends.append(size)
+            self._read += len(line)
         self._texts.append(b"".join(texts))
         self._ends.append(ends)
         self.version += 1
@@ -236,7 +237,7 @@ class RunIndex:
             if not 0 <= place < len(self):
                 return None
             start, length = self._starts[place], self._lengths[place]
-        with open(self.path, "rb") as file:
+        with opened_file(self.path, self._root) as file:
             file.seek(start)
             record: dict[str, Any] | None = from_line(file.read(length))
         return None if record is None else SampleRow.from_record(record)

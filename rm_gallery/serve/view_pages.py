@@ -227,7 +227,7 @@ def _verdict(first: int, second: int, verdict: int | None) -> str:
 
 
 def _asked(run: OpenRun, row: SampleRow) -> Iterator[dict[str, Any]]:
-    for entry in read_trace(run.folder, row.key or row.id) if run.traced else ():
+    for entry in read_trace(run.folder, row.key or row.id, root=run.root) if run.traced else ():
         tokens, prompt = entry.get("tokens"), entry.get("prompt")
         tokens = tokens if isinstance(tokens, dict) else {}
         head = [f"place {entry.get('place')}", f"attempt {entry.get('attempt')}", str(entry.get("status"))]

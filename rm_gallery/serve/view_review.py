@@ -72,7 +72,7 @@ class ReviewQueue:
     def said(self) -> dict[str, list[Said]]:
         """By annotator, what stands: undone verdicts are left out; in the order given."""
         found: dict[str, list[Said]] = {}
-        for line in read_lines(self._run.folder / REVIEW):
+        for line in read_lines(self._run.folder / REVIEW, self._run.root):
             entry = from_line(line) or {}
             name, place = str(entry.get("annotator")), self._place(entry)
             stands = found.setdefault(name, [])

@@ -22,7 +22,7 @@ from rm_gallery.core.engine.run_remote import fetched
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
-from rm_gallery.core.utils.file import from_line, mend_tail, read_lines, replacing, to_line
+from rm_gallery.core.utils.file import from_line, mend_tail, opened_file, read_lines, replacing, to_line
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged, Pair
 
@@ -298,12 +298,14 @@ class OpenRun:
         manifest: what was asked; empty where scores came from elsewhere.
         report: the figures as saved (`Report.to_dict`); empty while the run is unfinished.
         summary: how many samples and what was spent, of all parts of the run.
+        root: where the folder comes from elsewhere, the one below which no link is followed.
     """
 
     folder: Path
     manifest: dict[str, Any]
     report: dict[str, Any]
     summary: dict[str, Any]
+    root: Path | None = None
 
     @property
     def finished(self) -> bool:
@@ -329,7 +331,7 @@ class OpenRun:
         """The lines about samples; of a run of parts that was not put together yet, those of its parts."""
         own = self.folder / SAMPLES
         for path in [own] if own.is_file() else [part / SAMPLES for part in parts_of(self.folder)]:
-            yield from read_lines(path)
+            yield from read_lines(path, self.root)
 
     def samples(self) -> Iterator[SampleRow]:
         """Every finished sample once, in the order they finished; reads the file anew each time, a line at a time."""
@@ -345,7 +347,7 @@ class OpenRun:
 
     def trace(self) -> Iterator[dict[str, Any]]:
         """Every judgement with prompt and reply, in the order made; none where the run kept no trace."""
-        return read_trace(self.folder) if self.traced else iter(())
+        return read_trace(self.folder, root=self.root) if self.traced else iter(())
 
 
 def _row(line: bytes) -> SampleRow | None:
@@ -380,8 +382,10 @@ def sound(run: OpenRun) -> Iterator[None]:
         ) from error
 
 
-def open_run(path: str | Path) -> OpenRun:
+def open_run(path: str | Path, root: Path | None = None) -> OpenRun:
     """Open a run folder for reading, finished or not; one at a URL such as `s3://bucket/run` is fetched.
+
+    With `root`, a folder above it, no link below that is followed.
 
     Raises:
         DataError: there is none at `path`, or one of its files is damaged.
@@ -393,7 +397,7 @@ def open_run(path: str | Path) -> OpenRun:
             raise DataError(f"{folder} holds several runs; name one of them: {', '.join(below[:20])}.")
         found = "is no folder" if not folder.is_dir() else f"holds no {MANIFEST}"
         raise DataError(f"{folder} {found}; name the folder of a run, as made with --out RUN or run_dir=.")
-    return OpenRun(folder, *(_read_object(folder / name) for name in (MANIFEST, REPORT, SUMMARY)))
+    return OpenRun(folder, *(_read_object(folder / name, root) for name in (MANIFEST, REPORT, SUMMARY)), root=root)
 
 
 def is_run(folder: str | Path) -> bool:
@@ -401,9 +405,10 @@ def is_run(folder: str | Path) -> bool:
     return any((Path(folder) / name).is_file() for name in (MANIFEST, REPORT, SAMPLES))
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def _read_object(path: Path, root: Path | None) -> dict[str, Any]:
     try:
-        found = orjson.loads(path.read_bytes())
+        with opened_file(path, root) as file:
+            found = orjson.loads(file.read())
     except FileNotFoundError:
         return {}
     except (OSError, orjson.JSONDecodeError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,6 +231,49 @@ def test_a_call_that_works_ends_with_0_and_json_is_all_there_is_on_stdout(name: 
     if any("--json" in parameter.opts for parameter in COMMANDS[name].params):
         again = run(f"{FINE[name]} --json")
         assert again.code == 0 and json.loads(again.out, parse_constant=pytest.fail) is not None, again.err
+
+
+FOREIGN = "问题 پرسش 😀 "
+
+
+@pytest.fixture
+def foreign(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder with rows in Chinese and Persian."""
+    place = tmp_path / "پوشه"
+    shutil.copytree(folder, place)
+    monkeypatch.chdir(place)
+    for path in place.glob("*.jsonl"):
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        texts = {name for name in ("prompt", "query", "subset") if any(name in row for row in rows)}
+        changed = [{**row, **{name: f"{FOREIGN}{row[name]}" for name in texts & row.keys()}} for row in rows]
+        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in changed), encoding="utf-8")
+    for path in (place / "table.csv", place / "broken.csv"):
+        path.write_text(path.read_text(encoding="utf-8").replace("\nq", f"\n{FOREIGN}q"), encoding="utf-8")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
+@pytest.mark.parametrize("name", [name for name in FINE if name not in ENDLESS])
+@pytest.mark.usefixtures("stored", "foreign")
+def test_every_command_prints_to_a_pipe_of_any_encoding(name: str, encoding: str) -> None:
+    done = command(*FINE[name].split(), encoding=encoding)
+    assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "utf-8"])
+@pytest.mark.usefixtures("foreign")
+def test_what_a_pipe_cannot_hold_is_written_as_json_writes_it(encoding: str) -> None:
+    row = {"id": "é😀", "prompt": FOREIGN, "chosen": "长", "rejected": "x"}
+    Path("row.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
+    assert run("eval length_baseline row.jsonl --out رد").code == 0
+    done = command("explain", "رد", "é😀", encoding=encoding)
+    assert done.code == 0 and (FOREIGN.split()[0] if encoding == "utf-8" else "\\u95ee\\u9898") in done.out
+    done = command("eval", "length_baseline", "چنین نیست.jsonl", encoding=encoding)
+    shown = "چنین" if encoding == "utf-8" else "\\u0686\\u0646"
+    assert done.code == 2 and shown in done.err
+    done = command("report", "رد", "--format", "json", encoding=encoding)
+    assert done.code == 0 and json.loads(done.out)
+    for path in Path("رد").glob("*.json*"):
+        path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(

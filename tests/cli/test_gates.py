@@ -139,7 +139,16 @@ def test_nothing_is_better_that_missing_rows_could_make_worse(data: Path, tmp_pa
     assert found["whole"]["bounds"] == pytest.approx([-0.1, 0.3]) and found["suspicion"]["found"]
     done = command("compare", *both, "--fail-if-worse", "--max-unscored", "80")
     assert done.code == 1 and "worse than before by 10.0 points at worst" in done.err
-    assert command("compare", both[1], both[1], "--fail-if-worse").code == 1, "unscored samples may be as many as are allowed"
+    done = command("compare", both[1], both[0], "--fail-if-worse")
+    assert (
+        done.code == 2 and "after cannot be compared with: it has no score for 80 of its 200 rows (80 by the judge)" in done.err
+    )
+    assert "Run the command that made it once more" in done.err and "--max-unscored 80" in done.err
+    assert command("compare", both[1], both[0], "--fail-if-worse", "--max-unscored", "80").code in (0, 1), (
+        "allowed, it is held to"
+    )
+    done = command("eval", NAME, f"{both[1]}.jsonl", "--fail-if-worse-than", both[1], "--out", str(tmp_path / "next"))
+    assert done.code == 2 and "80 of its 200 rows" in done.err and not (tmp_path / "next").exists(), "before anything is paid"
 
 
 def _written(path: Path, rows: list[dict[str, Any]]) -> Path:

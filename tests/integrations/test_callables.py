@@ -48,7 +48,7 @@ def test_langfuses_own_object_is_given_where_langfuse_is_loaded(monkeypatch: pyt
 
 
 def test_an_endpoint_function_sees_the_original_messages_it_was_given() -> None:
-    @reward_function
+    @reward_function(score_range=(0, None))
     def asked(messages: list[Message], original_messages: list[dict[str, Any]], **kwargs: Any) -> float:
         return float("".join(turn["content"] for turn in original_messages))
 

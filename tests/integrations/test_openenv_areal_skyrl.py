@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import ConfigError, RunOptions
+from rm_gallery import ConfigError, RunOptions, reward_function
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.outcome import Outcome, scored
 from rm_gallery.integrations.areal import DEADLINE, areal_reward, areal_workflow
@@ -62,12 +62,17 @@ def test_skyrl_columns_are_the_rows_fields_under_its_info_and_the_truth(extras: 
     assert SkyRLReward.aggregate_metrics([{"a": 1.0}, {"a": 2.0}]) == {"a": 1.5}
 
 
+@reward_function(score_range=(0, None))
+def first_length(messages: list[Any], **row: Any) -> float:
+    return len(messages[0].text)
+
+
 def test_areal_asks_with_the_messages_else_the_template_within_its_deadline(there: None) -> None:
-    reward = areal_reward(lambda messages, **row: float(len(messages[0].text)), worst=0.0)
+    reward = areal_reward(first_length, worst=0.0)
     talk = [{"role": "user", "content": "four"}]
     assert reward("templated", "x", [], [], messages=talk) == 4.0 and reward("templated", "x", [], []) == 9.0
     assert reward(prompt="templated", completions=talk[:0], prompt_ids=[], completion_ids=[], a=1) == 9.0
-    other = areal_reward(lambda messages, prompt=None, **row: float(prompt), messages="turns", worst=0.0)
+    other = areal_reward(reward_function(score_range=(0, None))(lambda messages, prompt=None, **row: prompt), messages="turns")
     assert other("templated", "x", [], [], prompt=7, turns=talk) == 7.0, "a column may be called so"
     deadlines: list[tuple[Any, float]] = [
         (None, DEADLINE), ({"max_workers": 2}, DEADLINE), ({"deadline": 3.0}, 3.0),
@@ -76,7 +81,7 @@ def test_areal_asks_with_the_messages_else_the_template_within_its_deadline(ther
     for options, deadline in deadlines:
         assert areal_reward(Moody, options=options).scorer.options.deadline == deadline
     assert areal_reward(Moody, name="mine").__name__ == "mine"
-    flow = areal_flow(lambda messages, **row: float(len(messages[0].text)), enable_thinking=True, worst=0.0)
+    flow = areal_flow(first_length, enable_thinking=True, worst=0.0)
     assert waited(flow.arun_episode(None, {"completion": "x", "messages": talk})) == 4.0
     assert waited(flow.arun_episode(None, {"completion": "x", "messages": 7})) == 9.0 and flow.thinks
 
@@ -132,7 +137,7 @@ def test_the_answer_of_an_action(action: Any, completion: Any, score: Any, there
 
 def test_an_outcome_travels_beside_its_number_and_parts_are_children(there: None) -> None:
     parts = {"score": 4.0, "metrics": {"a.b": {"score": 2.0}}}
-    rubric = openenv_rubric(lambda messages, **row: parts, name="r", worst=0.0)
+    rubric = openenv_rubric(reward_function(score_range=(0, 4))(lambda messages, **row: parts), name="r")
     seen = Say(metadata={})
     found = waited(rubric("x", seen))
     assert (float(found), found.outcome, rubric.outcome) == (4.0, rubric.outcome, found.outcome)

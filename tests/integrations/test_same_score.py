@@ -43,7 +43,7 @@ class Sevenths:
         return {"length": None if len(text) % 5 == 4 else len(text) / 700, "named": float(truth in text)}
 
 
-@reward_function
+@reward_function(score_range=(0, None))
 def thirds(messages: list[Any], ground_truth: Any = None, **kwargs: Any) -> EvaluateResult:
     """A score with no short decimal form; broken for every 11th length, not valid for every 7th and for some truths."""
     text = messages[-1].text

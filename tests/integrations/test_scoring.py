@@ -244,7 +244,7 @@ def test_the_deadline_of_the_options_holds_through_every_door() -> None:
 
 
 def test_a_trainer_is_never_given_what_its_numbers_cannot_hold() -> None:
-    @reward_function
+    @reward_function(score_range=(None, None))
     def wide(messages: list[Message], **kwargs: Any) -> dict[str, Any]:
         return {"score": float(messages[-1].text)}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import ConfigError, FakeLLM
+from rm_gallery import ConfigError, FakeLLM, reward_function
 from rm_gallery.integrations import verl
 from rm_gallery.integrations.verl import verl_overrides, verl_reward
 from tests.integrations.adapters import Moody
@@ -25,6 +25,7 @@ def test_the_async_form_is_told_from_the_blocking_one() -> None:
 
 
 def test_it_asks_with_the_first_prompt_there_is_and_verls_own_truth_wins() -> None:
+    @reward_function(score_range=(0, 13))
     def told(messages: list[Any], ground_truth: Any = None, data_source: Any = None, **kwargs: Any) -> float:
         assert data_source == "x"
         return float({"p": 1, "r": 2, "q": 4, "o": 5}[messages[0].text] + 8 * (ground_truth == "own"))

@@ -13,39 +13,39 @@ if TYPE_CHECKING:
     from nowhere import Thing  # type: ignore[import-not-found]
 
 
-@reward_function
+@reward_function(score_range=(-1, None))
 def optional(messages: Optional[list[Message]], **kwargs: Any) -> EvaluateResult:  # noqa: UP045
     return EvaluateResult(score=len(messages[-1].text) if messages else -1)
 
 
-@reward_function
+@reward_function(score_range=(-1, None))
 def union(messages: Union[list[Message], list[dict[str, Any]]], **kwargs: Any) -> EvaluateResult:
     return EvaluateResult(score=len(messages[-1].content or ""))  # type: ignore[union-attr]
 
 
-@reward_function
+@reward_function(score_range=(-1, None))
 def sequence(messages: Sequence[Message], **kwargs: Any) -> EvaluateResult:
     return EvaluateResult(score=len(messages[-1].text))
 
 
-@reward_function
+@reward_function(score_range=(-1, None))
 def unknown_beside(messages: list[Message], thing: Thing | None = None, **kwargs: Any) -> EvaluateResult:
     return EvaluateResult(score=len(messages[-1].text))
 
 
-@reward_function
+@reward_function(score_range=(-1, None))
 def dicts(messages: list[dict[str, Any]], **kwargs: Any) -> EvaluateResult:
     assert type(messages[-1]) is dict
     return EvaluateResult(score=len(messages[-1]["content"] or ""))
 
 
-@reward_function
+@reward_function(score_range=(-1, None))
 def untyped(messages, **kwargs):  # type: ignore[no-untyped-def]
     assert messages[-1]["role"] == messages[-1].role
     return {"score": len(messages[-1].text)}
 
 
-@reward_function(id="waits", requirements=["numpy"])
+@reward_function(id="waits", score_range=(0, None), requirements=["numpy"])
 async def waits(messages: list[Message], **kwargs: Any) -> EvaluateResult:
     await asyncio.sleep(0.001)
     return EvaluateResult(score=len(messages[-1].text))
@@ -57,7 +57,7 @@ def share(rollouts_messages: list[list[Message]], **kwargs: Any) -> list[Evaluat
     return [EvaluateResult(score=n / max(lengths), is_score_valid=n > 0, reason="empty" if not n else None) for n in lengths]
 
 
-@reward_function(mode="batch")
+@reward_function(mode="batch", score_range=(0, None))
 async def share_later(rollouts_messages: list[list[Message]], **kwargs: Any) -> list[Any]:
     await asyncio.sleep(0.001)
     return [{"score": len(messages)} for messages in rollouts_messages]
@@ -72,4 +72,4 @@ def graded(messages: list[Message], ground_truth: str, near: float = 0.5, **kwar
 
 
 def plain(messages: list[Message], **kwargs: Any) -> float:
-    return float(len(messages[-1].text))
+    return len(messages[-1].text) / 4

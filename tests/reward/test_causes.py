@@ -118,6 +118,7 @@ def test_steps_gates_sums_and_graders_take_it_as_the_score_it_is() -> None:
 # -- who broke it ------------------------------------------------------------------------------------------------------------
 
 
+@reward_function(score_range=(None, 1))
 def brittle(messages: list[Any], **kwargs: Any) -> float:
     """Breaks at what is no number."""
     return min(1.0, float(messages[-1]["content"]))

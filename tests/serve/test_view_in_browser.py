@@ -180,3 +180,66 @@ def test_a_run_that_goes_on_is_seen_to(browser: WebDriver, address: str, place: 
     with (place / "going" / "samples.jsonl").open("a") as file:
         file.writelines(json.dumps(row(k)) + "\n" for k in range(5, 12))
     WebDriverWait(browser, 10).until(lambda _: "\n12" in js(browser, rows))
+
+
+CARD = """<!doctype html><html><head><title>a card</title>
+<meta http-equiv="refresh" content="0; url=gone">
+<meta name="referrer" content="unsafe-url"><base href="/">
+<script>document.title = "script ran"; fetch("TARGET", {method: "POST", body: "VERDICT"})</script></head>
+<body onload="document.title = 'handler ran'"><h1>a card</h1>
+<img src="x:" onerror="document.title = 'error ran'"><img src="ELSEWHERE/image"><iframe src="TARGET"></iframe>
+<svg onload="document.title = 'svg ran'"><script>document.title = "svg script ran"</script></svg>
+<link rel="stylesheet" href="ELSEWHERE/style"><script src="STATIC"></script><object data="ELSEWHERE/object"></object>
+<details ontoggle="document.title = 'toggle ran'" open>x</details>
+<a id="js" href="javascript:document.title = 'link ran'">js</a>
+<a id="out" href="ELSEWHERE/link" referrerpolicy="unsafe-url">out</a>
+<form id="form" method="post" action="TARGET"><input name="annotator" value="me"><input name="place" value="PLACE">
+<input name="verdict" value="a"><button id="send" autofocus>send</button></form>
+<input autofocus onfocus="document.getElementById('form').submit()"></body></html>"""
+"""Every way in which a page does something by itself or at a click."""
+
+
+def test_a_planted_card_does_nothing(browser: WebDriver, tmp_path: Path) -> None:
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+    from threading import Thread
+
+    asked: list[tuple[str, str | None]] = []
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append((self.path, self.headers["Referer"]))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None:
+            pass
+
+    judged_run(tmp_path / "one", 6)
+    (tmp_path / "audit").mkdir()
+    elsewhere = ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere)
+    Thread(target=elsewhere.serve_forever, daemon=True).start()
+    try:
+        with Serving(".", cwd=tmp_path, command="view") as running:
+            target = name_of(browser, running.url, "one") + "/review"
+            card = CARD.replace("TARGET", target).replace("VERDICT", "annotator=me&place=0&verdict=a").replace("PLACE", "0")
+            card = card.replace("ELSEWHERE", f"http://127.0.0.1:{elsewhere.server_port}").replace(
+                "STATIC", f"{running.url}static/view.js"
+            )
+            (tmp_path / "audit" / "card.html").write_text(card)
+            browser.get(running.url)
+            address = js(browser, "return document.querySelector('a[href*=\"card/\"]').href")
+            browser.get(address)
+            for clicked in ("js", "send"):
+                browser.find_element("id", clicked).click()
+            assert (browser.title, browser.current_url) == ("a card", address)
+            assert js(browser, "return document.querySelector('h1').textContent") == "a card", "it is shown all the same"
+            assert asked == [], "nothing is asked of another machine"
+            browser.find_element("id", "out").click()
+            assert asked[0] == ("/link", None), "and where a person goes on, the address with its token stays here"
+            browser.get("about:blank")
+    finally:
+        elsewhere.shutdown()
+        elsewhere.server_close()
+    assert not [*(tmp_path / "one").glob("review*"), *(tmp_path / "one").glob("labels*")]
+    refused = console(browser)
+    assert refused and all("sandbox" in line or "Content Security Policy" in line or "net::ERR" in line for line in refused)

@@ -17,8 +17,9 @@ class Done(NamedTuple):
     err: str
 
 
-def command(*arguments: str) -> Done:
-    out, err = io.StringIO(), io.StringIO()
+def command(*arguments: str, encoding: str = "") -> Done:
+    """What the command printed; with `encoding`, to pipes that take just that and are strict, as Python makes them."""
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding, "strict", "") if encoding else io.StringIO() for _ in range(2))
     code: object = 0
     with (
         mock.patch.object(sys, "argv", ["rm-gallery", *arguments]),
@@ -29,4 +30,13 @@ def command(*arguments: str) -> Done:
             main()
         except SystemExit as exit_:
             code = exit_.code
-    return Done(int(str(code or 0)), out.getvalue(), err.getvalue())
+    return Done(int(str(code or 0)), *map(_printed, (out, err)))
+
+
+def _printed(stream: io.StringIO | io.TextIOWrapper) -> str:
+    if isinstance(stream, io.StringIO):
+        return stream.getvalue()
+    stream.flush()
+    stream.buffer.seek(0)
+    # click takes ASCII for a console that is set up wrong, and writes UTF-8 there
+    return stream.buffer.read().decode("utf-8" if stream.encoding == "ascii" else stream.encoding)

@@ -339,15 +339,17 @@ def _unwritable(folder: Path, error: OSError, appended: int) -> ConfigError:
 TRACE = "trace.jsonl"
 
 
-def read_trace(run_dir: str | Path, sample: str | None = None) -> Iterator[dict[str, Any]]:
+def read_trace(run_dir: str | Path, sample: str | None = None, root: Path | None = None) -> Iterator[dict[str, Any]]:
     """The judgements of a run, or of one sample by its id or key, in the order they were made.
+
+    With `root`, a folder above it, no link below that is followed.
 
     Raises DataError when the folder holds no trace.
     """
     files = traces_of(Path(run_dir))
     if not files:
         raise DataError(f"{run_dir} holds no {TRACE}; run it with --trace, or trace=True, to keep prompts and replies.")
-    for line in (line for path in files for line in read_lines(path)):
+    for line in (line for path in files for line in read_lines(path, root)):
         entry = from_line(line)
         if entry is not None and (sample is None or sample in (entry.get("id"), entry.get("sample_key"))):
             yield entry

@@ -184,7 +184,7 @@ class RewardFunction(Generic[R]):
         id: str | None = None,
         requirements: Sequence[str] | None = None,
         resources: Mapping[str, Sequence[Resource]] | None = None,
-        score_range: Bounds = (None, None),
+        score_range: Bounds = (0.0, 1.0),
         deterministic: bool = True,
         fingerprint: Any = None,
     ) -> None:
@@ -329,7 +329,7 @@ class RewardFunction(Generic[R]):
         said: dict[str, Any] = {"(function)": self.__qualname__, "mode": self.mode, "requirements": self.requirements}
         if not inspect.isfunction(self.function):
             said["(of)"] = plain_form(self.function, self.name)
-        said |= {"range": list(self.score_range)} if self.score_range != (None, None) else {}
+        said["range"] = list(self.score_range)
         said |= {"closure": remembered} if (remembered := remembered_by(self.function)) else {}
         return said
 
@@ -404,7 +404,7 @@ def reward_function(
     id: str | None = None,
     requirements: Sequence[str] | None = None,
     resources: Mapping[str, Sequence[Resource]] | None = None,
-    score_range: Bounds = (None, None),
+    score_range: Bounds = (0.0, 1.0),
     deterministic: bool = True,
     fingerprint: Any = None,
 ) -> Callable[[Callable[..., Any]], RewardFunction[Any]]: ...
@@ -415,7 +415,7 @@ def reward_function(
     id: str | None = None,
     requirements: Sequence[str] | None = None,
     resources: Mapping[str, Sequence[Resource]] | None = None,
-    score_range: Bounds = (None, None),
+    score_range: Bounds = (0.0, 1.0),
     deterministic: bool = True,
     fingerprint: Any = None,
 ) -> Any:
@@ -432,7 +432,8 @@ def reward_function(
         requirements: packages the function needs where it is deployed, as pip names them.
         resources: objects by name with `setup()`, called once before the first call, and `cleanup()`, called at the end;
             handed to the function as `resources`.
-        score_range: lowest and highest score; None where there is no bound. A score outside fails, it is never clipped.
+        score_range: lowest and highest score, 0 and 1 where none are declared; None in place of one where there is no bound.
+            A score outside is an error (`invalid_result`, cause `rule`) that says how to declare the range; it is never clipped.
         deterministic: whether it says the same of the same whenever it is asked; see `BaseReward.deterministic`.
         fingerprint: a value that stands for the code; see `BaseReward.fingerprint`.
     """

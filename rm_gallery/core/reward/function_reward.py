@@ -221,7 +221,7 @@ class _OfFunction(BaseReward):
 
     @property
     def score_range(self) -> Bounds:  # type: ignore[override]  # a class has none before it has a function
-        """The range the function declares."""
+        """The range the function declares, else [0, 1]."""
         bounds: Bounds = self.function.score_range
         return bounds
 
@@ -254,7 +254,7 @@ class FunctionReward(_OfFunction, BasePointWiseReward):
 
     The function sees the whole conversation, the model's own last words as `response`, the sample's `reference()` as
     `ground_truth`, the input as `original_messages` and the metadata by their names. Its metrics are in `extra_data["metrics"]`.
-    The range is the one the function declares; higher is better.
+    The range is the one the function declares, else [0, 1]; higher is better. A score outside is an error, never clipped.
     """
 
     @classmethod

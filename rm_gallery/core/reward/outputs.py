@@ -129,13 +129,18 @@ def issue_of(source: str, outcome: Outcome[Any]) -> RewardIssue:
     )
 
 
-def out_of_range(score: float, bounds: Bounds) -> str | None:
-    """What is wrong with a score: not finite or outside the declared range; None when it is fine."""
+_DECLARE = "return a score inside it, or declare the range that it has: score_range=(low, high)."
+"""How a message ends that says that a score lies outside its range: by that end it is known again."""
+
+
+def out_of_range(name: str, score: float, bounds: Bounds) -> str | None:
+    """What is wrong with a score of the reward `name`: not finite or outside its range; None when it is fine."""
     low, high = bounds
     if not math.isfinite(score):
-        return f"The score is {score}; a score is a finite number."
+        return f"{name} gave the score {score}; a score is a finite number."
     if (low is not None and score < low - 1e-9) or (high is not None and score > high + 1e-9):
-        return f"The score {score} lies outside the declared range [{low}, {high}]."
+        ends = ", ".join("None" if end is None else f"{end:g}" for end in bounds)
+        return f"{name} gave the score {score:g}, outside its range [{ends}]; {_DECLARE}"
     return None
 
 
@@ -162,7 +167,7 @@ def checked(
         if length is not None and len(scores) != length:
             return _invalid(f"The result holds {len(scores)} numbers for {length} outputs.")
         for score in scores:
-            problem = out_of_range(score, low_high)
+            problem = out_of_range(reward.name, score, low_high)
             if problem is not None:
                 return _invalid(problem)
     return outcome
@@ -291,7 +296,7 @@ def _read(reward: BaseReward, record: dict[str, Any], sample: DataSample) -> lis
             said = Reward.model_validate(data, strict=True)
         except ValidationError:
             return None
-        if any(out_of_range(detail.score, reward.score_range) for detail in said.details):
+        if any(out_of_range(reward.name, detail.score, reward.score_range) for detail in said.details):
             return None
         issue = said.issues[0] if said.issues else None
         if issue is None and not said.details:
@@ -349,6 +354,8 @@ def may_be_the_answers_doing(judged: bool, outcome: Outcome[Any]) -> bool:
     An endpoint, the data and the caller do not become the answer's fault. A deadline is the caller's where a judge was waited
     for, but a rule that found no end may have been led there.
     """
+    if outcome.reason == "invalid_result" and outcome.message.endswith(_DECLARE):
+        return False  # nothing broke: the range is not what is declared, and no good answer pays for that with the worst score
     slow = outcome.reason == "deadline" and not judged
     return not outcome.ok and outcome.reason not in NOT_BEGUN and (slow or outcome.cause in ("judge", "rule"))
 

@@ -9,6 +9,7 @@ import os
 import random
 import secrets
 import socket
+import stat
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -314,10 +315,67 @@ def from_line(line: bytes) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
-def read_lines(path: Path) -> Iterator[bytes]:
-    """The non-empty lines of a file that may not exist, one in memory at a time."""
-    with suppress(FileNotFoundError), open(path, "rb") as file:
+def read_lines(path: Path, root: Path | None = None) -> Iterator[bytes]:
+    """The non-empty lines of a file that may not exist, one in memory at a time; with `root`, as `open_below` opens it."""
+    with suppress(FileNotFoundError), opened_file(path, root) as file:
         yield from (line for line in file if line.strip())
+
+
+def opened_file(path: Path, root: Path | None = None) -> BinaryIO:
+    """A file to be read: as `open_below` opens it where a root is given, else wherever its path leads."""
+    return open(path, "rb") if root is None else open_below(root, path)
+
+
+_BELOW = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+def open_below(root: Path, path: Path) -> BinaryIO:
+    """A regular file below `root`, to be read; no step of the way from `root` to it may be a link.
+
+    A folder from elsewhere could link to any file of this machine, and swap a file for a link once it was looked at
+    (CWE-59, CWE-367): each step is opened from the one before, and what is checked is what was opened.
+
+    Raises:
+        FileNotFoundError: there is none.
+        DataError: a link, or no regular file.
+    """
+    *folders, name = path.relative_to(root).parts
+    refused = DataError(f"{path} is a link, or no plain file; only files that stand in the folder itself are shown.")
+    if ".." in (*folders, name):
+        raise refused
+    if os.open not in os.supports_dir_fd:
+        return _open_checked(root, path, refused)
+    at = os.open(root, os.O_RDONLY)
+    try:
+        for folder in folders:
+            below = os.open(folder, _BELOW | os.O_DIRECTORY, dir_fd=at)
+            os.close(at)
+            at = below
+        descriptor = os.open(name, _BELOW | os.O_NONBLOCK, dir_fd=at)  # a pipe would be waited for
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK, errno.ENXIO):
+            raise refused from None
+        raise
+    finally:
+        os.close(at)
+    file = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        file.close()
+        raise refused
+    return file
+
+
+def _open_checked(root: Path, path: Path, refused: DataError) -> BinaryIO:
+    """`open_below` where nothing can be opened from a folder (Windows): the file is looked at again once it is open."""
+    file = open(path, "rb")
+    steps = (step for step in (path, *path.parents) if step.is_relative_to(root) and step != root)
+    seen = os.fstat(file.fileno())
+    if any(step.is_symlink() for step in steps) or not stat.S_ISREG(seen.st_mode) or not os.path.samestat(seen, os.lstat(path)):
+        file.close()
+        raise refused
+    return file
 
 
 class AppendedFile:

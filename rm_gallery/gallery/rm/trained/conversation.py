@@ -182,7 +182,7 @@ class ProcessReward(BaseStepWiseReward):
         details = outcome.value.details if outcome.value is not None else []
         numbers = [number for detail in details if isinstance(detail, RewardDimensionWithRank) for number in detail.rank]
         if outcome.ok:
-            odd = next(filter(None, (out_of_range(number, self.score_range) for number in numbers)), None)
+            odd = next(filter(None, (out_of_range(self.name, number, self.score_range) for number in numbers)), None)
             if len(numbers) != len(steps):
                 odd = f"The model gave {len(numbers)} scores for {len(steps)} steps."
             outcome = outcome if odd is None else failed("invalid_result", odd, "judge")

@@ -1,0 +1,193 @@
+"""A plain function is a reward of [0, 1] in every trainer and at every door, and one that leaves its range is told how to declare it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm_gallery import EvaluateResult, reward_function
+from rm_gallery.core.engine.options import RunOptions
+from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.reward.function import RewardFunction
+from rm_gallery.core.reward.outputs import said_of
+from rm_gallery.core.reward.schema import sample_of
+from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.evaluation.live import scored_of_result
+from rm_gallery.evaluation.worker import _asked
+from rm_gallery.integrations.causes import NoScore
+from rm_gallery.integrations.scoring import RowScorer
+from rm_gallery.serve.app import create_app
+from rm_gallery.serve.handler import Handler
+from rm_gallery.study.check import check_reward
+from tests.integrations.adapters import ADAPTERS, Row, waited
+from tests.serve.asking import post
+from tests.support.children import ROOT
+
+pytestmark = pytest.mark.usefixtures("there")
+
+
+def of_readme() -> RewardFunction[Any]:
+    """The function that README.md shows."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = [block for block in blocks if "@reward_function" in block]
+    names: dict[str, Any] = {"__name__": __name__}
+    exec(block, names)
+    (function,) = [each for each in names.values() if isinstance(each, RewardFunction)]
+    return function
+
+
+def undecorated(messages: list[Any], **kwargs: Any) -> float:
+    return min(1.0, 3 / max(1, len(messages[-1].text.split())))
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.parametrize("function", [of_readme(), undecorated], ids=["readme", "undecorated"])
+def test_a_plain_function_trains_in_every_adapter_as_it_is(name: str, function: Any) -> None:
+    adapter = ADAPTERS[name]
+    made = adapter.make(function)
+    for answer, expected in (("one two three four five six", 0.5), ("one", 1.0)):
+        found = adapter.score(waited(adapter.call(made, Row("q", answer, "1"))))
+        assert found == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.parametrize("number", [2.0, -1.0])
+def test_no_adapter_gives_a_trainer_a_score_outside_the_range(name: str, number: float) -> None:
+    def points(messages: list[Any], **kwargs: Any) -> float:
+        return number if "good" in messages[-1].text else 0.5
+
+    adapter = ADAPTERS[name]
+    made = adapter.make(points, **({"on_error": "raise"} if adapter.silent else {}))
+    try:
+        given = waited(adapter.call(made, Row("q", "good", "1")))
+    except NoScore as error:
+        assert advice("points", number, str(error))
+    else:
+        assert adapter.score(given) is None, "neither the number nor a clipped one, nor the worst"
+
+
+def advice(name: str, number: float, message: str) -> bool:
+    """Whether a message names the function and the value, and says how to declare the range."""
+    return f"{name} gave the score {number:g}, outside its range [0, 1]" in message and "score_range=(low, high)" in message
+
+
+# -- every kind of function at every door ------------------------------------------------------------------------------------------
+
+FORMS: dict[str, Callable[[float], Any]] = {
+    "number": float,
+    "dict": lambda number: {"score": number, "reason": "r"},
+    "result": lambda number: EvaluateResult(score=number),
+}
+Door = Callable[[RewardFunction[Any], str], Outcome[float]]
+
+
+def made(form: str, mode: str, waits: bool) -> RewardFunction[Any]:
+    """A function that returns a number of points: the number in the answer, in one form."""
+
+    def one(messages: Any) -> Any:
+        text = messages[-1].text
+        return (
+            None
+            if text == "none"
+            else text == "true"
+            if text in ("true", "false")
+            else FORMS[form](float(text) if text[-1:].isdigit() else 0.5)
+        )
+
+    def points(messages: Any, **kwargs: Any) -> Any:
+        return one(messages)
+
+    def group(rollouts_messages: Any, **kwargs: Any) -> Any:
+        return [one(messages) for messages in rollouts_messages]
+
+    async def points_later(messages: Any, **kwargs: Any) -> Any:
+        return one(messages)
+
+    async def group_later(rollouts_messages: Any, **kwargs: Any) -> Any:
+        return [one(messages) for messages in rollouts_messages]
+
+    if mode == "batch":
+        return RewardFunction(group_later if waits else group, "batch", "points")
+    return RewardFunction(points_later if waits else points, "pointwise", "points")
+
+
+def evaluated(function: RewardFunction[Any], answer: str) -> Outcome[float]:
+    reward = function.reward()
+    return said_of(reward, reward.evaluate(sample_of("q", answer), options=RunOptions(blame="probe")).output[0])
+
+
+def in_a_batch(function: RewardFunction[Any], answer: str) -> Outcome[float]:
+    reward = build_reward(function)
+    done = reward.evaluate_batch([sample_of("q", answer), sample_of("other", "0.5")], progress=False)
+    assert said_of(reward, done[1].output[0]).score == 0.5, "nobody else pays"
+    return said_of(reward, done[0].output[0])
+
+
+def best_of_n(function: RewardFunction[Any], answer: str) -> Outcome[float]:
+    reward = function.reward()
+    done = reward.evaluate(sample_of("q", "0.25", answer, "0.75"))
+    others = [said_of(reward, done.output[place]).score for place in (0, 2)]
+    assert others == [0.25, 0.75], "the answers beside it keep their scores"
+    return said_of(reward, done.output[1])
+
+
+def by_rows(function: RewardFunction[Any], answer: str) -> Outcome[float]:
+    return RowScorer(function).score_rows(["q"], [answer])[0]
+
+
+def over_http(function: RewardFunction[Any], answer: str) -> Outcome[float]:
+    app = create_app(Handler({"points": function.reward()}))
+    told = post(app, "/v1/rewards/points", {"prompt": "q", "completion": answer}).json()
+    return Outcome(told["status"], told["score"], told.get("reason"), told.get("message") or "", told.get("cause"))
+
+
+def deployed(function: RewardFunction[Any], answer: str) -> Outcome[float]:
+    talk = [{"role": "user", "content": "q"}, {"role": "assistant", "content": answer}]
+    return scored_of_result(_asked(function, [{"messages": talk}])[0])
+
+
+DOORS: Sequence[Door] = (evaluated, in_a_batch, best_of_n, by_rows, over_http, deployed)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("waits", [False, True], ids=["plain", "async"])
+@pytest.mark.parametrize("mode", ["pointwise", "batch"])
+@pytest.mark.parametrize("form", FORMS)
+def test_a_value_outside_is_the_rules_error_and_says_what_to_declare(form: str, mode: str, waits: bool, door: Door) -> None:
+    function = made(form, mode, waits)
+    assert function.score_range == (0, 1)
+    for answer, score in (("0", 0.0), ("1", 1.0), ("0.25", 0.25), ("true", 1.0), ("false", 0.0)):
+        assert door(function, answer).score == score
+    assert door(function, "none").score in (None, 0.0), "no score, or the worst one where the answer turned out to be the cause"
+    for number in (2.0, -1.0, 1.0001):
+        found = door(function, f"{number}")
+        assert (found.status, found.score, found.reason, found.cause) == ("failed", None, "invalid_result", "rule")
+        assert advice("points", number, found.message)
+
+
+@pytest.mark.parametrize(("declared", "inside"), [((-5, 5), True), ((None, None), True), ((0, None), True), ((0, 1), False)])
+def test_a_declared_range_holds(declared: Any, inside: bool) -> None:
+    @reward_function(score_range=declared)
+    def points(messages: Any, **kwargs: Any) -> float:
+        return float(messages[-1].text)
+
+    for door in (evaluated, in_a_batch, by_rows, over_http, deployed):
+        found = door(points, "4")
+        assert found.score == (4.0 if inside else None)
+
+
+def test_check_reward_names_it(tmp_path: Path) -> None:
+    def points(messages: list[Any], **kwargs: Any) -> float:
+        return float(len(messages[-1].text))
+
+    case = {"prompt": "q", "gold": "a long answer", "completions": ["a wrong answer"]}
+    (tmp_path / "cases.jsonl").write_text(json.dumps(case), encoding="utf-8")
+    found = asyncio.run(asyncio.to_thread(check_reward, points, tmp_path / "cases.jsonl"))
+    (weakness,) = [each for each in found.findings if each.name == "invalid_result"]
+    assert weakness.level == "fault" and "score_range=(low, high)" in weakness.what
