@@ -65,7 +65,9 @@ def test_what_is_left_is_counted_and_not_walked(door: str, tmp_path: Path) -> No
     assert report.n == N == report.n_scored + report.n_unscored + report.n_failed + report.n_stopped
     assert 0 < report.n_scored <= CALLS and report.missing == {"caller": N - report.n_scored}
     assert report.suspicion == {}, "that rows were not begun says nothing about them"
-    assert sum(found["n"] for reason, found in report.reasons.items() if reason.endswith("stopped")) >= N - CALLS - 1, "one of them hit the limit"
+    assert sum(found["n"] for reason, found in report.reasons.items() if reason.endswith("stopped")) >= N - CALLS - 1, (
+        "one of them hit the limit"
+    )
     assert f"{N - report.n_scored:,} stopped" in control.progress.facts(None) and "-" not in control.progress.facts(None)
     counts = orjson.loads((folder / "summary.json").read_bytes())["samples"]
     assert counts["scored"] + counts["stopped"] == N
@@ -90,4 +92,9 @@ def test_a_part_counts_its_own_rows(tmp_path: Path) -> None:
 def test_a_rule_that_weighs_parts_is_open_where_they_are_unknown() -> None:
     rows = [{**row, "subset": f"s{k % 2}"} for k, row in enumerate(ROWS)]
     report = rm_gallery.evaluate(judge(), rows, Preferences(), budget=Budget(max_calls=CALLS), progress=False)
-    assert report.bounds is not None and report.bounds[0] < 0.01 and report.bounds[1] == 1.0 and sum(part.n for part in report.by_subset.values()) < N
+    assert (
+        report.bounds is not None
+        and report.bounds[0] < 0.01
+        and report.bounds[1] == 1.0
+        and sum(part.n for part in report.by_subset.values()) < N
+    )
