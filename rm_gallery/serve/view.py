@@ -159,6 +159,9 @@ class ViewedRuns:
                 yield {"name": name, "folder": visible(str(folder)), **about_run(run, index), "n": n}
             except RMGalleryError as error:
                 yield {"name": name, "folder": visible(str(folder)), "problem": visible(str(error))}
+            except (TypeError, ValueError, KeyError, AttributeError, IndexError):  # one odd folder hides no other run
+                problem = "Its report or samples hold what no run writes; judge into another folder, or remove this one."
+                yield {"name": name, "folder": visible(str(folder)), "problem": problem}
 
 
 def _name(folder: Path) -> str:

@@ -175,19 +175,22 @@ class RunIndex:
             said = [str(record["id"]), get("prompt", ""), *get("answers", ()), *filter(None, get("reasons", ()))]
             text = "\n".join(said) if len(line) < SEARCHED else "\n".join(part[:SEARCHED] for part in said)
             score, second, earned = _numbers(get("scores", ()), get("credit"))
-            status = get("status", "scored")
-            cause = None if status == "scored" else SampleRow.from_record(record).cause
-        except (TypeError, ValueError):
+            status, key, subset = get("status", "scored"), get("key", ""), get("subset", "")
+            cause = "" if status == "scored" else SampleRow.from_record(record).cause or ""
+            cluster, answers = hash(get("cluster") or key), len(get("answers", ()))
+        except (TypeError, ValueError, AttributeError):
             return None  # as `OpenRun.samples` leaves out what no run writes
+        if not all(isinstance(name, str) for name in (status, key, subset, cause)):
+            return None
+        # nothing is kept of a row before all of it was read: columns of unequal length would shift the rows behind it
         self.status.add(status)
-        self.cause.add(cause or "")
-        self.subset.add(get("subset", ""))
+        self.cause.add(cause)
+        self.subset.add(subset)
         self._score.append(score)
         self._second.append(second)
-        key = get("key", "")
-        self._answers.append(0 if key.startswith(BLANK) else len(get("answers", ())))
+        self._answers.append(0 if key.startswith(BLANK) else answers)
         self._credit.append(earned)
-        self._cluster.append(hash(get("cluster") or key))
+        self._cluster.append(cluster)
         self.keys[key] = len(self.ids)
         self.ids.append(said[0])
         return (text.lower() + "\0").encode("utf-8", "replace")

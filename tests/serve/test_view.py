@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -278,6 +279,45 @@ def test_a_single_answer_is_called_good_or_bad(tmp_path: Path) -> None:
     press(queue, "eva", ["a"] * 10 + ["b"] * 5)
     assert [one.label for one in queue.said()["eva"]] == [1.0] * 10 + [0.0] * 5
     assert queue.corrected("eva").n_labelled == 15
+
+
+ODD_ROWS = [
+    {"status": ["scored"]},
+    {"subset": {"a": 1}},
+    {"key": 5},
+    {"key": ["x"]},
+    {"cluster": [1]},
+    {"answers": 7},
+    {"id": None},
+]
+ODD_REPORTS: list[dict[str, object]] = [
+    {"score": "x"},
+    {"n": "many"},
+    {"ci95": "ab"},
+    {"by_subset": [1]},
+    {"bounds": 3},
+    {"missing": []},
+]
+
+
+@pytest.mark.parametrize("odd", [*ODD_ROWS, *ODD_REPORTS], ids=str)
+def test_one_odd_folder_hides_no_other_run(tmp_path: Path, odd: dict[str, object]) -> None:
+    judged_run(tmp_path / "good", 6)
+    folder = judged_run(tmp_path / "odd", 6).folder if odd in ODD_REPORTS else tmp_path / "odd"
+    if odd in ODD_ROWS:
+        folder.mkdir()
+        (folder / "manifest.json").write_text("{}", encoding="utf-8")
+        row = {"id": "a", "status": "scored", "answers": ["x"], "scores": [1.0], "credit": 1.0}
+        lines = [json.dumps({**row, **odd}), json.dumps({**row, "id": "b", "subset": "s"})]
+        (folder / "samples.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    else:
+        report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+        (folder / "report.json").write_text(json.dumps({**report, **odd}), encoding="utf-8")
+    listed = list(ViewedRuns([tmp_path]).listed())
+    assert len(listed) == 2 and all("problem" not in one for one in listed if one["folder"].endswith("good"))
+    if odd in ODD_ROWS:
+        index = RunIndex(folder).refresh()
+        assert [index.ids[place] for place in index.chosen(RowFilter(subset="s")).tolist()] == ["b"], "no column is shifted"
 
 
 @pytest.mark.parametrize("path", ["nothing", "file.txt"])

@@ -213,12 +213,16 @@ _SAID = 300
 def to_response(raw: dict[str, Any], endpoint: str, cached: bool = False) -> ChatResponse:
     """The reply in a raw OpenAI-style answer; `cached` marks one that was not paid for now.
 
-    Raises ProviderError: transient, when there is no choice, or a choice without a message.
+    Raises ProviderError: transient, when there is no choice, or a choice without a message; for an error in the body, by its code.
     """
     choices = raw.get("choices")
+    first_choice = choices[0] if isinstance(choices, list) and choices else None
+    inside = first_choice if isinstance(first_choice, dict) else {}
+    # routers and proxies report what failed behind them inside a 200, some beside a text that looks like a reply
+    if (error := raw.get("error") or inside.get("error")) or inside.get("finish_reason") == "error":
+        raise _error_inside(endpoint, error)
     if not isinstance(choices, list) or not choices:
-        what = "an error object" if raw.get("error") else "no choices"
-        raise ProviderError(f"{endpoint} answered 200 with {what} in the body.", kind="transient")
+        raise ProviderError(f"{endpoint} answered 200 with no choices in the body.", kind="transient")
     messages = [choice.get("message") if isinstance(choice, dict) else None for choice in choices]
     if not isinstance(messages[0], dict):
         raise ProviderError(f"{endpoint} answered with a choice that holds no message.", kind="transient")
@@ -257,6 +261,18 @@ def to_response(raw: dict[str, Any], endpoint: str, cached: bool = False) -> Cha
         "cached": cached,
     }
     return build(ChatResponse, fields)
+
+
+def _error_inside(endpoint: str, error: Any) -> ProviderError:
+    code = error.get("code") if isinstance(error, dict) else None
+    if isinstance(code, int) and 400 <= code < 600:
+        return provider_error(
+            f"{endpoint} answered 200 for a server behind it that", Reply(code, {}, orjson.dumps({"error": error}))
+        )
+    detail = _detail(orjson.dumps({"error": error}, default=str))[0] if error else ""
+    return ProviderError(
+        f"{endpoint} answered 200 with an error in the body{f': {detail}' if detail else ''}.", kind="transient"
+    )
 
 
 def is_complete(response: ChatResponse) -> bool:
