@@ -233,9 +233,9 @@ def _bench_recorded(
         exported(rows.export, folder, title=rows.title) as kept,
     ):
         found = score_recorded(benchmark, scores=scores, replay=replay, data=data or None, seed=run.seed, run_dir=kept)
-        for option, wanted in (("--export", rows.export), ("gates", gate.fail_under), ("gates", gate.reference)):
-            if wanted is not None and len(found) > 1:
-                raise ConfigError(f"{option} take one judge's candidates and the file holds {len(found)}; keep one.")
+        for option, name in (("--export", "export"), ("gates", "fail_under"), ("gates", "fail_if_worse_than")):
+            if getattr(rows, name) is not None and len(found) > 1:
+                raise Inapplicable(f"{option} take one judge's candidates and the file holds {len(found)}; keep one.", name)
         missed = [_missed_by(report, gate, kept) for _, report in found]
     if run.json:
         opt.print_json(recorded_json(benchmark, found))

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.outcome import UNDECLARED, Outcome
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.in_files import cases_beside
 from rm_gallery.core.reward.registry import RewardRegistry
@@ -307,7 +307,7 @@ class Checking:
                 failed.setdefault(one.scored.reason, []).append(one)
         for reason, seen in failed.items():
             finite = "finite number" in seen[0].scored.message or "invalid_score" in reason
-            name = "non_finite" if finite else "invalid_result" if reason == "invalid_result" else "raises"
+            name = "non_finite" if finite else "invalid_result" if reason in ("invalid_result", UNDECLARED) else "raises"
             self._say("fault", name, f"{len(seen)} completions fail ({reason}): {seen[0].scored.message}", seen)
         lost = [one for one in self.tried if one.scored.status == "unscored"]
         asked = [one for one in lost if one.expected is None or one.expected.word != "unscored"]
