@@ -48,9 +48,7 @@ FIGURES = ("calls", "input_tokens", "output_tokens", "cost", "seconds")
 def evaluate(
     reward: Annotated[
         str,
-        typer.Argument(
-            help="A registered reward, or a model: bt:DIR, hf:ID_OR_PATH or served:URL.", autocompletion=opt.reward_names
-        ),
+        typer.Argument(help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names),
     ],
     data: Annotated[list[str], typer.Argument(help="Parquet, jsonl, json or csv files, or folders of them.")],
     benchmark: opt.Benchmark = None,
@@ -68,7 +66,7 @@ def bench(
         str | None, typer.Argument(help="A benchmark; --list names them.", autocompletion=opt.completing(benchmarks))
     ] = None,
     reward: Annotated[
-        str | None, typer.Option("--reward", "-r", help="A registered reward, or bt:DIR.", autocompletion=opt.reward_names)
+        str | None, typer.Option("--reward", "-r", help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names)
     ] = None,
     data: Annotated[list[str] | None, typer.Option(help="File or folder in the published layout; may be repeated.")] = None,
     hub: Annotated[bool, typer.Option("--hub", help="Download the published data.")] = False,

@@ -61,9 +61,9 @@ Surely = Annotated[
 ]
 LogLevel = Annotated[str, typer.Option(help="error, warning, info, debug, or http to trace calls.")]
 
-RewardName = Annotated[
-    str, typer.Option("--reward", "-r", help="A registered reward, or bt:DIR for a trained model.", autocompletion=reward_names)
-]
+SPELLED = "NAME, FILE, FILE:NAME, or a prefix such as func:, grader:, rubric:, bt:, hf: or served: and what it names"
+"""How a reward is named, in the same words at every command."""
+RewardName = Annotated[str, typer.Option("--reward", "-r", help=f"The reward: {SPELLED}.", autocompletion=reward_names)]
 Benchmark = Annotated[
     str | None, typer.Option("--benchmark", "--format", help="Layout of the data; found from its columns by default.")
 ]

@@ -65,7 +65,9 @@ class PlanOptions:
         """Raise ConfigError where these do not fit together."""
         if (self.precision is None) == (self.detect is None):
             raise Inapplicable(
-                "plan needs --precision (how near) or --detect (which difference to find), one of the two", "detect", "precision"
+                "plan needs --precision (how near) or --detect (which difference to find), one of the two",
+                "detect",
+                "precision",
             )
         if self.judged is not None and (self.detect is not None or self.discordance is not None):
             why = "--judged plans labels for a --precision; leave out --detect and --discordance"

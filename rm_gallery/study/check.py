@@ -18,7 +18,7 @@ from rm_gallery.core.reward.in_files import cases_beside
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.core.utils.errors import ConfigError, Inapplicable, Unscored
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.envs.environment import EnvironmentReward
 from rm_gallery.gallery.benchmarks.figures import plain
@@ -184,7 +184,7 @@ def with_forgeries(case: Case) -> Case:
     try:
         forged = forged_answers(case.sample)
     except Unscored as error:
-        raise ConfigError(f"{case.name}: {error}") from None
+        raise Inapplicable(f"{case.name}: {error}", "forge") from None
     return case._replace(written=(*case.written, *(Written(name, one, Expected(word="low")) for name, one in forged.items())))
 
 

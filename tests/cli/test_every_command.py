@@ -398,6 +398,13 @@ def test_every_command_with_a_reward_is_named_here() -> None:
     assert takes | {"show"} == TAKES.keys()
 
 
+def test_every_command_says_how_a_reward_is_named_in_the_same_words() -> None:
+    for name, taken in COMMANDS.items():
+        for each in taken.params:
+            if each.name in ("reward", "rewards") or name == "show" and each.name == "name":
+                assert options.SPELLED in each.help, name
+
+
 @pytest.mark.parametrize("name", [name for name in TAKES if name not in ENDLESS])
 @pytest.mark.usefixtures("_named")
 def test_every_spelling_of_a_name_is_known_to_every_command(name: str) -> None:
@@ -442,8 +449,6 @@ SETTINGS = {
     "log_level": "error",
     "on_bad_row": "skip",
     "export": "exported.csv",
-    "annotate": "annotated.csv",
-    "param": "no_such=1",
     "repeats": "2",
     "ceiling": "0.9",
     "confidence": "0.9",
@@ -460,8 +465,8 @@ SETTINGS = {
 """A value that fits where it applies, for each setting whose type alone does not give one."""
 OF_TYPE = {bool: "true", int: "2", float: "0.05"}
 OF_DATA = frozenset(
-    "a answer b bounds by cases certificate cluster completion component config data description display_name encoding"
-    " header_row id key label label_column label_probability labels length metrics_folders mode new_again numbers old_again other"
+    "a annotate answer b bounds by cases certificate cluster completion component config data description display_name encoding"
+    " header_row id key label label_column label_probability labels length metrics_folders mode new_again numbers old_again other param"
     " pilot prompt reference reward samples score scores replay second separator sheet step step_rule total weight"
     " benchmark judge scope task kind needs probe form as_format".split()
 )
@@ -478,18 +483,20 @@ def settings_of(name: str) -> dict[str, str]:
     hints = get_type_hints(COMMANDS[name].callback)
     found = {}
     for option in options_of(COMMANDS[name]).values():
-        if option.name in SETTINGS:
+        if (name, option.name) == ("judge-select", "fail_under"):
+            found[option.name] = "kappa=-1"
+        elif option.name in SETTINGS:
             found[option.name] = SETTINGS[option.name]
         elif option.name not in OF_DATA | OF_MACHINE:
             kinds = {hints[option.name], *get_args(hints[option.name])}
-            found[option.name] = next(value for kind, value in OF_TYPE.items() if kind in kinds)
+            found[option.name] = next((value for kind, value in OF_TYPE.items() if kind in kinds), "")
     return found
 
 
 def test_every_setting_has_a_value_or_a_reason_why_it_has_none() -> None:
     keys = {key for command in COMMANDS.values() for key in options_of(command)}
     assert keys >= {*SETTINGS, *OF_DATA, *OF_MACHINE} and not SETTINGS.keys() & (OF_DATA | OF_MACHINE)
-    assert all(settings_of(name) is not None for name in COMMANDS), "a setting of a new type needs a value"
+    assert all(all(settings_of(name).values()) for name in COMMANDS), "a setting of a new type needs a value"
 
 
 @pytest.fixture

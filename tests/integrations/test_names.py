@@ -23,7 +23,10 @@ from tests.integrations.adapters import ADAPTERS, Row, waited
 from tests.serve.asking import post
 from tests.support.spelled import JUDGED, SPELLED, WRONG, write_files
 
-JUDGE = "fake:<score>4</score>"
+JUDGE = "fake:<reason>Polite.</reason><c1>yes</c1><score>4</score>"
+
+
+pytestmark = pytest.mark.usefixtures("there")
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +36,7 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def trained() -> str:
-    pairs = [sample_of("q", "a long and good answer", "bad") for _ in range(8)]
+    pairs = [sample_of(f"q{k}", "a long and good answer", "bad") for k in range(8)]
     for pair in pairs:
         pair.output[0].answer.label, pair.output[1].answer.label = {"preference": "chosen"}, {"preference": "rejected"}
     train_bradley_terry(pairs, Path("model"))

@@ -36,4 +36,4 @@ def write_files(folder: Path) -> None:
     (folder / "sound.py").write_text(OWN.format("own", "ground_truth='', ", SOUND))
     (folder / "several.py").write_text(own + own.rpartition("\n\n\n")[2].replace("own", "other"))
     (folder / "damaged.py").write_text("def own(:\n")
-    (folder / "polite.yaml").write_text("name: polite\nprompt: Is {response} polite towards {query}?\nscale: [1, 5]\n")
+    (folder / "polite.yaml").write_text("[{criterion: Is polite., points: 1}]\n")
