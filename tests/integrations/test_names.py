@@ -88,7 +88,7 @@ def test_every_spelling_is_known_to_the_server(served: Callable[[str, str | None
     found = {}
     for spelled in (*SPELLED, trained(), *JUDGED):
         app = create_app(Handler({"it": served(spelled, JUDGE if spelled in JUDGED else None)}))
-        row = {"prompt": "q", "completion": "<answer>1</answer>", "ground_truth": "1"}
+        row = {"prompt": "q", "completion": "<answer>1</answer>", "reference": "1"}
         found[spelled] = post(app, "/v1/rewards/it", row).json()
     assert all(isinstance(told["score"], float) for told in found.values()), found
     assert len({found[spelled]["score"] for spelled in SPELLED[:4]}) == 1

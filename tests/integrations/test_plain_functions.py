@@ -13,7 +13,7 @@ import pytest
 
 from rm_gallery import EvaluateResult, reward_function
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.graders.base import GraderScore
+from rm_gallery.core.graders.base import FunctionGrader, GraderError, GraderScore
 from rm_gallery.core.outcome import UNDECLARED, Outcome
 from rm_gallery.core.reward.function import RewardFunction
 from rm_gallery.core.reward.outputs import said_of
@@ -145,7 +145,7 @@ def best_of_n(function: RewardFunction[Any], answer: str) -> Outcome[float]:
 
 
 def by_rows(function: RewardFunction[Any], answer: str) -> Outcome[float]:
-    return for_training(RowScorer(function, options={"blame": "probe"})).score_rows(["q"], [answer])[0]
+    return for_training(RowScorer(function, options=RunOptions(blame="probe"))).score_rows(["q"], [answer])[0]
 
 
 def over_http(function: RewardFunction[Any], answer: str) -> Outcome[float]:
@@ -168,7 +168,7 @@ DOORS: Sequence[Door] = (evaluated, in_a_batch, best_of_n, by_rows, over_http, d
 @pytest.mark.parametrize("form", FORMS)
 def test_a_value_outside_is_the_rules_error_and_says_what_to_declare(form: str, mode: str, waits: bool, door: Door) -> None:
     function = made(form, mode, waits)
-    assert function.score_range == (0, 1)
+    assert list(function.score_range) == [0, 1]
     for answer, score in (("0", 0.0), ("1", 1.0), ("0.25", 0.25), ("true", 1.0), ("false", 0.0)):
         assert door(function, answer).score == score
     assert door(function, "none").score in (None, 0.0), "no score, or the worst one where the answer turned out to be the cause"
@@ -207,7 +207,9 @@ def test_what_is_no_result_of_a_function_is_an_error_that_says_so(returned: str,
     def group(rollouts_messages: Any, **kwargs: Any) -> Any:
         return [NO_RESULTS[returned]() for _ in rollouts_messages]
 
-    function = RewardFunction(group, "batch", "points") if mode == "batch" else RewardFunction(points, "pointwise", "points")
+    function: RewardFunction[Any] = RewardFunction(
+        group if mode == "batch" else points, "batch" if mode == "batch" else "pointwise"
+    )
     found = evaluated(function, "good")
     assert (found.status, found.score, found.cause) == ("failed", None, "rule"), found
     assert returned in found.message, found.message
@@ -233,3 +235,36 @@ def test_check_reward_names_it(tmp_path: Path) -> None:
     found = asyncio.run(asyncio.to_thread(check_reward, points, tmp_path / "cases.jsonl"))
     (weakness,) = [each for each in found.findings if each.name == "invalid_result"]
     assert weakness.level == "fault" and "score_range=(low, high)" in weakness.what
+
+
+def test_a_run_folder_of_a_function_without_a_declared_range_continues(tmp_path: Path) -> None:
+    def points(messages: Any, **kwargs: Any) -> float:
+        return 0.5
+
+    def described(**declared: Any) -> dict[str, Any]:
+        return RewardFunction(points, "pointwise", "points", **declared).describe()
+
+    # the manifests of earlier versions name a range where one is declared, and nothing where none is
+    assert "range" not in described() and "range" not in described(score_range=(None, None))
+    assert described(score_range=(0, 1))["range"] == [0, 1]
+    for _ in range(2):
+        done = (
+            RewardFunction(points, "pointwise", "points")
+            .reward()
+            .evaluate_batch([sample_of("q", "a")], progress=False, run_dir=str(tmp_path / "run"))
+        )
+        assert done[0].output[0].answer.reward.score == 0.5
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_grader_that_leaves_its_range_pays_only_where_it_declares_one(declared: bool) -> None:
+    def points(response: str) -> float:
+        return 7.0 if response == "good" else 0.5
+
+    grader = FunctionGrader(points, **({"score_range": (0, 1)} if declared else {}))
+    found = grader.evaluate(response="good")
+    if declared:
+        assert isinstance(found, GraderScore) and found.score == 0.0 and "outside its declared range [0, 1]" in found.reason
+    else:
+        assert isinstance(found, GraderError) and (found.error_type, found.cause) == ("undeclared_range", "rule")
+        assert advice("points", 7.0, found.error)
