@@ -22,7 +22,7 @@ from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.evaluation.live import scored_of_result
 from rm_gallery.evaluation.worker import _asked
 from rm_gallery.integrations.causes import NoScore
-from rm_gallery.integrations.scoring import RowScorer, for_training
+from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.serve.app import create_app
 from rm_gallery.serve.handler import Handler
 from rm_gallery.study.check import check_reward
@@ -145,7 +145,7 @@ def best_of_n(function: RewardFunction[Any], answer: str) -> Outcome[float]:
 
 
 def by_rows(function: RewardFunction[Any], answer: str) -> Outcome[float]:
-    return for_training(RowScorer(function, options=RunOptions(blame="probe"))).score_rows(["q"], [answer])[0]
+    return RowScorer(function, options=RunOptions(blame="probe")).score_rows(["q"], [answer])[0]
 
 
 def over_http(function: RewardFunction[Any], answer: str) -> Outcome[float]:
@@ -262,7 +262,7 @@ def test_a_grader_that_leaves_its_range_pays_only_where_it_declares_one(declared
         return 7.0 if response == "good" else 0.5
 
     grader = FunctionGrader(points, **({"score_range": (0, 1)} if declared else {}))
-    found = grader.evaluate(response="good")
+    found = grader.evaluate(response="good", blame="probe")
     if declared:
         assert isinstance(found, GraderScore) and found.score == 0.0 and "outside its declared range [0, 1]" in found.reason
     else:
