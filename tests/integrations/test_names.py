@@ -21,7 +21,7 @@ from rm_gallery.serve.handler import Handler
 from rm_gallery.train.bradley_terry import train_bradley_terry
 from tests.integrations.adapters import ADAPTERS, Row, waited
 from tests.serve.asking import post
-from tests.support.spelled import JUDGED, SPELLED, WRONG, write_files
+from tests.support.spelled import JUDGED, NO_MODEL, SPELLED, WRONG, write_files
 
 JUDGE = "fake:<reason>Polite.</reason><c1>yes</c1><score>4</score>"
 
@@ -60,7 +60,7 @@ def test_every_spelling_is_known_to_every_adapter(name: str) -> None:
 
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_a_wrong_name_is_the_same_line_at_every_adapter(name: str) -> None:
-    for wrong, said in WRONG.items():
+    for wrong, said in {**WRONG, **NO_MODEL}.items():
         with pytest.raises(ConfigError) as refused:
             asked(ADAPTERS[name].make(wrong), name)
         assert said in str(refused.value), (wrong, str(refused.value))
@@ -96,7 +96,7 @@ def test_every_spelling_is_known_to_the_server(served: Callable[[str, str | None
 
 @pytest.mark.parametrize("served", SERVED)
 def test_a_wrong_name_is_the_same_line_at_the_server(served: Callable[[str, str | None], BaseReward]) -> None:
-    for wrong, said in WRONG.items():
+    for wrong, said in {**WRONG, **NO_MODEL}.items():
         with pytest.raises(ConfigError) as refused:
             served(wrong, None)
         assert said in str(refused.value), (wrong, str(refused.value))

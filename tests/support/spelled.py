@@ -25,9 +25,10 @@ WRONG = {
     "acuracy": "There is no reward 'acuracy'. Did you mean accuracy",
     "grader:string_mach": "There is no grader 'string_mach'. Did you mean string_match",
     "judge:prometheus2-absolut": "There is no judge 'prometheus2-absolut'. Did you mean prometheus2-absolute",
-    "bt:absent": "There is no trained model in 'absent'",
 }
 """Wrong names, and what is said of each."""
+NO_MODEL = {"bt:absent": "There is no trained model in 'absent'"}
+"""A right name of a model that is not there: refused where scores are made, not where they are explained or estimated."""
 
 
 def write_files(folder: Path) -> None:
