@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from rm_gallery.cli.options import Json, parse_params, reward_names
+from rm_gallery.cli.options import SPELLED, Json, parse_params, reward_names
 from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward, Identified
@@ -183,9 +183,7 @@ def select(
 
 
 def show_reward(
-    name: Annotated[
-        str, typer.Argument(help="A registered name, such as safety_listwise_reward.", autocompletion=reward_names)
-    ],
+    name: Annotated[str, typer.Argument(help=f"The reward: {SPELLED}.", autocompletion=reward_names)],
     prompt: Annotated[bool, typer.Option("--prompt", help="Print the exact prompt of the reward's example.")] = False,
     param: Annotated[
         list[str] | None, typer.Option(help="With --prompt: k=v sets a field of the reward, such as language=zh.")

@@ -48,9 +48,7 @@ FIGURES = ("calls", "input_tokens", "output_tokens", "cost", "seconds")
 def evaluate(
     reward: Annotated[
         str,
-        typer.Argument(
-            help="A registered reward, or a model: bt:DIR, hf:ID_OR_PATH or served:URL.", autocompletion=opt.reward_names
-        ),
+        typer.Argument(help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names),
     ],
     data: Annotated[list[str], typer.Argument(help="Parquet, jsonl, json or csv files, or folders of them.")],
     benchmark: opt.Benchmark = None,
@@ -68,7 +66,7 @@ def bench(
         str | None, typer.Argument(help="A benchmark; --list names them.", autocompletion=opt.completing(benchmarks))
     ] = None,
     reward: Annotated[
-        str | None, typer.Option("--reward", "-r", help="A registered reward, or bt:DIR.", autocompletion=opt.reward_names)
+        str | None, typer.Option("--reward", "-r", help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names)
     ] = None,
     data: Annotated[list[str] | None, typer.Option(help="File or folder in the published layout; may be repeated.")] = None,
     hub: Annotated[bool, typer.Option("--hub", help="Download the published data.")] = False,
@@ -233,9 +231,9 @@ def _bench_recorded(
         exported(rows.export, folder, title=rows.title) as kept,
     ):
         found = score_recorded(benchmark, scores=scores, replay=replay, data=data or None, seed=run.seed, run_dir=kept)
-        for option, wanted in (("--export", rows.export), ("gates", gate.fail_under), ("gates", gate.reference)):
-            if wanted is not None and len(found) > 1:
-                raise ConfigError(f"{option} take one judge's candidates and the file holds {len(found)}; keep one.")
+        for option, name in (("--export", "export"), ("gates", "fail_under"), ("gates", "fail_if_worse_than")):
+            if getattr(rows, name) is not None and len(found) > 1:
+                raise Inapplicable(f"{option} take one judge's candidates and the file holds {len(found)}; keep one.", name)
         missed = [_missed_by(report, gate, kept) for _, report in found]
     if run.json:
         opt.print_json(recorded_json(benchmark, found))

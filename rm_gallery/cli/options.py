@@ -15,6 +15,7 @@ import orjson
 import typer
 from loguru import logger
 
+from rm_gallery.cli.settings import first_time, is_setting
 from rm_gallery.core.engine.calls.budget import Budget, PriceTable
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run_remote import run_at, url_of
@@ -60,9 +61,9 @@ Surely = Annotated[
 ]
 LogLevel = Annotated[str, typer.Option(help="error, warning, info, debug, or http to trace calls.")]
 
-RewardName = Annotated[
-    str, typer.Option("--reward", "-r", help="A registered reward, or bt:DIR for a trained model.", autocompletion=reward_names)
-]
+SPELLED = "NAME, FILE, FILE:NAME, or a prefix such as func:, grader:, rubric:, bt:, hf: or served: and what it names"
+"""How a reward is named, in the same words at every command."""
+RewardName = Annotated[str, typer.Option("--reward", "-r", help=f"The reward: {SPELLED}.", autocompletion=reward_names)]
 Benchmark = Annotated[
     str | None, typer.Option("--benchmark", "--format", help="Layout of the data; found from its columns by default.")
 ]
@@ -169,6 +170,9 @@ class Running:
         if (self.max_calls, self.max_tokens, self.max_cost, self.prices) == (None,) * 4:
             return None
         prices = None if self.prices is None else PriceTable.from_yaml(self.prices)
+        if self.max_cost is not None and prices is None and is_setting("max_cost"):
+            # a limit in a file of settings must not stop a rule, which costs nothing, nor be lost where a model is called
+            prices = PriceTable({}, "a run without --prices")
         return Budget(max_calls=self.max_calls, max_tokens=self.max_tokens, max_cost=self.max_cost, prices=prices)
 
     @contextmanager
@@ -352,7 +356,9 @@ def say_reading(*places: Any) -> None:
         path = Path(place) / "samples.jsonl" if Path(place).is_dir() else Path(place)
         size = path.stat().st_size if path.is_file() else 0
         if size >= LARGE:
-            say(f"reading {one_line(str(place))} ({size / 1e6:,.0f} MB)")
+            line = f"reading {one_line(str(place))} ({size / 1e6:,.0f} MB)"
+            if first_time(line):
+                say(line)
 
 
 def say_lost(reasons: Mapping[str, Mapping[str, Any]], stopped: str | None, what: str) -> None:

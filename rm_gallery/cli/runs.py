@@ -13,7 +13,7 @@ import typer
 from rm_gallery.cli import options as opt
 from rm_gallery.core.engine.run_records import read_trace
 from rm_gallery.core.stats.planning import SampleSize, plan_difference, plan_labels, plan_mean
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.models import nearest
 from rm_gallery.gallery.benchmarks.lead import OWN_UNIT
@@ -64,17 +64,26 @@ class PlanOptions:
     def check(self) -> None:
         """Raise ConfigError where these do not fit together."""
         if (self.precision is None) == (self.detect is None):
-            raise ConfigError("plan needs --precision (how near) or --detect (which difference to find), one of the two")
+            raise Inapplicable(
+                "plan needs --precision (how near) or --detect (which difference to find), one of the two",
+                "detect",
+                "precision",
+            )
         if self.judged is not None and (self.detect is not None or self.discordance is not None):
-            raise ConfigError("--judged plans labels for a --precision; leave out --detect and --discordance")
+            why = "--judged plans labels for a --precision; leave out --detect and --discordance"
+            raise Inapplicable(why, "judged", "detect", "discordance")
         if self.discordance is not None and self.detect is None:
-            raise ConfigError("--discordance plans pairs that find a difference; name it with --detect")
+            raise Inapplicable("--discordance plans pairs that find a difference; name it with --detect", "discordance")
         for name in ("sensitivity", "specificity", "correlation", "cost_label", "cost_judge"):
             if self.judged is None and getattr(self, name) is not None:
                 option = f"--{name.replace('_', '-')}"
-                raise ConfigError(f"{option} is for a plan of labels; say how many rows are judged with --judged")
+                raise Inapplicable(f"{option} is for a plan of labels; say how many rows are judged with --judged", name)
+        if self.judged is not None and (self.cost_label is None) != (self.cost_judge is None):
+            why = "--cost-label and --cost-judge go together; the cheapest mix depends on both"
+            raise Inapplicable(why, "cost_label", "cost_judge")
         if self.pilot is None and (self.score or self.label or self.cluster):
-            raise ConfigError("--score, --label and --cluster name columns of a pilot; name its file with --pilot")
+            why = "--score, --label and --cluster name columns of a pilot; name its file with --pilot"
+            raise Inapplicable(why, "score", "label", "cluster")
 
     def answer(self, known: Pilot) -> tuple[SampleSize, str]:
         """How many it takes, and of what."""
@@ -95,6 +104,8 @@ class PlanOptions:
         if self.sensitivity is not None or self.specificity is not None or (self.sd is None and known.correlation is None):
             rates = {"sensitivity": self.sensitivity, "specificity": self.specificity}
             judge = {"rate": rate, **{name: 0.9 if value is None else value for name, value in rates.items()}}
+        elif (judge["sd"] is None) != (judge["correlation"] is None):
+            raise Inapplicable("--sd and --correlation go together; give both, or neither", "correlation", "sd")
         costs: dict[str, Any] = {"cost_label": self.cost_label, "cost_judge": self.cost_judge}
         found = plan_labels(half_width=self.precision or 0.0, n_rows=self.judged, **costs, **judge, **common)
         return found, f"labels among {found.rows:,} judged rows for ±{found.half_width:.4g}"

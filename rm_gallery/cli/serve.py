@@ -62,13 +62,13 @@ def serve(
             "--reward",
             "-r",
             metavar="[NAME=]REWARD",
-            help="A registered reward or grader to offer, under a name of its own if one is given; may be repeated.",
+            help=f"The reward: {opt.SPELLED}; offered under a name of its own if one is given. May be repeated.",
             autocompletion=opt.reward_names,
         ),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="YAML file: rewards: {NAME: {reward: REGISTERED, params: {…}, llm: MODEL, base_url: URL}}."),
+        typer.Option(help="YAML file: rewards: {NAME: {reward: REWARD, params: {…}, llm: MODEL, base_url: URL}}."),
     ] = None,
     llm: opt.Llm = None,
     base_url: opt.BaseUrl = None,
@@ -192,12 +192,12 @@ def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
         raise ConfigError(f"--config {config}: {' '.join(str(error).split())}") from error
     rewards = read.get("rewards") if isinstance(read, dict) else None
     if not isinstance(rewards, dict) or len(read) > 1:
-        raise ConfigError(f"--config {config} holds no rewards; write rewards: {{NAME: {{reward: REGISTERED}}}}.")
+        raise ConfigError(f"--config {config} holds no rewards; write rewards: {{NAME: {{reward: REWARD}}}}.")
     for name, entry in rewards.items():
         if not isinstance(entry, dict) or not isinstance(entry.get("reward"), str) or entry.keys() - _ENTRY:
             found = ", ".join(map(str, entry)) if isinstance(entry, dict) else repr(entry)
             raise ConfigError(
-                f"--config {config}: rewards.{name} takes reward (a registered name), params, llm and base_url; "
+                f"--config {config}: rewards.{name} takes reward (a name), params, llm and base_url; "
                 f"found {found or 'nothing'}."
             )
     return [(str(name), entry) for name, entry in rewards.items()]
@@ -205,7 +205,9 @@ def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
 
 def _built(name: str, entry: Mapping[str, Any], judge: Mapping[str, Any]) -> BaseReward:
     try:
-        return build_reward(entry["reward"], entry.get("params") or {}, **judge)
+        built = build_reward(entry["reward"], entry.get("params") or {}, **judge)
+        built.check()
+        return built
     except ConfigError as error:
         raise ConfigError(f"--reward {name}: {error}") from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -73,9 +74,29 @@ def _explaining(invoke: Callable[[Any], Any], words: tuple[str, ...], own: bool)
     return explaining
 
 
+_set_here: ContextVar[frozenset[str]] = ContextVar("settings", default=frozenset())
+_said_here: ContextVar[set[str] | None] = ContextVar("said", default=None)
+
+
+def is_setting(option: str) -> bool:
+    """Whether the value of an option of the command that runs was not typed but comes from the environment or a file."""
+    return option in _set_here.get()
+
+
+def first_time(line: str) -> bool:
+    """Whether the command that runs has not said this line yet, which begins anew without a setting that cannot apply."""
+    said = _said_here.get()
+    new = said is None or line not in said
+    if said is not None:
+        said.add(line)
+    return new
+
+
 def _applied(invoke: Callable[[Any], Any], context: Any) -> Any:
     """Run the command without those settings that cannot apply to it; what was typed and cannot apply is refused."""
     left = {each.name: each for each in context.command.params if _set(context, each.name)}
+    _set_here.set(frozenset(left))
+    _said_here.set(set())
     while True:
         try:
             return invoke(context)
@@ -120,7 +141,7 @@ def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
     Raises:
         ConfigError: the file cannot be read, or a key in it is no option; the message names the nearest.
     """
-    commands = {words: _options(inner) for words, inner in walk(command)}
+    commands = {words: options_of(inner) for words, inner in walk(command)}
     file, table = _read()
     _check(table, commands, file)
     found: dict[str, Any] = {}
@@ -153,7 +174,8 @@ def _given(table: Mapping[str, Any], name: str) -> Any:
     return None if isinstance(value, dict) else value
 
 
-def _options(command: Any) -> dict[str, Any]:
+def options_of(command: Any) -> dict[str, Any]:
+    """The options of a command that can be settings, by name."""
     return {each.name: each for each in command.params if each.param_type_name == "option" and each.name not in NEVER}
 
 
@@ -196,6 +218,6 @@ def _check(
 def _unknown_variables(command: Any) -> set[str]:
     known = {PREFIX + name for name in OWN}
     for words, inner in walk(command):
-        for name in _options(inner):
+        for name in options_of(inner):
             known |= {f"{PREFIX}{'_'.join(path)}".upper().replace("-", "_") for path in ((*words, name), (name,))}
     return {name for name in os.environ if name.startswith(PREFIX) and name not in known}

@@ -33,9 +33,7 @@ from rm_gallery.train.watch import watched_lines
 
 @opt.grouped()
 def audit(
-    reward: Annotated[
-        str, typer.Argument(help="A registered reward, or bt:DIR for a trained model.", autocompletion=opt.reward_names)
-    ],
+    reward: Annotated[str, typer.Argument(help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names)],
     data: Annotated[
         list[str] | None,
         typer.Option(help="File or folder with preferences; may be repeated. Forty built-in questions by default."),
@@ -85,8 +83,8 @@ def check(
     rewards: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...",
-            help="A file with a reward, FILE:NAME where it holds several, or a registered name. The file may hold a class "
+            metavar="REWARD...",
+            help=f"The reward: {opt.SPELLED}. A file may hold a class "
             "with compute_reward, a @reward_function or a reward class. With weights, as in math:1 brief.py:0.2, their sum is tried.",
         ),
     ],
@@ -119,7 +117,9 @@ def check(
     if any(weight is not None for _, weight in parts):
         raise typer.Exit(_check_mix(parts, cases, {**how, "normalize": normalize}, strict, run))
     if normalize:
-        raise ConfigError("--normalize maps the parts of a sum; give rewards with weights, as in math:1 brief.py:0.2.")
+        raise Inapplicable(
+            "--normalize maps the parts of a sum; give rewards with weights, as in math:1 brief.py:0.2.", "normalize"
+        )
     how["params"] = run.judge["params"]
     judges = judges_for(rewards, run.llm, run.base_url)
     checks = [check_reward(reward, cases, **how, **judge) for reward, judge in zip(rewards, judges, strict=True)]
@@ -162,7 +162,7 @@ def _check_mix(
 def fuzz(
     reward: Annotated[
         str,
-        typer.Argument(metavar="FILE", help="A file with a reward, FILE:NAME where it holds several, or a registered name."),
+        typer.Argument(metavar="REWARD", help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names),
     ],
     cases: Annotated[
         Path | None, typer.Option(help="File of tasks: prompt, gold (a right completion), and the data set's columns.")
@@ -193,7 +193,9 @@ def fuzz(
 
 @opt.grouped()
 def conflicts(
-    reward: Annotated[str, typer.Argument(help="A listwise or pairwise reward by its name.", autocompletion=opt.reward_names)],
+    reward: Annotated[
+        str, typer.Argument(help=f"A listwise or pairwise reward: {opt.SPELLED}.", autocompletion=opt.reward_names)
+    ],
     data: Annotated[list[str], typer.Option(help="File or folder of samples with several answers; may be repeated.")],
     benchmark: opt.Benchmark = None,
     *,

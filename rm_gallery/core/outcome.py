@@ -26,6 +26,11 @@ Bounds = tuple[float | None, float | None]
 """Lowest and highest possible score; None where there is no bound."""
 NOT_BEGUN = frozenset({"stopped", "budget"})
 """Reasons of jobs that a run did not get to: counted as stopped, not as failed."""
+UNDECLARED = "undeclared_range"
+"""Reason of a score outside the [0, 1] of a reward or grader that declares no range: never the answer's doing.
+
+Nothing broke. A function of 0 to 10 points gives its good answers such scores, and they would pay for it with the worst one.
+"""
 
 
 @dataclass(slots=True)
@@ -113,6 +118,15 @@ def deciding(missing: Iterable[Outcome[Any]]) -> Outcome[Any]:
 
 def _lost(status: Status, reason: str) -> tuple[bool, bool]:
     return status != "failed", reason in NOT_BEGUN
+
+
+def outside(name: str, score: float, bounds: Bounds, declared: bool) -> Outcome[Any]:
+    """Outcome of a score of `name` outside its range, whether that was declared or is the one of what declares none."""
+    ends = ", ".join("None" if end is None else f"{end:g}" for end in bounds)
+    if declared:
+        return failed("invalid_result", f"{name} gave the score {score:g}, outside its declared range [{ends}].", "rule")
+    advice = "return a score inside it, or declare the range that it has: score_range=(low, high)."
+    return failed(UNDECLARED, f"{name} gave the score {score:g}, outside its range [{ends}]; {advice}", "rule")
 
 
 def worst_of(bounds: Bounds, higher_is_better: bool = True) -> float | None:

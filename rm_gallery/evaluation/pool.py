@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 LIMITS = SandboxLimits()
 """What one request may take by default: 10 s, 512 MB, 16 processes and threads, 16 MB of files, 256 KB of prints."""
 CODES = frozenset(
-    "deadline memory processes output crashed function_error invalid_input invalid_result evaluator_load busy closed sandbox".split()
+    "deadline memory processes output crashed function_error invalid_input invalid_result undeclared_range".split()
+    + "evaluator_load busy closed sandbox".split()
 )
 """What the error of a result that broke begins with, before a colon."""
 MAX_REPLY = 4 * 2**20

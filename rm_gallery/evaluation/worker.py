@@ -107,8 +107,8 @@ def _in_range(function: RewardFunction[Any], result: EvaluateResult) -> Evaluate
     """The result; failed where its score lies outside the function's range, as it is when the function is a reward."""
     if result.error or not result.is_score_valid:
         return result
-    problem = out_of_range(function.name, result.score, function.score_range)
-    return result if problem is None else failed("invalid_result", problem)
+    problem = out_of_range(function.name, result.score, function.score_range, function.range_declared)
+    return result if problem is None else failed(problem.reason, problem.message)
 
 
 def _results(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> list[EvaluateResult]:

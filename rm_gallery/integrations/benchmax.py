@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.outcome import Outcome
-from rm_gallery.core.runner.grading_runner import asks_for_judge
+from rm_gallery.core.runner.grading_runner import judges_for
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.integrations.causes import NoScore, OnError, checked_on_error
 from rm_gallery.integrations.scoring import RowScorer, for_training
@@ -63,9 +63,14 @@ class BenchmaxRewards:
     def _built(self) -> dict[str, RowScorer]:
         checked_on_error(self.on_error, type(self).__name__, none=False)
         named = list(self.rewards.items()) if isinstance(self.rewards, Mapping) else [(None, r) for r in self.rewards]
+        entries = [(name, self._entry(name, reward)) for name, reward in named]
+        judges = judges_for([entry["reward"] for _, entry in entries], self.llm, None)
         made: dict[str, RowScorer] = {}
-        for name, reward in named:
-            scorer = self._scorer(name, reward)
+        for (name, entry), judge in zip(entries, judges, strict=True):
+            settings = {"name": name, "reference": self.reference, "on_error": self.on_error, **judge, **entry}
+            scorer = for_training(
+                RowScorer(settings.pop("reward"), **settings), "set a negative weight in the training configuration"
+            )
             if scorer.name in made:
                 raise ConfigError(f"two rewards are called '{scorer.name}'; give rewards as a dict with a name for each.")
             made[scorer.name] = scorer
@@ -73,15 +78,12 @@ class BenchmaxRewards:
             raise ConfigError(f"{type(self).__name__}.rewards is empty; give {{component: reward}}.")
         return made
 
-    def _scorer(self, name: str | None, reward: Any) -> RowScorer:
-        settings: dict[str, Any] = {"name": name, "reference": self.reference, "on_error": self.on_error}
+    @staticmethod
+    def _entry(name: str | None, reward: Any) -> dict[str, Any]:
         own = dict(reward) if isinstance(reward, Mapping) else {"reward": reward}
         if "reward" not in own:
             raise ConfigError(f"rewards['{name}'] names no reward; its keys: {', '.join(map(str, own)) or 'none'}.")
-        target = own.pop("reward")
-        if self.llm is not None and "llm" not in own and asks_for_judge(target):
-            own["llm"] = self.llm
-        return for_training(RowScorer(target, **{**settings, **own}), "set a negative weight in the training configuration")
+        return own
 
     # -- hooks of benchmax ------------------------------------------------------------------------------------------------
 

@@ -380,10 +380,12 @@ def for_training(
     `one_by_one` says what to do instead where the trainer hands over completions one by one and the reward compares them.
 
     Raises:
-        ConfigError: nothing says what a completion is worth that breaks the reward, or the reward compares what comes one by one.
+        ConfigError: the reward could not score at all, nothing says what a completion is worth that breaks it, or it compares what
+            comes one by one.
     """
     if one_by_one:
         refuse_comparing(scorer, one_by_one)
+    scorer.reward.check()
     if scorer.reward.worst_score is None and not scorer.reward.settles_worst:
         low, high = scorer.reward.score_range
         raise ConfigError(

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, SupportsIndex, overload
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.outcome import Outcome
-from rm_gallery.core.runner.grading_runner import asks_for_judge
+from rm_gallery.core.runner.grading_runner import judges_for
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import RowScorer, broken_by_answer, for_training
@@ -86,7 +86,8 @@ def trl_rewards(rewards: Iterable[object], *, together: bool = True, **shared: A
     Args:
         rewards: what `trl_reward` takes or returned, or dicts of its arguments: `{"reward": "length_penalty", "name": "short"}`.
         together: whether completions are dropped so; otherwise each reward stands alone, as with `trl_reward`.
-        **shared: arguments for all of them; those of a dict win, and `llm` and `base_url` are for those that ask a model.
+        **shared: arguments for all of them; those of a dict win, and `llm` and `base_url` are for those that ask a model; a ConfigError
+            where none does.
             Of two with one name the second gets `_2`, since TRL would draw both into one chart.
     """
     if isinstance(rewards, str | Mapping):
@@ -94,19 +95,28 @@ def trl_rewards(rewards: Iterable[object], *, together: bool = True, **shared: A
     scorers: list[RowScorer] = []
     logs: list[bool] = []
     taken: Counter[str] = Counter()
-    for given in rewards:
-        if isinstance(given, TrlReward) and given.component is None:
-            scorers.append(given.scorer)
-            logs.append(given._logs)
-            taken[given.__name__] += 1
+    entries = [
+        given
+        if isinstance(given, TrlReward) and given.component is None
+        else dict(given)
+        if isinstance(given, Mapping)
+        else {"reward": given}
+        for given in rewards
+    ]
+    for entry in entries:
+        if isinstance(entry, dict) and "reward" not in entry:
+            raise ConfigError(f"An entry of trl_rewards has no 'reward'; it has: {', '.join(map(str, entry)) or 'nothing'}.")
+    named = [_not_trls(entry["reward"]) for entry in entries if isinstance(entry, dict)]
+    judges = iter(judges_for(named, shared.pop("llm", None), shared.pop("base_url", None)))
+    for entry in entries:
+        if isinstance(entry, TrlReward):
+            scorers.append(entry.scorer)
+            logs.append(entry._logs)
+            taken[entry.__name__] += 1
             continue
-        own = dict(given) if isinstance(given, Mapping) else {"reward": given}
-        if "reward" not in own:
-            raise ConfigError(f"An entry of trl_rewards has no 'reward'; it has: {', '.join(map(str, own)) or 'nothing'}.")
-        judge = {} if asks_for_judge(own["reward"]) else {"llm", "base_url"}
-        settings = {**{key: value for key, value in shared.items() if key not in judge}, **own}
+        settings = {**shared, **next(judges), **entry}
         logs.append(settings.pop("logs", True))
-        scorer = RowScorer(_not_trls(settings.pop("reward")), **settings)
+        scorer = RowScorer(settings.pop("reward"), **settings)
         taken[scorer.name] += 1
         if taken[scorer.name] > 1:
             scorer.name = f"{scorer.name}_{taken[scorer.name]}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery import __version__
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.gallery.benchmarks.figures import RULES, UNNAMED, by_cause, missing_parts
@@ -135,7 +135,8 @@ def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
     by_run = [_columns(report, sections) for report in reports]
     inner = list(dict.fromkeys(name for found in by_run for name in found if name != OVERALL))
     if sections and not inner:
-        raise ConfigError(f"rule {reports[0].get('rule')!r} has no sections; leave out --sections for a column a subset.")
+        why = f"rule {reports[0].get('rule')!r} has no sections; leave out --sections for a column a subset."
+        raise Inapplicable(why, "sections")
     columns = [*inner, OVERALL]
     best = {name: max((s for found in by_run if (s := _score(found, name)) is not None), default=None) for name in columns}
     cells = [[Cell(found.get(name, {}), _score(found, name) == best[name] is not None) for name in columns] for found in by_run]

@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.outcome import UNDECLARED, Outcome
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.reward.in_files import cases_beside
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.core.utils.errors import ConfigError, Inapplicable, Unscored
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.envs.environment import EnvironmentReward
 from rm_gallery.gallery.benchmarks.figures import plain
@@ -184,7 +184,7 @@ def with_forgeries(case: Case) -> Case:
     try:
         forged = forged_answers(case.sample)
     except Unscored as error:
-        raise ConfigError(f"{case.name}: {error}") from None
+        raise Inapplicable(f"{case.name}: {error}", "forge") from None
     return case._replace(written=(*case.written, *(Written(name, one, Expected(word="low")) for name, one in forged.items())))
 
 
@@ -307,7 +307,7 @@ class Checking:
                 failed.setdefault(one.scored.reason, []).append(one)
         for reason, seen in failed.items():
             finite = "finite number" in seen[0].scored.message or "invalid_score" in reason
-            name = "non_finite" if finite else "invalid_result" if reason == "invalid_result" else "raises"
+            name = "non_finite" if finite else "invalid_result" if reason in ("invalid_result", UNDECLARED) else "raises"
             self._say("fault", name, f"{len(seen)} completions fail ({reason}): {seen[0].scored.message}", seen)
         lost = [one for one in self.tried if one.scored.status == "unscored"]
         asked = [one for one in lost if one.expected is None or one.expected.word != "unscored"]

@@ -18,6 +18,7 @@ import typer
 from rm_gallery.cli import main, options
 from rm_gallery.cli.help import SECTIONS
 from rm_gallery.cli.main import app
+from rm_gallery.cli.settings import options_of
 from rm_gallery.core.data.load.converters import DataConverterRegistry
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import RMGalleryError
@@ -27,6 +28,7 @@ from tests.golden.golden import HERE, Line, lines
 from tests.support.children import ROOT
 from tests.support.command import Done, command
 from tests.support.judge_server import JudgeCall, JudgeServer
+from tests.support.spelled import OWN, SOUND, SPELLED, WRONG, write_files
 from tests.train import runs as training
 
 FINE = {line["command"]: line["call"] for _, line in lines(HERE / "every_command" / "works.jsonl")}
@@ -44,14 +46,11 @@ INSTEAD = {
 GATES = [line for _, line in lines(HERE / "every_command" / "gates.jsonl")]
 """Both sides of every gate: the call, its exit code, and what it says on stderr."""
 
-OWN = (
-    "from rm_gallery import reward_function\n\n\n@reward_function(score_range=(0, 1))\ndef {}(messages, {}**kwargs):\n    {}\n"
-)
 FALTERS = (
     'if "FAIL" in messages[-1].text:\n        raise ValueError("no answer")\n    return min(1.0, len(messages[-1].text) / 99)'
 )
 REWARDS = {
-    "sound.py": 'return float(messages[-1].text.strip().endswith(f"<answer>{ground_truth}</answer>"))',
+    "sound.py": SOUND,
     "bare.py": 'said = messages[-1].text.strip()\n    return float(said == ground_truth or said.endswith(f"<answer>{ground_truth}</answer>"))',
     "lenient.py": "return float(str(ground_truth) in messages[-1].text)",
 }
@@ -377,23 +376,6 @@ def test_what_goes_wrong_in_a_run_is_one_line_and_exit_code_1(monkeypatch: pytes
     assert run("doctor") == Done(1, "", "rm-gallery: the judge is gone\n")
 
 
-SPELLED = ("sound.py", "sound.py:own", "func:sound.py", "func:sound.py:own", "accuracy", "grader:string_match", "string_match")
-"""A reward's name in every form that needs no model."""
-WRONG = {
-    "absent.py": "absent.py cannot be read",
-    "absent.py:own": "absent.py cannot be read",
-    "sound.py:onw": "sound.py:onw: There is no reward in sound.py 'onw'. Did you mean own?",
-    "func:sound.py:onw": "sound.py:onw: There is no reward in sound.py 'onw'. Did you mean own?",
-    "several.py": "several.py: say which reward is meant",
-    "func:several.py": "several.py: say which reward is meant",
-    "damaged.py": "damaged.py cannot be loaded: SyntaxError",
-    "func:damaged.py:own": "damaged.py cannot be loaded: SyntaxError",
-    "fnuc:sound.py:own": "There is no prefix of rewards 'fnuc:'. Did you mean func:",
-    "acuracy": "There is no reward 'acuracy'. Did you mean accuracy",
-    "grader:string_mach": "There is no grader 'string_mach'. Did you mean string_match",
-    "judge:prometheus2-absolut": "There is no judge 'prometheus2-absolut'. Did you mean prometheus2-absolute",
-}
-"""Wrong names, and what is said of each at every command alike."""
 TAKES = {
     "eval": "eval REWARD pairs.jsonl",
     "bench": "bench preferences --data pairs.jsonl -r REWARD",
@@ -411,14 +393,19 @@ TAKES = {
 
 @pytest.fixture
 def _named(folder: Path) -> None:
-    own = OWN.format("own", "", "return 1.0")
-    Path("several.py").write_text(own + own.rpartition("\n\n\n")[2].replace("own", "other"))
-    Path("damaged.py").write_text("def own(:\n")
+    write_files(Path())
 
 
 def test_every_command_with_a_reward_is_named_here() -> None:
     takes = {name for name, found in COMMANDS.items() for each in found.params if each.name in ("reward", "rewards")}
     assert takes | {"show"} == TAKES.keys()
+
+
+def test_every_command_says_how_a_reward_is_named_in_the_same_words() -> None:
+    for name, taken in COMMANDS.items():
+        for each in taken.params:
+            if each.name in ("reward", "rewards") or name == "show" and each.name == "name":
+                assert options.SPELLED in each.help, name
 
 
 @pytest.mark.parametrize("name", [name for name in TAKES if name not in ENDLESS])
@@ -453,31 +440,135 @@ SETTINGS = {
     "batch": "openai",
     "address": "local",
     "part": "1/2",
-    "trace": "true",
-    "submit": "true",
-    "surely": "true",
-    "force_new": "true",
     "split": "test",
     "title": "a page",
-    "repeats": "2",
     "blame": "probe",
     "max_calls": "1000",
     "max_unscored": "99",
+    "max_tokens": "1000000",
+    "max_cost": "5",
+    "correlation": "0.4",
+    "discordance": "0.2",
+    "log_level": "error",
+    "on_bad_row": "skip",
+    "export": "exported.csv",
+    "repeats": "2",
+    "ceiling": "0.9",
+    "confidence": "0.9",
+    "rows_per_cluster": "2",
+    "memory": "512",
+    "deadline": "30",
+    "timeout": "30",
+    "window": "0.5",
+    "fail_if_worse_than": "longest",
+    "prices": "prices.yaml",
+    "judged": "2000",
+    "role": "shaping",
 }
-"""Settings that apply to some commands alone, each with a value that fits where it applies."""
+"""A value that fits where it applies, for each setting whose type alone does not give one."""
+OF_TYPE = {bool: "true", int: "2", float: "0.05"}
+OF_DATA = frozenset(
+    "a annotate answer b bounds by cases certificate cluster completion component config data description display_name encoding"
+    " header_row id key label label_column label_probability labels length metrics_folders mode new_again numbers old_again other param"
+    " pilot prompt reference reward samples score scores replay second separator sheet step step_rule total weight"
+    " benchmark judge scope task kind needs probe form as_format".split()
+)
+"""Settings that name something in the data, or a choice, of one command; nobody sets them for all."""
+OF_MACHINE = frozenset(
+    "access_log browser cache engine host hub open out pdf port processes queue sandbox save status_port store tokens".split()
+)
+"""Settings that need something of the machine, or write where other calls read."""
+FLAGGED = frozenset({"list_all", "json", "as_json", "dry_run"})
 
 
-@pytest.mark.parametrize("name", [name for name in FINE if name not in (*ENDLESS, "demo", "init")])
-@pytest.mark.usefixtures("stored")
-def test_a_setting_that_nobody_typed_is_never_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def settings_of(name: str) -> dict[str, str]:
+    """A fitting value for every setting that this command takes."""
+    hints = get_type_hints(COMMANDS[name].callback)
+    found = {}
+    for option in options_of(COMMANDS[name]).values():
+        if (name, option.name) == ("judge-select", "fail_under"):
+            found[option.name] = "kappa=-1"
+        elif option.name in SETTINGS:
+            found[option.name] = SETTINGS[option.name]
+        elif option.name not in OF_DATA | OF_MACHINE:
+            kinds = {hints[option.name], *get_args(hints[option.name])}
+            found[option.name] = next((value for kind, value in OF_TYPE.items() if kind in kinds), "")
+    return found
+
+
+def test_every_setting_has_a_value_or_a_reason_why_it_has_none() -> None:
+    keys = {key for command in COMMANDS.values() for key in options_of(command)}
+    assert keys >= {*SETTINGS, *OF_DATA, *OF_MACHINE} and not SETTINGS.keys() & (OF_DATA | OF_MACHINE)
+    assert all(all(settings_of(name).values()) for name in COMMANDS), "a setting of a new type needs a value"
+
+
+@pytest.fixture
+def _priced(folder: Path) -> None:
+    Path("prices.yaml").write_text("'*': {input: 1, output: 1}\n")
+
+
+def untyped(name: str) -> dict[str, str]:
     typed = FINE[name].split()
-    taken = {each.name: each for each in COMMANDS[name].params if not {*names(each)} & {*typed}}
-    fake = {"base_url"} if "fake:" in FINE[name] else set()  # it has no endpoint
-    for key in SETTINGS.keys() & taken.keys() - fake:
+    words = {option for each in COMMANDS[name].params if {*names(each)} & {*typed} for option in [each.name]}
+    return {key: value for key, value in settings_of(name).items() if key not in words}
+
+
+RUNS = [name for name in FINE if name not in (*ENDLESS, "demo", "init")]
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.usefixtures("stored", "_priced")
+def test_a_setting_that_nobody_typed_is_never_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = {}
+    for key, value in untyped(name).items():
+        if key == "max_cost" and "--llm" in FINE[name]:
+            continue  # refused, see below
         with monkeypatch.context() as patched:
-            patched.setenv(f"RM_GALLERY_{key.upper()}", SETTINGS[key])
+            patched.setenv(f"RM_GALLERY_{key.upper()}", value)
             done = run(FINE[name])
-        assert done.code == 0, f"{key}: {done.err}"
+        if done.code == 2 or "Traceback" in done.err:
+            refused[key] = done.err
+    assert refused == {}
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.usefixtures("stored", "_priced")
+def test_a_file_that_sets_everything_stops_no_command(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    keys = {key: value for each in RUNS for key, value in settings_of(each).items() if key not in FLAGGED}
+    own = untyped(name)
+    lines_ = [f"{key} = {json.dumps(own.get(key, value))}" for key, value in keys.items() if key != "param"]
+    (tmp_path / "own.toml").write_text("\n".join(lines_))
+    monkeypatch.setenv("RM_GALLERY_CONFIG", str(tmp_path / "own.toml"))
+    done = run(FINE[name])
+    assert done.code != 2, done.err
+
+
+JUDGED = "eval safety_listwise_reward lists.jsonl --llm fake:<best>1</best>"
+
+
+def test_a_limit_of_cost_without_prices_stops_what_calls_a_model_and_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = run(JUDGED + " --max-cost 1")
+    assert (refused.code, "max_cost needs prices" in refused.err) == (2, True)
+    monkeypatch.setenv("RM_GALLERY_MAX_COST", "1")
+    assert run(FINE["eval"]).code == 0
+    refused = run(JUDGED)
+    assert refused.code == 2 and "max_cost is set, but a run without --prices has no price for" in refused.err
+    monkeypatch.setenv("RM_GALLERY_PRICES", "prices.yaml")
+    Path("prices.yaml").write_text("'*': {input: 1, output: 1}\n")
+    assert run(JUDGED).code == 0
+
+
+def test_an_endpoint_for_a_model_without_one_is_refused_where_it_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = run(JUDGED + " --base-url http://127.0.0.1:9/v1")
+    assert (refused.code, "fake: has no endpoint; leave out --base-url" in refused.err) == (2, True)
+    monkeypatch.setenv("RM_GALLERY_BASE_URL", "http://127.0.0.1:9/v1")
+    assert run(JUDGED).code == 0
+
+
+def test_what_is_read_is_said_once_also_where_a_setting_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(options, "LARGE", 1)
+    monkeypatch.setenv("RM_GALLERY_LLM", "fake:x")
+    assert run(FINE["eval"]).err.count("reading ") == 1
 
 
 def test_a_setting_may_have_the_name_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,7 +68,8 @@ def raising(error: Exception) -> Callable[..., float]:
     ("grader", "issue"),
     [
         (RelevanceGrader(model=FakeLLM(reply="I cannot say.")), ("unscored", "parse")),
-        (FunctionGrader(lambda response: 5.0), ("failed", "invalid_result")),
+        (FunctionGrader(lambda response: 5.0), ("failed", "undeclared_range")),
+        (FunctionGrader(lambda response: 5.0, score_range=(0, 1)), ("failed", "invalid_result")),
         (FunctionGrader(lambda response: GraderRank(rank=[1])), ("failed", "invalid_result")),
         (FunctionGrader(raising(Unscored("no", reason="empty"))), ("unscored", "empty")),
         (FunctionGrader(raising(OSError("no"))), ("failed", "error")),

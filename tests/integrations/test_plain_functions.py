@@ -13,10 +13,11 @@ import pytest
 
 from rm_gallery import EvaluateResult, reward_function
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.graders.base import FunctionGrader, GraderError, GraderScore
+from rm_gallery.core.outcome import UNDECLARED, Outcome
 from rm_gallery.core.reward.function import RewardFunction
 from rm_gallery.core.reward.outputs import said_of
-from rm_gallery.core.reward.schema import sample_of
+from rm_gallery.core.reward.schema import RewardResult, sample_of
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.evaluation.live import scored_of_result
 from rm_gallery.evaluation.worker import _asked
@@ -84,10 +85,16 @@ FORMS: dict[str, Callable[[float], Any]] = {
     "dict": lambda number: {"score": number, "reason": "r"},
     "result": lambda number: EvaluateResult(score=number),
 }
+NO_RESULTS: dict[str, Callable[[], Any]] = {
+    "RewardResult": lambda: RewardResult(name="r", details=[]),
+    "GraderScore": lambda: GraderScore(name="r", score=0.5),
+    "str": lambda: "0.5",
+    "list": lambda: [0.5],
+}
 Door = Callable[[RewardFunction[Any], str], Outcome[float]]
 
 
-def made(form: str, mode: str, waits: bool) -> RewardFunction[Any]:
+def made(form: str, mode: str, waits: bool, declared: Any = None) -> RewardFunction[Any]:
     """A function that returns a number of points: the number in the answer, in one form."""
 
     def one(messages: Any) -> Any:
@@ -113,8 +120,8 @@ def made(form: str, mode: str, waits: bool) -> RewardFunction[Any]:
         return [one(messages) for messages in rollouts_messages]
 
     if mode == "batch":
-        return RewardFunction(group_later if waits else group, "batch", "points")
-    return RewardFunction(points_later if waits else points, "pointwise", "points")
+        return RewardFunction(group_later if waits else group, "batch", "points", score_range=declared)
+    return RewardFunction(points_later if waits else points, "pointwise", "points", score_range=declared)
 
 
 def evaluated(function: RewardFunction[Any], answer: str) -> Outcome[float]:
@@ -124,7 +131,7 @@ def evaluated(function: RewardFunction[Any], answer: str) -> Outcome[float]:
 
 def in_a_batch(function: RewardFunction[Any], answer: str) -> Outcome[float]:
     reward = build_reward(function)
-    done = reward.evaluate_batch([sample_of("q", answer), sample_of("other", "0.5")], progress=False)
+    done = reward.evaluate_batch([sample_of("q", answer), sample_of("other", "0.5")], progress=False, blame="probe")
     assert said_of(reward, done[1].output[0]).score == 0.5, "nobody else pays"
     return said_of(reward, done[0].output[0])
 
@@ -138,7 +145,7 @@ def best_of_n(function: RewardFunction[Any], answer: str) -> Outcome[float]:
 
 
 def by_rows(function: RewardFunction[Any], answer: str) -> Outcome[float]:
-    return RowScorer(function).score_rows(["q"], [answer])[0]
+    return RowScorer(function, options=RunOptions(blame="probe")).score_rows(["q"], [answer])[0]
 
 
 def over_http(function: RewardFunction[Any], answer: str) -> Outcome[float]:
@@ -161,14 +168,51 @@ DOORS: Sequence[Door] = (evaluated, in_a_batch, best_of_n, by_rows, over_http, d
 @pytest.mark.parametrize("form", FORMS)
 def test_a_value_outside_is_the_rules_error_and_says_what_to_declare(form: str, mode: str, waits: bool, door: Door) -> None:
     function = made(form, mode, waits)
-    assert function.score_range == (0, 1)
+    assert list(function.score_range) == [0, 1]
     for answer, score in (("0", 0.0), ("1", 1.0), ("0.25", 0.25), ("true", 1.0), ("false", 0.0)):
         assert door(function, answer).score == score
     assert door(function, "none").score in (None, 0.0), "no score, or the worst one where the answer turned out to be the cause"
     for number in (2.0, -1.0, 1.0001):
         found = door(function, f"{number}")
-        assert (found.status, found.score, found.reason, found.cause) == ("failed", None, "invalid_result", "rule")
+        assert (found.status, found.score, found.reason, found.cause) == ("failed", None, UNDECLARED, "rule")
         assert advice("points", number, found.message)
+
+
+@pytest.mark.parametrize("door", [evaluated, in_a_batch, by_rows, over_http])
+@pytest.mark.parametrize("waits", [False, True], ids=["plain", "async"])
+@pytest.mark.parametrize("form", FORMS)
+def test_an_answer_that_drives_a_score_out_of_a_declared_range_has_the_worst_score(form: str, waits: bool, door: Door) -> None:
+    function = made(form, "pointwise", waits, (0, 1))
+    for number in (2.0, -1.0):
+        assert door(function, f"{number}").score == 0.0
+
+
+@pytest.mark.parametrize("door", [evaluated, in_a_batch, by_rows, over_http, deployed])
+def test_a_function_that_leaves_its_declared_range_with_every_answer_is_the_rules_error(door: Door) -> None:
+    @reward_function(score_range=(0, 1))
+    def points(messages: Any, **kwargs: Any) -> float:
+        return 0.5 if messages[-1].text == "0.5" else 7.0
+
+    found = door(points, "good")
+    assert (found.status, found.reason, found.cause) == ("failed", "invalid_result", "rule")
+    assert "points gave the score 7, outside its declared range [0, 1]." in found.message
+
+
+@pytest.mark.parametrize("mode", ["pointwise", "batch"])
+@pytest.mark.parametrize("returned", NO_RESULTS)
+def test_what_is_no_result_of_a_function_is_an_error_that_says_so(returned: str, mode: str) -> None:
+    def points(messages: Any, **kwargs: Any) -> Any:
+        return NO_RESULTS[returned]()
+
+    def group(rollouts_messages: Any, **kwargs: Any) -> Any:
+        return [NO_RESULTS[returned]() for _ in rollouts_messages]
+
+    function: RewardFunction[Any] = RewardFunction(
+        group if mode == "batch" else points, "batch" if mode == "batch" else "pointwise"
+    )
+    found = evaluated(function, "good")
+    assert (found.status, found.score, found.cause) == ("failed", None, "rule"), found
+    assert returned in found.message, found.message
 
 
 @pytest.mark.parametrize(("declared", "inside"), [((-5, 5), True), ((None, None), True), ((0, None), True), ((0, 1), False)])
@@ -179,7 +223,7 @@ def test_a_declared_range_holds(declared: Any, inside: bool) -> None:
 
     for door in (evaluated, in_a_batch, by_rows, over_http, deployed):
         found = door(points, "4")
-        assert found.score == (4.0 if inside else None)
+        assert found.score == (4.0 if inside else None if door is deployed else 0.0), "a server of evaluators asks once"
 
 
 def test_check_reward_names_it(tmp_path: Path) -> None:
@@ -191,3 +235,36 @@ def test_check_reward_names_it(tmp_path: Path) -> None:
     found = asyncio.run(asyncio.to_thread(check_reward, points, tmp_path / "cases.jsonl"))
     (weakness,) = [each for each in found.findings if each.name == "invalid_result"]
     assert weakness.level == "fault" and "score_range=(low, high)" in weakness.what
+
+
+def test_a_run_folder_of_a_function_without_a_declared_range_continues(tmp_path: Path) -> None:
+    def points(messages: Any, **kwargs: Any) -> float:
+        return 0.5
+
+    def described(**declared: Any) -> dict[str, Any]:
+        return RewardFunction(points, "pointwise", "points", **declared).describe()
+
+    # the manifests of earlier versions name a range where one is declared, and nothing where none is
+    assert "range" not in described() and "range" not in described(score_range=(None, None))
+    assert described(score_range=(0, 1))["range"] == [0, 1]
+    for _ in range(2):
+        done = (
+            RewardFunction(points, "pointwise", "points")
+            .reward()
+            .evaluate_batch([sample_of("q", "a")], progress=False, run_dir=str(tmp_path / "run"))
+        )
+        assert done[0].output[0].answer.reward.score == 0.5
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_a_grader_that_leaves_its_range_pays_only_where_it_declares_one(declared: bool) -> None:
+    def points(response: str) -> float:
+        return 7.0 if response == "good" else 0.5
+
+    grader = FunctionGrader(points, **({"score_range": (0, 1)} if declared else {}))
+    found = grader.evaluate(response="good", blame="probe")
+    if declared:
+        assert isinstance(found, GraderScore) and found.score == 0.0 and "outside its declared range [0, 1]" in found.reason
+    else:
+        assert isinstance(found, GraderError) and (found.error_type, found.cause) == ("undeclared_range", "rule")
+        assert advice("points", 7.0, found.error)

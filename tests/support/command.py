@@ -19,7 +19,8 @@ class Done(NamedTuple):
 
 def command(*arguments: str, encoding: str = "") -> Done:
     """What the command printed; with `encoding`, to pipes that take just that and are strict, as Python makes them."""
-    out, err = (io.TextIOWrapper(io.BytesIO(), encoding, "strict", "") if encoding else io.StringIO() for _ in range(2))
+    pipes = [io.BytesIO(), io.BytesIO()]
+    out, err = (io.TextIOWrapper(pipe, encoding, "strict", "") if encoding else io.StringIO() for pipe in pipes)
     code: object = 0
     with (
         mock.patch.object(sys, "argv", ["rm-gallery", *arguments]),
@@ -30,13 +31,12 @@ def command(*arguments: str, encoding: str = "") -> Done:
             main()
         except SystemExit as exit_:
             code = exit_.code
-    return Done(int(str(code or 0)), *map(_printed, (out, err)))
+    return Done(int(str(code or 0)), _printed(out, pipes[0]), _printed(err, pipes[1]))
 
 
-def _printed(stream: io.StringIO | io.TextIOWrapper) -> str:
+def _printed(stream: io.StringIO | io.TextIOWrapper, pipe: io.BytesIO) -> str:
     if isinstance(stream, io.StringIO):
         return stream.getvalue()
     stream.flush()
-    stream.buffer.seek(0)
     # click takes ASCII for a console that is set up wrong, and writes UTF-8 there
-    return stream.buffer.read().decode("utf-8" if stream.encoding == "ascii" else stream.encoding)
+    return pipe.getvalue().decode("utf-8" if stream.encoding == "ascii" else stream.encoding)

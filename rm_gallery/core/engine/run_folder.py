@@ -22,6 +22,7 @@ from rm_gallery.core.engine.calls.budget import Budget, Usage
 from rm_gallery.core.engine.context import Questions, RunControl, current_run, snapshot
 from rm_gallery.core.engine.options import RunOptions, apart
 from rm_gallery.core.engine.run_records import REUSED, SUMMARY, TRACE, FirstKeys, RunStore, record_key
+from rm_gallery.core.outcome import UNDECLARED
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import AppendedFile, to_line
 from rm_gallery.core.utils.shown import redact
@@ -370,7 +371,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 def about_code(status: str, reason: str, cause: str | None) -> bool:
     """Whether a missing score tells what code does: not where somebody else caused it, nor where it may have been the network."""
-    return cause not in ("endpoint", "judge", "caller") and (status == "unscored" or reason == "invalid_result")
+    return cause not in ("endpoint", "judge", "caller") and (status == "unscored" or reason in ("invalid_result", UNDECLARED))
 
 
 def changed(folder: Path, sample_id: str, what: str) -> ConfigError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -190,6 +191,14 @@ RunnerResult = dict[str, list[GraderResult]]
 """Results by grader (or aggregator) name, each list in the order of the rows."""
 
 
+class OutOfRange(ValueError):
+    """A grader's score outside its range, or outside the one that the result itself names."""
+
+    def __init__(self, score: float, bounds: Bounds) -> None:
+        super().__init__(f"the score {score} is outside {bounds}")
+        self.score, self.bounds = score, bounds
+
+
 def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
     """What a grader returned as a result: a number, True or False, a dict of fields, or a result.
 
@@ -197,6 +206,7 @@ def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
     never a clamp.
 
     Raises:
+        OutOfRange: the score is outside the range.
         ValueError: it is none of these; names what was found.
     """
     if isinstance(value, GraderRank):
@@ -221,7 +231,7 @@ def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
         raise ValueError(f"a number, True or False, a dict or a GraderScore is needed, found {type(value).__name__}")
     low, high = found.range
     if (low is not None and found.score < low) or (high is not None and found.score > high):
-        raise ValueError(f"the score {found.score} is outside {found.range}")
+        raise OutOfRange(found.score, found.range)
     return found
 
 
@@ -303,6 +313,12 @@ class BaseGrader(Identified, metaclass=RewardMeta):
     def declared(cls) -> dict[str, Any]:
         """What is known of its scores before one is built: score_range, higher_is_better, mode."""
         return {name: cls.model_fields[name].default for name in ("score_range", "higher_is_better", "mode")}
+
+    @property
+    def range_declared(self) -> bool:
+        """Whether somebody stated the range; False for the [0, 1] of every grader."""
+        kinds = itertools.takewhile(lambda kind: kind is not BaseGrader, type(self).__mro__)
+        return "score_range" in self.model_fields_set or any("score_range" in inspect.get_annotations(kind) for kind in kinds)
 
     def about(self) -> dict[str, Any]:
         """What each of its scores carries: name, range, direction, threshold."""

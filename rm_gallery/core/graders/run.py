@@ -19,9 +19,9 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
 from rm_gallery.core.engine.run_records import STATUSES
 from rm_gallery.core.engine.standing import Alone, Batch, arun_alone, run_alone
-from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderRank, GraderResult, GraderScore, as_result
+from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderRank, GraderResult, GraderScore, OutOfRange, as_result
 from rm_gallery.core.graders.rows import Mapper, TableRow, bound
-from rm_gallery.core.outcome import NOT_BEGUN, Outcome, is_run_level, outcome_of_error, worst_of
+from rm_gallery.core.outcome import NOT_BEGUN, Outcome, is_run_level, outcome_of_error, outside, worst_of
 from rm_gallery.core.reward.outputs import asks_a_model, may_be_the_answers_doing, neutral, worth_repeating
 from rm_gallery.core.reward.reward import current_job
 from rm_gallery.core.reward.run import alone
@@ -33,7 +33,9 @@ DEADLINE = 600.0
 class InvalidGraderResult(RMGalleryError):
     """A grader returned what is no result."""
 
-    reason = "invalid_result"
+    def __init__(self, message: str, reason: str = "invalid_result") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class NotGraded(RMGalleryError):
@@ -85,6 +87,10 @@ def _checked(grader: BaseGrader, value: Any) -> GraderResult:
         return value
     try:
         return as_result(value, grader.about())
+    except OutOfRange as error:
+        declared = grader.range_declared or error.bounds != grader.score_range
+        problem = outside(grader.name, error.score, error.bounds, declared)
+        raise InvalidGraderResult(problem.message, problem.reason) from error
     except (ValidationError, ValueError, TypeError) as error:
         what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise InvalidGraderResult(f"{grader.name} returned no usable result: {what}") from error

@@ -19,7 +19,7 @@ from rm_gallery.core.engine.calls.budget import Usage
 from rm_gallery.core.engine.calls.endpoint import MAX_OUTAGE
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
 from rm_gallery.core.model.transport import booked, is_complete, to_response
-from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.models import Configured, unknown_name
 from rm_gallery.core.utils.plugins import plugins
 from rm_gallery.core.utils.shown import without_credentials
@@ -270,7 +270,10 @@ def _resolve(what: str, spec: Any, known: dict[str, type[BaseModelCall]], settin
         raise ConfigError(f"{what} is {type(spec).__name__}; give a model object, a model's name or a dict of settings.")
     if not _knows(known, prefix):
         raise ConfigError(unknown_name(f"provider of {what}", prefix, known))
-    return known[prefix].from_name(name, **settings)
+    kind = known[prefix]
+    if "base_url" in settings and "base_url" not in kind.model_fields:
+        raise Inapplicable(f"{prefix}: has no endpoint; leave out --base-url (base_url=).", "base_url")
+    return kind.from_name(name, **settings)
 
 
 def split(spec: str, known: dict[str, type[BaseModelCall]] | None = None) -> tuple[str, str]:

@@ -184,7 +184,7 @@ class RewardFunction(Generic[R]):
         id: str | None = None,
         requirements: Sequence[str] | None = None,
         resources: Mapping[str, Sequence[Resource]] | None = None,
-        score_range: Bounds = (0.0, 1.0),
+        score_range: Bounds | None = None,
         deterministic: bool = True,
         fingerprint: Any = None,
     ) -> None:
@@ -205,7 +205,8 @@ class RewardFunction(Generic[R]):
                 f"reward_function: {self.name} has no parameter '{needed}', found {', '.join(self._named) or 'none'}; "
                 f"a {mode} function is written def {function.__name__}({needed}, ground_truth=None, **kwargs)."
             )
-        self.score_range = _bounds(score_range, self.name)
+        self.range_declared = score_range is not None
+        self.score_range = (0.0, 1.0) if score_range is None else _bounds(score_range, self.name)
         self.deterministic, self.fingerprint = deterministic, fingerprint
         self._resources = Resources(resources, self.name) if resources else None
 
@@ -329,7 +330,8 @@ class RewardFunction(Generic[R]):
         said: dict[str, Any] = {"(function)": self.__qualname__, "mode": self.mode, "requirements": self.requirements}
         if not inspect.isfunction(self.function):
             said["(of)"] = plain_form(self.function, self.name)
-        said["range"] = list(self.score_range)
+        # a range that is not declared is not named, as in the manifests of earlier versions: their run folders continue
+        said |= {"range": list(self.score_range)} if self.range_declared and self.score_range != (None, None) else {}
         said |= {"closure": remembered} if (remembered := remembered_by(self.function)) else {}
         return said
 
@@ -344,7 +346,7 @@ class RewardFunction(Generic[R]):
         if at_home:  # a script's functions are known by name to its own processes, and by value to those of a cluster
             self.function.__qualname__ = f"{name}.function"
         given = self._resources.given if self._resources is not None else None
-        declared = (self.score_range, self.deterministic, self.fingerprint)
+        declared = (self.score_range if self.range_declared else None, self.deterministic, self.fingerprint)
         return _unpickled, (self.function, self.mode, self.id, self.requirements, given, *declared)
 
     def __deepcopy__(self, memo: Any) -> RewardFunction[R]:
@@ -404,7 +406,7 @@ def reward_function(
     id: str | None = None,
     requirements: Sequence[str] | None = None,
     resources: Mapping[str, Sequence[Resource]] | None = None,
-    score_range: Bounds = (0.0, 1.0),
+    score_range: Bounds | None = None,
     deterministic: bool = True,
     fingerprint: Any = None,
 ) -> Callable[[Callable[..., Any]], RewardFunction[Any]]: ...
@@ -415,7 +417,7 @@ def reward_function(
     id: str | None = None,
     requirements: Sequence[str] | None = None,
     resources: Mapping[str, Sequence[Resource]] | None = None,
-    score_range: Bounds = (0.0, 1.0),
+    score_range: Bounds | None = None,
     deterministic: bool = True,
     fingerprint: Any = None,
 ) -> Any:
@@ -433,7 +435,8 @@ def reward_function(
         resources: objects by name with `setup()`, called once before the first call, and `cleanup()`, called at the end;
             handed to the function as `resources`.
         score_range: lowest and highest score, 0 and 1 where none are declared; None in place of one where there is no bound.
-            A score outside is an error (`invalid_result`, cause `rule`) that says how to declare the range; it is never clipped.
+            A score outside is an error and never clipped: of a function that declares no range it is `undeclared_range`, cause
+            `rule`, and says how to declare one; outside a declared range it may turn out to be the answer's doing.
         deterministic: whether it says the same of the same whenever it is asked; see `BaseReward.deterministic`.
         fingerprint: a value that stands for the code; see `BaseReward.fingerprint`.
     """

@@ -84,7 +84,7 @@ def checked_result(value: Any, name: str) -> EvaluateResult:
         return value
     if isinstance(value, Mapping):
         return EvaluateResult.model_validate(dict(value))
-    if isinstance(value, BaseModel):
+    if isinstance(value, BaseModel) and type(value).model_fields.keys() <= EvaluateResult.model_fields.keys():
         return EvaluateResult.model_validate(value.model_dump())
     if value is None:
         return EvaluateResult(score=0.0, is_score_valid=False, reason=f"{name} returned None: no score.")
@@ -224,6 +224,11 @@ class _OfFunction(BaseReward):
         """The range the function declares, else [0, 1]."""
         bounds: Bounds = self.function.score_range
         return bounds
+
+    @property
+    def range_declared(self) -> bool:  # type: ignore[override]
+        """Whether the function declares one."""
+        return bool(self.function.range_declared)
 
     @property
     def deterministic(self) -> bool:  # type: ignore[override]

@@ -27,7 +27,7 @@ from rm_gallery.core.engine.context import LIMIT_SHARE, RunControl, asked_by, cu
 from rm_gallery.core.engine.options import apart
 from rm_gallery.core.engine.run_folder import RunFolder, about_code
 from rm_gallery.core.model.message import MessageRole
-from rm_gallery.core.outcome import NOT_BEGUN, Bounds, Outcome, deciding, failed, scored, unscored
+from rm_gallery.core.outcome import NOT_BEGUN, UNDECLARED, Bounds, Outcome, deciding, failed, outside, scored, unscored
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, Unscored
 from rm_gallery.core.utils.identity import plain_form, shortened
@@ -129,18 +129,13 @@ def issue_of(source: str, outcome: Outcome[Any]) -> RewardIssue:
     )
 
 
-_DECLARE = "return a score inside it, or declare the range that it has: score_range=(low, high)."
-"""How a message ends that says that a score lies outside its range: by that end it is known again."""
-
-
-def out_of_range(name: str, score: float, bounds: Bounds) -> str | None:
-    """What is wrong with a score of the reward `name`: not finite or outside its range; None when it is fine."""
+def out_of_range(name: str, score: float, bounds: Bounds, declared: bool = True) -> Outcome[Any] | None:
+    """The outcome of a score of the reward `name` that is not finite or outside its range; None when it is fine."""
     low, high = bounds
     if not math.isfinite(score):
-        return f"{name} gave the score {score}; a score is a finite number."
+        return _invalid(f"{name} gave the score {score}; a score is a finite number.")
     if (low is not None and score < low - 1e-9) or (high is not None and score > high + 1e-9):
-        ends = ", ".join("None" if end is None else f"{end:g}" for end in bounds)
-        return f"{name} gave the score {score:g}, outside its range [{ends}]; {_DECLARE}"
+        return outside(name, score, bounds, declared)
     return None
 
 
@@ -167,9 +162,9 @@ def checked(
         if length is not None and len(scores) != length:
             return _invalid(f"The result holds {len(scores)} numbers for {length} outputs.")
         for score in scores:
-            problem = out_of_range(reward.name, score, low_high)
+            problem = out_of_range(reward.name, score, low_high, reward.range_declared)
             if problem is not None:
-                return _invalid(problem)
+                return problem
     return outcome
 
 
@@ -354,10 +349,8 @@ def may_be_the_answers_doing(judged: bool, outcome: Outcome[Any]) -> bool:
     An endpoint, the data and the caller do not become the answer's fault. A deadline is the caller's where a judge was waited
     for, but a rule that found no end may have been led there.
     """
-    if outcome.reason == "invalid_result" and outcome.message.endswith(_DECLARE):
-        return False  # nothing broke: the range is not what is declared, and no good answer pays for that with the worst score
     slow = outcome.reason == "deadline" and not judged
-    return not outcome.ok and outcome.reason not in NOT_BEGUN and (slow or outcome.cause in ("judge", "rule"))
+    return not outcome.ok and outcome.reason not in (UNDECLARED, *NOT_BEGUN) and (slow or outcome.cause in ("judge", "rule"))
 
 
 def worth_repeating(judged: bool, outcome: Outcome[Any]) -> bool:

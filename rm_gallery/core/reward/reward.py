@@ -159,6 +159,8 @@ class BaseReward(Identified, metaclass=RewardMeta):
 
     score_range: ClassVar[Bounds] = (None, None)
     """Lowest and highest possible score; None where there is no bound. A score outside is an error, never a clamp."""
+    range_declared: ClassVar[bool] = True
+    """Whether somebody stated the range; False for the [0, 1] of a function that declares none."""
     higher_is_better: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
     """What a sample or the machine must offer: reference, tests, schema, llm, embeddings, an extra's name."""

@@ -296,7 +296,14 @@ def judges_for(rewards: Sequence[object], llm: Any, base_url: str | None) -> lis
     """
     asks = [asks_for_judge(reward) for reward in rewards]
     if rewards and not any(asks) and (llm is not None or base_url):
-        raise _calls_no_model(*(each if isinstance(each, str) else type(each).__name__ for each in rewards))
+        raise _calls_no_model(
+            *(
+                each
+                if isinstance(each, str)
+                else str(getattr(each, "__name__", None) or getattr(each, "name", type(each).__name__))
+                for each in rewards
+            )
+        )
     return [{"llm": llm, "base_url": base_url} if each else {} for each in asks]
 
 

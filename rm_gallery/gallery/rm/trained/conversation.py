@@ -182,7 +182,8 @@ class ProcessReward(BaseStepWiseReward):
         details = outcome.value.details if outcome.value is not None else []
         numbers = [number for detail in details if isinstance(detail, RewardDimensionWithRank) for number in detail.rank]
         if outcome.ok:
-            odd = next(filter(None, (out_of_range(self.name, number, self.score_range) for number in numbers)), None)
+            problems = (out_of_range(self.name, number, self.score_range) for number in numbers)
+            odd = next((problem.message for problem in problems if problem is not None), None)
             if len(numbers) != len(steps):
                 odd = f"The model gave {len(numbers)} scores for {len(steps)} steps."
             outcome = outcome if odd is None else failed("invalid_result", odd, "judge")
