@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 import pytest
 
 import rm_gallery
+from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.llm import LLMGrader
@@ -21,11 +24,17 @@ from rm_gallery.gallery.benchmarks.preferences import Preferences
 from rm_gallery.study.grading import grade
 from rm_gallery.study.table import score_table
 from rm_gallery.study.winrate import winrate
-from tests.reward.rewards import ListJudge, PairJudge, PointJudge, longest
+from tests.reward.rewards import ListJudge, PairJudge, PointJudge, StepJudge, longest
 from tests.support.samples import make_sample
 
 N, CALLS = 12_000, 40
 ROWS = [{"id": f"r{k}", "prompt": f"q{k}", "chosen": "a b", "rejected": "c"} for k in range(N)]
+
+
+class RangedJudge(PointJudge):
+    """Says what its scores can be, without which a mean has no bounds."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 100.0)
 
 
 def judge(kind: type[BaseReward] = PointJudge) -> BaseReward:
@@ -50,7 +59,7 @@ DOORS: dict[str, Callable[[Path, dict[str, Any]], Any]] = {
         judge(PairJudge), [make_sample("a b", "c", unique_id=f"s{k}", chosen=0) for k in range(N)], **how
     ),
     "evaluate lists": lambda tmp, how: rm_gallery.evaluate(judge(ListJudge), ROWS, **how),
-    "score": lambda tmp, how: score_table(judge(), ROWS, "prompt", ["chosen"], **how),
+    "score": lambda tmp, how: score_table(judge(RangedJudge), ROWS, "prompt", ["chosen"], **how),
     "winrate": lambda tmp, how: winrate(judge(), ROWS, "prompt", ["chosen", "rejected"], **how),
     "grade": lambda tmp, how: grader_report(ROWS, **how),
 }
@@ -98,3 +107,104 @@ def test_a_rule_that_weighs_parts_is_open_where_they_are_unknown() -> None:
         and report.bounds[1] == 1.0
         and sum(part.n for part in report.by_subset.values()) < N
     )
+
+
+# -- doors that return one result for each item ----------------------------------------------------------------------------------
+
+ITEMS = 5000
+
+
+async def _streamed(reward: BaseReward, given: list[DataSample], **how: Any) -> list[DataSample]:
+    return [one async for one in reward.async_evaluate_stream(iter(given), **how)]
+
+
+MANY: dict[str, Callable[..., list[DataSample]]] = {
+    "evaluate_batch": lambda reward, given, **how: reward.evaluate_batch(given, **how),
+    "evaluate_stream": lambda reward, given, **how: list(reward.evaluate_stream(iter(given), **how)),
+    "async_evaluate_batch": lambda reward, given, **how: asyncio.run(reward.async_evaluate_batch(given, **how)),
+    "async_evaluate_stream": lambda reward, given, **how: asyncio.run(_streamed(reward, given, **how)),
+}
+KINDS = (PointJudge, ListJudge, PairJudge, StepJudge)
+
+
+def counted(kind: type[BaseReward]) -> tuple[BaseReward, Counter[str]]:
+    """A judge of this kind, and how often it plans, judges and merges."""
+    seen: Counter[str] = Counter()
+
+    class Counting(kind):  # type: ignore[misc,valid-type]
+        def plan(self, sample: DataSample) -> Any:
+            seen["plan"] += 1
+            return super().plan(sample)
+
+        def merge(self, *args: Any) -> None:
+            seen["merge"] += 1
+            super().merge(*args)
+
+        def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
+            seen["judge"] += 1
+            return super()._evaluate(sample, **kwargs)
+
+    return judge(Counting), seen
+
+
+def issues_of(sample: DataSample) -> list[list[Any]]:
+    return [
+        [issue.model_dump() for issue in step.reward.issues] for o in sample.output for step in (o.answer, *(o.steps or ()))
+    ]
+
+
+CASES = [("evaluate_batch", kind, False) for kind in KINDS] + [(door, PointJudge, True) for door in MANY]
+CASES += [(door, StepJudge, False) for door in MANY if door != "evaluate_batch"]
+
+
+@pytest.mark.parametrize(("door", "kind", "kept"), CASES, ids=str)
+def test_what_is_left_is_handed_back_without_being_planned(
+    door: str, kind: type[BaseReward], kept: bool, tmp_path: Path
+) -> None:
+    given = [make_sample("a b", "c", unique_id=f"s{k}", query=f"q{k}") for k in range(ITEMS)]
+    for one in given:
+        for output in one.output:
+            output.steps = [Step(content="x y")]
+    reward, seen = counted(kind)
+    control, folder = RunControl(), tmp_path / "run"
+    how: dict[str, Any] = {"budget": Budget(max_calls=CALLS), "control": control, "progress": False}
+    found = MANY[door](reward, given, **how, **({"run_dir": str(folder)} if kept else {}))
+    assert control.calls == CALLS and max(seen.values()) < ITEMS / 2, "the planner and the judge saw only the first"
+    assert [one.unique_id for one in found] == [one.unique_id for one in given]
+    assert all(not output.answer.reward.issues for one in given for output in one.output), "what was given stays as it was"
+    stopped = [one for one in found if any(reward.score_of_output(output) is None for output in one.output)]
+    assert ITEMS - CALLS <= len(stopped) < ITEMS and issues_of(stopped[-1]) == issues_of(stopped[50]), (
+        "the same as where the run had planned it"
+    )
+    progress = control.progress
+    assert (progress.done, progress.failed, progress.reused) == (ITEMS, 0, 0) and progress.stopped == len(stopped)
+    if kept:
+        counts = orjson.loads((folder / "summary.json").read_bytes())["samples"]
+        assert counts["scored"] == ITEMS - len(stopped) and counts["stopped"] == len(stopped)
+        assert len((folder / "results.jsonl").read_text().splitlines()) == counts["scored"]
+
+
+RUNNER: dict[str, Callable[..., list[Any]]] = {
+    "run": lambda runner, rows, **how: runner.run(rows, **how)["g"],
+    "arun": lambda runner, rows, **how: asyncio.run(runner.arun(rows, **how))["g"],
+    "stream": lambda runner, rows, **how: [found["g"] for found in runner.stream(iter(rows), **how)],
+}
+
+
+@pytest.mark.parametrize("door", RUNNER)
+def test_rows_that_are_left_are_not_mapped(door: str) -> None:
+    seen: Counter[str] = Counter()
+
+    def mapper(row: Any) -> dict[str, Any]:
+        seen["mapped"] += 1
+        return {"response": row["answer"]}
+
+    grader = LLMGrader(name="g", model=FakeLLM(reply="<score>1</score>"), prompt="x {{response}} {{id}}")
+    runner = GradingRunner({"g": (grader, mapper)}, show_progress=False)
+    rows = [{"id": f"r{k}", "answer": "a b"} for k in range(ITEMS)]
+    control = RunControl()
+    found = RUNNER[door](runner, rows, budget=Budget(max_calls=CALLS), control=control)
+    assert len(found) == ITEMS and control.calls == CALLS and seen["mapped"] < ITEMS / 2
+    stopped = [one for one in found if not one.ok]
+    assert len(stopped) == ITEMS - CALLS == control.progress.stopped and {one.status for one in stopped} == {"failed"}
+    assert stopped[-1].model_dump(exclude={"metadata"}) == stopped[50].model_dump(exclude={"metadata"})

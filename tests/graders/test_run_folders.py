@@ -16,8 +16,9 @@ from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.run_records import read_trace
 from rm_gallery.core.graders.base import FunctionGrader, GraderError, GraderRank, GraderResult, GraderScore
-from rm_gallery.core.graders.bridge import as_grader
+from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.common import CorrectnessGrader, RelevanceGrader
+from rm_gallery.core.graders.llm import LLMGrader
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.runner.aggregator import WeightedSumAggregator
 from rm_gallery.core.runner.grading_runner import GraderConfig, GradingRunner
@@ -177,3 +178,22 @@ def test_a_single_grader_keeps_its_batch_too(tmp_path: Path) -> None:
     assert CALLS == {"length": 6}
     assert [r.score for r in first] == [r.score for r in again]  # type: ignore[attr-defined]
     assert not math.isnan(again[0].score)  # type: ignore[attr-defined]
+
+
+ASKED = [{"id": f"r{n}", "query": f"q{n}", "response": "a b"} for n in range(6)]
+JUDGES: dict[str, Any] = {
+    "a grader": lambda prompt: LLMGrader(name="g", model=FakeLLM(reply="<score>1</score>"), prompt=prompt),
+    "a grader in a reward": lambda prompt: as_grader(as_reward(JUDGES["a grader"](prompt))),
+}
+
+
+@pytest.mark.parametrize("kind", JUDGES)
+def test_a_judge_is_not_asked_other_things_however_it_is_wrapped(kind: str, tmp_path: Path) -> None:
+    grader = JUDGES[kind]("x {{response}}")
+    runner(tmp_path, {"g": grader}).run(ASKED)
+    path = tmp_path / "results.jsonl"
+    kept = [json.loads(line) for line in path.read_text().splitlines()]
+    assert all(record["asked"] for record in kept)
+    path.write_text("".join(json.dumps({**record, "asked": ["0" * 12]}) + "\n" for record in kept))
+    with pytest.raises(ConfigError, match="the judge was asked something else"):
+        runner(tmp_path, {"g": grader}).run(ASKED)

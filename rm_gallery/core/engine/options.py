@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.outcome import NOT_BEGUN, Outcome
+from rm_gallery.core.outcome import NOT_BEGUN, Outcome, deciding
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable, logger
 from rm_gallery.core.utils.models import unknown_name
 
@@ -202,10 +202,10 @@ class Progress:
         self.done = self.unscored = self.failed = self.stopped = self.reused = 0
 
     def count(self, outcomes: Sequence[Outcome[Any]], more: int = 1) -> None:
-        """Count a merged sample that was not scored, by the worst of its outcomes; -1 takes back what was counted."""
+        """Count a merged sample that was not scored, by the outcome that decides; -1 takes back what was counted."""
         if all(outcome.status == "scored" for outcome in outcomes):
             return
-        worst = min(outcomes, key=lambda o: ("failed", "unscored", "scored").index(o.status))
+        worst = deciding(outcome for outcome in outcomes if not outcome.ok)
         if worst.status == "unscored":
             self.unscored += more
         elif worst.reason in NOT_BEGUN:

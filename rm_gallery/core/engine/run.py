@@ -13,10 +13,10 @@ import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import RunControl, current_deadline
+from rm_gallery.core.engine.context import RunControl, current_deadline, note_stop, stop_mark
 from rm_gallery.core.engine.lanes import LoopLane, Planner, Unit, Work
 from rm_gallery.core.engine.options import Progress, RunOptions
 from rm_gallery.core.engine.processes.crew import Crew, ProcessLane
@@ -39,6 +39,13 @@ LIST_WINDOW = 2048
 STREAM_WINDOW = 4
 """Units of a stream that are begun and not yet handed back, per worker."""
 CHEAP_WINDOW = 256
+
+
+class Unbegun(NamedTuple):
+    """Stands in a plan for a unit that the run did not get to before it stopped."""
+
+    result: Any
+    """Handed out as it is: neither a lane nor `merge` sees it."""
 
 
 class Mailbox:
@@ -131,7 +138,7 @@ class _Run(Generic[R]):
 
     def __init__(
         self,
-        plan: Iterable[Planned],
+        plan: Iterable[Planned | Unbegun],
         execute: Callable[[Any], Any],
         merge: Callable[[Any, list[Any], list[Outcome[Any]]], R],
         options: RunOptions,
@@ -143,6 +150,7 @@ class _Run(Generic[R]):
         self._mailbox = Mailbox()
         self._counting = threading.Lock()
         self._merge_unit = merge
+        self._outer_mark = stop_mark.get()
         deadlines = options.deadline, current_deadline.get()
         self.work = Work(execute, self._merge, control, self._take_in, self._mailbox.fail, *deadlines, how.get("flush"))
         loops = (how.get("lane") or ("loop" if inspect.iscoroutinefunction(execute) else "threads")) == "loop"
@@ -157,20 +165,29 @@ class _Run(Generic[R]):
         self._ordered, self._streaming = how.get("ordered", True), how.get("streaming", False)
         self._fed = self._yielded = 0
         self._exhausted, self._closed = False, threading.Event()
+        self._reading = self._blocking = False
         self._source_error: BaseException | None = None
         self._room = threading.Condition()
         self._held: dict[int, R] = {}
         self._next = 0
 
-    def _number(self, plan: Iterable[Planned]) -> Iterator[Unit]:
-        for index, (data, jobs) in enumerate(plan):
+    def _number(self, plan: Iterable[Planned | Unbegun]) -> Iterator[Unit | tuple[int, R]]:
+        for index, planned in enumerate(plan):
+            if isinstance(planned, Unbegun):
+                with self._counting:
+                    self.progress.stopped += 1
+                note_stop(self._outer_mark)
+                yield index, planned.result
+                continue
+            data, jobs = planned
             if jobs is None:
                 self.progress.reused += 1
             yield Unit(self.work, index, data, [] if jobs is None else jobs)
 
     def _merge(self, data: Any, jobs: list[Any], outcomes: list[Outcome[Any]]) -> R:
         result = self._merge_unit(data, jobs, outcomes)
-        self.progress.count(outcomes)
+        with self._counting:
+            self.progress.count(outcomes)
         return result
 
     def _take_in(self, results: list[tuple[int, Any]]) -> None:
@@ -189,9 +206,13 @@ class _Run(Generic[R]):
         return max(CHEAP_WINDOW if self.work.cost.cheap else 1, STREAM_WINDOW * workers)
 
     def _read(self) -> None:
-        """Draw from a source that may wait for what its consumer does with earlier results."""
+        """Draw from a source that may wait for what its consumer does with earlier results.
+
+        Once the run is over, a consumer that blocks draws what is left itself: to wake a thread for each result that was not
+        begun costs more than the result.
+        """
         try:
-            while True:
+            while not (self._blocking and self.control.over):
                 with self._room:
                     while not self._closed.is_set() and self._fed - self._yielded >= self._window():
                         self._room.wait(0.5)
@@ -200,17 +221,21 @@ class _Run(Generic[R]):
                 unit = next(self._units, None)
                 if unit is None or self._closed.is_set():
                     return
-                self._fed += 1
-                self._lane.feed([unit])
+                self._feed([unit])
+            self._reading = False
         except BaseException as error:  # noqa: BLE001 - raised to the consumer, after what was begun
             self._source_error = error
         finally:
-            self._exhausted = True
+            self._exhausted = self._reading
             self._mailbox.source_over()
 
     def _pump(self) -> None:
         """Draw and feed what there is room for; a source that raises is over, and its error kept for the end."""
-        if self._streaming or self._exhausted:
+        if self._reading or self._exhausted:
+            return
+        if self._streaming:
+            if self._fed == self._yielded:
+                self._draw(1)
             return
         if not self._fed:  # the first calls are out while the others are planned
             self._draw(self.options.max_workers)
@@ -219,15 +244,23 @@ class _Run(Generic[R]):
             self._draw(room)
 
     def _draw(self, room: int) -> None:
-        batch: list[Unit] = []
+        batch: list[Unit | tuple[int, R]] = []
         try:
             batch.extend(islice(self._units, room))
             self._exhausted = len(batch) < room
         except Exception as error:  # noqa: BLE001 - raised to the consumer, after what was begun
             self._source_error, self._exhausted = error, True
         if batch:
-            self._fed += len(batch)
-            self._lane.feed(batch)
+            self._feed(batch)
+
+    def _feed(self, drawn: list[Unit | tuple[int, R]]) -> None:
+        """Hand units to the lane; the results of those that were not begun go past it."""
+        self._fed += len(drawn)
+        unbegun = [each for each in drawn if not isinstance(each, Unit)]
+        if len(unbegun) < len(drawn):
+            self._lane.feed([each for each in drawn if isinstance(each, Unit)])
+        if unbegun:
+            self._take_in(unbegun)
 
     # -- handing on -----------------------------------------------------------------------------------------------------
 
@@ -267,6 +300,7 @@ class _Run(Generic[R]):
 
     def results(self) -> Generator[tuple[int, R], None, None]:
         """(index, result) as they finish, or in order."""
+        self._blocking = True
         with self._going_on():
             while True:
                 self._pump()
@@ -300,6 +334,7 @@ class _Run(Generic[R]):
     def _going_on(self, grace: float | None = None, kept: int = 0) -> Iterator[None]:
         """Ctrl-C: the first one waits up to five seconds for calls in flight, a second one leaves at once."""
         if self._streaming:
+            self._reading = True
             context = contextvars.copy_context()
             library_loop.start_thread(lambda: context.run(self._read))
         try:
@@ -345,7 +380,7 @@ def begin(control: RunControl, options: RunOptions) -> None:
 
 
 def run(
-    plan: Iterable[Planned],
+    plan: Iterable[Planned | Unbegun],
     execute: Callable[[Any], Any],
     merge: Callable[[Any, list[Any], list[Outcome[Any]]], R],
     options: RunOptions,
@@ -354,7 +389,7 @@ def run(
     """Execute the jobs of every planned unit and yield (index, merged result); blocking.
 
     Args:
-        plan: (data, jobs) per unit, drawn lazily; jobs None where the result is there already.
+        plan: (data, jobs) per unit, drawn lazily, see `Planned`.
         execute: job to value; coroutine functions run on the library loop, others on threads. What can be awaited is.
         merge: (data, jobs, outcomes) to a unit's result; an exception from it ends the run.
         options: how the run goes.
@@ -367,7 +402,7 @@ def run(
 
 
 def run_all(
-    plan: Iterable[Planned],
+    plan: Iterable[Planned | Unbegun],
     execute: Callable[[Any], Any],
     merge: Callable[[Any, list[Any], list[Outcome[Any]]], R],
     options: RunOptions,
@@ -379,7 +414,7 @@ def run_all(
 
 
 def arun(
-    plan: Iterable[Planned],
+    plan: Iterable[Planned | Unbegun],
     execute: Callable[[Any], Any],
     merge: Callable[[Any, list[Any], list[Outcome[Any]]], R],
     options: RunOptions,

@@ -312,6 +312,11 @@ class RunFolder(ABC):
                     record["asked"] = sorted(asked.hashes)
                 self._noted.append({**record, "n": number} if number else record)
 
+    def count_stopped(self) -> None:
+        """Count a sample that the run did not get to."""
+        with self._guard:
+            self.counts["stopped"] += 1
+
     def flush(self) -> None:
         """Write what was noted, in one piece; when this returns it survives a killed process."""
         with self._guard:

@@ -21,10 +21,10 @@ from rm_gallery.core.engine.context import Deadline, RunControl, current_deadlin
 from rm_gallery.core.engine.lanes import JobCost, LoopLane, Unit, Work
 from rm_gallery.core.engine.options import BATCH_PROVIDERS, RunOptions
 from rm_gallery.core.engine.processes.crew import Crew
-from rm_gallery.core.engine.run import LaneName, Planned
+from rm_gallery.core.engine.run import LaneName, Planned, Unbegun
 from rm_gallery.core.engine.run_folder import Again, RunFolder, options_again
 from rm_gallery.core.engine.thread_lane import ThreadLane
-from rm_gallery.core.outcome import Outcome, is_run_level
+from rm_gallery.core.outcome import Outcome, is_run_level, stopped_outcome
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, logger
 from rm_gallery.core.utils.spans import RunSpan
 
@@ -285,7 +285,7 @@ async def arun_alone(
 
 
 R = TypeVar("R")
-Parts = tuple[Iterator[engine.Planned], Callable[[Any], Any], Callable[..., R], RunOptions]
+Parts = tuple[Iterator[Planned | Unbegun], Callable[[Any], Any], Callable[..., R], RunOptions]
 """What the engine runs: what is to do, what does it, what writes down what came of it, and how it goes."""
 
 
@@ -314,6 +314,10 @@ class Batch(Generic[R]):
 
     def _parts(self, items: Iterable[Any], folder: Any, options: RunOptions) -> Parts[R]:
         """What the engine runs."""
+        raise NotImplementedError
+
+    def _not_begun(self, outcome: Outcome[Any]) -> Callable[[Any, int], R]:
+        """What makes the result of an item that the run did not get to, from the item and its number."""
         raise NotImplementedError
 
     @property
@@ -369,12 +373,35 @@ class Batch(Generic[R]):
             "crew": self._crew(options),
             "later": self._later and options.blame == "probe",
         }
-        plan, execute, merge, options = self._parts(self._items, self._folder, options)
+        items = iter(self._items)
+        plan, execute, merge, options = self._parts(items, self._folder, options)
+        plan = self._until_over(plan, items, options.control or RunControl())
         plan = plan if self._folder is None else self._checked(plan, options)
         self._going: Parts[R] = plan, execute, merge, options
         return self
 
-    def _checked(self, plan: Iterator[Planned], options: RunOptions) -> Iterator[Planned]:
+    def _until_over(
+        self, plan: Iterator[Planned | Unbegun], items: Iterator[Any], control: RunControl
+    ) -> Iterator[Planned | Unbegun]:
+        """The plan until the run is over; what is left of `items` is neither planned nor looked up, and has one outcome for all.
+
+        The plan draws one item for each of its units.
+        """
+        begun = 0
+        while not control.over:
+            unit = next(plan, None)
+            if unit is None:
+                return
+            yield unit
+            begun += 1
+        result_of = self._not_begun(stopped_outcome(control.why_stopped or "", control.who_stopped))
+        for number, item in enumerate(items, begun):
+            result = result_of(item, number)
+            if self._folder is not None:
+                self._folder.count_stopped()
+            yield Unbegun(result)
+
+    def _checked(self, plan: Iterator[Planned | Unbegun], options: RunOptions) -> Iterator[Planned | Unbegun]:
         """The plan, and between its units finished samples are judged once more; the run stops where they get something else."""
         try:
             for unit in plan:

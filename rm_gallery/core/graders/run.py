@@ -313,9 +313,9 @@ class GraderFolder(RunFolder):
 
         Raises ConfigError when a judge would be asked something else now.
         """
-        judged = [(job.plan.grader, job.fields) for job in row.jobs if job.plan.grader.judged]
-        if judged and (record := self.record_of(row)) is not None:
-            ways = [partial(grader._grade, **fields) for grader, fields in judged if isinstance(fields, dict)]
+        asking = [(job.plan.grader, job.fields) for job in row.jobs if asks_a_model(job.plan.grader)]
+        if asking and (record := self.record_of(row)) is not None:
+            ways = [partial(grader._grade, **fields) for grader, fields in asking if isinstance(fields, dict)]
             self.check_asked(row, record, asked_by(ways))
         return self.known(row, self._read, lambda found: len(found) == len(self._plans)) or {}
 
@@ -380,6 +380,12 @@ def result_record(result: GraderResult) -> dict[str, Any]:
     return out
 
 
+def _row(fields: Any, number: int) -> TableRow:
+    if not isinstance(fields, Mapping):
+        raise DataError(f"row {number} is a {type(fields).__name__}; a row is a dict of named fields.")
+    return TableRow(fields)
+
+
 class _PartlyGraded(NamedTuple):
     """A row of which an earlier part of the run found some results."""
 
@@ -412,11 +418,6 @@ class GraderBatch(Batch[Results]):
     def _opened(self, options: RunOptions) -> GraderFolder:
         return GraderFolder(self._plans, options)
 
-    def _keyed(self, item: Mapping[str, Any]) -> TableRow:
-        row = TableRow(item)
-        row.jobs = [_job(name, plan, row) for name, plan in self._plans.items()]
-        return row
-
     @property
     def _compared(self) -> bool:
         return all(plan.grader.compared_again for plan in self._plans.values())
@@ -440,14 +441,25 @@ class GraderBatch(Batch[Results]):
 
     def _planned(self, rows: Iterable[Mapping[str, Any]], folder: GraderFolder | Again | None) -> Iterator[engine.Planned]:
         for number, fields in enumerate(rows):
-            if not isinstance(fields, Mapping):
-                raise DataError(f"row {number} is a {type(fields).__name__}; a row is a dict of named fields.")
-            row = self._keyed(fields)
+            row = _row(fields, number)
+            row.jobs = [_job(name, plan, row) for name, plan in self._plans.items()]
             known = folder.restore(row) if folder is not None else None
             if known:
                 yield _PartlyGraded(row, known), [job for job in row.jobs if job.place not in known] or None
             else:
                 yield row, row.jobs
+
+    def _not_begun(self, outcome: Outcome[Any]) -> Callable[[Mapping[str, Any], int], Results]:
+        shared: Results = {}
+
+        def result(fields: Mapping[str, Any], number: int) -> Results:
+            row = _row(fields, number)
+            if not shared:
+                for name, plan in self._plans.items():
+                    shared[name] = _settled(plan, _found(GraderJob(name, plan, {}, row), outcome), row)
+            return dict(shared) if self._finish is None else self._finish(dict(shared), row)
+
+        return result
 
     def _merge(
         self,

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from rm_gallery.core.data.schema import DataOutput, DataSample
+from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.context import RunControl, questions
@@ -127,6 +127,16 @@ class RewardBatch(Batch[DataSample]):
             # the pool of worker processes has a clock of its own, see `killable`
             replace(options, deadline=None) if reward.cpu_bound else options,
         )
+
+    def _not_begun(self, outcome: Outcome[Any]) -> Callable[[DataSample | dict[str, Any], int], DataSample]:
+        issue = issue_of(self._reward.name, outcome)
+
+        def result(raw: DataSample | dict[str, Any], index: int) -> DataSample:
+            sample = writable_copy(_sample(raw, index))
+            _write_everywhere(self._reward, sample, issue)
+            return sample
+
+        return result
 
 
 def run_list(reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> list[DataSample]:
@@ -435,13 +445,13 @@ def merger(
         sample: DataSample = data
         try:
             if jobs and type(jobs[0]) is _Unplanned:
-                _write_everywhere(reward, sample, outcomes[0])
+                _write_everywhere(reward, sample, issue_of(reward.name, outcomes[0]))
             else:
                 reward.merge(sample, jobs, outcomes)
         except Exception as error:
             if is_run_level(error):
                 raise
-            _write_everywhere(reward, sample, outcome_of_error(error))
+            _write_everywhere(reward, sample, issue_of(reward.name, outcome_of_error(error)))
         if keep is not None:
             keep(sample)
         return sample
@@ -449,13 +459,9 @@ def merger(
     return merge
 
 
-def _write_everywhere(reward: BaseReward, sample: DataSample, outcome: Outcome[Any]) -> None:
+def _write_everywhere(reward: BaseReward, sample: DataSample, issue: RewardIssue) -> None:
     """Say at every place a reward of this kind writes to why it has no score there."""
-    issue = issue_of(reward.name, outcome)
-
-    def places(output: DataOutput) -> list[Any]:
-        return list(output.steps or [output.answer]) if reward.kind == "stepwise" else [output.answer]
-
+    stepwise = reward.kind == "stepwise"
     for output in sample.output:
-        for place in places(output):
+        for place in (stepwise and output.steps) or (output.answer,):
             write(place, reward, [], issue)
