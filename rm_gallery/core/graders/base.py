@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import OPTIONS, RunOptions, chosen_options
 from rm_gallery.core.outcome import Bounds, Outcome
+from rm_gallery.core.reward.outputs import out_of_range
 from rm_gallery.core.reward.registry import Registry
 from rm_gallery.core.reward.reward import Identified
 from rm_gallery.core.reward.schema import RewardMeta
@@ -219,9 +220,8 @@ def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
         found = GraderScore(score=float(value), **about)
     else:
         raise ValueError(f"a number, True or False, a dict or a GraderScore is needed, found {type(value).__name__}")
-    low, high = found.range
-    if (low is not None and found.score < low) or (high is not None and found.score > high):
-        raise ValueError(f"the score {found.score} is outside {found.range}")
+    if problem := out_of_range(found.name, found.score, found.range):
+        raise ValueError(problem)
     return found
 
 
