@@ -146,8 +146,8 @@ DOORS["rm_gallery.evaluate"] = Door(evaluated)
 
 
 def _graded(reward: BaseReward, found: Sequence[GraderResult]) -> Read:
-    if len(found) == 1 and isinstance(found[0], GraderRank):
-        (rank,) = found
+    rank = found[0]
+    if isinstance(rank, GraderRank):
         own = rank.metadata.get("scores")
         n = len(rank.rank)
         shares = [(sum(o > r for o in rank.rank) + (rank.rank.count(r) - 1) / 2) / max(1, n - 1) for r in rank.rank]

@@ -25,6 +25,7 @@ from rm_gallery.core.reward.function_reward import (
 )
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.reward.template import BasePromptTemplate
 from rm_gallery.core.utils.errors import Cause, ProviderError, Unscored
 from rm_gallery.envs.environment import AsyncEnvironmentReward, EnvironmentReward, environment_reward
 from tests.reward import rewards as small
@@ -150,7 +151,7 @@ class StepJudge(small.StepJudge):
 class ListJudge(small.ListJudge):
     """Scores every answer by its words."""
 
-    template: type[small.BasePromptTemplate] | None = small.BestTemplate
+    template: type[BasePromptTemplate] | None = small.BestTemplate
     score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
 
     def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -237,13 +238,13 @@ KINDS: dict[str, Kind] = {
         lambda: small.PairJudge(llm=judge(), repair_attempts=0), (BasePairWiseReward,), JUDGE
     ),
     "judged-stepwise": Kind(lambda: StepJudge(llm=judge(), repair_attempts=0), (BaseStepWiseReward,), JUDGE),
-    "function": Kind(lambda: FunctionReward(reward_function(**UNIT)(function)), (FunctionReward,)),
-    "function-async": Kind(lambda: AsyncFunctionReward(reward_function(**UNIT)(async_function)), (AsyncFunctionReward,)),
+    "function": Kind(lambda: FunctionReward(function=reward_function(**UNIT)(function)), (FunctionReward,)),
+    "function-async": Kind(lambda: AsyncFunctionReward(function=reward_function(**UNIT)(async_function)), (AsyncFunctionReward,)),
     "batch-function": Kind(
-        lambda: FunctionGroupReward(reward_function(mode="batch", **UNIT)(batch_function)), (FunctionGroupReward,), LISTS
+        lambda: FunctionGroupReward(function=reward_function(mode="batch", **UNIT)(batch_function)), (FunctionGroupReward,), LISTS
     ),
     "batch-function-async": Kind(
-        lambda: AsyncFunctionGroupReward(reward_function(mode="batch", **UNIT)(async_batch_function)),
+        lambda: AsyncFunctionGroupReward(function=reward_function(mode="batch", **UNIT)(async_batch_function)),
         (AsyncFunctionGroupReward,), LISTS,
     ),
     "environment": Kind(lambda: environment_reward(Env()), (EnvironmentReward,), never=ANY_SIZE),

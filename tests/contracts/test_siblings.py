@@ -142,8 +142,8 @@ SIDES = {"first": 0, "middle": 1, "last": len(SOUND)}
 @cache
 def reward_of(kind: str) -> BaseReward:
     """The reward of a kind, with a worst score that every door may give."""
-    made: BaseReward = KINDS[kind].make()
-    return made.model_copy(update={"worst": 0.0})
+    made: BaseReward = KINDS[kind].make().model_copy(update={"worst": 0.0})
+    return made
 
 
 def broken(way: str, side: str) -> DataSample:
@@ -463,14 +463,14 @@ def test_every_command_and_function_that_takes_a_reward_is_a_door() -> None:
 
 
 def test_every_adapter_is_a_door() -> None:
-    known = {name.partition("-")[0] for name in ADAPTERS} | set(OTHER_ADAPTERS)
-    absent = []
+    known: set[str] = {name.partition("-")[0] for name in ADAPTERS} | set(OTHER_ADAPTERS)
+    absent: list[str] = []
     for module in pkgutil.iter_modules(integrations.__path__):
         held = importlib.import_module(f"{integrations.__name__}.{module.name}")
         for name, given in vars(held).items():
             own = not name.startswith("_") and getattr(given, "__module__", "") == held.__name__
             # the class that such a function makes is called through it
-            made = inspect.isclass(given) and any(each.startswith(f"{module.name}.") for each in known)
+            made = inspect.isclass(given) and module.name in {adapter.partition(".")[0] for adapter in ADAPTERS}
             if own and not made and _parameters(given) & {"reward", "rewards"} and f"{module.name}.{name}" not in known:
                 absent.append(f"{module.name}.{name}")
     assert not absent, f"add to the table in tests/integrations/adapters.py, or why not to OTHER_ADAPTERS: {absent}"
