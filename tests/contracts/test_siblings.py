@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -413,7 +413,7 @@ def _modules(*without: str) -> Iterator[ModuleType]:
                 continue
 
 
-def _subclasses(kind: type) -> Iterator[type]:
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
     for each in kind.__subclasses__():
         yield each
         yield from _subclasses(each)
