@@ -73,20 +73,20 @@ def _graded(grader: BaseGrader, fields: Any) -> Any:
     """The grader's result for these fields, or a coroutine of it."""
     began = time.perf_counter()
     value = grader._grade(**fields)
-    return _awaited(grader, value, began) if awaitable(value) else _checked(grader, value)
+    return _awaited(grader, value, fields, began) if awaitable(value) else _checked(grader, value, fields)
 
 
-async def _awaited(grader: BaseGrader, value: Any, began: float) -> GraderResult:
-    result = _checked(grader, await value)
+async def _awaited(grader: BaseGrader, value: Any, fields: Any, began: float) -> GraderResult:
+    result = _checked(grader, await value, fields)
     result.usage.setdefault("seconds", round(time.perf_counter() - began, 4))
     return result
 
 
-def _checked(grader: BaseGrader, value: Any) -> GraderResult:
+def _checked(grader: BaseGrader, value: Any, fields: Any) -> GraderResult:
     if isinstance(value, GraderError):
         return value
     try:
-        return as_result(value, grader.about())
+        result = as_result(value, grader.about())
     except OutOfRange as error:
         declared = grader.range_declared or error.bounds != grader.score_range
         problem = outside(grader.name, error.score, error.bounds, declared)
@@ -94,6 +94,12 @@ def _checked(grader: BaseGrader, value: Any) -> GraderResult:
     except (ValidationError, ValueError, TypeError) as error:
         what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise InvalidGraderResult(f"{grader.name} returned no usable result: {what}") from error
+    responses = fields.get("responses") if isinstance(fields, Mapping) else None
+    if isinstance(result, GraderRank) and isinstance(responses, (list, tuple)) and len(result.rank) != len(responses):
+        raise InvalidGraderResult(
+            f"{grader.name} returned no usable result: {len(result.rank)} places for {len(responses)} responses"
+        )
+    return result
 
 
 async def agraded(grader: BaseGrader, fields: dict[str, Any]) -> GraderResult:
