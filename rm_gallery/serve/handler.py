@@ -17,7 +17,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Deadline
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.outcome import Outcome, failed
-from rm_gallery.core.reward.outputs import to_probe
+from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import look_again, planned, standing_run
 from rm_gallery.core.sandbox.process import SandboxLimits
@@ -166,7 +166,7 @@ class RewardLane:
         self.broken = ""
         for number, sample in results:
             known = self._open.get(number)
-            if known is not None and not known[0].waiter.done() and to_probe(self.reward, [sample]):
+            if known is not None and not known[0].waiter.done() and SecondLook(self.reward, [sample]).asked:
                 looking = asyncio.ensure_future(self._look_again(number, sample, known[0].seconds))
                 self._looking.add(looking)
                 looking.add_done_callback(self._looking.discard)

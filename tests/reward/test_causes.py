@@ -180,7 +180,7 @@ def test_what_breaks_once_is_no_doing_of_the_answer() -> None:
     def shaky(messages: list[Any], **kwargs: Any) -> float:
         calls.append(messages)
         if len(calls) == 1:
-            raise ConnectionResetError("the network")
+            raise KeyError("a race")
         return 0.75
 
     assert shaky.reward().evaluate(sample_of("q", "x"), blame="probe").output[0].answer.reward.score == 0.75
