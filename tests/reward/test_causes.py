@@ -253,7 +253,7 @@ class VirtualPool:
         self.deadlines: list[float] = []
 
     async def asubmit(
-        self, function: Callable[..., Any], reward: Slow, sample: DataSample, *rest: Any, deadline: float
+        self, function: Callable[..., Any], reward: Slow, sample: DataSample, *rest: Any, deadline: float, urgent: bool = False
     ) -> RewardResult:
         self.deadlines.append(deadline)
         if sample.output[0].answer.text == "sleep":

@@ -403,7 +403,7 @@ def killable(
             left = None if given is None else (1 - LIMIT_SHARE) * given / len(instead)
             for other in instead:
                 try:
-                    await ask(other, hooks, deadline=_least(limit, left))
+                    await ask(other, hooks, deadline=_least(limit, left), urgent=True)
                 except Exception:  # noqa: BLE001, S112 - that it breaks with any answer is no news of this one
                     continue
                 # another answer is no trouble: this one must gain nothing by it
