@@ -446,7 +446,7 @@ def test_what_is_to_settle_a_call_comes_before_the_other_calls_of_its_request() 
     async def main() -> None:
         current_deadline.set(Deadline(600, shared=True))
         with WorkerPool(1) as pool:
-            calls = [(f"queued {i}", pool.asubmit(time.sleep, 0.1)) for i in range(6)]
+            calls: list[tuple[str, asyncio.Future[Any]]] = [(f"queued {i}", pool.asubmit(time.sleep, 0.1)) for i in range(6)]
             calls.append(("urgent", pool.asubmit(worker_jobs.plus_one, 1, urgent=True)))
             for name, future in calls:
                 future.add_done_callback(lambda _, name=name: done.append(name))  # type: ignore[misc]
@@ -470,7 +470,7 @@ def test_calls_of_a_request_share_its_time() -> None:
 
 
 def test_what_a_request_no_longer_waits_for_leaves_the_queue() -> None:
-    async def main() -> int:
+    async def main(pool: WorkerPool) -> int:
         current_deadline.set(Deadline(600, shared=True))
         calls = [asyncio.ensure_future(pool.asubmit(worker_jobs.at_seven, "hang", 7)) for _ in range(4)]
         await asyncio.sleep(0)
@@ -480,5 +480,5 @@ def test_what_a_request_no_longer_waits_for_leaves_the_queue() -> None:
         return await pool.asubmit(worker_jobs.plus_one, 1)
 
     with WorkerPool(1) as pool:
-        assert asyncio.run(main()) == 2
+        assert asyncio.run(main(pool)) == 2
         wait_until(lambda: not pool._queues and not pool._unsettled)
