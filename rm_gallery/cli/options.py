@@ -107,7 +107,7 @@ class Running:
     blame: Annotated[
         str | None,
         typer.Option(
-            help="probe asks what gave no score once more with a neutral answer, to tell whether the answer caused it."
+            help="probe tries what gave no score again, and with neutral answers, to tell whether the answer caused it."
         ),
     ] = None
     processes: Annotated[

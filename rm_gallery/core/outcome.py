@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar, get_args
 
+from rm_gallery.core.utils.endpoint_errors import is_endpoint_error
 from rm_gallery.core.utils.errors import (
     BudgetExceeded,
     Cause,
@@ -145,15 +146,15 @@ def is_run_level(error: BaseException) -> bool:
 def outcome_of_error(error: BaseException) -> Outcome[Any]:
     """Outcome of a job that raised: unscored when there was nothing to judge by, failed when the judging broke.
 
-    The error says who caused it; one that is none of the library's is the rule's own. An error of the run is raised again, see
-    `is_run_level`.
+    The error says who caused it. One that is none of the library's is the endpoint's where it is a connection error or a timeout
+    (`is_endpoint_error`), else the rule's own. An error of the run is raised again, see `is_run_level`.
     """
     if is_run_level(error):
         raise error
     # a client's error may echo the key it was given
     message = redact(said_by(error)) or type(error).__name__
     if not isinstance(error, RMGalleryError):
-        return failed("error", f"{type(error).__name__}: {message}", "rule")
+        return failed("error", f"{type(error).__name__}: {message}", "endpoint" if is_endpoint_error(error) else "rule")
     if isinstance(error, Unscored):
         return unscored(error.reason, message, error.cause)
     if isinstance(error, ParseError):

@@ -17,7 +17,7 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Deadline
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.outcome import Outcome, failed
-from rm_gallery.core.reward.outputs import to_probe
+from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import look_again, planned, standing_run
 from rm_gallery.core.sandbox.process import SandboxLimits
@@ -89,7 +89,7 @@ class RewardLane:
         found: list[Any] = [None] * n
         limit = seconds if self.reward.deadline is None else min(seconds, self.reward.deadline)
         call = _PendingRequest(found, 0, loop.create_future(), limit)
-        deadline = Deadline(limit)
+        deadline = Deadline(limit, shared=True)
         groups: dict[str, int] = {}
         fresh = self._fresh
         begins = len(fresh)
@@ -115,7 +115,7 @@ class RewardLane:
         if not begins:
             loop.call_soon(self._feed)
         self.waiting += n
-        timer = loop.call_later(seconds, self._expire, call)
+        timer = loop.call_later(seconds, self._expire, call, deadline)
         try:
             await call.waiter
         except asyncio.CancelledError:  # nobody reads it: what is not begun is not judged, what is begun is cut
@@ -143,9 +143,10 @@ class RewardLane:
         except Exception as error:  # noqa: BLE001 - those who asked are told that it is not their fault
             self._settle_broken(error, [number for number, _, _ in fresh])
 
-    def _expire(self, call: _PendingRequest) -> None:
+    def _expire(self, call: _PendingRequest, deadline: Deadline) -> None:
         if not call.waiter.done():
             call.waiter.set_result(None)
+            self.run.expire(deadline)  # what waits for its turn leaves the queue, and what runs its process
 
     # -- on any thread --------------------------------------------------------------------------------------------------
 
@@ -166,7 +167,7 @@ class RewardLane:
         self.broken = ""
         for number, sample in results:
             known = self._open.get(number)
-            if known is not None and not known[0].waiter.done() and to_probe(self.reward, [sample]):
+            if known is not None and not known[0].waiter.done() and SecondLook(self.reward, [sample]).asked:
                 looking = asyncio.ensure_future(self._look_again(number, sample, known[0].seconds))
                 self._looking.add(looking)
                 looking.add_done_callback(self._looking.discard)

@@ -10,7 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any
 
@@ -403,3 +404,81 @@ def test_orphan_that_holds_the_interpreter_lock_ends_itself(tmp_path: Path) -> N
     with start(script, cwd=tmp_path) as process:
         assert process.wait(timeout=60) == 1
         assert process.stderr is not None and process.stderr.read() == ""
+
+
+# -- turns ----------------------------------------------------------------------------------------------------------------
+
+
+def _asked_by(deadline: Deadline, pool: WorkerPool, function: Callable[..., Any], *given: Any, **how: Any) -> Future[Any]:
+    """A call of the request that has this deadline."""
+
+    def submit() -> Future[Any]:
+        current_deadline.set(deadline)
+        return pool.submit(function, *given, **how)
+
+    return copy_context().run(submit)
+
+
+def test_requests_take_turns() -> None:
+    one, other = Deadline(600, shared=True), Deadline(600, shared=True)
+    done: list[str] = []
+    with WorkerPool(1) as pool:
+        first = [_asked_by(one, pool, time.sleep, 0.1) for _ in range(12)]
+        last = _asked_by(other, pool, worker_jobs.plus_one, 1)
+        for name, futures in (("one", first), ("other", [last])):
+            for future in futures:
+                future.add_done_callback(lambda _, name=name: done.append(name))  # type: ignore[misc]
+        wait([*first, last])
+    assert done.index("other") < 11, "it did not wait for all that was queued before"
+
+
+def test_calls_that_hang_hold_up_their_own_request_alone() -> None:
+    one, other = Deadline(600, shared=True), Deadline(600, shared=True)
+    with WorkerPool(2) as pool:
+        hanging = [_asked_by(one, pool, worker_jobs.at_seven, "hang", 7) for _ in range(6)]
+        assert [_asked_by(other, pool, worker_jobs.plus_one, i).result(120) for i in range(3)] == [1, 2, 3]
+        assert not any(future.done() for future in hanging) and len(pool.worker_pids()) <= 4
+
+
+def test_what_is_to_settle_a_call_comes_before_the_other_calls_of_its_request() -> None:
+    done: list[str] = []
+
+    async def main() -> None:
+        current_deadline.set(Deadline(600, shared=True))
+        with WorkerPool(1) as pool:
+            calls: list[tuple[str, asyncio.Future[Any]]] = [(f"queued {i}", pool.asubmit(time.sleep, 0.1)) for i in range(6)]
+            calls.append(("urgent", pool.asubmit(worker_jobs.plus_one, 1, urgent=True)))
+            for name, future in calls:
+                future.add_done_callback(lambda _, name=name: done.append(name))  # type: ignore[misc]
+            await asyncio.gather(*(future for _, future in calls))
+
+    asyncio.run(main())
+    assert done.index("urgent") < 5
+
+
+def test_calls_of_a_request_share_its_time() -> None:
+    request = Deadline(60, shared=True)
+    with WorkerPool(2) as pool:
+        call = worker_process.PoolCall(time.sleep, (1,), 5.0, None)
+        call.owner, pool._unsettled = request, {request: 34}
+        pool._share_time(call)
+        assert call.deadline is not None and 34 * call.deadline / 2 <= 0.75 * 60
+        alone = worker_process.PoolCall(time.sleep, (1,), 5.0, None)
+        alone.owner, pool._unsettled = request, {request: 1}
+        pool._share_time(alone)
+        assert alone.deadline == 5.0, "its own limit where there is time enough"
+
+
+def test_what_a_request_no_longer_waits_for_leaves_the_queue() -> None:
+    async def main(pool: WorkerPool) -> int:
+        current_deadline.set(Deadline(600, shared=True))
+        calls = [asyncio.ensure_future(pool.asubmit(worker_jobs.at_seven, "hang", 7)) for _ in range(4)]
+        await asyncio.sleep(0)
+        for call in calls:
+            call.cancel()
+        await asyncio.wait(calls)
+        return await pool.asubmit(worker_jobs.plus_one, 1)
+
+    with WorkerPool(1) as pool:
+        assert asyncio.run(main(pool)) == 2
+        wait_until(lambda: not pool._queues and not pool._unsettled)

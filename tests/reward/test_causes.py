@@ -180,7 +180,7 @@ def test_what_breaks_once_is_no_doing_of_the_answer() -> None:
     def shaky(messages: list[Any], **kwargs: Any) -> float:
         calls.append(messages)
         if len(calls) == 1:
-            raise ConnectionResetError("the network")
+            raise KeyError("a race")
         return 0.75
 
     assert shaky.reward().evaluate(sample_of("q", "x"), blame="probe").output[0].answer.reward.score == 0.75
@@ -253,7 +253,7 @@ class VirtualPool:
         self.deadlines: list[float] = []
 
     async def asubmit(
-        self, function: Callable[..., Any], reward: Slow, sample: DataSample, *rest: Any, deadline: float
+        self, function: Callable[..., Any], reward: Slow, sample: DataSample, *rest: Any, deadline: float, urgent: bool = False
     ) -> RewardResult:
         self.deadlines.append(deadline)
         if sample.output[0].answer.text == "sleep":

@@ -197,13 +197,20 @@ class Deadline:
     Shared by all jobs of the sample and read from any thread; `paused` is for coroutines of one event loop.
     """
 
-    __slots__ = ("_clock", "_end", "_followers", "_outer", "_since", "_turns", "_waiting", "note")
+    __slots__ = ("_clock", "_end", "_followers", "_outer", "_since", "_turns", "_waiting", "due", "note")
 
     def __init__(
-        self, seconds: float = math.inf, outer: Deadline | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        seconds: float = math.inf,
+        outer: Deadline | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        shared: bool = False,
     ) -> None:
         self._clock = clock
         self._end = clock() + seconds
+        self.due = self._end if shared else math.inf
+        """Where all samples of a request share it, when whoever asked goes away, whatever waits: no clock stands still for him."""
         self._outer = outer
         """Of the sample around this one, whose end holds here as well and whose clock stands still with this one."""
         self._waiting = self._turns = 0
@@ -226,6 +233,14 @@ class Deadline:
     def expire(self) -> None:
         """End the time now: nobody waits for the sample any more."""
         self._end = -math.inf
+
+    @property
+    def request(self) -> Deadline | None:
+        """That of the request around this sample; None where nobody waits for several samples at once."""
+        each: Deadline = self
+        while each._outer is not None:
+            each = each._outer
+        return each if each.due < math.inf else None
 
     @contextmanager
     def paused(self) -> Iterator[None]:

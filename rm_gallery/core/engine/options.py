@@ -57,7 +57,7 @@ class RunOptions:
     submit: bool = False
     """With `batch`: end once what can be asked now is sent; the same call without it collects."""
     blame: Literal["probe", "off"] | None = None
-    """"probe" asks about an answer that could not be judged once more with a neutral one in its place; where that can be judged
+    """"probe" tries an answer that could not be judged twice more, and then neutral ones in its place; where only those can be judged
     the answer caused it, and has the worst score of the range. None is "probe" wherever a score trains, else "off"."""
     trace: bool = False
     """Keep prompt, reply, tokens and seconds of every judgement in the run folder."""

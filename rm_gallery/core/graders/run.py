@@ -22,12 +22,16 @@ from rm_gallery.core.engine.standing import Alone, Batch, arun_alone, run_alone
 from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderRank, GraderResult, GraderScore, OutOfRange, as_result
 from rm_gallery.core.graders.rows import Mapper, TableRow, bound
 from rm_gallery.core.outcome import NOT_BEGUN, Outcome, is_run_level, outcome_of_error, outside, worst_of
-from rm_gallery.core.reward.outputs import asks_a_model, may_be_the_answers_doing, neutral, worth_repeating
+from rm_gallery.core.reward.asking import repeat_index
+from rm_gallery.core.reward.blame import attempts
+from rm_gallery.core.reward.outputs import asks_a_model, may_be_the_answers_doing, neutral
 from rm_gallery.core.reward.reward import current_job
 from rm_gallery.core.reward.run import alone
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, RMGalleryError, Unscored
 
 DEADLINE = 600.0
+ANEW = 1 << 16
+"""Distance between the numbers of a question that is asked anew, beyond those of votes: no reply comes from the cache."""
 
 
 class InvalidGraderResult(RMGalleryError):
@@ -127,31 +131,43 @@ def _execute_beside(job: GraderJob) -> Any:
     return _on_a_thread(job)
 
 
+def _outcome(found: Any) -> Outcome[Any]:
+    """A result, or the error, as an outcome."""
+    if isinstance(found, GraderError):
+        return found.outcome()
+    return outcome_of_error(found) if isinstance(found, Exception) else Outcome("scored")
+
+
 def _suspected(job: GraderJob, found: Any) -> Outcome[Any] | None:
     """Why a job gave nothing, where that may be the response's own doing; else None."""
     if not isinstance(job.fields, dict) or not isinstance(job.fields.get("response"), str):
         return None
-    if isinstance(found, GraderError):
-        why = found.outcome()
-    else:
-        why = outcome_of_error(found) if isinstance(found, Exception) else Outcome("scored")
+    why = _outcome(found)
     return why if may_be_the_answers_doing(asks_a_model(job.plan.grader), why) else None
 
 
 def _tried(job: GraderJob) -> Generator[GraderJob, Any, Any]:
-    """What is graded for a job where an answer may have made itself impossible to grade: the job, and the same with a neutral
-    response. Takes what came of each, a result or the error.
+    """What is graded for a job where an answer may have made itself impossible to grade: the job, and what `attempts` asks for.
+    Takes what came of each, a result or the error.
     """
     first = yield job
     if (why := _suspected(job, first)) is not None and isinstance(job.fields, dict):
         judged = asks_a_model(job.plan.grader)
-        if worth_repeating(judged, why) and not isinstance(once_more := (yield job), (Exception, GraderError)):
-            return once_more  # only what breaks twice is the answer's doing
-        for text in neutral(judged, job.fields.get("reference_response")):
-            other = yield job._replace(fields={**job.fields, "response": text})
-            if not isinstance(other, (Exception, GraderError)):
-                said = f"The answer made it impossible to judge; another answer could be judged. {why.message}"
-                raise Unscored(said, reason=why.reason, cause="answer")
+        trying = attempts(judged, why, neutral(judged, job.fields.get("reference_response")))
+        again = None
+        try:
+            text = next(trying)
+            while True:
+                other = yield job if text is None else job._replace(fields={**job.fields, "response": text})
+                again = again or other
+                text = trying.send(_outcome(other))
+        except StopIteration as end:
+            verdict = end.value
+        if verdict == "again":
+            return again
+        if verdict == "answer":
+            said = f"The answer made it impossible to judge; another answer could be judged. {why.message}"
+            raise Unscored(said, reason=why.reason, cause="answer")
     if isinstance(first, Exception):
         raise first
     return first
@@ -168,19 +184,19 @@ def _looked_at_twice(execute: Callable[[GraderJob], Any], job: GraderJob) -> Any
         found = error
     try:
         while True:
-            asked, noted = trying.send(found), questions.set(None)
+            asked, undo = trying.send(found), _asking_anew()
             try:
                 found = execute(asked)
             except Exception as error:  # noqa: BLE001 - as above
                 found = error
             finally:
-                questions.reset(noted)
+                undo()
     except StopIteration as end:
         return end.value
 
 
 async def _alooked_at_twice(execute: Callable[[GraderJob], Any], trying: Generator[GraderJob, Any, Any], first: Any) -> Any:
-    pending, noted = first, None
+    pending, undo = first, list[Callable[[], None]]()
     try:
         while True:
             try:
@@ -188,13 +204,26 @@ async def _alooked_at_twice(execute: Callable[[GraderJob], Any], trying: Generat
             except Exception as error:  # noqa: BLE001 - raised again, or settled, by `_tried`
                 found = error
             asked = trying.send(found)
-            noted = noted or questions.set(None)  # what a record keeps is what was asked about the answer itself
+            undo.append(_asking_anew())
             pending = execute(asked)
     except StopIteration as end:
         return end.value
     finally:
-        if noted is not None:
-            questions.reset(noted)
+        for each in reversed(undo):
+            each()
+
+
+def _asking_anew() -> Callable[[], None]:
+    """Have what is asked next be another repeat of it, which no record keeps: that is of what was asked about the answer itself.
+    Returns what undoes it.
+    """
+    noted, number = questions.set(None), repeat_index.set(repeat_index.get() + ANEW)
+
+    def undo() -> None:
+        repeat_index.reset(number)
+        questions.reset(noted)
+
+    return undo
 
 
 def _on_a_thread(job: GraderJob) -> Coroutine[Any, Any, GraderResult]:

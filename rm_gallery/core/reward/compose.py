@@ -74,6 +74,17 @@ class Composition(PerOutputReward):
         return any(part.compares for part in self.parts().values())
 
     @property
+    def trial_size(self) -> int | None:
+        """A pair where a part compares pairs: whole groups would cost it the square of their size."""
+        sizes = {part.trial_size for part in self.parts().values()}
+        return 2 if 2 in sizes else None if None in sizes else 1
+
+    @property
+    def made_of_parts(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def least_workers(self) -> int:
         """The most that a part needs."""
         return max(part.least_workers for part in self.parts().values())

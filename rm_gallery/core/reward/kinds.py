@@ -305,6 +305,11 @@ class BasePairWiseReward(_ComparingReward):
     both_orders: bool = Field(default=True)
     """Whether a judge sees each pair in both orders; otherwise in one seeded order."""
 
+    @property
+    def trial_size(self) -> int:
+        """A pair."""
+        return 2
+
     def plan(self, sample: DataSample) -> list[Job]:
         """One job per pair and order."""
         if len(sample.output) < 2:

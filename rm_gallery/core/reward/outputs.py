@@ -1,16 +1,14 @@
-"""What is said of a sample's outputs: written to them, kept in a run's folder, and looked at twice where it may be their own doing.
+"""What is said of a sample's outputs: written to them, kept in a run's folder, and whether it may be their own doing.
 
-A judge that cannot be read and a function that raises do not say whether the answer made them. Such an output is tried once more
-with a neutral answer in its place. Where that gets a score, the answer did it, and has the worst score of the range; where it gets
-none either, the cause stays what it was.
+Who caused a missing score that may be an answer's own doing is tried out in `blame`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
@@ -23,8 +21,7 @@ from rm_gallery.core.data.schema import (
     RewardIssue,
     Step,
 )
-from rm_gallery.core.engine.context import LIMIT_SHARE, RunControl, asked_by, current_deadline
-from rm_gallery.core.engine.options import apart
+from rm_gallery.core.engine.context import LIMIT_SHARE, asked_by, current_deadline
 from rm_gallery.core.engine.run_folder import RunFolder, about_code
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.outcome import NOT_BEGUN, UNDECLARED, Bounds, Outcome, deciding, failed, outside, scored, unscored
@@ -34,7 +31,7 @@ from rm_gallery.core.utils.identity import plain_form, shortened
 from rm_gallery.core.utils.models import build, copy_with, remake
 
 if TYPE_CHECKING:
-    from rm_gallery.core.engine.options import Progress, RunOptions
+    from rm_gallery.core.engine.options import RunOptions
     from rm_gallery.core.reward.reward import BaseReward
 
 # -- written to outputs -------------------------------------------------------------------------------------------------
@@ -190,7 +187,17 @@ def said_of(reward: BaseReward, output: DataOutput) -> Outcome[float]:
     score = reward.score_of_output(output)
     if score is not None:
         return scored(score)
-    issues = [issue for place in (output.answer, *(output.steps or ())) for issue in _own_issues(reward, place.reward)]
+    return _issue_among(reward, (output.answer, *(output.steps or ())))
+
+
+def said_of_step(reward: BaseReward, step: Step) -> Outcome[float]:
+    """What a reward said of one step it has judged."""
+    score = reward.score_of(step.reward)
+    return scored(score) if score is not None else _issue_among(reward, [step])
+
+
+def _issue_among(reward: BaseReward, steps: Iterable[Step]) -> Outcome[float]:
+    issues = [issue for place in steps for issue in _own_issues(reward, place.reward)]
     if not issues:
         return unscored("no_score", f"{reward.name} gave no score.", "rule")
     return deciding([Outcome(issue.status, None, issue.reason, issue.message, issue.cause) for issue in issues])
@@ -321,21 +328,13 @@ def _places(sample: DataSample) -> Iterator[Step]:
         yield from output.steps or ()
 
 
-# -- looked at twice ----------------------------------------------------------------------------------------------------
+# -- whose doing it is ----------------------------------------------------------------------------------------------------
 
 NEUTRAL = "I am not sure; it depends on what exactly is meant."
 PLAIN = ("0", "{}")
 """For functions that read a number or JSON."""
 DEADLINE_SHARE = 0.25
 """Of a sample's deadline, what finding out may take on top."""
-
-
-def suspected(reward: BaseReward, output: DataOutput) -> Outcome[float] | None:
-    """Why an output has no score, where it may be the answer's own doing; else None."""
-    if reward.kind != "pointwise" or output.answer.reward.details:
-        return None
-    outcome = said_of(reward, output)
-    return outcome if may_be_the_answers_doing(asks_a_model(reward), outcome) else None
 
 
 def asks_a_model(scorer: Any) -> bool:
@@ -353,13 +352,6 @@ def may_be_the_answers_doing(judged: bool, outcome: Outcome[Any]) -> bool:
     return not outcome.ok and outcome.reason not in (UNDECLARED, *NOT_BEGUN) and (slow or outcome.cause in ("judge", "rule"))
 
 
-def worth_repeating(judged: bool, outcome: Outcome[Any]) -> bool:
-    """Whether the same is tried once more first: code may have met a network that failed once. A judge was asked again already,
-    and what ran out of time would do so again.
-    """
-    return not judged and outcome.reason != "deadline"
-
-
 def neutral(judged: bool, reference: object) -> list[str]:
     """What is put in the place of an answer: for a rule its own reference, which a working rule can read, else the plainest texts.
 
@@ -370,86 +362,15 @@ def neutral(judged: bool, reference: object) -> list[str]:
     return [reference] if isinstance(reference, str) and reference.strip() else [NEUTRAL, *PLAIN]
 
 
+def stand_in(text: str, output: DataOutput) -> DataOutput:
+    """A neutral answer in the place of an output's own."""
+    return DataOutput(answer=Step(role=MessageRole.ASSISTANT, content=text, label=output.answer.label))
+
+
 def stand_ins(reward: BaseReward, sample: DataSample, output: DataOutput) -> list[DataSample]:
     """The sample with a neutral answer."""
     texts = neutral(asks_a_model(reward), copy_with(sample, output=[output]).reference())
-    steps = [Step(role=MessageRole.ASSISTANT, content=text, label=output.answer.label) for text in texts]
-    return [copy_with(sample, output=[DataOutput(answer=step)]) for step in steps]
-
-
-class SecondLook(NamedTuple):
-    """An output that may have made itself impossible to judge: why it has no score, and what is asked instead."""
-
-    sample: DataSample
-    output: DataOutput
-    found: Outcome[float]
-    instead: list[DataSample]
-    once_more: list[DataSample]
-    """The same again where code broke, which may have been a network: only what breaks twice is the answer's doing."""
-
-
-def to_probe(reward: BaseReward, samples: Sequence[DataSample]) -> list[SecondLook]:
-    """What is to be looked at twice."""
-    outputs = [(sample, output) for sample in samples for output in sample.output]
-    found = [(sample, output, why) for sample, output in outputs if (why := suspected(reward, output)) is not None]
-    return [
-        SecondLook(
-            sample,
-            output,
-            why,
-            stand_ins(reward, sample, output),
-            [copy_with(sample, output=[DataOutput(answer=output.answer)])]
-            if worth_repeating(asks_a_model(reward), why)
-            else [],
-        )
-        for sample, output, why in found
-    ]
-
-
-def to_judge(probes: Sequence[SecondLook]) -> list[DataSample]:
-    """The samples to judge for them, in this order."""
-    return [sample for probe in probes for sample in (*probe.instead, *probe.once_more)]
-
-
-def probing(reward: BaseReward, options: RunOptions) -> RunOptions:
-    """The options of the second look: it keeps nothing, and may take a quarter of the deadline."""
-    seconds = options.deadline or reward.deadline
-    deadline = None if seconds is None else DEADLINE_SHARE * seconds
-    control = RunControl(quiet=True)
-    return apart(options, control=control, deadline=deadline, blame="off", total=None)
-
-
-def blame(
-    reward: BaseReward, probes: Sequence[SecondLook], judged: Sequence[DataSample], progress: Progress | None = None
-) -> None:
-    """Write to the outputs whose stand-in got a score that the answer caused what became of it, or the score of the second try,
-    and count their samples by what they have then.
-    """
-    samples = list({id(each.sample): each.sample for each in probes}.values())
-    before = _all_said(reward, samples)
-    _settle(reward, probes, judged)
-    after = _all_said(reward, samples)
-    for one, other in zip(before, after, strict=True):
-        if progress is not None and one != other:
-            progress.count(one, -1)
-            progress.count(other)
-
-
-def _all_said(reward: BaseReward, samples: Sequence[DataSample]) -> list[list[Outcome[float]]]:
-    return [[said_of(reward, output) for output in sample.output] for sample in samples]
-
-
-def _settle(reward: BaseReward, probes: Sequence[SecondLook], judged: Sequence[DataSample]) -> None:
-    answers = iter(judged)
-    for _, output, found, others, once_more in probes:
-        instead, again = ([next(answers) for _ in each] for each in (others, once_more))
-        if again and reward.score_of_output(again[0].output[0]) is not None:
-            output.answer.reward = again[0].output[0].answer.reward
-            continue
-        if all(reward.score_of_output(one.output[0]) is None for one in instead):
-            continue
-        why = f"The answer made it impossible to judge; another answer could be judged. {found.message}"
-        write_scores(reward, output.answer, Outcome(found.status, None, found.reason, why, "answer"))
+    return [copy_with(sample, output=[stand_in(text, output)]) for text in texts]
 
 
 def killable(
@@ -475,7 +396,7 @@ def killable(
             left = None if given is None else (1 - LIMIT_SHARE) * given / len(instead)
             for other in instead:
                 try:
-                    await ask(other, hooks, deadline=_least(limit, left))
+                    await ask(other, hooks, deadline=_least(limit, left), urgent=True)
                 except Exception:  # noqa: BLE001, S112 - that it breaks with any answer is no news of this one
                     continue
                 # another answer is no trouble: this one must gain nothing by it

@@ -211,6 +211,16 @@ class BaseReward(Identified, metaclass=RewardMeta):
         return self.kind in ("listwise", "pairwise")
 
     @property
+    def trial_size(self) -> int | None:
+        """Answers that have to be judged together to judge one: 1, 2 for pairs, None for the whole group."""
+        return None if self.compares else 1
+
+    @property
+    def made_of_parts(self) -> bool:
+        """Whether its scores are made of those of other rewards."""
+        return False
+
+    @property
     def asked_times(self) -> int:
         """How often each judgement is asked for."""
         return 1

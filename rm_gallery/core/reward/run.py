@@ -22,19 +22,9 @@ from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.run_folder import Again
 from rm_gallery.core.engine.standing import Alone, Batch, Parts, StandingRun, arun_alone, run_alone
 from rm_gallery.core.outcome import Outcome, is_run_level, outcome_of_error
+from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.kinds import BasePointWiseReward
-from rm_gallery.core.reward.outputs import (
-    RewardFolder,
-    blame,
-    issue_of,
-    killable,
-    probing,
-    to_judge,
-    to_probe,
-    writable_copy,
-    write,
-    write_plain,
-)
+from rm_gallery.core.reward.outputs import RewardFolder, issue_of, killable, writable_copy, write, write_plain
 from rm_gallery.core.reward.reward import BaseReward, current_job
 from rm_gallery.core.utils.errors import DataError
 
@@ -209,18 +199,23 @@ def _account(options: RunOptions) -> None:
 
 
 def _blame(reward: BaseReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]) -> None:
-    """A second look at what may be the answers' own doing, where it is asked for."""
-    if options.blame == "probe" and (asked := to_probe(reward, samples)):
-        beside = probing(reward, options)
-        blame(reward, asked, run_list(reward, to_judge(asked), beside, hooks), _billed(options, beside))
+    """Find out which missing scores are the answers' own doing, where that is asked for."""
+    if options.blame != "probe":
+        return
+    look = SecondLook(reward, samples)
+    while asked := look.asked:
+        trial = look.probing(options)
+        look.take(run_list(reward, asked, trial, hooks), _billed(options, trial))
 
 
 async def look_again(reward: BaseReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]) -> None:
     """Awaitable twin of `_blame`, which servers use, too."""
-    if options.blame == "probe" and (asked := to_probe(reward, samples)):
-        beside = probing(reward, options)
-        judged = await arun_list(reward, to_judge(asked), beside, hooks)
-        blame(reward, asked, judged, _billed(options, beside))
+    if options.blame != "probe":
+        return
+    look = SecondLook(reward, samples)
+    while asked := look.asked:
+        trial = look.probing(options)
+        look.take(await arun_list(reward, asked, trial, hooks), _billed(options, trial))
 
 
 def _billed(options: RunOptions, beside: RunOptions) -> Progress | None:

@@ -83,7 +83,8 @@ class MathVerifyReward(RuleReward):
         except (DeadlineExceeded, MemoryError, WorkerCrashed):
             # where the reference by itself can be worked out, the answer is what explodes, and must gain nothing by it
             try:
-                found = await get_pool().asubmit(verify_answer, gold, gold, deadline=within_deadline(self.timeout))
+                limit = within_deadline(self.timeout)
+                found = await get_pool().asubmit(verify_answer, gold, gold, deadline=limit, urgent=True)
             except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
                 why = f"{self.name}: the reference cannot be worked out within {self.timeout:g} s: {shown(gold)}."
                 raise Unscored(why, reason="bad_reference") from error

@@ -247,7 +247,7 @@ class PoolCall:
     Raises ConfigError: function or arguments cannot be sent to another process, or the deadline is no positive number.
     """
 
-    __slots__ = ("_begun", "_on_begin", "_running", "aborted", "arguments", "deadline", "future", "name", "reference")
+    __slots__ = ("_begun", "_on_begin", "_running", "aborted", "arguments", "deadline", "future", "name", "owner", "reference")
 
     def __init__(
         self, fn: Callable[..., Any], arguments: tuple[Any, ...], deadline: float | None, on_begin: Callable[[], None] | None
@@ -260,6 +260,8 @@ class PoolCall:
         except Exception as error:
             raise ConfigError(f"an argument of {self.name} cannot be pickled: {type(error).__name__}: {error}") from error
         self.deadline = deadline
+        self.owner: Any = None
+        """Whose call it is, for the pool's turns."""
         self.future: Future[Any] = Future()
         self.aborted = 0
         self._on_begin = on_begin
@@ -343,7 +345,7 @@ class Driver:
             self._process.forget()
 
     def _run(self) -> None:
-        while (chunk := self._pool.take()) is not None:
+        while (chunk := self._pool.take(self)) is not None:
             calls = deque(chunk)
             try:
                 self._serve(calls)
@@ -356,7 +358,7 @@ class Driver:
 
     def _serve(self, calls: deque[PoolCall]) -> None:
         """Run a chunk; calls that the process had not begun when it ended go back to the queue."""
-        started = False
+        started, fresh, began = False, self._process is None, time.monotonic()
         try:
             process = self._ready_process()
             numbers: dict[bytes, int] = {}
@@ -366,6 +368,8 @@ class Driver:
             process.send((list(numbers), requests), STARTUP_SECONDS)
             process.receive(STARTUP_SECONDS)
             started = True
+            if fresh:
+                self._pool.startup_seconds = time.monotonic() - began
             while calls:
                 self._answer_next(process, calls)
         except WorkerSilent:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import math
 import os
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -14,7 +16,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import current_deadline
+from rm_gallery.core.engine.context import LIMIT_SHARE, Deadline, current_deadline, current_run
 from rm_gallery.core.engine.processes.driver import Driver, PoolCall, RemoteTraceback, WorkerCrashed, WorkerMemoryExceeded
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -22,12 +24,18 @@ __all__ = ["RemoteTraceback", "WorkerCrashed", "WorkerMemoryExceeded", "WorkerPo
 
 
 T = TypeVar("T")
+Owner = Deadline | int
+"""The deadline of a request, or the number of a run."""
 
 _CHUNK_SECONDS = 0.02
 _CHUNK_CALLS = 512
 _CALL_OVERHEAD = 3e-5
 _FUNCTIONS_MEASURED = 256
 _JOIN_SECONDS = 5.0
+_PATIENCE = 0.25
+"""Seconds after which a worker that is still at its chunk is no longer counted among those that others wait for."""
+_SHORTEST = 0.2
+"""Seconds that a call gets at least, however many share the time of their request."""
 
 
 class WorkerPool:
@@ -38,6 +46,9 @@ class WorkerPool:
     `WorkerMemoryExceeded`. In each case only that call fails: its process is replaced and its neighbours run elsewhere.
     Processes start when first needed, up to `max_workers` (default: the processors this process may use).
     A `prepare_worker()` of a function's module is called before any clock runs.
+
+    Callers take turns: a request, or a run, that has queued a thousand calls does not make another one wait for them, and workers that
+    are held up by calls of one are replaced for the others, by up to `max_workers` more.
 
     Safe from many threads; a forked child has its own processes. The script of the user is not imported by workers, so
     functions must live in importable modules.
@@ -53,11 +64,17 @@ class WorkerPool:
 
     def _reset(self) -> None:
         self._work = threading.Condition()
-        self._queue: deque[PoolCall] = deque()
+        self._queues: dict[Owner, deque[PoolCall]] = {}
+        """What waits, by owner, in the order of their turns."""
+        self._unsettled: dict[Owner, int] = {}
+        self._busy: dict[Driver, tuple[Owner, float]] = {}
+        """By driver, whose calls it is at, and since when."""
         self._drivers: list[Driver] = []
         self._open = 0
         self._closed = False
         self._seconds: dict[bytes, float] = {}
+        self.startup_seconds = 0.0
+        """What the last process took until it was ready, which each call costs that has its process killed."""
 
     def submit(self, fn: Callable[..., T], /, *args: Any, deadline: float | None = None) -> Future[T]:
         """Queue one call and return its future; `Future.cancel` works until the call begins.
@@ -66,28 +83,35 @@ class WorkerPool:
         """
         return self._queued(PoolCall(fn, args, deadline, None))
 
-    def _queued(self, call: PoolCall) -> Future[Any]:
+    def _queued(self, call: PoolCall, urgent: bool = False) -> Future[Any]:
+        call.owner = _owner()
         with self._work:
             if self._closed:
                 raise ConfigError("the worker pool is shut down; make a new WorkerPool or use get_pool()")
-            self._queue.append(call)
+            queue = self._queues.setdefault(call.owner, deque())
+            queue.insert(0 if urgent else len(queue), call)
             self._open += 1
-            # a driver for every open call, up to the limit: one caller at a time needs one process
-            while len(self._drivers) < min(self.max_workers, self._open):
+            self._unsettled[call.owner] = self._unsettled.get(call.owner, 0) + 1
+            # A driver for every open call, up to the limit: one caller at a time needs one process. Where several have calls, as many
+            # again stand by for those that wait behind a call that hangs; they have no process before it comes to that.
+            most = self.max_workers * min(2, len(self._unsettled))
+            while len(self._drivers) < min(most, self._open):
                 driver = Driver(self, len(self._drivers))
                 driver.thread.start()
                 self._drivers.append(driver)
-            self._work.notify(len(self._queue))
+            self._work.notify_all()
         return call.future
 
-    def asubmit(self, fn: Callable[..., T], /, *args: Any, deadline: float | None = None) -> asyncio.Future[T]:
+    def asubmit(
+        self, fn: Callable[..., T], /, *args: Any, deadline: float | None = None, urgent: bool = False
+    ) -> asyncio.Future[T]:
         """Like `submit`, for `await` in a running event loop; cancelling the awaiting task kills the running call.
 
-        The clock of the sample that the call belongs to stands still until the call begins.
+        An `urgent` call comes before all others of its owner: what settles a call that ran out of time. The clock of the sample that the call belongs to stands still until the call begins.
         """
         clock, waiting = current_deadline.get(), ExitStack()
         if clock is None:
-            future = self.submit(fn, *args, deadline=deadline)
+            future = self._queued(PoolCall(fn, args, deadline, None), urgent)
         else:
             loop = asyncio.get_running_loop()
 
@@ -95,7 +119,7 @@ class WorkerPool:
                 with suppress(RuntimeError):  # the loop is gone, and its clocks with it
                     loop.call_soon_threadsafe(waiting.close)
 
-            future = self._queued(PoolCall(fn, args, deadline, begun))
+            future = self._queued(PoolCall(fn, args, deadline, begun), urgent)
             waiting.enter_context(clock.paused())
         waiter = asyncio.wrap_future(future)
 
@@ -124,8 +148,8 @@ class WorkerPool:
         """Cancel what is queued, kill what runs (both raise CancelledError), end all processes and threads."""
         with self._work:
             self._closed = True
-            calls, drivers = list(self._queue), list(self._drivers)
-            self._queue.clear()
+            calls, drivers = [call for queue in self._queues.values() for call in queue], list(self._drivers)
+            self._queues.clear()
             self._work.notify_all()
         for call in calls:
             call.drop()
@@ -146,51 +170,96 @@ class WorkerPool:
         """Whether the pool is shut down."""
         return self._closed
 
-    def take(self) -> list[PoolCall] | None:
+    def take(self, driver: Driver) -> list[PoolCall] | None:
         """Wait for work and take about 20 ms of it; None when the pool is shut down."""
         with self._work:
+            self._busy.pop(driver, None)
+            self._work.notify_all()
             while True:
                 if self._closed:
                     return None
                 if chunk := self._next_chunk():
+                    self._busy[driver] = chunk[0].owner, time.monotonic()
                     return chunk
-                self._work.wait()
+                # a worker that hangs makes room without telling
+                self._work.wait(_PATIENCE if self._queues else None)
 
     def _next_chunk(self) -> list[PoolCall]:
+        """About 20 ms of work of the owner whose turn it is, who then is the last."""
+        for owner in list(self._queues):
+            if self._may_run(owner):
+                chunk = self._chunk_of(owner)
+                queue = self._queues.pop(owner)
+                if queue:
+                    self._queues[owner] = queue
+                if chunk:
+                    return chunk
+        return []
+
+    def _may_run(self, owner: Owner) -> bool:
+        """Whether there is a worker for an owner: one that hangs is none of the `max_workers` for those who wait behind it."""
+        if sum(other == owner for other, _ in self._busy.values()) >= self.max_workers:
+            return False
+        hanging_since = time.monotonic() - _PATIENCE
+        return sum(since > hanging_since for _, since in self._busy.values()) < self.max_workers
+
+    def _chunk_of(self, owner: Owner) -> list[PoolCall]:
+        queue = self._queues[owner]
         # Half of an even share at most, so that the workers end together.
-        most = min(_CHUNK_CALLS, max(1, len(self._queue) // (2 * self.max_workers)))
+        most = min(_CHUNK_CALLS, max(1, len(queue) // (2 * self.max_workers)))
         chunk: list[PoolCall] = []
         seconds = 0.0
-        while self._queue and len(chunk) < most:
-            call = self._queue[0]
+        while queue and len(chunk) < most:
+            call = queue[0]
             seconds += self._seconds.get(call.reference, _CHUNK_SECONDS) + _CALL_OVERHEAD
             # A call that once went down with its chunk before it began runs alone.
             if chunk and (seconds > _CHUNK_SECONDS or call.aborted):
                 break
-            self._queue.popleft()
+            queue.popleft()
             if call.future.cancelled():
-                self._open -= 1
+                self._settled(call)
                 call.drop()
                 continue
+            self._share_time(call)
             chunk.append(call)
             if call.aborted:
                 break
         return chunk
 
+    def _share_time(self, call: PoolCall) -> None:
+        """Cut a call's limit so that all calls of its request can use up theirs before whoever asked goes away.
+
+        Thirty answers that explode would else take the whole time of their request, and their neighbours' scores with it.
+        """
+        if isinstance(call.owner, Deadline):
+            left = LIMIT_SHARE * (call.owner.due - time.monotonic()) * self.max_workers
+            share = max(_SHORTEST, left / self._unsettled.get(call.owner, 1) - self.startup_seconds)
+            if math.isfinite(share):
+                call.deadline = share if call.deadline is None else min(call.deadline, share)
+
     def put_back(self, calls: Sequence[PoolCall]) -> None:
-        """Return calls that no worker has begun to the front of the queue."""
+        """Return calls that no worker has begun to the front of their queue."""
         with self._work:
             if not self._closed:
-                self._queue.extendleft(reversed(calls))
-                self._work.notify(len(calls))
+                for call in reversed(calls):
+                    self._queues.setdefault(call.owner, deque()).appendleft(call)
+                self._work.notify_all()
                 return
         for call in calls:
             call.drop()
 
+    def _settled(self, call: PoolCall) -> None:
+        self._open -= 1
+        left = self._unsettled[call.owner] - 1
+        if left:
+            self._unsettled[call.owner] = left
+        else:
+            del self._unsettled[call.owner]
+
     def settling(self, call: PoolCall, seconds: float | None = None) -> None:
         """Hear that a call is about to get its outcome, and learn how many of its kind make a chunk."""
         with self._work:
-            self._open -= 1
+            self._settled(call)
             if seconds is None:
                 return
             if len(self._seconds) >= _FUNCTIONS_MEASURED:
@@ -223,6 +292,17 @@ def processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _owner() -> Owner:
+    """Whose calls take turns with those of others: a request's, else those of a run."""
+    deadline, run = current_deadline.get(), current_run.get()
+    request = None if deadline is None else deadline.request
+    if request is not None:
+        return request
+    while run is not None and run.parent is not None:
+        run = run.parent
+    return id(run)
 
 
 _shared: dict[str, WorkerPool] = {}

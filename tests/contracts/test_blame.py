@@ -1,0 +1,344 @@
+"""Breaking the judge never pays, and costs no neighbour: every kind of reward that compares answers, at every door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from typing import Any, ClassVar, NamedTuple
+
+import pytest
+
+from rm_gallery import DataSample
+from rm_gallery.core.model.base import FakeLLM
+from rm_gallery.core.reward.base import BasePointWiseReward, BaseReward, BaseStepWiseReward
+from rm_gallery.core.reward.blame import TRIALS
+from rm_gallery.core.reward.compose import Cascade, Composition, Gate, Stage, WeightedSum
+from rm_gallery.core.reward.function import reward_function
+from rm_gallery.core.reward.outputs import NEUTRAL
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import PhraseJudge, RewardResult, sample_of
+from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.serve.app import create_app
+from rm_gallery.serve.door import ServeSettings
+from rm_gallery.serve.handler import Handler
+from tests.gallery.registry_cases import example_of
+from tests.integrations.adapters import ADAPTERS, Row, waited
+from tests.reward.rewards import scored
+from tests.serve.asking import post
+
+GROUP = ("a good answer", "another good one", "a wrong answer")
+WRONG, BREAKER = "the wrong reply", "BREAKER"
+CONDITIONAL = "breaks beside good ones"
+
+
+class Judge:
+    """Ranks answers by a phrase, counts what it is asked, and gives no verdict where it is shown the breaker."""
+
+    def __init__(self, *phrases: str) -> None:
+        self._judge, self.asked = PhraseJudge((*phrases, WRONG, NEUTRAL)), 0
+
+    def __call__(self, prompt: str) -> str:
+        self.asked += 1
+        return "I would rather not say." if BREAKER in prompt else self._judge(prompt)
+
+
+def judged(name: str, judge: Judge) -> BaseReward:
+    params = {**example_of(name).params, "llm": FakeLLM(reply=judge), "repair_attempts": 0}
+    return RewardRegistry.create(name, **params)
+
+
+@cache
+def comparing() -> list[str]:
+    """Every registered reward that compares answers by a judge."""
+    names = [name for name in RewardRegistry.list() if example_of(name).judge is not None]
+    return [
+        name
+        for name in names
+        if issubclass(RewardRegistry.get(name), BaseReward) and RewardRegistry.get(name).kind in ("listwise", "pairwise")
+    ]
+
+
+def worth(text: str) -> float:
+    if BREAKER in text:
+        raise ValueError("cannot be read")
+    return float("good" in text)
+
+
+@reward_function(mode="batch", score_range=(0.0, 1.0))
+def batch(rollouts_messages: list[Any], responses: list[str], **kwargs: Any) -> list[float]:
+    return [worth(text) for text in responses]
+
+
+@reward_function(mode="batch", score_range=(0.0, 1.0))
+async def async_batch(rollouts_messages: list[Any], responses: list[str], **kwargs: Any) -> list[float]:
+    return [worth(text) for text in responses]
+
+
+@reward_function(mode="batch", score_range=(0.0, 1.0))
+def batch_of_one_size(rollouts_messages: list[Any], responses: list[str], **kwargs: Any) -> list[float | None]:
+    """Says itself that it has no score for one."""
+    return [None if BREAKER in text else worth(text) for text in responses]
+
+
+@reward_function(mode="batch", score_range=(0.0, 1.0))
+def beside_good_ones(rollouts_messages: list[Any], responses: list[str], **kwargs: Any) -> list[float]:
+    """Breaks where the breaker would lose."""
+    if any(BREAKER in text for text in responses) and any("good" in text for text in responses):
+        raise ValueError("cannot be compared")
+    return [float("good" in text) for text in responses]
+
+
+@reward_function(score_range=(0.0, 1.0))
+def single(messages: list[Any], response: str, **kwargs: Any) -> float:
+    return worth(response)
+
+
+class Group:
+    score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def compute_group_reward(
+        self, rollout_ids: list[str], messages_list: list[Any], tasks: list[Any], **kwargs: Any
+    ) -> list[Any]:
+        return [{"good": worth(messages[-1]["content"])} for messages in messages_list]
+
+
+def by_judge(name: str) -> Callable[[], BaseReward]:
+    return lambda: judged(name, Judge("a good answer", "another good one", "a wrong answer"))
+
+
+PAIRS, LIST = "base_helpfulness_pairwise", "base_helpfulness_listwise"
+PARTS: dict[str, Callable[[], BaseReward]] = {
+    "pairs": by_judge(PAIRS), "list": by_judge(LIST), "batch": batch.reward,
+}  # fmt: skip
+COMPOSED: dict[type[Composition], Callable[[BaseReward], BaseReward]] = {
+    WeightedSum: lambda part: WeightedSum({"a": single.reward(), "b": part}),
+    Gate: lambda part: Gate(part, single.reward(), threshold=0.0),
+    Cascade: lambda part: Cascade(Stage(single.reward(), stop_above=2.0, stop_below=-1.0), part),
+}
+
+
+def composed(kind: type[Composition], part: Callable[[], BaseReward]) -> BaseReward:
+    return COMPOSED[kind](part())
+
+
+KINDS: dict[str, Callable[[], BaseReward]] = {
+    **{name: by_judge(name) for name in (PAIRS, LIST, "ruler", "group_win_rate", "group_elo", "group_copeland", "group_bradley_terry")},
+    "batch function": batch.reward, "async batch function": async_batch.reward, "valid for some": batch_of_one_size.reward,
+    CONDITIONAL: beside_good_ones.reward,
+    "environment": lambda: build_reward(Group(), {"worst": 0.0}),
+    **{f"{kind.__name__} of {name}": partial(composed, kind, part)
+       for kind in COMPOSED for name, part in PARTS.items()},
+}  # fmt: skip
+
+
+def in_batch(reward: BaseReward, texts: Sequence[str]) -> list[float | None]:
+    [done] = reward.evaluate_batch([sample_of("Which?", *texts)], blame="probe")
+    return [reward.score_of_output(output) for output in done.output]
+
+
+def by_itself(reward: BaseReward, texts: Sequence[str]) -> list[float | None]:
+    done = reward.evaluate(sample_of("Which?", *texts), blame="probe")
+    return [reward.score_of_output(output) for output in done.output]
+
+
+def over_http(reward: BaseReward, texts: Sequence[str]) -> list[float | None]:
+    app = create_app(Handler({"it": reward}), ServeSettings())
+    reply = post(app, "/v1/rewards/it/batch", {"items": [{"prompt": "Which?", "completion": text} for text in texts]})
+    assert reply.status_code == 200, reply.text
+    return [each["score"] for each in reply.json()["results"]]
+
+
+def in_trainer(name: str) -> Callable[[BaseReward, Sequence[str]], list[float | None]]:
+    adapter = ADAPTERS[name]
+
+    def scores(reward: BaseReward, texts: Sequence[str]) -> list[float | None]:
+        try:
+            made = adapter.make(reward)
+        except ConfigError as error:
+            pytest.skip(f"it takes no reward that compares: {error}"[:100])
+        assert adapter.batch is not None
+        return [adapter.score(each) for each in waited(adapter.batch(made, [Row("Which?", text) for text in texts]))]
+
+    return scores
+
+
+DOORS = {
+    "evaluate": by_itself, "evaluate_batch": in_batch, "HTTP": over_http,
+    **{name: in_trainer(name) for name, adapter in ADAPTERS.items() if adapter.batch is not None},
+}  # fmt: skip
+
+
+def best_of(scores: Sequence[float | None]) -> int:
+    return max(range(len(scores)), key=lambda place: scores[place] or 0.0)
+
+
+def compositions(kind: type[Composition] = Composition) -> Iterator[type[Composition]]:
+    for each in kind.__subclasses__():
+        if each.__module__.startswith("rm_gallery."):
+            yield each
+        yield from compositions(each)
+
+
+def test_every_composition_is_among_the_kinds() -> None:
+    assert set(compositions()) == set(COMPOSED)
+
+
+@pytest.mark.parametrize("door", DOORS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_breaker_gets_no_more_than_an_honest_wrong_answer_and_costs_no_neighbour(kind: str, door: str) -> None:
+    *others, honest = DOORS[door](KINDS[kind](), [*GROUP, WRONG])
+    *neighbours, breaker = DOORS[door](KINDS[kind](), [*GROUP, BREAKER])
+    assert honest is not None and breaker is not None and breaker <= honest
+    assert None not in neighbours and best_of(neighbours) == best_of(others)
+    if kind == CONDITIONAL:  # two of them beside two good ones might be either two
+        return
+    *neighbours, one, two = DOORS[door](KINDS[kind](), [*GROUP, BREAKER, f"another {BREAKER}"])
+    assert None not in neighbours and one is not None and two is not None and max(one, two) <= honest
+
+
+@pytest.mark.parametrize("name", comparing())
+def test_every_registered_one_finds_its_breaker_in_a_bounded_number_of_calls(name: str) -> None:
+    example = example_of(name)
+    assert example.judge is not None
+    phrases = example.judge.phrases
+
+    def asked(last: str, **options: Any) -> tuple[list[float | None], int]:
+        judge = Judge(*phrases)
+        sample = example.sample.model_copy(deep=True)
+        outputs = [output.model_copy(deep=True) for output in (*sample.output, sample.output[-1])]
+        outputs[-1].answer.content, outputs[-1].steps = last, None
+        reward = judged(name, judge)
+        done = reward.evaluate(sample.model_copy(update={"output": outputs}), **options)
+        return [reward.score_of_output(output) for output in done.output], judge.asked
+
+    scores, calls = asked(WRONG)
+    assert asked(WRONG, blame="probe") == (scores, calls), "nothing failed, and nothing more is asked"
+    honest, (*neighbours, breaker), most = scores[-1], *asked(BREAKER, blame="probe")
+    assert honest is not None and breaker is not None and breaker <= honest and None not in neighbours
+    pair = RewardRegistry.get(name).kind == "pairwise"
+    assert most - calls <= (2 * TRIALS if pair else len(scores) + 2)
+
+
+def test_who_caused_it_is_said_of_the_breaker_alone() -> None:
+    reward = batch.reward()
+    done = reward.evaluate(sample_of("Which?", *GROUP, BREAKER), blame="probe")
+    said = [output.answer.reward.extra_data.get("batch", {}).get("caused_by") for output in done.output]
+    assert said == [None, None, None, "answer"]
+    open_range = reward_function(mode="batch", score_range=(None, 1.0))(batch.function).reward()
+    done = open_range.evaluate(sample_of("Which?", *GROUP, BREAKER), blame="probe")
+    assert [[issue.cause for issue in output.answer.reward.issues] for output in done.output] == [[], [], [], ["answer"]]
+
+
+class Steps(BaseStepWiseReward):
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        return scored(self.name, worth((sample.output[0].steps or [])[-1].text))
+
+
+def test_a_step_that_breaks_its_reward_has_the_worst_score() -> None:
+    output = {
+        "answer": {"role": "assistant", "content": "a"},
+        "steps": [{"content": "good"}, {"content": BREAKER}, {"content": "good"}],
+    }
+    done = Steps().evaluate({"input": [{"role": "user", "content": "q"}], "output": [output]}, blame="probe")
+    assert [step.reward.score for step in done.output[0].steps or []] == [1.0, 0.0, 1.0]
+
+
+# -- chance, and networks ------------------------------------------------------------------------------------------------
+
+
+class Seen(NamedTuple):
+    """What became of honest answers."""
+
+    worst: int
+    missing: int
+    calls: int
+
+
+class Chance:
+    """Every n-th call breaks, whatever it is about: one counter for a run, so that a seed is not needed."""
+
+    def __init__(self, share: float) -> None:
+        self.calls, self._share, self._state = 0, share, 1
+
+    def breaks(self) -> bool:
+        self.calls += 1
+        self._state = self._state * 48271 % (2**31 - 1)  # Park and Miller's generator
+        return self._state / (2**31 - 1) < self._share
+
+
+def honest(reward: BaseReward, chance: Chance, n: int) -> Seen:
+    done = reward.evaluate_batch([sample_of(f"q {i}", f"an answer {i}") for i in range(n)], blame="probe")
+    scores = [reward.score_of_output(sample.output[0]) for sample in done]
+    return Seen(scores.count(reward.worst_score), scores.count(None), chance.calls)
+
+
+def test_a_network_that_fails_costs_no_honest_answer_its_score_and_is_not_probed() -> None:
+    chance = Chance(1 / 3)
+
+    @reward_function(score_range=(0.0, 1.0))
+    def own_client(messages: list[Any], **kwargs: Any) -> float:
+        if chance.breaks():
+            raise TimeoutError("the judge timed out")
+        return 0.9
+
+    seen = honest(own_client.reward(), chance, 2000)
+    assert seen.worst == 0 and seen.calls == 2000 and 0 < seen.missing < 800
+
+
+def test_a_judge_that_is_unreadable_at_random_costs_no_honest_answer_its_score() -> None:
+    chance = Chance(0.2)
+    judge = FakeLLM(reply=lambda prompt: "Hard to say." if chance.breaks() else "<score>4</score>")
+    seen = honest(RewardRegistry.create("base_helpfulness_pointwise", llm=judge), chance, 2000)
+    assert seen.worst == 0 and seen.missing < 20
+    assert seen.calls < 2000 * (1.2 + 0.15), "one repair for a fifth, and the trials"
+
+
+@pytest.mark.parametrize("name", [PAIRS, LIST])
+def test_a_judge_that_is_unreadable_at_random_blames_nobody_in_a_group(name: str) -> None:
+    chance = Chance(0.2)
+    judge = FakeLLM(reply=lambda prompt: "Hard to say." if chance.breaks() else "<best>1</best>")
+    reward = RewardRegistry.create(name, llm=judge)
+    done = reward.evaluate_batch(
+        [sample_of(f"q {i}", *(f"answer {i} {j}" for j in range(4))) for i in range(100)], blame="probe"
+    )
+    said = [output.answer.reward.extra_data.get(reward.name, {}) for sample in done for output in sample.output]
+    assert not any("caused_by" in each for each in said)
+
+
+def test_an_answer_that_silences_a_judge_sometimes_is_not_asked_about_until_a_verdict_pleases() -> None:
+    replies = iter(["no verdict", "<score>10</score>", "no verdict", "<score>10</score>"])
+    judge = FakeLLM(reply=lambda prompt: next(replies))
+    reward: Any = RewardRegistry.create("base_helpfulness_pointwise", llm=judge, repair_attempts=0)
+    said = reward.evaluate(sample_of("q", "an answer"), blame="probe").output[0].answer.reward
+    assert said.score is None and said.issues[0].cause == "judge" and next(replies) == "<score>10</score>"
+
+
+def test_an_outage_in_a_group_is_nobodys_doing() -> None:
+    calls: list[int] = []
+
+    @reward_function(mode="batch", score_range=(0.0, 1.0))
+    def away(rollouts_messages: list[Any], **kwargs: Any) -> list[float]:
+        calls.append(len(rollouts_messages))
+        raise ConnectionRefusedError("nobody listens")
+
+    done = away.reward().evaluate(sample_of("q", *GROUP), blame="probe")
+    assert [output.answer.reward.issues[0].cause for output in done.output] == ["endpoint"] * 3 and calls == [3]
+
+
+class Raises(BasePointWiseReward):
+    """A reward that opens what the answer names."""
+
+    score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
+
+    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
+        if "/" in sample.output[0].answer.text:
+            raise FileNotFoundError(2, "no such file", sample.output[0].answer.text)
+        return scored(self.name, 1.0)
+
+
+def test_a_file_that_the_answer_names_is_its_own_doing() -> None:
+    said = Raises().evaluate(sample_of("q", "see /nowhere"), blame="probe").output[0].answer.reward
+    assert said.score == 0.0
