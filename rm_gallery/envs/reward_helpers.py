@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from rm_gallery.core.model.message import text_of
-from rm_gallery.core.text.blocks import split_reasoning
+from rm_gallery.core.text.canonical import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError
 
 __all__ = [

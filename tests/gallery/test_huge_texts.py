@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.text.blocks import split_reasoning
+from rm_gallery.core.text.canonical import split_reasoning
 from rm_gallery.core.text.expressions import find_answer
 from rm_gallery.core.text.quantities import find_quantities
 from rm_gallery.core.text.values import choice_letter

@@ -15,7 +15,8 @@ from rapidfuzz import fuzz
 from rapidfuzz.distance import Levenshtein
 
 from rm_gallery.core.graders.base import BaseGrader, GraderScore
-from rm_gallery.core.text.blocks import read_json, split_fences, split_reasoning
+from rm_gallery.core.text.blocks import read_json, split_fences
+from rm_gallery.core.text.canonical import compared, fold, split_reasoning, turn_text, visible
 from rm_gallery.core.text.language import tokenizer, words
 from rm_gallery.core.utils.errors import MissingExtra, Unscored
 from rm_gallery.gallery.rm.general.overlap import Overlap, best_rouge, bleu, chrf, rouge, sacrebleu_metrics, token_f1
@@ -184,7 +185,7 @@ class SimilarityGrader(BaseGrader):
         given = [reference_response] if isinstance(reference_response, str) else reference_response
         if not isinstance(given, (list, tuple)) or not given:
             raise Unscored(f"{self.name} needs a reference response.", reason="no_reference")
-        own, references = str(response), list(map(str, given))
+        own, references = fold(turn_text(str(response))), [compared(str(one)) for one in given]
         if sum(self._steps(len(own), len(other)) for other in references) > LONG:
             return killable(self, SimilarityGrader._best, self, own, references)
         return self._best(own, references)
@@ -253,7 +254,9 @@ _NO_PATTERN = (re.error, OverflowError, RecursionError)
 def _found(pattern: str, text: str, case_sensitive: bool) -> bool | str:
     """Whether the pattern is in the text, or why it is no pattern."""
     try:
-        return re.search(pattern, text, re.RegexFlag(0) if case_sensitive else re.IGNORECASE) is not None
+        flags = re.RegexFlag(0) if case_sensitive else re.IGNORECASE
+        pairs = ((turn_text(pattern), turn_text(text)), (visible(turn_text(pattern)), fold(turn_text(text))))
+        return any(re.search(*pair, flags) is not None for pair in pairs)
     except _NO_PATTERN as error:
         return str(error)
 
@@ -306,6 +309,7 @@ class StringMatchGrader(BaseGrader):
         return {"response": True, "reference_response": not stands}
 
     def _plain(self, text: str) -> str:
+        text = fold(turn_text(text))
         text = text if self.case_sensitive else text.casefold()
         return "".join(text.split()) if self.ignore_whitespace else text
 
@@ -403,6 +407,8 @@ class JsonMatchGrader(BaseGrader):
     def _same(self, given: Any, wanted: Any) -> bool:
         if isinstance(given, bool) or isinstance(wanted, bool) or given is None or wanted is None:
             return given is wanted
+        if isinstance(given, str) and isinstance(wanted, str):
+            return fold(given) == fold(wanted)
         if isinstance(given, (int, float)) and isinstance(wanted, (int, float)):
             return given == wanted or (isinstance(given, float) or isinstance(wanted, float)) and _close(given, wanted)
         if isinstance(given, dict) and isinstance(wanted, dict):
