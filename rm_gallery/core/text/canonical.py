@@ -160,6 +160,7 @@ def _combining() -> str:
 
 
 _MOST_MARKS_ON_A_LETTER = 30
+_SHORT = 2000
 
 
 @cache
@@ -173,7 +174,7 @@ def normalized(form: Literal["NFC", "NFKC"], text: str) -> str:
     The standard library sorts the marks on one letter by the square of their number: 128 KB of them took 14 s. So more than 30 in a
     row are taken in pieces (UAX #15, Stream-Safe Text Format).
     """
-    if text.isascii() or _long_run().search(text) is None:
+    if len(text) < _SHORT or text.isascii() or _long_run().search(text) is None:
         return unicodedata.normalize(form, text)
     parts, start = [], 0
     for run in _long_run().finditer(text):
@@ -193,19 +194,25 @@ UNSPACED = (
 
 
 @cache
-def _edges() -> tuple[str, str]:
+def _edges(joins: str) -> tuple[str, str]:
     unspaced = "".join(f"{chr(low)}-{chr(high)}" for low, high in UNSPACED)
-    sign, mark = rf"[^\W_{unspaced}]", f"[{_combining()}]"
+    sign, mark = rf"[^\W_{unspaced}]", f"[{_combining()}{joins}]"
     return rf"(?<!{sign})(?<!{mark})", rf"(?!{sign}|{mark})"
 
 
-def whole_word(word: str) -> str:
+def whole_word(word: str, joins: str = "") -> str:
     """A pattern of the word as a whole one, in any script: no letter, digit or mark goes on before or after it.
 
-    Scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) have no word ends, and an underscore is one.
+    Scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) have no word ends. An underscore is one, unless it
+    is among the characters that `joins` names as parts of words.
     """
-    before, after = _edges()
-    return rf"{before if word[:1].isalnum() else ''}{re.escape(word)}{after if word[-1:].isalnum() or unicodedata.category(word[-1]) in ('Mn', 'Mc') else ''}"
+
+    def of_words(sign: str) -> bool:
+        spaced = not any(low <= ord(sign) <= high for low, high in UNSPACED)
+        return spaced and (sign.isalnum() or sign in joins or unicodedata.category(sign) in ("Mn", "Mc"))
+
+    before, after = _edges(joins)
+    return f"{before if of_words(word[0]) else ''}{re.escape(word)}{after if of_words(word[-1]) else ''}"
 
 
 # -- reasoning --------------------------------------------------------------------------------------------------------------

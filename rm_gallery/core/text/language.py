@@ -81,11 +81,16 @@ def _jieba(text: str) -> list[str]:
     return [token for token in jieba.lcut(text.casefold()) if any(map(str.isalnum, token))]
 
 
+def _squad(text: str) -> list[str]:
+    plain = text.lower().translate(_NO_PUNCTUATION)
+    return _ARTICLES.sub(" ", plain).split() or plain.split()  # an answer "A" is no article
+
+
 _TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
     "words": words,
     "whitespace": lambda text: text.casefold().split(),
     "chars": lambda text: list("".join(text.casefold().split())),
-    "squad": lambda text: _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split(),
+    "squad": _squad,
     "jieba": _jieba,
 }
 

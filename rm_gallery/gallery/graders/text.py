@@ -185,7 +185,7 @@ class SimilarityGrader(BaseGrader):
         given = [reference_response] if isinstance(reference_response, str) else reference_response
         if not isinstance(given, (list, tuple)) or not given:
             raise Unscored(f"{self.name} needs a reference response.", reason="no_reference")
-        own, references = fold(turn_text(str(response))), [compared(str(one)) for one in given]
+        own, references = fold(split_reasoning(str(response)).final), [compared(str(one)) for one in given]
         if sum(self._steps(len(own), len(other)) for other in references) > LONG:
             return killable(self, SimilarityGrader._best, self, own, references)
         return self._best(own, references)
@@ -255,7 +255,7 @@ def _found(pattern: str, text: str, case_sensitive: bool) -> bool | str:
     """Whether the pattern is in the text, or why it is no pattern."""
     try:
         flags = re.RegexFlag(0) if case_sensitive else re.IGNORECASE
-        pairs = ((turn_text(pattern), turn_text(text)), (visible(turn_text(pattern)), fold(turn_text(text))))
+        pairs = ((turn_text(pattern), text), (visible(turn_text(pattern)), fold(text)))
         return any(re.search(*pair, flags) is not None for pair in pairs)
     except _NO_PATTERN as error:
         return str(error)
@@ -316,8 +316,11 @@ class StringMatchGrader(BaseGrader):
     def _grade(self, response: str, reference_response: Any = None) -> Any:
         reference = "" if reference_response is None else str(reference_response)
         if self.algorithm == "regex_match":
-            return self._searched(self.pattern if self.pattern is not None else reference, str(response))
-        return {"score": self._score(self._plain(str(response)), self._plain(reference)), "algorithm": self.algorithm}
+            return self._searched(self.pattern if self.pattern is not None else reference, split_reasoning(str(response)).final)
+        return {
+            "score": self._score(self._plain(split_reasoning(str(response)).final), self._plain(reference)),
+            "algorithm": self.algorithm,
+        }
 
     async def _searched(self, pattern: str, response: str) -> dict[str, Any]:
         """A pattern may stand in the data, and one can take for ever without letting go of the interpreter."""

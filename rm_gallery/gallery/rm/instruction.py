@@ -179,8 +179,8 @@ def nth_paragraph_first_word(text: str, arguments: Arguments) -> bool:
     if nth > wanted:
         message = f"length_constraints:nth_paragraph_first_word asks for paragraph {nth} of {wanted}."
         raise Unscored(message, reason="bad_instruction")
-    parts = [part.strip() for part in text.split("\n\n")]
-    if sum(map(bool, parts)) != wanted or not parts[nth - 1]:
+    parts = [part for block in text.split("\n\n") if (part := block.strip())]
+    if len(parts) != wanted:
         return False
     word = parts[nth - 1].split()[0].lstrip("'").lstrip('"')
     found = _FIRST_WORD.match(word)
@@ -275,7 +275,7 @@ def keyword_frequency(text: str, arguments: Arguments) -> bool:
 
 def no_forbidden_words(text: str, arguments: Arguments) -> bool:
     """None of the words occurs as a whole word, in any case."""
-    return not any(re.search(whole_word(word), text, re.IGNORECASE) for word in arguments.texts("forbidden_words"))
+    return not any(re.search(whole_word(word, "_"), text, re.IGNORECASE) for word in arguments.texts("forbidden_words"))
 
 
 def letter_frequency(text: str, arguments: Arguments) -> bool:
@@ -394,7 +394,7 @@ class IfevalReward(RuleReward):
 
     Source: Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models", arXiv 2311.07911. On purpose
     different from the published program: keywords are plain text, not patterns; sentences are split and languages told
-    by rules of our own instead of models to download; a contraction is one capital word; commas of every script count; a
+    by rules of our own instead of models to download; a contraction is one capital word; an empty paragraph is none; commas of every script count; a
     character of an unspaced script is a word.
     """
 
