@@ -14,7 +14,8 @@ from typing import Any
 import orjson
 
 from rm_gallery.core.utils.errors import ConfigError, logger
-from rm_gallery.serve.door import Receive, Scope, Send, told_of
+from rm_gallery.serve.door import Receive, Scope, told_of
+from rm_gallery.serve.policy import Send
 
 LONGEST_PATH = 500
 MOST_LINES = 100_000

@@ -18,11 +18,11 @@ from rm_gallery import __version__
 from rm_gallery.core.utils.errors import MissingExtra
 from rm_gallery.serve import decisions, hosted, trainers
 from rm_gallery.serve.access_log import AccessLog, Logged
-from rm_gallery.serve.door import Door, Receive, Scope, Send, ServeSettings, refuse, request_id_of
+from rm_gallery.serve.door import Door, Receive, Scope, ServeSettings, refuse, request_id_of
 from rm_gallery.serve.formats import NATIVE, Ask, Codec, Refused, target_of
 from rm_gallery.serve.handler import Handler
 from rm_gallery.serve.listen import answer_status, told_health
-from rm_gallery.serve.policy import guarded
+from rm_gallery.serve.policy import Send, guarded
 from rm_gallery.serve.tokens import TokenFile
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
-from rm_gallery.serve.door import Door, Receive, Scope, Send, ServeSettings, refuse, request_id_of
+from rm_gallery.serve.door import Door, Receive, Scope, ServeSettings, refuse, request_id_of
 from rm_gallery.serve.formats import Refused
-from rm_gallery.serve.policy import guarded
+from rm_gallery.serve.policy import Send, guarded
 
 BACKLOG = 8192
 """Connections that wait to be accepted; the system may allow fewer."""

@@ -397,7 +397,8 @@ def open_run(path: str | Path, root: Path | None = None) -> OpenRun:
             raise DataError(f"{folder} holds several runs; name one of them: {', '.join(below[:20])}.")
         found = "is no folder" if not folder.is_dir() else f"holds no {MANIFEST}"
         raise DataError(f"{folder} {found}; name the folder of a run, as made with --out RUN or run_dir=.")
-    return OpenRun(folder, *(_read_object(folder / name, root) for name in (MANIFEST, REPORT, SUMMARY)), root=root)
+    manifest, report, summary = (_read_object(folder / name, root) for name in (MANIFEST, REPORT, SUMMARY))
+    return OpenRun(folder, manifest, report, summary, root=root)
 
 
 def is_run(folder: str | Path) -> bool:

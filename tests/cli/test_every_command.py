@@ -266,7 +266,8 @@ def test_what_a_pipe_cannot_hold_is_written_as_json_writes_it(encoding: str) -> 
     Path("row.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
     assert run("eval length_baseline row.jsonl --out رد").code == 0
     done = command("explain", "رد", "é😀", encoding=encoding)
-    assert done.code == 0 and (FOREIGN.split()[0] if encoding == "utf-8" else "\\u95ee\\u9898") in done.out
+    written = {"utf-8": ["问题"], "cp1252": ["\\u95ee\\u9898"], "ascii": ["问题", "\\u95ee\\u9898"]}[encoding]  # click mends ASCII
+    assert done.code == 0 and any(text in done.out for text in written)
     done = command("eval", "length_baseline", "چنین نیست.jsonl", encoding=encoding)
     shown = "چنین" if encoding == "utf-8" else "\\u0686\\u0646"
     assert done.code == 2 and shown in done.err
