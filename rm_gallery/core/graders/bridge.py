@@ -26,7 +26,6 @@ from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.outputs import asks_a_model, said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardMeta, RewardResult
-from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.prompt import seeded_order
 
@@ -167,8 +166,8 @@ def fields_of(grader: BaseGrader, sample: DataSample) -> dict[str, Any]:
         "instruction": sample.query_text(),
         "messages": [*(message.to_openai() for message in sample.input), *way],
         "history": [message.to_openai() for message in sample.input[:-1]],
-        "response": (answers[0].content if sees else turn_text(answers[0].text)) if answers else "",
-        "responses": [turn_text(answer.text) for answer in answers],
+        "response": (answers[0].content if sees else answers[0].text) if answers else "",
+        "responses": [answer.text for answer in answers],
         "context": sample.input[-1].additional_kwargs.get("context", "") if sample.input else "",
         "tool_calls": [call for turn in way for call in turn.get("tool_calls") or ()] or None,
         **({"reference_response": reference} if reference is not None else {}),

@@ -24,7 +24,6 @@ from rm_gallery.core.outcome import Bounds, Outcome, deciding, unscored
 from rm_gallery.core.reward.outputs import checked, issue_of, no_reward, write, write_scores
 from rm_gallery.core.reward.reward import BaseReward, Job, Parts, View
 from rm_gallery.core.reward.schema import RewardResult
-from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.utils.models import build, copy_with
 from rm_gallery.core.utils.prompt import seeded_order
 
@@ -127,7 +126,7 @@ class _WholeAnswers(BaseReward):
     def view(self, sample: DataSample) -> View:
         """The query, its context, and the answers with the tools they call, in the order of the job."""
         view = _view(sample)
-        return view._replace(answers=[turn_text(_said(output.answer, view.parts)) for output in sample.output])
+        return view._replace(answers=[_said(output.answer, view.parts) for output in sample.output])
 
 
 class BasePointWiseReward(_WholeAnswers):

@@ -15,7 +15,7 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.blocks import read_json
-from rm_gallery.core.text.canonical import Form, fold, turn_text
+from rm_gallery.core.text.canonical import Form, fold
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.rule import MadeCall, RuleReward, Untyped, as_call, known, one_score, shown, tool_calls_of
@@ -271,7 +271,7 @@ class LoopDetectionReward(RuleReward):
 
 def _sequences(output: DataOutput) -> dict[str, list[str]]:
     messages = [*(output.steps or ()), output.answer]
-    text = "\n".join(turn_text(message.text) for message in messages)
+    text = "\n".join(message.text for message in messages)
     calls = tool_calls_of(output, trajectory=True).calls
     return {
         "calls": [f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=repr)}" for call in calls],

@@ -14,7 +14,7 @@ from rm_gallery.core.engine.processes.pool import get_pool
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import EMPTY_IS_BEST, PENALTY, Example, RewardResult, sample_of
-from rm_gallery.core.text.canonical import Form, turn_text
+from rm_gallery.core.text.canonical import Form
 from rm_gallery.core.text.language import words
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
 from rm_gallery.core.text.quantities import find_numbers
@@ -49,11 +49,11 @@ class MeasuredReward(RuleReward):
     def length_of(self, answer: Step) -> int:
         """Length of an answer in the reward's unit; Unscored (`no_token_count`) when tokens cannot be counted."""
         if self.unit == "chars":
-            return len(turn_text(answer.text))
+            return len(answer.text)
         if self.unit == "words":
-            return len(words(turn_text(answer.text)))
+            return len(words(answer.text))
         if self.tokenizer is not None:
-            return len(tokens_of(self.tokenizer, turn_text(answer.text)))
+            return len(tokens_of(self.tokenizer, answer.text))
         extra: dict[str, Any] = answer.additional_kwargs
         usage = extra.get("usage")
         for source in (extra, usage if isinstance(usage, dict) else {}):

@@ -14,7 +14,7 @@ from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult, sample_of
 from rm_gallery.core.text.blocks import parse_python, read_json, split_fences
-from rm_gallery.core.text.canonical import compared, fold, split_reasoning, turn_text
+from rm_gallery.core.text.canonical import compared, fold, split_reasoning
 from rm_gallery.core.text.language import TokenizerName, tokenizer
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import build
@@ -53,8 +53,8 @@ class KillableRule(RuleReward):
 
 
 def answer_text(sample: DataSample) -> str:
-    """The answer of the sample's one output as it was written, without the marks of a turn's end (`turn_text`)."""
-    return turn_text(sample.output[0].answer.text)
+    """The answer of the sample's one output, without the marks of its turn's end."""
+    return sample.output[0].answer.text
 
 
 def final_answer(sample: DataSample) -> str:
