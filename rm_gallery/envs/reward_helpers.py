@@ -13,7 +13,7 @@ from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from rm_gallery.core.model.message import text_of
-from rm_gallery.core.text.blocks import split_reasoning
+from rm_gallery.core.text.canonical import compared, fold, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError
 
 __all__ = [
@@ -183,7 +183,7 @@ def overlap_reward(
         if any(_calls(message) >= MANY_CALLS for message in spoken):
             return 0.0
         found = " ".join(_text(message) for message in messages if _role(message) != "assistant")
-    share = percent_of_text_a_in_text_b(reference, found)
+    share = percent_of_text_a_in_text_b(fold(reference), fold(found))
     return share if share >= minimum_overlap else 0.0
 
 
@@ -210,7 +210,7 @@ def citation_score(
         {"precision": …, "recall": …}, each in [0, 1]; both 0.0 where nothing is cited or nothing is to be cited.
     """
     fields = [source_field] if isinstance(source_field, str) else list(source_field)
-    normal = canonicalize or str.strip
+    normal = canonicalize or compared
     cited = {normal(found) for found in _cited(extract_completion_text(completion))} - {""}
     known = {normal(_source(chunk, fields)) for chunk in reference_chunks or ()} - {""}
     if not cited or not known:

@@ -14,7 +14,6 @@ from typing import Any
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import OnError
-from rm_gallery.integrations.openrlhf import without_end_marks
 from rm_gallery.integrations.scoring import RowScorer, TrainerReward, for_training
 
 DEADLINE = 12.0
@@ -70,7 +69,7 @@ class ArealReward(TrainerReward):
         told |= {name: row.pop(name) for name in _GIVEN if name not in told and name in row}
         prompt = row.get(self._prompt) or told.get("prompt")
         said = told.get("completions")
-        found = self.scorer.score(prompt, without_end_marks(said) if isinstance(said, str) else said, row)
+        found = self.scorer.score(prompt, said, row)
         return self.scorer.numbers(found)["score"]
 
 

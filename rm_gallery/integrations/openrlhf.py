@@ -27,14 +27,7 @@ from rm_gallery.integrations.scoring import TrainerReward, picked
 _SURE, _TRIES = 48, 1000
 """Characters, blanks aside, by which the end of a prompt that was cut is known, and places where it is looked for."""
 _FIRST = re.compile(f"(?:{CONTROL_MARKS.pattern})+")
-_ENDS = re.compile(
-    r"<\|(?!tool|im_start|start|begin|channel|message|python_tag)(?![^|]*box)[^|<>\s]{1,40}\|>|<｜(?!tool)[^｜<>\s]{1,40}｜>"
-    r"|</s>|<(?:eos|pad|unk|eop|eoa|eoh|end_of_turn)>|\[(?:EOS|EOT|PAD)\]"
-)
-"""Special tokens that end a turn, or fill up what follows."""
 _UNFOUND: Final = ("data", "The query does not begin with its prompt.", "data")
-_STRUCK = re.compile(r"<s>(?=[^\s\[<])")
-"""Where HTML begins to strike words out; `</s>` then ends them."""
 
 
 class OpenRLHFReward(TrainerReward):
@@ -128,14 +121,14 @@ openrlhf_reward = OpenRLHFReward
 
 
 def response_of(query: str, prompt: str) -> str | None:
-    """The response in a text of prompt and response, without the special tokens that end it; None when it is not told.
+    """The response in a text of prompt and response, as it was written; None when it is not told.
 
     Special tokens may stand before the prompt, decoding may have given it back with other blanks, and its beginning may be
     cut off.
     """
     at = query.find(prompt)
     if at >= 0 and not CONTROL_MARKS.sub("", query[:at]).strip():
-        return without_end_marks(query[at + len(prompt) :])
+        return query[at + len(prompt) :]
     places = [place for place, char in enumerate(query) if not char.isspace()]
     squeezed, wanted = (_squeezed(text) for text in (query, prompt))
     skipped = len(places) - len(squeezed)
@@ -146,7 +139,7 @@ def response_of(query: str, prompt: str) -> str | None:
     last = end + len(prompt) - len(prompt.rstrip())
     while end < min(last, len(query)) and query[end].isspace():
         end += 1
-    return without_end_marks(query[end:])
+    return query[end:]
 
 
 def _squeezed(text: str) -> str:
@@ -166,18 +159,6 @@ def _known_end(query: str, prompt: str) -> str:
         if query.startswith(prompt[at:]):
             return prompt[at:]
     return ""
-
-
-def without_end_marks(text: str) -> str:
-    """A text without the special tokens, and blanks between them, that end a turn; others are what the model wrote."""
-    end = len(text)
-    for mark in reversed(list(_ENDS.finditer(text))):
-        start = mark.start()
-        struck = mark[0] == "</s>" and len(_STRUCK.findall(text[:start])) > text.count("</s>", 0, start)
-        if struck or text[mark.end() : end].strip():
-            break
-        end = start
-    return text[:end]
 
 
 def _together(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:

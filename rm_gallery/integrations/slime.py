@@ -15,7 +15,6 @@ from typing import Any
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import OnError
-from rm_gallery.integrations.openrlhf import without_end_marks
 from rm_gallery.integrations.scoring import TrainerReward, broken_by_answer, refuse_comparing
 
 SCORE = "score"
@@ -68,7 +67,7 @@ class SlimeReward(TrainerReward):
 
     async def _score(self, samples: Sequence[Any]) -> list[Outcome[float]]:
         rows = [_row(sample) for sample in samples]
-        said = [without_end_marks(s.response) if isinstance(s.response, str) else s.response for s in samples]
+        said = [sample.response for sample in samples]
         if len(samples) == 1:
             refuse_comparing(self.scorer, "Start with --group-rm and at least two samples a prompt.")
             return [await self.scorer.ascore(samples[0].prompt, said[0], rows[0])]

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
 
 from rm_gallery.core.outcome import Outcome
 from rm_gallery.integrations.causes import flags
-from rm_gallery.integrations.openrlhf import response_of, without_end_marks
+from rm_gallery.integrations.openrlhf import response_of
 from rm_gallery.serve.formats import (
     GIVEN,
     MAX_ITEMS,
@@ -221,8 +221,7 @@ def _remote_rm(body: Any, params: Params) -> tuple[str, list[Ask]]:
     kept = kept_of(params, wanted == "true")
     row = {**(found.metadata or {}), "label": found.label}
     prompt = conversation(body.get("prompt"), "prompt")
-    said = without_end_marks(found.response)
-    return target_of(params), [Ask(prompt=prompt, completion=said, reference=found.label, row=row, kept=kept)]
+    return target_of(params), [Ask(prompt=prompt, completion=found.response, reference=found.label, row=row, kept=kept)]
 
 
 def _remote_rm_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:

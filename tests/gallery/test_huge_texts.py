@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.text.blocks import split_reasoning
+from rm_gallery.core.text.canonical import fold, split_reasoning, turn_text
 from rm_gallery.core.text.expressions import find_answer
 from rm_gallery.core.text.quantities import find_quantities
 from rm_gallery.core.text.values import choice_letter
@@ -29,7 +29,7 @@ VERDICTS: list[str] = GIVEN["verdicts"]
 READERS: dict[str, Callable[[str], object]] = {
     "final answer": find_answer, "letter": choice_letter,
     "quantity": lambda text: answer_quantity(text, find_quantities("5 km")[0]),
-    "choice": lambda text: chosen(text, ("positive", "negative", "a")), "refusal": refusal_in, "reasoning": split_reasoning,
+    "choice": lambda text: chosen(text, ("positive", "negative", "a")), "refusal": refusal_in, "reasoning": split_reasoning, "turn": turn_text, "folded": fold,
     "prose": prose, "query": ordered, "sentences": count_sentences,
 }  # fmt: skip
 SLOW = frozenset({"code_execution", "code_unit_tests", "math_verify_reward", "calibrated_math", "sql_result_equality"})

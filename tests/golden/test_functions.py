@@ -21,6 +21,7 @@ from rm_gallery import (
 )
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.stats.prediction_powered import mended, verdict_numbers
+from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.utils.file import deeper, split_samples
 from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import nearest, unknown_name
@@ -31,7 +32,7 @@ from rm_gallery.gallery.benchmarks.rewardbench2 import margin_term
 from rm_gallery.gallery.rm.trained import features as cut_up
 from rm_gallery.gallery.rm.trained.features import CueList, cue_list, sentences, tokenize
 from rm_gallery.integrations import trl_data
-from rm_gallery.integrations.openrlhf import response_of, without_end_marks
+from rm_gallery.integrations.openrlhf import response_of
 from rm_gallery.integrations.slime import post_process
 from rm_gallery.integrations.verl import verl_overrides
 from rm_gallery.report.gate import QualityGate
@@ -286,7 +287,7 @@ test_integrations = golden.calls(
     "integrations",
     {
         "response_of": response_of,
-        "without_end_marks": without_end_marks,
+        "turn_text": turn_text,
         "verl_overrides": verl_overrides,
         "post_process": normalised,
         "preference_rows": data_set(trl_data.preference_rows),

@@ -155,7 +155,7 @@ READERS: dict[str, Callable[..., Any]] = {
     "quantities": lambda text: [[q.value, [u.factor for u in q.units], sorted(q.things)] for q in find_quantities(text)],
     "queries": reader("gallery.rm.code.sql_of"),
     "quick_verdicts": lambda answer, gold: (found := fast_verdict(answer, gold)) and list(found),
-    "reasoning": lambda **given: dict(reader("core.text.blocks.split_reasoning")(**given)._asdict()),
+    "reasoning": lambda **given: dict(reader("core.text.canonical.split_reasoning")(**given)._asdict()),
     "references": lambda text: (found := find_reference(text)) and found[:2],
     "refusals": reader("gallery.rm.alignment.harmlessness.refusal.refusal_in"),
     "sentences": reader("gallery.rm.instruction.split_sentences"), "statements": statements,

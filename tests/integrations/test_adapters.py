@@ -32,7 +32,7 @@ from tests.support.children import ROOT, run_python
 NO_ADAPTERS = {
     "causes.Trainer", "causes.given", "causes.table",
     "nemo_rl.EnvironmentReturn", "nemo_rl.register_nemo_rl", "openenv.RubricScore", "openenv.RubricTree",
-    "openenv.RubricReward", "openrlhf.response_of", "openrlhf.without_end_marks", "slime.post_process", "trl_data.TrainingRows",
+    "openenv.RubricReward", "openrlhf.response_of", "slime.post_process", "trl_data.TrainingRows",
     "trl_data.preference_rows", "trl_data.unpaired_rows", "trl_data.step_rows", "verifiers.verifiers_rubric",
     "verl.verl_overrides", "verl.compute_score", "verl.compute_score_sync", "verl.compute_scores", "trl.trl_components",
 }  # fmt: skip

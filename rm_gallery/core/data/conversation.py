@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from rm_gallery.core.data.load.converters import ROLE_ALIASES, nearest, shown
 from rm_gallery.core.data.schema import DataOutput, DataSample, Reward, Step
 from rm_gallery.core.model.message import ChatMessage, MessageRole, ToolCall, ToolFunction, text_of
+from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.core.utils.models import build
 
@@ -339,11 +340,13 @@ def messages_of(sample: DataSample, output: DataOutput) -> list[dict[str, Any]]:
     """
     found = [dict_of(message) for message in (*sample.input, *(output.steps or ()))]
     answer = output.answer
+    if isinstance(answer.content, str) and (said := turn_text(answer.content)) != answer.content:
+        answer = answer.model_copy(update={"content": said})
     if not answer.additional_kwargs:
         return [*found, dict_of(answer)]
     after = [dict(turn) for turn in answer.additional_kwargs.get(_AFTER, ())]
-    said = dict_of(answer)
-    return [*found, *after, said] if _ABSENT in answer.additional_kwargs else [*found, said, *after]
+    given = dict_of(answer)
+    return [*found, *after, given] if _ABSENT in answer.additional_kwargs else [*found, given, *after]
 
 
 def response_in(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -18,6 +18,7 @@ import orjson
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rm_gallery.core.model.message import ChatMessage, MessageRole
+from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.utils.errors import Cause, DataError
 from rm_gallery.core.utils.file import written_whole
 from rm_gallery.core.utils.identity import digest, hashed, is_unicode
@@ -97,6 +98,11 @@ class Step(ChatMessage):
 
     label: dict[str, Any] | None = Field(default_factory=dict)
     reward: Reward = Field(default_factory=Reward)
+
+    @property
+    def text(self) -> str:
+        """What the turn says, without the tokens that end it, a BOM and Windows line ends; `content` is as it was written."""
+        return turn_text(super().text)
 
 
 class DataOutput(BaseModel):

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
 from rm_gallery.core.outcome import Bounds, Outcome, worst_of
 from rm_gallery.core.reward.schema import Example, RewardMeta, RewardResult
+from rm_gallery.core.text.canonical import Form
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.identity import class_name, digest, is_users, plain_form
 from rm_gallery.core.utils.models import Configured, copy_with
@@ -164,6 +165,8 @@ class BaseReward(Identified, metaclass=RewardMeta):
     higher_is_better: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
     """What a sample or the machine must offer: reference, tests, schema, llm, embeddings, an extra's name."""
+    looks_at: ClassVar[frozenset[Form]] = frozenset()
+    """What of a text's form its score depends on, besides what the text says; nothing for most."""
     kind: ClassVar[str] = ""
     cpu_bound: ClassVar[bool] = False
     """Whether `_evaluate` runs in a killable worker process: for work that can hang, crash or eat memory."""

@@ -21,6 +21,7 @@ from annotated_types import Le
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
+from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.text.language import broken
 from rm_gallery.core.text.statements import REASONS, Form, VerdictField
 from rm_gallery.core.text.values import read_boolean, read_integer, read_list, read_number
@@ -445,7 +446,7 @@ def fence_for(texts: Texts) -> str:
 
 def fenced(tag: str, text: str, fence: str) -> str:
     """The text, with control marks of chat templates broken, between an opening and a closing tag that carry the fence."""
-    return f"<{tag} {fence}>\n{broken(text)}\n</{tag} {fence}>"
+    return f"<{tag} {fence}>\n{broken(turn_text(text))}\n</{tag} {fence}>"
 
 
 def render(name: str, language: str, texts: Texts, always: Collection[str] = (), **instructions: Any) -> list[dict[str, str]]:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
-from rm_gallery.core.text.blocks import split_reasoning
+from rm_gallery.core.text.canonical import readable, split_reasoning, turn_text
 
 Kind = Literal["tag", "json", "box", "hashes", "line", "phrase", "correction", "whole", "list"]
 LIMIT = 20_000
@@ -165,13 +165,13 @@ _PHANTOM = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
 
 
 def final_text(text: str) -> str:
-    """What a text says after its reasoning, Windows line ends made plain and what is not the answer's own left out.
+    """What a text says after its reasoning, as readers of values want it (`readable`), and what is not the answer's own left out.
 
     That is what nobody sees (HTML comments, phantoms) and turns of a user or system that the text invents.
 
     Empty when its reasoning never ends.
     """
-    return _seen(split_reasoning(text).final.replace("\r\n", "\n")).strip()
+    return readable(turn_text(_seen(split_reasoning(text).final))).strip()
 
 
 def _seen(text: str) -> str:

@@ -11,6 +11,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from rm_gallery.core.text.canonical import UNSPACED, normalized
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 
 
@@ -36,17 +37,13 @@ words, needs the extra zh. All but squad's articles are of any language, and cas
 _ASCII_WORDS = bytes(
     ord(chr(code).lower()) if chr(code).isalnum() and code < 128 else 32 for code in range(256)
 )  # lower case and separators in one pass of C
-_UNSPACED = (
-    (0x3005, 0x3007), (0x3040, 0x30FF), (0x31F0, 0x31FF), (0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF),
-    (0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF),
-)  # fmt: skip
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def is_unspaced(code: int) -> bool:
     """Whether a character's script puts no spaces between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese."""
-    return any(low <= code <= high for low, high in _UNSPACED)
+    return any(low <= code <= high for low, high in UNSPACED)
 
 
 class _Words(dict[int, str]):
@@ -72,7 +69,7 @@ def words(text: str) -> list[str]:
     """
     if text.isascii():
         return text.encode("ascii").translate(_ASCII_WORDS).decode("ascii").split()
-    return unicodedata.normalize("NFKC", text).casefold().translate(_WORDS).split()
+    return normalized("NFKC", text).casefold().translate(_WORDS).split()
 
 
 def _jieba(text: str) -> list[str]:
@@ -84,11 +81,16 @@ def _jieba(text: str) -> list[str]:
     return [token for token in jieba.lcut(text.casefold()) if any(map(str.isalnum, token))]
 
 
+def _squad(text: str) -> list[str]:
+    plain = text.lower().translate(_NO_PUNCTUATION)
+    return _ARTICLES.sub(" ", plain).split() or plain.split()  # an answer "A" is no article
+
+
 _TOKENIZERS: dict[str, Callable[[str], list[str]]] = {
     "words": words,
     "whitespace": lambda text: text.casefold().split(),
     "chars": lambda text: list("".join(text.casefold().split())),
-    "squad": lambda text: _ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split(),
+    "squad": _squad,
     "jieba": _jieba,
 }
 

@@ -10,12 +10,12 @@ import functools
 import math
 import re
 import sys
-import unicodedata
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.text.answer import last_boxed
+from rm_gallery.core.text.canonical import readable, turn_text
 from rm_gallery.core.text.expressions import FinalAnswer, find_answer, find_reference
 from rm_gallery.core.text.quantities import SMALL
 from rm_gallery.core.text.values import choice_letter
@@ -144,9 +144,8 @@ _WORDS_FOR = {
 
 
 def _prepared(text: str) -> str:
-    """Digits of every script as 0 to 9, degrees inside a function as radians, systems as lists, angle brackets as round ones."""
-    if not text.isascii():
-        text = "".join(str(unicodedata.decimal(c)) if c > "\x7f" and c.isdecimal() else c for c in text)
+    """The readable turn, degrees inside a function as radians, systems as lists, angle brackets as round ones."""
+    text = readable(turn_text(text))
     if "\\" in text:
         text = _FUNCTION_OF_DEGREES.sub(lambda found: rf"{found[1]}(\frac{{{found[2]} \pi}}{{180}})", text)
         text = text.replace(r"\left\langle", r"\langle").replace(r"\right\rangle", r"\rangle")

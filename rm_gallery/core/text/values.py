@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from typing import Any
 
 from rm_gallery.core.text.answer import final_text, read_statements
-from rm_gallery.core.text.blocks import INVISIBLE
+from rm_gallery.core.text.canonical import normalized, visible
 from rm_gallery.core.utils.errors import ParseError
 from rm_gallery.core.utils.shown import excerpt
 
@@ -88,7 +87,7 @@ def bare(text: str) -> str:
 
 def plain(text: str) -> str:
     """A short answer in plain digits, without invisible characters, CDATA, enclosing elements, boxes and markup."""
-    text = unicodedata.normalize("NFKC", text[: LONGEST + 1]).translate(INVISIBLE)
+    text = visible(normalized("NFKC", text[: LONGEST + 1]))
     if "<!" in text:
         text = _COMMENT.sub("", _CDATA.sub(r"\1", text))
     while found := _ELEMENT.fullmatch(text):
@@ -210,7 +209,7 @@ def read_boolean(value: Any) -> bool:
     """
     if isinstance(value, bool):
         return value
-    text = unicodedata.normalize("NFKC", str(value)[: LONGEST + 1]).translate(INVISIBLE)
+    text = visible(normalized("NFKC", str(value)[: LONGEST + 1]))
     marks = {_MARKED[sign] for sign in text if sign in _MARKED}
     words = "".join(" " if sign in _MARKED else sign for sign in plain(text)).strip(_MARKUP).lower()
     said = _decided(words) if words else next(iter(marks), None)
@@ -425,5 +424,5 @@ def _leading(phrase: str, letters: str) -> str | None:
 
 def _plain(text: str) -> str:
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", text).replace("【", "(").replace("】", ")")
+        text = normalized("NFKC", text).replace("【", "(").replace("】", ")")
     return _IN_BRACES.sub(r" \1 ", _QUOTED.sub(r"\1", _MARKS.sub("", text))).strip()

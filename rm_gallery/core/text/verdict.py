@@ -8,7 +8,8 @@ import json
 import re
 from typing import Any
 
-from rm_gallery.core.text.blocks import INVISIBLE, Reasoned, TwoValues, object_at, split_reasoning
+from rm_gallery.core.text.blocks import TwoValues, object_at
+from rm_gallery.core.text.canonical import Reasoned, split_reasoning, turn_text, visible
 from rm_gallery.core.text.statements import CUT_OFF, FINAL, Form, Found, Scan, members
 from rm_gallery.core.text.values import number_named
 from rm_gallery.core.utils.errors import ParseError
@@ -175,8 +176,9 @@ def _after_lone(body: str, reasoned: Reasoned, form: Form) -> dict[str, Any]:
 
 def _unwrapped(text: str) -> str:
     """The text without invisible characters, full-width brackets, and one fence or pair of quotation marks around all of it."""
+    text = turn_text(text)
     if not text.isascii():
-        text = text.translate(INVISIBLE)
+        text = visible(text)
         if "＜" in text:
             text = text.replace("＜", "<").replace("＞", ">").replace("</ ", "</").replace("<／", "</")
     text = text.strip()

@@ -15,7 +15,8 @@ from rapidfuzz import fuzz
 from rapidfuzz.distance import Levenshtein
 
 from rm_gallery.core.graders.base import BaseGrader, GraderScore
-from rm_gallery.core.text.blocks import read_json, split_fences, split_reasoning
+from rm_gallery.core.text.blocks import read_json, split_fences
+from rm_gallery.core.text.canonical import compared, fold, split_reasoning, turn_text, visible
 from rm_gallery.core.text.language import tokenizer, words
 from rm_gallery.core.utils.errors import MissingExtra, Unscored
 from rm_gallery.gallery.rm.general.overlap import Overlap, best_rouge, bleu, chrf, rouge, sacrebleu_metrics, token_f1
@@ -184,7 +185,7 @@ class SimilarityGrader(BaseGrader):
         given = [reference_response] if isinstance(reference_response, str) else reference_response
         if not isinstance(given, (list, tuple)) or not given:
             raise Unscored(f"{self.name} needs a reference response.", reason="no_reference")
-        own, references = str(response), list(map(str, given))
+        own, references = fold(split_reasoning(str(response)).final), [compared(str(one)) for one in given]
         if sum(self._steps(len(own), len(other)) for other in references) > LONG:
             return killable(self, SimilarityGrader._best, self, own, references)
         return self._best(own, references)
@@ -253,7 +254,9 @@ _NO_PATTERN = (re.error, OverflowError, RecursionError)
 def _found(pattern: str, text: str, case_sensitive: bool) -> bool | str:
     """Whether the pattern is in the text, or why it is no pattern."""
     try:
-        return re.search(pattern, text, re.RegexFlag(0) if case_sensitive else re.IGNORECASE) is not None
+        flags = re.RegexFlag(0) if case_sensitive else re.IGNORECASE
+        pairs = ((turn_text(pattern), text), (visible(turn_text(pattern)), fold(text)))
+        return any(re.search(*pair, flags) is not None for pair in pairs)
     except _NO_PATTERN as error:
         return str(error)
 
@@ -306,14 +309,18 @@ class StringMatchGrader(BaseGrader):
         return {"response": True, "reference_response": not stands}
 
     def _plain(self, text: str) -> str:
+        text = fold(turn_text(text))
         text = text if self.case_sensitive else text.casefold()
         return "".join(text.split()) if self.ignore_whitespace else text
 
     def _grade(self, response: str, reference_response: Any = None) -> Any:
         reference = "" if reference_response is None else str(reference_response)
         if self.algorithm == "regex_match":
-            return self._searched(self.pattern if self.pattern is not None else reference, str(response))
-        return {"score": self._score(self._plain(str(response)), self._plain(reference)), "algorithm": self.algorithm}
+            return self._searched(self.pattern if self.pattern is not None else reference, split_reasoning(str(response)).final)
+        return {
+            "score": self._score(self._plain(split_reasoning(str(response)).final), self._plain(reference)),
+            "algorithm": self.algorithm,
+        }
 
     async def _searched(self, pattern: str, response: str) -> dict[str, Any]:
         """A pattern may stand in the data, and one can take for ever without letting go of the interpreter."""
@@ -403,6 +410,8 @@ class JsonMatchGrader(BaseGrader):
     def _same(self, given: Any, wanted: Any) -> bool:
         if isinstance(given, bool) or isinstance(wanted, bool) or given is None or wanted is None:
             return given is wanted
+        if isinstance(given, str) and isinstance(wanted, str):
+            return fold(given) == fold(wanted)
         if isinstance(given, (int, float)) and isinstance(wanted, (int, float)):
             return given == wanted or (isinstance(given, float) or isinstance(wanted, float)) and _close(given, wanted)
         if isinstance(given, dict) and isinstance(wanted, dict):

@@ -15,6 +15,7 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.blocks import read_json
+from rm_gallery.core.text.canonical import Form, fold
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.rule import MadeCall, RuleReward, Untyped, as_call, known, one_score, shown, tool_calls_of
@@ -39,6 +40,7 @@ class ToolCallMatchReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
     name: str = "tool_call_match"
     ordered: bool = False
     partial: bool = False
@@ -188,6 +190,7 @@ def same(given: Any, wanted: Any, tolerant: bool) -> bool:
     if isinstance(given, int | float) and isinstance(wanted, int | float):
         return _close(given, wanted) if tolerant else type(given) is type(wanted) and given == wanted
     if isinstance(given, str) and isinstance(wanted, str):
+        given, wanted = fold(given), fold(wanted)
         return given == wanted or (tolerant and given.translate(_IGNORED).lower() == wanted.translate(_IGNORED).lower())
     if isinstance(given, list | tuple) and isinstance(wanted, list | tuple):
         return len(given) == len(wanted) and all(same(a, b, tolerant) for a, b in zip(given, wanted, strict=True))
@@ -236,6 +239,7 @@ class LoopDetectionReward(RuleReward):
     unscored (`empty`).
     """
 
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought"})
     name: str = "loop_detection"
     min_repeats: int = Field(default=3, ge=2)
     max_period: int = Field(default=10, ge=1)

@@ -27,9 +27,19 @@ from rm_gallery.core.sandbox.code_tests import (
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import get_runner, shown_sandbox
 from rm_gallery.core.sandbox.sql import QueryResult, run_query_apart, same_results
-from rm_gallery.core.text.blocks import compile_problem, parse_python, split_fences, split_reasoning
+from rm_gallery.core.text.blocks import compile_problem, parse_python, split_fences
+from rm_gallery.core.text.canonical import Form, split_reasoning, turn_text
 from rm_gallery.core.utils.errors import Cause, DataError, RMGalleryError, SandboxUnavailable, Unscored
-from rm_gallery.gallery.rm.rule import KillableRule, RuleReward, answer_text, known, one_score, references_of, shown
+from rm_gallery.gallery.rm.rule import (
+    KillableRule,
+    RuleReward,
+    answer_text,
+    final_answer,
+    known,
+    one_score,
+    references_of,
+    shown,
+)
 
 _TESTS = ("inputs_outputs", "input_output", "inputs", "test", "tests")
 _BESIDE = ("prompt", "entry_point", "setup")
@@ -72,6 +82,7 @@ class CodeExecutionReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"tests", "sandbox"})
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
     name: str = "code_execution"
     sandbox: str = "auto"
     """Where the code runs: auto or bwrap, subprocess, or fusion:URL."""
@@ -164,7 +175,7 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
     if "test" in record and "prompt" not in record:
         record["prompt"] = _prompt_code(sample.query_text(), str(record.get("entry_point", "")))
     try:
-        return parse_code_tests(record)
+        return parse_code_tests({key: _turns(value) for key, value in record.items()})
     except DataError as error:
         raise Unscored(f"{reward}: {error}", reason="bad_tests") from error
 
@@ -175,6 +186,13 @@ def reason_of(report: CodeTestReport) -> str:
     more = [f"{len(failed) - _SHOWN} more"] if len(failed) > _SHOWN else []
     listed = "; ".join([*failed[:_SHOWN], *more])
     return f"{report.passed} of {report.total} tests passed" + (f": {listed}." if listed else ".")
+
+
+def _turns(value: Any) -> Any:
+    """Tests as written, without a BOM, Windows line ends and what ends a turn."""
+    if isinstance(value, str):
+        return turn_text(value)
+    return [_turns(item) for item in value] if isinstance(value, list) else value
 
 
 def _given(value: Any) -> bool:
@@ -215,6 +233,7 @@ class SqlResultEqualityReward(RuleReward):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "schema"})
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
     name: str = "sql_result_equality"
     timeout: float = Field(default=5.0, gt=0)
     """Seconds one query may run."""
@@ -235,7 +254,7 @@ class SqlResultEqualityReward(RuleReward):
     )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        references = references_of(sample, self.name)
+        references = references_of(sample, self.name, turn_text)
         schema = self._schema(sample)
         expected = [await self._reference(schema, query) for query in references]
         query = sql_of(answer_text(sample))
@@ -256,6 +275,7 @@ class SqlResultEqualityReward(RuleReward):
     def _schema(self, sample: DataSample) -> str:
         value = known(sample, "schema")
         script = ";\n".join(map(str, value)) if isinstance(value, list | tuple) else value
+        script = turn_text(script) if isinstance(script, str) else script
         if not isinstance(script, str) or not script.strip():
             raise Unscored(
                 f"{self.name} needs the script that builds the database: set answer.label['schema'] or "
@@ -337,7 +357,7 @@ class PatchSimilarityReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        answer = answer_text(sample)
+        answer = final_answer(sample)
         score = max(patch_similarity(answer, reference) for reference in references_of(sample, self.name))
         return one_score(self.name, score)
 
@@ -366,6 +386,7 @@ class SyntaxCheckReward(KillableRule):
     The syntax is that of the running interpreter. Range [0, 1], higher is better; unscored (`no_code`) without a block.
     """
 
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
     name: str = "code_syntax_check"
 
     example = Example(
@@ -398,7 +419,7 @@ def python_blocks(text: str) -> list[str]:
 
 def required_blocks(sample: DataSample, reward: str) -> list[str]:
     """The answer's Python blocks; Unscored (`no_code`) when it has none."""
-    blocks = python_blocks(answer_text(sample))
+    blocks = python_blocks(split_reasoning(answer_text(sample)).final)
     if not blocks:
         raise Unscored(f"{reward}: the answer has no fenced Python block.", reason="no_code", cause="answer")
     return blocks
@@ -430,6 +451,7 @@ class CodeStyleReward(KillableRule):
     or when none compiles (`syntax_error`); blocks that do not compile are left out. Source: PEP 8.
     """
 
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
     name: str = "code_style"
 
     example = Example(

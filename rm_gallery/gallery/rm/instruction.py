@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.blocks import read_json, split_reasoning
-from rm_gallery.core.text.language import candidate_languages, is_unspaced, known_language, words
+from rm_gallery.core.text.blocks import read_json
+from rm_gallery.core.text.canonical import compared, fold, split_reasoning, whole_word
+from rm_gallery.core.text.language import candidate_languages, known_language, words
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
@@ -110,7 +111,7 @@ class Arguments:
         value = self._required(name)
         if not isinstance(value, str) or not value.strip():
             raise self._bad(name, "a text that is not empty")
-        return value.strip()
+        return compared(value)
 
     def texts(self, name: str) -> list[str]:
         """A list of texts, none of them blank."""
@@ -119,7 +120,7 @@ class Arguments:
             raise self._bad(name, "a list of texts")
         if not all(isinstance(part, str) and part.strip() for part in value):
             raise self._bad(name, "a list of texts that are not empty")
-        return [part.strip() for part in value]
+        return [compared(part) for part in value]
 
     def compare(self, found: int, relation: str, threshold: str) -> bool:
         """Whether `found` is less than, or at least, the number under `threshold`, as the argument `relation` says."""
@@ -178,8 +179,8 @@ def nth_paragraph_first_word(text: str, arguments: Arguments) -> bool:
     if nth > wanted:
         message = f"length_constraints:nth_paragraph_first_word asks for paragraph {nth} of {wanted}."
         raise Unscored(message, reason="bad_instruction")
-    parts = [part.strip() for part in text.split("\n\n")]
-    if sum(map(bool, parts)) != wanted or not parts[nth - 1]:
+    parts = [part for block in text.split("\n\n") if (part := block.strip())]
+    if len(parts) != wanted:
         return False
     word = parts[nth - 1].split()[0].lstrip("'").lstrip('"')
     found = _FIRST_WORD.match(word)
@@ -274,13 +275,7 @@ def keyword_frequency(text: str, arguments: Arguments) -> bool:
 
 def no_forbidden_words(text: str, arguments: Arguments) -> bool:
     """None of the words occurs as a whole word, in any case."""
-    return not any(re.search(_whole_word(word), text, re.IGNORECASE) for word in arguments.texts("forbidden_words"))
-
-
-def _whole_word(word: str) -> str:
-    """Pattern of the word; its ends are word ends unless they are signs or a script without spaces."""
-    first, last = ((c.isalnum() or c == "_") and not is_unspaced(ord(c)) for c in (word[0], word[-1]))
-    return (r"(?<!\w)" if first else "") + re.escape(word) + (r"(?!\w)" if last else "")
+    return not any(re.search(whole_word(word, "_"), text, re.IGNORECASE) for word in arguments.texts("forbidden_words"))
 
 
 def letter_frequency(text: str, arguments: Arguments) -> bool:
@@ -399,7 +394,7 @@ class IfevalReward(RuleReward):
 
     Source: Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models", arXiv 2311.07911. On purpose
     different from the published program: keywords are plain text, not patterns; sentences are split and languages told
-    by rules of our own instead of models to download; a contraction is one capital word; commas of every script count; a
+    by rules of our own instead of models to download; a contraction is one capital word; an empty paragraph is none; commas of every script count; a
     character of an unspaced script is a word.
     """
 
@@ -422,7 +417,7 @@ class IfevalReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         instructions = self._instructions(sample)
-        text = split_reasoning(answer_text(sample)).final
+        text = fold(split_reasoning(answer_text(sample)).final).strip()
         verdicts = [follows(text, name, given, loose=self.mode == "loose") for name, given in instructions]
         failed = [name for (name, _), verdict in zip(instructions, verdicts, strict=True) if not verdict]
         reason = f"Not followed: {', '.join(failed)}." if failed else "Every instruction is followed."

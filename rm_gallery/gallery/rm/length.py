@@ -14,7 +14,7 @@ from rm_gallery.core.engine.processes.pool import get_pool
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import EMPTY_IS_BEST, PENALTY, Example, RewardResult, sample_of
-from rm_gallery.core.text.blocks import split_reasoning
+from rm_gallery.core.text.canonical import Form
 from rm_gallery.core.text.language import words
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
 from rm_gallery.core.text.quantities import find_numbers
@@ -24,6 +24,7 @@ from rm_gallery.gallery.rm.rule import (
     RuleReward,
     TokenizerSetting,
     answer_text,
+    final_answer,
     known,
     one_score,
     references_of,
@@ -78,13 +79,14 @@ class LengthBaselineReward(RuleReward):
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (None, None)
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
     name: str = "length_baseline"
     shortest: bool = False
 
     example = Example(_SIX_TIMES_SEVEN, use="The scores are a yardstick for other rewards and nothing to train on.")
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        length = float(len(sample.output[0].answer.text))
+        length = float(len(answer_text(sample)))
         return one_score(self.name, -length if self.shortest else length)
 
 
@@ -96,6 +98,7 @@ class LengthPenaltyReward(BasePointWiseReward):
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (None, 0.0)
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
     name: str = "length_penalty"
     min_length: int = Field(default=10, ge=0)
     max_length: int = Field(default=1000, ge=0)
@@ -111,7 +114,7 @@ class LengthPenaltyReward(BasePointWiseReward):
         return self
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        length = len(sample.output[0].answer.text)
+        length = len(answer_text(sample))
         excess = max(self.min_length - length, length - self.max_length, 0)
         penalty = min(self.penalty_rate * excess, math.inf if self.max_penalty is None else self.max_penalty)
         reason = f"{length} characters; allowed are {self.min_length} to {self.max_length}."
@@ -128,6 +131,7 @@ class DapoSoftOverlongPunishmentReward(MeasuredReward):
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 0.0)
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
     name: str = "dapo_soft_overlong_punishment"
     max_length: int = Field(default=20480, gt=0)
     cache: int = Field(default=4096, ge=0)
@@ -174,6 +178,7 @@ class CosineLengthScalingReward(MeasuredReward):
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
     name: str = "cosine_length_scaling"
     correctness: Correctness = "exact"
     max_length: int = Field(default=4096, gt=0)
@@ -215,9 +220,9 @@ class CosineLengthScalingReward(MeasuredReward):
         answer, references = answer_text(sample), references_of(sample, self.name)
         if self.correctness == "math":
             return any([await self._equal_by_math(answer, reference) for reference in references])
-        answer = split_reasoning(answer).final
+        answer = final_answer(sample)
         if self.correctness == "exact":
-            return answer.strip() in [reference.replace("\r\n", "\n").strip() for reference in references]
+            return answer.strip() in references
         given = find_numbers(answer)
         wanted = [numbers[-1:] for reference in references if (numbers := find_numbers(reference))]
         if not wanted:

@@ -17,7 +17,6 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, PhraseJudge, RewardResult, sample_of
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, render
 from rm_gallery.core.text.answer import final_text
-from rm_gallery.core.text.blocks import split_reasoning
 from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
 from rm_gallery.core.utils.errors import DeadlineExceeded, Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of, shown
@@ -138,7 +137,7 @@ class CalibratedMathReward(MathVerifyReward):
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         verdict, reason = await self._compared(sample)
-        right, said = float(verdict.status == "correct"), stated_confidence(split_reasoning(sample.output[0].answer.text).final)
+        right, said = float(verdict.status == "correct"), stated_confidence(final_text(sample.output[0].answer.text))
         if said is None:
             return one_score(self.name, -1.0, f"{reason} The answer states no confidence.")
         brier = (said - right) ** 2

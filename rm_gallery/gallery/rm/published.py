@@ -28,7 +28,8 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import Example, RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
 from rm_gallery.core.reward.template import BasePromptTemplate, prompt_environment
 from rm_gallery.core.text.answer import last_boxed
-from rm_gallery.core.text.blocks import object_at, split_reasoning
+from rm_gallery.core.text.blocks import object_at
+from rm_gallery.core.text.canonical import split_reasoning
 from rm_gallery.core.text.language import broken
 from rm_gallery.core.text.values import read_number
 from rm_gallery.core.utils.errors import ConfigError, ParseError

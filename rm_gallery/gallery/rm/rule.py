@@ -13,7 +13,8 @@ from pydantic import AfterValidator, Field, PlainSerializer
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult, sample_of
-from rm_gallery.core.text.blocks import parse_python, read_json, split_fences, split_reasoning
+from rm_gallery.core.text.blocks import parse_python, read_json, split_fences
+from rm_gallery.core.text.canonical import compared, fold, split_reasoning
 from rm_gallery.core.text.language import TokenizerName, tokenizer
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import build
@@ -52,29 +53,30 @@ class KillableRule(RuleReward):
 
 
 def answer_text(sample: DataSample) -> str:
-    """The answer of the sample's one output, Windows line ends made plain."""
-    text = sample.output[0].answer.text
-    return text.replace("\r\n", "\n") if "\r" in text else text
+    """The answer of the sample's one output, without the marks of its turn's end."""
+    return sample.output[0].answer.text
 
 
 def final_answer(sample: DataSample) -> str:
-    """What the sample's one output says when it has finished thinking, Windows line ends made plain."""
-    return split_reasoning(answer_text(sample)).final
+    """What the sample's one output says when it has finished thinking, folded as references are."""
+    return fold(split_reasoning(sample.output[0].answer.text).final)
 
 
-def references_of(sample: DataSample, reward: str) -> list[str]:
+def references_of(sample: DataSample, reward: str, plain: Callable[[str], str] = compared) -> list[str]:
     """All reference answers of the sample as text; a list stands for several answers that are equally right.
+
+    They are folded as `final_answer` is; `plain=turn_text` keeps their characters, for what is executed.
 
     Raises:
         Unscored: there is no reference, or only blank ones (reason `no_reference`).
     """
     value = sample.reference()
     if isinstance(value, str):
-        found = [value] if value and not value.isspace() else []
+        found = [plain(value)] if value and not value.isspace() else []
     else:
         values = value if isinstance(value, list | tuple) else [] if value is None else [value]
-        found = [text for text in map(str, values) if text.strip()]
-    if not found:
+        found = [plain(text) for text in map(str, values) if text.strip()]
+    if not any(found):
         raise Unscored(
             f"{reward} needs a reference: set answer.label['reference'], or metadata 'reference' or "
             "'ground_truth'; of a table or data set, name the column with --reference (reference=).",

@@ -16,7 +16,8 @@ from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.asking import usable_text
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.template import BasePromptTemplate, Prompt, render
-from rm_gallery.core.text.blocks import TwoValues, object_at, split_reasoning
+from rm_gallery.core.text.blocks import TwoValues, object_at
+from rm_gallery.core.text.canonical import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, ParseError, logger
 from rm_gallery.core.utils.models import Configured
 from rm_gallery.core.utils.prompt import seeded_order

@@ -14,7 +14,8 @@ from pydantic import AfterValidator, Field, field_validator
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.blocks import read_json, split_fences, split_reasoning, tagged
+from rm_gallery.core.text.blocks import read_json, split_fences, tagged
+from rm_gallery.core.text.canonical import Form, folded, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.rule import (
     KillableRule,
@@ -68,6 +69,7 @@ class XmlTagCountReward(RuleReward):
     is better.
     """
 
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
     name: str = "xml_tag_count"
     tags: tuple[TagName, ...] = Field(default=("think", "answer"), min_length=1)
     """Names of the wanted tags."""
@@ -102,6 +104,7 @@ class ThinkFormatReward(RuleReward):
     better. Source: the format of DeepSeek-R1 (arXiv 2501.12948).
     """
 
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
     name: str = "think_format"
     strict: bool = True
     prefilled: bool = False
@@ -140,6 +143,7 @@ class ReasoningFormatReward(RuleReward):
     (arXiv 2501.12948, section 2.2.2).
     """
 
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
     name: str = "reasoning_format"
     think_token: TagName = "think"
     """Name of the thought's tag."""
@@ -187,6 +191,7 @@ class ReasoningToolCallFormatReward(RuleReward):
     better.
     """
 
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
     name: str = "reasoning_tool_call_format"
     allow_empty: bool = False
     prefilled: bool = False
@@ -265,6 +270,7 @@ class JsonSchemaReward(KillableRule):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"schema"})
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
     name: str = "json_schema"
     json_schema: dict[str, Any] | bool | None = None
     syntax_credit: float = Field(default=0.0, ge=0, le=1)
@@ -299,6 +305,8 @@ class JsonSchemaReward(KillableRule):
         except ValueError as error:
             return one_score(self.name, 0.0, f"The answer is no JSON: {error}")
         problems = schema_problems(value, schema, self.check_formats)
+        if problems and isinstance(schema, dict):  # a constant may hold a joiner that the answer does not
+            problems = schema_problems(folded(value), folded(schema), self.check_formats) and problems
         if not problems:
             return one_score(self.name, 1.0, "The answer fits the schema.")
         return one_score(self.name, self.syntax_credit, f"It is JSON, but {problems[0]}", {"problems": problems})

@@ -13,7 +13,7 @@ from pydantic import Field, field_validator
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import EMPTY_IS_BEST, Example, RewardResult, sample_of
-from rm_gallery.core.text.blocks import split_reasoning
+from rm_gallery.core.text.canonical import Form, readable, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.rule import RuleReward, TokenizerSetting, answer_text, one_score, tokens_of
 
@@ -32,6 +32,7 @@ class NgramRepetitionPenaltyReward(RuleReward):
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 0.0)
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
     name: str = "ngram_repetition_penalty"
     n: int = Field(default=3, ge=1)
     """Length of the n-grams."""
@@ -276,10 +277,11 @@ class PrivacyLeakageReward(RuleReward):
         return value
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        text = sample.output[0].answer.text
+        written = sample.output[0].answer.text
+        text = readable(written)
         found = find_personal_data(text, self.kinds)
         if found and self.allow_from_user:
-            given = "\n".join(message.text for message in sample.input if message.role.value == "user")
+            given = "\n".join(readable(message.text) for message in sample.input if message.role.value == "user")
             found = [finding for finding in found if text[finding.start : finding.end] not in given]
         if not found:
             return one_score(self.name, 0.0, "No personal data found.")
@@ -287,4 +289,7 @@ class PrivacyLeakageReward(RuleReward):
         counts = {kind: sum(f.kind == kind for f in found) for kind in dict.fromkeys(f.kind for f in found)}
         reason = "Found: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + "."
         spans = [finding._asdict() for finding in found[:_MAX_SPANS]]
+        if len(text) != len(written):  # places are those of the answer as it was written
+            places = [at for at, sign in enumerate(written) if readable(sign) and written[at : at + 2] != "\r\n"]
+            spans = [span | {"start": places[span["start"]], "end": places[span["end"] - 1] + 1} for span in spans]
         return one_score(self.name, score, reason, {"counts": counts, "spans": spans})

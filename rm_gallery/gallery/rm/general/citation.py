@@ -11,12 +11,13 @@ from pydantic import Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.blocks import prose_of, split_reasoning, tagged
+from rm_gallery.core.text.blocks import prose_of, tagged
+from rm_gallery.core.text.canonical import compared, fold
 from rm_gallery.core.text.language import tokenizer, words
 from rm_gallery.core.text.quantities import find_numbers
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.general.overlap import Overlap
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, references_of, shown
+from rm_gallery.gallery.rm.rule import RuleReward, final_answer, known, one_score, references_of, shown
 
 _CITED = re.compile(r"[\[【［]\s*(\d{1,4}(?:\s*[-–—,，、;]\s*\d{1,4})*)\s*[\]】］]")
 _PART = re.compile(r"(\d+)\s*[-–—]\s*(\d+)|(\d+)")
@@ -115,11 +116,14 @@ class CitationPrecisionRecallReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        relevant, sources = self._relevant(known(sample, "relevant_sources")), _texts(known(sample, "sources"))
+        relevant, sources = (
+            self._relevant(known(sample, "relevant_sources")),
+            [fold(text) for text in _texts(known(sample, "sources"))],
+        )
         if not relevant and not sources:
             problem = f"{self.name} needs sources: set metadata['sources'] to texts or 'relevant_sources' to numbers."
             raise Unscored(problem, reason="no_sources")
-        sentences = cited_sentences(split_reasoning(answer_text(sample)).final)
+        sentences = cited_sentences(final_answer(sample))
         if not sentences:
             raise Unscored(f"{self.name}: the answer has no sentences.", reason="empty", cause="answer")
         rates = rates_by_number(sentences, relevant) if relevant else rates_by_text(sentences, sources, self.min_overlap)
@@ -216,9 +220,9 @@ class SearchAnswerReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         also = known(sample, "aliases")
-        aliases = [str(alias) for alias in also] if isinstance(also, list | tuple) else []
+        aliases = [compared(str(alias)) for alias in also] if isinstance(also, list | tuple) else []
         references = [*references_of(sample, self.name), *aliases]
-        bodies, _ = tagged(split_reasoning(answer_text(sample)).final, "answer")
+        bodies, _ = tagged(final_answer(sample), "answer")
         if not bodies:
             return one_score(self.name, 0.0, "The answer stands in no <answer> tag.")
         given = bodies[-1].strip()
@@ -246,7 +250,7 @@ _INTERVAL = re.compile(r"\s*([\[(])[^\[\]()]*,[^\[\]()]*([\])])\s*")
 
 def _signs(text: str) -> tuple[list[float], list[str], list[str]]:
     """What SQuAD's comparison drops and a number or formula does not: values, signs, the ends of an interval."""
-    text = text.replace("−", "-").strip(" .$")
+    text = text.strip(" .$")
     interval = _INTERVAL.fullmatch(text)
     return [number.value for number in find_numbers(text)], _SIGNS.findall(text), list(interval.groups()) if interval else []
 

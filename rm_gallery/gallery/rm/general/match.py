@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
@@ -13,7 +12,8 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.answer import LIMIT, final_text, last_boxed, read_statements, value_part
-from rm_gallery.core.text.blocks import prose_of, split_reasoning
+from rm_gallery.core.text.blocks import prose_of
+from rm_gallery.core.text.canonical import compared, fold, normalized, split_reasoning, turn_text, visible, whole_word
 from rm_gallery.core.text.language import UNKNOWN, known_language, language_shares
 from rm_gallery.core.text.values import LETTERS, choice_letter
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -33,8 +33,8 @@ from rm_gallery.gallery.rm.rule import (
 class AccuracyReward(RuleReward):
     """1 when the answer equals the reference after trimming, else 0; unscored without a reference.
 
-    Range [0, 1], higher is better. White space at both ends and Windows line ends do not count, case does unless
-    `ignore_case`. A thought is left out. With several references it is enough to equal one.
+    Range [0, 1], higher is better. Texts that look the same are equal: white space at both ends, line ends, invisible
+    characters, the form of quotation marks and minus signs do not count; case does unless `ignore_case`. A thought is left out. With several references it is enough to equal one.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -46,8 +46,7 @@ class AccuracyReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        answer = final_answer(sample).strip()
-        references = [text.replace("\r\n", "\n").strip() for text in references_of(sample, self.name)]
+        answer, references = final_answer(sample).strip(), references_of(sample, self.name)
         if self.ignore_case:
             answer, references = answer.casefold(), [text.casefold() for text in references]
         if answer in references:
@@ -83,9 +82,9 @@ class BoxedAnswerReward(RuleReward):
         if given is None:
             return one_score(self.name, 0.0, r"The answer holds no \boxed{}.")
         boxes = ((last_boxed(reference), reference) for reference in references)
-        wanted = [reference.replace("\r\n", "\n").strip() if box is None else box for box, reference in boxes]
+        wanted = [reference if box is None else box for box, reference in boxes]
         plain = plain_latex if self.normalize else str.strip
-        return one_score(self.name, float(plain(given) in map(plain, wanted)), f"The box holds {shown(given)}.")
+        return one_score(self.name, float(plain(fold(given)) in map(plain, wanted)), f"The box holds {shown(given)}.")
 
 
 def plain_latex(text: str) -> str:
@@ -134,9 +133,9 @@ class MultipleChoiceLetterReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         choices = known(sample, "choices")
-        choices = [str(choice).strip() for choice in choices] if isinstance(choices, list | tuple) else []
+        choices = [compared(str(choice)) for choice in choices] if isinstance(choices, list | tuple) else []
         letters = self.letters[: len(choices)] if choices else self.letters
-        wanted = {self._wanted(text.strip(), letters, choices) for text in references_of(sample, self.name)}
+        wanted = {self._wanted(text, letters, choices) for text in references_of(sample, self.name)}
         given = choice_letter(answer_text(sample), letters)
         reason = "The answer picks no letter." if given is None else f"The answer picks {given}."
         return one_score(self.name, float(given in wanted), reason, {"letter": given} if given else None)
@@ -258,15 +257,14 @@ def _is_denied(text: str, start: int, end: int) -> bool:
 
 
 def _normal(text: str, case_sensitive: bool) -> str:
-    text = unicodedata.normalize("NFKC", text).replace("\r\n", "\n").strip(_EDGES)
+    text = normalized("NFKC", compared(text)).strip(_EDGES)
     return text if case_sensitive else text.casefold()
 
 
 @lru_cache(maxsize=256)
 def _pattern(choices: tuple[str, ...]) -> re.Pattern[str]:
     ordered = sorted(set(choices), key=len, reverse=True)
-    # Chinese has no spaces, so only Latin letters and digits can make a find a part of a longer word
-    return re.compile("|".join(rf"(?<![A-Za-z0-9]){re.escape(c)}(?![A-Za-z0-9])" for c in ordered if c) or r"(?!)")
+    return re.compile("|".join(whole_word(choice) for choice in ordered if choice) or r"(?!)")
 
 
 Mode = Literal["search", "match", "fullmatch"]
@@ -277,8 +275,8 @@ class RegexMatchReward(KillableRule):
     """1 when the answer matches the pattern, else 0; with `negate` the other way round.
 
     The pattern is the field `pattern`, else `pattern` in answer.label or metadata; Python's syntax. `mode` says where:
-    anywhere (search), at the start (match), or as a whole (fullmatch, white space at both ends left out). A thought
-    is left out, reasoning_format checks its form. Patterns that take for ever are stopped at the reward's deadline. Range [0, 1], higher is better; unscored without a pattern
+    anywhere (search), at the start (match), or as a whole (fullmatch, white space at both ends left out). The text is tried as
+    written and folded (invisible characters away, minus signs a hyphen). A thought is left out, reasoning_format checks its form. Patterns that take for ever are stopped at the reward's deadline. Range [0, 1], higher is better; unscored without a pattern
     (`no_pattern`) or with a broken one in the sample (`invalid_pattern`).
     """
 
@@ -315,15 +313,21 @@ class RegexMatchReward(KillableRule):
         return value
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        text = final_answer(sample)
-        found = getattr(self._compiled(sample), self.mode)(text.strip() if self.mode == "fullmatch" else text)
+        pattern, found = self._pattern(sample), None
+        # a pattern may name a character that folding takes away or makes another one, so both are tried
+        for text, wanted in ((split_reasoning(answer_text(sample)).final, pattern), (final_answer(sample), visible(pattern))):
+            compiled = self._compiled(wanted)
+            found = found or getattr(compiled, self.mode)(text.strip() if self.mode == "fullmatch" else text)
         reason = "The pattern does not match." if found is None else f"The pattern matches {shown(found.group())}."
         return one_score(self.name, float((found is not None) != self.negate), reason)
 
-    def _compiled(self, sample: DataSample) -> re.Pattern[str]:
+    def _pattern(self, sample: DataSample) -> str:
         pattern = self.pattern if self.pattern is not None else known(sample, "pattern")
         if not isinstance(pattern, str):
             raise Unscored(f"{self.name} needs a pattern: set the field pattern or metadata['pattern'].", reason="no_pattern")
+        return turn_text(pattern)
+
+    def _compiled(self, pattern: str) -> re.Pattern[str]:
         flags = (re.IGNORECASE * self.ignore_case) | (re.MULTILINE * self.multiline) | (re.DOTALL * self.dotall)
         try:
             return re.compile(pattern, flags)

@@ -17,7 +17,7 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.answer import final_text, read_statements, value_part
-from rm_gallery.core.text.blocks import split_reasoning
+from rm_gallery.core.text.canonical import normalized
 from rm_gallery.core.text.expressions import with_digits, without_asides, without_denied
 from rm_gallery.core.text.quantities import (
     PERCENT,
@@ -32,7 +32,7 @@ from rm_gallery.core.text.quantities import (
     same_kind,
 )
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, references_of
+from rm_gallery.gallery.rm.rule import RuleReward, answer_text, final_answer, one_score, references_of
 
 Mode = Literal["ordered", "any_order", "final"]
 
@@ -68,7 +68,7 @@ class NumberAccuracyReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         references = references_of(sample, self.name)
-        text = without_denied(split_reasoning(answer_text(sample)).final)
+        text = without_denied(final_answer(sample))
         if not any(_EITHER_SIGN.search(reference) for reference in references):
             text = _EITHER_SIGN.sub(" ", text)
         given = find_numbers(text := with_digits(text))
@@ -247,7 +247,7 @@ def answer_quantity(text: str, reference: Quantity, require_unit: bool = False, 
 
 
 def _plain(text: str) -> str:
-    text = _SIGN.sub(lambda found: f"{unicodedata.numeric(found[0]):.9g}", unicodedata.normalize("NFC", text))
+    text = _SIGN.sub(lambda found: f"{unicodedata.numeric(found[0]):.9g}", normalized("NFC", text))
     text = with_digits(text)
     return plain_units(_PI.sub(lambda found: f"{float(found[1] or 1) * math.pi / float(found[2] or 1):.12g}", text))
 

@@ -18,9 +18,10 @@ from rm_gallery.core.model.base import resolve_embeddings
 from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult
+from rm_gallery.core.text.canonical import Form, split_reasoning, turn_text
 from rm_gallery.core.text.language import TokenizerName, is_unspaced, tokenizer, words
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, Unscored
-from rm_gallery.gallery.rm.rule import SUMMARY, RuleReward, final_answer, one_score, references_of
+from rm_gallery.gallery.rm.rule import SUMMARY, RuleReward, answer_text, final_answer, one_score, references_of
 
 
 class Overlap(NamedTuple):
@@ -287,6 +288,7 @@ class EmbeddingSimilarityReward(RuleReward):
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 1.0)
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "embeddings"})
+    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
     name: str = "embedding_similarity"
     embeddings: SerializeAsAny[BaseEmbeddings] | None = None
     """The embedding model: an OpenaiEmbeddings, a model's name, or a dict of its settings."""
@@ -311,8 +313,8 @@ class EmbeddingSimilarityReward(RuleReward):
         self.embeddings.check()
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        references = references_of(sample, self.name)
-        answer = final_answer(sample).strip()
+        references = references_of(sample, self.name, turn_text)
+        answer = split_reasoning(answer_text(sample)).final.strip()
         if not answer:
             return one_score(self.name, 0.0, "The answer is empty.")
         if self.embeddings is None:

@@ -15,6 +15,7 @@ from rm_gallery.core.reward.base import BaseStepWiseReward
 from rm_gallery.core.reward.outputs import issue_of, out_of_range, write
 from rm_gallery.core.reward.reward import Job
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.text.language import broken
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.core.utils.models import copy_with
@@ -65,7 +66,7 @@ def text_of_answer(answer: Step, text: str, name: str) -> str:
     """The text of an answer; Unscored (`not_applicable`) for one that has none and only calls tools."""
     if not text and answer.tool_calls:
         raise Unscored(f"{name} reads text; this answer only calls tools.", reason="not_applicable", cause="answer")
-    return text
+    return turn_text(text)
 
 
 def _text(message: ChatMessage, name: str, asked: bool = False) -> str:

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.blocks import prose_of, split_reasoning
+from rm_gallery.core.text.blocks import prose_of
+from rm_gallery.core.text.canonical import readable, split_reasoning
 from rm_gallery.core.utils.errors import MissingExtra, ProviderError, Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, shown
 
@@ -174,7 +175,7 @@ class RefusalDetectionReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        text = split_reasoning(answer_text(sample)).final.strip()
+        text = readable(split_reasoning(answer_text(sample)).final).strip()
         if not text:
             raise Unscored(f"{self.name}: the answer is blank.", reason="empty", cause="answer")
         phrase = refusal_in(text)
