@@ -347,6 +347,34 @@ def spearman(first: Numbers, second: Numbers) -> float | None:
     return _correlation(spearmanr, complete_pairs(first, second))  # type: ignore[arg-type]  # an array, too
 
 
+def spearman_filled(scores: Floats, other: Floats, *, best: bool = False) -> Floats:
+    """Give the scores with each that is missing (NaN) where it makes Spearman's correlation with `other` lowest, or highest.
+
+    The sum of products of ranks is at its limit, ties between scores left aside: a row of rank r in `other` goes below just those
+    scores whose rows have ranks that on balance are higher than r. What was missing then lies between or beyond the scores.
+
+    Args:
+        scores: shape (n,), NaN where there is none.
+        other: shape (n,), without gaps.
+        best: the highest correlation instead.
+    """
+    from scipy.stats import rankdata
+
+    missing = np.isnan(scores)
+    turn = 1.0 if best else -1.0
+    ranks = turn * (rankdata(other) - (len(other) + 1) / 2)
+    kinds, places = np.unique(scores[~missing], return_inverse=True)
+    below = np.concatenate([[0.0], np.cumsum(np.bincount(places, weights=ranks[~missing], minlength=len(kinds)))])
+    n_below = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=len(kinds)))])
+    filled = np.empty(len(scores))
+    filled[~missing] = places
+    for rank in np.unique(ranks[missing]):
+        gap = int(np.argmax(n_below * rank - below))
+        # several in one gap keep an order of their own, too
+        filled[missing & (ranks == rank)] = gap - 0.5 + rank / (4.0 * len(other))
+    return filled
+
+
 def kendall_tau_b(first: Sequence[float | None], second: Sequence[float | None]) -> float | None:
     """Give Kendall's tau-b, -1..1; 1 means the same order, ties on either side are allowed for. Otherwise as `spearman`.
 
