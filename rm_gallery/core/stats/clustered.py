@@ -45,7 +45,6 @@ class ClusteredMean:
         shift: where the middle of the interval lies from the estimate, towards the middle of the bounds; None where the
             estimate is a single mean, whose interval (Wilson's) finds its middle by itself.
         sides: clusters whose mean lies above and below the middle of the bounds, where that is known.
-        df: degrees of freedom of the variance; infinite where every outcome is its own cluster.
     """
 
     estimate: float
@@ -56,7 +55,8 @@ class ClusteredMean:
     bounds: tuple[float, float] = (0.0, 1.0)
     shift: float | None = None
     sides: tuple[int, int] | None = None
-    df: float = math.inf
+    _df: float = math.inf
+    """Degrees of freedom of the variance; infinite where every outcome is its own cluster."""
 
     @cached_property
     def effective_n(self) -> float:
@@ -74,12 +74,12 @@ class ClusteredMean:
     def interval(self, level: float = 0.95) -> Interval:
         """Give the interval at this level: within the bounds, holding the estimate, and never of width 0."""
         if self.shift is not None:
-            middle, half = self.estimate + self.shift, t_quantile(self.df, check_level(level)) * self.standard_error
+            middle, half = self.estimate + self.shift, t_quantile(self._df, check_level(level)) * self.standard_error
             low, high = max(self.bounds[0], middle - half), min(self.bounds[1], middle + half)
             return Interval(min(low, self.estimate), max(high, self.estimate))
         share = self._share(self.estimate)
         # Wilson's interval with Student's quantile in place of the normal one, as outcomes of that many more
-        fewer = (t_quantile(self.df, check_level(level)) / t_quantile(math.inf, level)) ** 2
+        fewer = (t_quantile(self._df, check_level(level)) / t_quantile(math.inf, level)) ** 2
         low, high = wilson_interval(share * self.effective_n / fewer, self.effective_n / fewer, level)
         scale = self.bounds[1] - self.bounds[0]
         ends = self.bounds[0] + low * scale, self.bounds[0] + high * scale
@@ -110,7 +110,7 @@ class ClusteredMean:
     def _tails(self, apart: float) -> float:
         from scipy.special import stdtr
 
-        return 2.0 * NormalDist().cdf(-apart) if math.isinf(self.df) else float(2.0 * stdtr(self.df, -apart))
+        return 2.0 * NormalDist().cdf(-apart) if math.isinf(self._df) else float(2.0 * stdtr(self._df, -apart))
 
     def _share(self, value: float) -> float:
         return min(max((value - self.bounds[0]) / (self.bounds[1] - self.bounds[0]), 0.0), 1.0)
@@ -354,24 +354,20 @@ def from_draws(estimate: float, draws: Floats, n_clusters: int, *, bounds: tuple
 
 @dataclass(frozen=True)
 class DrawnFigure(ClusteredMean):
-    """A figure that is no mean, with draws of what it may truly be; its interval holds their middle part and the figure.
+    """A figure that is no mean, with draws of what it may truly be; its interval holds their middle part and the figure."""
 
-    Attributes:
-        draws: sorted.
-    """
-
-    draws: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
+    _draws: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
 
     def interval(self, level: float = 0.95) -> Interval:
         """Give the interval at this level: within the bounds, holding the figure, and never of width 0."""
         check_level(level)
-        low, high = np.quantile(self.draws, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+        low, high = np.quantile(self._draws, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
         return Interval(min(float(low), self.estimate), max(float(high), self.estimate))
 
     def p_value(self, null: float) -> float:
         """Two-sided p-value of "the true figure is `null`", no smaller than the draws can show."""
-        tail = min(int(np.sum(self.draws <= null)), int(np.sum(self.draws >= null)))
-        return min(1.0, 2.0 * (tail + 1) / (len(self.draws) + 1))
+        tail = min(int(np.sum(self._draws <= null)), int(np.sum(self._draws >= null)))
+        return min(1.0, 2.0 * (tail + 1) / (len(self._draws) + 1))
 
 
 def combined(parts: Sequence[tuple[ClusteredMean, float]]) -> ClusteredMean | None:
@@ -581,7 +577,7 @@ def drawn_figure(
     if not len(usable):
         usable = np.array([estimate])
     spread, ends = float(np.var(usable)), (min(bounds[0], estimate), bounds[1])
-    return DrawnFigure(estimate, spread, n, n_clusters, float(n_clusters), ends, draws=usable)
+    return DrawnFigure(estimate, spread, n_clusters, n_clusters, float(n_clusters), ends, _draws=usable)
 
 
 def _worth(moved: Floats, columns: Floats, clusters: Integers) -> float:
@@ -592,7 +588,7 @@ def _worth(moved: Floats, columns: Floats, clusters: Integers) -> float:
     n, n_clusters = len(moved), int(clusters.max()) + 1
     if float(np.ptp(moved)) > _EQUAL:
         found = _mean(moved, clusters, np.zeros(n, dtype=np.int64), np.ones(1), (float(moved.min()), float(moved.max())))
-        worth, df = min(1.0, float(moved @ moved) / n**2 / found.variance), found.df
+        worth, df = min(1.0, float(moved @ moved) / n**2 / found.variance), found._df
     else:
         alike = max((likeness(column, clusters) for column in columns.T if np.ptp(column) > 0.0), default=0.0)
         sizes = np.bincount(clusters)
