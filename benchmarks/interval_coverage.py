@@ -69,7 +69,7 @@ def settings(n: int, seed: int = 0) -> list[Setting]:
 def _outcomes(rng: np.random.Generator, rate: float, icc: float, clusters: NDArray[np.int64], n: int) -> Floats:
     odds = (1.0 - icc) / max(icc, 1e-6)
     chance = rng.beta(rate * odds, (1.0 - rate) * odds, n) if icc > 1e-3 else np.full(n, rate)
-    return (rng.random(len(clusters)) < chance[clusters]) * 1.0
+    return np.asarray(rng.random(len(clusters)) < chance[clusters], dtype=np.float64)
 
 
 def trial(rng: np.random.Generator, of: Setting) -> Iterator[tuple[str, float, Any]]:
@@ -80,7 +80,7 @@ def trial(rng: np.random.Generator, of: Setting) -> Iterator[tuple[str, float, A
     truth = _outcomes(rng, of.rate, of.icc, clusters, k)
     share = clustered_mean(truth, clusters)
     yield "share", of.rate, None if share is None else share.interval()
-    difference = paired_mean(truth, _outcomes(rng, of.other, of.icc, clusters, k), clusters=clusters)
+    difference = paired_mean(truth.tolist(), _outcomes(rng, of.other, of.icc, clusters, k).tolist(), clusters=clusters)
     yield "difference", of.rate - of.other, None if difference is None else difference.interval()
     right = rng.random(len(truth)) < np.where(truth == 1.0, of.sensitivity, of.specificity)
     judge = np.where(right, truth, 1.0 - truth)
@@ -157,8 +157,9 @@ def main() -> None:
         for one, of in found if given.all else found[:4]:
             print(f"  {one.held:.1%} (above {one.above:.1%}, below {one.below:.1%}, n={one.n}): {of}")
     print("\nshare that passes `--surely` at exactly its own kappa: rows, rate, sensitivity, specificity")
-    for rows, *judge in SURELY:
-        print(f"  {rows} {judge}: {passes(rows, *judge, trials=4 * given.trials):.1%}")
+    for rows, rate, sensitivity, specificity in SURELY:
+        passing = passes(rows, rate, sensitivity, specificity, 4 * given.trials)
+        print(f"  {rows} {rate} {sensitivity} {specificity}: {passing:.1%}")
 
 
 if __name__ == "__main__":

@@ -260,8 +260,8 @@ def _mean(values: Floats, clusters: Integers, places: Integers, shares: Floats, 
     variance = (n_clusters * variance + _EXTREME * widest / effective) / (n_clusters + _EXTREME)
     df = math.inf
     if n_clusters < len(values):
-        alike = likeness(values, clusters)
-        ends = (2.0 * share - 1.0) ** 2 / 2.0 * width**2 * ((1.0 - alike) / len(values) + alike / effective)
+        common = likeness(values, clusters)
+        ends = (2.0 * share - 1.0) ** 2 / 2.0 * width**2 * ((1.0 - common) / len(values) + common / effective)
         variance += _UNSEEN * ends / (n_clusters + _EXTREME)
         df = _degrees(
             variance, float(np.sum(shares[present] ** 2 * (squares / n**2)[present])), len(values), n_clusters, effective
