@@ -250,11 +250,12 @@ class _Counting:
     def add(self, one: Judged, asked: bool = True) -> float | None:
         """Count one sample and give what it earned; one that the reward was not asked about counts for the baselines as it is."""
         credit = self.scorer.add(one)
-        self._look(one)
-        for name, baseline in self.baselines.items():
-            baseline.add(_by_length(one, self.turns[name]) if asked else one)
-        for issue in {issue.reason: issue for issue in one.issues}.values():
-            self.reasons.add(f"{status_of([issue])}: {issue.reason}", issue.message)
+        for counted in self.benchmark.in_turn(one):
+            self._look(counted)
+            for name, baseline in self.baselines.items():
+                baseline.add(_by_length(counted, self.turns[name]) if asked else counted)
+            for issue in {issue.reason: issue for issue in counted.issues}.values():
+                self.reasons.add(f"{status_of([issue])}: {issue.reason}", issue.message)
         return credit
 
     def _look(self, one: Judged) -> None:

@@ -6,13 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderMode, GraderScore
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.core.stats import Bools, Floats, np
-from rm_gallery.core.stats.agreement import cohen_kappa, cohen_kappa_estimate, spearman, spearman_estimate
+from rm_gallery.core.stats.agreement import cohen_kappa, cohen_kappa_estimate, spearman, spearman_estimate, spearman_filled
 from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import PairedDifference, holm, paired_difference
@@ -35,8 +35,7 @@ class JudgeFigure:
         missing: those that it did not, by who caused it.
         figures: by measure, the value over the rows that it judged; what is not defined is absent.
         ci95: by measure, its 95 % interval, over clusters.
-        worst: by measure, the value when every missing row counts as judged wrong; as `figures` where nothing is missing. A correlation
-            has none where something is.
+        worst: by measure, the lowest value that missing verdicts or scores could give it; as `figures` where nothing is missing.
         threshold: from where on a score passes; None where labels are no verdicts.
         tokens: used by its calls, as far as they were counted.
         constant: whether it gives every answer the same verdict, or the same score where labels are no verdicts. Such a judge agrees
@@ -57,14 +56,17 @@ class JudgeFigure:
 
 @dataclass(frozen=True)
 class JudgeSelection:
-    """Judges compared on the rows that all of them judged.
+    """Judges compared on the same labels; one is shown to be better where it is so even with what it did not judge at worst.
 
     Attributes:
         measure: what they are compared by: accuracy for labels of 0 and 1, else Spearman's correlation.
         judges: in the config's order; the first one is the judge in use.
         n_shared: labelled rows that all of them judged.
         shared: by judge, the measure over these rows.
-        differences: by (first, second), second minus first over these rows, with a p-value corrected for all pairs (Holm).
+        differences: by (first, second), second minus first over these rows, with a p-value corrected for all pairs (Holm). It is that
+            of `limits` nearer to no difference, over all labelled rows.
+        limits: by (first, second), second minus first over all labelled rows, with what the second did not judge at worst and what the
+            first did not at best, and the other way round.
         report: what the graders said, and what it cost.
     """
 
@@ -73,13 +75,14 @@ class JudgeSelection:
     n_shared: int
     shared: Mapping[str, float]
     differences: Mapping[tuple[str, str], tuple[PairedDifference, float | None]]
+    limits: Mapping[tuple[str, str], tuple[float, float]]
     report: GradeReport = field(repr=False)
 
     @property
     def best(self) -> str | None:
-        """The judge with the highest measure over the shared rows of those that tell answers apart; of equal ones the first."""
-        known = [judge.name for judge in self.judges if not judge.constant]
-        return max(known, key=lambda name: self.shared.get(name, -math.inf), default=None)
+        """The judge with the highest measure at worst of those that tell answers apart; of equal ones the first."""
+        known = {judge.name: judge.worst.get(self.measure, -math.inf) for judge in self.judges if not judge.constant}
+        return max(known, key=known.__getitem__, default=None)
 
     @property
     def verdict(self) -> str:
@@ -90,17 +93,24 @@ class JudgeSelection:
         named = "".join(f" {name} gives every answer the same verdict." for name in constant)
         if self.best is None:
             return f"No judge can be recommended.{named}"
-        return f"{self._recommended(self.judges[0].name, self.best, constant)}{named}"
+        silent = [
+            f"{judge.name} has none for {judge.n - judge.n_scored} of {judge.n} rows" for judge in self.judges if judge.missing
+        ]
+        missing = f" Missing scores count at worst: {', '.join(silent)}." if silent else ""
+        return f"{self._recommended(self.judges[0].name, self.best, constant)}{missing}{named}"
 
     def _recommended(self, used: str, best: str, constant: Sequence[str]) -> str:
         if best == used:
             pairs = [other for first, other in self.differences if first == used and other not in constant]
             rivals = [other for other in pairs if not self._beats(used, other)]
-            told = f"; {', '.join(rivals)} cannot be told apart from it with {self.n_shared} rows" if rivals else ""
+            told = f"; {', '.join(rivals)} cannot be told apart from it with {self.judges[0].n} rows" if rivals else ""
             return f"Keep {used}: none {'that tells answers apart ' if constant else ''}agrees more with the labels{told}."
         found, p = self._between(used, best)
         low, high = found.interval or (math.nan, math.nan)
         said = f"{self._points(found.difference)} [{self._points(low)}, {self._points(high)}], {self.n_shared} rows"
+        ends = self._limits(used, best)
+        if ends[0] < ends[1]:
+            said += f" that all judged, {self._points(ends[0])} to {self._points(ends[1])} whatever the missing scores were"
         if self._beats(best, used):
             return f"Take {best}: it agrees more with the labels than {used}, by {said}, p = {p:.2g}."
         more = f"; about {found.needed:,} rows would show a difference of this size" if found.needed else ""
@@ -122,13 +132,16 @@ class JudgeSelection:
         return found._replace(difference=None if found.difference is None else -found.difference, interval=turned), p
 
     def _beats(self, one: str, other: str) -> bool:
-        """Whether one is shown to agree more, what the other missed taken at its best, and several looks allowed for."""
-        found, p = self._between(other, one)
-        if found.difference is None or found.difference <= 0 or p is None or p >= 0.05:
-            return False
-        a, b = (next(judge for judge in self.judges if judge.name == name) for name in (one, other))
-        at_best = b.figures.get(self.measure, 0.0) * b.n_scored + (b.n - b.n_scored)
-        return self.measure != "accuracy" or a.worst["accuracy"] * a.n > at_best or a.n_scored == b.n_scored == a.n
+        """Whether one is shown to agree more, what it missed taken at worst, the other at best, and several looks allowed for."""
+        _, p = self._between(other, one)
+        return p is not None and p < 0.05 and self._limits(other, one)[0] > 0.0
+
+    def _limits(self, first: str, second: str) -> tuple[float, float]:
+        """Second minus first at worst and at best; without a figure nothing is known."""
+        if (first, second) in self.limits:
+            return self.limits[first, second]
+        low, high = self.limits.get((second, first), (-math.inf, math.inf))
+        return -high, -low
 
     def missed(self, least: Mapping[str, float], *, name: str | None = None, surely: bool = False) -> list[str]:
         """Why a judge does not reach the least of a measure, with what it did not judge counted as wrong; nothing where it does.
@@ -172,6 +185,7 @@ class JudgeSelection:
                 "first": a,
                 "second": b,
                 "difference": found.difference,
+                "limits": self._limits(a, b),
                 "ci95": found.interval,
                 "p_adjusted": p,
                 "needed": found.needed,
@@ -239,13 +253,27 @@ def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any
     own = [cluster for cluster, keep in zip(clusters, kept, strict=True) if keep]
     outcomes = {name: (column.right(wanted) if verdicts else column.said)[kept] for name, column in columns.items()}
     measured = {name: _measured(verdicts, values, wanted[kept]) for name, values in outcomes.items()}
-    found = {
-        (a, b): paired_difference(outcomes[b].tolist(), outcomes[a].tolist(), clusters=own)
-        if verdicts
-        else _order_difference(outcomes[b], outcomes[a], wanted[kept], own, seed)
-        for a, b in combinations(names, 2)
-    }
-    tested = {pair: one.p_value for pair, one in found.items() if one.p_value is not None}
+
+    def difference(second: Floats, first: Floats, labels: Floats, clusters: Sequence[str]) -> PairedDifference:
+        if verdicts:
+            return paired_difference(second.tolist(), first.tolist(), clusters=clusters)
+        return _order_difference(second, first, labels, clusters, seed)
+
+    ends = {name: (column.filled(wanted), column.filled(wanted, best=True)) for name, column in columns.items()}
+    found, limits, tested = {}, {}, {}
+    for a, b in combinations(names, 2):
+        found[a, b] = difference(outcomes[b], outcomes[a], wanted[kept], own)
+        if kept.all():
+            at_worst = at_best = found[a, b]
+        else:  # a judge may be silent where it would be wrong
+            (a_low, a_high), (b_low, b_high) = ends[a], ends[b]
+            at_worst, at_best = difference(b_low, a_high, wanted, clusters), difference(b_high, a_low, wanted, clusters)
+        if at_worst.difference is None or at_best.difference is None or at_worst.p_value is None or at_best.p_value is None:
+            continue
+        limits[a, b] = at_worst.difference, at_best.difference
+        tested[a, b] = at_worst.p_value if limits[a, b][0] > 0 else at_best.p_value if limits[a, b][1] < 0 else 1.0
+    if kept.all():
+        tested = {pair: one.p_value for pair, one in found.items() if one.p_value is not None}
     adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
     return JudgeSelection(
         "accuracy" if verdicts else "spearman",
@@ -253,6 +281,7 @@ def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any
         int(kept.sum()),
         {name: value for name, value in measured.items() if value is not None},
         {pair: (one, adjusted.get(pair)) for pair, one in found.items()},
+        limits,
         report,
     )
 
@@ -303,8 +332,16 @@ class _Judge:
         right[np.isnan(self.said)] = math.nan
         return right
 
+    def filled(self, wanted: Floats, *, best: bool = False) -> Floats:
+        """What is compared, with what is missing at worst or at best: verdicts wrong or right, scores against or along the labels."""
+        if self.threshold is None:
+            return spearman_filled(self.said, wanted, best=best)
+        right = self.right(wanted)
+        right[np.isnan(right)] = float(best)
+        return right
+
     def figure(self, wanted: Floats, clusters: Sequence[str], seed: int) -> JudgeFigure:
-        """How it agrees with the labels, on what it judged and with what it did not counted as wrong."""
+        """How it agrees with the labels, on what it judged and with what it did not at worst."""
         known: Bools = ~np.isnan(self.said)
         own = [cluster for cluster, keep in zip(clusters, known, strict=True) if keep]
         estimates: dict[str, ClusteredMean | None] = {}
@@ -314,10 +351,15 @@ class _Judge:
             estimates["accuracy"] = clustered_mean(right[known], own)
             estimates["kappa"] = cohen_kappa_estimate(passed[known].tolist(), should[known].tolist(), clusters=own, seed=seed)
             worst["accuracy"] = float(np.nan_to_num(right).mean())
-            filled = np.where(known, passed, ~should).tolist()
-            at_worst = cohen_kappa(filled, should.tolist())
-            worst |= {} if at_worst is None else {"kappa": at_worst}
+            # kappa is a ratio of linear functions of the verdicts, so it is lowest where all that are missing of a label are alike
+            fillings = (np.where(known, passed, np.where(should, *filling)) for filling in product((False, True), repeat=2))
+            kappas = [cohen_kappa(filled.tolist(), should.tolist()) for filled in fillings]
+            worst |= (
+                {"kappa": min(value for value in kappas if value is not None)} if any(k is not None for k in kappas) else {}
+            )
         estimates["spearman"] = spearman_estimate(self.said[known].tolist(), wanted[known].tolist(), clusters=own)
+        lowest = spearman(spearman_filled(self.said, wanted), wanted)
+        worst |= {} if lowest is None else {"spearman": lowest}
         figures = {measure: float(one.estimate) for measure, one in estimates.items() if one is not None}
         return JudgeFigure(
             self.name,

@@ -176,7 +176,7 @@ class TableTask:
         report = evaluate(reward, replace(self.data(samples, seed), part=share), seed=seed, hooks=hooks, options=chosen)
         reasons = dict(report.reasons)
         if self.questions.blank:
-            reasons["unscored: blank"] = self.questions.blank_reason()
+            reasons[BLANK_REASON] = self.questions.blank_reason()
         report = self.finished(replace(report, data=self.questions.sheet.name, reasons=reasons), reward)
         if chosen.run_dir is not None:
             self.questions.keep_blank(chosen.run_dir)
@@ -234,6 +234,7 @@ class TableRule(Benchmark, Generic[T]):
 Fate = tuple[Status, Cause]
 """What became of a row, and who caused it where it has no value."""
 BLANK: Fate = ("unscored", "data")
+BLANK_REASON = "unscored: blank"
 _NOT_BEGUN: Fate = ("stopped", "caller")
 
 
@@ -252,6 +253,12 @@ class Fates:
 
     def __setitem__(self, row: int, fate: Fate) -> None:
         self._codes[row] = self._known.setdefault(fate, len(self._known))
+
+    def without(self, rows: Bools) -> Fates:
+        """The same, were these rows not begun."""
+        other = Fates({}, len(self._codes))
+        other._known, other._codes = self._known, np.where(rows, 0, self._codes).astype(np.uint8)
+        return other
 
     def scored(self) -> Bools:
         """Per row whether it is scored."""

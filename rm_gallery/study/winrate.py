@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -14,8 +14,8 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
-from rm_gallery.core.stats import Floats, Integers, np
-from rm_gallery.core.stats.denominator import closed
+from rm_gallery.core.stats import Bools, Floats, Integers, np
+from rm_gallery.core.stats.intervals import shown_side
 from rm_gallery.core.stats.significance import ConfidenceSequence, SequentialTest
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.figures import Figure, Report
@@ -23,7 +23,7 @@ from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.opened import is_run, open_run
 from rm_gallery.study.sheet import joined, number_of, open_sheet
-from rm_gallery.study.table import Columns, Fates, TableRule, TableTask, counted_part, fate_of
+from rm_gallery.study.table import BLANK_REASON, Columns, Fates, TableRule, TableTask, counted_part, fate_of
 from rm_gallery.study.winrate_figures import WinRateReport
 
 TIES = frozenset({"tie", "draw", "equal", "same", "both", "=", "c", "neither", "unentschieden", "gleich", "平局"})
@@ -32,36 +32,74 @@ EXPECTED_LABEL = "a, b, tie, the name of an answer column, or the win of a as a 
 
 @dataclass
 class _UntilDecided:
-    """Feeds results to a confidence sequence in an order fixed beforehand, and stops the run when it leaves 50 % out.
+    """Counts rows in an order fixed beforehand, and stops the run when 50 % is left out whatever the missing ones would have been.
 
-    Results come in as they finish, and how long an answer takes may go with who wins; so each waits for its turn.
+    Results come in as they finish, and how long an answer takes may go with who wins; so each waits for its turn, and what finishes
+    after the stop does not count. A judge may be silent where it would be wrong: a row without a verdict enters one sequence as lost
+    and another one as won, and both have to lie on one side.
     """
 
     clusters: Sequence[Sequence[int]]
-    """Rows by cluster, in the order of their turn; a cluster goes in as the mean of its rows."""
+    """Rows by cluster, in the order of their turn; a cluster goes in as the mean of its rows, weighed by their number."""
     control: RunControl
-    sequence: ConfidenceSequence = field(default_factory=ConfidenceSequence)
+    blank: Collection[int] = ()
+    """Rows of which nothing is asked, since an answer is missing."""
     decided: bool = False
     settled: bool = False
     """Whether an earlier part of the run decided it, and nothing is left to ask."""
-    _test: SequentialTest = field(default_factory=lambda: SequentialTest(0.5))
-    _found: dict[int, float | None] = field(default_factory=dict)
+    sequence: ConfidenceSequence = field(default_factory=ConfidenceSequence)
+    """Of the rows with a verdict alone."""
+    _limits: tuple[ConfidenceSequence, ...] = field(default_factory=lambda: (ConfidenceSequence(), ConfidenceSequence()))
+    """With what is missing at worst and at best."""
+    _tests: tuple[SequentialTest, ...] = field(default_factory=lambda: (SequentialTest(0.5), SequentialTest(0.5)))
+    _wins: dict[int, float | None] = field(default_factory=dict)
+    _held: dict[int, Judged] = field(default_factory=dict)
+    _passed: list[int] = field(default_factory=list)
     _turn: int = 0
+
+    def __post_init__(self) -> None:
+        self._largest = max(map(len, self.clusters), default=1)
+        self._wins.update(dict.fromkeys(self.blank))
 
     def add(self, row: int, win: float | None, status: Status) -> None:
         """Take in what became of a row; one that was not begun keeps all behind it waiting."""
         if status == "stopped":
             return
-        self._found[row] = win
-        while self._turn < len(self.clusters) and all(place in self._found for place in self.clusters[self._turn]):
-            known = [win for place in self.clusters[self._turn] if (win := self._found[place]) is not None]
+        self._wins[row] = win
+        while not self.decided and self._turn < len(self.clusters) and all(r in self._wins for r in self.clusters[self._turn]):
+            rows = self.clusters[self._turn]
             self._turn += 1
-            if known:
-                self.sequence.add(value := sum(known) / len(known))
-                # the test asks about one value, which is quick; the interval is looked at when it matters
-                if self._test.add(value) <= 0.05 and not self.decided and self.sequence.excludes(0.5):
-                    self.decided = True
-                    self.stop()
+            self._passed += rows
+            self._count([self._wins[place] for place in rows])
+
+    def _count(self, wins: Sequence[float | None]) -> None:
+        known = [win for win in wins if win is not None]
+        if known:
+            self.sequence.add(sum(known) / len(known), len(known) / self._largest)
+        p_values = []
+        for sequence, test, filling in zip(self._limits, self._tests, (0.0, 1.0), strict=True):
+            value, weight = (sum(known) + filling * (len(wins) - len(known))) / len(wins), len(wins) / self._largest
+            sequence.add(value, weight)
+            p_values.append(test.add(value, weight))
+        # the tests ask about one value, which is quick; the intervals are looked at when it matters
+        if max(p_values) <= 0.05 and shown_side(0.5, self._limits[0].interval, self._limits[1].interval):
+            self.decided = True
+            self.stop()
+
+    def hold(self, one: Judged) -> Iterable[Judged]:
+        """The samples whose turn has passed with this one, which waits for its own; none after the stop."""
+        if one.status == "stopped":
+            return () if self.decided else (one,)
+        self._held[one.metadata["row"]] = one
+        passed = [self._held.pop(row) for row in self._passed if row in self._held]
+        self._passed.clear()
+        return passed
+
+    def counted(self, n: int) -> Bools:
+        """Per row of a table of `n` rows whether its turn has passed."""
+        passed: Bools = np.zeros(n, dtype=np.bool_)
+        passed[[row for cluster in self.clusters[: self._turn] for row in cluster]] = True
+        return passed
 
     def stop(self) -> None:
         """Begin no further row."""
@@ -69,7 +107,7 @@ class _UntilDecided:
 
     def look_back(self, folder: Path) -> None:
         """Find out whether the rows that the folder holds decide it, before more are asked side by side with reading them."""
-        known = _UntilDecided(self.clusters, RunControl())
+        known = _UntilDecided(self.clusters, RunControl(), self.blank)
         rows = {row for cluster in self.clusters for row in cluster}
         for sample in open_run(folder).samples():
             row = (sample.metadata or {}).get("row")
@@ -100,7 +138,17 @@ class _WinCounter:
         """Report what was counted so far."""
         of, names = self._of, self._of.questions.answers
         clusters = of.questions.clusters.codes
-        rows = figures.ComparedRows(clusters, of.labels, of.probabilities, of.groups, self._compared)
+        compared, fates, groups, every = self._compared, self._fates, of.groups, np.arange(len(clusters))
+        if of.until is not None:
+            counted = of.until.counted(len(every))
+            compared, fates = compared.only(counted), fates.without(~counted)
+            if of.until.decided:  # the rows behind the stop are no part of what was asked
+                every = np.flatnonzero(counted)
+                groups = {
+                    by: [name if own else None for name, own in zip(cells, counted, strict=True)]
+                    for by, cells in of.groups.items()
+                }
+        rows = figures.ComparedRows(clusters, of.labels, of.probabilities, groups, compared)
         wins = rows.wins()
         found = figures.mean_of(wins, rows.clusters, 0.5)
         extra: dict[str, Any] = {"a": names[0], "b": names[1], **figures.counts_of(wins)}
@@ -111,21 +159,20 @@ class _WinCounter:
             extra["corrected"] = figures.corrected_of(rows)
         if of.length_controlled:
             extra["length_controlled"] = figures.equal_length_of(rows)
-        groups = figures.subgroups_of(wins, rows)
-        extra["subgroups"] = {name: {k: v for k, v in part.items() if k != "places"} for name, part in groups.items()}
+        subgroups = figures.subgroups_of(wins, rows)
+        extra["subgroups"] = {name: {k: v for k, v in part.items() if k != "places"} for name, part in subgroups.items()}
         if len(names) > 2:
             extra["ranking"] = figures.ranking_of(rows, names)
             extra["pairs"] = figures.pairs_of(rows, names)
-        every = np.arange(len(wins))
-        whole = self._figure(every, wins, found.ci95)
-        parts = {name: self._figure(part["places"], wins, part["ci95"]) for name, part in groups.items()}
-        places = {"": every, **{name: part["places"] for name, part in groups.items()}}
+        whole = self._figure(every, wins, fates, found.ci95)
+        parts = {name: self._figure(part["places"], wins, fates, part["ci95"]) for name, part in subgroups.items()}
+        places = {"": every, **{name: part["places"] for name, part in subgroups.items()}}
         extra["longest"] = {name: figures.longest_of(rows, own) for name, own in places.items()}
         kept = {name: value for name, value in extra.items() if value not in ({}, [])}
         return WinRateReport(**vars(whole) | {"extra": kept}, by_subset=parts)
 
-    def _figure(self, places: Integers, wins: Floats, ci95: Any) -> Figure:
-        return counted_part("win_rate", wins, places, self._fates, ci95=ci95, chance=0.5)
+    def _figure(self, places: Integers, wins: Floats, fates: Fates, ci95: Any) -> Figure:
+        return counted_part("win_rate", wins, places, fates, ci95=ci95, chance=0.5)
 
 
 class WinRate(TableRule["WinRateTask"]):
@@ -138,6 +185,10 @@ class WinRate(TableRule["WinRateTask"]):
         if self.task.until is not None and self.task.until.settled:
             self.task.until.stop()
         return super().questions(sample, reward)
+
+    def in_turn(self, one: Judged) -> Iterable[Judged]:
+        """Where the run may stop early, the rows whose turn has come."""
+        return (one,) if self.task.until is None else self.task.until.hold(one)
 
     def scorer(self, seed: int = 0) -> _WinCounter:
         """Start counting."""
@@ -206,13 +257,14 @@ class WinRateTask(TableTask):
         """Prepare to stop where it is settled, if that is wanted."""
         samples, control = cast("Sequence[DataSample]", self.questions.samples), options.control or RunControl()
         if self.until_decided:  # in a seeded order, clusters together
-            clusters: dict[str, list[DataSample]] = {}
-            for sample in samples:
-                clusters.setdefault((sample.metadata or {})["cluster"], []).append(sample)
+            clusters: dict[int, list[int]] = {}
+            for row, cluster in enumerate(self.questions.clusters.codes.tolist()):
+                clusters.setdefault(cluster, []).append(row)
             turns = list(clusters.values())
             random.Random(seed).shuffle(turns)
-            samples = [sample for turn in turns for sample in turn]
-            self.until = _UntilDecided([[(s.metadata or {})["row"] for s in turn] for turn in turns], control)
+            places = {(sample.metadata or {})["row"]: place for place, sample in enumerate(samples)}
+            samples = [samples[places[row]] for turn in turns for row in turn if row in places]
+            self.until = _UntilDecided(turns, control, self.questions.blank)
             if options.run_dir and not options.force_new and is_run(options.run_dir):
                 self.until.look_back(Path(options.run_dir))
         about = {"until_decided": self.until_decided}
@@ -227,7 +279,8 @@ class WinRateTask(TableTask):
         report = replace(report, baselines=longest[""], extra=extra, by_subset=parts)
         if self.until is None:
             return report
-        sequence, saved = self.until.sequence, report.n_stopped if self.until.decided else 0
+        sequence, total = self.until.sequence, len(self.questions.sheet)
+        saved = total - report.n if self.until.decided else 0
         each = self.questions.judgements(reward)
         most = max(len(reward.plan(sample)) * reward.asked_times for sample in self.questions.samples)
         found = {
@@ -235,22 +288,21 @@ class WinRateTask(TableTask):
             "n_sequence": sequence.n,
             "unit": "clusters" if self.questions.clustered_by else "rows",
             "ci95": sequence.interval,
-            "rows": report.n,
+            "rows": total,
             "rows_saved": saved,
             # of a row that was begun when it was settled, a part may have been judged
             "judgements_saved": max(0, min(saved * most, each - report.calls - report.cached)),
         }
-        # what was settled is not missing; and after looking often only the sequence's interval holds
+        # after looking often only the sequence's interval holds
         extra = {name: value for name, value in extra.items() if name != "test"} | {"until_decided": found}
-        report = replace(report, extra=extra, score=sequence.mean, ci95=sequence.interval if sequence.n else None)
-        begun = replace(report, n=report.n - saved, n_stopped=report.n_stopped - saved)
-        causes = {**report.missing, "caller": report.missing.get("caller", 0) - saved}
-        rest = closed(begun.n, begun.n_scored, (sequence.mean or 0.0) * begun.n_scored, causes)
-        report = replace(begun, missing=rest.missing, bounds=rest.bounds)
+        report = replace(report, extra=extra, ci95=sequence.interval if sequence.n else None)
         if not self.until.decided:
             return report
-        kept = {name: value for name, value in report.reasons.items() if not name.startswith("stopped: ")}
-        return replace(report, stopped=None, reasons=kept, suspicion=report.suspicion if report.missing else {})
+        reasons = {name: value for name, value in report.reasons.items() if not name.startswith("stopped: ")}
+        if blank := reasons.pop(BLANK_REASON, None):
+            counted = self.until.counted(total)[list(self.questions.blank)]
+            reasons |= {BLANK_REASON: {**blank, "n": int(counted.sum())}} if counted.any() else {}
+        return replace(report, stopped=None, reasons=reasons)
 
 
 def label_of(cell: Any, names: Mapping[str, float]) -> float | None:

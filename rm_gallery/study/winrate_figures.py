@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from rm_gallery.core.stats import Floats, Integers, np
+from rm_gallery.core.stats import Bools, Floats, Integers, np
 from rm_gallery.core.stats.agreement import cohen_kappa_estimate
 from rm_gallery.core.stats.bradley_terry import bradley_terry, length_controlled
 from rm_gallery.core.stats.clustered import clustered_mean
@@ -58,6 +58,13 @@ class Compared:
                 self.orders[row, pair] = seen[0], seen[1]
         first = float(self.wins[row, 0])
         return None if math.isnan(first) else first
+
+    def only(self, rows: Bools) -> Compared:
+        """The same of these rows alone, as if the others had not been judged."""
+        kept = Compared(len(rows), self.lengths.shape[1])
+        for own, other in ((kept.wins, self.wins), (kept.orders, self.orders), (kept.lengths, self.lengths)):
+            own[rows] = other[rows]
+        return kept
 
     def any_win(self, row: int) -> bool:
         """Whether any two answers of a row were compared."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import random
+from collections import defaultdict
 from contextlib import suppress
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rm_gallery.core.data.load.converters import RowRef
@@ -275,9 +277,33 @@ def test_the_chance_of_the_whole_and_of_every_part_is_what_guessers_earn(name: s
     for part in ("", *known.by_subset):
         figures = [report.by_subset[part] if part else report for report in reports]
         earned = [figure.score for figure in figures if figure.score is not None]
-        if (level := figures[0].chance) is not None and earned:
-            assert math.fsum(earned) / len(earned) == pytest.approx(level), part
-        assert level is not None or benchmark.chance_note or not earned, part
+        levels = [figure.chance for figure in figures if figure.chance is not None and figure.score is not None]
+        if levels and earned:
+            assert math.fsum(earned) / len(earned) == pytest.approx(math.fsum(levels) / len(levels)), part
+        assert levels or benchmark.chance_note or not earned, part
+
+
+def random_scores(seed: int, values: int) -> Judge:
+    """Scores that know nothing: of 0 as many as there are (without ties), of 1 the same for all, else that many different ones."""
+    rng = random.Random(seed)
+    return lambda sample: [rng.random() if not values else float(rng.randrange(values)) for _ in sample.output]
+
+
+@pytest.mark.parametrize("values", [0, 1, 3])
+@pytest.mark.parametrize(("name", "mode"), MODES)
+def test_a_reward_that_knows_nothing_earns_no_more_than_the_chance_printed(name: str, mode: str | None, values: int) -> None:
+    benchmark = get_benchmark(name, mode)
+    if not {"pointwise", "listwise"} & benchmark.kinds or report_of(name, "perfect").chance is None:
+        return
+    kind = KINDS["listwise" if mode == "ranking" else "pointwise"]
+    more: defaultdict[str, list[float]] = defaultdict(list)
+    for seed in range(20):
+        found = evaluate(kind(judge=random_scores(seed, values)), rows_of(name), benchmark, progress=False)
+        for part, figure in (("", found), *found.by_subset.items()):
+            if figure.score is not None and figure.chance is not None:
+                more[part].append(figure.score - figure.chance)
+    for part, apart in more.items():
+        assert np.mean(apart) <= 3.5 * np.std(apart) / math.sqrt(len(apart)) + 1e-9, part
 
 
 @pytest.mark.parametrize("name", NAMES)

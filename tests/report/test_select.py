@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from sklearn.metrics import accuracy_score, cohen_kappa_score
 
 from rm_gallery.core.graders.base import BaseGrader, GraderMode, GraderRank
 from rm_gallery.core.runner.grading_runner import GradingRunner
+from rm_gallery.core.stats.agreement import spearman_filled
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.study.select import JudgeSelection, judge_select
 from tests.support.command import command
@@ -97,10 +100,60 @@ def test_missing_verdicts_are_no_way_to_be_better() -> None:
             row["b"] = None  # a judge that is silent wherever it would be wrong
     found = judged(rows)
     assert found.judges[1].figures["accuracy"] == 1.0 and not found.verdict.startswith("Take b")
-    assert "not known at worst" in found.missed({"spearman": 0.1}, name="b")[0] and not found.missed(
-        {"spearman": 0.1}, name="a"
+    assert "the spearman of b is" in found.missed({"spearman": 0.7}, name="b")[0]
+    assert not found.missed({"spearman": 0.5}, name="a")
+    assert (
+        "b has none for" in found.verdict and found.best == "a" and found.limits["a", "b"][0] <= 0 <= found.limits["a", "b"][1]
     )
     assert found.missed({"accuracy": 0.95}, name="b") and not found.missed({"accuracy": 0.8}, name="b")
+
+
+def graded(seed: int, silent: float, scale: tuple[float, float] = (1.0, 1.0)) -> list[dict[str, Any]]:
+    rng, rows = np.random.default_rng(seed), []
+    for k in range(120):
+        label = int(rng.integers(1, 6))
+        a, b = (float(np.clip(label + round(rng.normal() * noise), 1, 5)) for noise in scale)
+        rows.append({"query": f"q{k}", "label": label, "a": a, "b": None if b != label and rng.random() < silent else b})
+    return rows
+
+
+def ordered(rows: list[dict[str, Any]]) -> JudgeSelection:
+    runner = GradingRunner({name: Reads(column=name, score_range=(1, 5)) for name in "ab"})
+    return judge_select(runner, [{"row": row, **row} for row in rows], "label", progress=False)
+
+
+def test_silence_is_no_way_to_order_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rm_gallery.study.select._DRAWS", 300)
+    for seed in range(20):
+        found = ordered(graded(seed, 0.7))
+        assert not found.verdict.startswith("Take") and "Missing scores count at worst: b has none for" in found.verdict
+        a, b = found.judges
+        assert b.figures["spearman"] > a.figures["spearman"] > b.worst["spearman"], "it looks better on what it judged"
+        assert found.missed({"spearman": a.figures["spearman"]}, name="b")
+    # a few missing scores do not hide a judge that is far better
+    few = ordered(graded(0, 0.05, (3.0, 0.3)))
+    assert few.judges[1].missing and few.verdict.startswith("Take b")
+
+
+@pytest.mark.parametrize("integers", [False, True])
+def test_the_worst_order_is_that_of_all_fillings(integers: bool) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(12):
+        other = rng.integers(0, 4, 6).astype(float) if integers else rng.permutation(6).astype(float)
+        scores = other + rng.normal(size=6)
+        missing = rng.choice(6, 2, replace=False)
+        scores[missing] = math.nan
+        known = np.sort(scores[~np.isnan(scores)])
+        gaps = [known[0] - 1, *(known[1:] + known[:-1]) / 2, known[-1] + 1]
+        found = []
+        for first, second in product(gaps, gaps):
+            for nudge in (1e-6, -1e-6):
+                filled = scores.copy()
+                filled[missing] = first, second + nudge
+                found.append(float(spearmanr(filled, other).statistic))
+        for best, limit in ((False, min(found)), (True, max(found))):
+            value = float(spearmanr(spearman_filled(scores, other, best=best), other).statistic)
+            assert value == pytest.approx(limit, abs=0.05 if integers else 1e-9)
 
 
 def test_limits_hold_at_worst_or_surely() -> None:

@@ -156,7 +156,7 @@ def test_corrections_know_how_labels_were_drawn_and_what_belongs_together() -> N
 
 def test_results_take_their_turn_however_they_come_in() -> None:
     draw = random.Random(0)
-    wins = [float(draw.random() < 0.65) if k % 7 else None for k in range(400)]
+    wins = [float(draw.random() < 0.85) if k % 7 else None for k in range(400)]
     turns = [[k, k + 1] for k in range(0, 400, 2)]
     stops = []
     for order in (list(range(400)), sorted(range(400), key=lambda k: -(wins[k] or 0))):
@@ -221,11 +221,59 @@ class Unsure(Longer):
 
 
 def test_a_row_without_a_verdict_holds_up_no_decision_of_a_continued_run(tmp_path: Path) -> None:
-    data = rows(*[("unsure" if number % 3 else "long", "b") for number in range(4000)])
+    data = rows(*[("long" if number % 3 else "unsure", "b") for number in range(4000)])
     for _ in range(2):
         found = winrate(Unsure(), data, "q", ["x", "y"], until_decided=True, run_dir=str(tmp_path / "r"), max_workers=1)
         before, Unsure.asked = len(Unsure.asked), []
     assert before == 0 and found.extra["until_decided"]["decided"] and found.extra["until_decided"]["rows_saved"] > 0
+
+
+def test_a_judge_that_is_silent_where_it_would_say_lost_decides_nothing() -> None:
+    decided = 0
+    for seed in range(20):
+        draw = random.Random(seed)
+        until = _UntilDecided([[row] for row in range(1500)], RunControl())
+        for row in range(1500):
+            won = draw.random() < 0.5
+            until.add(row, None if not won and draw.random() < 0.7 else float(won), "scored")
+        decided += until.decided
+    assert decided <= 1
+
+
+def test_what_is_missing_on_either_side_is_allowed_for_and_no_more() -> None:
+    for share, missing, decided in ((0.8, 0.1, True), (0.2, 0.1, True), (0.6, 0.3, False), (0.4, 0.3, False)):
+        draw = random.Random(1)
+        until = _UntilDecided([[row] for row in range(1000)], RunControl())
+        for row in range(1000):
+            until.add(row, None if draw.random() < missing else float(draw.random() < share), "scored")
+        assert until.decided is decided, (share, missing)
+
+
+def test_all_figures_of_a_comparison_that_stopped_early_are_those_of_the_rows_looked_at() -> None:
+    draw, texts, prompts = random.Random(3), [], []
+    for cluster in range(300):
+        for _ in range(draw.choice([1, 1, 1, 5])):
+            won = draw.random() < 0.8
+            kind = draw.random()
+            texts.append(("FAIL", "b") if kind < 0.03 else ("", "b") if kind < 0.06 else WON if won else LOST)
+            prompts.append(f"prompt {cluster}")
+    data = [row | {"q": prompt} for row, prompt in zip(rows(*texts, kind=["p"] * len(texts)), prompts, strict=True)]
+    found = winrate(Length(), data, "q", ["x", "y"], until_decided=True, by=["kind"], max_workers=1)
+    again = winrate(Length(), data, "q", ["x", "y"], until_decided=True, by=["kind"], max_workers=16)
+    said, part = found.extra["until_decided"], found.by_subset["kind = p"]
+    won, lost, tied = (found.extra[name] for name in ("wins", "losses", "ties"))
+    assert said["decided"] and found.n == said["rows"] - said["rows_saved"] < len(data) and found.n_stopped == 0
+    assert found.n_scored == won + lost + tied == found.n - found.n_unscored - found.n_failed < found.n
+    assert found.score is not None and found.score == pytest.approx((won + tied / 2) / found.n_scored)
+    assert found.bounds is not None and found.bounds.low > 0.5 and found.ci95 is not None and found.ci95.covers(found.score)
+    assert found.bounds == pytest.approx((won / found.n, (won + found.n - found.n_scored) / found.n))
+    assert (part.n, part.n_scored, part.score, part.bounds) == (found.n, found.n_scored, found.score, found.bounds)
+    assert sum(found.missing.values()) == found.n - found.n_scored
+    assert found.suspicion["n"] == found.n - found.reasons["unscored: blank"]["n"] and found.missing["data"] > 0
+    one, other = (
+        {k: v for k, v in x.to_dict().items() if k not in ("seconds", "calls", "usage", "extra")} for x in (found, again)
+    )
+    assert one == other
 
 
 def test_scores_have_the_unit_of_their_reward() -> None:

@@ -1,7 +1,8 @@
 """How well two or more raters agree on the same units: beyond what chance gives, and in how they order them.
 
-Every measure comes with an interval: `.interval()` of what the functions ending in `_estimate` give. Its spread is that of a
-seeded bootstrap of units, or of clusters of units; it is never of width 0 and stays within what is possible.
+Every measure comes with an interval: `.interval()` of what the functions ending in `_estimate` give, over units or clusters of
+units; it is never of width 0 and stays within what is possible. Measures beyond chance allow for disagreement that was not seen, and
+for rare labels, whose few units decide what chance would give: perfect agreement on five positives of 100 says less than on fifty.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from rm_gallery.core.stats import Floats, Names, Numbers, np
-from rm_gallery.core.stats.clustered import ClusteredMean, bootstrapped, cluster_numbers, from_variance
+from rm_gallery.core.stats.clustered import ClusteredMean, cluster_numbers, drawn_figure, from_variance
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -125,7 +126,13 @@ def cohen_kappa_estimate(
 
     cells = [index[a] * k + index[b] for a, b, _ in units]
     columns = sparse.csr_array((np.ones(len(units)), (np.arange(len(units)), cells)), shape=(len(units), k * k))
-    return _from_sums(columns, kappa, units, clusters, seed, n_draws)
+    table = np.bincount(cells, minlength=k * k).reshape(k, k) / max(len(units), 1)
+    prior = np.outer(table.sum(axis=1), table.sum(axis=0))
+    prior = prior + prior.T
+    np.fill_diagonal(prior, 0.0)
+    diagonal = (table.sum(axis=0) + table.sum(axis=1)) > 0.0
+    masses = prior / prior.sum() + np.diag(diagonal / diagonal.sum())
+    return _from_sums(columns, kappa, (np.eye(k * k), masses.ravel()), units, clusters, seed, n_draws)
 
 
 def fleiss_kappa(ratings: Ratings) -> float | None:
@@ -161,14 +168,17 @@ def fleiss_kappa_estimate(
     if not sizes or min(sizes) < 2 or len(ordered) < 2:
         return None
     raters = float(min(sizes))
-    agreeing = (np.sum(counts**2, axis=1) - raters) / (raters * (raters - 1.0))
+
+    def columns_of(counts: Floats) -> Floats:
+        return np.column_stack([(np.sum(counts**2, axis=1) - raters) / (raters * (raters - 1.0)), counts])
 
     def kappa(sums: Floats) -> Any:
         n = sums[:, 1:].sum(axis=1) / raters
         expected = np.sum((sums[:, 1:] / (n * raters)[:, None]) ** 2, axis=1)
         return (sums[:, 0] / n - expected) / (1.0 - expected)
 
-    return _from_sums(np.column_stack([agreeing, counts]), kappa, units, clusters, seed, n_draws)
+    more, masses = _unseen_counts(counts)
+    return _from_sums(columns_of(counts), kappa, (columns_of(more), masses), units, clusters, seed, n_draws)
 
 
 # -- Krippendorff's alpha --------------------------------------------------------------------------------------------------
@@ -213,15 +223,45 @@ def krippendorff_alpha_estimate(
     if not units:
         return None
     if metric == "interval":
-        columns, alpha = _interval_columns([[_number(value) for value in unit] for unit, _ in units])
+        rated = [[_number(value) for value in unit] for unit, _ in units]
+        more, masses = _unseen_ratings(rated)
+        columns, alpha = _interval_columns([*rated, *more])
     elif metric in ("nominal", "ordinal"):
         counts, ordered = _counts(units, categories)
         if len(ordered) < 2:
             return None
-        columns, alpha = _category_columns(counts, metric == "ordinal")
+        unseen, masses = _unseen_counts(counts)
+        columns, alpha = _category_columns(np.concatenate([counts, unseen]), metric == "ordinal")
     else:
         raise ConfigError(f"metric is {metric!r}; give nominal, ordinal or interval")
-    return _from_sums(columns, alpha, units, clusters, seed, n_draws)
+    n = len(units)
+    return _from_sums(columns[:n], alpha, (columns[n:], masses), units, clusters, seed, n_draws)
+
+
+def _unseen_counts(counts: Floats) -> tuple[Floats, Floats]:
+    """Units that there may be: all raters for one label, or one of them for another; and how many of each are supposed.
+
+    One in all of the first kind, and one of the second, in which labels meet as often as chance would let them.
+    """
+    raters, shares = max(2.0, float(np.round(np.mean(counts.sum(axis=1))))), counts.sum(axis=0) / counts.sum()
+    common = np.sort(np.argsort(-shares, kind="stable")[:_MOST_LABELS])
+    one = np.eye(counts.shape[1])[common]
+    first, second = np.nonzero(~np.eye(len(common), dtype=bool))
+    meeting = shares[common][first] * shares[common][second]
+    units = np.concatenate([raters * one, (raters - 1.0) * one[first] + one[second]])
+    return units, np.concatenate([np.full(len(common), 1.0 / len(common)), meeting / meeting.sum()])
+
+
+_MOST_LABELS = 30
+
+
+def _unseen_ratings(units: Sequence[Sequence[float]]) -> tuple[list[list[float]], Floats]:
+    """The same for numbers: quartiles take the place of labels."""
+    values = np.unique(np.quantile(np.concatenate([np.asarray(unit) for unit in units]), [0.0, 0.25, 0.5, 0.75, 1.0]))
+    if len(values) < 2:
+        return [], np.zeros(0)
+    counts, masses = _unseen_counts(np.eye(len(values)))
+    return [np.repeat(values, unit.astype(np.int64)).tolist() for unit in counts], masses
 
 
 Columns = tuple[Floats, Callable[[Floats], Any]]
@@ -318,10 +358,16 @@ def _number(value: Hashable) -> float:
 
 
 def _from_sums(
-    columns: Any, statistic: Any, units: Sequence[tuple[Any, ...]], clusters: UnitNames | None, seed: int, n_draws: int
+    columns: Any,
+    statistic: Any,
+    unseen: tuple[Floats, Floats],
+    units: Sequence[tuple[Any, ...]],
+    clusters: UnitNames | None,
+    seed: int,
+    n_draws: int,
 ) -> ClusteredMean | None:
     names = None if clusters is None else [unit[-1] for unit in units]
-    return bootstrapped(columns, statistic, clusters=names, bounds=(-1.0, 1.0), seed=seed, n_draws=n_draws)
+    return drawn_figure(columns, statistic, unseen, clusters=names, bounds=(-1.0, 1.0), seed=seed, n_draws=n_draws)
 
 
 # -- order -----------------------------------------------------------------------------------------------------------------
@@ -345,6 +391,34 @@ def spearman(first: Numbers, second: Numbers) -> float | None:
             return None
         return max(-1.0, min(1.0, float(spearmanr(a, b).statistic)))
     return _correlation(spearmanr, complete_pairs(first, second))  # type: ignore[arg-type]  # an array, too
+
+
+def spearman_filled(scores: Floats, other: Floats, *, best: bool = False) -> Floats:
+    """Give the scores with each that is missing (NaN) where it makes Spearman's correlation with `other` lowest, or highest.
+
+    The sum of products of ranks is at its limit, ties between scores left aside: a row of rank r in `other` goes below just those
+    scores whose rows have ranks that on balance are higher than r. What was missing then lies between or beyond the scores.
+
+    Args:
+        scores: shape (n,), NaN where there is none.
+        other: shape (n,), without gaps.
+        best: the highest correlation instead.
+    """
+    from scipy.stats import rankdata
+
+    missing = np.isnan(scores)
+    turn = 1.0 if best else -1.0
+    ranks = turn * (rankdata(other) - (len(other) + 1) / 2)
+    kinds, places = np.unique(scores[~missing], return_inverse=True)
+    below = np.concatenate([[0.0], np.cumsum(np.bincount(places, weights=ranks[~missing], minlength=len(kinds)))])
+    n_below = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=len(kinds)))])
+    filled = np.empty(len(scores))
+    filled[~missing] = places
+    for rank in np.unique(ranks[missing]):
+        gap = int(np.argmax(n_below * rank - below))
+        # several in one gap keep an order of their own, too
+        filled[missing & (ranks == rank)] = gap - 0.5 + rank / (4.0 * len(other))
+    return filled
 
 
 def kendall_tau_b(first: Sequence[float | None], second: Sequence[float | None]) -> float | None:

@@ -3,15 +3,15 @@
 Samples of one prompt share its fate, so the prompt, not the sample, is the witness. The variance is that of the cluster
 bootstrap in closed form (no draws, hence no seed and no memory), each cluster's part enlarged for its leverage, and at least
 that of clusters with one common correlation; the interval is Wilson's for the number of independent outcomes that have this
-variance (E. Korn and B. Graubard, 1998; N. Dean and M. Pagano, 2015). Where every sample is its own cluster and outcomes are
-0 or 1 it *is* Wilson's interval. A percentile bootstrap covers 34 to 90 % instead of 95 % for shares near 0 or 1.
+variance (E. Korn and B. Graubard, 1998; N. Dean and M. Pagano, 2015), with Student's quantile where there are clusters. Where every
+sample is its own cluster and outcomes are 0 or 1 it *is* Wilson's interval. A percentile bootstrap covers 34 to 90 % instead of 95 % for shares near 0 or 1.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress
 from statistics import NormalDist
@@ -19,12 +19,14 @@ from typing import Any
 from zlib import crc32
 
 from rm_gallery.core.stats import Array, ArrayLike, Floats, Integers, Names, np
-from rm_gallery.core.stats.intervals import Interval, check_level, wilson_interval
+from rm_gallery.core.stats.intervals import Interval, check_level, t_quantile, wilson_interval
 from rm_gallery.core.utils.errors import ConfigError
 
 _EQUAL = 1e-12
 _EXTREME = 0.25
 """Clusters added at the extremes; with a quarter, coverage is nearest to the level over few and many clusters."""
+_UNSEEN = 0.6
+"""Clusters added at either end where outcomes come in clusters: few clusters near an end show neither the rare side nor likeness."""
 _FEW = 20
 """With fewer independent outcomes a p-value is exact."""
 
@@ -53,6 +55,8 @@ class ClusteredMean:
     bounds: tuple[float, float] = (0.0, 1.0)
     shift: float | None = None
     sides: tuple[int, int] | None = None
+    _df: float = math.inf
+    """Degrees of freedom of the variance; infinite where every outcome is its own cluster."""
 
     @cached_property
     def effective_n(self) -> float:
@@ -70,12 +74,13 @@ class ClusteredMean:
     def interval(self, level: float = 0.95) -> Interval:
         """Give the interval at this level: within the bounds, holding the estimate, and never of width 0."""
         if self.shift is not None:
-            z = NormalDist().inv_cdf((1.0 + check_level(level)) / 2.0)
-            middle, half = self.estimate + self.shift, z * self.standard_error
+            middle, half = self.estimate + self.shift, t_quantile(self._df, check_level(level)) * self.standard_error
             low, high = max(self.bounds[0], middle - half), min(self.bounds[1], middle + half)
             return Interval(min(low, self.estimate), max(high, self.estimate))
         share = self._share(self.estimate)
-        low, high = wilson_interval(share * self.effective_n, self.effective_n, level)
+        # Wilson's interval with Student's quantile in place of the normal one, as outcomes of that many more
+        fewer = (t_quantile(self._df, check_level(level)) / t_quantile(math.inf, level)) ** 2
+        low, high = wilson_interval(share * self.effective_n / fewer, self.effective_n / fewer, level)
         scale = self.bounds[1] - self.bounds[0]
         ends = self.bounds[0] + low * scale, self.bounds[0] + high * scale
         return Interval(min(ends[0], self.estimate), max(ends[1], self.estimate))
@@ -89,7 +94,7 @@ class ClusteredMean:
         """
         if self.shift is not None:
             apart = abs(self.estimate + self.shift - null)
-            return 2.0 * NormalDist().cdf(-apart / self.standard_error) if self.variance > 0.0 else float(apart <= _EQUAL)
+            return self._tails(apart / self.standard_error) if self.variance > 0.0 else float(apart <= _EQUAL)
         share, of_null = self._share(self.estimate), self._share(null)
         spread = of_null * (1.0 - of_null) / self.effective_n
         if spread <= 0.0:
@@ -97,10 +102,15 @@ class ClusteredMean:
         if self.effective_n < _FEW:
             p = _exact_p(share * self.effective_n, self.effective_n, of_null)
         else:
-            p = 2.0 * NormalDist().cdf(-abs(share - of_null) / math.sqrt(spread))
+            p = self._tails(abs(share - of_null) / math.sqrt(spread))
         if self.sides is not None and abs(of_null - 0.5) <= _EQUAL and 0 < sum(self.sides) < _FEW:
             p = max(p, _exact_p(self.sides[0], sum(self.sides), 0.5))
         return p
+
+    def _tails(self, apart: float) -> float:
+        from scipy.special import stdtr
+
+        return 2.0 * NormalDist().cdf(-apart) if math.isinf(self._df) else float(2.0 * stdtr(self._df, -apart))
 
     def _share(self, value: float) -> float:
         return min(max((value - self.bounds[0]) / (self.bounds[1] - self.bounds[0]), 0.0), 1.0)
@@ -248,7 +258,21 @@ def _mean(values: Floats, clusters: Integers, places: Integers, shares: Floats, 
         variance, shift = variance + more * width**2, shift * width
     # a fraction of one more cluster, as extreme as can be, for the same reason
     variance = (n_clusters * variance + _EXTREME * widest / effective) / (n_clusters + _EXTREME)
-    return ClusteredMean(estimate, variance, len(values), n_clusters, effective, bounds, shift, sides)
+    df = math.inf
+    if n_clusters < len(values):
+        common = likeness(values, clusters)
+        ends = (2.0 * share - 1.0) ** 2 / 2.0 * width**2 * ((1.0 - common) / len(values) + common / effective)
+        variance += _UNSEEN * ends / (n_clusters + _EXTREME)
+        df = _degrees(
+            variance, float(np.sum(shares[present] ** 2 * (squares / n**2)[present])), len(values), n_clusters, effective
+        )
+    return ClusteredMean(estimate, variance, len(values), n_clusters, effective, bounds, shift, sides, df)
+
+
+def _degrees(variance: float, unclustered: float, n: int, n_clusters: int, effective: float) -> float:
+    """Degrees of freedom of a variance (Satterthwaite): those of outcomes for the part `unclustered`, of clusters for the rest."""
+    within = min(1.0, unclustered / variance)
+    return 1.0 / ((1.0 - within) ** 2 / max(effective - 1.0, 1.0) + within**2 / max(n - n_clusters, 1))
 
 
 def _variance_unseen(share: float, effective: float) -> float:
@@ -326,6 +350,24 @@ def from_draws(estimate: float, draws: Floats, n_clusters: int, *, bounds: tuple
     usable = draws[~np.isnan(draws)]
     variance = float(np.var(usable)) if len(usable) > 1 else 0.0
     return from_variance(estimate, variance, n_clusters, bounds=bounds)
+
+
+@dataclass(frozen=True)
+class DrawnFigure(ClusteredMean):
+    """A figure that is no mean, with draws of what it may truly be; its interval holds their middle part and the figure."""
+
+    _draws: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
+
+    def interval(self, level: float = 0.95) -> Interval:
+        """Give the interval at this level: within the bounds, holding the figure, and never of width 0."""
+        check_level(level)
+        low, high = np.quantile(self._draws, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
+        return Interval(min(float(low), self.estimate), max(float(high), self.estimate))
+
+    def p_value(self, null: float) -> float:
+        """Two-sided p-value of "the true figure is `null`", no smaller than the draws can show."""
+        tail = min(int(np.sum(self._draws <= null)), int(np.sum(self._draws >= null)))
+        return min(1.0, 2.0 * (tail + 1) / (len(self._draws) + 1))
 
 
 def combined(parts: Sequence[tuple[ClusteredMean, float]]) -> ClusteredMean | None:
@@ -469,6 +511,89 @@ def bootstrapped(
         shares = counts / n_clusters
     draws = figures(_weighted_sums(n_clusters, shares, table, rng, n_draws))
     return from_draws(estimate, draws, n_clusters, bounds=bounds)
+
+
+def drawn_figure(
+    columns: Floats,
+    statistic: Callable[[Floats], Any],
+    unseen: tuple[Floats, Floats],
+    *,
+    clusters: Names | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
+    seed: int = 0,
+    n_draws: int = N_DRAWS,
+) -> DrawnFigure | None:
+    """Give any figure that can be computed from column sums, with draws that allow for items of kinds not yet seen.
+
+    Each draw weighs the kinds of items anew (Dirichlet), by their numbers and a small prior number of each kind that there may be:
+    for two raters and two labels Jeffreys' half in each cell. A resample of items that all agree would always agree. Where items
+    come in clusters they count as those that are worth as much by the spread of the figure over clusters, and by Student's
+    quantile for the number of these.
+
+    Args:
+        columns: what each item adds, shape (n_items, n_columns), dense or a scipy sparse array.
+        statistic: maps column sums of shape (n_draws, n_columns) to figures of shape (n_draws,), NaN where undefined.
+        unseen: what an item of each kind that there may be adds, shape (n_kinds, n_columns), and its prior number, shape (n_kinds,).
+        clusters: one name per item.
+        bounds: smallest and largest possible figure; one below the lower bound moves it.
+        seed: seed of the draws.
+        n_draws: number of draws.
+
+    Returns:
+        The figure; None where it is undefined.
+    """
+    from scipy import sparse
+
+    n = columns.shape[0]
+    if not n:
+        return None
+
+    def figures(sums: Any) -> Floats:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return np.asarray(statistic(sums), dtype=np.float64)
+
+    dense: Floats = columns.toarray() if sparse.issparse(columns) else columns  # type: ignore[attr-defined]  # a sparse one
+    kinds, places, counts = np.unique(dense, axis=0, return_inverse=True, return_counts=True)
+    places = places.reshape(-1)
+    total = dense.sum(axis=0)
+    estimate = float(figures(total[None])[0])
+    if np.isnan(estimate):
+        return None
+    numbers = cluster_numbers(clusters, n)
+    n_clusters = int(numbers.max()) + 1
+    worth = 1.0
+    if n_clusters < n:
+        moved = np.nan_to_num((estimate - figures(total[None] - kinds)) * (n - 1))[places]
+        worth = _worth(moved - moved.mean(), dense, numbers)
+    rng, (rows, prior) = named_generator(seed, "drawn"), unseen
+    draws, at_once = [], max(1, _CELLS_AT_ONCE // (len(kinds) + len(rows)))
+    for start in range(0, n_draws, at_once):
+        size = min(at_once, n_draws - start)
+        own, other = (rng.standard_gamma(shape, size=(size, len(shape))) for shape in (counts * worth, prior))
+        weight = own.sum(axis=1) + other.sum(axis=1)
+        draws.append(figures((own @ kinds + other @ rows) * (n / weight)[:, None]))
+    usable = np.concatenate(draws)
+    usable = np.sort(usable[~np.isnan(usable)])
+    if not len(usable):
+        usable = np.array([estimate])
+    spread, ends = float(np.var(usable)), (min(bounds[0], estimate), bounds[1])
+    return DrawnFigure(estimate, spread, n_clusters, n_clusters, float(n_clusters), ends, _draws=usable)
+
+
+def _worth(moved: Floats, columns: Floats, clusters: Integers) -> float:
+    """How many independent items one item of a cluster is worth, 0..1, by what items add to the error of a figure.
+
+    Where none adds anything (all agree), rows are taken to share their fate as far as they share what is in them.
+    """
+    n, n_clusters = len(moved), int(clusters.max()) + 1
+    if float(np.ptp(moved)) > _EQUAL:
+        found = _mean(moved, clusters, np.zeros(n, dtype=np.int64), np.ones(1), (float(moved.min()), float(moved.max())))
+        worth, df = min(1.0, float(moved @ moved) / n**2 / found.variance), found._df
+    else:
+        alike = max((likeness(column, clusters) for column in columns.T if np.ptp(column) > 0.0), default=0.0)
+        sizes = np.bincount(clusters)
+        worth, df = 1.0 / (1.0 + (float(sizes @ sizes) / n - 1.0) * alike), n_clusters - 1.0
+    return worth * (t_quantile(math.inf, 0.95) / t_quantile(max(df, 1.0), 0.95)) ** 2
 
 
 def draws_interval(draws: Floats, level: float = 0.95) -> Interval | None:

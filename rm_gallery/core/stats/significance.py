@@ -232,46 +232,49 @@ class _Bets:
 
     For each share c the capital after observations x within 0..1 is the product of 1 - c + c * x / m on one side, and that of
     1 - c + c * (1 - x) / (1 - m) on the other. It depends on how often each value was seen and not on when, so counts are all
-    that is kept; as a function of m the sum of all is convex.
+    that is kept; as a function of m the sum of all is convex. Of an observation of weight w the share w * c
+    is bet, which tests the weighted mean.
     """
 
     def __init__(self) -> None:
         self.n = 0
         self.sum = 0.0
-        self._counts: dict[float, int] = {}
+        self.weight = 0.0
+        self._counts: dict[tuple[float, float], int] = {}
         self._coarse = False
-        self._arrays: tuple[Floats, Floats, Floats] | None = None
+        self._arrays: tuple[Floats, Floats, Floats, Floats] | None = None
 
-    def add(self, x: float) -> None:
+    def add(self, x: float, weight: float = 1.0) -> None:
         self.n += 1
-        self.sum += x
-        if not self._coarse and x not in self._counts and len(self._counts) >= _MOST_VALUES:
+        self.sum += weight * x
+        self.weight += weight
+        if not self._coarse and (x, weight) not in self._counts and len(self._counts) >= _MOST_VALUES:
             self._coarse = True
             fine, self._counts = self._counts, {}
-            for value, k in fine.items():
-                cell = float(math.floor(value * _MOST_VALUES))
+            for (value, own), k in fine.items():
+                cell = float(math.floor(value * _MOST_VALUES)), own
                 self._counts[cell] = self._counts.get(cell, 0) + k
-        key = float(math.floor(x * _MOST_VALUES)) if self._coarse else x
+        key = float(math.floor(x * _MOST_VALUES)) if self._coarse else x, weight
         self._counts[key] = self._counts.get(key, 0) + 1
         self._arrays = None
 
     def log(self, m: float) -> float:
         """Logarithm of the capital against the mean `m`, 0..1."""
         if self._arrays is None:
-            lower = np.array(list(self._counts))
+            lower, weights = np.array(list(self._counts), dtype=np.float64).reshape(-1, 2).T
             upper = lower
             if self._coarse:  # each side gets the end of the cell that makes it less: what is concluded stays true
                 lower, upper = lower / _MOST_VALUES, np.minimum(1.0, (lower + 1.0) / _MOST_VALUES)
-            self._arrays = lower, upper, np.array(list(self._counts.values()), dtype=np.float64)
-        lower, upper, counts = self._arrays
-        if (m <= 0.0 and self.sum > 0.0) or (m >= 1.0 and self.sum < self.n):
+            self._arrays = lower, upper, weights, np.array(list(self._counts.values()), dtype=np.float64)
+        lower, upper, weights, counts = self._arrays
+        if (m <= 0.0 and self.sum > 0.0) or (m >= 1.0 and self.sum < self.weight):
             return math.inf
         shares, _ = _bets()
         logs = np.zeros((2, len(shares)))
         if m > 0.0:
-            logs[0] = np.log1p(np.multiply.outer(shares, lower / m - 1.0)) @ counts
+            logs[0] = np.log1p(np.multiply.outer(shares, weights * (lower / m - 1.0))) @ counts
         if m < 1.0:
-            logs[1] = np.log1p(np.multiply.outer(shares, (1.0 - upper) / (1.0 - m) - 1.0)) @ counts
+            logs[1] = np.log1p(np.multiply.outer(shares, weights * ((1.0 - upper) / (1.0 - m) - 1.0))) @ counts
         return _log_of_both(logs.ravel(), 2)
 
 
@@ -297,6 +300,12 @@ def _scaled(x: float, bounds: tuple[float, float]) -> float:
     if not low <= x <= high:
         raise ConfigError(f"an observation is {x!r}, outside the bounds {low:g}..{high:g} of this sequence")
     return (float(x) - low) / (high - low)
+
+
+def _check_weight(weight: float) -> float:
+    if not 0.0 < weight <= 1.0:
+        raise ConfigError(f"weight is {weight!r}; it is a share of the largest one, above 0 and at most 1")
+    return float(weight)
 
 
 def _check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
@@ -334,14 +343,21 @@ class ConfidenceSequence:
         self._bernstein = _EmpiricalBernstein(confidence)
         self._stale = False
 
-    def add(self, x: float) -> None:
+    def add(self, x: float, weight: float = 1.0) -> None:
         """Take in one observation.
 
+        Args:
+            x: the observation.
+            weight: what it counts in the mean, as a share of the most that any may count, known beforehand: the mean of a cluster
+                counts its number of rows over that of the largest cluster. Only by betting.
+
         Raises:
-            ConfigError: it lies outside the bounds or is NaN.
+            ConfigError: it lies outside the bounds or is NaN, or the weight is none.
         """
-        scaled = _scaled(x, self.bounds)
-        self._bets.add(scaled)
+        scaled, weight = _scaled(x, self.bounds), _check_weight(weight)
+        if weight != 1.0 and self.method != "betting":
+            raise ConfigError(f"weight is {weight!r} and a sequence by {self.method} has none; use method='betting'")
+        self._bets.add(scaled, weight)
         if self.method == "betting":
             self._stale = True
         else:
@@ -363,7 +379,7 @@ class ConfidenceSequence:
     def mean(self) -> float | None:
         """Mean of the observations so far; None without any."""
         low, high = self.bounds
-        return low + (high - low) * self._bets.sum / self.n if self.n else None
+        return low + (high - low) * self._bets.sum / self._bets.weight if self.n else None
 
     @property
     def interval(self) -> Interval:
@@ -379,7 +395,7 @@ class ConfidenceSequence:
 
     def _look(self) -> None:
         self._stale = False
-        middle = min(max(self._bets.sum / self.n, self._low), self._high)
+        middle = min(max(self._bets.sum / self._bets.weight, self._low), self._high)
         self._low = self._end(self._low, middle)
         self._high = self._end(self._high, middle)
 
@@ -449,34 +465,34 @@ class SequentialTest:
         self.alternative = alternative
         self.n = 0
         self._logs: Floats | None = None
-        self._steps: dict[float, Floats] = {}
+        self._steps: dict[tuple[float, float], Floats] = {}
         self._best = 0.0
 
-    def add(self, x: float) -> float:
-        """Take in one observation and give the p-value now, which only ever falls.
+    def add(self, x: float, weight: float = 1.0) -> float:
+        """Take in one observation of a `weight` as in `ConfidenceSequence`; give the p-value now, which only ever falls.
 
         Raises:
-            ConfigError: it lies outside the bounds or is NaN.
+            ConfigError: it lies outside the bounds or is NaN, or the weight is none.
         """
-        scaled = _scaled(x, self.bounds)
+        key = _scaled(x, self.bounds), _check_weight(weight)
         self.n += 1
-        step = self._steps.get(scaled)
+        step = self._steps.get(key)
         if step is None:
-            step = self._step(scaled)
+            step = self._step(*key)
             if len(self._steps) < _MOST_VALUES:
-                self._steps[scaled] = step
+                self._steps[key] = step
         self._logs = step if self._logs is None else self._logs + step
         sides = 2 if self.alternative == "two-sided" else 1
         self._best = max(self._best, _log_of_both(self._logs, sides))
         return self.p_value
 
-    def _step(self, x: float) -> Floats:
+    def _step(self, x: float, weight: float) -> Floats:
         shares, _ = _bets()
         sides = []
         if self.alternative != "less":
-            sides.append(np.log1p(shares * (x / self._null - 1.0)))
+            sides.append(np.log1p(shares * weight * (x / self._null - 1.0)))
         if self.alternative != "greater":
-            sides.append(np.log1p(shares * ((1.0 - x) / (1.0 - self._null) - 1.0)))
+            sides.append(np.log1p(shares * weight * ((1.0 - x) / (1.0 - self._null) - 1.0)))
         return np.concatenate(sides)
 
     @property

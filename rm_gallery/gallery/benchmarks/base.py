@@ -146,6 +146,13 @@ class Benchmark(DataConverter):
         answers = [len(output.answer.text) for output in one.sample.output]
         return labelled_traits(one.subset, sum(len(m.text) for m in one.sample.input), answers, one.chosen)
 
+    def in_turn(self, one: Judged) -> Iterable[Judged]:
+        """The samples that count from now on, now that `one` is judged: itself, unless the rule may stop before the last sample.
+
+        Which samples finish first goes with the answers, so a rule that stops early counts them in an order of its own.
+        """
+        return (one,)
+
     def sides(self, one: Judged) -> list[str]:
         """Whose answers the outputs of a sample are, one name each; outputs that are judged alone may lose their score alone."""
         return [f"the {'chosen' if chosen else 'rejected'} answers" for chosen in one.chosen]

@@ -35,6 +35,7 @@ from rm_gallery.gallery.benchmarks.judgements import (
 )
 from rm_gallery.gallery.benchmarks.rules import (
     CountingUnreadable,
+    MeanChance,
     Orders,
     RuleScorer,
     SubsetTallies,
@@ -42,7 +43,9 @@ from rm_gallery.gallery.benchmarks.rules import (
     games,
     headline,
     single_game_credit,
+    single_game_share,
     two_game_credit,
+    two_game_share,
 )
 
 CATEGORIES = ("mmlu-pro", "livebench-reasoning", "livebench-math", "livecodebench")
@@ -67,7 +70,9 @@ class JudgeBench(Benchmark):
     source = "Tan et al., JudgeBench, arXiv 2410.12784, utils/metrics.py"
     licence = "hub card: MIT; the repository states none"
     version = "repository at e2c52c2"
-    chance = 0.5
+    chance_note = (
+        "50 % for scores that do not tie; for a judge of both orders half of the pairs it judges alike, 25 % for coins"
+    )
     measures = "whether a judge finds the objectively right one of two answers that sound alike, in either order"
     sizes = {"gpt split": 350, "claude split": 270}
     layout = {
@@ -306,8 +311,8 @@ class _Games:
     """Pairs under both rules; the official one holds unless some pair was played once only."""
 
     def __init__(self, mode: str | None = None) -> None:
-        self._both = SubsetTallies("two_game_sign", two_game_credit, is_pair)
-        self._single = SubsetTallies("single_game", single_game_credit, is_pair)
+        self._both = SubsetTallies("two_game_sign", two_game_credit, is_pair, lambda: MeanChance(two_game_share))
+        self._single = SubsetTallies("single_game", single_game_credit, is_pair, lambda: MeanChance(single_game_share))
         self._orders = Orders()
         self._one_order = mode == SINGLE_GAME
         self._unread_is_a_tie = Tally()

@@ -24,7 +24,7 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, has_preference, integer, is_pair
+from rm_gallery.gallery.benchmarks.judgements import Judged, Verdict, has_preference, integer, is_pair
 from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, SubsetTallies, games, strict_pairs, tie_credit
 
 
@@ -100,19 +100,21 @@ class _Either:
     """Counts with tie credit, and reports strictly where every labelled sample was a pair: of a pair only a half is then nothing."""
 
     def __init__(self) -> None:
-        self._tallies = tie_credit()
+        self._tallies, self._strict = tie_credit(), strict_pairs()
         self._pooled = PooledScorer(self._tallies)
         self._only_pairs = True
 
     def add(self, judged: Judged) -> float | None:
         credit = self._pooled.add(judged)
+        if self._only_pairs:
+            self._strict.add(judged)
         if is_pair(judged.chosen):
             return None if credit is None else float(credit == 1.0)
         self._only_pairs = self._only_pairs and not has_preference(judged.chosen)
         return credit
 
     def report(self) -> Report:
-        return self._pooled.report_of(self._tallies.strict() if self._only_pairs else self._tallies)
+        return self._pooled.report_of(self._strict if self._only_pairs else self._tallies)
 
 
 WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"
@@ -132,14 +134,18 @@ def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
     return next((place for place in range(limit) if chosen[place] != rejected[place]), limit)
 
 
+def verdict_of(judged: Judged) -> Verdict:
+    """The verdict of a pair, which is a tie where it changes with the order; None where one is missing."""
+    first, second, _ = games(judged)
+    if judged.played_orders == 1:
+        return first if first is not None else second
+    return None if first is None or second is None else (first if first == second else 0)
+
+
 def agreement_credit(judged: Judged) -> float | None:
     """1.0 if the verdict of a pair, read as first, second or tie, is the vote; verdicts that change with the order are a tie."""
-    first, second, label = games(judged)
-    if judged.played_orders == 1:
-        verdict = first if first is not None else second
-    else:
-        verdict = None if first is None or second is None else (first if first == second else 0)
-    return None if verdict is None else float(verdict == label)
+    verdict = verdict_of(judged)
+    return None if verdict is None else float(verdict == games(judged)[2])
 
 
 class Votes(Benchmark):
@@ -167,8 +173,31 @@ class Votes(Benchmark):
 
 
 def _three_classes() -> SubsetTallies:
-    """Start counting votes with ties as a class of their own; guessing among three is right in a third."""
-    return SubsetTallies("three_class_agreement", agreement_credit, _is_vote, lambda chosen: 1 / 3)
+    """Start counting votes with ties as a class of their own."""
+    return SubsetTallies("three_class_agreement", agreement_credit, _is_vote, _ChanceOfVotes)
+
+
+class _ChanceOfVotes:
+    """What verdicts earn that say tie as often as this scorer does, and else name a side by lot.
+
+    One that never ties is right in half of the votes that are none, so that a third is no level for all.
+    """
+
+    def __init__(self) -> None:
+        self._n = self._said = self._voted = 0
+
+    def add(self, judged: Judged) -> None:
+        """Look at one sample; one without a verdict does not count."""
+        if judged.status == "scored" and _is_vote(judged.chosen) and (verdict := verdict_of(judged)) is not None:
+            self._n, self._said, self._voted = self._n + 1, self._said + (verdict == 0), self._voted + (not any(judged.chosen))
+
+    @property
+    def level(self) -> float | None:
+        """The chance that a verdict by lot is the vote."""
+        if not self._n:
+            return None
+        said, voted = self._said / self._n, self._voted / self._n
+        return said * voted + (1 - said) * (1 - voted) / 2
 
 
 def _is_vote(chosen: Sequence[bool]) -> bool:

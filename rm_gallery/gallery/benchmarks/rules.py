@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain, count
+from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rm_gallery.core.data.schema import DataSample
@@ -278,16 +278,80 @@ class CountingUnreadable:
         return replace(report, extra={**report.extra, "n_unreadable": self._unreadable})
 
 
-def chosen_share(chosen: Sequence[bool]) -> float | None:
+class Chance(Protocol):
+    """Works out what guessing earns under a rule on the samples of one figure, with the ties and orders of this scorer."""
+
+    def add(self, judged: Judged) -> None:
+        """Look at one sample."""
+
+    @property
+    def level(self) -> float | None:
+        """What guessing earns, 0..1; None where nothing was asked."""
+
+
+class MeanChance:
+    """The mean over samples of what guessing earns on each, 0..1; `share` is None for a sample that does not count."""
+
+    def __init__(self, share: Callable[[Judged], float | None]) -> None:
+        self._share, self._shares = share, array("d")
+
+    def add(self, judged: Judged) -> None:
+        """Look at one sample."""
+        if (share := self._share(judged)) is not None:
+            self._shares.append(share)
+
+    @property
+    def level(self) -> float | None:
+        """The mean share."""
+        return mean_of(self._shares)
+
+
+def chosen_share(judged: Judged) -> float | None:
     """What guessing earns where one answer has to come out on top: the share of chosen ones; None where none is preferred."""
-    return sum(chosen) / len(chosen) if has_preference(chosen) else None
+    return sum(judged.chosen) / len(judged.chosen) if has_preference(judged.chosen) else None
+
+
+def strict_share(judged: Judged) -> float | None:
+    """As `chosen_share`; nothing where a pair's two orders contradict each other, as they do for every second coin."""
+    contradicts = judged.played_orders == 2 and judged.status == "scored" and is_pair(judged.chosen) and not _balance(judged)
+    return 0.0 if contradicts else chosen_share(judged)
+
+
+def all_losers_share(judged: Judged) -> float | None:
+    """What guessing earns where every chosen answer has to beat every other: one way out of all to choose as many."""
+    return 1.0 / math.comb(len(judged.chosen), sum(judged.chosen)) if has_preference(judged.chosen) else None
+
+
+def two_game_share(judged: Judged) -> float | None:
+    """What guessing earns in two games: a half where the verdicts favour one side, nothing where they contradict each other.
+
+    Coins in both orders earn a quarter, and a judge that prefers a place nothing.
+    """
+    if judged.status != "scored" or not is_pair(judged.chosen) or None in games(judged)[:2]:
+        return None
+    return 0.5 if _balance(judged) else 0.0
+
+
+def single_game_share(judged: Judged) -> float | None:
+    """What guessing earns in one game: a half; of two equal scores, which count for the second answer, what they earn."""
+    if not is_pair(judged.chosen):
+        return None
+    values = judged.complete()
+    tied = judged.played_orders == 0 and values is not None and sign(*values) == 0
+    return single_game_credit(judged) if tied else 0.5
+
+
+def _balance(judged: Judged) -> int:
+    """How far the verdicts of both orders favour the first output, -2..2."""
+    first, second, _ = games(judged)
+    return (first or 0) + (second or 0)
 
 
 class SubsetTallies:
     """Credits of samples by subset under one rule.
 
-    A scored sample whose labels do not fit the rule counts as unscored, and in `n_unfit`. `guessed` says what guessing earns
-    on a sample under the rule, by its labels: the chance level of the whole and of every part is the mean of it.
+    A scored sample whose labels do not fit the rule counts as unscored, and in `n_unfit`. `chance` makes what works out the chance
+    level of one figure, of the whole or of a part.
     """
 
     def __init__(
@@ -295,12 +359,13 @@ class SubsetTallies:
         rule: str,
         credit: Credit,
         fits: Callable[[Sequence[bool]], bool],
-        guessed: Callable[[Sequence[bool]], float | None] = chosen_share,
+        chance: Callable[[], Chance] = lambda: MeanChance(lambda judged: None),
     ) -> None:
         self.rule = rule
         self.by_subset: defaultdict[str, Tally] = defaultdict(Tally)
         self.n_unfit = 0
-        self.guessed = guessed
+        self._whole_chance = chance()
+        self._chances: defaultdict[str, Chance] = defaultdict(chance)
         self._credit = credit
         self._fits = fits
 
@@ -313,6 +378,8 @@ class SubsetTallies:
             else:
                 self.n_unfit += 1
         name = judged.subset if subset is None else subset
+        for level in (self._whole_chance, self._chances[name]):
+            level.add(judged)
         self.by_subset[name].add(credit, judged.status, judged.cluster, None if credit is not None else self.cause(judged))
         return credit
 
@@ -322,36 +389,28 @@ class SubsetTallies:
 
     def figures(self) -> dict[str, Figure]:
         """The figure of each subset."""
-        return {name: counts.figure(self.rule) for name, counts in self.by_subset.items()}
+        parts = self.by_subset.items()
+        return {name: replace(counts.figure(self.rule), chance=self._chances[name].level) for name, counts in parts}
 
     def pooled(self) -> Figure:
         """The figure of all subsets together."""
         extra = {"n_unfit_labels": self.n_unfit} if self.n_unfit else {}
-        return merged(self.by_subset.values()).figure(self.rule, extra)
-
-    def strict(self) -> SubsetTallies:
-        """What was counted of pairs with tie credit, as the strict rule has it: a shared top earns nothing."""
-        found = strict_pairs()
-        found.n_unfit = self.n_unfit
-        for name, counts in self.by_subset.items():
-            found.by_subset[name].merge(counts)
-            found.by_subset[name].credits = array("d", (float(credit == 1.0) for credit in counts.credits))
-        return found
+        return replace(merged(self.by_subset.values()).figure(self.rule, extra), chance=self._whole_chance.level)
 
 
 def strict_pairs() -> SubsetTallies:
     """Start counting under the strict pair rule."""
-    return SubsetTallies("pair_strict", pair_credit, is_pair)
+    return SubsetTallies("pair_strict", pair_credit, is_pair, lambda: MeanChance(strict_share))
 
 
 def tie_credit() -> SubsetTallies:
     """Start counting under best-of-N with tie credit."""
-    return SubsetTallies("best_of_n_tie_credit", best_of_n_credit, has_preference)
+    return SubsetTallies("best_of_n_tie_credit", best_of_n_credit, has_preference, lambda: MeanChance(chosen_share))
 
 
 def beaten_losers() -> SubsetTallies:
     """Start counting under the all-losers-beaten rule."""
-    return SubsetTallies("all_losers_beaten", all_losers_credit, has_preference)
+    return SubsetTallies("all_losers_beaten", all_losers_credit, has_preference, lambda: MeanChance(all_losers_share))
 
 
 class Orders:
@@ -400,14 +459,11 @@ class PooledScorer:
         self._category = category
         self._categories: defaultdict[str, Tally] = defaultdict(Tally)
         self._orders = Orders()
-        self._guesses: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
 
     def add(self, judged: Judged) -> float | None:
         """Count one sample; gives what it earned."""
         credit = self._tallies.add(judged)
         self._orders.add(judged)
-        if (share := self._tallies.guessed(judged.chosen)) is not None:
-            self._guesses[judged.subset].append(share)
         if self._category is not None:
             cause = self._tallies.cause(judged)
             self._categories[self._category(judged)].add(credit, judged.status, judged.cluster, cause)
@@ -423,9 +479,7 @@ class PooledScorer:
         if self._category is not None:
             rule = tallies.rule
             extra["categories"] = {name: self._categories[name].figure(rule) for name in sorted(self._categories)}
-        figure = replace(figure, extra={**figure.extra, **extra}, chance=mean_of(chain(*self._guesses.values())))
-        parts = tallies.figures()
-        return headline(figure, {name: replace(part, chance=mean_of(self._guesses[name])) for name, part in parts.items()})
+        return headline(replace(figure, extra={**figure.extra, **extra}), tallies.figures())
 
 
 class Gathered:
