@@ -55,7 +55,8 @@ def test_whatever_an_answer_holds_is_text_to_be_judged(text: str) -> None:
     assert [scores(sample) for sample in scored] == [[0.0, 1.0]] * 6
     assert (stats["requests"], stats["oracle"]["misses"], stats["internal_errors"]) == (6, 0, [])
     prompt = prompt_of(make_sample(text, "the right one", query=QUERY))
-    assert broken(text) in prompt and sorted(extract_candidates(prompt)) == sorted([broken(text.strip()), "the right one"])
+    shown = broken(turn_text(text))
+    assert shown in prompt and sorted(extract_candidates(prompt)) == sorted([shown.strip(), "the right one"])
 
 
 def test_text_that_is_no_unicode_costs_its_sample_only() -> None:

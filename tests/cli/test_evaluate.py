@@ -62,8 +62,8 @@ def test_a_deadline_fails_its_sample_and_an_endpoint_that_is_away_stops_the_run(
     assert away.err.count("Cannot connect to") == 1 and "samples failed" not in away.err
 
 
-def test_blame_is_settled_by_asking_once_more(tmp_path: Path) -> None:
-    """A judge that gives no verdict whatever it is shown is asked once more for each answer, and is to blame."""
+def test_blame_is_settled_by_control_answers(tmp_path: Path) -> None:
+    """A judge that gives no verdict whatever it is shown is asked twice more about each answer and once about a neutral one."""
     (data := tmp_path / "one.jsonl").write_text(json.dumps({"prompt": "q", "chosen": "one", "rejected": "two"}) + "\n")
     own = ("--no-cache", "--param", "repair_attempts=0", "--param", "channel=text", "--json")
     with JudgeServer("fixed:nothing", in_process=True) as mute:
@@ -74,7 +74,7 @@ def test_blame_is_settled_by_asking_once_more(tmp_path: Path) -> None:
             requests.append(found["calls"])
             assert found["missing"] == {"judge": 1} and mute.stats()["requests"] == sum(requests)
             assert found["usage"]["input_tokens"] > 10 * sum(requests[-1:]), "the second look is on the bill"
-    assert requests == [2, 4]
+    assert requests == [2, 2 + 2 * (2 + 1)]
     refused = command(*asked, "--blame", "judge")
     assert refused.code == 2 and "blame is 'judge'; it is 'probe' or 'off'" in refused.err
 

@@ -92,24 +92,6 @@ KNOWN: dict[str, str] = {
         f"door/{door}/grader-list/answers-fault": "a GraderError of the answer's own doing is worth the worst score for all"
         for door in RUNNER
     },
-    **{
-        f"reference/{name}/{reading}": "the answer is read without it, the reference is not"
-        for name, readings in (
-            *((name, ("BOM", "zero-width")) for name in ("accuracy", "bleu", "boxed_answer", "chrf", "choice_match")),
-            *(
-                (name, ("turn-end", "turn-end-of-llama"))
-                for name in (
-                    "boxed_answer",
-                    "calibrated_math",
-                    "choice_match",
-                    "math_verify_reward",
-                    "multiple_choice_letter",
-                )
-            ),
-            ("sql_result_equality", ("zero-width",)),
-        )
-        for reading in readings
-    },
 }
 """Products that do not hold yet (patterns of their names), and why."""
 

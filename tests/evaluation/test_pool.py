@@ -145,7 +145,7 @@ def test_slow_requests_run_side_by_side_and_a_deadline_bounds_the_wait(with_pool
 
 
 def test_a_request_no_worker_was_free_for_is_told_in_time_and_never_begun(with_pool: Callable[..., Any]) -> None:
-    code = "import time\nCOUNT = []\ndef evaluate(messages, seconds=0.0, **kwargs):\n    COUNT.append(1)\n    time.sleep(seconds)\n    return len(COUNT)\n"
+    code = "import time\nCOUNT = []\ndef evaluate(messages, seconds=0.0, **kwargs):\n    COUNT.append(1)\n    time.sleep(seconds)\n    return len(COUNT) / 4\n"
 
     async def ask(pool: EvaluatorPool) -> list[Any]:
         await pool.evaluate(ASKED)
@@ -156,7 +156,7 @@ def test_a_request_no_worker_was_free_for_is_told_in_time_and_never_begun(with_p
         return [*told, (await first).score, (await pool.evaluate(ASKED)).score]
 
     late = "deadline: no worker was free within 0.5 s"
-    assert with_pool(of(code), ask, workers=1) == [False, late, late, 2.0, 3.0]
+    assert with_pool(of(code), ask, workers=1) == [False, late, late, 0.5, 0.75]
 
 
 def test_closing_finishes_what_waits(with_pool: Callable[..., Any]) -> None:
@@ -174,7 +174,7 @@ def test_closing_finishes_what_waits(with_pool: Callable[..., Any]) -> None:
 
 
 def test_what_nobody_waits_for_is_not_begun(with_pool: Callable[..., Any]) -> None:
-    code = "import time\nCOUNT = []\ndef evaluate(messages, **kwargs):\n    COUNT.append(1)\n    time.sleep(0.2)\n    return len(COUNT)\n"
+    code = "import time\nCOUNT = []\ndef evaluate(messages, **kwargs):\n    COUNT.append(1)\n    time.sleep(0.2)\n    return len(COUNT) / 4\n"
 
     async def ask(pool: EvaluatorPool) -> list[float]:
         first = asyncio.ensure_future(pool.evaluate(ASKED))
@@ -185,7 +185,7 @@ def test_what_nobody_waits_for_is_not_begun(with_pool: Callable[..., Any]) -> No
         await asyncio.wait(gone)
         return [(await first).score, (await pool.evaluate(ASKED)).score]
 
-    assert with_pool(of(code), ask, workers=1) == [1.0, 2.0]
+    assert with_pool(of(code), ask, workers=1) == [0.25, 0.5]
 
 
 def test_functions_of_every_shape_are_asked_and_code_that_does_not_load_says_why(with_pool: Callable[..., Any]) -> None:
@@ -209,9 +209,9 @@ def test_functions_of_every_shape_are_asked_and_code_that_does_not_load_says_why
 
 def test_several_metrics_with_helpers_of_one_name(with_pool: Callable[..., Any], make_folder: Callable[..., Path]) -> None:
     reads = "from pathlib import Path\nimport helper\nfrom . import helper as own\ndef evaluate(messages, **kwargs):\n"
-    reads += "    return helper.VALUE + own.VALUE + float((Path(__file__).parent / 'data' / 'n.txt').read_text())\n"
-    first = make_folder("first", reads, **{"helper.py": "VALUE = 1\n", "data/n.txt": "0.5"})
-    second = make_folder("second", reads, **{"helper.py": "VALUE = 2\n", "data/n.txt": "0.25"})
+    reads += "    return (helper.VALUE + own.VALUE) / 10 + float((Path(__file__).parent / 'data' / 'n.txt').read_text())\n"
+    first = make_folder("first", reads, **{"helper.py": "VALUE = 1\n", "data/n.txt": "0.05"})
+    second = make_folder("second", reads, **{"helper.py": "VALUE = 2\n", "data/n.txt": "0.025"})
     third = make_folder("third", "def evaluate(messages, fails=False, **kwargs):\n    return None if fails else 1\n")
     bundle = bundle_folders([f"first={first}", f"second={second}", f"third={third}"])
 
@@ -219,14 +219,14 @@ def test_several_metrics_with_helpers_of_one_name(with_pool: Callable[..., Any],
         return await pool.evaluate_batch([ASKED, {**ASKED, "kwargs": {"fails": True}}])
 
     scored, unscored = with_pool(bundle, ask, workers=1)
-    assert {name: metric.score for name, metric in scored.metrics.items()} == {"first": 2.5, "second": 4.25, "third": 1}
-    assert scored.score == pytest.approx(7.75 / 3) and scored.reason == "mean of first 2.5, second 4.25, third 1"
+    assert {name: metric.score for name, metric in scored.metrics.items()} == {"first": 0.25, "second": 0.425, "third": 1}
+    assert scored.score == pytest.approx(1.675 / 3) and scored.reason == "mean of first 0.25, second 0.425, third 1"
     assert (unscored.score, unscored.is_score_valid) == (0.0, False) and "third: evaluate returned None" in unscored.reason
     assert [metric.is_score_valid for metric in unscored.metrics.values()] == [True, True, False]
 
 
 def test_a_batch_function_gets_the_answers_to_one_prompt_at_once(with_pool: Callable[..., Any]) -> None:
-    code = "from rm_gallery import reward_function\n@reward_function(mode='batch')\n"
+    code = "from rm_gallery import reward_function\n@reward_function(mode='batch', score_range=(0, 20))\n"
     code += "def evaluate(rollouts_messages, ground_truth=0, **kwargs):\n    return [len(rollouts_messages) + ground_truth]"
     bundle = of(f"{code} * len(rollouts_messages)\n")
     assert bundle.mode == "batch"

@@ -125,8 +125,9 @@ def test_requests(line: Line) -> Line:
         told.update(url=endpoint.url + path, query=dict(endpoint.query), body=orjson.loads(body))
         told["headers"] = {name.lower(): value for name, value in headers.items()}
         words = line.get("says", "hello")
-        answer = {"choices": [{"message": {"content": words}}], "error": {"message": words}}
-        return Reply(line.get("status", 200), {}, orjson.dumps(answer))
+        status = line.get("status", 200)
+        answer = {"choices": [{"message": {"content": words}}]} if status == 200 else {"error": {"message": words}}
+        return Reply(status, {}, orjson.dumps(answer))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transport, "exchange", exchange)

@@ -185,7 +185,7 @@ class SimilarityGrader(BaseGrader):
         given = [reference_response] if isinstance(reference_response, str) else reference_response
         if not isinstance(given, (list, tuple)) or not given:
             raise Unscored(f"{self.name} needs a reference response.", reason="no_reference")
-        own, references = fold(split_reasoning(str(response)).final), [compared(str(one)) for one in given]
+        own, references = fold(split_reasoning(str(response)).final).strip(), [compared(str(one)) for one in given]
         if sum(self._steps(len(own), len(other)) for other in references) > LONG:
             return killable(self, SimilarityGrader._best, self, own, references)
         return self._best(own, references)
