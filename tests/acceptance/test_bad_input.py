@@ -12,6 +12,7 @@ from rm_gallery.core.models import FakeLLM, OpenaiLLM
 from rm_gallery.core.reward.judge import BaseRubricReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.text.language import broken
 from tests.reward import rewards
 from tests.support.benchmarks import oracle_of

@@ -6,6 +6,7 @@ A sound answer is worth a tenth of its number of words. An answer `break WAY` ma
 from __future__ import annotations
 
 import asyncio
+import errno
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -50,7 +51,8 @@ class Way(NamedTuple):
 
 WAYS: dict[str, Way] = {
     "ValueError": Way("rule", lambda: ValueError("no number")),
-    "OSError": Way("endpoint", lambda: OSError("connection reset")),
+    "OSError": Way("endpoint", lambda: OSError(errno.ENETUNREACH, "no route")),
+    "FileNotFoundError": Way("rule", lambda: FileNotFoundError("a file that the answer names")),
     "TimeoutError": Way("endpoint", lambda: TimeoutError("no reply in time")),
     "ConnectionError": Way("endpoint", lambda: ConnectionError("refused")),
     "ProviderError": Way("endpoint", lambda: ProviderError("503", kind="transient")),

@@ -142,8 +142,8 @@ def _samples(form: str, rows: Sequence[Row], folder: Path) -> list[DataSample]:
         _parquet(rows, folder / "frame.parquet")
         return list(load_rows(pd.read_parquet(folder / "frame.parquet")))
     if form == "datasets":
-        from datasets import Dataset
-        from datasets.table import InMemoryTable
+        datasets = pytest.importorskip("datasets")
+        Dataset, InMemoryTable = datasets.Dataset, datasets.table.InMemoryTable
 
         return list(load_rows(Dataset(InMemoryTable(_table(rows)))))
     writer = WRITERS[_source(form)]

@@ -6,6 +6,7 @@ A JSON object on stdout: by reward the scores of its outputs, or the words of th
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
@@ -14,8 +15,6 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-from packaging.requirements import Requirement
 
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.registry import RewardRegistry
@@ -37,7 +36,7 @@ def _project() -> dict[str, Any]:
 
 
 def _packages(requirements: Sequence[str]) -> set[str]:
-    return {Requirement(each).name.lower().replace("_", "-") for each in requirements}
+    return {re.split(r"[^\w-]", each, maxsplit=1)[0].lower().replace("_", "-") for each in requirements}
 
 
 def optional_modules() -> set[str]:

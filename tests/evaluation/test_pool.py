@@ -219,7 +219,9 @@ def test_several_metrics_with_helpers_of_one_name(with_pool: Callable[..., Any],
         return await pool.evaluate_batch([ASKED, {**ASKED, "kwargs": {"fails": True}}])
 
     scored, unscored = with_pool(bundle, ask, workers=1)
-    assert {name: metric.score for name, metric in scored.metrics.items()} == {"first": 0.25, "second": 0.425, "third": 1}
+    assert {name: metric.score for name, metric in scored.metrics.items()} == pytest.approx(
+        {"first": 0.25, "second": 0.425, "third": 1}
+    )
     assert scored.score == pytest.approx(1.675 / 3) and scored.reason == "mean of first 0.25, second 0.425, third 1"
     assert (unscored.score, unscored.is_score_valid) == (0.0, False) and "third: evaluate returned None" in unscored.reason
     assert [metric.is_score_valid for metric in unscored.metrics.values()] == [True, True, False]

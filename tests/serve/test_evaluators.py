@@ -65,14 +65,14 @@ def asks(*texts: str) -> list[Ask]:
 
 def test_as_many_wait_as_may_and_a_bad_one_costs_no_other(tmp_path: Path) -> None:
     async def go(served: ServedEvaluators, _: Store) -> Any:
-        first = asyncio.ensure_future(served.score("a", asks("1", "", "3"), 30.0))
+        first = asyncio.ensure_future(served.score("a", asks("1", "", "0.3"), 30.0))
         await asyncio.sleep(0)
-        beside = [await refusal(served.score("a", asks("4", "5"), 30.0)), dict(served.waiting)]
-        last = await served.score("a", asks("4"), 30.0)
+        beside = [await refusal(served.score("a", asks("0.4", "0.5"), 30.0)), dict(served.waiting)]
+        last = await served.score("a", asks("0.4"), 30.0)
         found = [(each.score, each.reason) for each in [*(await first), *last]]
         return [*beside, found, served.waiting, await refusal(served.score("b", asks("1"), 30.0)), served.waiting]
 
-    found = [(1.0, ""), (None, "invalid_item"), (3.0, ""), (4.0, "")]
+    found = [(1.0, ""), (None, "invalid_item"), (0.3, ""), (0.4, "")]
     unknown = (404, "unknown_evaluator", None)
     assert asked(tmp_path, go, max_waiting=4) == [(429, "busy", 1.0), {"a": 3}, found, {}, unknown, {}]
 

@@ -8,7 +8,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -203,6 +203,7 @@ class Progress:
 
     def count(self, outcomes: Sequence[Outcome[Any]], more: int = 1) -> None:
         """Count a merged sample that was not scored, by the outcome that decides; -1 takes back what was counted."""
+        outcomes = [part for outcome in outcomes for part in _parts(outcome)]
         if all(outcome.status == "scored" for outcome in outcomes):
             return
         worst = deciding(outcome for outcome in outcomes if not outcome.ok)
@@ -295,6 +296,13 @@ class Progress:
                 label = label[: max(SHORT_LABEL - 1, len(label) - (len(line) - width) - 1)] + "…"
             else:
                 return line[:width]
+
+
+def _parts(outcome: Outcome[Any]) -> Iterator[Outcome[Any]]:
+    """The outcomes inside a job's: a job that judges a whole group, or components, scores even where they have no score."""
+    values = outcome.value if isinstance(outcome.value, list) else [outcome.value]
+    inside = [value.outcome for value in values if isinstance(getattr(value, "outcome", None), Outcome)]
+    yield from inside or [outcome]
 
 
 def _same_model(asked: str, answered: str) -> bool:

@@ -24,6 +24,7 @@ from rm_gallery.core.reward.base import (
     BaseStepWiseRubricReward,
 )
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.text.canonical import turn_text
 from rm_gallery.core.text.language import broken
 from rm_gallery.core.utils.errors import ConfigError
 from tests.gallery.judged.material import JUDGED, LANGUAGES, ONE_OF_EACH, VERDICTS, candidates, create, prompts_of, sample_of
@@ -129,7 +130,7 @@ HOSTILE: dict[str, str] = {**TEXTS["hostile"], "long": "0123456789" * 20_000}
 def test_hostile_texts_stay_in_their_blocks_and_move_nothing_else(name: str) -> None:
     system = prompts_of(name, sample_of("plain", ["a", "b", "c"]), show_reference=True)[0].system
     for what, text in HOSTILE.items():
-        answers, shown = [text, f"{text}!", f"!{text}"], broken(text)
+        answers, shown = [text, f"{text}!", f"!{text}"], broken(turn_text(text))
         sample = sample_of(f"?{text}", answers, metadata={"reference": f"={text}"})
         sample.input[0].additional_kwargs["context"] = f"+{text}"
         prompts = prompts_of(name, sample, show_reference=True)
