@@ -254,6 +254,7 @@ def foreign(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("name", [name for name in FINE if name not in ENDLESS])
 @pytest.mark.usefixtures("stored", "foreign")
 def test_every_command_prints_to_a_pipe_of_any_encoding(name: str, encoding: str) -> None:
+    shutil.rmtree("made", ignore_errors=True)  # what init made before
     done = command(*FINE[name].split(), encoding=encoding)
     assert done.code == 0, done.err
 
