@@ -180,6 +180,8 @@ class RunFolder(ABC):
         """How often a key came, where its id had come before."""
         self.check: ResumeCheck | None = None
         """Draws the records that are compared; None where none is."""
+        self.asked_by_parts = False
+        """Whether what is asked is compared by part: where a part has no score, another one may be asked that was not."""
         self._pending: dict[int, tuple[str, int]] = {}
         self._noted: list[dict[str, Any]] = []
         self._asked: dict[int, Questions] = {}
@@ -451,8 +453,13 @@ class Again:
     def append(self, data: Any, *results: Any) -> None:
         """Hear what a sample gets now; ConfigError with the example where it is something else than before."""
         record = self._records.pop(id(data))
-        self._folder.check_asked(data, record, self._asked.pop(id(data), Questions()))
-        before, now = self._folder.told(record), self._folder.told(self._folder.said(data, *results))
+        asked = self._asked.pop(id(data), Questions())
+        if not self._folder.asked_by_parts:
+            self._folder.check_asked(data, record, asked)
+        self._hold(data, self._folder.told(record), self._folder.told(self._folder.said(data, *results)))
+
+    def _hold(self, data: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        """Raise ConfigError where a place that both tell of has another value now."""
         for place in before.keys() & now.keys():
             if not _same(before[place], now[place]):
                 raise changed(
