@@ -11,6 +11,7 @@ import pytest
 
 from rm_gallery import reward_function
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.run_folder import RunFolder
 from rm_gallery.core.graders.base import BaseGrader, GraderRank
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.llm import LLMGrader
@@ -179,6 +180,18 @@ def test_what_a_judge_inside_of_ones_own_code_is_asked_is_compared(make: Callabl
     refused(make(), tmp_path, "asked something else")
 
 
+@pytest.mark.parametrize("make", CASES)
+def test_a_question_is_compared_of_every_record(
+    make: Callable[[], BaseReward], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of those that are not drawn to be scored again."""
+    monkeypatch.setattr(RunFolder, "compare", lambda self: None)
+    make().evaluate_batch(samples(), run_dir=str(tmp_path))
+    make().evaluate_batch(samples(), run_dir=str(tmp_path))
+    CODE["prompt"] = 1.0
+    refused(make(), tmp_path, "asked something else")
+
+
 # -- graders -------------------------------------------------------------------------------------------------------------------
 
 
@@ -217,7 +230,12 @@ def test_no_strategy_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("make", GRADERS)
-def test_a_judge_in_a_grader_in_a_grader_is_compared_by_its_question(make: Callable[[], BaseGrader], tmp_path: Path) -> None:
+@pytest.mark.parametrize("drawn", [True, False])
+def test_a_judge_in_a_grader_in_a_grader_is_compared_by_its_question(
+    make: Callable[[], BaseGrader], drawn: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not drawn:
+        monkeypatch.setattr(RunFolder, "compare", lambda self: None)
     rows = [{"id": f"r{k}", "query": f"q{k}", "response": "x" * k, "responses": ["x", "y" * k]} for k in range(N)]
 
     def run() -> None:

@@ -422,6 +422,8 @@ class Batch(Generic[R]):
         began = time.monotonic()
         self._score_again(taken, options_again(self._options))
         check.learn(len(taken), time.monotonic() - began)
+        if (control := self._options.control) is not None and control.progress is not None:
+            control.progress.compared = f"{check.compared:,} of {check.of:,}"
 
     def _score_again(self, taken: list[tuple[Any, dict[str, Any]]], options: RunOptions) -> None:
         """Score items once more; ConfigError where one gets something else than its record says."""
