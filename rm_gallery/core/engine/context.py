@@ -301,11 +301,28 @@ class StopMark:
     A rule that falls back to a number where its judge cannot be asked would otherwise have that number kept as its score.
     """
 
-    __slots__ = ("noted", "outer")
+    __slots__ = ("declared", "lost", "made_up", "noted", "outer")
 
     def __init__(self, outer: StopMark | None) -> None:
         self.outer = outer
         self.noted = False
+        self.lost: list[BaseException] = []
+        """Errors of the calls that got no answer."""
+        self.made_up: list[BaseException] = []
+        """Those behind which a part of the job has put a number."""
+        self.declared = False
+        """Whether the job says what a missing part means: its number is then none that somebody made up."""
+
+    def taken(self, ok: bool) -> list[BaseException]:
+        """The lost calls that stand behind the number of a job that is over; those around the job hear of them, too."""
+        lost, made_up, self.lost, self.made_up = self.lost, self.made_up, [], []
+        if ok and not self.declared:
+            made_up = lost + made_up
+        if self.outer is not None and ok:
+            self.outer.made_up += made_up
+        elif self.outer is not None:
+            self.outer.lost += lost + made_up
+        return made_up if ok else []
 
 
 stop_mark: ContextVar[StopMark | None] = ContextVar("rm_gallery_stop_mark", default=None)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypedDict, 
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, current_deadline, note_stop, stop_mark
-from rm_gallery.core.engine.lanes import LoopLane, Planner, Unit, Work
+from rm_gallery.core.engine.lanes import Doubtful, LoopLane, Planner, Unit, Work
 from rm_gallery.core.engine.options import Progress, RunOptions
 from rm_gallery.core.engine.processes.crew import Crew, ProcessLane
 from rm_gallery.core.engine.thread_lane import ThreadLane
@@ -153,6 +153,10 @@ class _Run(Generic[R]):
         self._outer_mark = stop_mark.get()
         deadlines = options.deadline, current_deadline.get()
         self.work = Work(execute, self._merge, control, self._take_in, self._mailbox.fail, *deadlines, how.get("flush"))
+        self.work.holds = control.fail_fast is not None
+        self._doubtful: list[tuple[int, Doubtful]] = []
+        self._came = 0
+        self._merging = threading.RLock()
         loops = (how.get("lane") or ("loop" if inspect.iscoroutinefunction(execute) else "threads")) == "loop"
         most = options.max_workers
         crew = how.get("crew")
@@ -185,15 +189,44 @@ class _Run(Generic[R]):
             yield Unit(self.work, index, data, [] if jobs is None else jobs)
 
     def _merge(self, data: Any, jobs: list[Any], outcomes: list[Outcome[Any]]) -> R:
-        result = self._merge_unit(data, jobs, outcomes)
+        with self._merging:
+            result = self._merge_unit(data, jobs, outcomes)
         with self._counting:
             self.progress.count(outcomes)
         return result
 
     def _take_in(self, results: list[tuple[int, Any]]) -> None:
         with self._counting:
+            self._came += len(results)
+            doubtful = [pair for pair in results if type(pair[1]) is Doubtful]
+            self._doubtful += doubtful
+        if self._doubtful:
+            results = [pair for pair in results if type(pair[1]) is not Doubtful] + self._settled()
+        with self._counting:
             self.progress.done += len(results)
         self._mailbox.put(results)
+
+    def _settled(self) -> list[tuple[int, Any]]:
+        """What is settled of the doubtful: with the run's stop, with a call that succeeds, or since nothing else is under way."""
+        fail_fast, settled, left = self.control.fail_fast, [], []
+        with self._counting:
+            idle, each = self._came >= self._fed, self._doubtful
+            for index, doubt in each:
+                known = [(error, fail_fast.lost(error)) for error in doubt.unit.lost] if fail_fast is not None else []
+                error = next((error for error, lost in known if lost), None)
+                if error is not None or idle or all(lost is False for _, lost in known):
+                    settled.append((index, doubt, error))
+                else:
+                    left.append((index, doubt))
+            self._doubtful = left
+        try:
+            results = [(index, doubt.settled(error)) for index, doubt, error in settled]
+            if results and self.work.flush is not None:
+                self.work.flush()
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
+            self.work.end(error)
+            return []
+        return results
 
     # -- feeding --------------------------------------------------------------------------------------------------------
 
@@ -203,7 +236,7 @@ class _Run(Generic[R]):
             return workers
         if not self._streaming:
             return max(LIST_WINDOW, 4 * workers)
-        return max(CHEAP_WINDOW if self.work.cost.cheap else 1, STREAM_WINDOW * workers)
+        return len(self._doubtful) + max(CHEAP_WINDOW if self.work.cost.cheap else 1, STREAM_WINDOW * workers)
 
     def _read(self) -> None:
         """Draw from a source that may wait for what its consumer does with earlier results.

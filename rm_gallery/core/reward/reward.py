@@ -234,6 +234,11 @@ class BaseReward(Identified, metaclass=RewardMeta):
         """Whether its scores are made of those of other rewards."""
         return False
 
+    @property
+    def declares_missing(self) -> bool:
+        """Whether it says itself what a part without a score means, as all of the library does; code of one's own may hide one."""
+        return not is_users(type(self)._evaluate.__module__)  # type: ignore[attr-defined]  # checked when it is built
+
     def kept_parts(self, extras: Mapping[int, Any]) -> Iterator[KeptPart]:
         """The rewards its scores are made of, at any depth, with what the extra data of outputs, by place, say of them."""
         yield from ()

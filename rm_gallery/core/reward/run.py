@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.context import RunControl, questions
+from rm_gallery.core.engine.context import RunControl, questions, stop_mark
 from rm_gallery.core.engine.lanes import JobCost, Planner, Raw
 from rm_gallery.core.engine.options import Progress, chosen_options
 from rm_gallery.core.engine.options import RunOptions as RunOptions
@@ -428,13 +428,15 @@ def executor(
     """What makes a result from a job; a folder hears what judges are asked, and `processes` is for what is `cpu_bound`."""
     # a rule's _evaluate is checked when the reward is built
     evaluate = killable(reward, deadline, processes) if reward.cpu_bound else reward._evaluate  # type: ignore[attr-defined]
-    judged = reward.judged
+    judged, declared = reward.judged, reward.declares_missing
 
     def execute(job: Any) -> Any:
         if type(job) is _Unplanned:
             raise job.error
         if judged:
             current_job.set(job)
+        if declared and (mark := stop_mark.get()) is not None:
+            mark.declared = True
         if folder is not None:
             questions.set(folder.questions_of(job.of))
         return evaluate(job.sample, **hooks)
