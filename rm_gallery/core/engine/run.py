@@ -9,7 +9,9 @@ import asyncio
 import contextvars
 import gc
 import inspect
+import math
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -133,6 +135,10 @@ class How(TypedDict, total=False):
     """The caller looks again at what came out, and says at the end what failed (`control.progress.account`)."""
 
 
+IDLE_SECONDS = 0.5
+"""So long a source may give nothing while all that was drawn from it is doubtful."""
+
+
 class _Run(Generic[R]):
     """One run while it goes: draws from the plan, feeds the lane, counts, and hands results on."""
 
@@ -155,7 +161,7 @@ class _Run(Generic[R]):
         self.work = Work(execute, self._merge, control, self._take_in, self._mailbox.fail, *deadlines, how.get("flush"))
         self.work.holds = control.fail_fast is not None
         self._doubtful: list[tuple[int, Doubtful]] = []
-        self._came = 0
+        self._came, self._idle_since = 0, math.inf
         self._merging = threading.RLock()
         loops = (how.get("lane") or ("loop" if inspect.iscoroutinefunction(execute) else "threads")) == "loop"
         most = options.max_workers
@@ -206,12 +212,11 @@ class _Run(Generic[R]):
             self.progress.done += len(results)
         self._mailbox.put(results)
 
-    def _settled(self) -> list[tuple[int, Any]]:
+    def _settled(self, idle: bool = False) -> list[tuple[int, Any]]:
         """What is settled of the doubtful: with the run's stop, with a call that succeeds, or since nothing else is under way."""
         fail_fast, settled, left = self.control.fail_fast, [], []
         with self._counting:
-            idle, each = self._came >= self._fed, self._doubtful
-            for index, doubt in each:
+            for index, doubt in self._doubtful:
                 known = [(error, fail_fast.lost(error)) for error in doubt.unit.lost] if fail_fast is not None else []
                 error = next((error for error, lost in known if lost), None)
                 if error is not None or idle or all(lost is False for _, lost in known):
@@ -326,10 +331,25 @@ class _Run(Generic[R]):
 
     def _tick(self) -> float | None:
         """Refresh what is shown; how long to wait for results until the next time."""
+        if self._doubtful:
+            self._settle_idle()
         if not self.progress.shown:
-            return None
+            return 0.1 if self._doubtful else None
         self.progress.tick()
         return 0.1
+
+    def _settle_idle(self) -> None:
+        """Let the doubtful go when nothing else comes: the source may wait for them."""
+        now = time.monotonic()
+        if self._came < self._fed:
+            self._idle_since = math.inf
+            return
+        self._idle_since = min(self._idle_since, now)
+        if self._exhausted or now - self._idle_since >= IDLE_SECONDS:
+            results = self._settled(idle=True)
+            with self._counting:
+                self.progress.done += len(results)
+            self._mailbox.put(results)
 
     def results(self) -> Generator[tuple[int, R], None, None]:
         """(index, result) as they finish, or in order."""
