@@ -145,7 +145,7 @@ def test_no_composition_is_forgotten() -> None:
     assert {kind for kind in _below(Composition) if kind.__module__.startswith("rm_gallery")} == set(COMPOSED)
 
 
-def _below(kind: type) -> Iterator[type]:
+def _below(kind: type[Any]) -> Iterator[type[Any]]:
     for each in kind.__subclasses__():
         yield each
         yield from _below(each)

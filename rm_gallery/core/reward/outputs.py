@@ -304,7 +304,9 @@ class PartAgain(Again):
         """Hear what the part gives now; ConfigError with the example where it is something else than before."""
         record, part = self._records.pop(id(data)), self._part.pop(id(data))
         self._folder.check_asked(data, record, self._asked.pop(id(data), Questions()))
-        whole, before, now = self._folder.told(record), {}, {}
+        whole = self._folder.told(record)
+        before: dict[str, Any] = {}
+        now: dict[str, Any] = {}
         for (number, score), output in zip(part.scores.items(), data.output, strict=True):
             place, outcome = f"'{part.name}' of answer {number + 1}", said_of(part.reward, output)
             if score is not None or (record.get("status") == "unscored" and whole):
