@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,7 @@ from rm_gallery.study.grading import grade
 from rm_gallery.study.table import score_table
 from rm_gallery.study.winrate import winrate
 from tests.reward.rewards import ListJudge, PairJudge, PointJudge, StepJudge, longest
+from tests.support.command import command
 from tests.support.samples import make_sample
 
 N, CALLS = 12_000, 40
@@ -208,3 +210,47 @@ def test_rows_that_are_left_are_not_mapped(door: str) -> None:
     stopped = [one for one in found if not one.ok]
     assert len(stopped) == ITEMS - CALLS == control.progress.stopped and {one.status for one in stopped} == {"failed"}
     assert stopped[-1].model_dump(exclude={"metadata"}) == stopped[50].model_dump(exclude={"metadata"})
+
+
+# -- one run, one count --------------------------------------------------------------------------------------------------------
+
+TABLE = [
+    {"id": f"r{k}", "prompt": f"q{k}", "chosen": "a b", "rejected": "c", "query": f"q{k}", "response": "a b"}
+    for k in range(100)
+]
+BEST_OF_4 = [
+    {"id": f"r{k}", "prompt": f"q{k}", "chosen": ["a b"], "rejected": ["c", "d", "e"], "subset": "Focus"}
+    | {"num_correct": 1, "num_incorrect": 3}
+    for k in range(100)
+]
+JUDGE = "base_helpfulness_pointwise"
+COMMANDS = {
+    "eval": ["eval", JUDGE, "rows.jsonl"],
+    "score": ["score", "rows.jsonl", "--prompt", "prompt", "--answer", "chosen", "-r", JUDGE],
+    "winrate": ["winrate", "rows.jsonl", "--prompt", "prompt", "--a", "chosen", "--b", "rejected", "-r", JUDGE],
+    "grade": ["grade", "graders.yaml", "rows.jsonl"],
+    "bench": ["bench", "rewardbench2", "-r", JUDGE, "--data", "four.jsonl"],
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_closing_line_json_summary_and_page_count_alike(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A budget that ends in the middle of a row: 21 calls, where a row takes one, two or four."""
+    monkeypatch.chdir(tmp_path)
+    for file, rows in (("rows.jsonl", TABLE), ("four.jsonl", BEST_OF_4)):
+        Path(file).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("graders.yaml").write_text("graders: {g: {grader: relevance}}")
+    how = ["--llm", "fake:<score>3</score>", "--no-cache", "--max-calls", "21", "--out", "run", "--json"]
+    done = command(*COMMANDS[name], *how)
+    report = json.loads(done.out)
+    scored, stopped = report["n_scored"], report["n_stopped"]
+    assert done.code == 1 and report["calls"] == 21
+    assert 0 < scored <= 21 and scored + stopped == report["n"] == 100 and report["missing"] == {"caller": stopped}
+    assert f"{scored}/100 done · {stopped} stopped · 0 unscored" in done.err.replace(f"{scored} done", f"{scored}/100 done")
+    summary = orjson.loads(Path("run/summary.json").read_bytes())
+    counts = {"scored": scored, "unscored": 0, "failed": 0, "stopped": stopped}
+    assert {key: summary["samples"][key] for key in counts} == counts and summary["spent"]["calls"] == 21
+    assert command("report", "run").code == 0
+    page = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", Path("run/report.html").read_text()))
+    assert f"{stopped} stopped of 100 samples" in page and f"Not in the score: {stopped} stopped" in page
+    assert f"over {scored} scored of 100 samples" in page or f"judges {scored} of 100 rows" in page

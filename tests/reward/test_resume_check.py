@@ -13,6 +13,7 @@ import pytest
 import rm_gallery
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine import run_folder
+from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.base import FunctionGrader
 from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.base import BaseReward
@@ -147,16 +148,38 @@ def test_a_bounded_number_of_records_from_all_over_the_file_is_compared(
 ) -> None:
     monkeypatch.setattr(run_folder, "SECONDS", 1e9)
     given = samples(1500)
-    for drawn, seconds in ((512, 1e9), (32, 1e-9)):
-        folder = str(tmp_path / str(drawn))
-        made(SignedRule).evaluate_batch(given, run_dir=folder)
+    for drawn, seconds, cheap in ((1500, 1e9, 1e9), (512, 1e9, 0.0), (32, 1e-9, 0.0)):
+        folder = tmp_path / str(drawn)
+        made(SignedRule).evaluate_batch(given, run_dir=str(folder))
         monkeypatch.setattr(run_folder, "SECONDS", seconds)
-        JUDGED.clear()
-        list(made(SignedRule).evaluate_stream(iter(given), run_dir=folder))
-        compared = len({*JUDGED})
-        places = sorted(int(name.lstrip("earlyt")) for name in {*JUDGED})
-        assert drawn <= compared <= drawn + 8 and len(places) == compared
-        assert 450 < places[len(places) // 2] < 1050, "as many in each half"
+        monkeypatch.setattr(run_folder, "CHEAP", cheap)
+        before: list[str] = []
+        for _ in range(2):
+            JUDGED.clear()
+            control = RunControl()
+            list(made(SignedRule).evaluate_stream(iter(given), run_dir=str(folder), control=control))
+            compared = len({*JUDGED})
+            places = sorted(int(name.lstrip("earlyt")) for name in {*JUDGED})
+            # a first look at three records says how long one takes
+            assert min(drawn, 1480) <= compared <= drawn + 8 and len(places) == compared
+            assert 450 < places[len(places) // 2] < 1050, "as many in each half"
+            assert drawn == 1500 or {*before} != {*JUDGED}, "what one continued run leaves out, another one compares"
+            before = [*JUDGED]
+            summary = json.loads((folder / "summary.json").read_text())
+            assert summary["compared"] == {"records": compared, "of": 1500}
+            assert f"{compared:,} of 1,500 compared" in control.progress.facts(None)
+
+
+def test_every_record_is_compared_some_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that a draw leaves out is not left out by all: a change in 1 of 100 rows is seen in the end."""
+    monkeypatch.setattr(run_folder, "CHEAP", 0.0)
+    monkeypatch.setattr(run_folder, "SECONDS", 1e-9)
+    given = samples(80)
+    made(SignedRule).evaluate_batch(given, run_dir=str(tmp_path))
+    JUDGED.clear()
+    for _ in range(40):
+        made(SignedRule).evaluate_batch(given, run_dir=str(tmp_path))
+    assert {*JUDGED} == {one.unique_id for one in given}
 
 
 def test_nothing_that_was_judged_before_the_refusal_is_lost(tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ Context variables carry it through worker tasks and threads, so that rewards nee
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -299,11 +301,28 @@ class StopMark:
     A rule that falls back to a number where its judge cannot be asked would otherwise have that number kept as its score.
     """
 
-    __slots__ = ("noted", "outer")
+    __slots__ = ("declared", "lost", "made_up", "noted", "outer")
 
     def __init__(self, outer: StopMark | None) -> None:
         self.outer = outer
         self.noted = False
+        self.lost: list[BaseException] = []
+        """Errors of the calls that got no answer."""
+        self.made_up: list[BaseException] = []
+        """Those behind which a part of the job has put a number."""
+        self.declared = False
+        """Whether the job says what a missing part means: its number is then none that somebody made up."""
+
+    def taken(self, ok: bool) -> list[BaseException]:
+        """The lost calls that stand behind the number of a job that is over; those around the job hear of them, too."""
+        lost, made_up, self.lost, self.made_up = self.lost, self.made_up, [], []
+        if ok and not self.declared:
+            made_up = lost + made_up
+        if self.outer is not None and ok:
+            self.outer.made_up += made_up
+        elif self.outer is not None:
+            self.outer.lost += lost + made_up
+        return made_up if ok else []
 
 
 stop_mark: ContextVar[StopMark | None] = ContextVar("rm_gallery_stop_mark", default=None)
@@ -341,18 +360,53 @@ questions: ContextVar[Questions | None] = ContextVar("rm_gallery_questions", def
 """Where it is noted what judges are asked about the current sample; None where nobody keeps it."""
 
 
+_STEPS = 32
+"""Turns of the event loop: enough for a few coroutines that wait for one another, and no time for what waits for others."""
+
+
 def asked_by(ways: Iterable[Callable[[], Any]]) -> Questions:
-    """What coroutine functions would ask of a judge, without asking; what is awaited before that is not known."""
+    """What coroutine functions would ask of a judge, without asking; what comes after waiting for anything else is not known."""
     found = Questions(only=True)
 
-    def ask() -> None:
+    async def ask() -> None:
         questions.set(found)
+        current_run.set(RunControl(quiet=True, offline=True))
         for way in ways:
-            with suppress(Exception), closing(way()) as going:  # for what cannot be asked the record has the reason
-                going.send(None)
+            with suppress(Exception):  # for what cannot be asked the record has the reason
+                await _some_steps(way())
 
-    copy_context().run(ask)
+    context = copy_context()
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        context.run(_on_a_loop, ask)
+    else:  # a thread runs one loop at a time
+        thread = threading.Thread(target=context.run, args=(_on_a_loop, ask))
+        thread.start()
+        thread.join()
     return found
+
+
+def _on_a_loop(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    loop = asyncio.new_event_loop()
+    try:
+        loop.run_until_complete(function())
+    finally:
+        loop.close()
+
+
+async def _some_steps(going: Any) -> None:
+    if not inspect.isawaitable(going):
+        return
+    task = asyncio.ensure_future(going)
+    for _ in range(_STEPS):
+        if task.done():
+            break
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task], timeout=0.1)
+    if task.done() and not task.cancelled():
+        task.exception()
 
 
 def within_deadline(seconds: float) -> float:

@@ -89,6 +89,8 @@ class Work:
     flush: Callable[[], None] | None = None
     """Called before results are delivered, to make durable what `merge` noted down."""
     cost: JobCost = field(default_factory=JobCost)
+    holds: bool = False
+    """Whether `deliver` takes a `Doubtful` in the place of a result."""
     closed: bool = False
     """Whether no further job is begun."""
 
@@ -133,7 +135,7 @@ class Raw(NamedTuple):
 class Unit:
     """One sample as the engine sees it."""
 
-    __slots__ = ("context", "data", "deadline", "index", "jobs", "outcomes", "planner", "remaining", "work")
+    __slots__ = ("context", "data", "deadline", "index", "jobs", "lost", "outcomes", "planner", "remaining", "work")
 
     jobs: list[Any]
     outcomes: list[Outcome[Any]]
@@ -147,6 +149,8 @@ class Unit:
         """Where its jobs run, if not in the context the lane was made in."""
         self.deadline: Deadline | None = None
         """When this unit runs out of time, set when its first job starts."""
+        self.lost: list[BaseException] = []
+        """Errors of the calls that its jobs lost, and have a number all the same."""
         if isinstance(jobs, list):
             self.planner: Planner | None = None
             self._set(data, jobs)
@@ -176,7 +180,32 @@ class Unit:
 
     def finish(self) -> tuple[int, Any]:
         """(index, result) from the outcomes."""
+        if self.lost and self.work.holds:
+            return self.index, self.held(None)
         return self.index, self.work.merge(self.data, self.jobs, self.outcomes)
+
+    def held(self, result: Any) -> Any:
+        """A result that was made in one go, or in its place that it is doubtful."""
+        return Doubtful(self, result) if self.lost and self.work.holds else result
+
+
+class Doubtful(NamedTuple):
+    """A unit that has a number though calls of its jobs got no answer: `except Exception: return 0.5`. Where the run stops because
+    of them, they are what came of it.
+    """
+
+    unit: Unit
+    result: Any
+    """Where it was made in one go; else None."""
+
+    def settled(self, error: BaseException | None) -> Any:
+        """The result, or the one of a unit that failed with an error."""
+        unit = self.unit
+        if error is None and self.result is not None:
+            return self.result
+        unit.plan()
+        outcomes = unit.outcomes if error is None else [outcome_of_error(error)] * len(unit.jobs)
+        return unit.work.merge(unit.data, unit.jobs, outcomes)
 
 
 @dataclass(eq=False)
@@ -297,7 +326,7 @@ class LoopLane:
                     outcome = stopped_outcome(stopped, control.who_stopped)
                     note_stop(self._outer)
                 else:
-                    mark.noted = False
+                    mark.noted = mark.declared = False
                     worker.unit, worker.at = unit, i
                     control.in_flight += 1
                     try:
@@ -307,7 +336,7 @@ class LoopLane:
                             control.in_flight -= 1
                     if worker.abandoned:
                         return
-                    outcome = stopped_below(mark, control, outcome)
+                    outcome = settled_below(mark, unit, outcome)
                 self._record(unit, i, outcome)
         except asyncio.CancelledError:
             self._closed()
@@ -423,8 +452,13 @@ class LoopLane:
                 self._pending.clear()
 
 
-def stopped_below(mark: StopMark, control: RunControl, found: Any) -> Any:
-    """What a job gave, or where a call of it was stopped with the run that it was stopped, whatever its code made of that."""
+def settled_below(mark: StopMark, unit: Unit, found: Any) -> Any:
+    """What a job gave, or where a call of it was stopped with the run that it was stopped, whatever its code made of that. The unit
+    hears of calls that were lost.
+    """
+    control = unit.work.control
+    if mark.lost or mark.made_up:
+        unit.lost += mark.taken(type(found) is not Outcome or found.ok)
     if not mark.noted or (type(found) is Outcome and found.reason in NOT_BEGUN):
         return found
     stopped = control.why_stopped

@@ -200,6 +200,8 @@ class Progress:
         self._causes: Counter[str] = Counter()
         self._messages: dict[str, str] = {}
         self.done = self.unscored = self.failed = self.stopped = self.reused = 0
+        self.compared = ""
+        """How many records of a continued run were compared with today's code, of how many."""
 
     def count(self, outcomes: Sequence[Outcome[Any]], more: int = 1) -> None:
         """Count a merged sample that was not scored, by the outcome that decides; -1 takes back what was counted."""
@@ -280,7 +282,9 @@ class Progress:
             (3, f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"),
             *counted((4, control.in_flight, "in flight"), (5, control.retries, "retries")),
             *counted((5, control.asked_again, "asked again"), (6, control.cached, "cached"), (6, control.spared, "spared")),
-            *counted((7, self.reused, "reused"), (8, tokens, "tokens")),
+            *counted((7, self.reused, "reused")),
+            *([(7, f"{self.compared} compared")] if self.compared else []),
+            *counted((8, tokens, "tokens")),
         ]
         label = self.label
         while True:

@@ -9,7 +9,9 @@ import asyncio
 import contextvars
 import gc
 import inspect
+import math
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -17,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypedDict, 
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, current_deadline, note_stop, stop_mark
-from rm_gallery.core.engine.lanes import LoopLane, Planner, Unit, Work
+from rm_gallery.core.engine.lanes import Doubtful, LoopLane, Planner, Unit, Work
 from rm_gallery.core.engine.options import Progress, RunOptions
 from rm_gallery.core.engine.processes.crew import Crew, ProcessLane
 from rm_gallery.core.engine.thread_lane import ThreadLane
@@ -133,6 +135,10 @@ class How(TypedDict, total=False):
     """The caller looks again at what came out, and says at the end what failed (`control.progress.account`)."""
 
 
+IDLE_SECONDS = 0.5
+"""So long a source may give nothing while all that was drawn from it is doubtful."""
+
+
 class _Run(Generic[R]):
     """One run while it goes: draws from the plan, feeds the lane, counts, and hands results on."""
 
@@ -153,6 +159,10 @@ class _Run(Generic[R]):
         self._outer_mark = stop_mark.get()
         deadlines = options.deadline, current_deadline.get()
         self.work = Work(execute, self._merge, control, self._take_in, self._mailbox.fail, *deadlines, how.get("flush"))
+        self.work.holds = control.fail_fast is not None
+        self._doubtful: list[tuple[int, Doubtful]] = []
+        self._came, self._idle_since = 0, math.inf
+        self._merging = threading.RLock()
         loops = (how.get("lane") or ("loop" if inspect.iscoroutinefunction(execute) else "threads")) == "loop"
         most = options.max_workers
         crew = how.get("crew")
@@ -185,15 +195,43 @@ class _Run(Generic[R]):
             yield Unit(self.work, index, data, [] if jobs is None else jobs)
 
     def _merge(self, data: Any, jobs: list[Any], outcomes: list[Outcome[Any]]) -> R:
-        result = self._merge_unit(data, jobs, outcomes)
+        with self._merging:
+            result = self._merge_unit(data, jobs, outcomes)
         with self._counting:
             self.progress.count(outcomes)
         return result
 
     def _take_in(self, results: list[tuple[int, Any]]) -> None:
         with self._counting:
+            self._came += len(results)
+            doubtful = [pair for pair in results if type(pair[1]) is Doubtful]
+            self._doubtful += doubtful
+        if self._doubtful:
+            results = [pair for pair in results if type(pair[1]) is not Doubtful] + self._settled()
+        with self._counting:
             self.progress.done += len(results)
         self._mailbox.put(results)
+
+    def _settled(self, idle: bool = False) -> list[tuple[int, Any]]:
+        """What is settled of the doubtful: with the run's stop, with a call that succeeds, or since nothing else is under way."""
+        fail_fast, settled, left = self.control.fail_fast, [], []
+        with self._counting:
+            for index, doubt in self._doubtful:
+                known = [(error, fail_fast.lost(error)) for error in doubt.unit.lost] if fail_fast is not None else []
+                error = next((error for error, lost in known if lost), None)
+                if error is not None or idle or all(lost is False for _, lost in known):
+                    settled.append((index, doubt, error))
+                else:
+                    left.append((index, doubt))
+            self._doubtful = left
+        try:
+            results = [(index, doubt.settled(error)) for index, doubt, error in settled]
+            if results and self.work.flush is not None:
+                self.work.flush()
+        except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
+            self.work.end(error)
+            return []
+        return results
 
     # -- feeding --------------------------------------------------------------------------------------------------------
 
@@ -203,7 +241,7 @@ class _Run(Generic[R]):
             return workers
         if not self._streaming:
             return max(LIST_WINDOW, 4 * workers)
-        return max(CHEAP_WINDOW if self.work.cost.cheap else 1, STREAM_WINDOW * workers)
+        return len(self._doubtful) + max(CHEAP_WINDOW if self.work.cost.cheap else 1, STREAM_WINDOW * workers)
 
     def _read(self) -> None:
         """Draw from a source that may wait for what its consumer does with earlier results.
@@ -293,10 +331,25 @@ class _Run(Generic[R]):
 
     def _tick(self) -> float | None:
         """Refresh what is shown; how long to wait for results until the next time."""
+        if self._doubtful:
+            self._settle_idle()
         if not self.progress.shown:
-            return None
+            return 0.1 if self._doubtful else None
         self.progress.tick()
         return 0.1
+
+    def _settle_idle(self) -> None:
+        """Let the doubtful go when nothing else comes: the source may wait for them."""
+        now = time.monotonic()
+        if self._came < self._fed:
+            self._idle_since = math.inf
+            return
+        self._idle_since = min(self._idle_since, now)
+        if self._exhausted or now - self._idle_since >= IDLE_SECONDS:
+            results = self._settled(idle=True)
+            with self._counting:
+                self.progress.done += len(results)
+            self._mailbox.put(results)
 
     def results(self) -> Generator[tuple[int, R], None, None]:
         """(index, result) as they finish, or in order."""

@@ -173,6 +173,9 @@ class RunFolder(ABC):
         self._finished = self._store.finished(reuse)
         if self._store.damaged:
             self._warn(self._store.damaged)
+        before = [_summary(folder) for folder in (self.path, *self._store.parts)]
+        self._runs = [runs if isinstance(runs := one.get("runs"), int) else 0 for one in before]
+        """How often the run, and each of its parts, went on before, as far as it was not killed."""
         self._unfit = 0
         # hashes rather than texts: a run may have millions of samples
         self._seen = FirstKeys()
@@ -180,6 +183,8 @@ class RunFolder(ABC):
         """How often a key came, where its id had come before."""
         self.check: ResumeCheck | None = None
         """Draws the records that are compared; None where none is."""
+        self.asked_by_parts = False
+        """Whether what is asked is compared by part: where a part has no score, another one may be asked that was not."""
         self._pending: dict[int, tuple[str, int]] = {}
         self._noted: list[dict[str, Any]] = []
         self._asked: dict[int, Questions] = {}
@@ -239,7 +244,7 @@ class RunFolder(ABC):
 
     def compare(self) -> None:
         """Draw records that are compared with what comes out now, where an earlier part of the run left some."""
-        self.check = ResumeCheck(self._finished) if self._finished else None
+        self.check = ResumeCheck(self._finished, sum(self._runs)) if self._finished else None
 
     @abstractmethod
     def unscored(self, data: Any) -> Any:
@@ -356,7 +361,13 @@ class RunFolder(ABC):
             if kept.calls:  # a part that was killed left no summary
                 total.update(calls=kept.calls, cost=kept.cost)
                 total.update(input_tokens=kept.input_tokens, output_tokens=kept.output_tokens)
-            more = {"served": served} if served else {}
+            more: dict[str, Any] = {"runs": self._runs[0] + 1, **({"served": served} if served else {})}
+            if self.check is not None:
+                more["compared"] = {"records": self.check.compared, "of": self.check.of}
+                logger.info(
+                    "run folder {}: {:,} of {:,} kept records were compared with today's code",
+                    self.path, self.check.compared, self.check.of,
+                )  # fmt: skip
             counts = {**self.counts, "stopped": self.counts["stopped"] + control.unread}
             self._store.write_summary({"samples": counts, "spent": total, "last": spent, "stopped": control.stopped, **more})
         finally:
@@ -390,8 +401,10 @@ def changed(folder: Path, sample_id: str, what: str) -> ConfigError:
 
 SECONDS = 1.0
 """About how long comparing may take."""
-_FIRST, _LEAST, _MOST = 3, 32, 512
-"""How many records are compared at once, at first; and how many of a run, at least and at most."""
+_FIRST, _LEAST, _MOST, _MOST_CHEAP = 3, 32, 512, 4096
+"""How many records are compared at once, at first; how many of a run, at least and at most, and at most where one takes less than
+`CHEAP` seconds."""
+CHEAP = 0.001
 
 
 class ResumeCheck:
@@ -399,19 +412,22 @@ class ResumeCheck:
 
     They are drawn by lot from all records: a change may concern the last rows of a file alone, as where it is sorted by subset.
     Each has a rank, and where scoring takes long only the first ranks are compared, so that they lie all over the file, too.
+    Every time a run is continued it draws anew: what was left out once is compared some other time.
     """
 
-    def __init__(self, records: Mapping[str, Mapping[str, Any]]) -> None:
-        """Draw from `records`, by key; the same records give the same draw."""
+    def __init__(self, records: Mapping[str, Mapping[str, Any]], runs: int = 0) -> None:
+        """Draw from `records`, by key, of a run that went on `runs` times."""
         keys = [key for key, record in records.items() if not record.get("n")]
-        drawn = random.Random(len(keys)).sample(keys, min(_MOST, len(keys)))
+        drawn = random.Random(f"{len(keys)} {runs}").sample(keys, min(_MOST_CHEAP, len(keys)))
+        self.of, self.compared = len(records), 0
+        """How many records there are, and how many of them were compared."""
         self._ranks = {key: rank for rank, key in enumerate(drawn)}
         self._limit, self._size = _MOST, _FIRST
         self._waiting: list[tuple[Any, dict[str, Any]]] = []
 
     def wants(self, key: str) -> bool:
         """Whether the record of this key is compared."""
-        return self._ranks.pop(key, _MOST) < self._limit
+        return self._ranks.pop(key, _MOST_CHEAP) < self._limit
 
     def add(self, item: Any, record: dict[str, Any]) -> None:
         """Take an item whose row passed, as it was before it was scored, and its record."""
@@ -426,7 +442,9 @@ class ResumeCheck:
 
     def learn(self, n: int, seconds: float) -> None:
         """Take in how long comparing `n` took: fewer where it is slow, more at once where it is not."""
-        self._limit = max(_LEAST, min(_MOST, int(SECONDS * n / max(seconds, 1e-9))))
+        self.compared += n
+        most = _MOST_CHEAP if seconds < CHEAP * n else max(_LEAST, min(_MOST, int(SECONDS * n / max(seconds, 1e-9))))
+        self._limit = most
         self._size = min(4 * self._size, _MOST)
 
 
@@ -451,8 +469,13 @@ class Again:
     def append(self, data: Any, *results: Any) -> None:
         """Hear what a sample gets now; ConfigError with the example where it is something else than before."""
         record = self._records.pop(id(data))
-        self._folder.check_asked(data, record, self._asked.pop(id(data), Questions()))
-        before, now = self._folder.told(record), self._folder.told(self._folder.said(data, *results))
+        asked = self._asked.pop(id(data), Questions())
+        if not self._folder.asked_by_parts:
+            self._folder.check_asked(data, record, asked)
+        self._hold(data, self._folder.told(record), self._folder.told(self._folder.said(data, *results)))
+
+    def _hold(self, data: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        """Raise ConfigError where a place that both tell of has another value now."""
         for place in before.keys() & now.keys():
             if not _same(before[place], now[place]):
                 raise changed(

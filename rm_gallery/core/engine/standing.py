@@ -419,11 +419,16 @@ class Batch(Generic[R]):
         check = self._folder.check
         if check is None or not (taken := check.take(rest=rest)):
             return
-        items, records = zip(*taken, strict=True)
         began = time.monotonic()
-        again = self._parts(items, Again(self._folder, records), options_again(self._options))
-        engine.run_all(*again, label=self.label, lane=self.lane)
+        self._score_again(taken, options_again(self._options))
         check.learn(len(taken), time.monotonic() - began)
+        if (control := self._options.control) is not None and control.progress is not None:
+            control.progress.compared = f"{check.compared:,} of {check.of:,}"
+
+    def _score_again(self, taken: list[tuple[Any, dict[str, Any]]], options: RunOptions) -> None:
+        """Score items once more; ConfigError where one gets something else than its record says."""
+        items, records = zip(*taken, strict=True)
+        engine.run_all(*self._parts(items, Again(self._folder, records), options), label=self.label, lane=self.lane)
 
     def __exit__(self, *_: object) -> None:
         control = self._options.control
@@ -454,7 +459,7 @@ class Batch(Generic[R]):
     async def astream(self, **how: Any) -> AsyncGenerator[tuple[int, R], None]:
         """Awaitable twin of `stream`."""
         with self:
-            if self._folder is not None and self._folder.check is not None:
+            if self._folder is not None and self._folder.restoring:
                 how["streaming"] = True  # comparing blocks, and so the plan is drawn from on a thread
             async for pair in engine.arun(*self._going, **self._how, **how):
                 yield pair

@@ -16,7 +16,7 @@ from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Deadline, RunControl, StopMark, current_deadline, current_run, note_stop, stop_mark
-from rm_gallery.core.engine.lanes import LATE_SECONDS, JobCost, Raw, Unit, Work, awaitable, plain_types, stopped_below
+from rm_gallery.core.engine.lanes import LATE_SECONDS, JobCost, Raw, Unit, Work, awaitable, plain_types, settled_below
 from rm_gallery.core.outcome import NOT_RUN, Outcome, outcome_of_error, stopped_outcome
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 
@@ -224,17 +224,17 @@ class ThreadLane:
                     sharing, shared_until = work, time.monotonic() + SHARED_SECONDS
             runner.at = at
             runner.busy = busy = [i]
-            mark.noted = False
+            mark.noted = mark.declared = False
             found = self._outcome(unit, i, deadline) if whole is None else self._whole(unit, whole, deadline)
             try:
                 busy.pop()
             except IndexError:  # given up
                 return False
-            found = stopped_below(mark, control, found)
+            found = settled_below(mark, unit, found)
             if type(found) is Outcome:
                 self._record(runner, unit, i, found)
             else:
-                runner.done.append((work, (unit.index, found)))
+                runner.done.append((work, (unit.index, unit.held(found))))
         if chunk:
             cost.learn((time.perf_counter() - began) / len(chunk))
         done, runner.done, runner.chunk = runner.done, [], []
@@ -344,8 +344,14 @@ def _raised(work: Work, error: BaseException) -> Outcome[Any]:
 def _in_context(work: Work, job: Any, deadline: Deadline | None) -> Any:
     current_run.set(work.control)
     current_deadline.set(deadline)
-    value = work.execute(job)
-    return _awaited(value, deadline) if awaitable(value) else value
+    mark, ok = StopMark(stop_mark.get()), False
+    stop_mark.set(mark)
+    try:
+        value = work.execute(job)
+        value, ok = _awaited(value, deadline) if awaitable(value) else value, True
+    finally:
+        mark.taken(ok)
+    return value
 
 
 def _awaited(value: Any, deadline: Deadline | None) -> Any:

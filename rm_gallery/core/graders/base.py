@@ -21,6 +21,7 @@ from rm_gallery.core.reward.registry import Registry
 from rm_gallery.core.reward.reward import Identified
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.utils.errors import Cause, ConfigError
+from rm_gallery.core.utils.identity import is_users
 from rm_gallery.core.utils.models import unknown_name
 
 if TYPE_CHECKING:
@@ -299,6 +300,11 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         return dict(parameters(type(self)._grade))
 
     @property
+    def declares_missing(self) -> bool:
+        """Whether it says itself what a part without a score means, as all of the library does; code of one's own may hide one."""
+        return not is_users(type(self)._grade.__module__)
+
+    @property
     def is_async(self) -> bool:
         """Whether `_grade` is a coroutine function; one that only returns something awaitable is awaited too."""
         return inspect.iscoroutinefunction(type(self)._grade)
@@ -453,6 +459,11 @@ class FunctionGrader(BaseGrader):
     def inputs(self) -> dict[str, bool]:
         """The function's own parameters."""
         return dict(parameters(self.func))
+
+    @property
+    def declares_missing(self) -> bool:
+        """False: the function may hide what it does not get."""
+        return False
 
     @property
     def is_async(self) -> bool:

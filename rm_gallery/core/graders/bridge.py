@@ -59,6 +59,11 @@ class RewardGrader(BaseGrader):
         self.reward.check()
 
     @property
+    def declares_missing(self) -> bool:
+        """Whether the reward does."""
+        return self.reward.declares_missing
+
+    @property
     def inputs(self) -> dict[str, bool]:
         """`response` or `responses`, and what may be given beside it."""
         needed = "responses" if self.mode is GraderMode.LISTWISE else "response"
@@ -192,6 +197,11 @@ class _OfGrader(BaseReward):
     def llm(self) -> Any:
         """The model that judges, None where none does."""
         return getattr(self.grader, "llm", None)
+
+    @property
+    def declares_missing(self) -> bool:
+        """Whether the grader does."""
+        return self.grader.declares_missing
 
 
 class GraderReward(_OfGrader, BasePointWiseReward):

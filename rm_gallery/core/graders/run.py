@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.context import asked_by, questions
+from rm_gallery.core.engine.context import asked_by, questions, stop_mark
 from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
@@ -468,6 +468,8 @@ class GraderBatch(Batch[Results]):
         here = _execute if self.lane == "threads" else _execute_beside
 
         def execute(job: GraderJob) -> Any:
+            if job.plan.grader.declares_missing and (mark := stop_mark.get()) is not None:
+                mark.declared = True
             if folder is not None:
                 questions.set(folder.questions_of(job.of))
             return _looked_at_twice(here, job) if options.blame == "probe" else here(job)

@@ -58,6 +58,11 @@ class _Wrapper(BaseGrader):
         return getattr(self.grader, "llm", None)
 
     @property
+    def declares_missing(self) -> bool:
+        """Whether the inner grader does; the wrapper itself says how many gradings it needs."""
+        return self.grader.declares_missing
+
+    @property
     def is_async(self) -> bool:
         """True: several calls wait side by side."""
         return True

@@ -71,6 +71,10 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
         except (BudgetExceeded, RunStopped, NotAsked):
             note_stop(stop_mark.get())
             raise
+        except (ProviderError, DeadlineExceeded) as error:
+            if (mark := stop_mark.get()) is not None:
+                mark.lost.append(error if isinstance(error, ProviderError) else error.__cause__ or error)
+            raise
     if run is not None:
         run.note_served(llm.model, getattr(reply, "model", "") or payload.get("model", ""))
     return reply

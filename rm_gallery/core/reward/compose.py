@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import importlib
 import math
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 from pydantic import Field, SerializeAsAny, field_validator, model_validator
@@ -15,8 +16,8 @@ from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionW
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.outcome import Bounds, Outcome, deciding, outcome_of_error, scored, worst_of
 from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
-from rm_gallery.core.reward.outputs import said_of
-from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.outputs import asks_a_model, said_of
+from rm_gallery.core.reward.reward import BaseReward, KeptPart
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.models import Configured, copy_with, unknown_name
@@ -109,11 +110,33 @@ class Composition(PerOutputReward):
         for part in self.parts().values():
             part.check()
 
+    def reported(self, part: BaseReward, score: float) -> float:
+        """A part's score as it is noted among the metrics."""
+        return score
+
+    def kept_parts(self, extras: Mapping[int, Any]) -> Iterator[KeptPart]:
+        """Its parts, and in the place of compositions in which a model is asked the parts of those."""
+        for name, part in self.parts().items():
+            noted = {at: _inside(extra, METRICS, name) for at, extra in extras.items()}
+            reached = {at: one.get("score") if one.get("is_score_valid") else None for at, one in noted.items() if one}
+            if part.made_of_parts and asks_a_model(part):
+                inner = part.kept_parts({at: _inside(extras[at], PARTS, name) for at in reached})
+                yield from (each._replace(name=f"{name}, {each.name}") for each in inner)
+            elif reached:
+                yield KeptPart(name, part, reached, partial(self.reported, part))
+
     async def _asked(self, part: BaseReward, sample: DataSample, at: list[int], hooks: dict[str, Any]) -> list[_Part]:
         """What a part says of these outputs of the sample."""
         chosen = sample if len(at) == len(sample.output) else copy_with(sample, output=[sample.output[i] for i in at])
         judged = await part.async_evaluate(chosen, hooks=hooks or None)
         return [_Part(said_of(part, output), output) for output in judged.output]
+
+
+def _inside(extra: Any, *names: str) -> dict[str, Any]:
+    """What stands under these names, one inside the other; empty where nothing does, as in a record of another hand."""
+    for name in names:
+        extra = extra.get(name) if isinstance(extra, dict) else None
+    return extra if isinstance(extra, dict) else {}
 
 
 class _Notes:
@@ -450,10 +473,16 @@ class WeightedSum(Composition):
 
     def _on_scale(self, part: BaseReward, said: _Part) -> _Part:
         score = said.outcome.value
-        if not self.normalize or score is None:
+        if score is None:
             return said
+        return said._replace(outcome=replace(said.outcome, value=self.reported(part, score)))
+
+    def reported(self, part: BaseReward, score: float) -> float:
+        """The score, or its share of the part's range with `normalize`."""
+        if not self.normalize:
+            return score
         share = part.normalized(score)  # 1 is best, and a penalty is to stay one
-        return said._replace(outcome=replace(said.outcome, value=share if part.higher_is_better else 1.0 - share))
+        return share if part.higher_is_better else 1.0 - share
 
     def _sum(self, said: Mapping[str, _Part]) -> JudgedOutput:
         notes = _Notes()

@@ -231,6 +231,11 @@ class _OfFunction(BaseReward):
         return bool(self.function.range_declared)
 
     @property
+    def declares_missing(self) -> bool:
+        """False: the function may hide what it does not get."""
+        return False
+
+    @property
     def deterministic(self) -> bool:  # type: ignore[override]
         """What the function declares."""
         return bool(self.function.deterministic)

@@ -21,8 +21,8 @@ from rm_gallery.core.data.schema import (
     RewardIssue,
     Step,
 )
-from rm_gallery.core.engine.context import LIMIT_SHARE, asked_by, current_deadline
-from rm_gallery.core.engine.run_folder import RunFolder, about_code
+from rm_gallery.core.engine.context import LIMIT_SHARE, Questions, asked_by, current_deadline
+from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.outcome import NOT_BEGUN, UNDECLARED, Bounds, Outcome, deciding, failed, outside, scored, unscored
 from rm_gallery.core.reward.schema import RewardResult
@@ -32,7 +32,7 @@ from rm_gallery.core.utils.models import build, copy_with, remake
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.options import RunOptions
-    from rm_gallery.core.reward.reward import BaseReward
+    from rm_gallery.core.reward.reward import BaseReward, KeptPart
 
 # -- written to outputs -------------------------------------------------------------------------------------------------
 
@@ -222,6 +222,7 @@ class RewardFolder(RunFolder):
         """
         hooks = {key: shortened(plain_form(value, f"keyword '{key}'")) for key, value in sorted(kwargs.items())}
         super().__init__(options, {"reward": reward.describe(), "hooks": hooks})
+        self.asked_by_parts = reward.made_of_parts
         self._reward, self._hooks = reward, kwargs
 
     def restore(self, sample: DataSample) -> bool:
@@ -229,13 +230,27 @@ class RewardFolder(RunFolder):
 
         Raises ConfigError when the judge would be asked something else now.
         """
-        asks = self._reward.judged and self._reward.is_async()
-        if asks and (record := self.record_of(sample)) is not None:
-            evaluate = self._reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
-            ways = (partial(evaluate, job.sample, **self._hooks) for job in self._reward.plan(sample))
-            self.check_asked(sample, record, asked_by(ways))
+        if asks_a_model(self._reward) and (record := self.record_of(sample)) is not None:
+            self.check_asked(sample, record, asked_by(self._asking(sample, record)))
         found = self.known(sample, lambda record: _read(self._reward, record, sample))
         return _restored(self._reward, found)
+
+    def _asking(self, sample: DataSample, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
+        """What asks the judges that were asked when the record was made."""
+        parts = [(one.reward, shown) for one, shown in self.parts_of(sample, record)] or [(self._reward, sample)]
+        for reward, shown in parts:
+            if asks_a_model(reward) and reward.is_async() and not reward.made_of_parts:
+                evaluate = reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
+                yield from (partial(evaluate, job.sample, **self._hooks) for job in reward.plan(shown))
+
+    def parts_of(self, sample: DataSample, record: Mapping[str, Any]) -> Iterator[tuple[KeptPart, DataSample]]:
+        """What a record keeps of the parts of a composition, and to each the sample with the outputs that reached it."""
+        extras, at = {}, 0
+        for number, output in enumerate(sample.output):
+            extras[number] = ((record["rewards"][at] or {}).get("extra_data") or {}).get("")
+            at += 1 + len(output.steps or ())
+        for part in self._reward.kept_parts(extras):
+            yield part, copy_with(sample, output=[sample.output[number] for number in part.scores])
 
     def unscored(self, data: DataSample) -> DataSample:
         """A copy that results can be written to."""
@@ -267,6 +282,43 @@ class RewardFolder(RunFolder):
                 scores = [detail["score"] for detail in reward["details"]]
                 found[f"answer {number + 1}"] = scores or [f"no score ({issue['reason']})" for issue in issues]
         return found
+
+
+class PartAgain(Again):
+    """Stands in for a run folder while a part of a composition scores finished samples once more, and holds what it gives against
+    what was kept of it: the composition as a whole has no score where a judge would have to be asked.
+    """
+
+    def __init__(self, folder: RewardFolder, records: Iterable[dict[str, Any]], kept: Iterable[KeptPart]) -> None:
+        """Compare with what `records` of `folder`, in the order of the samples, kept of a part."""
+        super().__init__(folder, records)
+        self._parts = iter(kept)
+        self._part: dict[int, KeptPart] = {}
+
+    def restore(self, data: Any) -> Any:
+        """Nothing, as for the whole."""
+        super().restore(data)
+        self._part[id(data)] = next(self._parts)
+
+    def append(self, data: DataSample, *results: Any) -> None:
+        """Hear what the part gives now; ConfigError with the example where it is something else than before."""
+        record, part = self._records.pop(id(data)), self._part.pop(id(data))
+        self._folder.check_asked(data, record, self._asked.pop(id(data), Questions()))
+        whole = self._folder.told(record)
+        before: dict[str, Any] = {}
+        now: dict[str, Any] = {}
+        for (number, score), output in zip(part.scores.items(), data.output, strict=True):
+            place, outcome = f"'{part.name}' of answer {number + 1}", said_of(part.reward, output)
+            if score is not None or (record.get("status") == "unscored" and whole):
+                before[place] = NO_SCORE if score is None else score
+            if outcome.value is not None:
+                now[place] = part.reported(outcome.value)
+            elif about_code(outcome.status, outcome.reason or "", outcome.cause):
+                now[place] = NO_SCORE
+        self._hold(data, before, now)
+
+
+NO_SCORE = "no score"
 
 
 def all_said(reward: BaseReward, sample: DataSample) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import lru_cache
 from pathlib import Path
@@ -145,6 +145,17 @@ def _parts(value: Any) -> Iterator[Identified]:
             yield from _parts(each)
 
 
+class KeptPart(NamedTuple):
+    """A reward inside another one, and what was kept of it."""
+
+    name: str
+    reward: BaseReward
+    scores: dict[int, float | None]
+    """By the place of each output that reached it; None where it gave no score."""
+    reported: Callable[[float], float]
+    """Its score as it is kept: on the scale of what it is a part of."""
+
+
 class BaseReward(Identified, metaclass=RewardMeta):
     """A named way to score a sample's outputs.
 
@@ -222,6 +233,15 @@ class BaseReward(Identified, metaclass=RewardMeta):
     def made_of_parts(self) -> bool:
         """Whether its scores are made of those of other rewards."""
         return False
+
+    @property
+    def declares_missing(self) -> bool:
+        """Whether it says itself what a part without a score means, as all of the library does; code of one's own may hide one."""
+        return not is_users(type(self)._evaluate.__module__)  # type: ignore[attr-defined]  # checked when it is built
+
+    def kept_parts(self, extras: Mapping[int, Any]) -> Iterator[KeptPart]:
+        """The rewards its scores are made of, at any depth, with what the extra data of outputs, by place, say of them."""
+        yield from ()
 
     @property
     def asked_times(self) -> int:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.context import RunControl, questions
+from rm_gallery.core.engine.context import RunControl, questions, stop_mark
 from rm_gallery.core.engine.lanes import JobCost, Planner, Raw
 from rm_gallery.core.engine.options import Progress, chosen_options
 from rm_gallery.core.engine.options import RunOptions as RunOptions
@@ -24,8 +24,8 @@ from rm_gallery.core.engine.standing import Alone, Batch, Parts, StandingRun, ar
 from rm_gallery.core.outcome import Outcome, is_run_level, outcome_of_error
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.kinds import BasePointWiseReward
-from rm_gallery.core.reward.outputs import RewardFolder, issue_of, killable, writable_copy, write, write_plain
-from rm_gallery.core.reward.reward import BaseReward, current_job
+from rm_gallery.core.reward.outputs import PartAgain, RewardFolder, issue_of, killable, writable_copy, write, write_plain
+from rm_gallery.core.reward.reward import BaseReward, KeptPart, current_job
 from rm_gallery.core.utils.errors import DataError
 
 Samples = Iterable[DataSample | dict[str, Any]]
@@ -107,6 +107,19 @@ class RewardBatch(Batch[DataSample]):
         # what is cpu_bound has processes of its own, that can be killed
         here = self._reward.cpu_bound and options.engine is None
         return None if here else {"reward": self._reward, "samples": [], "hooks": self._hooks}
+
+    def _score_again(self, taken: list[tuple[Any, dict[str, Any]]], options: RunOptions) -> None:
+        """And each part of a composition by itself."""
+        super()._score_again(taken, options)
+        by_name: dict[str, list[tuple[KeptPart, DataSample, dict[str, Any]]]] = {}
+        for sample, record in taken:
+            for part, shown in self._folder.parts_of(sample, record):
+                by_name.setdefault(part.name, []).append((part, shown, record))
+        for name, each in by_name.items():
+            parts, samples, records = zip(*each, strict=True)
+            batch = RewardBatch(parts[0].reward, samples, options, self._hooks)
+            going = batch._parts(samples, PartAgain(self._folder, records, parts), batch.options)
+            engine.run_all(*going, label=name, lane=batch.lane)
 
     def _parts(self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions) -> Parts[DataSample]:
         reward = self._reward
@@ -415,13 +428,15 @@ def executor(
     """What makes a result from a job; a folder hears what judges are asked, and `processes` is for what is `cpu_bound`."""
     # a rule's _evaluate is checked when the reward is built
     evaluate = killable(reward, deadline, processes) if reward.cpu_bound else reward._evaluate  # type: ignore[attr-defined]
-    judged = reward.judged
+    judged, declared = reward.judged, reward.declares_missing
 
     def execute(job: Any) -> Any:
         if type(job) is _Unplanned:
             raise job.error
         if judged:
             current_job.set(job)
+        if declared and (mark := stop_mark.get()) is not None:
+            mark.declared = True
         if folder is not None:
             questions.set(folder.questions_of(job.of))
         return evaluate(job.sample, **hooks)

@@ -217,6 +217,7 @@ class FailFast:
         self.message: str | None = None
         self._succeeded = False
         self._causes: Counter[str] = Counter()
+        self._counted: list[BaseException] = []
         self._lock = threading.Lock()
 
     def success(self) -> None:
@@ -225,20 +226,33 @@ class FailFast:
         if self._causes:
             with self._lock:
                 self._causes.clear()
+                if self.message is None:
+                    self._counted.clear()
+
+    def lost(self, error: BaseException) -> bool | None:
+        """Whether the run stopped for a call that failed with this error, or after it; None while that is open."""
+        if not any(counted is error for counted in self._counted):
+            return False
+        return True if self.message is not None else None
 
     def failure(self, error: BaseException) -> bool:
         """Note a call that failed; True exactly once, when this failure trips the tracker."""
-        if self.message is not None or not isinstance(error, ProviderError) or error.kind == "rate_limit":
+        if not isinstance(error, ProviderError) or error.kind == "rate_limit":
             return False
         if self._succeeded and (error.kind not in ("unreachable", "fatal") or error.status in _ONE_REQUEST):
             return False
         with self._lock:
+            if self.message is not None:
+                self._counted.append(error)
+                return False
             said = f"{f'HTTP {error.status}' if error.status is not None else error.kind}: {error}"
             of_all = error.kind == "unreachable" or error.status in _ACCOUNT
             if self._succeeded and not of_all and said not in self._causes:
                 self._causes.clear()
+                self._counted.clear()
             self._causes[said] += 1
-            if self.message is not None or sum(self._causes.values()) < self.limit:
+            self._counted.append(error)
+            if sum(self._causes.values()) < self.limit:
                 return False
             cause, count = self._causes.most_common(1)[0]
             which = f"the last {self.limit} calls" if self._succeeded else f"the first {self.limit} calls"
