@@ -287,7 +287,7 @@ def class_of_built(reward: BaseReward) -> type[BaseReward]:
         given: BaseReward = reward.model_copy(update=settings) if settings else reward
         return given
 
-    facts = {"kind": reward.kind, "judged": reward.judged, "needs": reward.needs}
+    facts = {"kind": reward.kind, "judged": reward.judged, "needs": reward.needs, "stands_for": reward}
     body = {"__new__": new, "__module__": type(reward).__module__, "__doc__": type(reward).__doc__, **facts}
     body["__annotations__"] = dict.fromkeys(facts, ClassVar[Any])
     made: type[BaseReward] = RewardMeta(type(reward).__name__, (BasePointWiseReward,), body)
