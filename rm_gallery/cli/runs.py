@@ -251,7 +251,7 @@ def report(
     gates = {"score": fail_under is not None, "failed": max_failures is not None}
     gates["unscored"] = max_unscored is not None or fail_under is not None
     if form == "junit" or any(gates.values()):
-        missed = gate.missed(figures_of(opened, summarize(opened)), finished=opened.finished)
+        missed = gate.missed(figures_of(opened, summarize(opened)), finished=opened.finished, say=opt.say)
         found = [why for part, why in missed if form == "junit" or gates.get(part)]
         for why in found:
             opt.say(f"rm-gallery: {why}.")
