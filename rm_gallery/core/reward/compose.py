@@ -458,7 +458,7 @@ class WeightedSum(Composition):
                 other = max(below or larger, key=lambda one: weights[one])
                 sentences.append(
                     f"'{name}' has the weight {self.weights[name]:g} and moves the sum by up to {width:.3g}; '{other}' has "
-                    f"{self.weights[other]:g} and moves it by {widths[other]:.3g}. With normalize=True weights compare."
+                    f"{self.weights[other]:g} and moves it by {widths[other]:.3g}. With --normalize (normalize=True) weights compare."
                 )
         return sentences
 

@@ -74,7 +74,8 @@ def contradicted(figures: Mapping[str, Any]) -> str:
         return _against_comparison(figures, _object(extra.get("agreement")))
     if figures.get("rule") in OWN_UNIT:
         for about in _labelled(figures):
-            if about.get("n") and not number(_measure(about)[1]) > 0:
+            name, value = _measure(about)
+            if about.get("n") and name and not number(value) > 0:  # of labels that are all the same nothing is known
                 return f"the scores{_named(about)} do not rise with the labels"
     return ""
 
