@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from rm_gallery import WeightedSum
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.benchmarks.lead import contradicted, leads
@@ -80,3 +81,26 @@ def test_a_part_inside_its_own_range_is_no_fault_and_the_uneven_weight_names_the
     found = check_mix({"math_verify_reward": 1.0, "stars.py": 0.1}).whole
     named = {finding.name: finding.what for finding in found.findings}
     assert "outside_0_1" not in named and "--normalize" in named["uneven_weights"]
+
+
+def test_a_null_answer_is_a_bad_row_and_an_empty_one_is_judged() -> None:
+    Path("rows.jsonl").write_text('{"prompt": "q", "chosen": "long", "rejected": ""}\n')
+    assert '"n_scored": 1' in command("eval", "length_baseline", "rows.jsonl", "--json").out.replace('":', '": ').replace(
+        ":  ", ": "
+    )
+    Path("rows.jsonl").write_text('{"prompt": "q", "chosen": "long", "rejected": null}\n')
+    done = command("eval", "length_baseline", "rows.jsonl")
+    assert done.code == 2 and "column 'rejected': expected an answer, found null" in done.err
+
+
+def test_an_unknown_sample_is_answered_with_ids_that_are_there() -> None:
+    assert command(*SCORE, "length_baseline", "--out", "run").code == 0
+    done = command("explain", "run", "zzz")
+    assert done.code != 0 and "has no sample 'zzz'; ids are such as " in done.err
+
+
+def test_weights_without_names_are_refused_with_the_names() -> None:
+    with pytest.raises(
+        ConfigError, match=r"weights is \[1, 0.2\]; give them by name: weights=\{'length_baseline': …, 'boxed_answer': …\}"
+    ):
+        WeightedSum(["length_baseline", "boxed_answer"], weights=[1, 0.2])  # type: ignore[arg-type]

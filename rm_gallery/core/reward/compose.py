@@ -396,6 +396,10 @@ class WeightedSum(Composition):
         if parts is not None:
             given = parts if isinstance(parts, Mapping) else _named([as_part(part) for part in parts])
             settings["rewards"] = {name: as_part(part) for name, part in given.items()}
+        unnamed: Any = weights
+        if unnamed is not None and not isinstance(unnamed, Mapping):
+            by_name = ", ".join(f"{name!r}: …" for name in settings.get("rewards", ()))
+            raise ConfigError(f"WeightedSum: weights is {weights!r:.80}; give them by name: weights={{{by_name}}}.")
         super().__init__(**{"weights": dict(weights or {}), **self._with_judge("rewards", settings)})
 
     def model_post_init(self, context: Any) -> None:
