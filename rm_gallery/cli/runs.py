@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass
+from itertools import islice
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
@@ -251,7 +252,7 @@ def report(
     gates = {"score": fail_under is not None, "failed": max_failures is not None}
     gates["unscored"] = max_unscored is not None or fail_under is not None
     if form == "junit" or any(gates.values()):
-        missed = gate.missed(figures_of(opened, summarize(opened)), finished=opened.finished)
+        missed = gate.missed(figures_of(opened, summarize(opened)), finished=opened.finished, say=opt.say)
         found = [why for part, why in missed if form == "junit" or gates.get(part)]
         for why in found:
             opt.say(f"rm-gallery: {why}.")
@@ -270,7 +271,9 @@ def explain(
     found = [row for row in opened.samples() if row.id == sample]
     if not found:
         near = nearest(sample, {row.id for row in opened.samples()})
-        raise DataError(f"{run} has no sample '{sample}'{'; near are ' + ', '.join(near) if near else ''}.")
+        there = ", ".join(near or [row.id for row in islice(opened.samples(), 3)])
+        what = f"near are {there}" if near else f"ids are such as {there}" if there else "it holds none"
+        raise DataError(f"{run} has no sample '{sample}'; {what}.")
     entries = list(read_trace(run, sample)) if opened.traced else []
     for row in found:
         typer.echo("\n".join(_explained(row, str(opened.report.get("rule") or ""))))

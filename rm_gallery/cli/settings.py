@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
-from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.core.utils.shown import redact
+from rm_gallery.core.utils.models import nearest, unknown_name
+from rm_gallery.core.utils.shown import one_line, redact
 
 FILE = "rm-gallery.toml"
 """Read where the command runs."""
@@ -22,6 +22,8 @@ VARIABLE = "RM_GALLERY_CONFIG"
 PREFIX = "RM_GALLERY_"
 OWN = frozenset({"CACHE", "CONFIG", "MAX_REPLY_BYTES", "STORE", "TOKEN", "TOKENS"})
 """Variables of the library that are no option of every command."""
+OF_TESTS = frozenset({"GOLDEN", "REQUIRE", "SHARED", "SKIPPED"})
+"""Variables that the project's tests read."""
 NEVER = frozenset({"help", "version", "dry_run", "install_completion", "show_completion"})
 """Options that are a question and no setting."""
 DRY = "rm_gallery.dry_run"
@@ -66,6 +68,10 @@ def _question(
 def _explaining(invoke: Callable[[Any], Any], words: tuple[str, ...], own: bool) -> Callable[[Any], Any]:
     def explaining(context: Any) -> Any:
         if not (context.params["dry_run"] if own else context.meta.get(DRY)):
+            if unread := _unknown_variables(context.find_root().command):
+                # RM_GALLERY_MAXCALLS=10 once limited nothing and said nothing
+                what = one_line(f"The environment sets what nothing reads: {'; '.join(unread)}.")
+                typer.echo(f"rm-gallery: {what}", err=True)
             return _applied(invoke, context)
         for line in _told(context, words):
             typer.echo(line, err=own)  # where the command itself says what it understood
@@ -129,7 +135,7 @@ def _told(context: Any, words: tuple[str, ...]) -> Iterator[str]:
         value = [*value] if isinstance(value, tuple) else value
         shown = redact(str(value)) if value not in (None, []) else "not set"
         yield f"{name} = {shown}  ({origin})"
-    yield from (f"{name} is no setting." for name in sorted(_unknown_variables(context.find_root().command)))
+    yield from (one + "." for one in _unknown_variables(context.find_root().command))
 
 
 def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
@@ -215,9 +221,13 @@ def _check(
             raise ConfigError(f"{where}: {key} is a {type(value).__name__}; give text, a number, true, false or a list.")
 
 
-def _unknown_variables(command: Any) -> set[str]:
-    known = {PREFIX + name for name in OWN}
+def _unknown_variables(command: Any) -> list[str]:
+    """The variables that nothing reads, each with the nearest that is read."""
+    known = {PREFIX + name for name in OWN | OF_TESTS}
     for words, inner in walk(command):
         for name in options_of(inner):
             known |= {f"{PREFIX}{'_'.join(path)}".upper().replace("-", "_") for path in ((*words, name), (name,))}
-    return {name for name in os.environ if name.startswith(PREFIX) and name not in known}
+    unread = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
+    bare = [name.removeprefix(PREFIX) for name in known]  # the prefix alone makes every name like every other
+    near = {name: nearest(name.removeprefix(PREFIX), bare, 1) for name in unread}
+    return [f"{name} is no setting" + "".join(f" ({PREFIX}{one} is)" for one in near[name]) for name in unread]

@@ -15,7 +15,7 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import cut, number, percent, show, visible
 from rm_gallery.gallery.benchmarks.figures import RULES, by_cause, plain
-from rm_gallery.gallery.benchmarks.lead import COMPARED, between, in_unit, leads, may_praise, sides_of
+from rm_gallery.gallery.benchmarks.lead import COMPARED, between, corrected_figure, in_unit, leads, may_praise, sides_of
 from rm_gallery.report.plots import all_plots
 from rm_gallery.study.opened import OpenRun, sound
 from rm_gallery.study.summary import GAME_KINDS, Share, Summary, mean, summarize
@@ -316,7 +316,11 @@ def _markdown(run: OpenRun, summary: Summary, title: str | None = None) -> str:
     lines += ["", f"Rule: {_md(rule_of(figures))}."]
     lines += ["", *(f"- {'⚠ ' if level == 'warn' else ''}{_md(text)}" for level, text in findings(run, figures, summary))]
     parts = [*(figures.get("by_subset") or {}).items(), ("all", figures)]
-    lines += ["", "| subset | score | 95 % interval | n | no score |", "|---|---:|---:|---:|---:|"]
+    lines += [
+        "",
+        f"| subset{', judge alone' if corrected_figure(figures) else ''} | score | 95 % interval | n | no score |",
+        "|---|---:|---:|---:|---:|",
+    ]
     for name, part in parts:
         n, lost = int(number(part.get("n"))), ", ".join(lost_of(part)) or "0"
         lines.append(f"| {_md(name)} | {in_unit(part, part.get('score'))} | {between(part) or '–'} | {n:,} | {lost} |")
@@ -360,7 +364,8 @@ def _json(run: OpenRun, summary: Summary) -> str:
     }
     whole = {
         "leads": [list(fact) for fact in leads(figures)],
-        **{name: value for name, value in figures.items() if name != "leads"},
+        **({"corrected": people} if (people := corrected_figure(figures)) else {}),
+        **{name: value for name, value in figures.items() if name not in ("leads", "corrected")},
         "finished": run.finished,
         "findings": [[level, text] for level, text in findings(run, figures, summary)],
         "spent": run.summary.get("spent"),

@@ -12,7 +12,7 @@ from typing import Any
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import number, percent, show, told_apart
 from rm_gallery.gallery.benchmarks.figures import by_cause
-from rm_gallery.gallery.benchmarks.lead import OWN_UNIT
+from rm_gallery.gallery.benchmarks.lead import OWN_UNIT, corrected_figure, in_unit, lead_figure
 from rm_gallery.report.formats import ends_of, missing_of, single_line
 from rm_gallery.study.compare import check_same, compare, left_out
 from rm_gallery.study.opened import OpenRun, open_run, run_folder
@@ -80,8 +80,9 @@ class QualityGate:
     ) -> Iterator[tuple[str, str]]:
         """(part, why) of everything that does not pass; parts are `score`, `failed`, `unscored`, `worse` and `finished`.
 
-        `figures` are those of a report, saved or as `Report.to_dict` gives them; `run` is its folder, for a gate with a
-        reference, and `say` hears how it compares where it passes.
+        `figures` are those of a report, saved or as `Report.to_dict` gives them; where labels of people correct the figure, the
+        corrected one is held. `run` is its folder, for a gate with a reference. `say` hears which figure was held where that is a
+        corrected one, and how the run compares where it passes.
         """
         if figures.get("score") is None:
             yield "score", "no sample could be scored, so there is no score"
@@ -93,6 +94,10 @@ class QualityGate:
         if unscored > self.unscored_allowed:
             are = "is" if unscored == 1 else "are"
             yield "unscored", f"{_samples(unscored)} {are} unscored; {self.unscored_allowed:,} may be"
+        if say is not None and (self.fail_under is not None or self.beats) and (people := corrected_figure(figures)):
+            say(
+                f"held to the limits: {_named(people, figures)}, and not the judge alone ({in_unit(figures, figures.get('score'))})"
+            )
         if self.reference is not None and run is not None and figures.get("score") is not None:
             worse, said = held_against(run, self.reference)
             if worse:
@@ -125,14 +130,20 @@ class QualityGate:
 def under(figures: Mapping[str, Any], least: float, surely: bool = False, strict: bool = False) -> str | None:
     """Why a figure does not reach the least that passes, or None; where scores are missing its worst case decides.
 
+    Where labels of people correct the figure, the corrected one and its interval are held: a gate once passed on the figure of a
+    judge that people had refuted.
+
     Args:
         figures: those of a report with a score.
         least: the limit, in the figure's unit.
         surely: hold the lower end of the 95 % interval to it, moved down as far as the worst case lies below the score.
         strict: whether it has to lie above the limit.
     """
-    score, ci95, missing = figures["score"], figures.get("ci95"), missing_of(figures)
-    worst, best = ends_of(figures)
+    alone, people = figures["score"], corrected_figure(figures)
+    score, ci95, missing = (people or figures)["score"], (people or figures).get("ci95"), missing_of(figures)
+    # labels move the figure by as much, whatever the missing rows would have got
+    worst, best = (end + (score - alone) for end in ends_of(figures))
+    name = "the score" if people is None else f"the score corrected by {people['n_labelled']:,} labels of people"
     lower = worst - (score - ci95[0]) if surely and ci95 else worst
     if lower > least or (lower == least and not strict):
         return None
@@ -141,16 +152,18 @@ def under(figures: Mapping[str, Any], least: float, surely: bool = False, strict
     found, limit = told_apart(known, least, shown, digits) if math.isfinite(known) else ("", shown(least, digits))
     if known == least:
         low = "" if worst == score else f" is {shown(worst, digits)} at worst and"
-        said = f"the score {shown(score, digits)}{low} does not exceed {shown(least, digits)}"
+        said = f"{name} {shown(score, digits)}{low} does not exceed {shown(least, digits)}"
     elif known == score:
         chance = ci95 is not None and ci95[1] >= least
         word = "holds the limit, so chance may explain it" if chance else "is below it, too"
-        said = f"the score {found} is below {limit}" + ("" if ci95 is None else f"; its 95 % interval {word}")
+        said = f"{name} {found} is below {limit}" + ("" if ci95 is None else f"; its 95 % interval {word}")
     elif known == lower and known != worst:
-        said = f"the score {shown(score, digits)} has an interval from {found}, below {limit}"
+        said = f"{name} {shown(score, digits)} has an interval from {found}, below {limit}"
     else:
         low = f"is {found} at worst" if found else "has no lower end known"
-        said = f"the score {shown(score, digits)} {low}, below {limit}"
+        said = f"{name} {shown(score, digits)} {low}, below {limit}"
+    if people is not None:
+        said += f"; the judge alone says {shown(alone, digits)}"
     if not missing:
         return said
     causes = by_cause(figures.get("missing") or {})
@@ -180,11 +193,15 @@ def held_against(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
 
     It is worse when the 95 % interval of the paired difference lies wholly below 0: a score that is lower by chance does not
     count, and a large drop on few samples may not either. Samples without a score in this run count as wrong, those without one
-    in the reference as right there.
+    in the reference as right there. Where labels of people correct the figure of a run, that one is compared, with an interval as of two
+    independent figures, which is wider than that of the same rows.
 
     Raises:
         ConfigError: runs that cannot be compared, or without a sample scored in both.
     """
+    if corrected_figure(run.report) or corrected_figure(reference.report):
+        check_same(reference, run)
+        return _held_corrected(run, reference)
     found = compare(reference, run, examples=0)[0]
     whole, name, n = found.whole, reference.folder.name, found.whole.paired.n
     if whole.paired.interval is None:
@@ -204,6 +221,33 @@ def held_against(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
     other = f", {found.n_first_only} samples of {name} not compared" if found.n_first_only else ""
     interval = f"95 % interval {low:+.1f} to {high:+.1f}, n={n}{other}{f', {missing}' if missing else ''}"
     return False, f"not shown to be worse than {name}: {points} points ({interval})"
+
+
+def _held_corrected(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
+    """`held_against` by the figures that lead, of which at least one is corrected by labels of people."""
+    pair = []
+    for one, turn in ((run, -1), (reference, 1)):
+        figures, lead = one.report, lead_figure(one.report)
+        if lead.get("score") is None or not lead.get("ci95"):
+            raise ConfigError(f"{one.folder.name} has no figure with an interval to be compared.")
+        end = ends_of(figures)[0 if turn < 0 else 1] - figures["score"]
+        pair.append((lead["score"], lead["score"] + end, *lead["ci95"], _named(corrected_figure(figures), lead)))
+    (own, own_worst, own_low, own_high, own_name), (other, other_best, low, high, name) = pair
+    difference, at_worst = own - other, own_worst - other_best
+    below, above = math.hypot(own - own_low, high - other), math.hypot(own_high - own, other - low)
+    said = f"{own_name}, against {name} of {reference.folder.name}"
+    ends = " to ".join(in_unit(run.report, value) for value in (difference - below, difference + above))
+    if at_worst + above < 0.0:
+        lost = sum(missing_of(one.report) for one in (run, reference))
+        at = f", and at worst lower for {lost:,} rows without a score" if lost else ""
+        return True, f"worse than {reference.folder.name}: {said} (95 % interval of the difference {ends}{at})"
+    return False, f"not shown to be worse than {reference.folder.name}: {said} (95 % interval of the difference {ends})"
+
+
+def _named(people: Mapping[str, Any] | None, figures: Mapping[str, Any]) -> str:
+    """The figure that is held, with what corrected it."""
+    by = "the score of the judge" if people is None else f"the score corrected by {people['n_labelled']:,} labels of people"
+    return f"{by}, {in_unit(figures, (people or figures)['score'])}"
 
 
 def reference_run(path: str | Path, option: str = "--fail-if-worse-than") -> OpenRun:

@@ -16,6 +16,7 @@ from rm_gallery.core.utils.file import to_line, written_whole
 from rm_gallery.core.utils.identity import is_unicode
 from rm_gallery.core.utils.shown import ended, one_line
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, hundredths, interval
+from rm_gallery.gallery.benchmarks.lead import corrected_figure
 from rm_gallery.study.opened import OpenRun, SampleRow, open_run, run_folder, sound
 from rm_gallery.study.summary import tokens_of
 
@@ -42,7 +43,8 @@ def print_report(report: Report) -> None:
     lost = ["unscored", *(name for name in ("failed", "stopped") if getattr(report, f"n_{name}"))]
     differing = any(part.chance not in (None, report.chance) for part in report.by_subset.values())
     beside = [*report.baselines, *(["chance"] if differing else [])]  # one for all stands below
-    table = _table(["subset"], [report.unit, INTERVAL, *beside, "n", *lost])
+    subset = "subset, judge alone" if corrected_figure(report.to_dict()) else "subset"
+    table = _table([subset], [report.unit, INTERVAL, *beside, "n", *lost])
     for part, (name, score, bounds, _) in zip([*report.by_subset.values(), report], report.rows(), strict=True):
         counts = [part.n, *(getattr(part, f"n_{name}") for name in lost)]
         known = [hundredths(part.chance if key == "chance" else part.baselines.get(key)) for key in beside]

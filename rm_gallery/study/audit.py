@@ -18,6 +18,7 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions, whole
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.reward.compose import Composition
+from rm_gallery.core.reward.judges import asks_a_model, models_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_unordered
 from rm_gallery.core.runner.grading_runner import build_reward
@@ -43,7 +44,7 @@ from rm_gallery.study.duels import (
     reasons_of,
 )
 from rm_gallery.study.probes import AnswerPairs, Injected, Probe
-from rm_gallery.study.task import KEYWORDS, asks_a_model, judge_of, open_data, repeat_folder, spent_by
+from rm_gallery.study.task import KEYWORDS, judge_of, open_data, repeat_folder, spent_by
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -356,9 +357,9 @@ class Prepared:
             return AuditCost(prompts, self.n_questions, 0, None)
         calls = sum(sheet.calls() for sheet in self.rounds)
         tokens = _tokens(self.reward, self.pairs.sheet, calls)
-        model, money = judge_of(self.reward)[0], None
-        if prices is not None and model is not None and tokens is not None:
-            money = prices.cost(model, Usage(input_tokens=tokens, output_tokens=REPLY * calls))
+        models, money = models_of(self.reward), None
+        if prices is not None and len(models) == 1 and tokens is not None:
+            money = prices.cost(models[0].model, Usage(input_tokens=tokens, output_tokens=REPLY * calls))
         return AuditCost(prompts, self.n_questions, calls, tokens, money)
 
     def run(self, options: RunOptions | None = None, hooks: Mapping[str, Any] | None = None, **keywords: Any) -> Audit:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.outcome import UNDECLARED, Outcome
-from rm_gallery.core.reward.compose import WeightedSum
+from rm_gallery.core.reward.compose import Composition, WeightedSum
 from rm_gallery.core.reward.in_files import cases_beside
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
@@ -402,7 +402,7 @@ class Checking:
             if moves and len(known) == len(scored) and _span(known) <= NEAR:
                 self._say("fault", "constant", f"The component '{name}' is {known[0]:g} for every completion (std 0).")
             outside = [one for one, value in zip(scored, column, strict=True) if value is not None and not 0 <= value <= 1]
-            if outside:
+            if outside and not self._in_own_range(name, known):
                 what = f"The component '{name}' leaves [0, 1]: from {min(known):g} to {max(known):g}."
                 self._say("fault", "outside_0_1", what, outside)
         for first, second in combinations(names, 2):
@@ -414,6 +414,14 @@ class Checking:
             if abs(r) >= MIRRORED:
                 what = f"The component '{second}' mirrors '{first}' (correlation {r:.2f}): it counts twice."
                 self._say("fault", "mirrors", what)
+
+    def _in_own_range(self, name: str, values: Sequence[float]) -> bool:
+        """Whether a component is a part of a sum that keeps to a range it declares; what its weight then pays is `uneven_weights`."""
+        part = self.reward.parts().get(name) if isinstance(self.reward, Composition) else None
+        if part is None or not part.range_declared:
+            return False
+        low, high = part.score_range
+        return low is not None and high is not None and all(low - NEAR <= value <= high + NEAR for value in values)
 
     def _training(self, golds: Sequence[DataOutput | None]) -> dict[str, float | None]:
         """What it gets in training to break the reward, among the honest completions; a fault where that pays."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rm_gallery.core.engine.options import RunOptions
@@ -43,6 +43,7 @@ class MixCheck:
         targets: by name, what was given for it.
         pays: by name, the least and the most that a part can add to the sum; None where its range is open.
         normalize: whether each part was mapped to [0, 1] before it was weighted.
+        judge: `llm` and `base_url` as they were given.
     """
 
     whole: RewardCheck
@@ -52,6 +53,7 @@ class MixCheck:
     targets: Mapping[str, str]
     pays: Mapping[str, Bounds]
     normalize: bool = False
+    judge: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def faults(self) -> list[Weakness]:
@@ -73,26 +75,25 @@ class MixCheck:
         return f"it pays {low:.3g} to {high:.3g}"
 
     def lines(self) -> list[str]:
-        """How each trainer is given this sum."""
-        named = {name: target if not _in_a_file(target) else name for name, target in self.targets.items()}
-        funcs = ", ".join(name if _in_a_file(self.targets[name]) else repr(target) for name, target in named.items())
-        weights = ", ".join(f"{weight:g}" for weight in self.weights.values())
-        parts = ", ".join(f'"{name}": {name if _in_a_file(target) else repr(target)}' for name, target in self.targets.items())
-        by_name = ", ".join(f'"{name}": {weight:g}' for name, weight in self.weights.items())
-        total = f"WeightedSum({{{parts}}}, weights={{{by_name}}}{', normalize=True' if self.normalize else ''})"
-        each = f"trl_rewards([{funcs}]), reward_weights=[{weights}]"
+        """How each trainer is given this sum: statements that run as they stand beside the files of its parts."""
+        judge = "".join(f", {name}={value!r}" for name, value in self.judge.items())
+        parts = ", ".join(f"{name!r}: {target!r}" for name, target in self.targets.items())
+        by_name = ", ".join(f"{name!r}: {weight:g}" for name, weight in self.weights.items())
+        total = f"WeightedSum({{{parts}}}, weights={{{by_name}}}{', normalize=True' if self.normalize else ''}{judge})"
+        funcs, weights = (
+            ", ".join(map(repr, self.targets.values())),
+            ", ".join(f"{weight:g}" for weight in self.weights.values()),
+        )
+        # TRL weighs scores as they are
+        each = "trl_rewards([total])" if self.normalize else f"trl_rewards([{funcs}]{judge}); reward_weights = [{weights}]"
         return [
+            "from rm_gallery import WeightedSum",
             f"total = {total}",
-            # TRL weighs scores as they are
-            f"TRL        reward_funcs={'trl_rewards([total])' if self.normalize else each}",
-            "verl       compute_score = verl_reward(total)",
-            "OpenRLHF   reward_func = openrlhf_reward(total)",
-            "server     rm-gallery serve --reward total=FILE:total, with the line above in FILE",
+            f"TRL        from rm_gallery.integrations.trl import trl_rewards; reward_funcs = {each}",
+            "verl       from rm_gallery.integrations.verl import verl_reward; compute_score = verl_reward(total)",
+            "OpenRLHF   from rm_gallery.integrations.openrlhf import openrlhf_reward; reward_func = openrlhf_reward(total)",
+            "server     rm-gallery serve --reward total=FILE:total, with the first two lines in FILE",
         ]
-
-
-def _in_a_file(target: str) -> bool:
-    return ".py" in target
 
 
 def check_mix(
@@ -142,7 +143,8 @@ def check_mix(
     parts = {name: shaping(Checking(reward, asked, None, ceiling, options).run()) for name, reward in rewards.items()}
     through = {finding.name: said for finding in whole.findings if (said := _through(finding, whole.tried, weights))}
     named = dict(zip(names, (target for target, _ in given), strict=True))
-    return MixCheck(whole, parts, weights, through, named, total.pays(), normalize)
+    judge = {name: value for name, value in (("llm", llm), ("base_url", base_url)) if value is not None}
+    return MixCheck(whole, parts, weights, through, named, total.pays(), normalize, judge)
 
 
 def shaping(found: RewardCheck) -> RewardCheck:

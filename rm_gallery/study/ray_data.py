@@ -20,6 +20,7 @@ from rm_gallery.core.engine.processes.members import unpacked
 from rm_gallery.core.engine.ray import RayDesk, by_value, connected
 from rm_gallery.core.engine.run import begin
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import RewardBatch, options_of
 from rm_gallery.core.runner.grading_runner import build_reward
@@ -31,7 +32,7 @@ from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.judgements import Judged
 from rm_gallery.study.benchmark import OnJudged, report_of
 from rm_gallery.study.ray_parts import HowJudged, JudgingActor, PartFolder, judge_here, read_lines
-from rm_gallery.study.task import KEYWORDS, Data, Task, asks_a_model, open_data, spent_by
+from rm_gallery.study.task import KEYWORDS, Data, Task, open_data, spent_by
 
 JUDGED_ROWS, RULE_ROWS = 1_000, 10_000
 """Rows of a part, where nothing else is said."""

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rm_gallery.core.data.schema import DataOutput
+from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.clustered import from_draws
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.study.attacks import NO_ANSWERS, text_of
 from rm_gallery.study.duels import Finding, Limit, QuestionOutcome, decide, found
 from rm_gallery.study.probes import AnswerPairs, Probe, changed
-from rm_gallery.study.task import judge_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -231,7 +231,7 @@ class Replies(Probe):
     def read(self) -> list[Finding]:
         """Questions without a verdict: those whose reply could not be read, and those that broke."""
         said = [(key, one) for key in self.keys if (one := self.pairs.sheet.said.get(key)) and one.status != "stopped"]
-        judged = self.pairs.reward.judged or judge_of(self.pairs.reward)[0] is not None
+        judged = asks_a_model(self.pairs.reward)
         unread = "questions whose reply held no verdict that could be read" if judged else "questions without a score"
         limit = Limit(0.03, 0.10)
         return [

@@ -13,6 +13,7 @@ from typing import Any, overload
 
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.judges import asks_a_model, models_of, most_calls
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats import Integers, np
 from rm_gallery.core.stats.clustered import first_seen
@@ -112,7 +113,6 @@ class TableSamples:
     ) -> list[str]:
         """How the table was read and what judging it will take, a line each; `early` when it may stop before the end."""
         judgements = self.judgements(reward)
-        what = "judgements, each a call unless its reply is in the cache" if reward.judged else "judgements, no calls"
         lines = [
             f"{self.sheet.name}: {len(self.sheet)} rows ({self.sheet.understood}); columns: {', '.join(self.sheet.columns)}",
             f"prompt '{prompt}', answers " + ", ".join(f"'{name}'" for name in self.answers),
@@ -121,16 +121,31 @@ class TableSamples:
             *self.sheet.notes,
             f"{len(self.blank)} rows cannot be judged; {self.why_blank(next(iter(self.blank)))}" if self.blank else "",
             "" if labels is None else f"{sum(label is not None for label in labels)} rows have a label",
-            f"{len(self.samples)} rows to judge with {reward.name}: {judgements:,} {what}"
+            f"{len(self.samples)} rows to judge with {reward.name}: {judgements:,} judgements, {self._calls(reward, judgements)}"
             + (", fewer if it is decided earlier" if early else ""),
         ]
         return [line for line in lines if line]
 
     def judgements(self, reward: BaseReward) -> int:
-        """How many judgements a reward makes of the rows, which differ in their number of answers alone."""
+        """How many judgements a reward makes of the rows."""
+        return self._over_rows(lambda sample: len(reward.plan(sample)) * reward.asked_times)
+
+    def _calls(self, reward: BaseReward, judgements: int) -> str:
+        """How many calls of which models the judgements are, in words."""
+        if not asks_a_model(reward):
+            return "no calls"
+        calls, names = self._over_rows(lambda sample: most_calls(reward, sample)), ", ".join(m.model for m in models_of(reward))
+        of = f" of {names}" if names else ""
+        if calls == judgements and not reward.made_of_parts:
+            return f"each a call{of} unless its reply is in the cache"
+        return f"at most {calls:,} calls{of}, fewer where replies are in the cache"
+
+    def _over_rows(self, count: Callable[[DataSample], int]) -> int:
+        """The sum of a count over the rows, which differ in their number of answers alone."""
         planned: dict[int, int] = {}
         for sample in self.samples:
-            planned.setdefault(len(sample.output), len(reward.plan(sample)) * reward.asked_times)
+            if len(sample.output) not in planned:
+                planned[len(sample.output)] = count(sample)
             if len(planned) == len(self.counts):
                 break
         return sum(planned[answers] * rows for answers, rows in self.counts.items())

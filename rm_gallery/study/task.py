@@ -18,6 +18,7 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run_records import PARTS
 from rm_gallery.core.model.base import BaseLLM
+from rm_gallery.core.reward.judges import models_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
@@ -246,20 +247,20 @@ class _Local(LocalDataLoader):
         return [source for path in self._paths for source in file_sources(path, self.reading())] or super().sources()
 
 
-def asks_a_model(reward: BaseReward) -> bool:
-    """Whether each judgement is a call of a model outside this process."""
-    return reward.judged or bool(reward.needs & {"server", "reward_server"}) or judge_of(reward)[0] is not None
-
-
 def judge_of(reward: Any) -> tuple[str | None, str | None]:
-    """Name and endpoint of the model that judges for a reward or a grader, without credentials; None where none does."""
-    llm = getattr(reward, "llm", None)
-    if not isinstance(llm, BaseLLM):
+    """Name and endpoint of the model that judges for a reward or a grader, without credentials; None where none does.
+
+    Of several, such as the judges of a composition's parts, the names and the different endpoints with commas between.
+    """
+    known = models_of(reward)
+    if not known:
         return None, None
+    return ", ".join(llm.model for llm in known), ", ".join(dict.fromkeys(_endpoint(llm) for llm in known))
+
+
+def _endpoint(llm: BaseLLM) -> str:
     parts = urlsplit(llm.endpoint_key())
-    if not parts.netloc:
-        return llm.model, llm.endpoint_key()
-    return llm.model, f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.netloc else llm.endpoint_key()
 
 
 def file_sha256(file: Path) -> str:

@@ -156,7 +156,9 @@ def agreement_of(rows: ComparedRows) -> dict[str, Any]:
         return {"n": 0}
     names = np.array([name for _, _, name in pairs])
     share = mean_of(np.array([float(win == label) for win, label, _ in pairs]), names)
-    kappa = cohen_kappa_estimate([win for win, _, _ in pairs], [label for _, label, _ in pairs], clusters=names)
+    wins, labels = [win for win, _, _ in pairs], [label for _, label, _ in pairs]
+    # labels that are all the same make kappa 0 whatever the judge says, also where it is right in every row but one
+    kappa = cohen_kappa_estimate(wins, labels, clusters=names) if len(set(labels)) > 1 else None
     table = Counter(f"judge {win}, people {label}" for win, label, _ in pairs)
     return {
         "n": len(pairs),

@@ -30,7 +30,7 @@ TOLD = [
     (EVAL, {"RM_GALLERY_LLM": "env", "RM_GALLERY_EVAL_LLM": "own"}, "--llm = own  (environment, RM_GALLERY_EVAL_LLM)"),
     (EVAL, {"RM_GALLERY_EVAL_LLM": "", "RM_GALLERY_CACHE": "off"}, "--cache = not set  (default)"),
     (EVAL, {"RM_GALLERY_BASE_URL": "http://me:secret@h/v1"}, "--base-url = http://***@h/v1  (environment, RM_GALLERY_BASE_URL)"),
-    (EVAL, {"RM_GALLERY_LMM": "x"}, "RM_GALLERY_LMM is no setting."),
+    (EVAL, {"RM_GALLERY_LMM": "x"}, "RM_GALLERY_LMM is no setting (RM_GALLERY_LLM is)."),
     (("train", "bt", "rows.jsonl", "--out", "m"), {}, "--seed = 3  (rm-gallery.toml [train.bt])"),
     (("list",), {"RM_GALLERY_JSON": "true"}, "--json = True  (environment, RM_GALLERY_JSON)"),
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.gallery.benchmarks.figures import Report
 from rm_gallery.gallery.benchmarks.lead import contradicted, lead_figure, leads, may_praise
 from rm_gallery.report.formats import render
+from rm_gallery.report.gate import QualityGate, held_against
 from rm_gallery.report.tables import print_report
 from rm_gallery.serve.view import ViewedRuns, create_viewer
 from rm_gallery.study.audit import prepare
@@ -31,6 +32,7 @@ from rm_gallery.study.summary import summarize
 from rm_gallery.study.table import score_table
 from rm_gallery.study.winrate import winrate
 from tests.reward.rewards import ranked, scored
+from tests.support.command import command
 
 N = 24
 
@@ -269,3 +271,56 @@ def test_scores_verdicts_places_and_sides_that_are_all_the_same(
     for place in range(max(len(scores), len(verdicts))):
         seen.add(scores[place : place + 1], verdicts[place : place + 1])
     assert seen.sentence().startswith(said) and bool(seen.sentence()) == bool(said)
+
+
+REFUTED: dict[str, tuple[Callable[[Path], Report], float, str]] = {
+    # a run with labels, a limit that the judge alone reaches, and the option that names it
+    "winrate": (AGAINST["winrate"], 0.5, "0.5"),
+    "score": (AGAINST["score"], 1.0, "1"),
+    "grade": (AGAINST["grade"], 0.1, "0.1"),
+}
+
+
+@pytest.mark.parametrize(("make", "limit", "typed"), REFUTED.values(), ids=REFUTED)
+def test_gates_hold_the_figure_that_people_corrected(
+    make: Callable[[Path], Report], limit: float, typed: str, tmp_path: Path
+) -> None:
+    report = make(tmp_path / "run")
+    assert report.score is not None and report.score > limit
+    told = report.to_dict()
+    lead = lead_figure(told)
+    assert told["corrected"] == {"score": lead["score"], "ci95": lead["ci95"], "n_labelled": N}
+    own_unit, said = report.rule == "mean_score", f"the score corrected by {N} labels of people"
+    heard: list[str] = []
+    for gate in (QualityGate(limit, own_unit=own_unit), QualityGate(limit, surely=True, own_unit=own_unit)):
+        why = dict(gate.missed(told, say=heard.append))["score"]  # blank rows of a table are a miss of their own
+        assert why.startswith(said) and "the judge alone says" in why
+    assert heard and all(line.startswith(f"held to the limits: {said}") for line in heard)
+    beaten = {**told, "baselines": {"longest": limit}}
+    why = dict(QualityGate(beats=["longest"], own_unit=own_unit).missed(beaten))["score"]
+    assert said in why and "which is the baseline 'longest'" in why
+    done = command("report", str(tmp_path / "run"), "--format", "json", "--fail-under", typed)
+    assert done.code == 1 and said in done.err and json.loads(done.out)["corrected"]["score"] == lead["score"]
+    assert command("report", str(tmp_path / "run"), "--format", "junit", "--fail-under", typed).code == 1
+
+
+@pytest.mark.parametrize("name", ["winrate", "score"])
+def test_a_run_is_compared_by_the_figure_that_people_corrected(name: str, tmp_path: Path) -> None:
+    FOR[name](tmp_path / "before")
+    AGAINST[name](tmp_path / "after")
+    before, after = open_run(tmp_path / "before"), open_run(tmp_path / "after")
+    worse, said = held_against(after, before)
+    assert worse and f"corrected by {N} labels of people" in said, said
+    worse, said = held_against(before, after)
+    # of blank rows nobody knows what they would have got where the range is open
+    assert worse is (name == "score") and ("rows without a score" in said) is worse, said
+
+
+@pytest.mark.parametrize("name", ["winrate", "score"])
+def test_subsets_below_a_corrected_figure_are_headed_judge_alone(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = AGAINST[name](tmp_path)
+    for form, text in written(report, tmp_path, capsys).shown.items():
+        if form in ("terminal", "notebook", "md"):
+            assert "subset, judge alone" in text, form

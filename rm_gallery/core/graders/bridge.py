@@ -22,8 +22,9 @@ from rm_gallery.core.graders.run import NotGraded, agraded
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.judge import UNSEEN
+from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, unseen_in
-from rm_gallery.core.reward.outputs import asks_a_model, said_of
+from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardMeta, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, Unscored

@@ -24,7 +24,8 @@ from rm_gallery.core.graders.rows import Mapper, TableRow, bound
 from rm_gallery.core.outcome import NOT_BEGUN, Outcome, is_run_level, outcome_of_error, outside, worst_of
 from rm_gallery.core.reward.asking import repeat_index
 from rm_gallery.core.reward.blame import attempts
-from rm_gallery.core.reward.outputs import asks_a_model, may_be_the_answers_doing, neutral
+from rm_gallery.core.reward.judges import asks_a_model
+from rm_gallery.core.reward.outputs import may_be_the_answers_doing, neutral
 from rm_gallery.core.reward.reward import current_job
 from rm_gallery.core.reward.run import alone
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, RMGalleryError, Unscored

@@ -15,10 +15,10 @@ from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import apart
 from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.outputs import (
     DEADLINE_SHARE,
     PLAIN,
-    asks_a_model,
     may_be_the_answers_doing,
     neutral,
     said_of,

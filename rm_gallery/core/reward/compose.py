@@ -15,6 +15,7 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithScore
 from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.outcome import Bounds, Outcome, deciding, outcome_of_error, scored, worst_of
+from rm_gallery.core.reward.judges import lacking, resolved_judge
 from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
 from rm_gallery.core.reward.outputs import asks_a_model, said_of
 from rm_gallery.core.reward.reward import BaseReward, KeptPart
@@ -31,10 +32,13 @@ R = TypeVar("R")
 
 
 def as_part(value: Any) -> BaseReward:
-    """A reward, its class or registered name, a grader, a reward function or an environment, as a reward."""
+    """A reward, its class or registered name, a grader, a reward function or an environment, as a reward.
+
+    One that is judged by a model has no judge yet where it is only named.
+    """
     if isinstance(value, BaseReward):
         return value
-    made: BaseReward = importlib.import_module(BUILDER).build_reward(value)
+    made: BaseReward = importlib.import_module(BUILDER).build_part(value)
     return made
 
 
@@ -63,6 +67,9 @@ class Composition(PerOutputReward):
 
     A composition of rewards that score answers by themselves is one of those (`pointwise`). With a part that compares it
     is a `listwise` one: that part is then asked once about all the answers that reached it.
+
+    Parts that are judged by a model and have no judge yet, such as those given by name, take `llm` (and its `base_url`) when it is
+    built, or later the judge of what uses it: an adapter, a command, a server. Used without one it raises ConfigError.
     """
 
     def parts(self) -> dict[str, BaseReward]:
@@ -95,6 +102,14 @@ class Composition(PerOutputReward):
         """The model that judges for the first part that has one, None where none does."""
         return next((llm for part in self.parts().values() if (llm := getattr(part, "llm", None)) is not None), None)
 
+    @classmethod
+    def _with_judge(cls, parts: str, settings: dict[str, Any]) -> dict[str, Any]:
+        """The settings without `llm` and `base_url`, which are the judge of those parts that lack one."""
+        own = {name: value for name, value in settings.items() if name not in ("llm", "base_url")}
+        if parts in own:
+            own[parts] = resolved_judge(own[parts], settings.get("llm"), settings.get("base_url"), cls.__name__)
+        return own
+
     def describe(self) -> dict[str, Any]:
         """As of every reward; the parts tell their own models."""
         said = super().describe()
@@ -107,6 +122,12 @@ class Composition(PerOutputReward):
 
     def check(self) -> None:
         """Raise ConfigError when one of the parts could score nothing at all."""
+        if missing := lacking(self):
+            are = "is" if len(missing) == 1 else "are"
+            raise ConfigError(
+                f"{self.name}: {', '.join(dict.fromkeys(missing))} {are} judged by a model and none is named; say which with "
+                f"--llm MODEL, or llm= of {type(self).__name__} or of what uses it."
+            )
         for part in self.parts().values():
             part.check()
 
@@ -231,7 +252,7 @@ class Cascade(Composition):
         """Take the stages in their order, and the settings of any reward."""
         if stages:
             settings["stages"] = [stage if isinstance(stage, Stage) else Stage(stage) for stage in stages]
-        super().__init__(**settings)
+        super().__init__(**self._with_judge("stages", settings))
 
     def model_post_init(self, context: Any) -> None:
         """Fill in limits, range and the score of what is stopped."""
@@ -398,7 +419,11 @@ class WeightedSum(Composition):
         if parts is not None:
             given = parts if isinstance(parts, Mapping) else _named([as_part(part) for part in parts])
             settings["rewards"] = {name: as_part(part) for name, part in given.items()}
-        super().__init__(**{"weights": dict(weights or {}), **settings})
+        unnamed: Any = weights
+        if unnamed is not None and not isinstance(unnamed, Mapping):
+            by_name = ", ".join(f"{name!r}: …" for name in settings.get("rewards", ()))
+            raise ConfigError(f"WeightedSum: weights is {weights!r:.80}; give them by name: weights={{{by_name}}}.")
+        super().__init__(**{"weights": dict(weights or {}), **self._with_judge("rewards", settings)})
 
     def model_post_init(self, context: Any) -> None:
         """Check the weights."""
@@ -460,7 +485,7 @@ class WeightedSum(Composition):
                 other = max(below or larger, key=lambda one: weights[one])
                 sentences.append(
                     f"'{name}' has the weight {self.weights[name]:g} and moves the sum by up to {width:.3g}; '{other}' has "
-                    f"{self.weights[other]:g} and moves it by {widths[other]:.3g}. With normalize=True weights compare."
+                    f"{self.weights[other]:g} and moves it by {widths[other]:.3g}. With --normalize (normalize=True) weights compare."
                 )
         return sentences
 

@@ -320,8 +320,8 @@ class RewardFunction(Generic[R]):
             return self.reward(**{**called, **settings})
 
         body = {"__new__": new, "__module__": self.__module__, "__doc__": self.__doc__}
-        body |= {"__qualname__": self.__qualname__, "score_range": self.score_range}
-        body["__annotations__"] = {"score_range": ClassVar[Bounds]}
+        body |= {"__qualname__": self.__qualname__, "score_range": self.score_range, "stands_for": self}
+        body["__annotations__"] = {"score_range": ClassVar[Bounds], "stands_for": ClassVar[Any]}
         made: type[BaseReward] = RewardMeta(self.__name__, (self._kind,), body)
         return made
 

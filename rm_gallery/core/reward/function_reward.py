@@ -128,7 +128,7 @@ def load_module(where: str) -> ModuleType:
     """
     if not (where.endswith(".py") or "/" in where or "\\" in where or Path(where).exists()):
         try:
-            return importlib.import_module(where)
+            return _imported(where)
         except ImportError as error:
             raise ConfigError(f"{where}: no such file, and as a module it cannot be imported: {error}") from error
         except (Exception, SystemExit) as error:
@@ -148,6 +148,21 @@ def load_module(where: str) -> ModuleType:
         module = _executed(path, where)
         _known[path] = (says, module)
         return module
+
+
+def _imported(where: str) -> ModuleType:
+    """The module of this name, which may lie in the working directory: a command has that not on its path, as `python` has."""
+    try:
+        return importlib.import_module(where)
+    except ModuleNotFoundError as error:
+        here = str(Path.cwd())
+        if error.name != where.partition(".")[0] or here in sys.path:
+            raise
+        sys.path.append(
+            here
+        )  # last, so that it hides nothing, and for good, since workers import what they are sent by this name
+        importlib.invalidate_caches()
+        return importlib.import_module(where)
 
 
 def _executed(path: Path, where: str) -> ModuleType:
@@ -292,7 +307,7 @@ def class_of_built(reward: BaseReward) -> type[BaseReward]:
         given: BaseReward = reward.model_copy(update=settings) if settings else reward
         return given
 
-    facts = {"kind": reward.kind, "judged": reward.judged, "needs": reward.needs}
+    facts = {"kind": reward.kind, "judged": reward.judged, "needs": reward.needs, "stands_for": reward}
     body = {"__new__": new, "__module__": type(reward).__module__, "__doc__": type(reward).__doc__, **facts}
     body["__annotations__"] = dict.fromkeys(facts, ClassVar[Any])
     made: type[BaseReward] = RewardMeta(type(reward).__name__, (BasePointWiseReward,), body)

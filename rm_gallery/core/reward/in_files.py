@@ -10,7 +10,7 @@ from rm_gallery.core.graders.base import BaseGrader
 from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.reward.function import RewardFunction
 from rm_gallery.core.reward.function_reward import class_of_built, load_module, split_target
-from rm_gallery.core.reward.registry import IN_FILES, RewardRegistry
+from rm_gallery.core.reward.registry import IN_FILES, RewardRegistry, weight_behind
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
@@ -28,19 +28,22 @@ def class_named(target: str, scheme: str = "func:") -> type[BaseReward]:
 
     Args:
         target: what stands after the scheme. Without NAME it is the file's only reward; of several, the only reward function,
-            after `env:` the only environment.
+            after `env:` the only environment; of none, the only plain function.
         scheme: the prefix it was given with.
 
     Raises:
         ConfigError: the file cannot be loaded, it holds no such reward, or several and none is named.
     """
+    if weight := weight_behind(target):
+        raise ConfigError(weight)
     where, name = split_target(target)
     module = load_module(where)
     there = {key: value for key, value in vars(module).items() if _is_reward(value, module.__name__)}
+    plain = {key: value for key, value in vars(module).items() if _is_plain(key, value, module.__name__)}
     if not name:
         meant = _is_environment if scheme == "env:" else _is_function
         own = [key for key, value in there.items() if meant(value)]
-        own = own if len(own) == 1 else list(there)
+        own = own if len(own) == 1 else list(there) or [key for key in plain if scheme != "env:"]
         if len(own) != 1:
             held = f"it holds {', '.join(sorted(own))}" if own else "it holds none"
             full = where if where.endswith(".py") else f"{scheme}{where}"
@@ -48,7 +51,7 @@ def class_named(target: str, scheme: str = "func:") -> type[BaseReward]:
         (name,) = own
     found = getattr(module, name, None)
     if found is None:
-        raise ConfigError(f"{target}: {unknown_name(f'reward in {where}', name, there)}")
+        raise ConfigError(f"{target}: {unknown_name(f'reward in {where}', name, {**there, **plain})}")
     if isinstance(found, type) and issubclass(found, BaseReward):
         return found
     if isinstance(found, BaseReward | BaseGrader):
@@ -73,6 +76,11 @@ def _is_function(value: Any) -> TypeGuard[RewardFunction[Any]]:
 
 def _is_environment(value: Any) -> bool:
     return not _is_function(value) and any(callable(getattr(value, name, None)) for name in HOOKS)
+
+
+def _is_plain(name: str, value: Any, module: str) -> bool:
+    """Whether this is a function of the file's own that nobody decorated."""
+    return inspect.isfunction(value) and value.__module__ == module and not name.startswith("_")
 
 
 def _is_reward(value: Any, module: str) -> bool:

@@ -25,6 +25,7 @@ from rm_gallery.core.engine.context import LIMIT_SHARE, Questions, asked_by, cur
 from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.outcome import NOT_BEGUN, UNDECLARED, Bounds, Outcome, deciding, failed, outside, scored, unscored
+from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, Unscored
 from rm_gallery.core.utils.identity import plain_form, shortened
@@ -387,11 +388,6 @@ PLAIN = ("0", "{}")
 """For functions that read a number or JSON."""
 DEADLINE_SHARE = 0.25
 """Of a sample's deadline, what finding out may take on top."""
-
-
-def asks_a_model(scorer: Any) -> bool:
-    """Whether a model judges for a reward or grader, also inside the one that it stands for."""
-    return bool(scorer.judged) or getattr(scorer, "llm", None) is not None
 
 
 def may_be_the_answers_doing(judged: bool, outcome: Outcome[Any]) -> bool:

@@ -37,6 +37,21 @@ _IN_FILE = re.compile(r"([A-Za-z]:)?[^:]*\.py(:\w+)?")
 """FILE or FILE:NAME of a Python file, perhaps on a drive of Windows."""
 
 
+_WEIGHTED = re.compile(r"(.+):[+-]?\d*[.,]?\d+")
+"""NAME:WEIGHT, with a comma as well, as half of the world writes numbers."""
+
+
+def weight_behind(name: str) -> str:
+    """What to do about a weight where a name alone is taken; empty for a name without one."""
+    found = _WEIGHTED.fullmatch(name)
+    if found is None or "://" in name:
+        return ""
+    return (
+        f"{name} ends in a weight, which check-reward alone takes, as in {found[1]}:0.2; elsewhere name a FILE that holds a "
+        "WeightedSum of the parts."
+    )
+
+
 class Registry(Generic[K]):
     """Maps a name to a class of rewards, or of graders.
 
@@ -121,6 +136,8 @@ class Registry(Generic[K]):
         """The message for a name that is not known, with the nearest that are."""
         scheme, colon, _ = name.partition(":")
         prefixes = [each for each in {*self._lazy_names(), *self._classes} if each.endswith(":")]
+        if weight := weight_behind(name):
+            return weight
         if colon and scheme not in self:
             return unknown_name(f"prefix of {self._what}s", f"{scheme}:", prefixes, self._hint)
         data = name.endswith((".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx"))

@@ -24,6 +24,7 @@ from rm_gallery.core.graders.run import (
     Results,
 )
 from rm_gallery.core.model.base import BaseLLM, resolve_llm
+from rm_gallery.core.reward.judges import asks_a_model, given_in_vain, lacking, resolved_judge
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.aggregator import BaseAggregator, CallableAggregator
@@ -252,14 +253,16 @@ def build_reward(
         base_url: its endpoint.
         seed: for rewards that have one, unless params name it.
 
+    A reward that is built already takes the judge where it, or a part of it, has none yet.
+
     Raises:
         ConfigError: the name is unknown, nothing of the kinds above was given, a parameter does not exist, or a judge is
             missing or given in vain.
     """
     if isinstance(reward, BaseReward):
-        if params or llm is not None or base_url:
+        if params or ((llm is not None or base_url) and not lacking(reward)):
             raise ConfigError(f"{reward.name} is built already; give params, llm and base_url where it is made.")
-        return reward
+        return resolved_judge(reward, llm, base_url, reward.name)
     params = dict(params or {})
     if isinstance(reward, BaseGrader):
         return build_reward(as_reward(reward), params, llm, base_url, seed)
@@ -267,26 +270,42 @@ def build_reward(
     if not (isinstance(reward_class, type) and issubclass(reward_class, BaseReward)):
         return build_reward(_wrapped(reward, params), None, llm, base_url, seed)
     name = reward if isinstance(reward, str) else reward_class.__name__
-    fields = reward_class.model_fields
-    grader = getattr(reward_class, "grader_class", None)
-    asks = asks_for_judge(reward_class)
-    given = llm is not None or bool(base_url)
-    if not asks:
+    fields, given = reward_class.model_fields, llm is not None or bool(base_url)
+    _check_judge(name, reward_class, params, llm, given)
+    known_one = getattr(reward_class, "stands_for", None) is not None
+    if llm is not None and not known_one:
+        params["llm"] = resolve_llm(llm, **({"base_url": base_url} if base_url else {}))
+    if "seed" in fields:
+        params.setdefault("seed", seed)
+    built: BaseReward = RewardRegistry.create(reward, **params) if isinstance(reward, str) else reward_class(**params)
+    return resolved_judge(built, llm, base_url, name) if known_one else built
+
+
+def _check_judge(name: str, reward_class: Any, params: Mapping[str, Any], llm: Any, given: bool) -> None:
+    """Raise ConfigError where a judge is missing, or given in vain."""
+    if not asks_for_judge(reward_class):
         if given:
-            raise _calls_no_model(name)
-    elif "llm" in params or (grader is not None and "model" in params):
+            raise given_in_vain(name, _known_of(reward_class))
+    elif "llm" in params or (getattr(reward_class, "grader_class", None) is not None and "model" in params):
         if given:
             raise Inapplicable("--param llm=… names the judge already; leave out --llm and --base-url.", *_JUDGE)
     elif llm is None or llm == "":
         raise ConfigError(f"{name} is judged by a model and none is named; say which with --llm MODEL (llm=).")
-    else:
-        params["llm"] = resolve_llm(llm, **({"base_url": base_url} if base_url else {}))
-    if "seed" in fields:
-        params.setdefault("seed", seed)
-    if isinstance(reward, str):
-        return RewardRegistry.create(reward, **params)
-    built: BaseReward = reward_class(**params)
-    return built
+
+
+def _known_of(reward: object) -> Any:
+    """What is known of a name or class before it is built: the reward or function it stands for, else the class."""
+    known: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
+    return getattr(known, "stands_for", known)
+
+
+def build_part(value: object) -> BaseReward:
+    """As `build_reward`, but what is judged by a model has no judge yet: who uses the whole names one, or its first use is refused."""
+    if isinstance(value, str | type) and asks_for_judge(value):
+        made: Any = RewardRegistry.get(value) if isinstance(value, str) else value
+        part: BaseReward = made()
+        return part
+    return build_reward(value)
 
 
 def judges_for(rewards: Sequence[object], llm: Any, base_url: str | None) -> list[dict[str, Any]]:
@@ -296,27 +315,26 @@ def judges_for(rewards: Sequence[object], llm: Any, base_url: str | None) -> lis
     """
     asks = [asks_for_judge(reward) for reward in rewards]
     if rewards and not any(asks) and (llm is not None or base_url):
-        raise _calls_no_model(
-            *(
-                each
-                if isinstance(each, str)
-                else str(getattr(each, "__name__", None) or getattr(each, "name", type(each).__name__))
-                for each in rewards
-            )
-        )
+        names = [
+            each
+            if isinstance(each, str)
+            else str(getattr(each, "__name__", None) or getattr(each, "name", type(each).__name__))
+            for each in rewards
+        ]
+        for name, each in zip(names, rewards, strict=True):
+            if asks_a_model(known := _known_of(each)):
+                raise given_in_vain(name, known)
+        call = "calls" if len(names) == 1 else "call"
+        raise Inapplicable(f"{', '.join(names)} {call} no model; leave out --llm and --base-url.", *_JUDGE)
     return [{"llm": llm, "base_url": base_url} if each else {} for each in asks]
 
 
-def _calls_no_model(*names: str) -> Inapplicable:
-    call = "calls" if len(names) == 1 else "call"
-    return Inapplicable(f"{', '.join(names)} {call} no model; leave out --llm and --base-url.", *_JUDGE)
-
-
 def asks_for_judge(reward: object) -> bool:
-    """Whether a name or class is one that `build_reward` needs an `llm` for; what is built has its judge already."""
+    """Whether this is something that `build_reward` takes an `llm` for: a name or class, or what was built without its judge."""
     found: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
+    found = getattr(found, "stands_for", found)
     if not isinstance(found, type):
-        return False
+        return bool(lacking(found))
     grader = getattr(found, "grader_class", None)
     return "llm" in getattr(found, "model_fields", ()) or (grader is not None and "llm" in grader.needs)
 

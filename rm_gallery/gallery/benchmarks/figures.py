@@ -13,7 +13,7 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.shown import one_line
 from rm_gallery.core.utils.svg import Plot, forest
-from rm_gallery.gallery.benchmarks.lead import leads_beyond_figure
+from rm_gallery.gallery.benchmarks.lead import corrected_figure, leads_beyond_figure
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,7 +164,8 @@ class Report(Figure):
             **({"constant": self.constant} if self.constant else {}),
         }
         first = [list(fact) for fact in leads_beyond_figure(found)]
-        return {**({"leads": first} if first else {}), **found}
+        people = corrected_figure(found)
+        return {**({"leads": first} if first else {}), **({"corrected": people} if people else {}), **found}
 
     def leads(self) -> list[str]:
         """What stands above the figures where people's labels or a constant judge say more than they do, most trustworthy first."""
@@ -243,7 +244,8 @@ class Report(Figure):
         return "\n".join([*self.leads(), *table, *self.about()])
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in ("subset", self.unit, "95 % interval", "samples"))
+        subset = "subset, judge alone" if corrected_figure(self.to_dict()) else "subset"
+        head = "".join(f"<th>{name}</th>" for name in (subset, self.unit, "95 % interval", "samples"))
         body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows())
         first, last = ("".join(f"<p>{html.escape(line)}</p>" for line in lines) for lines in (self.leads(), self.about()))
         return f"{first}<table><tr>{head}</tr>{body}</table>{last}"

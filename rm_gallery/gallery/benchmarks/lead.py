@@ -56,6 +56,14 @@ def lead_figure(figures: Mapping[str, Any]) -> Mapping[str, Any]:
     return figures if found is None else {**figures, "score": found["estimate"], "ci95": found.get("ci95")}
 
 
+def corrected_figure(figures: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The figure corrected by labels of people as numbers: score, ci95 and n_labelled; None without labels."""
+    found = _corrected(figures)
+    if found is None:
+        return None
+    return {"score": found["estimate"], "ci95": found.get("ci95"), "n_labelled": int(number(found.get("n_labelled")))}
+
+
 def contradicted(figures: Mapping[str, Any]) -> str:
     """Why labels of people forbid to praise the judge or what it prefers; empty where they do not, and without labels.
 
@@ -66,7 +74,8 @@ def contradicted(figures: Mapping[str, Any]) -> str:
         return _against_comparison(figures, _object(extra.get("agreement")))
     if figures.get("rule") in OWN_UNIT:
         for about in _labelled(figures):
-            if about.get("n") and not number(_measure(about)[1]) > 0:
+            name, value = _measure(about)
+            if about.get("n") and name and not number(value) > 0:  # of labels that are all the same nothing is known
                 return f"the scores{_named(about)} do not rise with the labels"
     return ""
 

@@ -1,0 +1,106 @@
+"""Slips of a first-time user: what is said names the thing and the next step."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from rm_gallery import WeightedSum
+from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.utils.errors import ConfigError
+from rm_gallery.gallery.benchmarks.lead import contradicted, leads
+from rm_gallery.study.mix import check_mix
+from rm_gallery.study.winrate import winrate
+from tests.support.command import command
+
+PLAIN = "def brief(messages):\n    return 0.5\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one not in ("", ".")])
+    Path("t.csv").write_text("q,a\nq1,x\nq2,y\n")
+
+
+SCORE = ("score", "t.csv", "--prompt", "q", "--answer", "a", "--reward")
+
+
+def test_the_only_function_of_a_file_is_its_reward_and_of_several_all_are_named() -> None:
+    Path("one.py").write_text(PLAIN + "def _helper():\n    pass\n")
+    Path("two.py").write_text(PLAIN + PLAIN.replace("brief", "long"))
+    assert command(*SCORE, "one.py").code == 0 and build_reward("one.py").name == "brief"
+    with pytest.raises(ConfigError, match="as in two.py:NAME; it holds brief, long"):
+        build_reward("two.py")
+    with pytest.raises(ConfigError, match="Did you mean brief"):
+        build_reward("two.py:breif")
+    with pytest.raises(ConfigError, match="it holds none"):
+        build_reward("env:one.py")
+
+
+@pytest.mark.parametrize("name", ["dec.py:0.2", "dec.py:0,2", "dec.py:2", "dec.py:brief:-0.5", "math_verify_reward:0.2"])
+def test_a_weight_where_none_is_taken_is_called_one(name: str) -> None:
+    Path("dec.py").write_text(PLAIN)
+    done = command(*SCORE, name)
+    assert done.code == 2 and f"{name} ends in a weight, which check-reward alone takes" in done.err
+    assert "elsewhere name a FILE that holds a WeightedSum" in done.err and "prefix" not in done.err
+
+
+def test_a_module_of_the_working_directory_is_taken_by_commands_too() -> None:
+    Path("module_here.py").write_text(PLAIN)
+    assert command(*SCORE, "func:module_here:brief").code == 0
+    with pytest.raises(ConfigError, match="as a module it cannot be imported"):
+        build_reward("func:module_nowhere:brief")
+
+
+def test_a_variable_that_nothing_reads_is_named_once_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "nothing reads" not in command("list").err
+    monkeypatch.setenv("RM_GALLERY_MAXCALLS", "10")
+    monkeypatch.setenv("RM_GALLERY_ZZQQ", "1")
+    [line] = [line for line in command("list").err.splitlines() if "nothing reads" in line]
+    assert "RM_GALLERY_MAXCALLS is no setting (RM_GALLERY_MAX_CALLS is); RM_GALLERY_ZZQQ is no setting." in line
+
+
+def test_labels_that_are_all_the_same_refute_nobody() -> None:
+    rows = [{"q": f"q{k}", "new": "x" * (k + 2), "old": "x" if k else "xxx", "human": "a"} for k in range(12)]
+    told = winrate("length_baseline", rows, "q", ["new", "old"], labels="human", progress=False).to_dict()
+    assert told["extra"]["agreement"]["kappa"] is None and told["extra"]["agreement"]["agreement"] > 0.5
+    assert contradicted(told) == "" and not [fact for fact in leads(told) if fact.kind == "contradicted"]
+    unknown = {"rule": "mean_score", "score": 0.5, "extra": {"agreement": {"n": 9, "spearman": None}}}
+    assert contradicted(unknown) == ""
+    assert contradicted({**unknown, "extra": {"agreement": {"n": 9, "spearman": -0.2}}})
+
+
+def test_a_part_inside_its_own_range_is_no_fault_and_the_uneven_weight_names_the_option() -> None:
+    Path("stars.py").write_text(
+        "from rm_gallery import reward_function\n\n@reward_function(score_range=(1, 10))\ndef stars(messages, **kwargs):\n"
+        '    return 10.0 if "42" in messages[-1].text else 7.0\n'
+    )
+    found = check_mix({"math_verify_reward": 1.0, "stars.py": 0.1}).whole
+    named = {finding.name: finding.what for finding in found.findings}
+    assert "outside_0_1" not in named and "--normalize" in named["uneven_weights"]
+
+
+def test_a_null_answer_is_a_bad_row_and_an_empty_one_is_judged() -> None:
+    Path("rows.jsonl").write_text('{"prompt": "q", "chosen": "long", "rejected": ""}\n')
+    assert '"n_scored": 1' in command("eval", "length_baseline", "rows.jsonl", "--json").out.replace('":', '": ').replace(
+        ":  ", ": "
+    )
+    Path("rows.jsonl").write_text('{"prompt": "q", "chosen": "long", "rejected": null}\n')
+    done = command("eval", "length_baseline", "rows.jsonl")
+    assert done.code == 2 and "column 'rejected': expected an answer, found null" in done.err
+
+
+def test_an_unknown_sample_is_answered_with_ids_that_are_there() -> None:
+    assert command(*SCORE, "length_baseline", "--out", "run").code == 0
+    done = command("explain", "run", "zzz")
+    assert done.code != 0 and "has no sample 'zzz'; ids are such as " in done.err
+
+
+def test_weights_without_names_are_refused_with_the_names() -> None:
+    with pytest.raises(
+        ConfigError, match=r"weights is \[1, 0.2\]; give them by name: weights=\{'length_baseline': …, 'boxed_answer': …\}"
+    ):
+        WeightedSum(["length_baseline", "boxed_answer"], weights=[1, 0.2])  # type: ignore[arg-type]
