@@ -15,10 +15,10 @@ from rm_gallery.core.data.conversation import messages_of
 from rm_gallery.core.data.schema import DataSample, RewardDimensionWithScore
 from rm_gallery.core.outcome import Outcome, outcome_of_error, scored
 from rm_gallery.core.reward.compose import METRICS, checked_weights, metric, together_or_none, weighted_sum
-from rm_gallery.core.reward.in_files import class_named
 from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
 from rm_gallery.core.reward.reward import BaseReward, Job
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.runner.in_files import class_named
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored, logger
 from rm_gallery.core.utils.models import copy_with, unknown_name
 from rm_gallery.envs.hooks import (

@@ -14,10 +14,10 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.outcome import UNDECLARED, Outcome
 from rm_gallery.core.reward.compose import Composition, WeightedSum
-from rm_gallery.core.reward.in_files import cases_beside
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.runner.in_files import cases_beside
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable, Unscored
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.envs.environment import EnvironmentReward

@@ -305,7 +305,7 @@ class Progress:
 def _parts(outcome: Outcome[Any]) -> Iterator[Outcome[Any]]:
     """The outcomes inside a job's: a job that judges a whole group, or components, scores even where they have no score."""
     values = outcome.value if isinstance(outcome.value, list) else [outcome.value]
-    inside = [value.outcome for value in values if isinstance(getattr(value, "outcome", None), Outcome)]
+    inside = [each for value in values if isinstance(each := getattr(value, "outcome", None), Outcome)]
     yield from inside or [outcome]
 
 

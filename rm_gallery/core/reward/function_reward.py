@@ -285,7 +285,7 @@ class FunctionReward(_OfFunction, BasePointWiseReward):
     @classmethod
     def of_name(cls, target: str) -> type[BaseReward]:
         """What `func:FILE:NAME` or `func:package.module:NAME` stands for, see `class_named`."""
-        from rm_gallery.core.reward.in_files import class_named
+        from rm_gallery.core.runner.in_files import class_named
 
         return class_named(target)
 
