@@ -224,14 +224,14 @@ class RewardFolder(RunFolder):
         hooks = {key: shortened(plain_form(value, f"keyword '{key}'")) for key, value in sorted(kwargs.items())}
         super().__init__(options, {"reward": reward.describe(), "hooks": hooks})
         self.asked_by_parts = reward.made_of_parts
-        self._reward, self._hooks = reward, kwargs
+        self._reward, self._hooks, self._judged = reward, kwargs, asks_a_model(reward)
 
     def restore(self, sample: DataSample) -> bool:
         """Write to `sample` what an earlier part of the run found; False when it has to be judged.
 
         Raises ConfigError when the judge would be asked something else now.
         """
-        if asks_a_model(self._reward) and (record := self.record_of(sample)) is not None:
+        if self._judged and (record := self.record_of(sample)) is not None:
             self.check_asked(sample, record, asked_by(self._asking(sample, record)))
         found = self.known(sample, lambda record: _read(self._reward, record, sample))
         return _restored(self._reward, found)
