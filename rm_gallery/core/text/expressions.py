@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Literal, NamedTuple
 
 from rm_gallery.core.text.answer import CJK, FORMULA, WINDOW, final_text, read_statements, value_part
+from rm_gallery.core.text.conclusion import asserted
 
 Shape = Literal["number", "latex", "words", "mixed", "text", "label"]
 """number: a plain number or fraction; latex: one expression; words: no digit in it; mixed: words around a number;
@@ -163,7 +164,7 @@ def find_answer(text: str, *, factorial: bool = False) -> FinalAnswer | None:
 
 def find_reference(text: str) -> FinalAnswer | None:
     """The value a reference gives, None when it gives no single one: prose, two numbers, an unmarked derivation."""
-    found = _find(_readable(text), True)
+    found = _find(_readable(text), True, reference=True)
     if found is None or found.shape == "text" or _is_prose(found):
         return None
     if found.shape == "mixed" and len(_NUMBERS.findall(found.text)) != 1:
@@ -171,12 +172,12 @@ def find_reference(text: str) -> FinalAnswer | None:
     return _leading_number(found)
 
 
-def _find(text: str, factorial: bool) -> FinalAnswer | None:
+def _find(text: str, factorial: bool, reference: bool = False) -> FinalAnswer | None:
     if len(text) <= 40 and _PLAIN.fullmatch(text):
         return FinalAnswer(text, "number", "")
     comma = "," in text and _COMMA_LANGUAGE.search(text) is not None
     reading = read_statements(text)
-    tail = without_asides(reading.rest)
+    tail = without_asides(reading.rest, reference=reference)
     for statement in reading.statements:
         if _BOUND.match(statement.text.strip()):
             return None
@@ -200,14 +201,19 @@ def _find(text: str, factorial: bool) -> FinalAnswer | None:
     return FinalAnswer(_spaced(tail), "text", "")
 
 
-def without_asides(text: str) -> str:
-    """The end of a text to look for a value in, cut between words: half of a number is another number."""
+def without_asides(text: str, *, reference: bool = False) -> str:
+    """The end of a text to look for a value in, cut between words: half of a number is another number.
+
+    Of an answer that is what its closing sentence with a value asserts; of a `reference` all that it says.
+    """
     text = text.strip()
     tail = text if len(text) <= WINDOW else "".join(text[-WINDOW:].split(maxsplit=1)[1:])
     said = _UNSAID.sub(" ", _QUESTION.sub(" ", _STEP.sub(" ", tail)))
     if said != tail and not _VALUED.search(said):
         return ""
     tail = said
+    if not reference and not (tail := asserted(tail)):
+        return ""
     kept = without_denied(tail)
     if re.search(r"\d", kept) or not re.search(r"\d", tail):
         return (kept if re.search(r"\d", kept) else tail).strip()

@@ -74,12 +74,11 @@ def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
         return stated
     gold_values = _parse(reference).values if reference is not None else ()
     if reference is None or not gold_values:
-        as_written = [re.sub(r"\\(?:text|left|right|[,; ])|[\s{}$]", "", text) for text in (_as_given(answer), _as_given(gold))]
-        if as_written[0] and as_written[0] == as_written[1]:
+        if _written_alike(answer, gold):
             return MathVerdict("correct", _as_given(answer), _as_given(gold))
         return MathVerdict("no_gold", found.text if found else "", reference.text if reference else "")
     if found is None:
-        return MathVerdict("no_answer", "", reference.text)
+        return MathVerdict("correct" if _written_alike(answer, gold) else "no_answer", "", reference.text)
     if (label := _compared_as_written(found, reference, answer)) is not None:
         return label
     parsed = _parse(found)
@@ -261,6 +260,12 @@ def _digits_value(numeral: re.Match[str]) -> int | None:
 
 def _plain_value(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\s*-?\d{1,18}\s*", text) else None
+
+
+def _written_alike(answer: str, gold: str) -> bool:
+    """Whether two short texts differ in typesetting alone."""
+    given, wanted = (re.sub(r"\\(?:text|left|right|[,; ])|[\s{}$]", "", _as_given(text)) for text in (answer, gold))
+    return given != "" and given == wanted
 
 
 def _as_given(text: str) -> str:
