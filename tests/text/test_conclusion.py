@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rm_gallery.core.text.answer import last_boxed, read_statements
+from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.schema import sample_of
+from rm_gallery.core.text.answer import Extraction, last_boxed, read_statements
 from rm_gallery.core.text.conclusion import asserted
 from rm_gallery.core.text.expressions import find_answer
+from rm_gallery.core.text.maths import verify_answer
+from rm_gallery.core.text.values import choice_letter
 
 NOTHING = [
     "I computed 42 first, but that turned out to be wrong, and I have no other idea.",
@@ -61,3 +65,37 @@ def test_a_box_that_is_taken_back_or_empty_is_none() -> None:
     assert last_boxed(r"\boxed{5} and then \boxed{}") == "5"
     assert last_boxed(r"\boxed{5}. This is wrong.") is None
     assert read_statements(r"\boxed{5}. This is wrong.").statements == []
+
+
+@pytest.mark.parametrize(
+    ("text", "boxed", "announced", "any_"),
+    [
+        (r"So it is \boxed{42}.", True, True, True),
+        ("The answer is 42.", False, True, True),
+        ("#### 42", False, True, True),
+        ("<answer>42</answer>", False, True, True),
+        ("42", False, True, True),
+        ("Six times seven makes 42.", False, False, True),
+        ("We have 6*7 = 42. Next we", False, False, False),
+    ],
+)
+def test_extraction_says_what_counts(text: str, boxed: bool, announced: bool, any_: bool) -> None:
+    ways: tuple[tuple[Extraction, bool], ...] = (("boxed", boxed), ("announced", announced), ("any", any_))
+    for extraction, wanted in ways:
+        assert (verify_answer(text, "42", extraction).status == "correct") is wanted
+        for name in ("math_verify_reward", "tolerance_number_match", "number_accuracy"):
+            if name == "number_accuracy" and extraction == "any":
+                continue  # reads all numbers of the text
+            reward = RewardRegistry.create(name, extraction=extraction)
+            found = reward.evaluate(sample_of("?", text, reference="42"))
+            assert (found.output[0].answer.reward.score == 1.0) is wanted, (name, extraction)
+
+
+def test_letters_obey_the_same_setting() -> None:
+    assert [choice_letter(r"\boxed{B}", extraction=way) for way in ("boxed", "announced", "any")] == ["B", "B", "B"]
+    assert [choice_letter("The answer is B.", extraction=way) for way in ("boxed", "announced", "any")] == [None, "B", "B"]
+    assert [choice_letter("(B) Paris is what fits here.", extraction=way) for way in ("boxed", "announced", "any")] == [
+        None,
+        None,
+        "B",
+    ]

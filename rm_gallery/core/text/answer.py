@@ -16,6 +16,9 @@ from rm_gallery.core.text.canonical import readable, split_reasoning, turn_text
 from rm_gallery.core.text.conclusion import is_denied, taken_back
 
 Kind = Literal["tag", "json", "box", "hashes", "line", "phrase", "correction", "whole", "list"]
+Extraction = Literal["boxed", "announced", "any"]
+"""What counts as an answer's conclusion. boxed: `\\boxed{}` or `\\fbox{}` alone. announced: that, an `<answer>` tag, a JSON answer, `#### x`,
+"the answer is x" and their like, or a text that is nothing but its value. any: these, else what the closing sentence asserts."""
 LIMIT = 20_000
 """Characters from the end of a text in which announcements are looked for."""
 _CUES = 32
@@ -200,6 +203,31 @@ def read_statements(text: str, extra: re.Pattern[str] | None = None, *, boxes: b
             break
         reading = _read(reading.text[cut:], extra, boxes)
     return reading
+
+
+_MOST_WORDS = 4
+_LONGEST_VALUE = 80
+
+
+def concluded(text: str, extraction: Extraction, extra: re.Pattern[str] | None = None) -> str:
+    """What of a text (after its reasoning) may be read under an `extraction`; "" where it states nothing that way."""
+    if extraction == "any":
+        return text
+    reading = read_statements(text, extra)
+    if extraction == "boxed":
+        boxes = reading.kind in ("tag", "json", "box") and any(statement.kind == "box" for statement in reading.statements)
+        return rf"\boxed{{{next(s.text for s in reading.statements if s.kind == 'box')}}}" if boxes else ""
+    if reading.kind:
+        return reading.text if reading.kind == "box" else text
+    if reading.statements:
+        best = next((one for one in reading.statements if _VALUE.match(one.text)), reading.statements[0])
+        return f"Answer: {best.text}"
+    bare = (
+        "\n" not in text.strip()
+        and len(text) <= _LONGEST_VALUE
+        and len(re.findall(r"(?<!\\)\b[^\W\d_]{2,}", text)) < _MOST_WORDS
+    )
+    return text if bare and not re.search(r"[.!?]\s+\S", text) else ""
 
 
 def _read(text: str, extra: re.Pattern[str] | None, boxes: bool) -> Reading:

@@ -14,7 +14,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-from rm_gallery.core.text.answer import last_boxed
+from rm_gallery.core.text.answer import Extraction, concluded, final_text, last_boxed
 from rm_gallery.core.text.canonical import readable, turn_text
 from rm_gallery.core.text.expressions import FinalAnswer, find_answer, find_reference
 from rm_gallery.core.text.quantities import SMALL
@@ -53,14 +53,14 @@ class MathVerdict(NamedTuple):
     gold: str = ""
 
 
-def verify_answer(answer: str, gold: str) -> MathVerdict:
+def verify_answer(answer: str, gold: str, extraction: Extraction = "any") -> MathVerdict:
     """Compare the final answer of a solution with that of a reference; may run for ever or need much memory.
 
     Equality is Math-Verify's: numbers to six decimals, expressions symbolically, 50% equals both 0.5 and 50. Numbers below
     1e-4 are compared relatively, dates and times of day as they are written, a letter of a choice as `choice_letter` reads
     it. "It is 5!" is 5 or 120, whichever the reference is.
     """
-    answer, gold = _prepared(answer), _prepared(gold)
+    answer, gold = _prepared(_allowed(answer, extraction)), _prepared(gold)
     verdict = _verify(answer, gold, False)
     if verdict.status in ("wrong", "no_answer") and _FACTORIAL.search(answer):
         other = _verify(answer, gold, True)
@@ -95,13 +95,17 @@ def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
     return MathVerdict("correct" if equal else "wrong", parsed.text, reference.text)
 
 
-def fast_verdict(answer: str, gold: str) -> MathVerdict | None:
+def _allowed(answer: str, extraction: Extraction) -> str:
+    return answer if extraction == "any" else concluded(final_text(answer), extraction)
+
+
+def fast_verdict(answer: str, gold: str, extraction: Extraction = "any") -> MathVerdict | None:
     """The verdict of `verify_answer` where plain arithmetic gives it in microseconds, else None.
 
     None means that Math-Verify has to look. Covers integers, decimals, fractions, and texts without an answer or
     reference; needs no heavy import.
     """
-    answer, gold = _prepared(answer), _prepared(gold)
+    answer, gold = _prepared(_allowed(answer, extraction)), _prepared(gold)
     found, reference = find_answer(answer), _reference(gold)
     if (stated := _compared_as_statements(found, answer, gold)) is not None:
         return stated

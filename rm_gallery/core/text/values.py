@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from rm_gallery.core.text.answer import final_text, read_statements
+from rm_gallery.core.text.answer import Extraction, concluded, final_text, read_statements
 from rm_gallery.core.text.canonical import normalized, visible
 from rm_gallery.core.utils.errors import ParseError
 from rm_gallery.core.utils.shown import excerpt
@@ -340,9 +340,9 @@ _NONE_OF = re.compile(
 )
 
 
-def choice_letter(text: str, letters: str = LETTERS) -> str | None:
+def choice_letter(text: str, letters: str = LETTERS, extraction: Extraction = "any") -> str | None:
     """The letter a text picks, in upper case, by the rules of `MultipleChoiceLetterReward`; None for none or two."""
-    text = _REPEATED.sub(r"\1", _plain(final_text(text)))
+    text = _REPEATED.sub(r"\1", _plain(concluded(final_text(text), extraction, _PICKS)))
     other = _OR_ELSE.search(text[-_LAST:])
     if _NONE_OF.fullmatch(text.strip()) or (other is not None and other[1] != other[2]):
         return None

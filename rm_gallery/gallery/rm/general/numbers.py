@@ -16,7 +16,7 @@ from rapidfuzz.distance import LCSseq
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.answer import final_text, read_statements, value_part
+from rm_gallery.core.text.answer import Extraction, concluded, final_text, read_statements, value_part
 from rm_gallery.core.text.canonical import normalized
 from rm_gallery.core.text.expressions import with_digits, without_asides, without_denied
 from rm_gallery.core.text.quantities import (
@@ -56,6 +56,8 @@ class NumberAccuracyReward(RuleReward):
     name: str = "number_accuracy"
     tolerance: float = Field(default=1e-6, ge=0, allow_inf_nan=False)
     mode: Mode = "ordered"
+    extraction: Extraction = "any"
+    """Where the answer's numbers are looked for: in its box, in what it announces, or in all of it."""
 
     example = Example(
         sample_of(
@@ -68,7 +70,7 @@ class NumberAccuracyReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         references = references_of(sample, self.name)
-        text = without_denied(final_answer(sample))
+        text = without_denied(concluded(final_answer(sample), self.extraction))
         if not any(_EITHER_SIGN.search(reference) for reference in references):
             text = _EITHER_SIGN.sub(" ", text)
         given = find_numbers(text := with_digits(text))
@@ -179,6 +181,8 @@ class ToleranceNumberMatchReward(RuleReward):
     relative_tolerance: float = Field(default=1e-3, ge=0, allow_inf_nan=False)
     absolute_tolerance: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     require_unit: bool = False
+    extraction: Extraction = "any"
+    """What counts as the answer's conclusion: a box alone, whatever announces an answer, or any closing sentence that asserts."""
 
     example = Example(
         sample_of("How long is a marathon?", "It is 42.195 km.", "About 26.2 miles.", "40 km", reference="42195 m")
@@ -188,7 +192,7 @@ class ToleranceNumberMatchReward(RuleReward):
         wanted = [(text, found[0]) for text in references_of(sample, self.name) if (found := find_quantities(_plain(text)))]
         if not wanted:
             raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")
-        answer = final_text(answer_text(sample))
+        answer = concluded(final_text(answer_text(sample)), self.extraction)
         reasons = []
         for text, reference in wanted:
             if _EITHER_SIGN.search(text) is None:
