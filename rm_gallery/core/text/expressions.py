@@ -335,6 +335,8 @@ def _plain_numbers(text: str) -> str:
     text = re.sub(r"(?<![\d_])(\d{1,3}(?:_\d{3})+)(?![\d_])", lambda found: found[0].replace("_", ""), text)
     if re.fullmatch(r"-?\d{1,3}(?: \d{3})+(?:\.\d+)?", text):
         text = text.replace(" ", "")
+    if re.fullmatch(r"-?\d{1,3}(?:(?:\.\d{3})+,\d{1,2}|(?:\.\d{3}){2,})", text):
+        text = text.replace(".", "").replace(",", ".")
     text = re.sub(r"^\+(?=[\d.])", "", text)
     if assigned := re.fullmatch(rf"(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)", text):
         text = assigned[1]
@@ -469,8 +471,20 @@ def _plain_latex(text: str) -> str:
         return text
     # a degree sign or a unit at the end
     text = re.sub(r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text|mathrm)\s*\{\s*)?[CFK])", "", text)
-    text = _LATEX_UNIT.sub("", text)
+    text = _LATEX_UNIT.sub(_without_unit, text)
     return re.sub(r"(?<=[\d)}])(?:\\[,;: ]|\s)+$", "", text).strip()
+
+
+_UPRIGHT = re.compile(r"\\(?:text|mathrm|rm)\s*\{\s*([^{}]*?)\s*\}")
+
+
+def _without_unit(found: re.Match[str]) -> str:
+    """Nothing for a unit, or for words that say what is counted; an upright letter that is no unit is part of the value."""
+    from rm_gallery.core.text.quantities import is_unit
+
+    upright = _UPRIGHT.search(found[0])
+    name = upright[1] if upright else ""
+    return found[0] if name and re.fullmatch(r"[A-Za-z]{1,2}", name) and not is_unit(name) else ""
 
 
 def _as_fraction(match: re.Match[str]) -> str:

@@ -19,7 +19,6 @@ from rm_gallery.core.text.canonical import readable, turn_text
 from rm_gallery.core.text.expressions import FinalAnswer, find_answer, find_reference
 from rm_gallery.core.text.quantities import SMALL
 from rm_gallery.core.text.values import choice_letter
-from rm_gallery.core.utils.errors import MissingExtra
 
 Status = Literal["correct", "wrong", "no_gold", "no_answer", "exploding"]
 
@@ -77,6 +76,7 @@ def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
         if _written_alike(answer, gold):
             return MathVerdict("correct", _as_given(answer), _as_given(gold))
         return MathVerdict("no_gold", found.text if found else "", reference.text if reference else "")
+    found = _with_point(found, reference)
     if found is None:
         return MathVerdict("correct" if _written_alike(answer, gold) else "no_answer", "", reference.text)
     if (label := _compared_as_written(found, reference, answer)) is not None:
@@ -109,6 +109,7 @@ def fast_verdict(answer: str, gold: str, extraction: Extraction = "any") -> Math
     found, reference = find_answer(answer), _reference(gold)
     if (stated := _compared_as_statements(found, answer, gold)) is not None:
         return stated
+    found = _with_point(found, reference)
     if reference is None:
         return MathVerdict("no_gold", found.text if found else "", "")
     if "!" in answer and _FACTORIAL.search(answer):
@@ -146,10 +147,16 @@ _WORDS_FOR = {
 """Answers that are no value; one that is stated as one of them equals a reference that is."""
 
 
+_CONSTANT = re.compile(
+    r"(\\[A-Za-z]+)?(?:\\(?:mathrm|operatorname|textrm|text|mathit|rm)\s*\{\s*([ei])\s*\}|\{\s*\\rm\s+([ei])\s*\})"
+)
+
+
 def _prepared(text: str) -> str:
-    """The readable turn, degrees inside a function as radians, systems as lists, angle brackets as round ones."""
+    """The readable turn, upright e and i as the constants they are, degrees inside a function as radians, systems as lists, angle brackets as round ones."""
     text = readable(turn_text(text))
     if "\\" in text:
+        text = _CONSTANT.sub(lambda found: f"{found[1]} {found[2] or found[3]}" if found[1] else found[2] or found[3], text)
         text = _FUNCTION_OF_DEGREES.sub(lambda found: rf"{found[1]}(\frac{{{found[2]} \pi}}{{180}})", text)
         text = text.replace(r"\left\langle", r"\langle").replace(r"\right\rangle", r"\rangle")
         text = text.replace(r"\langle", "(").replace(r"\rangle", ")")
@@ -187,6 +194,17 @@ def _compared_as_statements(found: FinalAnswer | None, answer: str, gold: str) -
     return MathVerdict("wrong" if found or given else "no_answer", found.text if found else given, wanted)
 
 
+_DECIMAL_COMMA = re.compile(r"(-?\d{1,9}),(\d{1,9})")
+
+
+def _with_point(found: FinalAnswer | None, reference: FinalAnswer | None) -> FinalAnswer | None:
+    """The answer with a decimal point for its comma where the reference is one decimal number: "1,5" is no list of two then."""
+    if found is None or reference is None or not _DECIMAL.fullmatch(reference.text):
+        return found
+    comma = _DECIMAL_COMMA.fullmatch(found.text)
+    return found._replace(text=f"{comma[1]}.{comma[2]}", shape="number") if comma and len(comma[2]) != 3 else found
+
+
 _DEGREES = re.compile(r"(?:\\angle\s*\w{1,5}\s*=\s*)?(-?\d{1,9}(?:\.\d{1,9})?)\s*(?:\^\s*\{?\s*\\circ\s*\}?|°|\s*degrees?)")
 
 _RADIANS = re.compile(r"[^A-Za-z]{1,40}\s*(?:\\(?:text|mathrm)\s*\{\s*)?rad(?:ian)?s?\s*\}?")
@@ -218,11 +236,11 @@ def _compared_as_written(found: FinalAnswer, reference: FinalAnswer, answer: str
     return None
 
 
-_NAMED = re.compile(r"\s*([A-Za-z](?:_\{?\w{1,8}\}?)?|\\[a-z]+)\s*=\s*[^=]+")
+_NAMED = re.compile(r"\s*([A-Za-z](?:_\{?\w{1,8}\}?)?(?:\(-?\d{1,9}\))?|\\[a-z]+)\s*=\s*[^=]+")
 _HEDGE = re.compile(r"\\(?:lor|vee)(?![A-Za-z])|\b(?:or|oder|ou|или)\b|或者?|∨")
 _UNSEEN = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
 _LIST = re.compile(r"\\?[(（]?([^()\[\]{}]*,[^()\[\]{}]*)\\?[)）]?")
-_UNIT = re.compile(r"-?\d+(?:\.\d+)?\s*(?:\\(?:text|mathrm|rm)\s*\{?\s*|~|\\[ ,;])?([A-Za-zµμ°Ω]{1,6}(?:\^?\{?-?\d\}?)?)\}?")
+_UNIT = re.compile(r"-?\d+(?:\.\d+)?\s*(?:\\(?:text|mathrm|rm)\s*\{?\s*|~|\\[ ,;])?([A-Za-zµμ°Ω]{1,20}(?:\^?\{?-?\d\}?)?)\}?")
 
 
 def _told_apart(found: str, reference: str) -> bool:
@@ -296,10 +314,7 @@ def _in_one_unit(found: str, reference: str) -> bool | None:
     """Whether two quantities are equal in the reference's unit; None where one of them is none: letters may be variables."""
     from rm_gallery.core.text.quantities import conversions, find_quantities, plain_units
 
-    try:
-        given, wanted = (find_quantities(plain_units(text)) for text in (found, reference))
-    except MissingExtra:
-        return None
+    given, wanted = (find_quantities(plain_units(text)) for text in (found, reference))
     if len(given) != 1 or len(wanted) != 1 or not given[0].units or not wanted[0].units:
         return None
     return any(math.isclose(value, wanted[0].value, rel_tol=1e-6) for value in conversions(given[0], wanted[0]))
@@ -390,7 +405,47 @@ def _parse(answer: FinalAnswer) -> _Parsed:
 
 def _equal(gold: tuple[Any, ...], answer: tuple[Any, ...]) -> bool:
     equal = bool(_math_verify().verify(list(gold), list(answer), timeout_seconds=None))
-    return equal and _small_parts_agree(gold[0], answer[0])
+    return equal and _small_parts_agree(gold[0], answer[0]) and _exactly_equal(gold[0], answer[0])
+
+
+_MOST_DIGITS = 4000
+"""Digits to which a difference is worked out; one that is still zero then is zero."""
+
+
+def _exactly_equal(gold: Any, answer: Any) -> bool:
+    """Whether two values that are equal to six decimals are so exactly, or to the digits of the decimal that one is written as.
+
+    Double precision takes (1/2)^2023 for (1/2)^2024. Sets and tuples are compared member by member; what holds a variable is
+    Math-Verify's to decide.
+    """
+    held = [value.args for value in (gold, answer) if type(value).__name__ in ("FiniteSet", "Tuple")]
+    if len(held) == 2:
+        return all(any(_exactly_equal(a, b) for b in held[1]) for a in held[0])
+    if not all(
+        getattr(value, "is_number", False) and getattr(value, "is_finite", True) is not False for value in (gold, answer)
+    ):
+        return True
+    floats = [[part for part in value.atoms() if type(part).__name__ == "Float"] for value in (gold, answer)]
+    if any(floats):
+        return True
+    return not _differs(gold, answer)
+
+
+def _differs(gold: Any, answer: Any) -> bool:
+    """Whether the difference of two exact numbers is surely not zero: precision grows until it is seen, up to a bound."""
+    sympy: Any = sys.modules["sympy"]
+    with sympy.evaluate(True):
+        difference = gold - answer
+    if difference.is_Rational:
+        return bool(difference != 0)
+    for digits in (100, 1000, _MOST_DIGITS):
+        value = difference.evalf(5, maxn=digits)
+        parts = [part for part in value.as_real_imag() if part != 0]
+        if any(getattr(part, "_prec", 2) > 1 for part in parts):
+            return True
+        if not parts:
+            return False
+    return False
 
 
 def _small_parts_agree(gold: Any, answer: Any) -> bool:
@@ -470,4 +525,6 @@ def _equal_complex(gold: tuple[Any, ...], answer: tuple[Any, ...]) -> bool:
         named = named or bool(names)
     if not named or not all(value.is_number for value in values):
         return False
-    return bool(abs(complex((values[0] - values[1]).evalf(15))) < 1e-9)
+    if any(value.atoms(sympy.Float) for value in values):
+        return bool(abs(complex((values[0] - values[1]).evalf(15))) < 1e-9)
+    return not _differs(*values)

@@ -27,7 +27,6 @@ from rm_gallery.core.text.quantities import (
     conversions,
     find_numbers,
     find_quantities,
-    needs_units,
     plain_units,
     same_kind,
 )
@@ -166,9 +165,10 @@ class ToleranceNumberMatchReward(RuleReward):
     r"""1 when |answer - reference| <= max(`absolute_tolerance`, `relative_tolerance` x |reference|), else 0.
 
     Both are read with their units and compared in the reference's: "5 km" is 5000 m, "68 °F" is 20 °C, "50%" is 0.5, "1
-    h 30 min" is 90 minutes, "$1,000" is 1000 USD, "3/4" is 0.75. Units are pint's (`pip install pint`), in English and
-    Chinese; currencies (never converted), percent and plain numbers work without it. A reference without a unit accepts
-    any; an answer without one is taken in the reference's unless `require_unit`; a unit of another kind is wrong, and so
+    h 30 min" is 90 minutes, "$1,000" is 1000 USD, "3/4" is 0.75. Units are a built-in table, named in
+    English, Chinese and some other languages: SI with prefixes, imperial, time, angles, temperatures, data; currencies are never
+    converted. A reference without a unit accepts
+    any, and of "50%" both readings, 50 and 0.5, as `math_verify_reward` does; an answer without one is taken in the reference's unless `require_unit`; a unit of another kind is wrong, and so
     are other things ("10 apples" for 10 m). Dates are equal when they are written equally.
 
     The answer's quantity is that of its final statement (an `<answer>` tag, a JSON answer, a box, "the answer is …"), else
@@ -227,7 +227,7 @@ def answer_quantity(text: str, reference: Quantity, require_unit: bool = False, 
 
     Of a list it is the first where the reference has `several`, else none.
     """
-    units = needs_units(reference)
+    units = bool(reference.units or reference.things)
     reading = read_statements(text)
     for statement in reading.statements:
         part = value_part(_plain(statement.text))
@@ -294,7 +294,7 @@ def _fits(given: Quantity, reference: Quantity, require_unit: bool) -> bool:
     if reference.things:
         return bool(given.things & reference.things) or not (given.things or given.units or require_unit)
     if not reference.units:
-        return True
+        return not given.things & {"am", "pm"}
     if not given.units:
         return not given.things and (not require_unit or reference.units[0] == PERCENT)
     return same_kind(given, reference) is not None
