@@ -99,3 +99,10 @@ def test_letters_obey_the_same_setting() -> None:
         None,
         "B",
     ]
+
+
+def test_several_letters_are_none_whatever_follows() -> None:
+    for text in ("The answer is A, C 👍", "The answer is A and B 👍", "Answer: B or C seems right", "**A and D** because"):
+        assert choice_letter(text) is None, text
+    for text in ("The answer is B, not C", "The answer is B and a cat", "The answer is B, D would be too big"):
+        assert choice_letter(text) == "B", text

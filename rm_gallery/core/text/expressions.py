@@ -465,6 +465,7 @@ def _plain_latex(text: str) -> str:
     )
     text = re.sub(r"^\s*\\(?:approx|simeq|thickapprox|sim|cong|doteq)(?![A-Za-z])\s*", "", text)
     text = re.sub(r"\\!", "", text)
+    text = re.sub(r"^\s*[A-Za-z]\s*\\in\s*(?=(?:\\left)?\s*(?:[\[(]|\\\{))", "", text)
     text = re.sub(r"(?<=\d)\\[,; ](?=\d{3}(?!\d))", "", text)
     text = re.sub(r"^(?:\\text\s*\{[^{}]*[A-Za-z]{2}[^{}]*\}\s*)(?=[-+]?[\d.]|\\d?frac|\\sqrt)", "", text)
     if re.search(r"(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text):

@@ -474,6 +474,8 @@ def _numbers_in(value: Any) -> list[float]:
 def _equal_otherwise(reference: FinalAnswer, gold: tuple[Any, ...], found: FinalAnswer, answer: tuple[Any, ...]) -> bool:
     """Equality in notations Math-Verify keeps apart: x > 3 and (3, oo), log 2 for ln 2."""
     kinds = {type(value).__name__ for value in gold}
+    if kinds & {"Interval", "Union"} and (ways := _HEDGE.split(_TEXT_WORD.sub(r" \1 ", found.text)))[1:]:
+        return _equal_sets(gold[0], [_parse(found._replace(text=way.strip(" ,;"))).values for way in ways])
     if kinds & {"Interval", "Union"} and (getattr(answer[0], "is_Relational", False) or type(answer[0]).__name__ == "And"):
         return bool(_math_verify().verify(list(answer), list(gold), timeout_seconds=None))
     large = [_numbers_in(values[0]) for values in (gold, answer)]
@@ -506,6 +508,23 @@ def _equal_otherwise(reference: FinalAnswer, gold: tuple[Any, ...], found: Final
         values = [_parse(value).values for value in natural]
         return bool(values[0]) and bool(values[1]) and _equal(values[0], values[1])
     return False
+
+
+_TEXT_WORD = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*(or|oder|ou|или|或者?)\s*\}")
+
+
+def _equal_sets(gold: Any, ways: list[tuple[Any, ...]]) -> bool:
+    """Whether alternatives such as x < -1 or x > 1 are together a union of intervals."""
+    parts = []
+    for way in ways:
+        value = way[0] if way else None
+        if getattr(value, "is_Relational", False) and len(value.free_symbols) == 1:
+            parts.append(value.as_set())
+        elif type(value).__name__ in ("Interval", "Union", "FiniteSet"):
+            parts.append(value)
+        else:
+            return False
+    return bool(functools.reduce(lambda left, right: left.union(right), parts) == gold)
 
 
 _MEASURED = re.compile(

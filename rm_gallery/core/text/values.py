@@ -260,7 +260,6 @@ _HERE = re.compile(
     r"(?:选项|选择?)?\s*:?\s*(?P<open>[(\[{]{0,2})?\s*(?P<letter>[A-Za-z])(?P<close>\s*[)\]}]{1,2})?"
 )
 _GOES_ON = re.compile(r"[A-Za-z0-9'’_+#]|-\w")
-_ENDS = re.compile(r"\s*(?:$|\n|[.,;:。)/]|(?:and|or|are)\b|[\u3040-\u30ff\uac00-\ud7a3])")
 _A_WORD_FOLLOWS = re.compile(
     r"[ \t]+(?!(?:because|since|as|is|and|or|for|due|not|but|which|by|rather|instead|here|fits?|best|matches)\b)[A-Za-z]"
 )
@@ -417,7 +416,10 @@ def _leading(phrase: str, letters: str) -> str | None:
     other = _HERE.match(rest, joined.end()) if joined else None
     if other is None or other["letter"] not in letters or _LETTER_DENIED.match(rest, other.end()):
         return letter
-    if not other["close"] and not _ENDS.match(rest, other.end()):
+    words_follow = (other["letter"] in "AI" or rest[: other.start()].strip() == ",") and _A_WORD_FOLLOWS.match(
+        rest, other.end()
+    )
+    if not other["close"] and (_GOES_ON.match(rest, other.end()) or words_follow):
         return letter
     return letter if other["letter"] == letter else ""
 
