@@ -131,7 +131,7 @@ def asserted(text: str) -> str:
 def _clauses(sentence: str) -> str:
     """A sentence without its clauses that assert nothing."""
     sentence = _ORDINAL.sub(" ", _BOUNDED.sub(" ", _CONDITION.sub(" ", sentence)))
-    kept = []
+    kept: list[str] = []
     for clause in re.split(r"(?<=[,;])\s+(?=(?:but|so|and|however|although|which)?\b)", sentence):
         if _TAKES_BACK.search(clause) or _GIVES_UP.search(clause):
             kept = []

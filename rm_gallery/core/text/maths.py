@@ -517,7 +517,7 @@ def _equal_sets(gold: Any, ways: list[tuple[Any, ...]]) -> bool:
     """Whether alternatives such as x < -1 or x > 1 are together a union of intervals."""
     parts = []
     for way in ways:
-        value = way[0] if way else None
+        value: Any = way[0] if way else None
         if getattr(value, "is_Relational", False) and len(value.free_symbols) == 1:
             parts.append(value.as_set())
         elif type(value).__name__ in ("Interval", "Union", "FiniteSet"):

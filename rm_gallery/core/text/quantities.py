@@ -33,7 +33,7 @@ _SIGNS = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code != 
     0xA0: "\u2009",
     0x202F: "\u2009",
 }
-_EUROPEAN = r"\d{1,3}(?:\.\d{3})+,\d{1,2}(?![\d.,]*\d)|\d{1,3}(?:\.\d{3}){2,}(?![\d.,]*\d)"
+_EUROPEAN = r"\d{1,3}(?:\.\d{3})+,\d{1,2}(?![.,]?\d)|\d{1,3}(?:\.\d{3}){2,}(?![.,]?\d)"
 """1.250,50 and 1.000.000: points between groups, and a comma before decimals."""
 _GROUPED = _EUROPEAN + r"|\d{1,3}(?:,\d{3})+(?!\d)|\d{1,3}(?:\{,\}\d{3})+(?!\d)|\d{1,3}(?:\u2009\d{3})+(?!\d)"
 _DIGITS = re.compile(rf"(?<![A-Za-z_0-9])(?<!\d\.)(?:(?:{_GROUPED}|\d+)(?:\.\d+)?|\.\d+)")
