@@ -106,3 +106,10 @@ def test_several_letters_are_none_whatever_follows() -> None:
         assert choice_letter(text) is None, text
     for text in ("The answer is B, not C", "The answer is B and a cat", "The answer is B, D would be too big"):
         assert choice_letter(text) == "B", text
+
+
+@pytest.mark.parametrize(
+    "text", ["Hypothetically it could be 42.", "It would be 42 if the rate were constant.", "42 cannot be correct."]
+)
+def test_what_may_or_cannot_be_is_not_asserted(text: str) -> None:
+    assert find_answer(text) is None

@@ -27,7 +27,9 @@ _NEGATIVE = (
     r"|\s+(?:does|do|did)(?:\s+not|n['’]t)\s+(?:satisfy|work|hold|fit|check|match|add\s+up|make\s+sense|solve|qualify|count)\b"
     r"|\s+(?:fails?|contradicts?|violates?)\b)"
 )
-_TAKES_BACK = re.compile(rf"(?i)(?:\b{_ANAPHOR}{_NEGATIVE}|(?<![上也并])(?:这|那)(?:个答案|个结果)?(?:是错|不对|不正确))")
+_TAKES_BACK = re.compile(
+    rf"(?i)(?:\b(?:{_ANAPHOR}|but){_NEGATIVE}|(?<![上也并])(?:这|那)(?:个答案|个结果)?(?:是错|不对|不正确))"
+)
 _IS_DENIED = re.compile(rf"(?i)(?:\d|[)}}$%]|\\[a-z]+)\s*{_NEGATIVE}")
 _GIVES_UP = re.compile(
     r"(?i)\b(?:i|we)(?:\s+(?:still|also|really|just|simply|then))?\s*(?:(?:can(?:no|['’])t|cannot|could\s*(?:not|n['’]t)|(?:am|are|was|were)\s+(?:unable|not\s+able)\s+to|did\s*(?:not|n['’]t)"
@@ -53,6 +55,10 @@ _BOUNDED = re.compile(
     r"(?i)\b(?:at\s+(?:most|least)|(?:more|less|greater|fewer|higher|lower|larger|smaller|longer|shorter)\s+than(?:\s+or\s+equal\s+to)?|no\s+(?:more|less|fewer)\s+than|up\s+to"
     r"|not\s+(?:exceed(?:ing)?|above|below))\s+(?:[$€£¥]|\\\(|about\s+)?\s?-?\d[\d.,]*(?:\s*[.!]*$|(?=[\s.,;]))"
 )
+_MAY_BE = re.compile(
+    r"(?i)\b(?:could|might|may|can(?:no|['’])t|cannot)\s+(?:\w+\s+)?be\b|\bwould\s+(?:\w+\s+)?be\b[^.!?\n]*\b(?:if|were|had)\b"
+)
+"""What may be, cannot be, or would be if: the modal verb asserts no value."""
 _ORDINAL = re.compile(r"(?<![\w.,])\d{1,9}(?:st|nd|rd|th)\b")
 _BREAKS_OFF = re.compile(
     r"(?i)(?<=[\w.,;:!?)}$]\s)(?:(?:the|an?|of|to|with|by|from|and|or|but|which|because|(?<!or )so|then|next|for|into|than|as|let|we|he|she|they|you|our|his|her|their"
@@ -135,6 +141,6 @@ def _clauses(sentence: str) -> str:
     for clause in re.split(r"(?<=[,;])\s+(?=(?:but|so|and|however|although|which)?\b)", sentence):
         if _TAKES_BACK.search(clause) or _GIVES_UP.search(clause):
             kept = []
-        elif not is_denied(clause) and not _ANOTHERS.search(clause):
+        elif not (is_denied(clause) or _ANOTHERS.search(clause) or _MAY_BE.search(clause)):
             kept.append(clause)
     return " ".join(kept)

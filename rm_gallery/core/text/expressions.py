@@ -208,12 +208,11 @@ def without_asides(text: str, *, reference: bool = False) -> str:
     """
     text = text.strip()
     tail = text if len(text) <= WINDOW else "".join(text[-WINDOW:].split(maxsplit=1)[1:])
-    said = _UNSAID.sub(" ", _QUESTION.sub(" ", _STEP.sub(" ", tail)))
+    said = _QUESTION.sub(" ", _STEP.sub(" ", tail))
+    said = _UNSAID.sub(" ", said if reference else asserted(said))
     if said != tail and not _VALUED.search(said):
         return ""
     tail = said
-    if not reference and not (tail := asserted(tail)):
-        return ""
     kept = without_denied(tail)
     if re.search(r"\d", kept) or not re.search(r"\d", tail):
         return (kept if re.search(r"\d", kept) else tail).strip()
