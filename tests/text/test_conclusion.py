@@ -32,6 +32,7 @@ NOTHING = [
 SOMETHING = [
     ("So the total is 42. Hmm, I forgot the last term; adding it gives 45.", "45"),
     ("The total is 42. I hope this helps!", "42"),
+    ("If each has 6, then 7 of them have 42.", "42"),
     ("Trying 8 gives 64. That works.", "64"),
     ("My friend says the answer is 42, but I get 24.", "24"),
     (r"First \boxed{2}. Wait, that is wrong; it is \boxed{3}.", "3"),

@@ -136,7 +136,9 @@ def asserted(text: str) -> str:
 
 def _clauses(sentence: str) -> str:
     """A sentence without its clauses that assert nothing."""
-    sentence = _ORDINAL.sub(" ", _BOUNDED.sub(" ", _CONDITION.sub(" ", sentence)))
+    main = _CONDITION.sub(" ", sentence)
+    # the consequence of a condition is what a solution concludes; a condition by itself asserts nothing
+    sentence = _ORDINAL.sub(" ", _BOUNDED.sub(" ", sentence if _VALUED.search(main) else main))
     kept: list[str] = []
     for clause in re.split(r"(?<=[,;])\s+(?=(?:but|so|and|however|although|which)?\b)", sentence):
         if _TAKES_BACK.search(clause) or _GIVES_UP.search(clause):
