@@ -67,3 +67,30 @@ def test_random_texts_are_read_without_an_error() -> None:
         found = find_answer(text)
         assert found is None or found.text != ""
         find_reference(text)
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "equal"),
+    [
+        (r"(1/2)^{2023}", r"(1/2)^{2024}", False),
+        (r"1-2^{-101}", r"1-2^{-100}", False),
+        (r"\frac{1}{2006!}", r"\frac{1}{2004!}", False),
+        (r"\sqrt{10^{40}+1}", r"10^{20}", False),
+        (r"\{1, 2^{-60}\}", r"\{1, 2^{-61}\}", False),
+        (r"\sqrt{2}+\sqrt{3}", r"\sqrt{5+2\sqrt6}", True),
+        (r"3^{200}", r"9^{100}", True),
+        (r"\sqrt{12}", "3.4641016", True),
+        (r"2+3\mathrm{i}", "2+3i", True),
+        ("5", r"2+3\mathrm{i}", False),
+        ("3", r"3\mathrm{e}^2", False),
+        (r"1-\frac{1}{\mathrm{e}}", r"1-\frac1e", True),
+        (r"18\text{ minutes}", r"18\text{ hours}", False),
+        (r"5\text{ km}", r"5\text{ m}", False),
+        ("f(3)=5", "f(2)=5", False),
+        (r"m \geq \sqrt{2}", r"m \in [\sqrt{2}, +\infty)", True),
+        (r"x<-1 \text{ or } x>1", r"(-\infty,-1)\cup(1,\infty)", True),
+        (r"x<-1 \text{ or } x>2", r"(-\infty,-1)\cup(1,\infty)", False),
+    ],
+)
+def test_values_are_compared_exactly_and_by_what_they_are(answer: str, gold: str, equal: bool) -> None:
+    assert (verify_answer(rf"\boxed{{{answer}}}", gold).status == "correct") is equal

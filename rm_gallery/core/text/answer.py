@@ -13,8 +13,12 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from rm_gallery.core.text.canonical import readable, split_reasoning, turn_text
+from rm_gallery.core.text.conclusion import is_denied, taken_back
 
 Kind = Literal["tag", "json", "box", "hashes", "line", "phrase", "correction", "whole", "list"]
+Extraction = Literal["boxed", "announced", "any"]
+"""What counts as an answer's conclusion. boxed: `\\boxed{}` or `\\fbox{}` alone. announced: that, an `<answer>` tag, a JSON answer, `#### x`,
+"the answer is x" and their like, or a text that is nothing but its value. any: these, else what the closing sentence asserts."""
 LIMIT = 20_000
 """Characters from the end of a text in which announcements are looked for."""
 _CUES = 32
@@ -34,6 +38,8 @@ class Statement(NamedTuple):
     kind: Kind
     start: int = 0
     """Where it stands in `Reading.text`."""
+    end: int = 0
+    """Where a box ends there."""
 
 
 class Reading(NamedTuple):
@@ -190,11 +196,63 @@ def read_statements(text: str, extra: re.Pattern[str] | None = None, *, boxes: b
     答案是, Antwort, réponse, respuesta, ответ, 答え, 정답) and whatever `extra` finds, the last one first; what is denied ("is not
     x", "a wrong answer is x"), supposed or asked is left out and blanked in `rest`; a correction ("wait, no: y") comes first.
     """
+    reading = _read(text, extra, boxes)
+    for _ in range(_CUES):
+        cut = _retracted(reading)
+        if cut is None:
+            break
+        reading = _read(reading.text[cut:], extra, boxes)
+    return reading
+
+
+_MOST_WORDS = 4
+_LONGEST_VALUE = 80
+
+
+def concluded(text: str, extraction: Extraction, extra: re.Pattern[str] | None = None) -> str:
+    """What of a text (after its reasoning) may be read under an `extraction`; "" where it states nothing that way."""
+    if extraction == "any":
+        return text
+    reading = read_statements(text, extra)
+    if extraction == "boxed":
+        boxes = reading.kind in ("tag", "json", "box") and any(statement.kind == "box" for statement in reading.statements)
+        return rf"\boxed{{{next(s.text for s in reading.statements if s.kind == 'box')}}}" if boxes else ""
+    if reading.kind:
+        return reading.text if reading.kind == "box" else text
+    if reading.statements:
+        best = next((one for one in reading.statements if _VALUE.match(one.text)), reading.statements[0])
+        return f"Answer: {best.text}"
+    bare = (
+        "\n" not in text.strip()
+        and len(text) <= _LONGEST_VALUE
+        and len(re.findall(r"(?<!\\)\b[^\W\d_]{2,}", text)) < _MOST_WORDS
+    )
+    return text if bare and not re.search(r"[.!?]\s+\S", text) else ""
+
+
+def _read(text: str, extra: re.Pattern[str] | None, boxes: bool) -> Reading:
     marked = _marked(text, extra, boxes)
     if marked is not None:
         return marked
+    if "box" in text:
+        text = _UNFILLED.sub(lambda box: " " * len(box[0]) if not _is_filled(box[1]) else box[0], text)
     line = _hashes(text) or _last_a_line(text)
     return _announced(text, extra) if line is None else Reading(text, [line], text)
+
+
+_UNFILLED = re.compile(r"\\(?:boxed|fbox)\s*\{([^{}]{0,40})(?:\}|\Z)")
+_FIRST_WORDS = re.compile(r"\S+")
+
+
+def _retracted(reading: Reading) -> int | None:
+    """The place behind which counts what a text says, where it takes its statement back; None where it does not."""
+    if not reading.statements or reading.kind in ("tag", "json"):
+        return None
+    best = reading.statements[0]
+    if best.kind == "box":
+        return taken_back(reading.text, best.end)
+    first = _FIRST_WORDS.match(reading.text, best.start)
+    return taken_back(reading.text, first.end()) if first else None
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
@@ -217,8 +275,22 @@ def _marked(text: str, extra: re.Pattern[str] | None, boxes: bool) -> Reading | 
             reading = _marked(inside, extra, boxes) or _announced(inside, extra)
             whole = [Statement(inside, kind)] if len(inside) <= WINDOW else []
             return Reading(inside, [*reading.statements, *whole], reading.rest, kind)
-    found = last_boxes(text) if boxes else None
-    return None if found is None else Reading(text, [Statement(", ".join(found), "box")], ", ".join(found), "box")
+    found = _last_boxes(text) if boxes else []
+    if not found:
+        return None
+    content = ", ".join(dict.fromkeys(box.strip() for _, _, box in found))
+    start, end = found[0][0], found[-1][1]
+    later = _A_VALUE_ANNOUNCED.search(text, end)
+    if later is not None and (after := _announced(text[end:], extra)).statements and _VALUE.match(after.statements[0].text):
+        statement = after.statements[0]
+        return Reading(text, [statement._replace(start=statement.start + end)], after.rest)
+    return Reading(text, [Statement(content, "box", start, end)] if not is_denied(content) else [], content, "box")
+
+
+_A_VALUE_ANNOUNCED = re.compile(
+    r"(?im)^[^\w\n]{0,8}(?:(?:final|correct|the)\s+)*answer\W{0,4}(?:[:：]|\bis\b)[ \t]*\S|^\W{0,8}答案\W{0,4}(?:[:：]|是)"
+)
+"""A line that announces the answer; behind a box it is the later word."""
 
 
 def _tagged(text: str) -> str | None:
@@ -259,11 +331,22 @@ def _json_value(text: str) -> str | None:
     return found.replace("\f", "\\f").replace("\b", "\\b").strip()  # \frac and \boxed, written with one backslash
 
 
+_PLACEHOLDER = re.compile(r"(?i)\W*(?:(?:your|the|my|final)\s+)*(?:answer|result|solution|value)?(?:\s+here)?\W*")
+"""A box that is spoken of, not filled."""
+
+
+def _is_filled(content: str) -> bool:
+    return _PLACEHOLDER.fullmatch(content) is None or (content.strip() != "" and not content.isascii())
+
+
 def last_boxed(text: str) -> str | None:
-    r"""Content of the last `\boxed{}` or `\fbox{}` with balanced braces (of nested ones the outer); None for none."""
+    r"""Content of the last `\boxed{}` or `\fbox{}` with balanced braces that is filled (of nested ones the outer); None for none.
+
+    None as well where the text takes the last one back.
+    """
     if "box" not in text:
         return None
-    last = None
+    last, end = None, 0
     starts: list[int] = []
     for sign in _SIGNS.finditer(text):
         written = sign.group()
@@ -271,26 +354,42 @@ def last_boxed(text: str) -> str | None:
             denied = len(written) > 1 and _NOT_THE_BOX.search(text, max(0, sign.start() - 24), sign.start())
             starts.append(sign.end() if len(written) > 1 and not denied else -1)
         elif written == "}" and starts and (start := starts.pop()) >= 0:
-            last = text[start : sign.start()]
-    return last
+            content = text[start : sign.start()]
+            last, end = (content, sign.end()) if last is None or _is_filled(content) else (last, end)
+    return None if last is None or taken_back(text, end) is not None else last
 
 
 def last_boxes(text: str) -> list[str] | None:
-    """Contents of the last box and of those directly before it, None without a box; a last one left open counts."""
+    """Contents of the last filled box and of those joined to it as a list, None without a box; a last one left open counts."""
+    found = _last_boxes(text)
+    return list(dict.fromkeys(content.strip() for _, _, content in found)) if found else None
+
+
+def _last_boxes(text: str) -> list[tuple[int, int, str]]:
     found: list[tuple[int, int, str]] = []
+    empty = 0
     limit = len(text)
-    while len(found) < 8 and (start := max(text.rfind(r"\boxed", 0, limit), text.rfind(r"\fbox", 0, limit))) >= 0:
+    while (
+        len(found) < 8 and empty < 64 and (start := max(text.rfind(r"\boxed", 0, limit), text.rfind(r"\fbox", 0, limit))) >= 0
+    ):
+        limit = start
         if _NOT_THE_BOX.search(text, max(0, start - 24), start):
-            limit = start
             continue
         end, content = _box_content(text, start)
-        # "x = \boxed{1} or x = \boxed{2}" is one answer of two values; boxes further apart are an earlier result.
-        if found and not _belongs_together(text[end : found[-1][0]]):
+        # "x = \boxed{1} or x = \boxed{2}" is one answer of two values; of others the last one is the answer.
+        if found and not _LIST_SEPARATOR.fullmatch(text[end : found[-1][0]]):
             break
+        if not _is_filled(content):
+            empty += 1
+            continue
         found.append((start, end, content))
-        limit = start
-    contents = list(dict.fromkeys(content.strip() for _, _, content in reversed(found)))
-    return contents if found else None
+    return found[::-1]
+
+
+_LIST_SEPARATOR = re.compile(
+    r"(?!\s*\n\s*\n)(?:[\s$,;、，；&]|\\[ ,;:!()\[\]]|\\q?quad\b|\\text\s*\{|\}|\b(?:and|or|und|oder|et|ou|y|o|и|или)\b|[和或与]|(?<![A-Za-z])\(?[A-Za-z](?:_\{?\w{1,3}\}?)?\)?\s*=)"
+    r"{0,24}"
+)
 
 
 def _box_content(text: str, start: int) -> tuple[int, str]:
@@ -307,12 +406,6 @@ def _box_content(text: str, start: int) -> tuple[int, str]:
         if depth == 0:
             return brace.end(), text[begin + 1 : brace.start()]
     return len(text), text[begin + 1 :]
-
-
-def _belongs_together(between: str) -> bool:
-    return "\n\n" not in between and (
-        len(between) < 10 or (len(between) < 70 and re.search(r"\b(?:and|or)\b|,|;", between) is not None)
-    )
 
 
 def _last_a_line(text: str) -> Statement | None:
@@ -347,7 +440,7 @@ def _announced(text: str, extra: re.Pattern[str] | None) -> Reading:
             but = _BUT.search(text, value, min(position, value + _BEFORE))
             if but is None:
                 continue
-            rest.append(text[but.end() : position])
+            rest.append(", " + text[but.end() : position])
             if not _VALUE.match(text, skip_fillers(text, but.end())):
                 continue
             value, verdict = but.end(), "sure"

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Literal, NamedTuple
 
 from rm_gallery.core.text.answer import CJK, FORMULA, WINDOW, final_text, read_statements, value_part
+from rm_gallery.core.text.conclusion import asserted
 
 Shape = Literal["number", "latex", "words", "mixed", "text", "label"]
 """number: a plain number or fraction; latex: one expression; words: no digit in it; mixed: words around a number;
@@ -163,7 +164,7 @@ def find_answer(text: str, *, factorial: bool = False) -> FinalAnswer | None:
 
 def find_reference(text: str) -> FinalAnswer | None:
     """The value a reference gives, None when it gives no single one: prose, two numbers, an unmarked derivation."""
-    found = _find(_readable(text), True)
+    found = _find(_readable(text), True, reference=True)
     if found is None or found.shape == "text" or _is_prose(found):
         return None
     if found.shape == "mixed" and len(_NUMBERS.findall(found.text)) != 1:
@@ -171,12 +172,12 @@ def find_reference(text: str) -> FinalAnswer | None:
     return _leading_number(found)
 
 
-def _find(text: str, factorial: bool) -> FinalAnswer | None:
+def _find(text: str, factorial: bool, reference: bool = False) -> FinalAnswer | None:
     if len(text) <= 40 and _PLAIN.fullmatch(text):
         return FinalAnswer(text, "number", "")
     comma = "," in text and _COMMA_LANGUAGE.search(text) is not None
     reading = read_statements(text)
-    tail = without_asides(reading.rest)
+    tail = without_asides(reading.rest, reference=reference)
     for statement in reading.statements:
         if _BOUND.match(statement.text.strip()):
             return None
@@ -200,11 +201,15 @@ def _find(text: str, factorial: bool) -> FinalAnswer | None:
     return FinalAnswer(_spaced(tail), "text", "")
 
 
-def without_asides(text: str) -> str:
-    """The end of a text to look for a value in, cut between words: half of a number is another number."""
+def without_asides(text: str, *, reference: bool = False) -> str:
+    """The end of a text to look for a value in, cut between words: half of a number is another number.
+
+    Of an answer that is what its closing sentence with a value asserts; of a `reference` all that it says.
+    """
     text = text.strip()
     tail = text if len(text) <= WINDOW else "".join(text[-WINDOW:].split(maxsplit=1)[1:])
-    said = _UNSAID.sub(" ", _QUESTION.sub(" ", _STEP.sub(" ", tail)))
+    said = _QUESTION.sub(" ", _STEP.sub(" ", tail))
+    said = _UNSAID.sub(" ", said if reference else asserted(said))
     if said != tail and not _VALUED.search(said):
         return ""
     tail = said
@@ -329,6 +334,8 @@ def _plain_numbers(text: str) -> str:
     text = re.sub(r"(?<![\d_])(\d{1,3}(?:_\d{3})+)(?![\d_])", lambda found: found[0].replace("_", ""), text)
     if re.fullmatch(r"-?\d{1,3}(?: \d{3})+(?:\.\d+)?", text):
         text = text.replace(" ", "")
+    if re.fullmatch(r"-?\d{1,3}(?:(?:\.\d{3})+,\d{1,2}|(?:\.\d{3}){2,})", text):
+        text = text.replace(".", "").replace(",", ".")
     text = re.sub(r"^\+(?=[\d.])", "", text)
     if assigned := re.fullmatch(rf"(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)", text):
         text = assigned[1]
@@ -457,14 +464,27 @@ def _plain_latex(text: str) -> str:
     )
     text = re.sub(r"^\s*\\(?:approx|simeq|thickapprox|sim|cong|doteq)(?![A-Za-z])\s*", "", text)
     text = re.sub(r"\\!", "", text)
+    text = re.sub(r"^\s*[A-Za-z]\s*\\in\s*(?=(?:\\left)?\s*(?:[\[(]|\\\{))", "", text)
     text = re.sub(r"(?<=\d)\\[,; ](?=\d{3}(?!\d))", "", text)
     text = re.sub(r"^(?:\\text\s*\{[^{}]*[A-Za-z]{2}[^{}]*\}\s*)(?=[-+]?[\d.]|\\d?frac|\\sqrt)", "", text)
     if re.search(r"(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text):
         return text
     # a degree sign or a unit at the end
     text = re.sub(r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text|mathrm)\s*\{\s*)?[CFK])", "", text)
-    text = _LATEX_UNIT.sub("", text)
+    text = _LATEX_UNIT.sub(_without_unit, text)
     return re.sub(r"(?<=[\d)}])(?:\\[,;: ]|\s)+$", "", text).strip()
+
+
+_UPRIGHT = re.compile(r"\\(?:text|mathrm|rm)\s*\{\s*([^{}]*?)\s*\}")
+
+
+def _without_unit(found: re.Match[str]) -> str:
+    """Nothing for a unit, or for words that say what is counted; an upright letter that is no unit is part of the value."""
+    from rm_gallery.core.text.quantities import is_unit
+
+    upright = _UPRIGHT.search(found[0])
+    name = upright[1] if upright else ""
+    return found[0] if name and re.fullmatch(r"[A-Za-z]{1,2}", name) and not is_unit(name) else ""
 
 
 def _as_fraction(match: re.Match[str]) -> str:

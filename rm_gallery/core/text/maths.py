@@ -14,12 +14,11 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-from rm_gallery.core.text.answer import last_boxed
+from rm_gallery.core.text.answer import Extraction, concluded, final_text, last_boxed
 from rm_gallery.core.text.canonical import readable, turn_text
 from rm_gallery.core.text.expressions import FinalAnswer, find_answer, find_reference
 from rm_gallery.core.text.quantities import SMALL
 from rm_gallery.core.text.values import choice_letter
-from rm_gallery.core.utils.errors import MissingExtra
 
 Status = Literal["correct", "wrong", "no_gold", "no_answer", "exploding"]
 
@@ -53,14 +52,14 @@ class MathVerdict(NamedTuple):
     gold: str = ""
 
 
-def verify_answer(answer: str, gold: str) -> MathVerdict:
+def verify_answer(answer: str, gold: str, extraction: Extraction = "any") -> MathVerdict:
     """Compare the final answer of a solution with that of a reference; may run for ever or need much memory.
 
     Equality is Math-Verify's: numbers to six decimals, expressions symbolically, 50% equals both 0.5 and 50. Numbers below
     1e-4 are compared relatively, dates and times of day as they are written, a letter of a choice as `choice_letter` reads
     it. "It is 5!" is 5 or 120, whichever the reference is.
     """
-    answer, gold = _prepared(answer), _prepared(gold)
+    answer, gold = _prepared(_allowed(answer, extraction)), _prepared(gold)
     verdict = _verify(answer, gold, False)
     if verdict.status in ("wrong", "no_answer") and _FACTORIAL.search(answer):
         other = _verify(answer, gold, True)
@@ -74,12 +73,12 @@ def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
         return stated
     gold_values = _parse(reference).values if reference is not None else ()
     if reference is None or not gold_values:
-        as_written = [re.sub(r"\\(?:text|left|right|[,; ])|[\s{}$]", "", text) for text in (_as_given(answer), _as_given(gold))]
-        if as_written[0] and as_written[0] == as_written[1]:
+        if _written_alike(answer, gold):
             return MathVerdict("correct", _as_given(answer), _as_given(gold))
         return MathVerdict("no_gold", found.text if found else "", reference.text if reference else "")
+    found = _with_point(found, reference)
     if found is None:
-        return MathVerdict("no_answer", "", reference.text)
+        return MathVerdict("correct" if _written_alike(answer, gold) else "no_answer", "", reference.text)
     if (label := _compared_as_written(found, reference, answer)) is not None:
         return label
     parsed = _parse(found)
@@ -96,16 +95,21 @@ def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
     return MathVerdict("correct" if equal else "wrong", parsed.text, reference.text)
 
 
-def fast_verdict(answer: str, gold: str) -> MathVerdict | None:
+def _allowed(answer: str, extraction: Extraction) -> str:
+    return answer if extraction == "any" else concluded(final_text(answer), extraction)
+
+
+def fast_verdict(answer: str, gold: str, extraction: Extraction = "any") -> MathVerdict | None:
     """The verdict of `verify_answer` where plain arithmetic gives it in microseconds, else None.
 
     None means that Math-Verify has to look. Covers integers, decimals, fractions, and texts without an answer or
     reference; needs no heavy import.
     """
-    answer, gold = _prepared(answer), _prepared(gold)
+    answer, gold = _prepared(_allowed(answer, extraction)), _prepared(gold)
     found, reference = find_answer(answer), _reference(gold)
     if (stated := _compared_as_statements(found, answer, gold)) is not None:
         return stated
+    found = _with_point(found, reference)
     if reference is None:
         return MathVerdict("no_gold", found.text if found else "", "")
     if "!" in answer and _FACTORIAL.search(answer):
@@ -143,10 +147,16 @@ _WORDS_FOR = {
 """Answers that are no value; one that is stated as one of them equals a reference that is."""
 
 
+_CONSTANT = re.compile(
+    r"(\\[A-Za-z]+)?(?:\\(?:mathrm|operatorname|textrm|text|mathit|rm)\s*\{\s*([ei])\s*\}|\{\s*\\rm\s+([ei])\s*\})"
+)
+
+
 def _prepared(text: str) -> str:
-    """The readable turn, degrees inside a function as radians, systems as lists, angle brackets as round ones."""
+    """The readable turn, upright e and i as the constants they are, degrees inside a function as radians, systems as lists, angle brackets as round ones."""
     text = readable(turn_text(text))
     if "\\" in text:
+        text = _CONSTANT.sub(lambda found: f"{found[1]} {found[2] or found[3]}" if found[1] else found[2] or found[3], text)
         text = _FUNCTION_OF_DEGREES.sub(lambda found: rf"{found[1]}(\frac{{{found[2]} \pi}}{{180}})", text)
         text = text.replace(r"\left\langle", r"\langle").replace(r"\right\rangle", r"\rangle")
         text = text.replace(r"\langle", "(").replace(r"\rangle", ")")
@@ -184,6 +194,17 @@ def _compared_as_statements(found: FinalAnswer | None, answer: str, gold: str) -
     return MathVerdict("wrong" if found or given else "no_answer", found.text if found else given, wanted)
 
 
+_DECIMAL_COMMA = re.compile(r"(-?\d{1,9}),(\d{1,9})")
+
+
+def _with_point(found: FinalAnswer | None, reference: FinalAnswer | None) -> FinalAnswer | None:
+    """The answer with a decimal point for its comma where the reference is one decimal number: "1,5" is no list of two then."""
+    if found is None or reference is None or not _DECIMAL.fullmatch(reference.text):
+        return found
+    comma = _DECIMAL_COMMA.fullmatch(found.text)
+    return found._replace(text=f"{comma[1]}.{comma[2]}", shape="number") if comma and len(comma[2]) != 3 else found
+
+
 _DEGREES = re.compile(r"(?:\\angle\s*\w{1,5}\s*=\s*)?(-?\d{1,9}(?:\.\d{1,9})?)\s*(?:\^\s*\{?\s*\\circ\s*\}?|°|\s*degrees?)")
 
 _RADIANS = re.compile(r"[^A-Za-z]{1,40}\s*(?:\\(?:text|mathrm)\s*\{\s*)?rad(?:ian)?s?\s*\}?")
@@ -215,11 +236,11 @@ def _compared_as_written(found: FinalAnswer, reference: FinalAnswer, answer: str
     return None
 
 
-_NAMED = re.compile(r"\s*([A-Za-z](?:_\{?\w{1,8}\}?)?|\\[a-z]+)\s*=\s*[^=]+")
+_NAMED = re.compile(r"\s*([A-Za-z](?:_\{?\w{1,8}\}?)?(?:\(-?\d{1,9}\))?|\\[a-z]+)\s*=\s*[^=]+")
 _HEDGE = re.compile(r"\\(?:lor|vee)(?![A-Za-z])|\b(?:or|oder|ou|или)\b|或者?|∨")
 _UNSEEN = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
 _LIST = re.compile(r"\\?[(（]?([^()\[\]{}]*,[^()\[\]{}]*)\\?[)）]?")
-_UNIT = re.compile(r"-?\d+(?:\.\d+)?\s*(?:\\(?:text|mathrm|rm)\s*\{?\s*|~|\\[ ,;])?([A-Za-zµμ°Ω]{1,6}(?:\^?\{?-?\d\}?)?)\}?")
+_UNIT = re.compile(r"-?\d+(?:\.\d+)?\s*(?:\\(?:text|mathrm|rm)\s*\{?\s*|~|\\[ ,;])?([A-Za-zµμ°Ω]{1,20}(?:\^?\{?-?\d\}?)?)\}?")
 
 
 def _told_apart(found: str, reference: str) -> bool:
@@ -263,6 +284,12 @@ def _plain_value(text: str) -> int | None:
     return int(text) if re.fullmatch(r"\s*-?\d{1,18}\s*", text) else None
 
 
+def _written_alike(answer: str, gold: str) -> bool:
+    """Whether two short texts differ in typesetting alone."""
+    given, wanted = (re.sub(r"\\(?:text|left|right|[,; ])|[\s{}$]", "", _as_given(text)) for text in (answer, gold))
+    return given != "" and given == wanted
+
+
 def _as_given(text: str) -> str:
     """A short answer, or what the last box of a long one holds, without the marks of mathematics around it."""
     box = last_boxed(text[-2000:])
@@ -287,10 +314,7 @@ def _in_one_unit(found: str, reference: str) -> bool | None:
     """Whether two quantities are equal in the reference's unit; None where one of them is none: letters may be variables."""
     from rm_gallery.core.text.quantities import conversions, find_quantities, plain_units
 
-    try:
-        given, wanted = (find_quantities(plain_units(text)) for text in (found, reference))
-    except MissingExtra:
-        return None
+    given, wanted = (find_quantities(plain_units(text)) for text in (found, reference))
     if len(given) != 1 or len(wanted) != 1 or not given[0].units or not wanted[0].units:
         return None
     return any(math.isclose(value, wanted[0].value, rel_tol=1e-6) for value in conversions(given[0], wanted[0]))
@@ -381,7 +405,47 @@ def _parse(answer: FinalAnswer) -> _Parsed:
 
 def _equal(gold: tuple[Any, ...], answer: tuple[Any, ...]) -> bool:
     equal = bool(_math_verify().verify(list(gold), list(answer), timeout_seconds=None))
-    return equal and _small_parts_agree(gold[0], answer[0])
+    return equal and _small_parts_agree(gold[0], answer[0]) and _exactly_equal(gold[0], answer[0])
+
+
+_MOST_DIGITS = 4000
+"""Digits to which a difference is worked out; one that is still zero then is zero."""
+
+
+def _exactly_equal(gold: Any, answer: Any) -> bool:
+    """Whether two values that are equal to six decimals are so exactly, or to the digits of the decimal that one is written as.
+
+    Double precision takes (1/2)^2023 for (1/2)^2024. Sets and tuples are compared member by member; what holds a variable is
+    Math-Verify's to decide.
+    """
+    held = [value.args for value in (gold, answer) if type(value).__name__ in ("FiniteSet", "Tuple")]
+    if len(held) == 2:
+        return all(any(_exactly_equal(a, b) for b in held[1]) for a in held[0])
+    if not all(
+        getattr(value, "is_number", False) and getattr(value, "is_finite", True) is not False for value in (gold, answer)
+    ):
+        return True
+    floats = [[part for part in value.atoms() if type(part).__name__ == "Float"] for value in (gold, answer)]
+    if any(floats):
+        return True
+    return not _differs(gold, answer)
+
+
+def _differs(gold: Any, answer: Any) -> bool:
+    """Whether the difference of two exact numbers is surely not zero: precision grows until it is seen, up to a bound."""
+    sympy: Any = sys.modules["sympy"]
+    with sympy.evaluate(True):
+        difference = gold - answer
+    if difference.is_Rational:
+        return bool(difference != 0)
+    for digits in (100, 1000, _MOST_DIGITS):
+        value = difference.evalf(5, maxn=digits)
+        parts = [part for part in value.as_real_imag() if part != 0]
+        if any(getattr(part, "_prec", 2) > 1 for part in parts):
+            return True
+        if not parts:
+            return False
+    return False
 
 
 def _small_parts_agree(gold: Any, answer: Any) -> bool:
@@ -410,6 +474,8 @@ def _numbers_in(value: Any) -> list[float]:
 def _equal_otherwise(reference: FinalAnswer, gold: tuple[Any, ...], found: FinalAnswer, answer: tuple[Any, ...]) -> bool:
     """Equality in notations Math-Verify keeps apart: x > 3 and (3, oo), log 2 for ln 2."""
     kinds = {type(value).__name__ for value in gold}
+    if kinds & {"Interval", "Union"} and (ways := _HEDGE.split(_TEXT_WORD.sub(r" \1 ", found.text)))[1:]:
+        return _equal_sets(gold[0], [_parse(found._replace(text=way.strip(" ,;"))).values for way in ways])
     if kinds & {"Interval", "Union"} and (getattr(answer[0], "is_Relational", False) or type(answer[0]).__name__ == "And"):
         return bool(_math_verify().verify(list(answer), list(gold), timeout_seconds=None))
     large = [_numbers_in(values[0]) for values in (gold, answer)]
@@ -444,6 +510,23 @@ def _equal_otherwise(reference: FinalAnswer, gold: tuple[Any, ...], found: Final
     return False
 
 
+_TEXT_WORD = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*(or|oder|ou|или|或者?)\s*\}")
+
+
+def _equal_sets(gold: Any, ways: list[tuple[Any, ...]]) -> bool:
+    """Whether alternatives such as x < -1 or x > 1 are together a union of intervals."""
+    parts = []
+    for way in ways:
+        value: Any = way[0] if way else None
+        if getattr(value, "is_Relational", False) and len(value.free_symbols) == 1:
+            parts.append(value.as_set())
+        elif type(value).__name__ in ("Interval", "Union", "FiniteSet"):
+            parts.append(value)
+        else:
+            return False
+    return bool(functools.reduce(lambda left, right: left.union(right), parts) == gold)
+
+
 _MEASURED = re.compile(
     r"(.*(?:\\pi|[\d)}]))\s+(?:[mcdk]m|m|in|ft|yd|mi|inch(?:es)?|feet|met(?:er|re)s?|(?:square |cubic )?units?)(?:\^\{?[23]\}?)?"
 )
@@ -461,4 +544,6 @@ def _equal_complex(gold: tuple[Any, ...], answer: tuple[Any, ...]) -> bool:
         named = named or bool(names)
     if not named or not all(value.is_number for value in values):
         return False
-    return bool(abs(complex((values[0] - values[1]).evalf(15))) < 1e-9)
+    if any(value.atoms(sympy.Float) for value in values):
+        return bool(abs(complex((values[0] - values[1]).evalf(15))) < 1e-9)
+    return not _differs(*values)

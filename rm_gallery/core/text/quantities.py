@@ -1,4 +1,7 @@
-"""Numbers with their units in running text. Units are pint's, in English and Chinese; currencies and percent need no package."""
+"""Numbers with their units in running text: SI with its prefixes, imperial, time, angle, temperature, data, currencies, percent.
+
+The units are a table (`units.yaml`), so that a verdict is the same on every machine.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,10 @@ import math
 import re
 import unicodedata
 from functools import cache, lru_cache
-from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rm_gallery.core.text.expressions import SUPERSCRIPTS
 from rm_gallery.core.text.language import function_words, word_table
-from rm_gallery.core.utils.errors import MissingExtra
 
 SMALL = 1e-4
 """Below this, numbers are compared relatively: to the reference, to this share of it."""
@@ -32,13 +33,16 @@ _SIGNS = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code != 
     0xA0: "\u2009",
     0x202F: "\u2009",
 }
-_GROUPED = r"\d{1,3}(?:,\d{3})+(?!\d)|\d{1,3}(?:\{,\}\d{3})+(?!\d)|\d{1,3}(?:\u2009\d{3})+(?!\d)"
+_EUROPEAN = r"\d{1,3}(?:\.\d{3})+,\d{1,2}(?![.,]?\d)|\d{1,3}(?:\.\d{3}){2,}(?![.,]?\d)"
+"""1.250,50 and 1.000.000: points between groups, and a comma before decimals."""
+_GROUPED = _EUROPEAN + r"|\d{1,3}(?:,\d{3})+(?!\d)|\d{1,3}(?:\{,\}\d{3})+(?!\d)|\d{1,3}(?:\u2009\d{3})+(?!\d)"
 _DIGITS = re.compile(rf"(?<![A-Za-z_0-9])(?<!\d\.)(?:(?:{_GROUPED}|\d+)(?:\.\d+)?|\.\d+)")
+_IS_EUROPEAN = re.compile(_EUROPEAN)
 _AFTER = re.compile(
     r"""
     (?:[eE](?P<exponent>[-+]?\d{1,4})(?![A-Za-z0-9_]|\.\d))?
     (?:\s?(?:\\times|\\cdot|×|\*|·|⋅|x)\s?10\s?(?:(?:\^|\*\*)\s?[{(]?(?P<power>[-+]?\d{1,4})[})]?|(?P<raised>[⁻⁺]?[⁰¹²³⁴-⁹]{1,4})))?
-    (?P<scale>\s?(?:万亿|百万|千万|万|亿|(?:dozen|hundred|thousand|million|billion|trillion)\b))?
+    (?P<scale>k(?![A-Za-z0-9])|\s?(?:万亿|百万|千万|万|亿|(?:dozen|hundred|thousand|million|billion|trillion)\b))?
     (?P<percent>\s?\\?%|\s?percent\b)?
     """,
     re.VERBOSE | re.IGNORECASE,
@@ -46,13 +50,13 @@ _AFTER = re.compile(
 _BELOW = re.compile(r"\s?/\s?0{0,3}([1-9]\d{0,14})(?!\d|[.,]\d|\s?/)")
 _MIXED = re.compile(r"\s(\d{1,6})\s?/\s?([1-9]\d{0,5})(?![\d/])")
 _FRACTION_SIGN = re.compile(r"\s?([¼½¾⅐-⅞])")
-_MAY_GO_ON = re.compile(r"[eE%\\×*·⋅x万亿百千]|\s[%\\×*·⋅x万亿百千dhtmbpDHTMBP]")
+_MAY_GO_ON = re.compile(r"[eEk%\\×*·⋅x万亿百千]|\s[%\\×*·⋅x万亿百千dhtmbpDHTMBP]")
 _DIGIT = re.compile(r"\d")
 _NUMBER_BEFORE = re.compile(r"(?P<percent_of>百分之)?(?P<sign>(?<![\w)\]}.])[-+])?(?:\\?[$€£¥₹]\s?)?$")
 _BEFORE_SIZE = 6
 _MAY_STAND_BEFORE = frozenset("-+$€£¥₹之 ")
 _SCALES = {
-    **{"dozen": 12, "hundred": 100, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12},
+    **{"k": 1e3, "dozen": 12, "hundred": 100, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12},
     **{"万": 1e4, "亿": 1e8, "万亿": 1e12, "百万": 1e6, "千万": 1e7},
 }
 _NOT_DIGITS = re.compile(r"[^\d.]")
@@ -104,6 +108,8 @@ def _with_fraction(text: str, number: Number) -> Number:
 def _number(text: str, digits: re.Match[str]) -> Number:
     start, end = digits.span()
     written = digits.group()
+    if "." in written and _IS_EUROPEAN.fullmatch(written):
+        written = written.replace(".", "").replace(",", ".")
     plain = written if written.isdigit() else _NOT_DIGITS.sub("", written)
     value: float = int(plain) if 15 < len(plain) < 300 and plain.isdigit() else float(plain)
     percent = False
@@ -181,6 +187,9 @@ _THING = re.compile(r"(?:[\s-]{1,2}|^)([A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё]{2,30}
 _CURRENCY = re.compile(r"US\$|A\$|C\$|USD|EUR|GBP|CNY|RMB|JPY|INR|[$€£¥￥₹₩₽]")
 _BEFORE = re.compile(r"(?:US\$?|USD|EUR|GBP|CNY|RMB|JPY|INR|CHF|AUD|CAD|KRW|RUB)\s?$")
 _SCALE = re.compile(r"\s?([kKmMbB])n?\b(?!\s?/)")
+_SHORT_SCALE = re.compile(r"[KMB](?![A-Za-z0-9/^²³])")
+"""Thousand, million and billion where no unit is asked for, else kelvin, mole per litre and byte."""
+_CLOCK = re.compile(r"(?i)\s?([ap])\.?m\b")
 _GOES_ON = re.compile(r"\s+[A-Za-z]")
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox|textrm|rm|operatorname|mathit|si|unit)\s*\{([^{}]*)\}")
 _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{\s*(\d{1,12})\s*\}\s*\{\s*(\d{1,12})\s*\}|(\d)(\d))")
@@ -208,7 +217,7 @@ def find_quantities(text: str, *, units: bool = True) -> list[Quantity]:
     """All numbers in order with the unit that follows them (or the currency before them); fractions are one number.
 
     Parts such as "5 ft 3 in" and "1 h 30 min" are one quantity. LaTeX around units is understood. Without `units` only
-    currencies and percent are read. Raises MissingExtra when a unit has to be looked up and pint is absent.
+    currencies and percent are read.
     """
     text = plain_units(text)
     found: list[Quantity] = []
@@ -228,6 +237,7 @@ def plain_units(text: str) -> str:
     text = _GLUED.sub(r"\1 ", _MINUTES.sub(r"\1 min", _MINUS.sub("-", text)))
     if "\\" not in text and "$" not in text:
         return text
+    text = _SIUNITX.sub(lambda found: f"{found[1]} {_siunitx(found[2])}", text)
     text = _FRACTION.sub(lambda f: f" {f[1] or f[3]}/{f[2] or f[4]}", _TEXT.sub(r" \1", text))
     for latex, plain in _REPLACED:
         if latex != "\\$":
@@ -235,16 +245,31 @@ def plain_units(text: str) -> str:
     return _MATH.sub(r"\1", _SPACE.sub(" ", text)).replace("\\$", "$")
 
 
+_SIUNITX = re.compile(r"\\(?:SI|qty)\s*(?:\[[^\[\]]{0,80}\])?\s*\{([^{}]{1,80})\}\s*\{([^{}]{1,120})\}")
+_MACRO = re.compile(r"\\([A-Za-z]+)")
+_MACROS = {
+    "per": "/",
+    "squared": "^2",
+    "cubed": "^3",
+    "square": "square ",
+    "cubic": "cubic ",
+    "percent": "%",
+    "degreeCelsius": "°C",
+}
+
+
+def _siunitx(unit: str) -> str:
+    r"""A unit of the siunitx package as text: `\kilo\meter\per\second\squared` is kilometer/second^2."""
+    parts: list[str] = []
+    for macro in _MACRO.findall(unit):
+        word = _MACROS.get(macro, macro)
+        joined = not parts or parts[-1] in _LONG_PREFIXES or parts[-1][-1] in "/ " or word[0] in "/^"
+        parts += [word] if joined else ["·", word]
+    return "".join(parts) or unit
+
+
 def _per_hour(found: re.Match[str]) -> str:
     return f"{found[5]} {found[6]}/{next(part for part in found.groups() if part)}"
-
-
-def needs_units(wanted: Quantity) -> bool:
-    """Whether units have to be read to compare with a quantity: for currencies and percent only where pint is there."""
-    if not wanted.units:
-        return bool(wanted.things)
-    own = all(base in word_table("units")["currencies"] for base, _ in wanted.units[0].dimension)
-    return not own or find_spec("pint") is not None
 
 
 def same_kind(given: Quantity, wanted: Quantity) -> tuple[UnitOfMeasure, UnitOfMeasure] | None:
@@ -273,8 +298,13 @@ def _quantity(text: str, number: Number, units: bool) -> Quantity:
         scale = _SCALE.match(text, number.end)
         factor = {"k": 1e3, "m": 1e6, "b": 1e9}[scale[1].lower()] if scale else 1.0
         return Quantity(number.value * factor, currency, frozenset(), number.start, scale.end() if scale else number.end)
+    if not units and (short := _SHORT_SCALE.match(text, number.end)):
+        factor = {"K": 1e3, "M": 1e6, "B": 1e9}[short[0]]
+        return Quantity(number.value * factor, (), frozenset(), number.start, short.end())
     found, end = _unit_after(text, number.end, units)
     things = _things(text, number.end) if units and not found else frozenset()
+    if not found and (clock := _CLOCK.match(text, number.end)):
+        things = frozenset({clock[1].lower() + "m"})
     return Quantity(number.value, found, things, number.start, end)
 
 
@@ -364,8 +394,7 @@ _TOLD_IN_PARTS = frozenset({(("[time]", 1.0),), (("USD", 1.0),)})
 def units_of(text: str) -> tuple[UnitOfMeasure, ...]:
     """What a text such as "km", "m/s^2", "square feet", "m s⁻²" or 公里 may name as a unit; empty when it names none.
 
-    Symbols are read as written (Mg is no mg); words in any case. One beyond the range of floats is none. Raises MissingExtra
-    without pint.
+    Symbols are read as written (Mg is no mg); words in any case. One beyond the range of floats is none.
     """
     if len(text) > 60:
         return ()
@@ -410,7 +439,7 @@ def _named(name: str) -> tuple[UnitOfMeasure, ...]:
     known = names.get(name) or (names.get(name.lower()) if len(name) > 3 else None)
     factor, _, unit = (known or name).rpartition(" ")
     if not factor and not re.search(r"[/\d]", unit):
-        return _pint_unit(unit)
+        return _known_unit(unit)
     return tuple(found._replace(factor=found.factor * float(factor or 1)) for found in units_of(unit))
 
 
@@ -442,42 +471,89 @@ def _times(left: UnitOfMeasure, right: UnitOfMeasure, sign: int) -> UnitOfMeasur
     return UnitOfMeasure(left.factor * right.factor**sign, tuple(sorted((b, e) for b, e in powers.items() if e)))
 
 
+def is_unit(name: str) -> bool:
+    """Whether a word, or a compound such as "m/s", names a unit or a currency."""
+    return bool(_currency_of(name) or units_of(name))
+
+
+_BASES = {
+    **{"L": "[length]", "M": "[mass]", "T": "[time]", "I": "[current]", "K": "[temperature]", "N": "[substance]"},
+    **{"J": "[luminosity]", "rad": "radian", "bit": "bit"},
+}
+_PREFIXES = {
+    **{"y": -24, "z": -21, "a": -18, "f": -15, "p": -12, "n": -9, "u": -6, "µ": -6, "μ": -6, "m": -3, "c": -2, "d": -1},
+    **{"da": 1, "h": 2, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18, "Z": 21, "Y": 24},
+}
+_LONG_PREFIXES = {
+    **{"yocto": -24, "zepto": -21, "atto": -18, "femto": -15, "pico": -12, "nano": -9, "micro": -6, "milli": -3, "centi": -2},
+    **{"deci": -1, "deca": 1, "deka": 1, "hecto": 2, "kilo": 3, "mega": 6, "giga": 9, "tera": 12, "peta": 15, "exa": 18},
+}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_LONG_BINARY = {"kibi": 10, "mebi": 20, "gibi": 30, "tebi": 40, "pebi": 50}
+_POWERED = re.compile(r"(rad|bit|[A-Z])(-?\d(?:\.\d)?)?")
+
+
 @cache
-def _registry() -> Any:
-    try:
-        import pint
-    except ImportError as error:
-        raise MissingExtra("pint", "units", "Comparing quantities with units") from error
-    return pint.UnitRegistry()
+def _table(kind: str) -> dict[str, UnitOfMeasure]:
+    units = {}
+    for name, definition in word_table("units")[kind].items():
+        factor, *parts = definition.split()
+        offset = float(parts.pop()) if parts and parts[-1][0].isdigit() else 0.0
+        powers = {found[1]: float(found[2] or 1) for part in parts if (found := _POWERED.fullmatch(part))}
+        dimension = tuple(sorted((_BASES[base], power) for base, power in powers.items()))
+        units[name] = UnitOfMeasure(float(factor), dimension, offset)
+    return units
 
 
-def forget_units() -> None:
-    """Look up every unit anew; for tests, and after a package was installed."""
-    units_of.cache_clear()
-    _registry.cache_clear()
+@cache
+def _excluded(kind: str) -> frozenset[str]:
+    return frozenset(word_table("units")[kind].split())
 
 
-def _pint_unit(name: str) -> tuple[UnitOfMeasure, ...]:
-    """What pint takes a word for; English words that only look like a unit, and prefixes nobody uses, are none."""
-    registry = _registry()
-    no_unit, no_prefix = (word_table("units")[key].split() for key in ("no_unit", "no_prefix"))
+def _known_unit(name: str) -> tuple[UnitOfMeasure, ...]:
+    """What the table knows a word as: as written, then in lower case, then without the ending of a plural."""
     for spelling in dict.fromkeys((name, name.lower() if len(name) > 1 else name)):
-        if not spelling or spelling in no_unit:
+        if not spelling or spelling in _excluded("no_unit"):
             return ()
-        for prefix, unit, _ in registry.parse_unit_name(spelling):
-            if prefix and (
-                unit in no_prefix or len(spelling) > 3 and spelling.endswith("s") and len(unit) > 6 and unit not in spelling
-            ):
-                continue
-            return _converted(registry, prefix + unit)
+        endings = [spelling]
+        if len(spelling) > 3 and spelling.endswith("s"):
+            endings += [spelling[:-1], *([spelling[:-2]] if spelling.endswith("es") else [])]
+            endings += [spelling[:-3] + "y"] if spelling.endswith("ies") else []
+        endings += [_IRREGULAR[spelling]] if spelling in _IRREGULAR else []
+        for word in endings:
+            if (unit := _looked_up(word, plural=word is not spelling)) is not None:
+                return (unit,)
     return ()
 
 
-def _converted(registry: Any, name: str) -> tuple[UnitOfMeasure, ...]:
-    zero, one = (registry.Quantity(value, name).to_base_units() for value in (0.0, 1.0))
-    dimension = tuple(sorted((str(base), float(power)) for base, power in one.dimensionality.items()))
-    if not dimension:  # pint counts angles and data as plain numbers
-        root = registry.Quantity(1.0, name).to_root_units()
-        dimension = tuple(sorted((str(base), float(power)) for base, power in root.unit_items()))
-        one, zero = root, 0 * root
-    return (UnitOfMeasure(one.magnitude - zero.magnitude, dimension, zero.magnitude),)
+_IRREGULAR = {
+    "feet": "foot",
+    "inches": "inch",
+    "centuries": "century",
+    "henries": "henry",
+    "lbs": "lb",
+    "yds": "yd",
+    "hrs": "hr",
+}
+
+
+def _looked_up(word: str, plural: bool) -> UnitOfMeasure | None:
+    plain, words, symbols = (_table(kind) for kind in ("plain", "words", "symbols"))
+    for table in (symbols, plain, words):
+        if word in table and not (plural and (table is symbols or len(word) < 2)):
+            return table[word]
+    for prefixes, base, table in ((_LONG_PREFIXES, 10, words), (_LONG_BINARY, 2, words)):
+        for prefix, power in prefixes.items():
+            if word.startswith(prefix) and word[len(prefix) :] in table:
+                return _scaled_unit(table[word[len(prefix) :]], float(base) ** power)
+    if plural:
+        return None
+    for prefixes, base in ((_PREFIXES, 10), (_BINARY, 2)):
+        for prefix, power in prefixes.items():
+            if word.startswith(prefix) and word[len(prefix) :] in symbols:
+                return _scaled_unit(symbols[word[len(prefix) :]], float(base) ** power)
+    return None
+
+
+def _scaled_unit(unit: UnitOfMeasure, factor: float) -> UnitOfMeasure:
+    return unit._replace(factor=unit.factor * factor)

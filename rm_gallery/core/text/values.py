@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from rm_gallery.core.text.answer import final_text, read_statements
+from rm_gallery.core.text.answer import Extraction, concluded, final_text, read_statements
 from rm_gallery.core.text.canonical import normalized, visible
 from rm_gallery.core.utils.errors import ParseError
 from rm_gallery.core.utils.shown import excerpt
@@ -260,7 +260,6 @@ _HERE = re.compile(
     r"(?:选项|选择?)?\s*:?\s*(?P<open>[(\[{]{0,2})?\s*(?P<letter>[A-Za-z])(?P<close>\s*[)\]}]{1,2})?"
 )
 _GOES_ON = re.compile(r"[A-Za-z0-9'’_+#]|-\w")
-_ENDS = re.compile(r"\s*(?:$|\n|[.,;:。)/]|(?:and|or|are)\b|[\u3040-\u30ff\uac00-\ud7a3])")
 _A_WORD_FOLLOWS = re.compile(
     r"[ \t]+(?!(?:because|since|as|is|and|or|for|due|not|but|which|by|rather|instead|here|fits?|best|matches)\b)[A-Za-z]"
 )
@@ -340,9 +339,9 @@ _NONE_OF = re.compile(
 )
 
 
-def choice_letter(text: str, letters: str = LETTERS) -> str | None:
+def choice_letter(text: str, letters: str = LETTERS, extraction: Extraction = "any") -> str | None:
     """The letter a text picks, in upper case, by the rules of `MultipleChoiceLetterReward`; None for none or two."""
-    text = _REPEATED.sub(r"\1", _plain(final_text(text)))
+    text = _REPEATED.sub(r"\1", _plain(concluded(final_text(text), extraction, _PICKS)))
     other = _OR_ELSE.search(text[-_LAST:])
     if _NONE_OF.fullmatch(text.strip()) or (other is not None and other[1] != other[2]):
         return None
@@ -417,7 +416,10 @@ def _leading(phrase: str, letters: str) -> str | None:
     other = _HERE.match(rest, joined.end()) if joined else None
     if other is None or other["letter"] not in letters or _LETTER_DENIED.match(rest, other.end()):
         return letter
-    if not other["close"] and not _ENDS.match(rest, other.end()):
+    words_follow = (other["letter"] in "AI" or rest[: other.start()].strip() == ",") and _A_WORD_FOLLOWS.match(
+        rest, other.end()
+    )
+    if not other["close"] and (_GOES_ON.match(rest, other.end()) or words_follow):
         return letter
     return letter if other["letter"] == letter else ""
 

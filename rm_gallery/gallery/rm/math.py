@@ -16,7 +16,7 @@ from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, PhraseJudge, RewardResult, sample_of
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, render
-from rm_gallery.core.text.answer import final_text
+from rm_gallery.core.text.answer import Extraction, final_text
 from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
 from rm_gallery.core.utils.errors import DeadlineExceeded, Unscored
 from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of, shown
@@ -26,8 +26,8 @@ from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of, sho
 class MathVerifyReward(RuleReward):
     """1 when the answer's final result equals the reference's mathematically, else 0.
 
-    Boxed answers, announced answers ("A: 18", "#### 18", "the answer is …") and the last number are found; equality is
-    Math-Verify's. Plain numbers are compared directly, everything else in killable worker processes: an expression that
+    Boxed answers, announced answers ("A: 18", "#### 18", "the answer is …") and what the closing sentence asserts are found, or
+    of these what `extraction` allows; a value that is taken back, supposed or broken off is none. Equality is Math-Verify's. Plain numbers are compared directly, everything else in killable worker processes: an expression that
     explodes costs its `timeout` and is 0; a reference that does is unscored. Of several references it is enough
     to equal one. A reference that cannot be parsed is unscored, an answer that holds no result is 0. Range {0, 1}, higher
     is better.
@@ -39,6 +39,8 @@ class MathVerifyReward(RuleReward):
     """Seconds one comparison may take."""
     in_process: bool = True
     """Whether plain numbers are compared without a worker process; the verdicts are the same."""
+    extraction: Extraction = "any"
+    """What counts as the answer's conclusion: a box alone, whatever announces an answer, or any closing sentence that asserts."""
 
     example = Example(
         sample_of(
@@ -74,11 +76,13 @@ class MathVerifyReward(RuleReward):
         return verdict, reasons[verdict.status]
 
     async def _verdict(self, answer: str, gold: str) -> MathVerdict:
-        quick = fast_verdict(answer, gold) if self.in_process else None
+        quick = fast_verdict(answer, gold, self.extraction) if self.in_process else None
         if quick is not None:
             return quick
         try:
-            return await get_pool().asubmit(verify_answer, answer, gold, deadline=within_deadline(self.timeout))
+            return await get_pool().asubmit(
+                verify_answer, answer, gold, self.extraction, deadline=within_deadline(self.timeout)
+            )
         except (DeadlineExceeded, MemoryError, WorkerCrashed):
             # where the reference by itself can be worked out, the answer is what explodes, and must gain nothing by it
             try:
@@ -164,7 +168,6 @@ class EquivalenceTemplate(BasePromptTemplate):
         return render("equivalence", language, texts=texts, always=("answer",), output_form=form)
 
 
-_RULE = MathVerifyReward()
 _END = 2000
 """Characters from the end of an answer that a judge is shown: what is argued before them is not what is asked."""
 
@@ -185,6 +188,8 @@ class HybridMathReward(BaseLLMReward, BasePointWiseReward):
     template: type[BasePromptTemplate] | None = EquivalenceTemplate
     language: Literal["en", "zh"] = "en"
     """Language of the instructions; question and answer may be in any."""
+    extraction: Extraction = "any"
+    """What the rule takes for the answer's conclusion; the judge sees the end of the answer in any case."""
 
     example = Example(
         sample_of(
@@ -200,7 +205,7 @@ class HybridMathReward(BaseLLMReward, BasePointWiseReward):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """The rule's verdict where it is one for the answer, else the judge's."""
         try:
-            verdict, reason = await _RULE._compared(sample)
+            verdict, reason = await MathVerifyReward(extraction=self.extraction)._compared(sample)
         except Unscored as error:
             if error.reason != "no_gold":
                 raise

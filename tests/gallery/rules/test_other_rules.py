@@ -79,17 +79,24 @@ def test_a_limit_of_its_own_ends_before_the_deadline_of_the_sample(name: str, mo
     assert asked and max(asked) <= 2 * 20.0 + LEFT_OVER, "a limit that ends earlier stays as it is"
 
 
-def test_without_pint_plain_numbers_work_and_units_name_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pint", None)
-    quantities.forget_units()
+MEASURED = [
+    ("5 km", "5 m", 0), ("5000 m", "5 km", 1), ("300 cm", "3 m", 1), ("18 minutes", "18 hours", 0), ("54 cm", "54 cm²", 0),
+    ("30°", "30%", 0), ("5\\,\\text{m}", "5 kg", 0), ("€1.250,50", "1250.50 €", 1), ("1.000.000", "1000000", 1), ("15k", "15000", 1),
+    ("15k", "15", 0), ("1.2M", "1200000", 1), (r"\SI{5}{\kilo\meter}", "5 m", 0), (r"\SI{36}{\kilo\meter\per\hour}", "10 m/s", 1),
+    (r"\qty{9.8}{\meter\per\second\squared}", "9.8 m/s^2", 1), ("3000 rpm", "50 Hz", 1), ("12 pm", "12", 0), ("7 am", "7 pm", 0),
+    ("1 h 30 min", "90 min", 1), ("6'2\"", "74 in", 1), ("5 Mb", "5 MB", 0), ("1 GiB", "1073741824 B", 1), ("0 °C", "273.15 K", 1),
+    ("150 lbs", "68.04 kg", 1), ("10 percentage points", "10%", 0), ("10%", "10", 1), ("10%", "0.1", 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+def test_quantities_are_compared_the_same_with_and_without_pint(blocked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if blocked:
+        monkeypatch.setitem(sys.modules, "pint", None)
+        quantities.units_of.cache_clear()
     reward = RewardRegistry.create("tolerance_number_match")
-    try:
-        for answer, reference in [("The answer is 18 eggs.", "18"), ("50%", "0.5"), ("$1,000", "1000 USD")]:
-            assert scores(reward.evaluate(make_sample(answer, reference=reference))) == [1.0]
-        with pytest.raises(MissingExtra, match="pint"):
-            reward.evaluate(make_sample("5 km", reference="5000 m"))
-    finally:
-        quantities.forget_units()
+    wrong = [row for row in MEASURED if scores(reward.evaluate(make_sample(row[0], reference=row[1]))) != [row[2]]]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])

@@ -11,7 +11,7 @@ from pydantic import Field, field_validator
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.answer import LIMIT, final_text, last_boxed, read_statements, value_part
+from rm_gallery.core.text.answer import LIMIT, Extraction, concluded, final_text, last_boxed, read_statements, value_part
 from rm_gallery.core.text.blocks import prose_of
 from rm_gallery.core.text.canonical import compared, fold, normalized, split_reasoning, turn_text, visible, whole_word
 from rm_gallery.core.text.language import UNKNOWN, known_language, language_shares
@@ -73,12 +73,17 @@ class BoxedAnswerReward(RuleReward):
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
     name: str = "boxed_answer"
     normalize: bool = True
+    extraction: Extraction = "boxed"
+    """With `announced` or `any` an answer without a box is compared by what it announces."""
 
     example = Example(sample_of("Solve 2x = 1.", "So $x = \\boxed{\\dfrac{1}{2}}$.", "So x = 1/2.", reference="\\frac12"))
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         references = references_of(sample, self.name)
-        given = last_boxed(final_text(answer_text(sample)))
+        text = final_text(answer_text(sample))
+        given = last_boxed(text)
+        if given is None and self.extraction != "boxed":
+            given = next((value_part(statement.text) for statement in read_statements(text).statements), None)
         if given is None:
             return one_score(self.name, 0.0, r"The answer holds no \boxed{}.")
         boxes = ((last_boxed(reference), reference) for reference in references)
@@ -114,6 +119,8 @@ class MultipleChoiceLetterReward(RuleReward):
     name: str = "multiple_choice_letter"
     letters: str = LETTERS
     """The letters there are; only the first ones when `choices` holds fewer."""
+    extraction: Extraction = "any"
+    """What counts as the answer's pick: a box alone, whatever announces one, or any text that picks one."""
 
     example = Example(
         sample_of(
@@ -136,7 +143,7 @@ class MultipleChoiceLetterReward(RuleReward):
         choices = [compared(str(choice)) for choice in choices] if isinstance(choices, list | tuple) else []
         letters = self.letters[: len(choices)] if choices else self.letters
         wanted = {self._wanted(text, letters, choices) for text in references_of(sample, self.name)}
-        given = choice_letter(answer_text(sample), letters)
+        given = choice_letter(answer_text(sample), letters, self.extraction)
         reason = "The answer picks no letter." if given is None else f"The answer picks {given}."
         return one_score(self.name, float(given in wanted), reason, {"letter": given} if given else None)
 
@@ -191,6 +198,8 @@ class ChoiceMatchReward(RuleReward):
     name: str = "choice_match"
     choices: tuple[str, ...] | None = None
     case_sensitive: bool = False
+    extraction: Extraction = "any"
+    """What counts as the answer's choice: a box alone, whatever announces one, or any text that names one."""
 
     example = Example(
         sample_of(
@@ -217,7 +226,7 @@ class ChoiceMatchReward(RuleReward):
         wanted = {_normal(text, self.case_sensitive) for text in references_of(sample, self.name)} & set(names)
         if not wanted:
             raise Unscored(f"{self.name}: the reference is none of the choices {shown(choices)}.", reason="no_reference")
-        given = chosen(answer_text(sample), names, self.case_sensitive)
+        given = chosen(concluded(final_text(answer_text(sample)), self.extraction), names, self.case_sensitive)
         reason = f"The answer names {shown(given)}." if given is not None else "The answer names no single choice."
         return one_score(self.name, float(given in wanted), reason)
 

@@ -16,7 +16,7 @@ from rapidfuzz.distance import LCSseq
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.answer import final_text, read_statements, value_part
+from rm_gallery.core.text.answer import Extraction, concluded, final_text, read_statements, value_part
 from rm_gallery.core.text.canonical import normalized
 from rm_gallery.core.text.expressions import with_digits, without_asides, without_denied
 from rm_gallery.core.text.quantities import (
@@ -27,7 +27,6 @@ from rm_gallery.core.text.quantities import (
     conversions,
     find_numbers,
     find_quantities,
-    needs_units,
     plain_units,
     same_kind,
 )
@@ -56,6 +55,8 @@ class NumberAccuracyReward(RuleReward):
     name: str = "number_accuracy"
     tolerance: float = Field(default=1e-6, ge=0, allow_inf_nan=False)
     mode: Mode = "ordered"
+    extraction: Extraction = "any"
+    """Where the answer's numbers are looked for: in its box, in what it announces, or in all of it."""
 
     example = Example(
         sample_of(
@@ -68,7 +69,7 @@ class NumberAccuracyReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         references = references_of(sample, self.name)
-        text = without_denied(final_answer(sample))
+        text = without_denied(concluded(final_answer(sample), self.extraction))
         if not any(_EITHER_SIGN.search(reference) for reference in references):
             text = _EITHER_SIGN.sub(" ", text)
         given = find_numbers(text := with_digits(text))
@@ -164,9 +165,10 @@ class ToleranceNumberMatchReward(RuleReward):
     r"""1 when |answer - reference| <= max(`absolute_tolerance`, `relative_tolerance` x |reference|), else 0.
 
     Both are read with their units and compared in the reference's: "5 km" is 5000 m, "68 °F" is 20 °C, "50%" is 0.5, "1
-    h 30 min" is 90 minutes, "$1,000" is 1000 USD, "3/4" is 0.75. Units are pint's (`pip install pint`), in English and
-    Chinese; currencies (never converted), percent and plain numbers work without it. A reference without a unit accepts
-    any; an answer without one is taken in the reference's unless `require_unit`; a unit of another kind is wrong, and so
+    h 30 min" is 90 minutes, "$1,000" is 1000 USD, "3/4" is 0.75. Units are a built-in table, named in
+    English, Chinese and some other languages: SI with prefixes, imperial, time, angles, temperatures, data; currencies are never
+    converted. A reference without a unit accepts
+    any, and of "50%" both readings, 50 and 0.5, as `math_verify_reward` does; an answer without one is taken in the reference's unless `require_unit`; a unit of another kind is wrong, and so
     are other things ("10 apples" for 10 m). Dates are equal when they are written equally.
 
     The answer's quantity is that of its final statement (an `<answer>` tag, a JSON answer, a box, "the answer is …"), else
@@ -179,6 +181,8 @@ class ToleranceNumberMatchReward(RuleReward):
     relative_tolerance: float = Field(default=1e-3, ge=0, allow_inf_nan=False)
     absolute_tolerance: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     require_unit: bool = False
+    extraction: Extraction = "any"
+    """What counts as the answer's conclusion: a box alone, whatever announces an answer, or any closing sentence that asserts."""
 
     example = Example(
         sample_of("How long is a marathon?", "It is 42.195 km.", "About 26.2 miles.", "40 km", reference="42195 m")
@@ -188,7 +192,7 @@ class ToleranceNumberMatchReward(RuleReward):
         wanted = [(text, found[0]) for text in references_of(sample, self.name) if (found := find_quantities(_plain(text)))]
         if not wanted:
             raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")
-        answer = final_text(answer_text(sample))
+        answer = concluded(final_text(answer_text(sample)), self.extraction)
         reasons = []
         for text, reference in wanted:
             if _EITHER_SIGN.search(text) is None:
@@ -223,7 +227,7 @@ def answer_quantity(text: str, reference: Quantity, require_unit: bool = False, 
 
     Of a list it is the first where the reference has `several`, else none.
     """
-    units = needs_units(reference)
+    units = bool(reference.units or reference.things)
     reading = read_statements(text)
     for statement in reading.statements:
         part = value_part(_plain(statement.text))
@@ -290,7 +294,7 @@ def _fits(given: Quantity, reference: Quantity, require_unit: bool) -> bool:
     if reference.things:
         return bool(given.things & reference.things) or not (given.things or given.units or require_unit)
     if not reference.units:
-        return True
+        return not given.things & {"am", "pm"}
     if not given.units:
         return not given.things and (not require_unit or reference.units[0] == PERCENT)
     return same_kind(given, reference) is not None

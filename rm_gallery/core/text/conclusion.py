@@ -1,0 +1,148 @@
+"""What a text asserts at its end, or nothing.
+
+A text is taken as sentences and clauses, and each clause has a mood. Only one that asserts concludes: what is supposed, tried, denied,
+bounded, another's opinion or broken off does not, and a value that a later clause takes back is gone with all before it.
+"""
+
+from __future__ import annotations
+
+import re
+
+_SENTENCE_END = re.compile(r"(?<![\s.][A-Za-z])[.!?](?=[\"'*_]{0,4}(?:\s|$))(?!\s*[-=+*/^)<>])|[。！？\n]")
+_FORMULA = re.compile(r"(?s)\$\$.+?\$\$|\\\[.+?\\\]|\\begin\{(\w{1,12}\*?)\}.*?\\end\{\1\}")
+_VALUED = re.compile(r"\d|\\[A-Za-z]|[√π∞¼½¾⅐-⅞]|[$=<>≤≥]")
+_ANAPHOR = (
+    r"(?:this|that|it|which|these|those|both|(?:the|my|our)\s+(?:(?:above|previous|last|first|final|earlier)\s+)?"
+    r"(?:answer|result|value|number|calculation|computation|reasoning|solution))"
+)
+_COPULA = (
+    r"(?:['’]s|\s+(?:is|was|are|were|seems?|looks?|must\s+be|has\s+to\s+be|turn(?:s|ed)\s+out(?:\s+to\s+be)?|proved(?:\s+to\s+be)?)"
+    r"(?=\s|n['’]t\b)|\s+(?=can(?:no|['’])t\s+be\b|cannot\s+be\b))"
+)
+_ADVERB = r"(?:\s+(?:actually|clearly|also|obviously|completely|simply|surely|of\s+course|still|all|just|in\s+fact))?"
+_NEGATIVE = (
+    rf"(?:{_COPULA}{_ADVERB}\s*(?:(?:\s(?:wrong|incorrect|false|invalid|mistaken|impossible|extraneous)|\san?\s+(?:error|mistake|extraneous|"
+    r"contradiction|wrong|spurious|invalid)|(?:\snot|n['’]t|\s?can(?:no|['’])t\s+be|\s?cannot\s+be)\s+(?:quite\s+|really\s+)?"
+    r"(?:right|correct|true|valid|it|possible|so|the\s+(?:answer|result|case|solution)|an?\s+(?:solution|root|answer)|allowed))\b)"
+    r"|\s+(?:does|do|did)(?:\s+not|n['’]t)\s+(?:satisfy|work|hold|fit|check|match|add\s+up|make\s+sense|solve|qualify|count)\b"
+    r"|\s+(?:fails?|contradicts?|violates?)\b)"
+)
+_TAKES_BACK = re.compile(
+    rf"(?i)(?:\b(?:{_ANAPHOR}|but){_NEGATIVE}|(?<![上也并])(?:这|那)(?:个答案|个结果)?(?:是错|不对|不正确))"
+)
+_IS_DENIED = re.compile(rf"(?i)(?:\d|[)}}$%]|\\[a-z]+)\s*{_NEGATIVE}")
+_GIVES_UP = re.compile(
+    r"(?i)\b(?:i|we)(?:\s+(?:still|also|really|just|simply|then))?\s*(?:(?:can(?:no|['’])t|cannot|could\s*(?:not|n['’]t)|(?:am|are|was|were)\s+(?:unable|not\s+able)\s+to|did\s*(?:not|n['’]t)"
+    r"|do\s*(?:not|n['’]t)|failed\s+to|(?:am|are)\s+not\s+(?:sure|certain))\s*(?:(?:really|actually|even|quite|to)\s+)*"
+    r"(?:determine|find|finish|complete|solve|know|tell|continue|work\s+(?:it|this|that)\s+out|compute|figure|conclude|decide|say|get\s+(?:it|any|further)|what|which|how|$|(?=[.,;]))"
+    r"|have\s+no\s+(?:\w+\s+)?(?:idea|clue|answer|result|conclusion)|g[ai]ve\s+up|(?:am|are)\s+(?:stuck|lost|unsure))"
+)
+_SUPPOSES = re.compile(
+    r"(?i)\s*[\"'(*_]*(?:(?:so|now|then|next|but|and|ok|okay|first|hmm|well)\b[,:]?\s+)*(?:(?:let\s+me|let['’]?s|let\s+us|i(?:['’]ll|\s+will)?|we(?:\s+will)?|you)\s+)?"
+    r"(?:(?:suppose|assume|imagine|pretend|hypothesi[sz]e|say\s+that|what\s+if|try|guess)\b|(?:trying|testing|guessing|supposing)\s+[^,:]{0,40}?\s(?:gives|yields|makes|leads|results|is|we)\b)"
+)
+_CONDITION = re.compile(
+    r"(?i)(?:^|(?<=[,;:(]))\s*(?:(?:so|but|and|then)\s+)?(?:if|unless|suppos(?:e|ing)(?:\s+that)?|assum(?:e|ing)(?:\s+that)?|were|had|when)\s[^,;:\n]{1,200}[,;:]\s*(?:then\s+)?(?=\S)"
+)
+_ACCEPTS = re.compile(
+    r"(?i)\b(?:works|correct|right|satisf(?:ies|y)|holds|checks?\s+out|matches|fits|as\s+(?:required|desired|expected))\b|[✓✔✅]|=\s*\S+\s*$"
+)
+_ANOTHERS = re.compile(
+    r"(?i)\b(?:according\s+to|is\s+what\s+(?!i\b|we\b)(?:\S+\s+){1,3}?(?:says?|said|claims?|got|gets?|wrote|writes|lists?|gives?)|(?:the|my|his|her|a|one|some|many)\s+(?:\w+\s+)?(?:book|textbook|teacher|friend|"
+    r"student|students|classmate|people|solution\s+manual|answer\s+key)\s+(?:\w+\s+)?(?:says?|said|claims?|thinks?|got|gets|wrote|gives?|insists?))\b"
+)
+_BOUNDED = re.compile(
+    r"(?i)\b(?:at\s+(?:most|least)|(?:more|less|greater|fewer|higher|lower|larger|smaller|longer|shorter)\s+than(?:\s+or\s+equal\s+to)?|no\s+(?:more|less|fewer)\s+than|up\s+to"
+    r"|not\s+(?:exceed(?:ing)?|above|below))\s+(?:[$€£¥]|\\\(|about\s+)?\s?-?\d[\d.,]*(?:\s*[.!]*$|(?=[\s.,;]))"
+)
+_MAY_BE = re.compile(
+    r"(?i)\b(?:could|might|may|can(?:no|['’])t|cannot)\s+(?:\w+\s+)?be\b|\bwould\s+(?:\w+\s+)?be\b[^.!?\n]*\b(?:if|were|had)\b"
+)
+"""What may be, cannot be, or would be if: the modal verb asserts no value."""
+_ORDINAL = re.compile(r"(?<![\w.,])\d{1,9}(?:st|nd|rd|th)\b")
+_BREAKS_OFF = re.compile(
+    r"(?i)(?<=[\w.,;:!?)}$]\s)(?:(?:the|an?|of|to|with|by|from|and|or|but|which|because|(?<!or )so|then|next|for|into|than|as|let|we|he|she|they|you|our|his|her|their"
+    r"|this\s+means|step\s+\d{1,3}:?)|[+*/×=])\s*\Z"
+)
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text, each with its end, without blank ones."""
+    parts, place = [], 0
+    inside = [formula.span() for formula in _FORMULA.finditer(text)] if "$$" in text or "\\" in text else []
+    for end in _SENTENCE_END.finditer(text):
+        if any(start <= end.start() < stop - 1 for start, stop in inside):
+            continue
+        parts.append(text[place : end.end()])
+        place = end.end()
+    return [part for part in [*parts, text[place:]] if part.strip()]
+
+
+def breaks_off(text: str) -> bool:
+    """Whether a text ends in the middle of a clause: "Step 2: subtract the", "Next we"."""
+    return _BREAKS_OFF.search(text[-40:]) is not None
+
+
+def is_denied(text: str) -> bool:
+    """Whether a short text says of a value that it is not so: "42 is wrong", "x=5 does not satisfy it"."""
+    return _IS_DENIED.search(text) is not None
+
+
+_REACH = 400
+
+
+def taken_back(text: str, end: int) -> int | None:
+    """Where the clause ends that takes back the value before `end`; None where none does.
+
+    "This", "that" and "it" mean the value that stands nearest before them, so none may stand between; the clause stands in the
+    value's own sentence or the next one, and is not itself supposed.
+    """
+    reach = text[end : end + _REACH]
+    parts = [*sentences(reach)[:2]]
+    if parts and not parts[0].strip(" .,;:!*_$)}\n。"):
+        parts = sentences(reach)[:3]
+    near = reach[: reach.find(parts[-1], sum(map(len, parts[:-1]))) + len(parts[-1])] if parts else ""
+    denied = re.match(rf"(?i)[\s$)}}*_.]{{0,4}}{_NEGATIVE}", near)
+    back = denied or _TAKES_BACK.search(near)
+    if back is None or re.search(r"\d|\\boxed|\b(?:if|had|were|would|otherwise|unless)\b", near[: back.start()]):
+        return None
+    stop = _SENTENCE_END.search(reach, back.end())
+    clause = re.compile(r"[,;:]|\b(?:it|so)\b").search(reach, back.end())
+    ends = min((found.start() for found in (stop, clause) if found), default=len(reach))
+    return end + max(back.end(), ends)
+
+
+def asserted(text: str) -> str:
+    """What the closing sentence with a value asserts; "" where the text concludes nothing, and the text itself where it holds no value."""
+    if breaks_off(text):
+        return ""
+    parts = sentences(text)
+    if not any(_VALUED.search(part) for part in parts):
+        return text
+    accepted = False
+    for number in range(len(parts) - 1, -1, -1):
+        part = parts[number]
+        if not _VALUED.search(part):
+            if _GIVES_UP.search(part) or _TAKES_BACK.search(part):
+                return ""
+            accepted = accepted or _ACCEPTS.search(part) is not None
+            continue
+        if _SUPPOSES.match(part) and not accepted:
+            return ""
+        kept = _clauses(part)
+        return "".join([kept, *parts[number + 1 :]]).strip() if _VALUED.search(kept) else ""
+    return ""
+
+
+def _clauses(sentence: str) -> str:
+    """A sentence without its clauses that assert nothing."""
+    main = _CONDITION.sub(" ", sentence)
+    # the consequence of a condition is what a solution concludes; a condition by itself asserts nothing
+    sentence = _ORDINAL.sub(" ", _BOUNDED.sub(" ", sentence if _VALUED.search(main) else main))
+    kept: list[str] = []
+    for clause in re.split(r"(?<=[,;])\s+(?=(?:but|so|and|however|although|which)?\b)", sentence):
+        if _TAKES_BACK.search(clause) or _GIVES_UP.search(clause):
+            kept = []
+        elif not (is_denied(clause) or _ANOTHERS.search(clause) or _MAY_BE.search(clause)):
+            kept.append(clause)
+    return " ".join(kept)
