@@ -39,7 +39,7 @@ $(VENV)/.dev-$(KEY): $(VENV)/.run-$(KEY)
 
 $(VENV)-lowest/.done-$(KEY): tests/lowest.txt
 	$(PYTHON) -m venv --clear $(VENV)-lowest
-	$(call install,$(VENV)-lowest,-r tests/lowest.txt pint==0.24.4 sacrebleu hypothesis openpyxl \
+	$(call install,$(VENV)-lowest,-r tests/lowest.txt sacrebleu hypothesis openpyxl \
 		fastapi==0.115 "uvicorn[standard]==0.30" sqlalchemy==2.0.30 prometheus-client==0.20 "psycopg[binary]==3.2.1" \
 		pytest pytest-timeout pytest-xdist)
 	@touch $@

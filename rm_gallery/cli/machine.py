@@ -74,7 +74,6 @@ EXTRAS = {
     "zh": ("jieba",),
     "hub": ("datasets",),
     "toxicity": ("detoxify",),
-    "units": ("pint",),
     "serve": ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client"),
     "postgres": ("sqlalchemy", "psycopg"),
     "redis": ("redis",),
