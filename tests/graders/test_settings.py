@@ -130,9 +130,10 @@ def outcome_of_reward(name: str, settings: dict[str, Any]) -> str:
         first = reward.evaluate(sample, max_workers=1)
         judge.reply = "no verdict"
         second = reward.evaluate(sample, max_workers=1)
+        stated = reward.evaluate(make_sample("It is 3.", "4", reference="3"), max_workers=1)
     except (ConfigError, ValueError) as error:
         return f"refused: {error}"
-    outputs = [output.answer.reward.model_dump() for each in (first, second) for output in each.output]
+    outputs = [output.answer.reward.model_dump() for each in (first, second, stated) for output in each.output]
     return json.dumps([{**said, "sources": list(said["sources"])} for said in outputs] + [judge.asked], default=str)
 
 

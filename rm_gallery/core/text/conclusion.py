@@ -60,8 +60,9 @@ _MAY_BE = re.compile(
 )
 """What may be, cannot be, or would be if: the modal verb asserts no value."""
 _ORDINAL = re.compile(r"(?<![\w.,])\d{1,9}(?:st|nd|rd|th)\b")
+# "A" behind a number is ampere, no article
 _BREAKS_OFF = re.compile(
-    r"(?i)(?<=[\w.,;:!?)}$]\s)(?:(?:the|an?|of|to|with|by|from|and|or|but|which|because|(?<!or )so|then|next|for|into|than|as|let|we|he|she|they|you|our|his|her|their"
+    r"(?i)(?<=[\w.,;:!?)}$]\s)(?:(?:the|(?-i:an?)|of|to|with|by|from|and|or|but|which|because|(?<!or )so|then|next|for|into|than|as|let|we|he|she|they|you|our|his|her|their"
     r"|this\s+means|step\s+\d{1,3}:?)|[+*/×=])\s*\Z"
 )
 
