@@ -139,7 +139,7 @@ def test_hostile_texts_stay_in_their_blocks_and_move_nothing_else(name: str) -> 
             assert prompt.blocks[:3] == [("query", f"?{shown}"), ("context", f"+{shown}"), ("reference", f"={shown}")], what
             tags = [tag for tag, _ in prompt.blocks[3:]]
             assert tags in (["answer"], ["step"], [f"answer_{k}" for k in range(1, len(tags) + 1)]), what
-        answers = list(map(broken, answers))
+        answers = [broken(turn_text(answer)) for answer in answers]
         assert set(candidates(prompts)) == set(answers), what
         once = 1 if len(prompts) in (1, 3) else 4
         assert Counter(candidates(prompts)) == dict.fromkeys(answers, once), what
