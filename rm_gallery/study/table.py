@@ -248,7 +248,7 @@ class Fates:
 
     def __init__(self, blank: Mapping[int, Any], n: int) -> None:
         self._known: dict[Fate, int] = {_NOT_BEGUN: 0, BLANK: 1}
-        self._codes = np.zeros(n, dtype=np.uint8)
+        self._codes: np.ndarray[Any, np.dtype[np.uint8]] = np.zeros(n, dtype=np.uint8)
         self._codes[list(blank)] = 1
 
     def __setitem__(self, row: int, fate: Fate) -> None:

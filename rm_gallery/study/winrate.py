@@ -138,7 +138,8 @@ class _WinCounter:
         """Report what was counted so far."""
         of, names = self._of, self._of.questions.answers
         clusters = of.questions.clusters.codes
-        compared, fates, groups, every = self._compared, self._fates, of.groups, np.arange(len(clusters))
+        compared, fates, groups = self._compared, self._fates, of.groups
+        every: Integers = np.arange(len(clusters), dtype=np.int64)
         if of.until is not None:
             counted = of.until.counted(len(every))
             compared, fates = compared.only(counted), fates.without(~counted)
