@@ -47,13 +47,13 @@ def test_what_the_environment_says_is_put_to_the_reward_as_a_users_turn() -> Non
     pytest.importorskip("torch", reason="torch is not installed")
 
     def asked(messages: list[Any], gold: Any = None, **kwargs: Any) -> float:
-        return float([turn.role for turn in messages] == ["user", "user", "assistant"]) + float(gold == [1])
+        return ([turn.role for turn in messages] == ["user", "user", "assistant"]) / 2 + (gold == [1]) / 2
 
     class Array:
         def tolist(self) -> list[int]:
             return [1]
 
-    assert RewardEnvironment({"reward": asked, "worst": 0.0}).step([log("x")], [{"gold": Array()}]).rewards.tolist() == [2.0]
+    assert RewardEnvironment({"reward": asked, "worst": 0.0}).step([log("x")], [{"gold": Array()}]).rewards.tolist() == [1.0]
 
 
 def test_a_function_of_ground_truth_and_response() -> None:

@@ -104,6 +104,11 @@ class Step(ChatMessage):
         """What the turn says, without the tokens that end it, a BOM and Windows line ends; `content` is as it was written."""
         return turn_text(super().text)
 
+    @property
+    def written(self) -> str:
+        """The text of `content` as it was written: what a trained model is shown."""
+        return super().text
+
 
 class DataOutput(BaseModel):
     """One response: the final answer and, where the benchmark has them, the steps that led to it."""

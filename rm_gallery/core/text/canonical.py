@@ -59,6 +59,11 @@ def turn_text(text: str) -> str:
     return text[: _turn_end(text)].rstrip(_BLANK_EDGES) if text.rstrip(_BLANKS)[-1:] in (">", "]", "[") else text
 
 
+def without_turn_end(text: str) -> str:
+    """The text without the special tokens that end a turn; all else stays as it was written. Linear in the text."""
+    return text[: _turn_end(text)]
+
+
 def _turn_end(text: str) -> int:
     """Where the special tokens at the end of a text begin."""
     end, unclosed = len(text), None

@@ -15,7 +15,7 @@ from rm_gallery.core.reward.base import BaseStepWiseReward
 from rm_gallery.core.reward.outputs import issue_of, out_of_range, write
 from rm_gallery.core.reward.reward import Job
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.canonical import turn_text
+from rm_gallery.core.text.canonical import without_turn_end
 from rm_gallery.core.text.language import broken
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.core.utils.models import copy_with
@@ -66,7 +66,7 @@ def text_of_answer(answer: Step, text: str, name: str) -> str:
     """The text of an answer; Unscored (`not_applicable`) for one that has none and only calls tools."""
     if not text and answer.tool_calls:
         raise Unscored(f"{name} reads text; this answer only calls tools.", reason="not_applicable", cause="answer")
-    return turn_text(text)
+    return without_turn_end(text)
 
 
 def _text(message: ChatMessage, name: str, asked: bool = False) -> str:
@@ -76,8 +76,9 @@ def _text(message: ChatMessage, name: str, asked: bool = False) -> str:
         if odd is not None:
             why = f"{name} reads text; the conversation holds {str(odd)[:40]!r}."
             raise Unscored(why, reason="not_applicable", cause="rule" if asked else "answer")
-    # lone surrogates are no text any tokenizer or server takes
-    return message.text.encode("utf-8", "replace").decode("utf-8")
+    # a checkpoint's score is that of the text as it was written; lone surrogates are no text any tokenizer or server takes
+    text = message.written if isinstance(message, Step) else message.text
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def without_marks(dialogue: Dialogue, marks: re.Pattern[str]) -> Dialogue:
