@@ -82,6 +82,8 @@ def test_other_seeds_draw_other_mixtures_and_none_equals_the_right_answer() -> N
 
 @pytest.mark.parametrize("path", files("check_reward"))
 def test_what_is_wrong_with_a_reward_is_named(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if path.stem == "sandboxed":
+        require_bubblewrap()
     monkeypatch.chdir(tmp_path)
 
     def answer(line: Line) -> Line:

@@ -19,6 +19,7 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra
 from tests.golden.golden import HERE, Line, check, files, lines
+from tests.support.system import require_bubblewrap
 
 OUTCOME = ("score", "status", "cause", "reason", "extra")
 MODELS = frozenset({"llm", "embeddings", "toxicity", "hub", "train"})
@@ -95,18 +96,27 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(reward, "cpu_bound", False)
 
 
+def need(name: str) -> None:
+    """Skips where a rule's extra or its sandbox is absent."""
+    if "sandbox" in RewardRegistry.get(name).model_fields:
+        require_bubblewrap()
+    try:
+        RewardRegistry.create(name).check()
+    except MissingExtra as error:
+        pytest.skip(str(error))
+
+
 @pytest.mark.usefixtures("in_this_process")
 @pytest.mark.parametrize("path", files("rules"))
 def test_scores_statuses_and_reasons(path: Path) -> None:
-    try:
-        RewardRegistry.create(path.stem).check()
-    except MissingExtra as error:
-        pytest.skip(str(error))
+    need(path.stem)
     check(path, lambda line: outcome(path.stem, line), OUTCOME)
 
 
 @pytest.mark.parametrize("name", rules())
 def test_a_rule_has_lines_for_both_ends_and_for_no_score(name: str) -> None:
+    if "sandbox" in RewardRegistry.get(name).model_fields:
+        require_bubblewrap()
     reward, found = rules()[name], rows(name)
     assert found, f"write tests/golden/rules/{name}.jsonl"
     beyond = [line for line in found if line.get("reason") == "invalid_result"]

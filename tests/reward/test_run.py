@@ -294,9 +294,9 @@ def test_one_result_pays_for_few_calls_and_a_stream_that_is_left_lets_its_source
     assert control.calls <= 4 * 8 + 1
     stream.close()  # type: ignore[attr-defined]  # the iterator is a generator
     del stream
-    for _ in range(50):
+    for _ in range(100):
         gc.collect()
-        if left.wait(LIMIT / 50):
+        if left.wait(0.5):
             break
     assert left.is_set(), "nobody waits for it any more"
 
