@@ -97,6 +97,8 @@ def test_what_arrow_holds_is_read_as_it_was_written(store: Store, tmp_path: Path
 
 @every_store
 def test_columns_items_of_lists_and_fields_that_no_row_fills_are_no_padding(store: Store, tmp_path: Path) -> None:
+    if store is arrow_frame and pd.__version__ < "2.2":
+        pytest.skip("this pandas cannot iterate over a list of structs that begins with a null")
     rows: list[Row] = [{"a": None, "b": [None, {"k": 1, "none": None}]}, {"a": "x", "b": [{"k": 2, "none": None}, None]}]
     assert read(store(pa.Table.from_pylist(rows), tmp_path)) == rows
 

@@ -47,7 +47,7 @@ def test_what_the_environment_says_is_put_to_the_reward_as_a_users_turn() -> Non
     pytest.importorskip("torch", reason="torch is not installed")
 
     def asked(messages: list[Any], gold: Any = None, **kwargs: Any) -> float:
-        return ([turn.role for turn in messages] == ["user", "user", "assistant"]) / 2 + (gold == [1]) / 2
+        return float([turn.role for turn in messages] == ["user", "user", "assistant"]) / 2 + float(gold == [1]) / 2
 
     class Array:
         def tolist(self) -> list[int]:
