@@ -304,7 +304,11 @@ class Progress:
 
 def _parts(outcome: Outcome[Any]) -> Iterator[Outcome[Any]]:
     """The outcomes inside a job's: a job that judges a whole group, or components, scores even where they have no score."""
-    values = outcome.value if isinstance(outcome.value, list) else [outcome.value]
+    value = outcome.value
+    if not isinstance(value, (list, tuple)):  # the usual result, on every row
+        yield outcome
+        return
+    values = value if isinstance(value, list) else [value]
     inside = [each for value in values if isinstance(each := getattr(value, "outcome", None), Outcome)]
     yield from inside or [outcome]
 
