@@ -145,7 +145,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "sandbox"
 
 
 def test_which_part_of_an_answer_is_its_code() -> None:
-    check(GOLDEN / "extract-code.jsonl", lambda line: {"code": extract_code(line["text"])}, ("code",))
+    check(GOLDEN / "extract-code.jsonl", lambda line: {"code": extract_code(line["text"], line.get("names", ()))}, ("code",))
 
 
 def told(error: Exception | str, line: Line) -> Line:

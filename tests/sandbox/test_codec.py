@@ -5,9 +5,13 @@ from __future__ import annotations
 import datetime
 import enum
 import math
-from collections import Counter, OrderedDict, deque, namedtuple
+import re
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import PurePosixPath
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -92,15 +96,30 @@ Point = namedtuple("Point", "x y")
     (Liar(3), 3),
     (Loud("text"), "text"),
     (enum.IntEnum("Colour", "RED").RED, 1),  # type: ignore[attr-defined]
-    (Counter("aab"), {"a": 2, "b": 1}),
-    (OrderedDict(a=1), {"a": 1}),
-    (Point(1, 2), (1, 2)),
-    (bytearray(b"x"), b"x"),
+    (type("Mine", (dict,), {})(a=1), {"a": 1}),
+    (type("Mine", (list,), {"__len__": lambda self: 9})([1]), [1]),
 ])  # fmt: skip
 def test_subclasses_are_flattened(value: object, flat: object) -> None:
     found = decode(encode(value))
     assert type(found) is type(flat)
     assert found == flat
+
+
+@pytest.mark.parametrize("value", [
+    Counter("aab"), OrderedDict(b=1, a=2), defaultdict(list, a=[1]), deque([1, 2], maxlen=2), Point(1, 2), bytearray(b"x"),
+    array("i", [1, 2]), Fraction(1, 3), Decimal("0.10"), datetime.date(2025, 3, 14), datetime.timedelta(1), range(3), UUID(int=7), PurePosixPath("/a/b"),
+])  # fmt: skip
+def test_data_of_the_standard_library_keeps_its_type(value: object) -> None:
+    found = decode(encode(value))
+    assert type(found).__name__ == type(value).__name__
+    assert found == value
+
+
+def test_views_matches_and_factories_are_of_use_on_the_other_side() -> None:
+    given: list[object] = [re.search(r"(\d)b", "a1b"), {"a": 1}.keys(), defaultdict(int)]
+    match, keys, counts = (decode(encode(each)) for each in given)
+    assert match.groups() == ("1",) and match.span() == (1, 3)  # type: ignore[attr-defined]
+    assert keys == {"a"} and counts["x"] == 0  # type: ignore[index]
 
 
 @pytest.mark.parametrize("value", [object(), len, int, iter([]), [print], {"a": {object()}}])

@@ -2,45 +2,93 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import json
+import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Union
+from decimal import Decimal
+from typing import Any, NamedTuple, Union
 
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, WorkerPool, get_pool, processors
 from rm_gallery.core.sandbox.attempt import Attempt, Clock, CodeUnit, PairAttempt, ProgramAttempt, as_text, judge_beside
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import LocalRunner, RemoteRunner, Runner
 from rm_gallery.core.sandbox.test_source import cases_in, surely_asserts, tree_of, wanted_in
+from rm_gallery.core.text.blocks import parse_python
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
+_PYTHON = frozenset({"python", "python3", "py", "py3", "ipython", "pycon", "cython", "sage"})
+_LANGUAGE = re.compile(r"[{.\s]*([A-Za-z0-9+#_-]*)")
 
-def extract_code(text: str) -> str:
-    """Return the last fenced block that is not empty, else the whole text.
 
-    Fences are three or more backticks or tildes, with or without a language, indented or not; a fence that is never closed
-    runs to the end. Windows line ends become plain ones. Without any block, stray fence lines are dropped.
+class _Block(NamedTuple):
+    language: str
+    body: str
+    closed: bool
+
+
+def extract_code(text: str, names: Collection[str] = ()) -> str:
+    """Return the program of an answer: of its fenced blocks the last Python one that defines any of `names`, what the tests call.
+
+    Without such a one it is the last block marked as Python, then the last unmarked one that is a program, then the last block; so a
+    shell command, output or a summary after the program does not hide it. Fences are three or more backticks or tildes, with or
+    without a language, indented or not; a fence that is never closed runs to the end, and one that closes what was never opened ends
+    a program. Windows line ends become plain ones. Without any block it is the whole text.
     """
-    found: str | None = None
+    blocks, outside = _blocks(text)
+    if len(blocks) == 1 and not blocks[0].closed and not blocks[0].language and _is_program(outside):
+        return outside  # the fence closes what a chat template had opened
+    python = [block for block in blocks if block.language in _PYTHON]
+    unmarked = [block for block in blocks if not block.language and _is_program(block.body)]
+    defining = [block for block in (*unmarked, *python) if any(_defines(name).search(block.body) for name in names)]
+    if len(defining) > 1:
+        defining = [block for block in blocks if block in defining]
+    chosen = defining or python or unmarked or blocks
+    return chosen[-1].body if chosen else outside
+
+
+@functools.lru_cache(maxsize=256)
+def _defines(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(?m)^\s*(?:(?:async\s+)?def|class)\s+{re.escape(name)}\b|^{re.escape(name)}\s*(?::[^=\n]*)?=(?!=)")
+
+
+def _is_program(text: str) -> bool:
+    """Whether a text is Python that does something: a word or a number that was printed parses, too."""
+    tree = parse_python(text)
+    body = [] if isinstance(tree, str) else getattr(tree, "body", [])
+    return any(not isinstance(node, ast.Expr) or isinstance(node.value, ast.Call) for node in body)
+
+
+def _blocks(text: str) -> tuple[list[_Block], str]:
+    """The fenced blocks that are not empty, and what stands outside of any."""
+    blocks: list[_Block] = []
     block: list[str] | None = None
-    fence, indent = "", 0
+    fence, language, indent = "", "", 0
     outside: list[str] = []
+
+    def end(closed: bool) -> None:
+        if any(line.strip() for line in block or ()):
+            blocks.append(_Block(language, "\n".join(block or ()) + "\n", closed))
+
     for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
         mark = _fence(line)
         if block is None:
             if mark:
                 fence, indent, block = mark, len(line) - len(line.lstrip()), []
+                language = _LANGUAGE.match(line.strip()[len(mark) :])[1].lower()  # type: ignore[index]  # it matches anything
             else:
                 outside.append(line)
         elif mark[:1] == fence[:1] and len(mark) >= len(fence) and line.strip() == mark:
-            found = _joined(block) or found
+            end(True)
             block = None
         else:
             block.append(_without_indent(line, indent))
     if block is not None:
-        found = _joined(block) or found
-    return found if found is not None else "\n".join(outside)
+        end(False)
+    return blocks, "\n".join(outside)
 
 
 def _fence(line: str) -> str:
@@ -55,10 +103,6 @@ def _fence(line: str) -> str:
 
 def _without_indent(line: str, indent: int) -> str:
     return line[min(indent, len(line) - len(line.lstrip())) :]
-
-
-def _joined(block: list[str]) -> str | None:
-    return "\n".join(block) + "\n" if any(line.strip() for line in block) else None
 
 
 @dataclass(frozen=True)
@@ -169,10 +213,15 @@ def _text(record: Mapping[str, Any], key: str, default: str | None = None) -> st
     return value
 
 
+def _integer(digits: str) -> int:
+    # int() refuses more than 4,300 digits, which problems about large numbers have
+    return int(digits) if len(digits) < 4000 else int(Decimal(digits))
+
+
 def _input_output(value: Any) -> InputOutputTests:
     if isinstance(value, str):
         try:
-            value = json.loads(value)
+            value = json.loads(value, parse_int=_integer)
         except ValueError as error:
             raise DataError(f"code tests: 'inputs_outputs' is no valid JSON ({error})") from error
     if not isinstance(value, Mapping) or "inputs" not in value or "outputs" not in value:

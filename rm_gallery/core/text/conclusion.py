@@ -47,10 +47,13 @@ _CONDITION = re.compile(
 _ACCEPTS = re.compile(
     r"(?i)\b(?:works|correct|right|satisf(?:ies|y)|holds|checks?\s+out|matches|fits|as\s+(?:required|desired|expected))\b|[✓✔✅]|=\s*\S+\s*$"
 )
-_ANOTHERS = re.compile(
-    r"(?i)\b(?:according\s+to|is\s+what\s+(?!i\b|we\b)(?:\S+\s+){1,3}?(?:says?|said|claims?|got|gets?|wrote|writes|lists?|gives?)|(?:the|my|his|her|a|one|some|many)\s+(?:\w+\s+)?(?:book|textbook|teacher|friend|"
-    r"student|students|classmate|people|solution\s+manual|answer\s+key)\s+(?:\w+\s+)?(?:says?|said|claims?|thinks?|got|gets|wrote|gives?|insists?))\b"
+ANOTHERS = re.compile(
+    r"(?i)\b(?:according\s+to|(?:wikipedia|wolfram\s*alpha|google|chatgpt|the\s+(?:internet|source|article))\s+(?:says?|said|gives?|claims?|lists?|states?)"
+    r"|is\s+what\s+(?!i\b|we\b)(?:\S+\s+){1,3}?(?:says?|said|claims?|got|gets?|wrote|writes|lists?|gives?)"
+    r"|(?:the|my|his|her|a|an|our|one|some|many|another)\s+(?:\w+\s+)?(?:(?:text)?book|teacher|friend|students?|classmate|people|solution\s+manual"
+    r"|answer\s+key|neighbou?r|brother|sister|colleague|calculator)\s+(?:\w+\s+)?(?:says?|said|claims?|thinks?|got|gets|told|wrote|writes?|lists?|gives?|insists?))\b"
 )
+"""What says that a value is another's: asserted by a friend, a book, a student."""
 _BOUNDED = re.compile(
     r"(?i)\b(?:at\s+(?:most|least)|(?:more|less|greater|fewer|higher|lower|larger|smaller|longer|shorter)\s+than(?:\s+or\s+equal\s+to)?|no\s+(?:more|less|fewer)\s+than|up\s+to"
     r"|not\s+(?:exceed(?:ing)?|above|below))\s+(?:[$€£¥]|\\\(|about\s+)?\s?-?\d[\d.,]*(?:\s*[.!]*$|(?=[\s.,;]))"
@@ -63,7 +66,8 @@ _ORDINAL = re.compile(r"(?<![\w.,])\d{1,9}(?:st|nd|rd|th)\b")
 # "A" behind a number is ampere, no article
 _BREAKS_OFF = re.compile(
     r"(?i)(?<=[\w.,;:!?)}$]\s)(?:(?:the|(?-i:an?)|of|to|with|by|from|and|or|but|which|because|(?<!or )so|then|next|for|into|than|as|let|we|he|she|they|you|our|his|her|their"
-    r"|this\s+means|step\s+\d{1,3}:?)|[+*/×=])\s*\Z"
+    r"|this\s+means|step\s+\d{1,3}:?|minus|plus|times|divided|multiplied|subtract(?:ing)?|add(?:ing)?|multiply(?:ing)?|divid(?:e|ing)|comput(?:e|ing)"
+    r"|calculat(?:e|ing)|need|must|have|has|is|are|equals?)|[+*/×=−–-])\s*\Z"
 )
 
 
@@ -144,6 +148,6 @@ def _clauses(sentence: str) -> str:
     for clause in re.split(r"(?<=[,;])\s+(?=(?:but|so|and|however|although|which)?\b)", sentence):
         if _TAKES_BACK.search(clause) or _GIVES_UP.search(clause):
             kept = []
-        elif not (is_denied(clause) or _ANOTHERS.search(clause) or _MAY_BE.search(clause)):
+        elif not (is_denied(clause) or ANOTHERS.search(clause) or _MAY_BE.search(clause)):
             kept.append(clause)
     return " ".join(kept)

@@ -8,10 +8,11 @@ from typing import Literal, NamedTuple
 
 from rm_gallery.core.text.answer import CJK, FORMULA, WINDOW, final_text, read_statements, value_part
 from rm_gallery.core.text.conclusion import asserted
+from rm_gallery.core.text.moments import Moment, moments_in, read_moment
 
-Shape = Literal["number", "latex", "words", "mixed", "text", "label"]
+Shape = Literal["number", "latex", "words", "mixed", "text", "moment"]
 """number: a plain number or fraction; latex: one expression; words: no digit in it; mixed: words around a number;
-text: prose or several expressions, where the last one counts; label: a date or a time of day."""
+text: prose or several expressions, where the last one counts; moment: a date or a time of day."""
 
 
 class FinalAnswer(NamedTuple):
@@ -73,17 +74,18 @@ _COMMA_LANGUAGE = re.compile(
     r"(?i)\b(?:antwort|lösung|ergebnis|réponse|résultat|respuesta|solución|resultado|risposta|resposta|ответ)\b"
 )
 _DECIMAL_COMMA = re.compile(r"(?<![\d.])(-?(?:\d{1,3}(?:[. ]\d{3})+|\d+)),(\d{1,2}|\d{4,})(?![\d,])")
-_LABEL = re.compile(r"(?i)\d{4}([-/])\d{1,2}\1\d{1,2}|\d{1,2}:[0-5]\d(?::[0-5]\d)?(?:\s*([ap])\.?m\b\.?)?")
 _OPTION = re.compile(
     r"^(?:\\text(?:bf)?\s*\{\s*\(?[A-E]\)?[.:]?\s*\}(?:\\[ ,;]|~|\s)*|\([A-E]\)\s*|[A-E][.:)]\s+)(?=[-$\\]?[\d\\])"
 )
 _MINUS = re.compile(r"(?i)^(?:negative|minus|moins|menos|минус|负|マイナス|마이너스)\s*(?=\$?\d)")
+_AFTER_NUMBER = re.compile(r"(?<=[\d%])(?:\s?\[\d{1,3}\]|['’][^\W\d_]{1,6})$")
+"""A reference mark, 8 [3], and a suffix of a language that declines numbers, 42'dir."""
 _EMOJI = re.compile("[\U0001f300-\U0001faff\u2600-\u26ff\u2705\u274c\u2728\ufe0f]+")
 _HTML = re.compile(r"(?i)</?(?:b|i|u|em|strong|p|span)>")
 _BOLD = re.compile(r"(?<![\d)])\*\*|\*\*(?![\d(])")
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\s*\{([^{}]*)\}")
 _NO_WORD = r"(?!(?:and|or|sin|cos|tan|cot|sec|csc|log|exp|sqrt|mod|pi|infinity)\b)"
-_WORD = re.compile(rf"(?:^|(?<=[\s(])){_NO_WORD}(?:[A-Za-zÀ-ÿа-яА-Я]{{3,}}|(?:of|is|to|in|at|by|on|we|so|it|he)\b)|[{CJK}]")
+_WORD = re.compile(rf"(?:^|(?<=[\s(])){_NO_WORD}(?:[^\W\d_]{{3,}}|(?:of|is|to|in|at|by|on|we|so|it|he)\b)|[{CJK}]")
 _UNIT = re.compile(
     rf"(-?{_NUMBER}|-?\d+/\d+)\s+"
     r"(?:[mcdk]?m|ft|in|[mk]?g|lbs?|oz|m[lL]|L|sec|s|min|hrs?|h|mph|km/h|m/s|[ap]\.?m\.?)(?:\^\{?[23]\}?)?"
@@ -92,7 +94,7 @@ _LATEX_UNIT = re.compile(
     r"(?i)(?<=[\d)}])(?:\\[,;: ]|\s)*(?:\\mu\s*)?(?:\\Omega|\\(?:text|mathrm|rm)\s*\{(?!\s*(?:[ap]\.?m|hundred|thousand|[mbtr]+illion|percent"
     r"|and|or))[^{}]*\})(?:\^\{?-?\d\}?)?\s*$"
 )
-_LEADING_NUMBER = re.compile(rf"(-?{_NUMBER}%?|-?\d+/\d+)(?:\s+[A-Za-zÀ-ÿа-яА-Я(]|\s*[{CJK}])")
+_LEADING_NUMBER = re.compile(rf"(-?{_NUMBER}%?|-?\d+/\d+)(?:\s+(?:[^\W\d_]|\()|\s*[{CJK}])")
 _SCALED = re.compile(rf"(-?{_NUMBER})\s*(?:({'|'.join(k for k in _SCALES if k.isascii())})\b|([万亿]))\s*")
 _RESULT_FOLLOWS = re.compile(r"=|\bis\b|\bare\b|\bequals\b")
 
@@ -101,18 +103,22 @@ _UNSAID = re.compile(
     r"(?i)\b(?:never|don['’]t|do\s+not|wouldn['’]t|would\s+not|cannot|can['’]t|doubt)\s+(?:think|believe|say|agree|know|be|that|it)\b[^.,;\n]{0,60}"
     r"|\b(?:glaube|denke)\s+nicht\b[^.;\n]{0,60}|\bno\s+creo\b[^.;\n]{0,60}|\bne\s+(?:pense|crois|peut|peux)\s+pas\b[^.,;\n]{0,60}|不(?:认为|觉得|相信)[^。.；\n]{0,40}"
 )
+_NO_IN_OTHERS = r"\bbukan(?:lah)?\b|\bkhông\s+phải\b|\bniet\b|\bnie\s+jest\b|\binte\b|\bnon\s+è\b|\bnão\s+é\b|\bno\s+es\b|\bn['’]est\s+pas\b|ليست?\b"
+"""What denies the value after it, in Indonesian, Vietnamese, Dutch, Polish, Swedish, Italian, Portuguese, Spanish, French, Arabic."""
 _NOT_THIS = re.compile(
     r"(?i)^не\s+-?\d[^.,;\n]{0,20}|(?:^|,\s*|\(|\s)(?:(?:and\s+|but\s+)?not|rather\s+than|instead\s+of|unlike|nicht|и\s+не|а\s+не)\b(?!\s+(?:only|just|nur)\b)(?:(?!\s(?:but|sondern|sino|а)\s|而是)[^.,;)\n]){0,60}"
-    r"|(?:不是|不等于|不为|而非|并非)(?:(?!而是)[^.,;)\n，。；）]){0,60}|(?:\\neq?(?![A-Za-z])|≠|!=)\s*\$?-?\d[\d.,/]{0,20}"
+    r"|(?:不是|不等于|不为|而非|并非)(?:(?!而是)[^.,;)\n，。；）]){0,60}|(?:"
+    + _NO_IN_OTHERS
+    + r")\s[^.,;)\n]{0,20}?\d[\d.,/]{0,20}|(?:\\neq?(?![A-Za-z])|≠|!=)\s*\$?-?\d[\d.,/]{0,20}"
     r"|\b(?:anything\s+but|(?:(?:it|that|this)\s+)?(?:is|was|are|were)n['’]t)\s+(?=[-$€£¥]?\s?\d)(?:(?!\s(?:but|sondern|sino|а)\s|而是)[^.,;)\n]){0,60}"
     r"|\b(?:a|the|one)\s+(?:common|frequent|typical|usual)\s[^.\n]{0,80}|\b(?:wrong|incorrect|mistaken)(?:ly)?\b[^.\n]{0,80}"
 )
 _IS_WRONG = re.compile(
     r"(?i)-?\$?(?<![\d.,])\d[\d.,/]{0,20}%?(?:\s+|\s+which\s+)(?:(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not\b|false|mistaken)|(?:is|was)n['’]t\b)[^.\n]{0,60}"
-    r"|-?\d[\d.,/]{0,20}%?\s?[個円人本枚個回개원명]?(?:ではな[くい]|じゃな[くい]|[이가]\s?아니라)"
+    r"|-?\d[\d.,/]{0,20}%?\s?[個円人本枚個回개원명]?(?:ではな[くい]|じゃな[くい]|[이가]\s?아니라)|-?\d[\d.,/]{0,20}%?\s+(?:değil|नहीं|نیست)"
 )
 _NOT_A_NUMBER = re.compile(
-    r"(?i)(?:\b(?:not|nicht|anything\s+but)|n['’]t|不是|不等于)\s*(?:\w+\s+){0,2}?(?:\\boxed\s*\{|\$)*-?\d"
+    rf"(?i)(?:\b(?:not|nicht|anything\s+but)|n['’]t|不是|不等于|{_NO_IN_OTHERS})\s*(?:\w+\s+){{0,2}}?(?:\\boxed\s*\{{|\$)*-?\d"
 )
 _STEP = re.compile(r"(?im)^[ \t#*]*(?:step|part|case|question|problem|example|figure)\s+\d+\s*[:.)]|^[ \t]*\d{1,2}[.)](?=\s)")
 _NOT_GIVEN = re.compile(
@@ -158,7 +164,10 @@ def find_answer(text: str, *, factorial: bool = False) -> FinalAnswer | None:
     longer text. Of "18 eggs for 3 days", "18, not 7" and "18 because of the 3 days" it is 18. `18!` in prose is an
     exclamation unless `factorial`; in a formula or a box it is a factorial.
     """
-    found = _find(_readable(text), factorial)
+    text = _readable(text)
+    found = _find(text, factorial)
+    if (found is None or _is_prose(found)) and (spelt := with_digits(text)) is not text:
+        found = _find(spelt, factorial)
     return None if found is None else _leading_number(found)
 
 
@@ -170,6 +179,16 @@ def find_reference(text: str) -> FinalAnswer | None:
     if found.shape == "mixed" and len(_NUMBERS.findall(found.text)) != 1:
         return None
     return _leading_number(found)
+
+
+def find_moment(text: str) -> Moment | None:
+    """The date or time of day that a solution gives as its answer, None where it gives none, or several."""
+    reading = read_statements(_readable(text))
+    for statement in reading.statements:
+        if moments := moments_in(value_part(statement.text)):
+            return moments[0] if all(moments[0].same_as(other) for other in moments) else None
+    moments = [] if reading.kind else moments_in(without_asides(reading.rest))
+    return moments[-1] if moments else None
 
 
 def _find(text: str, factorial: bool, reference: bool = False) -> FinalAnswer | None:
@@ -288,8 +307,8 @@ def _marked(segment: str, factorial: bool) -> FinalAnswer | None:
 def _shape(text: str) -> Shape:
     if _PLAIN.fullmatch(text):
         return "number"
-    if _LABEL.fullmatch(text):
-        return "label"
+    if read_moment(text) is not None:
+        return "moment"
     if FORMULA.search(text):
         return "text"
     if not _WORD.search(_TEXT_COMMAND.sub(" ", text)):
@@ -299,7 +318,7 @@ def _shape(text: str) -> Shape:
 
 def _tidy(segment: str, factorial: bool) -> str:
     text = _HTML.sub("", _BOLD.sub("", segment)).strip().rstrip(".,;:? ").strip("`\"'“”「」『』*_ ").rstrip(" .,;:?").strip()
-    text = _MINUS.sub("-", _OPTION.sub("", text))
+    text = _MINUS.sub("-", _OPTION.sub("", _AFTER_NUMBER.sub("", text)))
     if not factorial and text.endswith("!") and not FORMULA.search(text):
         text = text.rstrip("! .")
     if _PLAIN.fullmatch(text):

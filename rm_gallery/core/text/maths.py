@@ -14,16 +14,16 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-from rm_gallery.core.text.answer import Extraction, concluded, final_text, last_boxed
+from rm_gallery.core.text.answer import Extraction, concluded, final_text, last_boxed, read_statements
 from rm_gallery.core.text.canonical import readable, turn_text
-from rm_gallery.core.text.expressions import FinalAnswer, find_answer, find_reference
-from rm_gallery.core.text.quantities import SMALL
+from rm_gallery.core.text.expressions import FinalAnswer, find_answer, find_moment, find_reference
+from rm_gallery.core.text.moments import read_moment
+from rm_gallery.core.text.quantities import SMALL, Quantity, conversions, find_quantities, plain_units
 from rm_gallery.core.text.values import choice_letter
 
 Status = Literal["correct", "wrong", "no_gold", "no_answer", "exploding"]
 
 _LETTER = re.compile(r"\(?[A-J]\)?")
-_TIME = re.compile(r"(?i)(\d{1,2})((?::\d\d)+)(?:\s*([ap])\.?m\.?)?")
 _BASED = re.compile(r"([\dA-Fa-f]+)_\{?(\d{1,2})\}?")
 _PERCENT = re.compile(r"(-?\d+(?:\.\d+)?)\s*\\?%")
 _FACTORIAL = re.compile(r"(?<!\d)\d{1,3}!")
@@ -56,7 +56,7 @@ def verify_answer(answer: str, gold: str, extraction: Extraction = "any") -> Mat
     """Compare the final answer of a solution with that of a reference; may run for ever or need much memory.
 
     Equality is Math-Verify's: numbers to six decimals, expressions symbolically, 50% equals both 0.5 and 50. Numbers below
-    1e-4 are compared relatively, dates and times of day as they are written, a letter of a choice as `choice_letter` reads
+    1e-4 are compared relatively, dates and times of day by value, a letter of a choice as `choice_letter` reads
     it. "It is 5!" is 5 or 120, whichever the reference is.
     """
     answer, gold = _prepared(_allowed(answer, extraction)), _prepared(gold)
@@ -71,12 +71,17 @@ def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
     found, reference = find_answer(answer, factorial=factorial), _reference(gold)
     if (stated := _compared_as_statements(found, answer, gold)) is not None:
         return stated
+    of_integers = any(value is not None and _OF_INTEGERS.search(value.text) for value in (found, reference))
+    if of_integers:
+        found, reference = (
+            value and value._replace(text=_OF_INTEGERS.sub("", value.text).strip(" ,;")) for value in (found, reference)
+        )
     gold_values = _parse(reference).values if reference is not None else ()
     if reference is None or not gold_values:
         if _written_alike(answer, gold):
             return MathVerdict("correct", _as_given(answer), _as_given(gold))
         return MathVerdict("no_gold", found.text if found else "", reference.text if reference else "")
-    found = _with_point(found, reference)
+    found = _as_number(found, reference)
     if found is None:
         return MathVerdict("correct" if _written_alike(answer, gold) else "no_answer", "", reference.text)
     if (label := _compared_as_written(found, reference, answer)) is not None:
@@ -90,8 +95,9 @@ def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
         return MathVerdict("no_answer", parsed.text, reference.text)
     equal = _equal(gold_values, parsed.values) or _equal_otherwise(reference, gold_values, found, parsed.values)
     equal = equal and not _told_apart(found.text, reference.text) and not _told_apart(_as_given(answer), _as_given(gold))
+    equal = equal or _equal_families(gold_values[0], parsed.values[0], of_integers)
     equal = equal or _equal_angles((_as_given(answer), parsed.values), (_as_given(gold), gold_values))
-    equal = equal or _measured_alike(answer, gold)
+    equal = equal or _in_one_unit(_as_given(answer), _as_given(gold)) is True
     return MathVerdict("correct" if equal else "wrong", parsed.text, reference.text)
 
 
@@ -109,7 +115,7 @@ def fast_verdict(answer: str, gold: str, extraction: Extraction = "any") -> Math
     found, reference = find_answer(answer), _reference(gold)
     if (stated := _compared_as_statements(found, answer, gold)) is not None:
         return stated
-    found = _with_point(found, reference)
+    found = _as_number(found, reference)
     if reference is None:
         return MathVerdict("no_gold", found.text if found else "", "")
     if "!" in answer and _FACTORIAL.search(answer):
@@ -119,7 +125,7 @@ def fast_verdict(answer: str, gold: str, extraction: Extraction = "any") -> Math
     equal = _equal_plainly(reference, found)
     if equal and _told_apart(_as_given(answer), _as_given(gold)):
         equal = False
-    if equal is False and _measured_alike(answer, gold):
+    if equal is False and _in_one_unit(_as_given(answer), _as_given(gold)):
         equal = True
     return None if equal is None else MathVerdict("correct" if equal else "wrong", found.text, reference.text)
 
@@ -166,10 +172,14 @@ def _prepared(text: str) -> str:
 
 
 def _compared_as_statements(found: FinalAnswer | None, answer: str, gold: str) -> MathVerdict | None:
-    """The verdict on references that are no value: congruences, and words for no solution, undefined and all numbers."""
+    """The verdict on references that are no number: moments, congruences, words for no solution, undefined and all numbers."""
     wanted = _as_given(gold)
     if len(wanted) > 80 or not wanted:
         return None
+    if (moment := read_moment(wanted)) is not None:
+        stated = find_moment(answer)
+        status: Status = "wrong" if found or stated else "no_answer"
+        return MathVerdict("correct" if stated and stated.same_as(moment) else status, found.text if found else "", wanted)
     text = wanted.replace(r"\text{", "").replace(r"\;", "").strip("{} ")
     given = _as_given(answer) or (found.text if found else "")
     modulo = _CONGRUENCE.fullmatch(text)
@@ -181,6 +191,11 @@ def _compared_as_statements(found: FinalAnswer | None, answer: str, gold: str) -
         same = n == int(last[3]) and n > 0 and (int(last[2]) - int(modulo[2])) % n == 0
         same = same and (not modulo[1] or not last[1] or modulo[1] == last[1])
         return MathVerdict("correct" if same else "wrong", last[0], wanted)
+    if _INTEGER.fullmatch(text) and (residue := _CONGRUENCE.fullmatch(given)) and int(residue[3]) > 0:
+        same = len(text) < _EXACT_DIGITS and int(text) == int(residue[2]) % int(residue[3])
+        return MathVerdict("correct" if same else "wrong", given, wanted)
+    if (bound := _bound(text)) is not None and (stated_bound := _stated_bound(answer, given)) is not None:
+        return MathVerdict("correct" if stated_bound == bound else "wrong", given, wanted)
     meant = next((name for name, words in _WORDS_FOR.items() if words.fullmatch(text)), None)
     if meant is None:
         return None
@@ -194,12 +209,39 @@ def _compared_as_statements(found: FinalAnswer | None, answer: str, gold: str) -
     return MathVerdict("wrong" if found or given else "no_answer", found.text if found else given, wanted)
 
 
+_BOUND = re.compile(
+    r"(?i)(?:\\text\s*\{\s*)?(?:[a-z]\s*)?(?:(?P<ge>≥|>=|\\geq?(?:slant)?(?![a-z])|at\s+least|no\s+(?:less|fewer)\s+than|minimum\s+of)|(?P<gt>>|\\gt(?![a-z])|more\s+than|greater\s+than|over)"
+    r"|(?P<le>≤|<=|\\leq?(?:slant)?(?![a-z])|at\s+most|no\s+more\s+than|up\s+to|maximum\s+of)|(?P<lt><|\\lt(?![a-z])|less\s+than|fewer\s+than|under))"
+    r"\s*\}?\s*\$?\s*(?P<value>-?\d{1,18}(?:\.\d{1,18})?)\s*\}?"
+)
+
+
+def _bound(text: str) -> tuple[str, Decimal] | None:
+    """A bound in words or symbols, "at least 5" and "x ≥ 5"; None where a text is anything else."""
+    bound = _BOUND.fullmatch(text.strip(" $"))
+    if bound is None:
+        return None
+    return next(name for name in ("ge", "gt", "le", "lt") if bound[name]), Decimal(bound["value"])
+
+
 _DECIMAL_COMMA = re.compile(r"(-?\d{1,9}),(\d{1,9})")
 
 
-def _with_point(found: FinalAnswer | None, reference: FinalAnswer | None) -> FinalAnswer | None:
-    """The answer with a decimal point for its comma where the reference is one decimal number: "1,5" is no list of two then."""
-    if found is None or reference is None or not _DECIMAL.fullmatch(reference.text):
+def _stated_bound(answer: str, given: str) -> tuple[str, Decimal] | None:
+    return _bound(given) or next((_bound(one.text.rstrip(". ")) for one in read_statements(answer).statements[:1]), None)
+
+
+_SHORT_SCALE = re.compile(r"(-?\d[\d,]{0,18}(?:\.\d{1,12})?)\s?(k|K|M|B)n?")
+
+
+def _as_number(found: FinalAnswer | None, reference: FinalAnswer | None) -> FinalAnswer | None:
+    """The answer as a number where the reference is one: "1,5" is no list of two then, and 15k no product."""
+    if found is None or reference is None or reference.shape != "number":
+        return found
+    if short := _SHORT_SCALE.fullmatch(found.text):
+        value = Decimal(short[1].replace(",", "")).scaleb({"k": 3, "m": 6, "b": 9}[short[2].lower()])
+        return found._replace(text=format(value, "f"), shape="number")
+    if not _DECIMAL.fullmatch(reference.text):
         return found
     comma = _DECIMAL_COMMA.fullmatch(found.text)
     return found._replace(text=f"{comma[1]}.{comma[2]}", shape="number") if comma and len(comma[2]) != 3 else found
@@ -222,11 +264,7 @@ def _equal_angles(answer: tuple[str, tuple[Any, ...]], gold: tuple[str, tuple[An
 
 
 def _compared_as_written(found: FinalAnswer, reference: FinalAnswer, answer: str) -> MathVerdict | None:
-    """The verdict where mathematics has none to give: dates, times of day, letters of choices."""
-    if reference.shape == found.shape == "label":
-        said = any(re.search(r"[ap]\.?m", value.text, re.IGNORECASE) for value in (found, reference))
-        same = bool(_label_readings(found.text) & _label_readings(reference.text)) if said else found.text == reference.text
-        return MathVerdict("correct" if same else "wrong", found.text, reference.text)
+    """The verdict where mathematics has none to give: numerals of one base, letters of choices."""
     based = [_BASED.fullmatch(value.text) for value in (found, reference)]
     if based[0] and based[1]:
         same = len({(number[1].lower().lstrip("0"), number[2]) for number in based if number}) == 1
@@ -240,7 +278,6 @@ _NAMED = re.compile(r"\s*([A-Za-z](?:_\{?\w{1,8}\}?)?(?:\(-?\d{1,9}\))?|\\[a-z]+
 _HEDGE = re.compile(r"\\(?:lor|vee)(?![A-Za-z])|\b(?:or|oder|ou|или)\b|或者?|∨")
 _UNSEEN = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
 _LIST = re.compile(r"\\?[(（]?([^()\[\]{}]*,[^()\[\]{}]*)\\?[)）]?")
-_UNIT = re.compile(r"-?\d+(?:\.\d+)?\s*(?:\\(?:text|mathrm|rm)\s*\{?\s*|~|\\[ ,;])?([A-Za-zµμ°Ω]{1,20}(?:\^?\{?-?\d\}?)?)\}?")
 
 
 def _told_apart(found: str, reference: str) -> bool:
@@ -263,9 +300,8 @@ def _told_apart(found: str, reference: str) -> bool:
     names = [_NAMED.fullmatch(text) for text in (found, reference)]
     if names[0] and names[1] and names[0][1].lower() != names[1][1].lower():
         return True
-    units = [_UNIT.fullmatch(text.strip()) for text in (found, reference)]
-    if units[0] and units[1] and units[0][1] != units[1][1]:
-        return _other_unit(found, reference)
+    if _in_one_unit(found, reference) is False:
+        return True
     pairs = [_LIST.fullmatch(text.strip()) for text in (found, reference)]
     if pairs[0] and pairs[1] and found.strip()[0] in "(（\\" and reference.strip()[0] not in "(（\\{":
         parts = [[part.strip() for part in pair[1].split(",")] for pair in pairs if pair]
@@ -297,39 +333,30 @@ def _as_given(text: str) -> str:
     return str(given).replace("$", "").strip().removesuffix(".").strip()
 
 
-def _other_unit(found: str, reference: str) -> bool:
-    return _in_one_unit(found, reference) is False
-
-
-_SEVERAL_UNITS = re.compile(r"-?\d[\d.,]*\s*(?:\\(?:text|mathrm|rm)\s*\{\s*|~|\\[ ,;])*[A-Za-zµ°Ω]{1,12}")
-
-
-def _measured_alike(answer: str, gold: str) -> bool:
-    """Whether both are one quantity in different units: 150 minutes and 2.5 hours; a plain number is none."""
-    found, reference = _as_given(answer), _as_given(gold)
-    return bool(_SEVERAL_UNITS.match(found) and _SEVERAL_UNITS.match(reference) and _in_one_unit(found, reference))
-
-
 def _in_one_unit(found: str, reference: str) -> bool | None:
     """Whether two quantities are equal in the reference's unit; None where one of them is none: letters may be variables."""
-    from rm_gallery.core.text.quantities import conversions, find_quantities, plain_units
-
-    given, wanted = (find_quantities(plain_units(text)) for text in (found, reference))
-    if len(given) != 1 or len(wanted) != 1 or not given[0].units or not wanted[0].units:
+    given, wanted = _quantity(found), _quantity(reference)
+    if given is None or wanted is None:
         return None
-    return any(math.isclose(value, wanted[0].value, rel_tol=1e-6) for value in conversions(given[0], wanted[0]))
+    return any(math.isclose(value, wanted.value, rel_tol=1e-6) for value in conversions(given, wanted))
 
 
-def _label_readings(text: str) -> set[str]:
-    """A date as it is written; a time of day in 24 hours, where neither am nor pm is said both ways."""
-    time = _TIME.fullmatch(text)
-    if time is None:
-        return {text}
-    hour, rest, half = int(time[1]), time[2], (time[3] or "").lower()
-    afternoon = f"{hour % 12 + 12}{rest}"
-    if half:
-        return {afternoon if half == "p" else f"{hour % 12}{rest}"}
-    return {f"{hour}{rest}", afternoon} if 0 < hour < 13 else {f"{hour}{rest}"}
+_MEASURES = re.compile(r"\s*[-+$€£¥]?\s*\.?\d.*[A-Za-zµμ°ΩÅ%$€£¥]", re.DOTALL)
+
+
+@functools.lru_cache(maxsize=1024)
+def _quantity(text: str) -> Quantity | None:
+    """The quantity with a unit that a text is, None where it is anything else or more."""
+    if len(text) > 80 or not _MEASURES.match(text):
+        return None
+    text = plain_units(text).strip().rstrip(".")
+    quantities = find_quantities(text)
+    whole = (
+        len(quantities) == 1
+        and text[quantities[0].end :].strip(" })") == ""
+        and not text[: quantities[0].start].strip("-+$€£¥ ")
+    )
+    return quantities[0] if whole and quantities[0].units else None
 
 
 def _equal_plainly(gold: FinalAnswer, answer: FinalAnswer) -> bool | None:
@@ -508,6 +535,36 @@ def _equal_otherwise(reference: FinalAnswer, gold: tuple[Any, ...], found: Final
         values = [_parse(value).values for value in natural]
         return bool(values[0]) and bool(values[1]) and _equal(values[0], values[1])
     return False
+
+
+_OF_INTEGERS = re.compile(
+    r"(?:\\(?:q?quad|[ ,;])|[\s,;(]|\\text\s*\{\s*(?:where|for|with|,)?\s*\})*[kmnlj]\s*(?:\\in|∈)\s*(?:\\(?:mathbb|mathbf|Bbb)\s*\{?\s*Z\s*\}?|\\Z(?![a-z])|ℤ|Z)\)?"
+    r"|(?:\\q?quad|[\s,;(])*(?:\\text\s*\{\s*)?,?\s*(?:where|for|with)\s+(?:(?:any|all|some|an|every)\s+)?(?:integers?\s+\$?[kmnlj]\$?|\$?[kmnlj]\$?\s+(?:is\s+)?(?:any|an)\s+integer)\s*\}?\)?"
+)
+"""What says of the letter of a family of solutions that it runs over the integers."""
+
+
+def _equal_families(gold: Any, answer: Any, of_integers: bool) -> bool:
+    """Whether a + bk and c + dn are one family over all integers: b = ±d, and a - c is a multiple of b.
+
+    A letter from j to n beside a multiple of pi runs over the integers also where that is not said.
+    """
+    sympy: Any = sys.modules["sympy"]
+    families = []
+    for value in (gold, answer):
+        value = value.rhs if type(value).__name__ in ("Eq", "Equality") else value
+        letters = sorted(getattr(value, "free_symbols", ()), key=str)
+        if len(letters) != 1 or str(letters[0]) not in "jklmn" or not hasattr(value, "as_coefficients_dict"):
+            return False
+        with sympy.evaluate(True):
+            step = sympy.expand(value).coeff(letters[0], 1)
+            start = sympy.expand(value - step * letters[0])
+        if not (step.is_number and start.is_number and step != 0) or not (of_integers or step.has(sympy.pi)):
+            return False
+        families.append((start, step))
+    (a, b), (c, d) = families
+    with sympy.evaluate(True):
+        return bool(sympy.simplify(abs(b) - abs(d)) == 0 and sympy.simplify((a - c) / b).is_integer)
 
 
 _TEXT_WORD = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*(or|oder|ou|или|或者?)\s*\}")

@@ -335,7 +335,7 @@ _BRACKETED = re.compile(r"[(\[{]\s*([A-J])\s*[)\]}]")
 
 
 _NONE_OF = re.compile(
-    r"(?i)(?:none|neither|no one) of (?:the |these |those )?(?:above|options?|choices?|answers?|letters?|them)\b[^.\n]{0,60}\.?"
+    r"(?i)(?:none|neither|no one) of (?:the |these |those )?(?:above|options?|choices?|answers?|letters?|them)\b(?![^.\n]{0,60}\([A-J]\))[^.\n]{0,60}\.?"
 )
 
 

@@ -21,6 +21,7 @@ from rm_gallery.core.sandbox.code_tests import (
     CodeTests,
     VacuousTests,
     extract_code,
+    names_wanted,
     parse_code_tests,
     run_code_tests,
 )
@@ -63,7 +64,8 @@ class SandboxFailed(RMGalleryError):
 class CodeExecutionReward(RuleReward):
     """Share of all tests that the answer's code passes: tests passed / tests.
 
-    The code is the last fenced block after a thought, else the whole answer. Tests come from answer.label, else metadata:
+    The code is, after a thought, the last fenced Python block that defines what the tests call, else the last Python block, the last
+    block, the whole answer. Tests come from answer.label, else metadata:
     `test` + `entry_point` (HumanEval; one test, with `prompt` or the query's code before the answer), `tests` (assert lines,
     with `setup`), a test file as `test` or `tests` (pytest functions, `unittest` cases; each one test), or `inputs_outputs`
     (APPS: `inputs`, `outputs`, and `fn_name` for functions; without it programs that read stdin and print). Names of the
@@ -120,7 +122,7 @@ class CodeExecutionReward(RuleReward):
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         tests = tests_of(sample, self.name)
-        code = extract_code(split_reasoning(answer_text(sample)).final)
+        code = extract_code(split_reasoning(answer_text(sample)).final, names_wanted(tests))
         if not code.strip():
             return one_score(self.name, 0.0, "The answer holds no code.")
         report = await self._run(code, tests)

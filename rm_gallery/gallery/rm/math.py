@@ -19,7 +19,7 @@ from rm_gallery.core.reward.template import BasePromptTemplate, Described, rende
 from rm_gallery.core.text.answer import Extraction, final_text
 from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
 from rm_gallery.core.utils.errors import DeadlineExceeded, Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, one_score, references_of, shown
+from rm_gallery.gallery.rm.rule import RuleReward, extraction_of, one_score, references_of, shown
 
 
 @RewardRegistry.register("math_verify_reward")
@@ -59,11 +59,12 @@ class MathVerifyReward(RuleReward):
     async def _compared(self, sample: DataSample) -> tuple[MathVerdict, str]:
         """The verdict on an answer and what it rests on; Unscored where the reference holds nothing to compare with."""
         first, *further = references_of(sample, self.name)
-        verdict = await self._verdict(sample.output[0].answer.text, first)
+        extraction, answer = extraction_of(sample, self.extraction), sample.output[0].answer.text
+        verdict = await self._verdict(answer, first, extraction)
         for gold in further:
             if verdict.status == "correct":
                 break
-            found = await self._verdict(sample.output[0].answer.text, gold)
+            found = await self._verdict(answer, gold, extraction)
             verdict = found if verdict.status == "no_gold" or found.status == "correct" else verdict
         if verdict.status == "no_gold":
             raise Unscored(f"The reference holds no mathematical result: {verdict.gold[:80]!r}.", reason="no_gold")
@@ -75,14 +76,12 @@ class MathVerifyReward(RuleReward):
         }
         return verdict, reasons[verdict.status]
 
-    async def _verdict(self, answer: str, gold: str) -> MathVerdict:
-        quick = fast_verdict(answer, gold, self.extraction) if self.in_process else None
+    async def _verdict(self, answer: str, gold: str, extraction: Extraction) -> MathVerdict:
+        quick = fast_verdict(answer, gold, extraction) if self.in_process else None
         if quick is not None:
             return quick
         try:
-            return await get_pool().asubmit(
-                verify_answer, answer, gold, self.extraction, deadline=within_deadline(self.timeout)
-            )
+            return await get_pool().asubmit(verify_answer, answer, gold, extraction, deadline=within_deadline(self.timeout))
         except (DeadlineExceeded, MemoryError, WorkerCrashed):
             # where the reference by itself can be worked out, the answer is what explodes, and must gain nothing by it
             try:

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, Field, PlainSerializer
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult, sample_of
+from rm_gallery.core.text.answer import Extraction
 from rm_gallery.core.text.blocks import parse_python, read_json, split_fences
 from rm_gallery.core.text.canonical import compared, fold, split_reasoning
 from rm_gallery.core.text.language import TokenizerName, tokenizer
@@ -60,6 +61,15 @@ def answer_text(sample: DataSample) -> str:
 def final_answer(sample: DataSample) -> str:
     """What the sample's one output says when it has finished thinking, folded as references are."""
     return fold(split_reasoning(sample.output[0].answer.text).final)
+
+
+def extraction_of(sample: DataSample, extraction: Extraction) -> Extraction:
+    """The `extraction` that fits the sample's one output: of one that was cut off, the last sentence asserts nothing.
+
+    Its `finish_reason` stands with the answer, as an endpoint or a trainer gave it: "length" or "max_tokens".
+    """
+    reason = sample.output[0].answer.additional_kwargs.get("finish_reason")
+    return "announced" if extraction == "any" and reason in ("length", "max_tokens") else extraction
 
 
 def references_of(sample: DataSample, reward: str, plain: Callable[[str], str] = compared) -> list[str]:

@@ -57,7 +57,7 @@ class CandidateNamespace:
         try:
             texts = candidate_sources(job["prompt"], job["code"], job["entry_point"])
             trees = [parsed(text, "<candidate>") for text in texts]
-            self._provided = provide(trees, self._names, job["entry_point"])
+            self._provided = provide(trees, self._names, without=[job["entry_point"]])
             for tree in trees:
                 # the whole point of this process: it holds nothing worth stealing and can reach nothing
                 exec(compile(tree, "<candidate>", "exec", dont_inherit=True), self._names)

@@ -12,7 +12,7 @@ from rm_gallery.core.sandbox.inside.codec import decode, encode
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
     from types import CodeType
     from typing import Any
 
@@ -103,6 +103,8 @@ def confine(settings: Mapping[str, int]) -> None:
             if settings.get("strict") and name != "RLIMIT_STACK":
                 raise
     sys.path[:] = [entry for entry in sys.path if entry]
+    if hasattr(sys, "set_int_max_str_digits"):  # large numbers are what some problems are about, and time is bounded
+        sys.set_int_max_str_digits(0)
 
 
 _ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without the cost of importing ast
@@ -331,13 +333,37 @@ def names_read(trees: list[Any]) -> set[str]:
     return names
 
 
-def provide(trees: list[Any], namespace: dict[str, Any], without: str = "") -> dict[str, Any]:
-    """Bind the names of the standard library that the code uses, `without` one and those bound already; return them.
+def tools_in(trees: list[Any], own: set[str], entry: str, defined: set[str]) -> set[str]:
+    """Names of the standard library that tests use as tools and never import, as test harnesses provide them.
+
+    There are none where nothing else is tested: in `assert gcd(4, 6) == 2` it is what is asked for. One that the answer
+    defines, too (`own`), is a tool only if it never stands in a statement without what only the answer can give: `Counter` in
+    `assert Counter(f(2)) == Counter("bb")`.
+    """
+    used = names_read(trees) - defined
+    tools = {name for name in used if (name in _HOME or name in _TOP) and name != entry}
+    tested = {name for name in used - tools if not hasattr(builtins, name)} | {"candidate"}
+    if not used & tested:
+        return set()
+    unsure = tools & own
+    pending = list(trees)
+    while pending and unsure:
+        node = pending.pop()
+        if isinstance(getattr(node, "body", None), list):
+            for field in ("body", "orelse", "finalbody", "handlers"):
+                pending.extend(getattr(node, field, None) or ())
+        elif not (names := names_read([node])) & tested:
+            unsure, tools = unsure - names, tools - (names & own)
+    return tools
+
+
+def provide(trees: list[Any], namespace: dict[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
+    """Bind the names of the standard library that the code uses, `without` some and those bound already; return them.
 
     Only what the code itself names is bound, before it runs, so that what it defines or imports stays its own.
     """
     found = {}
-    for name in names_read(trees) - {without} - namespace.keys():
+    for name in names_read(trees) - {*without} - namespace.keys():
         home = _HOME.get(name)
         if hasattr(builtins, name) or (home is None and name not in _TOP):
             continue

@@ -42,7 +42,7 @@ class Ref:
 
 
 def encode(value: object, *, limit: int = MAX_BYTES, keep: Callable[[object], int] | None = None) -> bytes:
-    """Encode `value`; subclasses of builtin types are flattened to the builtin.
+    """Encode `value`; types of the standard library that hold data keep their type, an answer's own subclasses are flattened.
 
     `keep` turns an object of any other type into a reference number; without it such an object raises CodecError.
     Raises TooLarge beyond `limit` bytes or 250 levels (a cyclic value ends there too).
@@ -69,6 +69,8 @@ class _Encoder:
             self.out += b"F"
         elif isinstance(value, Ref):
             self.sized(b"R", _integer_bytes(value.number))
+        elif type(value) not in _BUILTIN and (kind := exact_kind(value)) is not None:
+            self.data(kind, value, depth)
         else:
             self.scalar_or_container(value, depth)
 
@@ -101,13 +103,16 @@ class _Encoder:
     def other(self, value: object, depth: int) -> None:
         kind = data_kind(value)
         if kind is not None:
-            self.out += b"x"
-            self.put(kind, depth + 1)
-            self.put(_PARTS[kind](value), depth + 1)
+            self.data(kind, value, depth)
         elif self.keep is None:
             raise CodecError(f"a value of type {type(value).__name__} cannot cross the sandbox")
         else:
             self.sized(b"R", _integer_bytes(self.keep(value)))
+
+    def data(self, kind: str, value: object, depth: int) -> None:
+        self.out += b"x"
+        self.put(kind, depth + 1)
+        self.put(_PARTS[kind](value), depth + 1)
 
     def sized(self, tag: bytes, body: bytes) -> None:
         if len(self.out) + len(body) > self.limit:
@@ -122,6 +127,20 @@ class _Encoder:
             self.put(item, depth + 1)
 
 
+def exact_kind(value: object) -> str | None:
+    """Name the standard library's type of a value that is derived from a builtin one, None where it has none of these."""
+    kind = type(value)
+    if kind.__base__ is tuple and _is_namedtuple(kind):
+        return "collections.namedtuple"
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return name if name in _DERIVED else None
+
+
+def _is_namedtuple(kind: type) -> bool:
+    fields = kind.__dict__.get("_fields")
+    return type(fields) is tuple and all(type(name) is str and name.isidentifier() and name[0] != "_" for name in fields)
+
+
 def data_kind(value: object) -> str | None:
     """Name the type of data that a value outside of the builtin ones is or is derived from, None when it is something else."""
     for kind in type(value).__mro__:
@@ -131,14 +150,46 @@ def data_kind(value: object) -> str | None:
     return None
 
 
+_BUILTIN = frozenset({int, float, str, bytes, list, tuple, dict, set, frozenset, complex})
+_DERIVED = frozenset({"collections.Counter", "collections.OrderedDict", "collections.defaultdict", "builtins.bytearray"})
+"""Types derived from builtin ones, or alike, whose methods tests use."""
+_FACTORIES = {kind.__name__: kind for kind in (int, float, str, list, dict, set, tuple, bool)}
+
+
+def _pairs(value: Any) -> list[tuple[object, object]]:
+    return list(dict.items(value))
+
+
+def _match_parts(match: Any) -> tuple[object, ...]:
+    return match.re.pattern, match.re.flags, match.string, match.pos, match.endpos, match.span()
+
+
+def _matched(pattern: Any, flags: int, string: Any, pos: int, endpos: int, span: tuple[int, int]) -> object:
+    """The match again; found anew, so that an answer cannot claim groups that are none."""
+    compiled = __import__("re").compile(pattern, flags)
+    for way in (compiled.match, compiled.fullmatch, compiled.search):
+        if (match := way(string, pos, endpos)) is not None and match.span() == span:
+            return match
+    return next(match for match in compiled.finditer(string, pos, endpos) if match.span() == span)
+
+
 def _array_parts(array: Any) -> tuple[object, ...]:
     return array.dtype.str, array.shape, array.reshape(-1).tolist()
 
 
 # how a value of each type becomes plain, and below how it is built again: no more than data can come out of it
 _PARTS: dict[str, Callable[[Any], object]] = {
+    "builtins.bytearray": lambda v: bytes(memoryview(v)),
+    "builtins.dict_keys": list,
+    "builtins.dict_values": list,
+    "builtins.dict_items": list,
     "builtins.range": lambda v: (v.start, v.stop, v.step),
     "builtins.slice": lambda v: (v.start, v.stop, v.step),
+    "array.array": lambda v: (v.typecode, v.tolist()),
+    "collections.Counter": lambda v: dict(_pairs(v)),
+    "collections.OrderedDict": _pairs,
+    "collections.defaultdict": lambda v: (getattr(v.default_factory, "__name__", None), dict(_pairs(v))),
+    "collections.namedtuple": lambda v: (type(v).__name__, list(type(v)._fields), list(tuple.__iter__(v))),
     "collections.deque": lambda v: (list(v), v.maxlen),
     "datetime.datetime": lambda v: v.isoformat(),
     "datetime.date": lambda v: v.isoformat(),
@@ -146,8 +197,24 @@ _PARTS: dict[str, Callable[[Any], object]] = {
     "datetime.timedelta": lambda v: (v.days, v.seconds, v.microseconds),
     "decimal.Decimal": lambda v: str(v),
     "fractions.Fraction": lambda v: (v.numerator, v.denominator),
+    "re.Match": _match_parts,
+    "uuid.UUID": lambda v: v.hex,
+    "pathlib.PurePath": lambda v: str(v),
     "numpy.generic": lambda v: v.item(),
     "numpy.ndarray": _array_parts,
+}
+
+
+# what is made from its parts in another way than by a call of its type
+_REBUILT: dict[str, Callable[[Any], object]] = {
+    "builtins.bytearray": bytearray,
+    "builtins.dict_keys": lambda parts: dict.fromkeys(parts).keys(),
+    "builtins.dict_values": lambda parts: dict(enumerate(parts)).values(),
+    "builtins.dict_items": lambda parts: dict(parts).items(),
+    "collections.defaultdict": lambda p: __import__("collections").defaultdict(_FACTORIES.get(p[0]), p[1]),
+    "collections.namedtuple": lambda p: __import__("collections").namedtuple(p[0], p[1])(*p[2]),
+    "pathlib.PurePath": lambda parts: __import__("pathlib").PurePosixPath(parts),
+    "re.Match": lambda parts: _matched(*parts),
 }
 
 
@@ -157,6 +224,8 @@ def _built(kind: object, parts: Any) -> object:
             raise CodecError(f"unknown type of data {kind!r}")
         if kind == "numpy.generic":
             return parts
+        if kind in _REBUILT:
+            return _REBUILT[kind](parts)
         module, _, name = kind.rpartition(".")
         found: Any = getattr(__import__(module), name)
         if kind == "numpy.ndarray":

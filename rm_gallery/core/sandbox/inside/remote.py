@@ -87,11 +87,11 @@ class CandidateConnection:
             request = encode((operation, number, *arguments), keep=self._number_of)
         except TooLarge:
             # only a value that came from the answer grows beyond what it was sent in
-            raise self._fail("output limit", CandidateError("the value is too large to be passed on")) from None
+            raise self.fail("output limit", CandidateError("the value is too large to be passed on")) from None
         except CodecError as error:
             # tests that hand over what cannot cross are no fault of the answer, but what they do with an object of its own is
             if operation != "call" or depth > 2:
-                raise self._fail("error: TypeError", TypeError(str(error))) from None
+                raise self.fail("error: TypeError", TypeError(str(error))) from None
             self.untestable = str(error)
             raise NotTestable(str(error)) from error
         if self.fatal:
@@ -108,18 +108,18 @@ class CandidateConnection:
         except PeerGone:
             raise self._give_up("gone") from None
         except TooLarge:
-            raise self._fail("output limit", CandidateError("the returned value is too large")) from None
+            raise self.fail("output limit", CandidateError("the returned value is too large")) from None
         except MemoryError:
-            raise self._fail("memory", CandidateError("the returned value is too large")) from None
+            raise self.fail("memory", CandidateError("the returned value is too large")) from None
         except CodecError:
             raise self._give_up("tampering") from None
         return self._value(reply, number)
 
     def _check_believed(self, operation: str, depth: int) -> None:
         if operation == "set" and depth <= 0:
-            raise self._fail("error: AttributeError", AttributeError("the result is no object of the tests' own"))
+            raise self.fail("error: AttributeError", AttributeError("the result is no object of the tests' own"))
         if operation == "call" and depth == _ATTRIBUTE:
-            raise self._fail("error: TypeError", TypeError("a method of the answer's own object is not believed"))
+            raise self.fail("error: TypeError", TypeError("a method of the answer's own object is not believed"))
 
     def _number_of(self, value: object) -> int:
         if isinstance(value, RemoteFunction):
@@ -134,10 +134,10 @@ class CandidateConnection:
         if reply[1:2] == ("ok",) and len(reply) == 3:
             return reply[2]
         if reply[1:] == ("too large",):
-            raise self._fail("output limit", CandidateError("the returned value is too large"))
+            raise self.fail("output limit", CandidateError("the returned value is too large"))
         if reply[1] == "error" and len(reply) == 4 and is_description(*reply[2:]):
             names, message = reply[2:]
-            raise self._fail(error_reason(names), self._native(names, message))
+            raise self.fail(error_reason(names), self._native(names, message))
         raise self._give_up("tampering")
 
     def _native(self, names: list[str], message: str) -> Exception:
@@ -151,7 +151,8 @@ class CandidateConnection:
                         break
         return CandidateError(f"{names[0]}: {message}")
 
-    def _fail(self, reason: str, error: Exception) -> Exception:
+    def fail(self, reason: str, error: Exception) -> Exception:
+        """Record why the answer fails the test, and return the error that ends it."""
         self.last_error, self.last_reason = error, reason
         return error
 
@@ -199,6 +200,7 @@ class RemoteObject:
         object.__setattr__(self, "_link", link)
         object.__setattr__(self, "_depth", depth)
         object.__setattr__(self, "_number", number)
+        object.__setattr__(self, "_frozen", None)
 
     def _ask(self, operation: str, *arguments: object) -> Any:
         return object.__getattribute__(self, "_link").ask(operation, self, *arguments)
@@ -219,6 +221,67 @@ class RemoteObject:
         return self._ask("item", key)
 
     def __len__(self) -> int:
+        if self._is_result() and (items := self._items()) is not None:
+            return len(items)
+        return self._claimed_length()
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __str__(self) -> str:
+        return str(self._ask("str"))
+
+    def __contains__(self, value: object) -> bool:
+        """Whether it holds a value; all of it is read, so that what has no end holds nothing."""
+        items = self._items() if self._is_result() else None
+        if items is None:
+            items = self._read(_MOST_ITEMS)
+            if len(items) > _MOST_ITEMS:
+                raise self._link_fails("output limit", "an object that has no length, and no end")
+        return value in items
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._is_result() and (items := self._items()) is not None:
+            return iter(items)
+        return self._one_by_one()
+
+    def _is_result(self) -> bool:
+        """Whether it is what the answer returned, no object whose class the tests asked for."""
+        return _depth_of(self) <= 0
+
+    def _items(self) -> list[Any] | None:
+        """All items of a result that has a length, read once; None where it has none.
+
+        An object of the answer's own may give one length and other items, and others each time; so it is read once, and tampering
+        where both disagree.
+        """
+        frozen: tuple[list[Any] | None] | None = object.__getattribute__(self, "_frozen")
+        if frozen is None:
+            try:
+                size = self._claimed_length()
+            except TypeError:
+                size = -1
+            items = None if size < 0 else self._read(size)
+            if items is not None and len(items) != size:
+                raise self._link_fails("tampering", "an object whose length is not that of its items")
+            frozen = (items,)
+            object.__setattr__(self, "_frozen", frozen)
+        return frozen[0]
+
+    def _read(self, most: int) -> list[Any]:
+        """Its items, at most one more than `most`."""
+        items: list[Any] = []
+        for item in self._one_by_one():
+            items.append(item)
+            if len(items) > most:
+                break
+        return items
+
+    def _link_fails(self, reason: str, why: str) -> Exception:
+        link: CandidateConnection = object.__getattribute__(self, "_link")
+        return link.fail(reason, CandidateError(why))
+
+    def _claimed_length(self) -> int:
         try:
             size = self._ask("len")
         except CandidateError as error:  # list() asks everything for a length and takes this for an answer
@@ -227,16 +290,14 @@ class RemoteObject:
             raise TypeError("length is no number")
         return size
 
-    def __bool__(self) -> bool:
-        return True
-
-    def __str__(self) -> str:
-        return str(self._ask("str"))
-
-    def __iter__(self) -> Iterator[Any]:
+    def _one_by_one(self) -> Iterator[Any]:
         iterator = self._ask("iter")
         while True:
             item = iterator._ask("next") if isinstance(iterator, RemoteObject) else ()
             if not isinstance(item, tuple) or len(item) != 1:
                 return
             yield item[0]
+
+
+_MOST_ITEMS = 2000
+"""Items read of a result that has no length."""

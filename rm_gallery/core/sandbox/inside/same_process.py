@@ -128,7 +128,7 @@ def close_ways() -> None:
 def _load_answer(job: Mapping[str, Any], module: Any) -> dict[str, Any]:
     """Execute the answer; return what it defines itself."""
     trees = [parsed(text, "<candidate>") for text in candidate_sources(job["prompt"], job["code"], job["entry_point"])]
-    given = provide(trees, module.__dict__, job["entry_point"])
+    given = provide(trees, module.__dict__, without=[job["entry_point"]])
     for tree in trees:
         # the process is sandboxed, and what the answer can reach in it is told above
         exec(compile(tree, "<candidate>", "exec", dont_inherit=True), module.__dict__)

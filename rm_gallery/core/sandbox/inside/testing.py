@@ -13,9 +13,12 @@ from rm_gallery.core.sandbox.inside.base import (
     PeerGone,
     confine,
     names_in,
+    names_read,
     own_stdout,
     prelude,
+    provide,
     take_standard_streams,
+    tools_in,
     write_line,
 )
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
@@ -137,6 +140,7 @@ class Bench:
         self._candidate = RemoteFunction(link, job["entry_point"])
         self._codes: list[CodeType] = []
         self._defines: list[set[str]] = []
+        self._trees: list[Any] = []
         self._suite_ran = False
 
     def prepare(self, hello: bytes) -> tuple[str, str]:
@@ -145,7 +149,7 @@ class Bench:
         setup = [prelude(job["prompt"], job["entry_point"])] if job["prompt"] else []
         texts = [job["test"]] if job["style"] in ("check", "suite") else job["tests"] if job["style"] == "asserts" else []
         try:
-            trees = [compile(text, "<test>", "exec", _ONLY_AST, dont_inherit=True) for text in texts]
+            self._trees = trees = [compile(text, "<test>", "exec", _ONLY_AST, dont_inherit=True) for text in texts]
             self._defines = [defined_in(tree) for tree in trees]
             self._codes = [compile(tree, "<test>", "exec", dont_inherit=True) for tree in trees]
             used = names_in(self._codes)
@@ -173,12 +177,14 @@ class Bench:
             return "tampering", ""
         own_names = {name for name in record[1] if isinstance(name, str)} - {"check"}
         defined = set().union(*self._defines)
+        entry, prompt = self._job["entry_point"], self._job["prompt"] + self._job["setup"]
+        tools = tools_in(self._trees, own_names, entry, defined)
+        provide(self._trees, self._names, without=names_read(self._trees) - tools)
         for name in used & own_names:
             # a name that the prompt, the setup, a test or Python itself defines is never the answer's to redefine
             if name not in self._names and name not in defined and not hasattr(builtins, name):
                 self._names[name] = RemoteFunction(self._link, name)
         self._provide_solution()
-        entry, prompt = self._job["entry_point"], self._job["prompt"] + self._job["setup"]
         if entry and entry not in defined:
             self._names[entry] = self._candidate
         self._link.classes = {n for n in used | {entry} if f"class {n}" in prompt or (n[:1].isupper() and n != entry)}

@@ -21,6 +21,7 @@ from rm_gallery.gallery.rm.rule import (
     KillableRule,
     RuleReward,
     answer_text,
+    extraction_of,
     final_answer,
     known,
     one_score,
@@ -143,7 +144,7 @@ class MultipleChoiceLetterReward(RuleReward):
         choices = [compared(str(choice)) for choice in choices] if isinstance(choices, list | tuple) else []
         letters = self.letters[: len(choices)] if choices else self.letters
         wanted = {self._wanted(text, letters, choices) for text in references_of(sample, self.name)}
-        given = choice_letter(answer_text(sample), letters, self.extraction)
+        given = choice_letter(answer_text(sample), letters, extraction_of(sample, self.extraction))
         reason = "The answer picks no letter." if given is None else f"The answer picks {given}."
         return one_score(self.name, float(given in wanted), reason, {"letter": given} if given else None)
 
@@ -226,7 +227,9 @@ class ChoiceMatchReward(RuleReward):
         wanted = {_normal(text, self.case_sensitive) for text in references_of(sample, self.name)} & set(names)
         if not wanted:
             raise Unscored(f"{self.name}: the reference is none of the choices {shown(choices)}.", reason="no_reference")
-        given = chosen(concluded(final_text(answer_text(sample)), self.extraction), names, self.case_sensitive)
+        given = chosen(
+            concluded(final_text(answer_text(sample)), extraction_of(sample, self.extraction)), names, self.case_sensitive
+        )
         reason = f"The answer names {shown(given)}." if given is not None else "The answer names no single choice."
         return one_score(self.name, float(given in wanted), reason)
 

@@ -18,7 +18,8 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.answer import Extraction, concluded, final_text, read_statements, value_part
 from rm_gallery.core.text.canonical import normalized
-from rm_gallery.core.text.expressions import with_digits, without_asides, without_denied
+from rm_gallery.core.text.expressions import find_moment, with_digits, without_asides, without_denied
+from rm_gallery.core.text.moments import read_moment
 from rm_gallery.core.text.quantities import (
     PERCENT,
     Number,
@@ -31,7 +32,7 @@ from rm_gallery.core.text.quantities import (
     same_kind,
 )
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, final_answer, one_score, references_of
+from rm_gallery.gallery.rm.rule import RuleReward, answer_text, extraction_of, final_answer, one_score, references_of
 
 Mode = Literal["ordered", "any_order", "final"]
 
@@ -69,7 +70,7 @@ class NumberAccuracyReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         references = references_of(sample, self.name)
-        text = without_denied(concluded(final_answer(sample), self.extraction))
+        text = without_denied(concluded(final_answer(sample), extraction_of(sample, self.extraction)))
         if not any(_EITHER_SIGN.search(reference) for reference in references):
             text = _EITHER_SIGN.sub(" ", text)
         given = find_numbers(text := with_digits(text))
@@ -157,7 +158,6 @@ _BOUNDED = re.compile(
     re.IGNORECASE,
 )
 """A bound is no value: "more than 5 km"."""
-DATE = re.compile(r"(?<!\d)\d{4}([-/.])\d{1,2}\1\d{1,2}(?!\d)|(?<![\d:])\d{1,2}:[0-5]\d(?::[0-5]\d)?(?![\d:])")
 
 
 @RewardRegistry.register("tolerance_number_match")
@@ -169,7 +169,8 @@ class ToleranceNumberMatchReward(RuleReward):
     English, Chinese and some other languages: SI with prefixes, imperial, time, angles, temperatures, data; currencies are never
     converted. A reference without a unit accepts
     any, and of "50%" both readings, 50 and 0.5, as `math_verify_reward` does; an answer without one is taken in the reference's unless `require_unit`; a unit of another kind is wrong, and so
-    are other things ("10 apples" for 10 m). Dates are equal when they are written equally.
+    are other things ("10 apples" for 10 m). Dates and times of day are compared by value: "3:30 PM" is
+    15:30.
 
     The answer's quantity is that of its final statement (an `<answer>` tag, a JSON answer, a box, "the answer is …"), else
     the last one of its text that fits the reference's kind; "5 V or 6 V", "±5 V" and "5 V at most" are none. Range [0, 1], higher is better; unscored
@@ -192,13 +193,13 @@ class ToleranceNumberMatchReward(RuleReward):
         wanted = [(text, found[0]) for text in references_of(sample, self.name) if (found := find_quantities(_plain(text)))]
         if not wanted:
             raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")
-        answer = concluded(final_text(answer_text(sample)), self.extraction)
+        answer = concluded(final_text(answer_text(sample)), extraction_of(sample, self.extraction))
         reasons = []
         for text, reference in wanted:
             if _EITHER_SIGN.search(text) is None:
                 answer = _EITHER_SIGN.sub(" ", answer)
-            if DATE.fullmatch(text.strip()):
-                if _same_date(answer, text):
+            if (moment := read_moment(text.strip())) is not None:
+                if (given_moment := find_moment(answer)) is not None and given_moment.same_as(moment):
                     return one_score(self.name, 1.0, f"The answer is {text.strip()}.")
                 reasons.append(f"The answer is not {text.strip()}.")
                 continue
@@ -281,13 +282,6 @@ def _listed(text: str, found: list[Quantity]) -> bool:
     """Whether the last three quantities stand side by side: who lists what it may be has not said what it is."""
     last = found[-3:]
     return len(last) == 3 and all(_BESIDE.fullmatch(text, a.end, b.start) for a, b in zip(last, last[1:], strict=False))
-
-
-def _same_date(answer: str, reference: str) -> bool:
-    reading = read_statements(answer)
-    texts = [*(statement.text for statement in reading.statements[:1]), reading.rest]
-    dates = next((found for text in texts if (found := [match.group() for match in DATE.finditer(text)])), [])
-    return bool(dates) and dates[-1] == reference.strip()
 
 
 def _fits(given: Quantity, reference: Quantity, require_unit: bool) -> bool:

@@ -1,0 +1,50 @@
+"""What rules read as an answer's value, over languages, notations and what only looks like a conclusion; labelled by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rm_gallery import ChatMessage, DataOutput, DataSample, RewardRegistry, RunOptions, Step
+
+CASES = [json.loads(line) for line in Path(__file__).with_name("readings.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def scores(reward: str, cases: list[dict[str, Any]], **more: Any) -> list[float | None]:
+    samples = [
+        DataSample(
+            unique_id=str(number),
+            input=[ChatMessage(content="What is it?")],
+            output=[
+                DataOutput(
+                    answer=Step(role="assistant", content=case["answer"], label={"reference": case["reference"]}, **more)
+                )
+            ],
+        )
+        for number, case in enumerate(cases)
+    ]
+    done = RewardRegistry.create(reward).evaluate_batch(samples, options=RunOptions(progress=False))
+    return [sample.output[0].answer.reward.score if sample.output[0].answer.reward.details else None for sample in done]
+
+
+@pytest.mark.parametrize("reward", sorted({case["reward"] for case in CASES}))
+def test_a_value_is_read_as_a_careful_person_does(reward: str) -> None:
+    cases = [case for case in CASES if case["reward"] == reward]
+    wrong = [
+        f"{case['answer']!r} for {case['reference']!r}: {score}"
+        for case, score in zip(cases, scores(reward, cases), strict=True)
+        if score != case["score"]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_last_sentence_of_an_answer_that_was_cut_off_concludes_nothing() -> None:
+    working = {"answer": "Six boxes of seven apples are on the table. Together these are 6 * 7 = 42", "reference": "42"}
+    stated = {"answer": "Six boxes of seven apples. The answer is 42. Let me check that with another", "reference": "42"}
+    for reward in ("math_verify_reward", "tolerance_number_match"):
+        assert scores(reward, [working, stated]) == [1.0, 1.0]
+        for reason in ("length", "max_tokens"):
+            assert scores(reward, [working, stated], finish_reason=reason) == [0.0, 1.0]
