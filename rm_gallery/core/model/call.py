@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import re
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -32,6 +31,7 @@ from rm_gallery.core.engine.context import (
     stop_mark,
 )
 from rm_gallery.core.engine.options import BATCH_PRICE_SHARE
+from rm_gallery.core.model.adapt import Adaptation
 from rm_gallery.core.utils.errors import BudgetExceeded, DeadlineExceeded, ProviderError, RequestError, Unscored, logger
 from rm_gallery.core.utils.spans import call_span
 
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 ALONE = 4096
 """Ceiling of calls in flight for calls made outside of any batch: their callers decide how many; the limit grows with success."""
-RENAMED = {"max_tokens": "max_completion_tokens"}
-DROPPABLE = ("temperature", "top_p", "seed", "stop", "logprobs", "top_logprobs", "max_tokens", "n")
 
 
 @dataclass
@@ -51,8 +49,8 @@ class _Shared:
 
     endpoints: dict[str, Endpoint] = field(default_factory=dict)
     flights: SingleFlight[Any] = field(default_factory=SingleFlight)
-    refused: dict[str, dict[str, str | None]] = field(default_factory=dict)
-    """By endpoint, request fields it does not take, with the name it takes instead."""
+    adapted: dict[str, Adaptation] = field(default_factory=dict)
+    """By endpoint, account and model, how requests are sent."""
 
 
 _shared = _Shared()
@@ -301,8 +299,8 @@ class _ModelCall:
             limited = run.limited
             if limited:
                 await self._claim(run, claims, beside=False)
-            refused = _shared.refused.get(self.key)
-            sent = _without(self.payload, refused) if refused else self.payload
+            how = _shared.adapted.get(self.key, _AS_ASKED)
+            sent = how.of(self.payload)
             raw = await batches.batches_of(run, *batch).ask(llm, sent)
             reply = self.llm.read(raw, self.payload)
             used = self.llm.usage(reply, self.expected)
@@ -312,10 +310,9 @@ class _ModelCall:
             cost = next(priced, None)
             used.cost = None if cost is None else BATCH_PRICE_SHARE * cost
         except ProviderError as error:
-            if (name := _refused_field(error, self.payload)) is not None:
-                known = _shared.refused.setdefault(self.key, {})
-                known[name] = RENAMED.get(name) if RENAMED.get(name, "\0") in str(error) else None
-                error.kind = "transient"  # without the field it may be taken
+            if (change := how.after(error, sent)) is not None and not change[0].stream:
+                _shared.adapted[self.key] = change[0]
+                error.kind = "transient"  # sent so it may be taken
             raise
         finally:
             self._settle(claims, used)
@@ -471,46 +468,33 @@ def _policy(max_attempts: int) -> RetryPolicy:
     return RetryPolicy(max_attempts=max_attempts)
 
 
-async def _send(llm: BaseModelCall, payload: dict[str, Any], key: str, timeout: float) -> dict[str, Any]:
-    """One request; a field this model is known not to take is left out, or sent under the name it takes.
+_AS_ASKED = Adaptation()
 
-    That is remembered, and said, once a request without the field was answered.
+
+async def _send(llm: BaseModelCall, payload: dict[str, Any], key: str, timeout: float) -> dict[str, Any]:
+    """One request, sent as this model at this endpoint is known to take it.
+
+    What a refusal teaches is remembered, and said, once a request that was sent so was answered.
     """
-    found: dict[str, str | None] = {}
-    why: ProviderError | None = None
+    learned: list[tuple[str, ProviderError]] = []
+    how = _shared.adapted.get(key, _AS_ASKED)
     while True:
-        refused = {**_shared.refused.get(key, {}), **found}
-        sent = _without(payload, refused) if refused else payload
+        sent = how.of(payload)
         try:
             raw = await llm.attempt(sent, timeout)
         except ProviderError as error:
-            name = _refused_field(error, sent)
-            if name is None:
+            change = how.after(error, sent)
+            if change is None:
                 raise
-            found[name] = RENAMED.get(name) if RENAMED.get(name, "\0") in str(error) else None
-            why = error
+            how = change[0]
+            learned.append((change[1], error))
             continue
-        known = _shared.refused.setdefault(key, {}) if found else {}
-        for name, instead in found.items():
-            if name not in known:
-                known[name] = instead
-                how = f"sent as '{instead}'" if instead else "no longer sent"
-                logger.warning("model {} refused '{}', which is {} from now on: {}", llm.model, name, how, why)
+        known = _shared.adapted.get(key, _AS_ASKED)
+        if learned and (now := known.joined(how)) != known:
+            _shared.adapted[key] = now
+            for what, why in learned:
+                logger.warning("model {} {} from now on: {}", llm.model, what, why)
         return raw
-
-
-def _refused_field(error: ProviderError, payload: dict[str, Any]) -> str | None:
-    if error.status not in (400, 422):
-        return None
-    text = str(error).lower()
-    if not any(word in text for word in ("unsupported", "not supported", "does not support", "unrecognized", "not permitted")):
-        return None
-    return next((name for name in DROPPABLE if name in payload and re.search(rf"\b{name}\b", text)), None)
-
-
-def _without(payload: dict[str, Any], refused: dict[str, str | None]) -> dict[str, Any]:
-    named = ((refused.get(name, name), value) for name, value in payload.items())
-    return {name: value for name, value in named if name is not None}
 
 
 @library_loop.after_fork

@@ -14,6 +14,7 @@ import orjson
 from pydantic import Field, SecretStr, field_serializer, field_validator
 
 from rm_gallery.core.model import transport
+from rm_gallery.core.model.adapt import whole_reply
 from rm_gallery.core.model.base import BaseLLM, BaseModelCall, Messages, provider
 from rm_gallery.core.model.transport import HINTS, decoded, provider_error
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RequestError, logger
@@ -293,8 +294,13 @@ class OpenaiLLM(BaseLLM, OpenaiEndpoint):
         return body
 
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-        """One POST to /chat/completions; anything but a JSON object with status 200 raises ProviderError."""
-        return await self.post("/chat/completions", payload, timeout)
+        """One POST to /chat/completions; anything but a JSON object, or a stream of them, with status 200 raises ProviderError."""
+        if not payload.get("stream"):
+            return await self.post("/chat/completions", payload, timeout)
+        body = await self.content("/chat/completions", timeout, body=orjson.dumps(payload))
+        if body.lstrip()[:1] == b"{":  # a server that does not stream answers as a whole
+            return dict(self._decoded(body))
+        return whole_reply(body, self.endpoint_key())
 
 
 OpenAIChatModel = OpenaiLLM

@@ -247,6 +247,8 @@ def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) ->
     reading = read_statements(final_text(text))
     if normal(reading.text) in choices:
         return normal(reading.text)
+    if reading.kind == "box" and not any(named(statement.text) for statement in reading.statements):
+        reading = read_statements(final_text(text), boxes=False)  # the box holds the value that the choice rests on
     for statement in reading.statements:
         if found := named(value_part(statement.text)) or named(statement.text):
             return found.pop() if len(found) == 1 else None
