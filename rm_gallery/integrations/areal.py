@@ -69,6 +69,8 @@ class ArealReward(TrainerReward):
         told |= {name: row.pop(name) for name in _GIVEN if name not in told and name in row}
         prompt = row.get(self._prompt) or told.get("prompt")
         said = told.get("completions")
+        if told.get("completion_ids") is not None:
+            row.setdefault("completion_ids", told["completion_ids"])
         found = self.scorer.score(prompt, said, row)
         return self.scorer.numbers(found)["score"]
 
@@ -134,7 +136,7 @@ def _workflow_class(base: Any) -> type[Any]:
             asked = self.data_extract_prompt_fn(row)
             asked = asked if isinstance(asked, str | list) else prompt
             said = self.tokenizer.decode(completion_ids, skip_special_tokens=True)
-            found = await self.scorer.ascore(asked, said, row)
+            found = await self.scorer.ascore(asked, said, {"completion_ids": completion_ids, **row})
             parts = {f"reward/{part}": value for part, value in found.components.items()}
             unscored = float(found.score is None)
             stats_tracker.get(workflow_context.stat_scope()).scalar(reward_unscored=unscored, **parts)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import fields, replace
 from typing import Any, ClassVar, TypeAlias
 
@@ -32,6 +32,8 @@ Conversation: TypeAlias = "str | Sequence[Any] | None"
 Row: TypeAlias = "Mapping[str, Any] | None"
 _OWN = ("reference", "columns", "llm", "base_url", "on_error", "worst", "name", "options")
 """What a scorer takes beside the fields of its reward."""
+TOKEN_IDS = ("completion_ids", "response_ids", "token_ids")
+"""Columns under which trainers hand over the tokens of a completion."""
 LARGEST = 3.4028234663852886e38
 """The largest number of 32 bits, which trainers compute with: beyond it is infinity, and then no number at all."""
 _NO_GROUP = ""
@@ -179,22 +181,32 @@ class RowScorer:
     # -- doors ----------------------------------------------------------------------------------------------------------
 
     def score_rows(
-        self, prompts: Sequence[Conversation], completions: Sequence[Conversation], rows: Sequence[Row] | None = None
+        self,
+        prompts: Sequence[Conversation],
+        completions: Sequence[Conversation],
+        rows: Sequence[Row] | None = None,
+        trainer_state: Any = None,
     ) -> list[Outcome[float]]:
         """Score rows, in their order; one that cannot be judged never costs another.
+
+        `trainer_state` reaches functions that name a parameter so, and nothing else.
 
         Works in any thread, also in one whose event loop runs, but blocks it. Raises ConfigError for what holds for all
         rows: a column none of them has, a judge without a key.
         """
         samples, places, kept = self._samples(prompts, completions, rows)
-        return self._outcomes(self.reward.evaluate_batch(samples, options=_quiet(self.options)), places, kept)
+        return self._outcomes(self.reward.evaluate_batch(samples, options=_quiet(self.options, trainer_state)), places, kept)
 
     async def ascore_rows(
-        self, prompts: Sequence[Conversation], completions: Sequence[Conversation], rows: Sequence[Row] | None = None
+        self,
+        prompts: Sequence[Conversation],
+        completions: Sequence[Conversation],
+        rows: Sequence[Row] | None = None,
+        trainer_state: Any = None,
     ) -> list[Outcome[float]]:
         """Awaitable twin of `score_rows`, from any event loop."""
         samples, places, kept = self._samples(prompts, completions, rows)
-        done = await self.reward.async_evaluate_batch(samples, options=_quiet(self.options))
+        done = await self.reward.async_evaluate_batch(samples, options=_quiet(self.options, trainer_state))
         return self._outcomes(done, places, kept)
 
     def score(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Outcome[float]:
@@ -274,6 +286,9 @@ class RowScorer:
         sample = sample_of_completion(prompt, completion, row=row)
         if sample.input and row.get("context") and "context" in self.columns:
             sample.input[-1].additional_kwargs["context"] = row["context"]
+        extra = sample.output[0].answer.additional_kwargs
+        # the trainer's own count of tokens, which length rewards measure by
+        extra.update({name: row[name] for name in TOKEN_IDS if isinstance(row.get(name), Sized) and name not in extra})
         return sample
 
     def _sample_or_fault(self, prompt: Conversation, completion: Conversation, row: Row) -> DataSample | Outcome[float]:
@@ -440,11 +455,11 @@ def _options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
     return RunOptions(**{"max_workers": reward.max_workers, "progress": False, **given})
 
 
-def _quiet(options: RunOptions) -> RunOptions:
+def _quiet(options: RunOptions, trainer_state: Any = None) -> RunOptions:
     """The options of one call, whose failures are told by `_Watch`, and not anew at every step of a training run."""
     if options.control is not None:
         return options
-    return replace(options, control=RunControl(quiet=True, max_outage=options.deadline))
+    return replace(options, control=RunControl(quiet=True, max_outage=options.deadline, trainer_state=trainer_state))
 
 
 class _Watch:

@@ -31,7 +31,8 @@ from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import RowScorer, broken_by_answer, for_training
 
 Values = list["float | None"]
-_HELPERS = ("trainer_state", "log_extra", "log_metric")
+_STATE = "trainer_state"
+_HELPERS = (_STATE, "log_extra", "log_metric")
 _ON_REQUEST = "environments"
 """What TRL hands over beside the columns; a reward sees the last only where `columns` names it."""
 _LOOSE_KEYS = (1, 14)
@@ -353,12 +354,12 @@ class _Batches:
         if len(self.scorers) > 1:
             return library_loop.run(self.ascore(prompts, completions, columns), "A reward function", "`ascored`")
         rows = self._rows(completions, columns)
-        return self._settled([self.scorers[0].score_rows(prompts, completions, rows)])
+        return self._settled([self.scorers[0].score_rows(prompts, completions, rows, columns.get(_STATE))])
 
     async def ascore(self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]) -> _ScoredBatch:
         """Awaitable twin of `score`."""
         rows = self._rows(completions, columns)
-        going = (scorer.ascore_rows(prompts, completions, rows) for scorer in self.scorers)
+        going = (scorer.ascore_rows(prompts, completions, rows, columns.get(_STATE)) for scorer in self.scorers)
         return self._settled(await asyncio.gather(*going))
 
     def _rows(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[dict[str, Any]]:

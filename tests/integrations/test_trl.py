@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import pickle
 from importlib.metadata import PackageNotFoundError
 from inspect import isawaitable, iscoroutinefunction
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -218,3 +220,47 @@ def test_token_ids_are_a_column_and_environments_only_where_they_are_named() -> 
     trl_reward(looks, worst=0.0, columns={"world": "environments"})(**one)
     assert {name: seen[0].get(name) for name in CALL} == {**dict.fromkeys(CALL), "completion_ids": [1], "solution": "4"}
     assert seen[1]["world"] is CALL["environments"][0]
+
+
+def test_length_rewards_measure_by_the_trainers_tokens() -> None:
+    n = 200
+    right = [number % 2 == 1 for number in range(n)]
+    lengths = [2 * number for number in range(n)]
+    batch = {
+        "prompts": ["q"] * n,
+        "completions": ["42" if each else "41" for each in right],
+        "completion_ids": [[7] * length for length in lengths],
+        "solution": ["42"] * n,
+    }
+    # DAPO (arXiv 2503.14476), equation 13, and arXiv 2502.03373, appendix C.1, with TRL's constants
+    overlong = [0.0 if m <= 240 else -1.0 if m > 300 else (240 - m) / 60 for m in lengths]
+    cosine = []
+    for m, good in zip(lengths, right, strict=True):
+        wave = (1 + math.cos(math.pi * min(m / 300, 1))) / 2
+        cosine.append(0.5 + 0.5 * wave if good else -0.5 - 0.5 * wave)
+    ours = trl_reward("dapo_soft_overlong_punishment", unit="tokens", max_length=300, cache=60, logs=False)(**batch)
+    assert ours == pytest.approx(overlong, abs=1e-9)
+    ours = trl_reward("cosine_length_scaling", unit="tokens", max_length=300, reference="solution", logs=False)(**batch)
+    assert ours == pytest.approx(cosine, abs=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["plain", "async", "batch"])
+def test_the_trainers_state_reaches_functions_that_name_it_and_no_others(kind: str) -> None:
+    state = SimpleNamespace(global_step=7)
+
+    def plain(messages: Any, trainer_state: Any = None) -> float:
+        return trainer_state.global_step / 10 if trainer_state else 0.0
+
+    async def later(messages: Any, trainer_state: Any = None) -> float:
+        return plain(messages, trainer_state)
+
+    def batch(rollouts_messages: Any, trainer_state: Any = None, **_: Any) -> list[float]:
+        return [plain(messages, trainer_state) for messages in rollouts_messages]
+
+    def other(messages: Any, **kwargs: Any) -> float:
+        return float("trainer_state" in kwargs)
+
+    given: Any = {"plain": plain, "async": later, "batch": reward_function(mode="batch")(batch)}[kind]
+    asked = {"prompts": ["q", "q"], "completions": ["a", "b"], "trainer_state": state}
+    assert trl_reward(given, worst=0.0)(**asked) == [0.7, 0.7]
+    assert trl_reward(other)(**asked) == [0.0, 0.0]

@@ -65,7 +65,7 @@ def refusal(message: str) -> Reply:
 
 def streamed(text: str, end: str = "data: [DONE]\n\n") -> bytes:
     pieces = [text[i : i + 3] for i in range(0, len(text), 3)]
-    chunks = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
+    chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
     chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}] if end else []
     chunks += [{"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 5}, "model": "m"}] if end else []
     return (": keep-alive\r\n\r\n" + "".join(f"data: {json.dumps(chunk)}\r\n\r\n" for chunk in chunks) + end).encode()

@@ -202,3 +202,27 @@ def test_trainers_take_the_data_sets_made_of_scored_samples(kind: str, tmp_path:
     _, (step,) = trained(kind, tmp_path, rows, {"per_device_train_batch_size": 2}, **given)
     if kind == "Reward":  # the loss counts the margin of 1: without it a model that knows nothing is near ln 2
         assert step["loss"] > 1.0
+
+
+def completions_by_length(n: int) -> dict[str, Any]:
+    """A batch as TRL hands it over, with completions of 0 to 2n - 2 tokens; half of them are right."""
+    texts = [("42" if number % 2 else "41") for number in range(n)]
+    ids = [[7] * (2 * number) for number in range(n)]
+    return {"prompts": ["q"] * n, "completions": texts, "completion_ids": ids, "solution": ["42"] * n}
+
+
+def test_length_rewards_in_tokens_are_trls_own() -> None:
+    from trl import rewards
+
+    batch = completions_by_length(200)
+    overlong = rewards.get_soft_overlong_punishment(max_completion_len=300, soft_punish_cache=60)
+    ours = trl_reward("dapo_soft_overlong_punishment", unit="tokens", max_length=300, cache=60, logs=False)(**batch)
+    assert ours == pytest.approx(overlong(**batch), abs=1e-9)
+    scaled = getattr(rewards, "get_cosine_scaled_reward", None)
+    if scaled is None:
+        pytest.skip("this version of TRL has no cosine-scaled reward")
+    theirs = scaled(max_len=300)(
+        **{**batch, "completions": [[{"role": "assistant", "content": t}] for t in batch["completions"]]}
+    )
+    ours = trl_reward("cosine_length_scaling", unit="tokens", max_length=300, reference="solution", logs=False)(**batch)
+    assert ours == pytest.approx(theirs, abs=1e-9)

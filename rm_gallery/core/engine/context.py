@@ -66,6 +66,8 @@ class RunControl:
     or from when it was first asked, whatever it does meanwhile."""
     quiet: bool = False
     """Whether the caller says itself what failed, so that the run does not."""
+    trainer_state: Any = None
+    """What a trainer says of where its run stands, for rewards that name a parameter so."""
     offline: bool = False
     """Whether no model is to be called: what no cached reply answers raises `NotAsked`."""
     served: dict[str, set[str]] = field(default_factory=dict)

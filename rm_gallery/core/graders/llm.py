@@ -37,8 +37,11 @@ from rm_gallery.core.reward.template import (
     fenced,
     render,
 )
-from rm_gallery.core.utils.errors import ConfigError, DataError
+from rm_gallery.core.text.canonical import split_reasoning
+from rm_gallery.core.text.values import LONGEST, read_integer, read_number
+from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError
 from rm_gallery.core.utils.identity import digest
+from rm_gallery.core.utils.shown import excerpt
 
 if TYPE_CHECKING:
     from rm_gallery.core.reward.judge import Judge
@@ -53,7 +56,7 @@ ANSWERS = frozenset({"response", "responses"})
 
 
 @lru_cache(maxsize=256)
-def score_reply(low: float, high: float, whole: bool) -> type[BasePromptTemplate]:
+def score_reply(low: float, high: float, whole: bool, own_form: bool = False) -> type[BasePromptTemplate]:
     """The reply of a judge that scores on a scale: a reason and a number inside the bounds."""
     number = "whole number" if whole else "number"
     shown = (f"{low:g}", f"{high:g}")
@@ -64,8 +67,41 @@ def score_reply(low: float, high: float, whole: bool) -> type[BasePromptTemplate
     fields: dict[str, Any] = {
         "score": (Annotated[wanted, Described(zh=zh), OnScale()], Field(default=..., description=description, **bounds))
     }
-    made: type[BasePromptTemplate] = create_model("ScoreReply", __base__=BasePromptTemplate, __module__=__name__, **fields)
+    made: type[BasePromptTemplate] = create_model(
+        "ScoreReply", __base__=OwnForm if own_form else BasePromptTemplate, __module__=__name__, **fields
+    )
     return made
+
+
+_OWN_FORM = re.compile(
+    r"(?i)\[\[\s*(?:rating|score|grade|number|x|n|\d+)\s*\]\]"
+    r"|\b(?:output|reply|respond|answer|return|give|write|print)\b[^.\n]{0,30}\b(?:only|just|nothing\s+but|solely)\b[^.\n]{0,30}"
+    r"\b(?:numbers?|scores?|ratings?|integers?|digits?)\b|\b(?:only|just)\s+(?:output|reply|respond|answer|return|give|write|print)\b[^.\n]{0,40}"
+    r"\b(?:numbers?|scores?|ratings?|integers?|digits?)\b|(?:只|仅)(?:需|要|能|可)?(?:输出|回复|回答|给出|返回)[^。\n]{0,12}(?:数字|分数|评分|整数)"
+)
+"""Words of a prompt that prescribe the form of the reply."""
+_BRACKETED = re.compile(r"\[\[\s*([^\[\]\n]{1,20}?)\s*\]\]")
+
+
+class OwnForm(BasePromptTemplate):
+    """The reply of a judge whose prompt says itself how to reply: `[[8]]`, `Rating: [[8]]`, `8`, `8/10`, `Score: 8`."""
+
+    @classmethod
+    def schema(cls, enable_thinking: bool = False, language: str = "en", **kwargs: Any) -> str:  # type: ignore[override]  # pydantic's old alias
+        """What a judge is told that did not keep to the form."""
+        return "只给出题目要求的形式。" if language == "zh" else "The form that the task above asks for."
+
+    @classmethod
+    def _parse(cls, text: str) -> dict[str, Any]:
+        final = split_reasoning(text).final.strip()
+        stated = set(_BRACKETED.findall(final))
+        if len(stated) > 1:
+            raise ParseError(f"The reply states {len(stated)} scores in brackets.", reply_excerpt=excerpt(final))
+        info = cls.model_fields["score"]
+        high = next((float(bound.le) for bound in info.metadata if hasattr(bound, "le")), None)
+        read = read_integer if info.annotation is int else read_number
+        verdict = stated.pop() if stated else final if len(final) <= LONGEST else final.rpartition("\n")[2]
+        return {"reason": "", "score": read(verdict, high, scale=True)}
 
 
 def shown(value: Any) -> str:
@@ -94,13 +130,13 @@ class LLMGrader(BaseGrader):
 
     `LLMGrader(model=…, prompt="Is {response} polite towards {query}?", score_range=(1, 5))`. Names in braces are the fields
     it takes; every other brace stays as it is. The fields reach the judge between tags it cannot mistake for instructions,
-    the form of the reply is put where `{output_form}` stands, else at the end, and a score outside the range is asked for
-    again and then an error.
+    the form of the reply is put where `{output_form}` stands, else at the end, unless the prompt prescribes one of its own, and a score
+    outside the range is asked for again and then an error.
     """
 
     judged: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset({"llm"})
-    said_if_given: ClassVar[frozenset[str]] = frozenset({"channel"})
+    said_if_given: ClassVar[frozenset[str]] = frozenset({"channel", "own_form"})
     unheard: ClassVar[frozenset[str]] = frozenset()
     """Settings that have no effect here, since the grader asks in a way of its own; one that is given is refused."""
 
@@ -123,6 +159,10 @@ class LLMGrader(BaseGrader):
     channel: Channel = "auto"
     """How the judge states its verdict: by `schema`, `tool` call, `logprobs` of one token (numbers are then expected ones), in
     `text`; `auto` is the first of schema, tool and text that the endpoint takes, and `decision` with a decision model."""
+
+    own_form: bool | None = None
+    """Whether the prompt says itself how to reply (`[[8]]`, a number alone), so that nothing is added about the form; if not given,
+    it does where it holds no `{output_form}` and its words prescribe one."""
 
     _resolve = field_validator("model", mode="before")(judge_of)
 
@@ -163,7 +203,13 @@ class LLMGrader(BaseGrader):
         """The form of the judge's reply."""
         low, high = self.score_range
         assert low is not None and high is not None
-        return score_reply(low, high, self.whole)
+        return score_reply(low, high, self.whole, self._has_own_form())
+
+    def _has_own_form(self) -> bool:
+        if self.own_form is not None or "prompt" in self.unheard:
+            return bool(self.own_form)
+        text = "\n".join(turn["content"] for turn in self._turns())
+        return f"{{{OUTPUT_FORM}}}" not in text and _OWN_FORM.search(text) is not None
 
     def _turns(self) -> list[dict[str, str]]:
         turns = [{"role": "user", "content": self.prompt}] if isinstance(self.prompt, str) else self.prompt or []
@@ -189,7 +235,8 @@ class LLMGrader(BaseGrader):
         # one pass: braces inside a text stay text
         made = [{**t, "content": PLACEHOLDER.sub(lambda m: told.get(m[1], m[0]), t["content"])} for t in turns]
         if not stated:
-            made[-1]["content"] += f"\n\n{UNTRUSTED[self.language].format(fence=fence)}\n{form}"
+            told_last = UNTRUSTED[self.language].format(fence=fence)
+            made[-1]["content"] += f"\n\n{told_last}" + ("" if self._has_own_form() else f"\n{form}")
         return made
 
     if not TYPE_CHECKING:  # each grader names its own fields
@@ -282,7 +329,7 @@ def told_fields(names: Iterable[str], language: str) -> list[str]:
 class RubricGrader(LLMGrader):
     """A model grades by the rubrics of a file: one question, a scale with a sentence per level, in English and Chinese."""
 
-    unheard: ClassVar[frozenset[str]] = frozenset({"prompt"})
+    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "own_form"})
     rubric: ClassVar[str] = ""
     """Name of the file in `folder`, without its ending: the grader's own name."""
     folder: ClassVar[Path] = RUBRICS

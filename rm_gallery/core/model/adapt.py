@@ -43,9 +43,7 @@ class Adaptation:
 
     def joined(self, other: Adaptation) -> Adaptation:
         """Both together: calls that are out at once may each find something out."""
-        return Adaptation(
-            {**self.fields, **other.fields}, self.stream or other.stream, self.plain_roles or other.plain_roles
-        )
+        return Adaptation({**self.fields, **other.fields}, self.stream or other.stream, self.plain_roles or other.plain_roles)
 
     def of(self, payload: dict[str, Any]) -> dict[str, Any]:
         """The request as it is sent."""

@@ -11,7 +11,7 @@ import threading
 import types
 import typing
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, overload
 
 from pydantic import BaseModel
@@ -270,6 +270,11 @@ class RewardFunction(Generic[R]):
     def takes(self, name: str) -> bool:
         """Whether the function has a parameter of this name, or takes all."""
         return self._takes_all or name in self._named
+
+    @property
+    def names(self) -> Collection[str]:
+        """The parameters that the function names."""
+        return self._named.keys()
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Of what is known about a conversation, what the function takes; DataError when something it needs is missing."""

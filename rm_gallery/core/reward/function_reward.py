@@ -19,6 +19,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidati
 
 from rm_gallery.core.data.conversation import MappingRecord, dict_of, messages_of
 from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.engine.context import current_run
 from rm_gallery.core.outcome import Bounds, Outcome, outcome_of_error, scored
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.outputs import write_scores
@@ -270,8 +271,18 @@ class _OfFunction(BaseReward):
         if self.function.takes("original_messages"):
             prompt = about.get("original_messages")
             given["original_messages"] = [dict_of(message) for message in sample.input] if prompt is None else prompt
+        if "trainer_state" in self.function.names:
+            given["trainer_state"] = _trainer_state()
         arguments: dict[str, Any] = self.function.arguments({**given, **self.params, **hooks})
         return arguments
+
+
+def _trainer_state() -> Any:
+    """What the trainer that asks says of where its run stands; None where none asks, or says anything."""
+    run = current_run.get()
+    while run is not None and run.trainer_state is None:
+        run = run.parent
+    return None if run is None else run.trainer_state
 
 
 class FunctionReward(_OfFunction, BasePointWiseReward):

@@ -355,7 +355,7 @@ class TrajectoryComprehensiveGrader(RubricGrader):
     leaves the trajectory without a score.
     """
 
-    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "whole"})
+    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "whole", "own_form"})
     rubric: ClassVar[str] = "trajectory_step"
     folder: ClassVar[Path] = Path(__file__).parent / "parts"
     name: str = "trajectory_comprehensive"

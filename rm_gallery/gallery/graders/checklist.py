@@ -142,7 +142,7 @@ class ChecklistGrader(LLMGrader):
     the convention: HealthBench (arXiv 2505.08775), section on scoring.
     """
 
-    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "rubrics", "whole"})
+    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "rubrics", "whole", "own_form"})
     score_range: Bounds = (0.0, 1.0)
     criteria: Rubric = Field(default_factory=Rubric)
     clip: bool | None = None

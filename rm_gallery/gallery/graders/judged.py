@@ -82,7 +82,7 @@ class GEvalGrader(LLMGrader):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"llm", "logprobs"})
-    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "channel"})
+    unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "channel", "own_form"})
     channel: Channel = "text"
     name: str = "g_eval"
     desc: str = "Judge how good the response is."
