@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -12,13 +12,13 @@ from rm_gallery.core.outcome import CAUSES, Outcome, failed, scored
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError
 from rm_gallery.core.utils.plugins import plugins
+from rm_gallery.integrations.recent import Recent, recent_scores
 
 OnError: TypeAlias = 'Literal["none", "raise", "mean", "worst"] | float'
 """What stands where there is no score through no fault of the completion: None, an error, the mean of its group (which leaves
 everybody's advantage alone), the worst score of the reward, or a number. What the completion caused is a score, the worst."""
 GROUP_MEAN = "group_mean"
 """Key of an outcome's extra data: what the others of its group have on average."""
-_GROUPS = 4096
 
 
 class NoScore(RMGalleryError):
@@ -68,37 +68,35 @@ def value_of(found: Outcome[float], on_error: OnError, name: str, worst: float |
 class GroupMeans:
     """The mean score of each group that was seen lately: what stands for a score that is missing by nobody's fault in it.
 
-    Where a group comes in one call it is that of the others in the call; where completions come one by one, of those before.
+    Where a group comes in one call it is that of the others in the call; where completions come one by one, of those of the group
+    just before, and of the last ones of all groups, which counts as one more. What is older is forgotten, since the policy moves: a
+    mean over the whole run would punish who fails late in it. Processes of one Ray job on a machine share what they saw.
     """
 
-    def __init__(self) -> None:
-        self._groups: OrderedDict[str, tuple[int, float]] = OrderedDict()
-        self._all = 0, 0.0
+    def __init__(self, reward: str = "") -> None:
+        self._reward = reward
+        self._recent: Recent | None = None
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[GroupMeans], tuple[()]]:
-        return GroupMeans, ()  # another process has groups of its own
+    def __reduce__(self) -> tuple[type[GroupMeans], tuple[str]]:
+        return GroupMeans, (self._reward,)  # what another process sees is its own, unless both are of one job
 
     def note(self, groups: Mapping[str, Sequence[Outcome[float]]]) -> None:
         """Take in the scores of a call, by group, and tell those without one what the others have on average."""
         with self._lock:
-            known = {name: self._taken(name, group) for name, group in groups.items()}
+            if self._recent is None:
+                self._recent = recent_scores(self._reward)
             for name, group in groups.items():
-                n, total = known[name] if known[name][0] else self._all
-                for found in group:
-                    if found.score is None and n:
-                        found.extra = {**found.extra, GROUP_MEAN: total / n}
+                key, scores = _number_of(name), [found.score for found in group if found.score is not None]
+                missing = [found for found in group if found.score is None]
+                mean = math.fsum(scores) / len(scores) if scores else self._recent.mean(key) if missing else None
+                for found in missing if mean is not None else ():
+                    found.extra = {**found.extra, GROUP_MEAN: mean}
+                self._recent.add(key, scores)
 
-    def _taken(self, name: str, group: Sequence[Outcome[float]]) -> tuple[int, float]:
-        """Number and sum of the scores the group has in this call, or else had in those before."""
-        own = [found.score for found in group if found.score is not None]
-        new = len(own), math.fsum(own)
-        before = self._groups.pop(name, (0, 0.0))
-        self._groups[name] = before[0] + new[0], before[1] + new[1]
-        self._all = self._all[0] + new[0], self._all[1] + new[1]
-        while len(self._groups) > _GROUPS:
-            self._groups.popitem(last=False)
-        return new if own else before
+
+def _number_of(group: str) -> int:
+    return int.from_bytes(hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 class Trainer(NamedTuple):

@@ -24,6 +24,7 @@ from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
+from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.integrations.causes import GroupMeans, OnError, checked_on_error, flags, value_of
 
@@ -167,7 +168,7 @@ class RowScorer:
         """Whether rows come out of Arrow, as those of trainers do: null fields of dicts in prompts and columns are nobody's words,
         and NaN in a column is a gap. Completions are the model's own, whose nulls stay."""
         self._watch = _Watch(self.name)
-        self._means = GroupMeans()
+        self._means = GroupMeans(_identity(self.reward) if self.on_error == "mean" else "")
         self._fits = False
         """Whether a row that came by itself had all columns."""
 
@@ -439,6 +440,14 @@ class TrainerReward:
         self.scorer = for_training(RowScorer(reward, on_error=checked, **scoring), self.advice, one_by_one=self.one_by_one)
         self.components = component_names(components, *(self.reported or ()))
         self.__name__ = self.scorer.name
+
+
+def _identity(reward: BaseReward) -> str:
+    """The same for one definition in every process; empty for a reward that does not say what it is."""
+    try:
+        return digest(reward.describe())
+    except ConfigError:
+        return ""
 
 
 def _is_nan(value: Any) -> bool:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import pickle
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rm_gallery import EvaluateResult, OpenaiLLM, RewardRegistry, Unscored, reward_function
+from rm_gallery.core.outcome import Outcome, failed, scored
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.integrations.causes import TRAINERS, given
+from rm_gallery.integrations.causes import GROUP_MEAN, TRAINERS, GroupMeans, given
+from rm_gallery.integrations.recent import LATELY
 from rm_gallery.integrations.trl import trl_reward
 from rm_gallery.integrations.verl import VerlReward
 from rm_gallery.train.signals import group_advantages
@@ -205,3 +210,39 @@ def test_a_deadline_bounds_the_step_of_every_adapter_whose_judge_dies(death: str
     # how long the same steps take on this machine when nothing dies
     most = 1.5 * PATIENCE + 2 * max(longest("none").values())
     assert {how: round(seconds, 1) for how, seconds in longest(death).items() if seconds > most} == {}
+
+
+def stands_in(means: GroupMeans, group: str) -> float:
+    """What a score of the group is replaced by that is missing now."""
+    found: Outcome[float] = failed("error", "", "endpoint")
+    means.note({group: [found]})
+    return float(found.extra[GROUP_MEAN])
+
+
+def test_old_scores_are_forgotten() -> None:
+    means = GroupMeans()
+    for number in range(400):
+        means.note({f"prompt {number}": [scored(0.0)]})
+    for number in range(LATELY):
+        means.note({f"later {number}": [scored(1.0)]})
+    assert stands_in(means, "new") == 1.0 and stands_in(means, "prompt 3") == 1.0
+    means.note({"hard": [scored(0.0)]})
+    # the group's own score, and the mean of the last 128 as one more
+    assert stands_in(means, "hard") == pytest.approx((0.0 + 127 / 128) / 2)
+
+
+def test_workers_of_one_job_share_what_they_saw_and_others_do_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    pytest.importorskip("fcntl", reason="files are not locked on this system")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("RAY_JOB_ID", "01000000")
+    first, second, other = GroupMeans("one reward"), GroupMeans("one reward"), GroupMeans("another")
+    first.note({"q": [scored(0.25)]})
+    assert stands_in(pickle.loads(pickle.dumps(second)), "q") == 0.25
+    other.note({"q": [scored(1.0)]})
+    assert stands_in(second, "q") == 0.25
+    monkeypatch.delenv("RAY_JOB_ID")
+    alone = GroupMeans("one reward")
+    alone.note({"q": [scored(0.5)]})
+    assert stands_in(alone, "q") == 0.5
+    (folder,) = tmp_path.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700

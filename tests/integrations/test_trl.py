@@ -226,7 +226,7 @@ def test_length_rewards_measure_by_the_trainers_tokens() -> None:
     n = 200
     right = [number % 2 == 1 for number in range(n)]
     lengths = [2 * number for number in range(n)]
-    batch = {
+    batch: dict[str, Any] = {
         "prompts": ["q"] * n,
         "completions": ["42" if each else "41" for each in right],
         "completion_ids": [[7] * length for length in lengths],
@@ -261,6 +261,6 @@ def test_the_trainers_state_reaches_functions_that_name_it_and_no_others(kind: s
         return float("trainer_state" in kwargs)
 
     given: Any = {"plain": plain, "async": later, "batch": reward_function(mode="batch")(batch)}[kind]
-    asked = {"prompts": ["q", "q"], "completions": ["a", "b"], "trainer_state": state}
+    asked: dict[str, Any] = {"prompts": ["q", "q"], "completions": ["a", "b"], "trainer_state": state}
     assert trl_reward(given, worst=0.0)(**asked) == [0.7, 0.7]
     assert trl_reward(other)(**asked) == [0.0, 0.0]
