@@ -12,7 +12,7 @@ from rm_gallery.core.outcome import CAUSES, Outcome, failed, scored
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError
 from rm_gallery.core.utils.plugins import plugins
-from rm_gallery.integrations.recent import Recent, recent_scores
+from rm_gallery.core.utils.recent import Recent, recent_scores
 
 OnError: TypeAlias = 'Literal["none", "raise", "mean", "worst"] | float'
 """What stands where there is no score through no fault of the completion: None, an error, the mean of its group (which leaves
@@ -86,13 +86,16 @@ class GroupMeans:
         with self._lock:
             if self._recent is None:
                 self._recent = recent_scores(self._reward)
+            known = {name: [found.score for found in group if found.score is not None] for name, group in groups.items()}
+            for name, scores in known.items():
+                self._recent.add(_number_of(name), scores)
             for name, group in groups.items():
-                key, scores = _number_of(name), [found.score for found in group if found.score is not None]
-                missing = [found for found in group if found.score is None]
-                mean = math.fsum(scores) / len(scores) if scores else self._recent.mean(key) if missing else None
+                missing, scores = [found for found in group if found.score is None], known[name]
+                if not missing:
+                    continue
+                mean = math.fsum(scores) / len(scores) if scores else self._recent.mean(_number_of(name))
                 for found in missing if mean is not None else ():
                     found.extra = {**found.extra, GROUP_MEAN: mean}
-                self._recent.add(key, scores)
 
 
 def _number_of(group: str) -> int:

@@ -17,8 +17,8 @@ import pytest
 from rm_gallery import EvaluateResult, OpenaiLLM, RewardRegistry, Unscored, reward_function
 from rm_gallery.core.outcome import Outcome, failed, scored
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.utils.recent import LATELY
 from rm_gallery.integrations.causes import GROUP_MEAN, TRAINERS, GroupMeans, given
-from rm_gallery.integrations.recent import LATELY
 from rm_gallery.integrations.trl import trl_reward
 from rm_gallery.integrations.verl import VerlReward
 from rm_gallery.train.signals import group_advantages

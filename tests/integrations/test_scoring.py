@@ -126,11 +126,11 @@ def test_a_missing_column_names_the_columns_there_are() -> None:
         assert [(each.score, each.reason) for each in found] == [(1.0, ""), (None, "data")][::turn]
 
 
-def test_the_mean_of_a_group_is_that_of_all_its_scores_before() -> None:
+def test_the_mean_of_a_group_is_that_of_its_scores_before_and_of_all_as_one_more() -> None:
     scorer = RowScorer(Moody, on_error="mean")
     given = [("p", "a"), ("p", "four"), ("r", "sixsix"), ("p", "aaa"), ("p", "fail"), ("s", "fail")]
     values = [scorer.value(scorer.score(prompt, text)) for prompt, text in given]
-    assert values[-2:] == [8 / 3, 14 / 4], "of a prompt that was not seen before it is the mean of all"
+    assert values[-2:] == [(8 + 14 / 4) / 4, 14 / 4], "of a prompt that was not seen before it is the mean of all"
 
 
 def test_the_mean_of_a_group_that_comes_in_one_call_is_that_of_the_others_in_the_call() -> None:

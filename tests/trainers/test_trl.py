@@ -206,9 +206,9 @@ def test_trainers_take_the_data_sets_made_of_scored_samples(kind: str, tmp_path:
 
 def completions_by_length(n: int) -> dict[str, Any]:
     """A batch as TRL hands it over, with completions of 0 to 2n - 2 tokens; half of them are right."""
-    texts = [("42" if number % 2 else "41") for number in range(n)]
+    texts = [rf"\boxed{{{42 if number % 2 else 41}}}" for number in range(n)]
     ids = [[7] * (2 * number) for number in range(n)]
-    return {"prompts": ["q"] * n, "completions": texts, "completion_ids": ids, "solution": ["42"] * n}
+    return {"prompts": ["q"] * n, "completions": texts, "completion_ids": ids, "solution": ["$42$"] * n}
 
 
 def test_length_rewards_in_tokens_are_trls_own() -> None:
@@ -224,5 +224,7 @@ def test_length_rewards_in_tokens_are_trls_own() -> None:
     theirs = scaled(max_len=300)(
         **{**batch, "completions": [[{"role": "assistant", "content": t}] for t in batch["completions"]]}
     )
-    ours = trl_reward("cosine_length_scaling", unit="tokens", max_length=300, reference="solution", logs=False)(**batch)
+    ours = trl_reward(
+        "cosine_length_scaling", unit="tokens", correctness="math", max_length=300, reference="solution", logs=False
+    )(**batch)
     assert ours == pytest.approx(theirs, abs=1e-9)

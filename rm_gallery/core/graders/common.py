@@ -17,60 +17,67 @@ from rm_gallery.core.reward.asking import parsed, told_of
 from rm_gallery.core.reward.reward import prompts_hash
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, Shaped, render
-from rm_gallery.core.text.values import plain
-from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.core.text.canonical import fold, turn_text
+from rm_gallery.core.text.conclusion import sentences
+from rm_gallery.core.text.values import plain, read_integer
+from rm_gallery.core.utils.errors import ParseError, Unscored
 
 VERDICTS = ("supported", "unsupported", "contradicted", "no_claim")
+MOST_SENTENCES = 120
+"""Numbered parts of a text, at most; of a longer one several sentences are a part."""
 _SHAPE: dict[str, Any] = {
     "type": "array",
     "minItems": 1,
     "items": {
         "type": "object",
         "properties": {
-            "claim": {"type": "string"},
+            "number": {"type": "integer"},
             "evidence": {"type": "string"},
             "verdict": {"type": "string", "enum": list(VERDICTS)},
         },
-        "required": ["claim", "evidence", "verdict"],
+        "required": ["number", "evidence", "verdict"],
         "additionalProperties": False,
     },
 }
 
 
 class ClaimsReply(BasePromptTemplate):
-    """The claims of a text, each with the words it rests on and a verdict; `no_claim` for a sentence that claims nothing."""
+    """For each numbered sentence of a text the words it rests on and a verdict; `no_claim` for one that claims nothing."""
 
     claims: Annotated[
         list[dict[str, Any]],
         Shaped(_SHAPE),
-        Described(zh='JSON 列表，每项陈述一个 {"claim": "…", "evidence": "…", "verdict": "…"}，按文中顺序'),
+        Described(zh='JSON 列表，每个编号一个 {"number": 1, "evidence": "…", "verdict": "…"}，一个不漏'),
     ] = Field(
         default=...,
-        description='A JSON list with one {"claim": "…", "evidence": "…", "verdict": "…"} per claim, in the order of the text',
+        description='A JSON list with one {"number": 1, "evidence": "…", "verdict": "…"} for every number, none left out',
     )
 
     @field_validator("claims")
     @classmethod
     def _each_with_a_verdict(cls, claims: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        clean = []
+        clean: list[dict[str, Any]] = []
         for claim in claims:
             said = plain(str(claim.get("verdict"))).strip(" .。").lower().replace(" ", "_")
             if said not in VERDICTS:
                 raise ValueError(f"a verdict is one of {', '.join(VERDICTS)}; found {claim.get('verdict')!r}")
             evidence = claim.get("evidence")
-            texts = {"claim": str(claim.get("claim") or ""), "evidence": evidence if isinstance(evidence, str) else ""}
-            clean.append({**texts, "verdict": said})
-        if not clean:
-            raise ValueError(f"no claim is listed; a sentence that claims nothing is listed as {VERDICTS[-1]}")
+            try:
+                number = read_integer(claim.get("number"))
+            except ParseError as error:
+                raise ValueError(f"each entry has the number of its sentence; found {claim.get('number')!r}") from error
+            clean.append({"number": number, "evidence": evidence if isinstance(evidence, str) else "", "verdict": said})
         return clean
 
 
 class ClaimGrader(RubricGrader):
-    """A rubric that may be graded claim by claim: the judge lists what a text claims, the score is counted and not felt.
+    """A rubric that may be graded claim by claim: the score is counted and not felt.
 
-    With `claims=True` the judge lists each claim with the words of the material it rests on and a verdict (supported,
-    unsupported, contradicted), and the score is the share of supported claims on the grader's scale, a number between the
-    levels. Metadata: `share`, `claims` with `found`, whether the words quoted stand in the material, and `counts` by verdict.
+    With `claims=True` the sentences of the text are numbered by rule, and the judge gives each the words of the material it rests on
+    and a verdict (supported, unsupported, contradicted, no_claim). The score is the share of supported ones among those that claim
+    something, on the grader's scale, a number between the levels. What the judge leaves out, or gives two verdicts, is asked for once
+    more and then costs the score; support earns nothing where the words quoted do not stand in the material. Metadata: `share`,
+    `claims` with `found`, whether they do, and `counts` by verdict, `invented` for support by words that are not there.
     Sources: FActScore (arXiv 2305.14251) and RAGAS (arXiv 2309.15217) for shares of supported claims.
     """
 
@@ -92,16 +99,19 @@ class ClaimGrader(RubricGrader):
         if not self.claims:
             return super()._messages(fields, form)
         found = self.texts()
+        of = found["claims"]["of"]
+        texts = {name: shown(fields.get(name)) for name in last_what_differs(found["inputs"])}
+        texts[of] = "\n".join(f"[{number}] {text}" for number, text in enumerate(numbered(texts[of]), 1))
         return render(
             "claims",
             self.language,
-            texts={name: shown(fields.get(name)) for name in last_what_differs(found["inputs"])},
+            texts=texts,
             always=[name for name, required in found["inputs"].items() if required],
             desc=self.desc,
             scenario="",
             rubrics=list(self.rubrics),
             examples=[],
-            of=found["claims"]["of"],
+            of=of,
             verdicts=[
                 f"`{name}`{': ' if self.language == 'en' else '：'}{text}"
                 for name, text in found[self.language]["verdicts"].items()
@@ -113,26 +123,66 @@ class ClaimGrader(RubricGrader):
     async def _one(self, fields: Mapping[str, Any]) -> GraderScore:
         if not self.claims:
             return await super()._one(fields)
-        graded: GraderScore = await self._ask(fields, lambda reply: self._counted(reply, fields))
+        sentences = numbered(shown(fields.get(self.texts()["claims"]["of"])))
+        given: dict[int, dict[str, Any]] = {}
+
+        def read(reply: ChatResponse) -> GraderScore:
+            said = parsed(self.reply, reply)
+            for number, verdicts in _by_number(said.claims).items():
+                if number not in given and len({each["verdict"] for each in verdicts}) == 1:
+                    given[number] = verdicts[-1]
+            left_out = [number for number in range(1, len(sentences) + 1) if number not in given]
+            if left_out:
+                listed = ", ".join(map(str, left_out[:_SHOWN])) + (", …" if len(left_out) > _SHOWN else "")
+                raise ParseError(f"There is no single verdict on {len(left_out)} of {len(sentences)} sentences: {listed}.")
+            claims = [{"claim": text, **given[number]} for number, text in enumerate(sentences, 1)]
+            return self._counted(claims, said.reason or "", reply, fields)
+
+        graded: GraderScore = await self._ask(fields, read)
         return graded
 
-    def _counted(self, reply: ChatResponse, fields: Mapping[str, Any]) -> GraderScore:
-        said, about = parsed(self.reply, reply), self.texts()["claims"]
-        material = [_folded(text) for name in about["within"] for text in _texts(fields.get(name))]
-        claims = [{**claim, "found": _stands_in(claim["evidence"], material)} for claim in said.claims]
-        counts = Counter(claim["verdict"] for claim in claims)
-        worth = {"supported": 1.0, "unsupported": about.get("unsupported", 0.0), "contradicted": 0.0}
+    def _counted(
+        self, claims: list[dict[str, Any]], reason: str, reply: ChatResponse, fields: Mapping[str, Any]
+    ) -> GraderScore:
+        about = self.texts()["claims"]
+        material = [_words(text) for name in about["within"] for text in _texts(fields.get(name))]
+        claims = [{**claim, "found": _stands_in(claim["evidence"], material)} for claim in claims]
+        worth = {"supported": 1.0, "unsupported": about.get("unsupported", 0.0), "contradicted": 0.0, _INVENTED: 0.0}
+        counts = Counter(
+            _INVENTED if claim["verdict"] == "supported" and not claim["found"] else claim["verdict"] for claim in claims
+        )
         counted = sum(counts[name] for name in worth)
         share = sum(counts[name] * each for name, each in worth.items()) / counted if counted else about["without"]
         if share is None:
             raise Unscored(
                 f"{self.name}: `{about['of']}` claims nothing that could be looked for.", reason="no_claims", cause="data"
             )
+        if counts[_INVENTED]:
+            reason = f"{reason} {counts[_INVENTED]} of the claims are supported by words that are not in the material.".strip()
         low, high = self.score_range
         assert low is not None and high is not None
-        metadata = {"share": share, "counts": {name: counts[name] for name in VERDICTS}, "claims": claims, **told_of(reply)}
+        kinds = (*VERDICTS, *([_INVENTED] if counts[_INVENTED] else []))
+        metadata = {"share": share, "counts": {name: counts[name] for name in kinds}, "claims": claims, **told_of(reply)}
         score = low + (high - low) * share
-        return GraderScore(score=score, reason=said.reason or "", metadata=metadata, usage=usage_of(reply), **self.about())
+        return GraderScore(score=score, reason=reason, metadata=metadata, usage=usage_of(reply), **self.about())
+
+
+_SHOWN = 12
+_INVENTED = "invented"
+
+
+def numbered(text: str) -> list[str]:
+    """The sentences of a text by rule, in at most `MOST_SENTENCES` parts; whoever is judged or judges has no say in how many."""
+    parts = [part.strip() for part in sentences(turn_text(text))]
+    size = -(-len(parts) // MOST_SENTENCES)
+    return [" ".join(parts[at : at + size]) for at in range(0, len(parts), size or 1)]
+
+
+def _by_number(claims: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
+    found: dict[int, list[dict[str, Any]]] = {}
+    for claim in claims:
+        found.setdefault(claim["number"], []).append(claim)
+    return found
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -148,18 +198,19 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 _ELLIPSIS = re.compile(r"\s*(?:\[\s*(?:\.{3}|…+)\s*\]|\(\s*(?:\.{3}|…+)\s*\)|\.{3,}|…+)\s*")
+_WORD = re.compile(r"\w+")
 
 
-def _folded(text: str) -> str:
-    """A text without what differs between a passage and its quotation: case, white space, forms of quotes and dashes."""
-    alike = text.translate(str.maketrans("“”„«»‘’‚–—", '"""""\'\'\'--'))
-    return " ".join(alike.casefold().split())
+def _words(text: str) -> str:
+    """The words of a text, in one case, so that a passage and its quotation differ in nothing else."""
+    return f" {' '.join(_WORD.findall(fold(text).casefold()))} "
 
 
 def _stands_in(quoted: str, material: list[str]) -> bool:
-    """Whether all that is quoted, part by part between ellipses, stands in one of the texts."""
-    parts = [part.strip(" \"'") for part in _ELLIPSIS.split(_folded(quoted))]
-    parts = [part for part in parts if part]
+    """Whether all words that are quoted, part by part between ellipses, stand in one of the texts."""
+    parts = [words for part in _ELLIPSIS.split(quoted) if (words := _words(part)).strip()]
+    # Chinese and its like put no spaces between words, so their quotations begin in the middle of a run of letters
+    parts = [words if words.isascii() else words.strip() for words in parts]
     return bool(parts) and any(all(part in text for part in parts) for text in material)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-_SENTENCE_END = re.compile(r"(?<![\s.][A-Za-z])[.!?](?=[\"'*_]{0,4}(?:\s|$))(?!\s*[-=+*/^)<>])|[。！？\n]")
+_SENTENCE_END = re.compile(r"(?<![\s.][A-Za-z])[.!?](?=[\"'*_]{0,4}(?:\s|$))(?!\s*[-=+*/^)<>])|[。！？؟۔।\n]")
 _FORMULA = re.compile(r"(?s)\$\$.+?\$\$|\\\[.+?\\\]|\\begin\{(\w{1,12}\*?)\}.*?\\end\{\1\}")
 _VALUED = re.compile(r"\d|\\[A-Za-z]|[√π∞¼½¾⅐-⅞]|[$=<>≤≥]")
 _ANAPHOR = (

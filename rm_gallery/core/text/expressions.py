@@ -167,7 +167,8 @@ def find_answer(text: str, *, factorial: bool = False) -> FinalAnswer | None:
     text = _readable(text)
     found = _find(text, factorial)
     if (found is None or _is_prose(found)) and (spelt := with_digits(text)) is not text:
-        found = _find(spelt, factorial)
+        number = _find(spelt, factorial)
+        found = number if number is not None and len(_NUMBERS.findall(number.text)) == 1 else found
     return None if found is None else _leading_number(found)
 
 

@@ -16,13 +16,14 @@ class Moment(NamedTuple):
     readings: frozenset[tuple[int | None, ...]]
     """Days as (year, month, day); times as (hour, minute, second), in 24 hours."""
     is_day: bool
+    half: bool = True
+    """Whether a time says morning or afternoon; two that do not are compared as they are written: 15:30 is not 3:30."""
 
     def same_as(self, other: Moment) -> bool:
         """Whether some reading of both agrees in all parts that both give."""
+        left, right = ({min(m.readings)} if not (self.half or other.half) else m.readings for m in (self, other))
         return self.is_day == other.is_day and any(
-            all(x is None or y is None or x == y for x, y in zip(a, b, strict=True))
-            for a in self.readings
-            for b in other.readings
+            all(x is None or y is None or x == y for x, y in zip(a, b, strict=True)) for a in left for b in right
         )
 
 
@@ -83,7 +84,9 @@ def _moment(match: re.Match[str]) -> Moment | None:
     if day is not None:
         valid = {(y, m, d) for y, m, d in day if 1 <= (m or 1) <= 12 and 1 <= (d or 1) <= 31}
         return Moment(frozenset(valid), True) if valid else None
-    return Moment(frozenset(_time_readings(part)), False)
+    times = _time_readings(part)
+    said = any(part[name] for name in ("half", "whole_half", "half_before", "zh_half", "clock_half", "spoken_half", "named"))
+    return Moment(frozenset(times), False, said)
 
 
 def _day_readings(part: dict[str, str | None]) -> list[tuple[int | None, int | None, int | None]] | None:
@@ -121,7 +124,9 @@ def _time_readings(part: dict[str, str | None]) -> set[tuple[int | None, ...]]:
     if hour > 12 or (hour == 0 and half != "p"):
         return {(hour, minute, seconds)}
     morning, afternoon = (hour % 12, minute, seconds), (hour % 12 + 12, minute, seconds)
-    return {afternoon if half.lower() == "p" else morning} if half else {morning, afternoon}
+    if half:
+        return {afternoon if half.lower() == "p" else morning}
+    return {afternoon} if hour == 12 else {morning, afternoon}
 
 
 _HALVES: dict[str | None, str | None] = {

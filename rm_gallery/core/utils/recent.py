@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 LATELY = 128
 """Scores that are remembered: about a step of a small run, so that what is remembered is of nearly the present policy."""
@@ -49,10 +48,14 @@ class SharedRecent(Recent):
 
     def __init__(self, path: Path) -> None:
         super().__init__()
-        self._file: BinaryIO = open(path, "r+b" if path.exists() else "w+b")
-        if os.fstat(self._file.fileno()).st_size < _SIZE:
-            self._file.truncate(_SIZE)
-        self._map = mmap.mmap(self._file.fileno(), _SIZE)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
+        if os.fstat(self._file).st_size < _SIZE:
+            os.ftruncate(self._file, _SIZE)
+        self._map = mmap.mmap(self._file, _SIZE)
+
+    def __del__(self) -> None:
+        with suppress(AttributeError, OSError):
+            os.close(self._file)
 
     def add(self, group: int, scores: Sequence[float]) -> None:
         """Remember the scores of a group."""
