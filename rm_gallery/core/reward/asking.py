@@ -31,6 +31,7 @@ from rm_gallery.core.reward.channel import (
     token_form,
     ways,
 )
+from rm_gallery.core.reward.echo import fenced_texts, without_echoes
 from rm_gallery.core.reward.reward import current_job
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, open_forms
 from rm_gallery.core.text.statements import REASONS
@@ -100,6 +101,7 @@ class _Asking:
         self.form_is_open = any(self.forms.stand_in(str(m.get("content"))) for m in self._open)
         if self.forms and not self.form_is_open:  # what stands for it was changed on its way into the prompt
             self._open = plain_messages(prompt())
+        self._texts = fenced_texts(self._open)
 
     def messages(self, way: str, token: str = "") -> list[dict[str, Any]]:
         """The prompt in the form of a channel; rendered once, whatever is found out about the endpoint."""
@@ -137,7 +139,7 @@ class _Asking:
                 else:
                     reply = await self.llm.achat(messages, repeat=repeat, **fields)
                 self._called = bool(reply.message.tool_calls)
-                found_now: Any = read(reply)
+                found_now: Any = read(reply if weighed else self._own_words(reply))
                 result = await found_now if awaitable(found_now) else found_now
             except Exception as error:
                 _trace(self.name, messages, reply, attempt, time.monotonic() - begun, error, way)
@@ -161,6 +163,14 @@ class _Asking:
                 _trace(self.name, messages, reply, attempt, time.monotonic() - begun, None, way)
                 return result
         raise AssertionError("unreachable")
+
+    def _own_words(self, reply: ChatResponse) -> ChatResponse:
+        """The reply without what it copies from the material."""
+        said = reply.message.content
+        if not isinstance(said, str) or not self._texts:
+            return reply
+        own = without_echoes(said, self._texts, [name for name in self.template.model_fields if name.lower() not in REASONS])
+        return reply if own is said else reply.model_copy(update={"message": reply.message.model_copy(update={"content": own})})
 
     def taken(self, way: str) -> str:
         """The channel that the reply came by: an endpoint that does not know tools may leave them out without a word."""

@@ -1,0 +1,119 @@
+"""What a judge's reply copies from the material it judges: a verdict in such a passage is the material's own, not the judge's.
+
+A judge that repeats an answer before it decides, or is cut off while it quotes, would else hand over the score that the answer gives
+itself. So passages that stand in the prompt's fenced texts are blanked before a verdict is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from rm_gallery.core.text.canonical import visible
+
+_FENCED = re.compile(r"<(?P<name>[\w-]{1,80}) (?P<fence>[0-9a-f]{8})>\n(?P<text>.*?)\n</(?P=name) (?P=fence)>", re.DOTALL)
+_SHORTEST = 40
+"""Characters alike from which on a passage counts as copied, blanks and signs of quoting not counted; of a shorter text all of it. A bare
+verdict is shorter, so that an answer cannot make the judge's own unreadable by writing down every one there is."""
+_DROPPED = dict.fromkeys(map(ord, " \t\n\r\f\v>\"'`*_\\|\u201c\u201d\u00a0"))
+_NUMBER = re.compile(r"\d+")
+
+
+def fenced_texts(messages: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The texts that a prompt holds between tags with a random marker."""
+    contents = (message.get("content") for message in messages)
+    texts = [part.get("text", "") for content in contents if isinstance(content, list) for part in content]
+    texts += [content for message in messages if isinstance(content := message.get("content"), str)]
+    return tuple(found["text"] for text in texts if isinstance(text, str) for found in _FENCED.finditer(text))
+
+
+def without_echoes(reply: str, texts: tuple[str, ...], names: Iterable[str]) -> str:
+    """The reply with blanks for what it copies from texts that name a field of the verdict. Linear in both."""
+    named = [name.lower().replace("_", "") for name in names]
+    telling = tuple(text for text in texts if any(name in _lower(text) for name in named))
+    if not telling:
+        return reply
+    fields = "|".join(map(re.escape, named))
+    passages, short, bare = _passages(telling, fields)
+    plain, exact = _compared(reply), _compared(reply, digits=True)
+    spans = [
+        (at, at + _SHORTEST)
+        for start, end in _near(plain, fields)
+        for at in range(start, end - _SHORTEST + 1)
+        if plain[at : at + _SHORTEST] in passages
+    ]
+    as_written = [
+        found.span() for text in (*bare, *(digits for digits, _ in short)) for found in re.finditer(re.escape(text), exact)
+    ]
+    if not as_written:  # a copy may have another number, which is no more the judge's own
+        spans += [found.span() for _, text in short for found in re.finditer(re.escape(text), plain)]
+    copied = _places(reply, spans, digits=False) | _places(reply, as_written, digits=True)
+    if not copied:
+        return reply
+    return "".join(" " if place in copied and sign != "\n" else sign for place, sign in enumerate(reply))
+
+
+@lru_cache(maxsize=64)
+def _passages(texts: tuple[str, ...], fields: str) -> tuple[frozenset[str], tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """Passages of the shortest length near a field's name, texts that are shorter, and those that are nothing but a verdict."""
+    passages: set[str] = set()
+    short: list[tuple[str, str]] = []
+    bare: list[str] = []
+    verdict = re.compile(rf"<(?:{fields})[^<]{{1,20}}</(?:{fields})|\{{?(?:{fields}):[^,:]{{1,20}}")
+    for text in texts:
+        plain = _compared(text)
+        near = _near(plain, fields)
+        if not near:
+            continue
+        if verdict.fullmatch(plain):
+            bare.append(_compared(text, digits=True))
+        elif len(plain) < _SHORTEST:
+            short.append((_compared(text, digits=True), plain))
+        for start, end in near:
+            passages.update(plain[at : at + _SHORTEST] for at in range(start, end - _SHORTEST + 1))
+    return frozenset(passages), tuple(short), tuple(bare)
+
+
+def _near(plain: str, fields: str) -> list[tuple[int, int]]:
+    """Where in a text a field is named, with room for a passage on both sides."""
+    found: list[tuple[int, int]] = []
+    for mark in re.finditer(fields, plain):
+        start, end = max(0, mark.start() - _SHORTEST), min(len(plain), mark.end() + _SHORTEST)
+        if found and start <= found[-1][1]:
+            found[-1] = found[-1][0], end
+        else:
+            found.append((start, end))
+    return found
+
+
+def _compared(text: str, digits: bool = False) -> str:
+    """The text in one case, without blanks, signs of quoting and what cannot be seen; numbers are alike unless `digits` count."""
+    plain = _lower(text).translate(_DROPPED)
+    return plain if digits else _NUMBER.sub("0", plain)
+
+
+def _lower(text: str) -> str:
+    return visible(text).lower().replace("_", "")
+
+
+def _places(text: str, spans: list[tuple[int, int]], digits: bool) -> set[int]:
+    """Where the characters of spans of the compared text stand in the text itself."""
+    if not spans:
+        return set()
+    places: list[tuple[int, int]] = []
+    after_digit = False
+    for place, sign in enumerate(text):
+        for _ in visible(sign).lower().translate(_DROPPED):
+            if not digits and sign.isdecimal() and after_digit:
+                places[-1] = places[-1][0], place
+            else:
+                places.append((place, place))
+            after_digit = sign.isdecimal()
+    return {
+        place
+        for start, end in spans
+        for at in range(start, min(end, len(places)))
+        for place in range(places[at][0], places[at][1] + 1)
+    }
