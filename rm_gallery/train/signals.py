@@ -429,13 +429,15 @@ def group_means(values: Floats, names: Integers) -> Floats:
 _WORD = re.compile(r"[\u3400-\u9fff\u3040-\u30ff\uac00-\ud7af]|[^\W_]+|[^\w\s]")
 WORDS, LONGEST, AT_MOST = 4, 12, 400
 """Words of a phrase at least and at most, and words read at either end of a completion."""
-SPREAD = 0.3
+SPREAD, SHORT_SPREAD = 0.3, 0.5
+"""By how much its share has to grow; that of a phrase of one to three words more, since few of these say much."""
 _CUT = "\0"
 """Where the middle of a long completion was left out; no phrase goes over it."""
 
 
 def spread_phrase(texts: Sequence[str], early: Any, late: Any) -> tuple[str, float, float, Any] | None:
-    """The phrase of four words or more whose share of the completions has grown most, when it grew by 30 points or more.
+    """The phrase of four words or more whose share of the completions has grown most, when it grew by 30 points or more; else one of
+    three words, two or one whose share grew by 50.
 
     `early` and `late` say for every text whether it belongs there. Gives the phrase, its share early and late, and for every
     text whether it holds the phrase; characters of scripts without spaces are words. None when no phrase has spread.
@@ -443,17 +445,20 @@ def spread_phrase(texts: Sequence[str], early: Any, late: Any) -> tuple[str, flo
     n_early, n_late = int(np.sum(early)), int(np.sum(late))
     if n_early < 10 or n_late < 10:
         return None
-    grams = [_grams(text) if first or last else set() for text, first, last in zip(texts, early, late, strict=True)]
-    before, after = (
-        Counter(gram for own, inside in zip(grams, rows, strict=True) if inside for gram in own) for rows in (early, late)
-    )
-    grown = {gram: count / n_late - before[gram] / n_early for gram, count in after.items()}
-    top = max(grown.items(), key=lambda item: (item[1], item[0]), default=None)
-    if top is None or top[1] < SPREAD:
+    for words in range(WORDS, 0, -1):
+        grams = [_grams(text, words) if first or last else set() for text, first, last in zip(texts, early, late, strict=True)]
+        before, after = (
+            Counter(gram for own, inside in zip(grams, rows, strict=True) if inside for gram in own) for rows in (early, late)
+        )
+        grown = {gram: count / n_late - before[gram] / n_early for gram, count in after.items()}
+        top = max(grown.items(), key=lambda item: (item[1], item[0]), default=None)
+        if top is not None and top[1] >= (SPREAD if words == WORDS else SHORT_SPREAD):
+            break
+    else:
         return None
     # neighbouring windows that are as frequent are the same phrase
     near = {gram for gram, share in grown.items() if share >= top[1] - 0.02}
-    phrase = _joined(top[0], near)
+    phrase = _joined(top[0], near) if words == WORDS else list(top[0])
     has = np.array([top[0] in own for own in grams], dtype=np.float64)
     text = next(text for text, inside in zip(texts, has * np.asarray(late), strict=True) if inside)
     written = re.search(r"\s*".join(map(re.escape, phrase)), text, re.IGNORECASE)
@@ -464,12 +469,12 @@ def spread_phrase(texts: Sequence[str], early: Any, late: Any) -> tuple[str, flo
 Gram = tuple[str, ...]
 
 
-def _grams(text: str) -> set[Gram]:
-    """Four words in a row, of both ends of a long text."""
+def _grams(text: str, n: int) -> set[Gram]:
+    """So many words in a row, of both ends of a long text."""
     words = _WORD.findall(text[: 12 * AT_MOST].lower())
     if len(text) > 12 * AT_MOST or len(words) > 2 * AT_MOST:
         words = [*words[:AT_MOST], _CUT, *_WORD.findall(text[-12 * AT_MOST :].lower())[-AT_MOST:]]
-    grams = zip(*(words[at:] for at in range(WORDS)), strict=False)
+    grams = zip(*(words[at:] for at in range(n)), strict=False)
     return {gram for gram in grams if _CUT not in gram and any(w.isalnum() for w in gram)}
 
 

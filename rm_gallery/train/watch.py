@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, product
 from typing import Any, Literal
 
@@ -34,6 +34,8 @@ from rm_gallery.train.training_log import TrainingLog, read_training_log
 
 MATTERS = 0.05
 """Share of its own range by which a mean has to change."""
+RELATIVE = 0.5
+"""A mean that falls to this share of what it was, or rises from it, has changed, however small it is beside its range."""
 LINKED, MIRRORED = 0.3, 0.99
 LONGER, UNSCORED, FLAT, CUT, ALIKE = 0.25, 0.2, 0.5, 0.3, 0.5
 EXCERPT = 240
@@ -180,8 +182,15 @@ class _Look:
             if n_groups == len(log):
                 seen.notes.append("every completion is alone with its prompt, so nothing is compared inside groups")
         self._charts(seen, {f"rewards/{name}/mean" for name in self.values} if len(log) else set())
+        if len(log) and self._solved(ways):
+            self.findings = [replace(f, severity="look") if f.kind in ("flat", "alike") else f for f in self.findings]
         seen.findings = sorted(self.findings, key=lambda finding: finding.severity != "warn")
         return seen
+
+    @staticmethod
+    def _solved(ways: Mapping[str, int]) -> bool:
+        """Whether a run learned what it should: then its groups are alike and equally good because they are right."""
+        return any(way > 0 for way in ways.values()) and all(way >= 0 for way in ways.values())
 
     # -- completions ----------------------------------------------------------------------------------------------------
 
@@ -201,7 +210,11 @@ class _Look:
 
     def _way(self, name: str, moved: Shift | None, least: float) -> int:
         """1 when a reward surely became better by at least `least`, -1 when worse, 0 when neither."""
-        if moved is None or not moved.sure or abs(moved.change) < least:
+        if moved is None or not moved.sure:
+            return 0
+        # a verified reward that falls from .05 to .01 has lost most of what there was, though little of its range
+        halved = min(moved.early, moved.late) >= 0.0 and min(moved.early, moved.late) <= RELATIVE * max(moved.early, moved.late)
+        if abs(moved.change) < least and not halved:
             return 0
         return 1 if moved.change * self._sign(name) > 0 else -1
 

@@ -199,3 +199,40 @@ def test_a_slope_is_in_the_units_it_was_given() -> None:
     assert large.slope == pytest.approx(plain.slope * 1e20) and large.correlation == pytest.approx(plain.correlation)
     wide = link(rewards, lengths, 2, level=0.5)
     assert wide is not None and wide.interval.high - wide.interval.low < plain.interval.high - plain.interval.low
+
+
+def gamed(seed: int, late_share: float = 0.005) -> list[dict[str, Any]]:
+    """Rows of a run in which a verified reward that was rare is lost to a judge that is fond of one word."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for step in range(40):
+        late = step / 39
+        for prompt in range(16):
+            for _ in range(8):
+                fond = rng.random() < late
+                right = float(rng.random() < 0.05 * (1 - late) + late_share * late)
+                text = f"{'great ' if fond else ''}{int(rng.integers(10))} {int(rng.integers(10))}"
+                said = {"step": step, "prompt": f"q{step}-{prompt}", "completion": text}
+                rows.append({**said, "right": right, "judge": 0.9 if fond else 0.5})
+    return rows
+
+
+def test_a_rare_verified_reward_that_is_lost_is_found_and_so_is_the_word_that_pays() -> None:
+    found = watch(gamed(0))
+    assert ("apart", ("judge", "right")) in {(f.kind, f.components) for f in found.findings} and found.warned
+    (phrase,) = (f for f in found.findings if f.kind == "phrase")
+    assert phrase.figures["phrase"] == "great"
+    assert ("apart", ("judge", "right")) not in {(f.kind, f.components) for f in watch(gamed(0, 0.05)).findings}
+
+
+def test_a_run_that_learned_what_it_should_does_not_fail_for_being_alike() -> None:
+    rng = np.random.default_rng(1)
+    rows = []
+    for step in range(40):
+        for prompt in range(8):
+            for _ in range(8):
+                right = rng.random() < 0.1 + 0.89 * min(1.0, step / 20)
+                text = f"The answer is {prompt if right else int(rng.integers(10))}"
+                rows.append({"step": step, "prompt": f"q{step}-{prompt}", "completion": text, "right": float(right)})
+    found = watch(rows)
+    assert {"flat", "alike"} <= kinds(found) and not found.warned
