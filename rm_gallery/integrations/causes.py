@@ -73,19 +73,20 @@ class GroupMeans:
     mean over the whole run would punish who fails late in it. Processes of one Ray job on a machine share what they saw.
     """
 
-    def __init__(self, reward: str = "") -> None:
-        self._reward = reward
+    def __init__(self, definition: str = "") -> None:
+        """Remember for the reward of this definition, which is how other processes know it; for this object alone without one."""
+        self._definition = definition
         self._recent: Recent | None = None
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[GroupMeans], tuple[str]]:
-        return GroupMeans, (self._reward,)  # what another process sees is its own, unless both are of one job
+        return GroupMeans, (self._definition,)  # what another process sees is its own, unless both are of one job
 
     def note(self, groups: Mapping[str, Sequence[Outcome[float]]]) -> None:
         """Take in the scores of a call, by group, and tell those without one what the others have on average."""
         with self._lock:
             if self._recent is None:
-                self._recent = recent_scores(self._reward)
+                self._recent = recent_scores(self._definition)
             known = {name: [found.score for found in group if found.score is not None] for name, group in groups.items()}
             for name, scores in known.items():
                 self._recent.add(_number_of(name), scores)

@@ -41,6 +41,13 @@ def test_a_value_is_read_as_a_careful_person_does(reward: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def test_an_answer_refuses_where_its_speaker_declines_the_request_and_nowhere_else() -> None:
+    lines = Path(__file__).with_name("refusals.jsonl").read_text(encoding="utf-8").splitlines()
+    cases = [{**json.loads(line), "reference": ""} for line in lines]
+    found = scores("refusal_detection", cases)  # 1 where the answer is none
+    assert [case["answer"] for case, score in zip(cases, found, strict=True) if score != 1.0 - case["refuses"]] == []
+
+
 def test_the_last_sentence_of_an_answer_that_was_cut_off_concludes_nothing() -> None:
     working = {"answer": "Six boxes of seven apples are on the table. Together these are 6 * 7 = 42", "reference": "42"}
     stated = {"answer": "Six boxes of seven apples. The answer is 42. Let me check that with another", "reference": "42"}
