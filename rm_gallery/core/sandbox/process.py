@@ -38,7 +38,7 @@ class SandboxLimits:
     """Processes and threads of one sandbox, the interpreter itself included."""
     file_mb: int = 16
     """Largest single file, and the whole private temp folder."""
-    output_kb: int = 8192
+    output_kb: int = 256
     """Kilobytes the program may print to stdout and stderr together."""
 
     def __post_init__(self) -> None:

@@ -45,6 +45,8 @@ from rm_gallery.gallery.rm.rule import (
 _TESTS = ("inputs_outputs", "input_output", "inputs", "test", "tests")
 _BESIDE = ("prompt", "entry_point", "setup")
 _SHOWN = 5
+_MOST_PRINTED_KB = 8192
+"""Some problems ask for a million lines."""
 _DOUBLE = sample_of(
     "Write a Python function double(x) that doubles a number.",
     "~~~python\ndef double(x):\n    return 2 * x\n~~~",
@@ -132,7 +134,9 @@ class CodeExecutionReward(RuleReward):
 
     async def _run(self, code: str, tests: CodeTests) -> CodeTestReport:
         deadline = within_deadline(self.total_timeout)
-        limits = SandboxLimits(wall_seconds=self.timeout, cpu_seconds=self.timeout, memory_mb=self.memory_mb)
+        limits = SandboxLimits(
+            wall_seconds=self.timeout, cpu_seconds=self.timeout, memory_mb=self.memory_mb, output_kb=_MOST_PRINTED_KB
+        )
         runner = get_runner(self.sandbox, packages=self.packages)
         try:
             return await run_code_tests(code, tests, runner=runner, limits=limits, deadline=deadline)

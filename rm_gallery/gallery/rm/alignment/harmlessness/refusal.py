@@ -173,7 +173,7 @@ class RefusalDetectionReward(RuleReward):
     that the speaker will not or cannot do what was asked ("I can't help with that", 抱歉，我无法提供). Warnings, regrets ("I'm
     sorry to hear that"), idioms ("I can't recommend it enough") and inexact answers ("I can't give an exact number, but
     about 5 million") are none. Code, quotations and a thought are left out. It looks at words alone: a refusal in other
-    words passes unseen. Range [0, 1], higher is better; a blank answer is unscored (`empty`).
+    words passes unseen; a judge is asked by the grader `refusal`. Range [0, 1], higher is better; a blank answer is unscored (`empty`).
     """
 
     name: str = "refusal_detection"
