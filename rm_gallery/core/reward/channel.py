@@ -228,8 +228,6 @@ def stated(decisions: Mapping[str, Decision]) -> dict[str, Any]:
 
 _known: dict[tuple[str, str], str] = {}
 _probing: dict[tuple[str, str], asyncio.Future[None]] = {}
-_met: set[tuple[str, str]] = set()
-"""Endpoints and models that were asked in one way alone."""
 
 
 def taken_by(llm: BaseLLM) -> str | None:
@@ -256,9 +254,9 @@ async def by_channel(llm: BaseLLM, tried: Sequence[str], ask: Callable[[str], Aw
     refused, or whose reply is empty, gives way to the next at once. What was found holds for the process; a call without any
     reply finds nothing out, and then each finds out for itself.
     """
-    key = _key(llm)
     if len(tried) == 1:
-        return await _after_the_first(key, lambda: ask(tried[0]))
+        return await ask(tried[0])
+    key = _key(llm)
     if key in _known:
         return await ask(_known[key])
     first = _probing.get(key)
@@ -272,26 +270,6 @@ async def by_channel(llm: BaseLLM, tried: Sequence[str], ask: Callable[[str], Aw
         # awaited without `wait` it would be cancelled with the first of those who wait
         await asyncio.wait([first], timeout=PATIENCE_SECONDS)
     return await (ask(_known[key]) if key in _known else _probe(key, tried, ask, taken))
-
-
-async def _after_the_first(key: tuple[str, str], ask: Callable[[], Awaitable[T]]) -> T:
-    """`ask`, where this is the first question to an endpoint and a model; else once that was answered, or took too long.
-
-    So what the endpoint does not take is found out by one call, not by all that begin at once.
-    """
-    if key in _known or key in _met:
-        return await ask()
-    first = _probing.get(key)
-    if first is None:
-        _probing[key] = done = asyncio.get_running_loop().create_future()
-        try:
-            return await ask()
-        finally:
-            _met.add(key)
-            done.set_result(None)
-    if not first.done() and first.get_loop() is asyncio.get_running_loop():
-        await asyncio.wait([first], timeout=PATIENCE_SECONDS)
-    return await ask()
 
 
 async def _probe(
@@ -345,7 +323,6 @@ def forget() -> None:
     """Forget what was found out about endpoints."""
     _known.clear()
     _probing.clear()
-    _met.clear()
 
 
 library_loop.after_fork(forget)
