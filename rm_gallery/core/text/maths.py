@@ -72,10 +72,7 @@ def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
     if (stated := _compared_as_statements(found, answer, gold)) is not None:
         return stated
     of_integers = any(value is not None and _OF_INTEGERS.search(value.text) for value in (found, reference))
-    if of_integers:
-        found, reference = (
-            value and value._replace(text=_OF_INTEGERS.sub("", value.text).strip(" ,;")) for value in (found, reference)
-        )
+    found, reference = (value and _unquantified(value) for value in (found, reference))
     gold_values = _parse(reference).values if reference is not None else ()
     if reference is None or not gold_values:
         if _written_alike(answer, gold):
@@ -542,6 +539,18 @@ _OF_INTEGERS = re.compile(
     r"|(?:\\q?quad|[\s,;(])*(?:\\text\s*\{\s*)?,?\s*(?:where|for|with)\s+(?:(?:any|all|some|an|every)\s+)?(?:integers?\s+\$?[kmnlj]\$?|\$?[kmnlj]\$?\s+(?:is\s+)?(?:any|an)\s+integer)\s*\}?\)?"
 )
 """What says of the letter of a family of solutions that it runs over the integers."""
+
+
+_FOR_ANY = re.compile(
+    r"(?:\\q?quad|[\s,;])*\\text\s*\{\s*,?\s*(?:for|where|with)\s+(?:any|all|some|every|each|an?\s+arbitrary)\s*(?:real|positive)?\s*(?:numbers?|constants?)?"
+    r"\s*\}?\s*\$?[A-Za-z]\$?\s*\}?\s*$"
+)
+
+
+def _unquantified(value: FinalAnswer) -> FinalAnswer:
+    """The value without what says over what one of its letters runs."""
+    text = _FOR_ANY.sub("", _OF_INTEGERS.sub("", value.text))
+    return value if text == value.text else value._replace(text=text.strip(" ,;"))
 
 
 def _equal_families(gold: Any, answer: Any, of_integers: bool) -> bool:
