@@ -28,7 +28,7 @@ _NEGATIVE = (
     r"|\s+(?:fails?|contradicts?|violates?)\b)"
 )
 _TAKES_BACK = re.compile(
-    rf"(?i)(?:\b(?:{_ANAPHOR}|but){_NEGATIVE}|(?<![上也并])(?:这|那)(?:个答案|个结果)?(?:是错|不对|不正确))"
+    rf"(?i)(?:\b(?:{_ANAPHOR}|but){_NEGATIVE}|\b(?:neither|none)\b[^.,;\n]{{0,20}}\s(?:fits?|works?|holds?|satisf(?:y|ies)|match(?:es)?|(?:is|are)\s+(?:right|correct))\b|(?<![上也并])(?:这|那)(?:个答案|个结果)?(?:是错|不对|不正确))"
 )
 _IS_DENIED = re.compile(rf"(?i)(?:\d|[)}}$%]|\\[a-z]+)\s*{_NEGATIVE}")
 _GIVES_UP = re.compile(

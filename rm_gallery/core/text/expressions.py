@@ -290,8 +290,14 @@ def _leading_number(answer: FinalAnswer) -> FinalAnswer:
     return answer if leading is None else answer._replace(text=leading.group(1), shape=_shape(leading.group(1)))
 
 
+_CONTINENTAL = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d{1,2}(?![\d,]|\.\d)")
+"""1.234,5: both signs together say which is which."""
+
+
 def _readable(text: str) -> str:
     text = final_text(text)[-_LIMIT:]
+    if "," in text:
+        text = _CONTINENTAL.sub(lambda number: number[0].replace(".", "").replace(",", "."), text)
     return _EMOJI.sub("", text.translate(_PUNCTUATION)).strip() if not text.isascii() else text
 
 

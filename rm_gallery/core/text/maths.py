@@ -182,6 +182,10 @@ def _compared_as_statements(found: FinalAnswer | None, answer: str, gold: str) -
     modulo = _CONGRUENCE.fullmatch(text)
     if modulo is not None:
         said = list(_CONGRUENCE.finditer(given or answer[-2000:]))
+        if not said and found and _INTEGER.fullmatch(found.text) and len(found.text) < _EXACT_DIGITS:
+            n = int(modulo[3])
+            same = n > 0 and int(found.text) == int(modulo[2]) % n
+            return MathVerdict("correct" if same else "wrong", found.text, wanted)
         if not said:
             return MathVerdict("wrong" if found else "no_answer", found.text if found else "", wanted)
         last, n = said[-1], int(modulo[3])
@@ -284,7 +288,8 @@ def _told_apart(found: str, reference: str) -> bool:
     is not printed.
     """
     ways = _HEDGE.split(found)
-    if len(ways) > 1 and all(re.search(r"\d", way) for way in ways) and not _HEDGE.search(reference) and "," not in reference:
+    several = _HEDGE.search(reference) or "," in reference or r"\pm" in reference or "±" in reference
+    if len(ways) > 1 and all(re.search(r"\d", way) for way in ways) and not several:
         return True
     if _UNSEEN.search(found) and not re.search(r"\w", _UNSEEN.sub("", found)):
         return True
