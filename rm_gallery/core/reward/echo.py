@@ -12,11 +12,15 @@ from functools import lru_cache
 from typing import Any
 
 from rm_gallery.core.text.canonical import visible
+from rm_gallery.core.text.statements import REASONS
 
 _FENCED = re.compile(r"<(?P<name>[\w-]{1,80}) (?P<fence>[0-9a-f]{8})>\n(?P<text>.*?)\n</(?P=name) (?P=fence)>", re.DOTALL)
 _SHORTEST = 40
 """Characters alike from which on a passage counts as copied, blanks and signs of quoting not counted; of a shorter text all of it. A bare
 verdict is shorter, so that an answer cannot make the judge's own unreadable by writing down every one there is."""
+_BESIDE = 3
+"""Characters that a short text has beside tags and numbers: one that is nothing but a verdict in the judge's own form would make every
+judge's own unreadable, and cannot be told from it."""
 _DROPPED = dict.fromkeys(map(ord, " \t\n\r\f\v>\"'`*_\\|\u201c\u201d\u00a0"))
 _NUMBER = re.compile(r"\d+")
 
@@ -36,7 +40,9 @@ def without_echoes(reply: str, texts: tuple[str, ...], names: Iterable[str]) -> 
     if not telling:
         return reply
     fields = "|".join(map(re.escape, named))
-    passages, short, bare = _passages(telling, fields)
+    passages, short = _passages(telling, fields)
+    if not (passages or short):
+        return reply
     plain, exact = _compared(reply), _compared(reply, digits=True)
     spans = [
         (at, at + _SHORTEST)
@@ -44,9 +50,7 @@ def without_echoes(reply: str, texts: tuple[str, ...], names: Iterable[str]) -> 
         for at in range(start, end - _SHORTEST + 1)
         if plain[at : at + _SHORTEST] in passages
     ]
-    as_written = [
-        found.span() for text in (*bare, *(digits for digits, _ in short)) for found in re.finditer(re.escape(text), exact)
-    ]
+    as_written = [found.span() for text, _ in short for found in re.finditer(re.escape(text), exact)]
     if not as_written:  # a copy may have another number, which is no more the judge's own
         spans += [found.span() for _, text in short for found in re.finditer(re.escape(text), plain)]
     copied = _places(reply, spans, digits=False) | _places(reply, as_written, digits=True)
@@ -56,24 +60,22 @@ def without_echoes(reply: str, texts: tuple[str, ...], names: Iterable[str]) -> 
 
 
 @lru_cache(maxsize=64)
-def _passages(texts: tuple[str, ...], fields: str) -> tuple[frozenset[str], tuple[tuple[str, str], ...], tuple[str, ...]]:
-    """Passages of the shortest length near a field's name, texts that are shorter, and those that are nothing but a verdict."""
+def _passages(texts: tuple[str, ...], fields: str) -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
+    """Passages of the shortest length near a field's name, and texts that are shorter and hold more than a verdict."""
     passages: set[str] = set()
     short: list[tuple[str, str]] = []
-    bare: list[str] = []
-    verdict = re.compile(rf"<(?:{fields})[^<]{{1,20}}</(?:{fields})|\{{?(?:{fields}):[^,:]{{1,20}}")
+    bare = re.compile(rf"</?(?:{'|'.join(name for name in REASONS if name.isascii())}|answer)|<?/?(?:{fields}):?|\d")
+    begun = re.compile(rf"<(?:{fields})[^<]{{1,20}}|(?:{fields}):[^,:]{{1,20}}")
     for text in texts:
         plain = _compared(text)
         near = _near(plain, fields)
-        if not near:
+        if not begun.search(plain):  # a tag alone would make that of the judge unreadable
             continue
-        if verdict.fullmatch(plain):
-            bare.append(_compared(text, digits=True))
-        elif len(plain) < _SHORTEST:
+        if len(plain) < _SHORTEST and len(bare.sub("", plain)) >= _BESIDE:
             short.append((_compared(text, digits=True), plain))
         for start, end in near:
             passages.update(plain[at : at + _SHORTEST] for at in range(start, end - _SHORTEST + 1))
-    return frozenset(passages), tuple(short), tuple(bare)
+    return frozenset(passages), tuple(short)
 
 
 def _near(plain: str, fields: str) -> list[tuple[int, int]]:
