@@ -27,8 +27,6 @@ def serving(answer: Callable[[dict[str, Any]], Reply]) -> Iterator[tuple[str, Bo
     bodies: Bodies = []
 
     class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             bodies.append(body)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-import select
+import selectors
 import signal
 import subprocess
 import sys
@@ -50,8 +50,10 @@ class Serving:
 
     def _read(self, seconds: float) -> None:
         assert self.process.stderr is not None
-        if select.select([self.process.stderr], [], [], seconds)[0]:
-            self.said += self.process.stderr.read(65536) or b""
+        with selectors.DefaultSelector() as waiting:  # `select` itself takes no descriptor above 1023
+            waiting.register(self.process.stderr, selectors.EVENT_READ)
+            if waiting.select(seconds):
+                self.said += self.process.stderr.read(65536) or b""
 
     def terminate(self) -> None:
         self.process.send_signal(signal.SIGTERM)
