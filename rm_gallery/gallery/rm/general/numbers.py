@@ -174,7 +174,7 @@ class ToleranceNumberMatchReward(RuleReward):
 
     The answer's quantity is that of its final statement (an `<answer>` tag, a JSON answer, a box, "the answer is …"), else
     the last one of its text that fits the reference's kind; "5 V or 6 V", "±5 V" and "5 V at most" are none. Range [0, 1], higher is better; unscored
-    when the reference is missing or holds no number.
+    when the reference is missing, holds no number, or more than 20,000 characters.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -190,7 +190,8 @@ class ToleranceNumberMatchReward(RuleReward):
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        wanted = [(text, found[0]) for text in references_of(sample, self.name) if (found := find_quantities(_plain(text)))]
+        references = [text for text in references_of(sample, self.name) if len(text) <= _LONGEST_REFERENCE]
+        wanted = [(text, found[0]) for text in references if (found := find_quantities(_plain(text)))]
         if not wanted:
             raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")
         answer = concluded(final_text(answer_text(sample)), extraction_of(sample, self.extraction))
@@ -275,6 +276,8 @@ def _same(a: Quantity, b: Quantity) -> bool:
     return any(abs(value - b.value) <= 0.01 * abs(value) for value in conversions(a, b))
 
 
+_LONGEST_REFERENCE = 20_000
+"""Characters of a reference that states a quantity, at most: 256 KB of numbers took 5 s."""
 _BESIDE = re.compile(r"[\s,;/&、，；]*(?:and\s+|und\s+|和)?")
 
 
