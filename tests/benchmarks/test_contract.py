@@ -284,9 +284,14 @@ def test_the_chance_of_the_whole_and_of_every_part_is_what_guessers_earn(name: s
 
 
 def random_scores(seed: int, values: int) -> Judge:
-    """Scores that know nothing: of 0 as many as there are (without ties), of 1 the same for all, else that many different ones."""
-    rng = random.Random(seed)
-    return lambda sample: [rng.random() if not values else float(rng.randrange(values)) for _ in sample.output]
+    """Scores that know nothing: of 0 as many as there are (without ties), of 1 the same for all, else that many different ones. The same
+    for the same answers, whatever the order in which threads ask."""
+
+    def judged(sample: DataSample) -> list[float]:
+        rng = random.Random(f"{seed} {sample.query_text()} {[output.answer.text for output in sample.output]}")
+        return [rng.random() if not values else float(rng.randrange(values)) for _ in sample.output]
+
+    return judged
 
 
 @pytest.mark.parametrize("values", [0, 1, 3])

@@ -101,7 +101,7 @@ class _Asking:
         self.form_is_open = any(self.forms.stand_in(str(m.get("content"))) for m in self._open)
         if self.forms and not self.form_is_open:  # what stands for it was changed on its way into the prompt
             self._open = plain_messages(prompt())
-        self._texts = fenced_texts(self._open)
+        self._material = fenced_texts(self._open)
 
     def messages(self, way: str, token: str = "") -> list[dict[str, Any]]:
         """The prompt in the form of a channel; rendered once, whatever is found out about the endpoint."""
@@ -167,9 +167,9 @@ class _Asking:
     def _own_words(self, reply: ChatResponse) -> ChatResponse:
         """The reply without what it copies from the material."""
         said = reply.message.content
-        if not isinstance(said, str) or not self._texts:
+        if not isinstance(said, str) or not self._material.texts:
             return reply
-        own = without_echoes(said, self._texts, [name for name in self.template.model_fields if name.lower() not in REASONS])
+        own = without_echoes(said, self._material, [name for name in self.template.model_fields if name.lower() not in REASONS])
         return reply if own is said else reply.model_copy(update={"message": reply.message.model_copy(update={"content": own})})
 
     def taken(self, way: str) -> str:

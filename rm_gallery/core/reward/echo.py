@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from rm_gallery.core.text.canonical import visible
 from rm_gallery.core.text.statements import REASONS
@@ -19,28 +19,39 @@ _SHORTEST = 40
 """Characters alike from which on a passage counts as copied, blanks and signs of quoting not counted; of a shorter text all of it. A bare
 verdict is shorter, so that an answer cannot make the judge's own unreadable by writing down every one there is."""
 _BESIDE = 3
-"""Characters that a short text has beside tags and numbers: one that is nothing but a verdict in the judge's own form would make every
-judge's own unreadable, and cannot be told from it."""
+"""Characters that a short text has beside tags and numbers, where several are compared: one that is nothing but a verdict in the judge's
+own form cannot be told from the judge's, and would cost the others theirs."""
 _DROPPED = dict.fromkeys(map(ord, " \t\n\r\f\v>\"'`*_\\|\u201c\u201d\u00a0"))
 _NUMBER = re.compile(r"\d+")
 
 
-def fenced_texts(messages: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+class Material(NamedTuple):
+    """What a prompt gives to judge."""
+
+    texts: tuple[str, ...]
+    one: bool
+    """Whether it is one answer, so that what makes the judge unreadable costs nobody else."""
+
+
+def fenced_texts(messages: Iterable[Mapping[str, Any]]) -> Material:
     """The texts that a prompt holds between tags with a random marker."""
     contents = (message.get("content") for message in messages)
     texts = [part.get("text", "") for content in contents if isinstance(content, list) for part in content]
     texts += [content for message in messages if isinstance(content := message.get("content"), str)]
-    return tuple(found["text"] for text in texts if isinstance(text, str) for found in _FENCED.finditer(text))
+    fenced = [found for text in texts if isinstance(text, str) for found in _FENCED.finditer(text)]
+    answers = sum(found["name"].startswith(("answer", "response")) for found in fenced)
+    return Material(tuple(found["text"] for found in fenced), answers <= 1)
 
 
-def without_echoes(reply: str, texts: tuple[str, ...], names: Iterable[str]) -> str:
+def without_echoes(reply: str, material: Material, names: Iterable[str]) -> str:
     """The reply with blanks for what it copies from texts that name a field of the verdict. Linear in both."""
+    texts = material.texts
     named = [name.lower().replace("_", "") for name in names]
     telling = tuple(text for text in texts if any(name in _lower(text) for name in named))
     if not telling:
         return reply
     fields = "|".join(map(re.escape, named))
-    passages, short = _passages(telling, fields)
+    passages, short = _passages(telling, fields, material.one)
     if not (passages or short):
         return reply
     plain, exact = _compared(reply), _compared(reply, digits=True)
@@ -52,7 +63,7 @@ def without_echoes(reply: str, texts: tuple[str, ...], names: Iterable[str]) -> 
     ]
     as_written = [found.span() for text, _ in short for found in re.finditer(re.escape(text), exact)]
     if not as_written:  # a copy may have another number, which is no more the judge's own
-        spans += [found.span() for _, text in short for found in re.finditer(re.escape(text), plain)]
+        spans += [m.span() for exact_text, text in short if text != exact_text for m in re.finditer(re.escape(text), plain)]
     copied = _places(reply, spans, digits=False) | _places(reply, as_written, digits=True)
     if not copied:
         return reply
@@ -60,7 +71,7 @@ def without_echoes(reply: str, texts: tuple[str, ...], names: Iterable[str]) -> 
 
 
 @lru_cache(maxsize=64)
-def _passages(texts: tuple[str, ...], fields: str) -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
+def _passages(texts: tuple[str, ...], fields: str, one: bool) -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
     """Passages of the shortest length near a field's name, and texts that are shorter and hold more than a verdict."""
     passages: set[str] = set()
     short: list[tuple[str, str]] = []
@@ -71,8 +82,11 @@ def _passages(texts: tuple[str, ...], fields: str) -> tuple[frozenset[str], tupl
         near = _near(plain, fields)
         if not begun.search(plain):  # a tag alone would make that of the judge unreadable
             continue
-        if len(plain) < _SHORTEST and len(bare.sub("", plain)) >= _BESIDE:
-            short.append((_compared(text, digits=True), plain))
+        if len(plain) < _SHORTEST:
+            more = len(bare.sub("", plain)) >= _BESIDE
+            if more or one:
+                exact = _compared(text, digits=True)
+                short.append((exact, plain if more else exact))
         for start, end in near:
             passages.update(plain[at : at + _SHORTEST] for at in range(start, end - _SHORTEST + 1))
     return frozenset(passages), tuple(short)

@@ -182,7 +182,7 @@ def _compared_as_statements(found: FinalAnswer | None, answer: str, gold: str) -
     modulo = _CONGRUENCE.fullmatch(text)
     if modulo is not None:
         said = list(_CONGRUENCE.finditer(given or answer[-2000:]))
-        if not said and found and _INTEGER.fullmatch(found.text) and len(found.text) < _EXACT_DIGITS:
+        if not said and not modulo[1] and found and _INTEGER.fullmatch(found.text) and len(found.text) < _EXACT_DIGITS:
             n = int(modulo[3])
             same = n > 0 and int(found.text) == int(modulo[2]) % n
             return MathVerdict("correct" if same else "wrong", found.text, wanted)

@@ -84,7 +84,7 @@ _SURE = re.compile(
     # something I cannot
     r"|\b(?:not (?:something|anything|a (?:topic|subject|request|task)|a kind of \w+)|isn't (?:something|a topic|a request)|(?:is|'s) something)(?: that)? (?:I|we)(?:'m| am)?"
     r"(?: can(?:no|')?t?| could| will| won't| would| should| shouldn't| am able to| feel comfortable| not able| comfortable| able| willing| allowed| not)\b(?! do (?:in|with) (?:one|a)\b)"
-    r"|\b(?:is not|isn't|not) something (?:that )?(?:I|we)(?:'ll| will| do| can| could| offer| support| provide| would| discuss| write| create)\b"
+    r"|\b(?:is not|isn't|not) something (?:that )?(?:I|we)(?:'ll| will| do| can| could| offer| support| provide| would| discuss| write| create)\b(?! do (?:in|with) (?:one|a)\b)"
     r"|\bI(?:'ll| will)? (?:have to|must|need to) pass\b|\bno can do\b|\b(?:off[ -]limits|out of bounds) for me\b|\b(?:irresponsible|wrong|unethical|inappropriate) of me to\b"
     r"|\bI(?:'m| am) (?:going to|gonna) stop (?:here|there)\b|^(?:no|nope|never|absolutely not|no way)[.!]?$"
     # beyond, against
