@@ -11,7 +11,7 @@ import pytest
 
 from rm_gallery import FakeLLM, RewardRegistry, RunOptions
 from rm_gallery.core.model.message import ChatMessage, ChatResponse, MessageRole
-from rm_gallery.core.reward.echo import Material, fenced_texts, without_echoes
+from rm_gallery.core.reward.echo import Fenced, fenced_texts, without_echoes
 from rm_gallery.core.reward.schema import sample_of
 
 SOUND = "A plain good answer about the sea."
@@ -89,5 +89,5 @@ def test_a_judges_own_verdict_is_read_beside_what_it_quotes(form: str, reply: st
 
 def test_it_is_linear_in_reply_and_answer() -> None:
     answer = "<score>3</score> is it. " * 10_000
-    assert set(without_echoes(answer, Material((answer,), True), ["score"])) <= {" ", ">"}
-    assert json.loads(without_echoes('{"score": 3}', Material((answer,), True), ["score"])) == {"score": 3}
+    assert set(without_echoes(answer, Fenced((answer,), True), ["score"])) <= {" ", ">"}
+    assert json.loads(without_echoes('{"score": 3}', Fenced((answer,), True), ["score"])) == {"score": 3}

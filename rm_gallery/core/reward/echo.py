@@ -25,7 +25,7 @@ _DROPPED = dict.fromkeys(map(ord, " \t\n\r\f\v>\"'`*_\\|\u201c\u201d\u00a0"))
 _NUMBER = re.compile(r"\d+")
 
 
-class Material(NamedTuple):
+class Fenced(NamedTuple):
     """What a prompt gives to judge."""
 
     texts: tuple[str, ...]
@@ -33,17 +33,17 @@ class Material(NamedTuple):
     """Whether it is one answer, so that what makes the judge unreadable costs nobody else."""
 
 
-def fenced_texts(messages: Iterable[Mapping[str, Any]]) -> Material:
+def fenced_texts(messages: Iterable[Mapping[str, Any]]) -> Fenced:
     """The texts that a prompt holds between tags with a random marker."""
     contents = (message.get("content") for message in messages)
     texts = [part.get("text", "") for content in contents if isinstance(content, list) for part in content]
     texts += [content for message in messages if isinstance(content := message.get("content"), str)]
     fenced = [found for text in texts if isinstance(text, str) for found in _FENCED.finditer(text)]
     answers = sum(found["name"].startswith(("answer", "response")) for found in fenced)
-    return Material(tuple(found["text"] for found in fenced), answers <= 1)
+    return Fenced(tuple(found["text"] for found in fenced), answers <= 1)
 
 
-def without_echoes(reply: str, material: Material, names: Iterable[str]) -> str:
+def without_echoes(reply: str, material: Fenced, names: Iterable[str]) -> str:
     """The reply with blanks for what it copies from texts that name a field of the verdict. Linear in both."""
     texts = material.texts
     named = [name.lower().replace("_", "") for name in names]
