@@ -102,7 +102,7 @@ _DENIED_AFTER = re.compile(
 _BUT = re.compile(
     r"(?i)(?:[,，]\s*(?=c['’]est|il\s+s['’]agit|es\s+ist|it['’]s\b|it\s+is\b|其实|实际|die\s+richtige)(?:c['’]est|il\s+s['’]agit\s+de|es\s+ist|it['’]s|it\s+is"
     r"|其实是?|实际上?是?|die\s+richtige\s+(?:ist|lautet))|\b(?:(?<!anything )(?<!nothing )but(?:\s+rather)?|rather|sondern|mais|sino|а|however|yet)\b|而是|应该?是|;|；|ではなく|じゃなく|아니라|아니고)"
-    r"[,，:\s]*(?:it\s+is|it['’]s|is|是|为|plutôt|c'est|es)?\s*"
+    r"[,，、:\s]*(?:it\s+is|it['’]s|is|是|为|plutôt|c'est|es)?\s*"
 )
 _WRONG = re.compile(
     r"(?i)\b(?:wrong|incorrect|worst|false|other|another|alternative|tempting|mistaken|naive|intermediate|partial|preliminary"
@@ -286,10 +286,8 @@ def _marked(text: str, extra: re.Pattern[str] | None, boxes: bool) -> Reading | 
         return None
     content = ", ".join(dict.fromkeys(box.strip() for _, _, box in found))
     start, end = found[0][0], found[-1][1]
-    later = _A_VALUE_ANNOUNCED.search(text, end)
-    if later is not None and (after := _announced(text[end:], extra)).statements and _VALUE.match(after.statements[0].text):
-        statement = after.statements[0]
-        return Reading(text, [statement._replace(start=statement.start + end)], after.rest)
+    if statement := _later_word(text, start, end, extra):
+        return Reading(text, [statement], text[end:])
     return Reading(text, [Statement(content, "box", start, end)] if not is_denied(content) else [], content, "box")
 
 
@@ -297,6 +295,29 @@ _A_VALUE_ANNOUNCED = re.compile(
     r"(?im)^[^\w\n]{0,8}(?:(?:final|correct|the)\s+)*answer\W{0,4}(?:[:：]|\bis\b)[ \t]*\S|^\W{0,8}答案\W{0,4}(?:[:：]|是)"
 )
 """A line that announces the answer; behind a box it is the later word."""
+_NOT_OURS = re.compile(
+    r"(?i)\b(?:(?:common|frequent|typical|usual|classic|easy)\s+(?:mistake|error|trap)|(?:many|some|most)\s+(?:students|people)|(?:might|may|could|would)\s+(?:\w+\s+)?(?:get|give|be|answer|think|say))\b[^.!?\n]{0,60}\Z"
+)
+"""The sentence before a box that another would fill, or would be filled if something else were so."""
+
+
+def _later_word(text: str, start: int, end: int, extra: re.Pattern[str] | None) -> Statement | None:
+    """The value that a text announces behind its last box, where that is its last word: on a line of its own, after a correction,
+    or after a box that was named as a mistake; None where the box is the last word.
+    """
+    sentence = text[max(0, start - _BEFORE) : start]
+    clause = _last(_SENTENCE, sentence)
+    anothers = _NOT_OURS.search(sentence[clause.end() if clause else 0 :])
+    # within its own sentence the box is the last word: it is what a trainer's parser takes
+    ends = _SENTENCE.search(text, end, end + WINDOW)
+    corrected = _CORRECTION.search(text, ends.end(), end + WINDOW) if ends else None
+    if corrected and (found := _restated(text, corrected.end())):
+        return found
+    if anothers or corrected or _A_VALUE_ANNOUNCED.search(text, end):
+        behind = _announced(text[end:], extra).statements
+        if behind and _VALUE.match(behind[0].text):
+            return behind[0]._replace(start=behind[0].start + end)
+    return None
 
 
 def _tagged(text: str) -> str | None:
@@ -393,7 +414,7 @@ def _last_boxes(text: str) -> list[tuple[int, int, str]]:
 
 
 _LIST_SEPARATOR = re.compile(
-    r"(?!\s*\n\s*\n)(?:[\s$,;、，；&]|\\[ ,;:!()\[\]]|\\q?quad\b|\\text\s*\{|\}|\b(?:and|or|und|oder|et|ou|y|o|и|или)\b|[和或与]|(?<![A-Za-z])\(?[A-Za-z](?:_\{?\w{1,3}\}?)?\)?\s*=)"
+    r"(?!\s*\n\s*\n)(?:\bor\s+(?:maybe\s+|perhaps\s+|possibly\s+)?(?:it\s+)?(?:could|might|may)\s+(?:also\s+)?be\b|[\s$,;、，；&]|\\[ ,;:!()\[\]]|\\q?quad\b|\\text\s*\{|\}|\b(?:and|or|und|oder|et|ou|y|o|и|или)\b|[和或与]|(?<![A-Za-z])\(?[A-Za-z](?:_\{?\w{1,3}\}?)?\)?\s*=)"
     r"{0,24}"
 )
 
@@ -513,11 +534,37 @@ def _statement(text: str, position: int, kind: Kind = "phrase") -> Statement:
     return Statement(text[begin : begin + WINDOW + 1].split("\n", 1)[0].strip(), kind, begin)
 
 
+_RESTATES = re.compile(
+    r"(?i)[^\d\n$\\]{0,80}?(?:\b(?:so|hence|therefore|thus|then)\s+(?:it|that|this)(?:['’]s|\s+(?:is|should\s+be|must\s+be|becomes|equals))"
+    r"|\b(?:it|that|this)\s+(?:should|must)\s+be|应该?[是为]|所以[是为]?|故[是为])\s*"
+)
+"""What says the value anew behind a correction: "I forgot to halve that, so it is 21", 检查一下，应该是 7."""
+
+
+def _restated(text: str, position: int) -> Statement | None:
+    again = _RESTATES.match(text, position)
+    if again is None:
+        # the factor that was forgotten is no value: "I forgot the factor 2, so it is 10 V"
+        again = re.compile(r"[^\n]{0,80}?,\s*(?=so\s)").match(text, position)
+        again = again and _RESTATES.match(text, again.end())
+    if again is None:
+        return None
+    place = skip_fillers(text, again.end())
+    return (
+        _statement(text, place, "correction")
+        if _VALUE.match(text, place) or re.match(r"\$?[A-Za-z]\s*=", text[place : place + 8])
+        else None
+    )
+
+
 def _corrected(text: str, statement: Statement) -> Statement | None:
     """What a text says after it takes its statement back; None when it does not, or gives no value."""
     found = None
     for mark in _CORRECTION.finditer(text, statement.start, statement.start + WINDOW):
         if mark.start() == statement.start:
+            continue
+        if (restated := _restated(text, mark.end())) is not None:
+            found = restated
             continue
         begin = _CORRECTED.match(text, mark.end())
         place = skip_fillers(text, begin.end() if begin else mark.end())

@@ -7,6 +7,7 @@ bounded, another's opinion or broken off does not, and a value that a later clau
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 _SENTENCE_END = re.compile(r"(?<![\s.][A-Za-z])[.!?](?=[\"'*_]{0,4}(?:\s|$))(?!\s*[-=+*/^)<>])|[。！？؟۔।\n]")
 _FORMULA = re.compile(r"(?s)\$\$.+?\$\$|\\\[.+?\\\]|\\begin\{(\w{1,12}\*?)\}.*?\\end\{\1\}")
@@ -29,6 +30,9 @@ _NEGATIVE = (
 )
 _TAKES_BACK = re.compile(
     rf"(?i)(?:\b(?:{_ANAPHOR}|but){_NEGATIVE}|\b(?:neither|none)\b[^.,;\n]{{0,20}}\s(?:fits?|works?|holds?|satisf(?:y|ies)|match(?:es)?|(?:is|are)\s+(?:right|correct))\b|(?<![上也并])(?:这|那)(?:个答案|个结果)?(?:是错|不对|不正确))"
+)
+_OWN_MISTAKE = re.compile(
+    r"(?i)\b(?:i|we)(?:['’]ve|\s+have|\s+must\s+have)?\s+(?:just\s+)?(?:made|notice|see|spot|found)\s+(?:an?|my|the)\s+(?:\w+\s+){0,2}(?:error|mistake)|我(?:算|做|写)错了"
 )
 _IS_DENIED = re.compile(rf"(?i)(?:\d|[)}}$%]|\\[a-z]+)\s*{_NEGATIVE}")
 _GIVES_UP = re.compile(
@@ -108,13 +112,48 @@ def taken_back(text: str, end: int) -> int | None:
         parts = sentences(reach)[:3]
     near = reach[: reach.find(parts[-1], sum(map(len, parts[:-1]))) + len(parts[-1])] if parts else ""
     denied = re.match(rf"(?i)[\s$)}}*_.]{{0,4}}{_NEGATIVE}", near)
-    back = denied or _TAKES_BACK.search(near)
+    back = denied or _TAKES_BACK.search(near) or _OWN_MISTAKE.search(near)
     if back is None or re.search(r"\d|\\boxed|\b(?:if|had|were|would|otherwise|unless)\b", near[: back.start()]):
         return None
     stop = _SENTENCE_END.search(reach, back.end())
     clause = re.compile(r"[,;:]|\b(?:it|so)\b").search(reach, back.end())
     ends = min((found.start() for found in (stop, clause) if found), default=len(reach))
     return end + max(back.end(), ends)
+
+
+CONTRAST = re.compile(
+    r"(?i)[,،，;]\s*(?:(?:y|e|et|und|and|и|و)\s+)?(?:no|non|não|nicht|pas|не|نه|not|niet|nie|inte|bukan|değil)\s+(?=[-$€£¥]?\s?\d)[^.,;،!?。\n]*"
+)
+"""What a value is set against: "5 V, no 6 V", ۱۷ سیب، نه ۱۹."""
+_REJECTED = re.compile(
+    r"(?i)(?:^|[,;.:]\s*|\n)[^\S\n]*(?:(?:but|however|although|though|while|note\s+that|of\s+these|here)\b,?\s*)*"
+    r"(?:(?:the\s+)?(?:value|root|solution|case)\s+)?\$?\s*(?P<name>[A-Za-z]\s*=\s*)?(?P<value>-?\d[\d./]*)\s*\$?"
+    r"(?=\s)(?:(?!\b(?:if|not)\b)[^.,;\n$=\d]){0,80}?\s(?:is|be|are|as)\s+(?:an?\s+|therefore\s+)?"
+    r"(?:extraneous|discarded|rejected|excluded|ruled\s+out|eliminated|inadmissible|thrown\s+out)\b[^.;\n]{0,60}"
+)
+"""A solution that the text itself strikes from its list."""
+
+
+_LISTED = (
+    r"(?:\s*,)?(?:\s*(?:and|or))?\s*\$?(?:[A-Za-z]\s*=\s*)?(?<![\w.^/{{-]){}(?![\w^/]|\.\d)\$?"
+    r"(?=\s*(?:[,;.$]|and\b|or\b|but\b|\Z|\n))"
+)
+_MOST_REJECTED = 8
+
+
+def without_rejected(text: str) -> str:
+    """The text without solutions that it lists and then rejects: of "x = 1, 2, or 3, but 3 is extraneous" it is "x = 1, 2"."""
+    for rejected in [*islice(_REJECTED.finditer(text), _MOST_REJECTED)][::-1]:
+        begin = max(0, rejected.start() - _REACH)
+        listed = [*re.finditer(_LISTED.format(re.escape(rejected["value"])), text[begin : rejected.start()])]
+        # the only value before is what the sentence is about, not one of a list
+        if not listed or not re.search(r"\d", text[begin : begin + listed[-1].start()]):
+            continue
+        before = text[: begin + listed[-1].start()] + text[begin + listed[-1].end() : rejected.start()]
+        text = re.sub(r"([=,])\s*(?:,|and\b|or\b)\s*", r"\1 ", before[-_REACH:]).join(
+            [before[:-_REACH], text[rejected.end() :]]
+        )
+    return text
 
 
 def asserted(text: str) -> str:
@@ -144,6 +183,7 @@ def _clauses(sentence: str) -> str:
     main = _CONDITION.sub(" ", sentence)
     # the consequence of a condition is what a solution concludes; a condition by itself asserts nothing
     sentence = _ORDINAL.sub(" ", _BOUNDED.sub(" ", sentence if _VALUED.search(main) else main))
+    sentence = CONTRAST.sub(" ", sentence)
     kept: list[str] = []
     for clause in re.split(r"(?<=[,;])\s+(?=(?:but|so|and|however|although|which)?\b)", sentence):
         if _TAKES_BACK.search(clause) or _GIVES_UP.search(clause):

@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Literal, NamedTuple
 
 from rm_gallery.core.text.answer import CJK, FORMULA, WINDOW, final_text, read_statements, value_part
-from rm_gallery.core.text.conclusion import asserted
+from rm_gallery.core.text.conclusion import CONTRAST, asserted, without_rejected
 from rm_gallery.core.text.moments import Moment, moments_in, read_moment
 
 Shape = Literal["number", "latex", "words", "mixed", "text", "moment"]
@@ -164,7 +164,7 @@ def find_answer(text: str, *, factorial: bool = False) -> FinalAnswer | None:
     longer text. Of "18 eggs for 3 days", "18, not 7" and "18 because of the 3 days" it is 18. `18!` in prose is an
     exclamation unless `factorial`; in a formula or a box it is a factorial.
     """
-    text = _readable(text)
+    text = without_rejected(_readable(text))
     found = _find(text, factorial)
     if (found is None or _is_prose(found)) and (spelt := with_digits(text)) is not text:
         number = _find(spelt, factorial)
@@ -241,7 +241,7 @@ def without_asides(text: str, *, reference: bool = False) -> str:
 
 def without_denied(text: str) -> str:
     """The text without what it says is not so: "not 5", "rather than 5", "5 is wrong"."""
-    return _NOT_THIS.sub(" ", _IS_WRONG.sub(" ", text))
+    return CONTRAST.sub(" ", _NOT_THIS.sub(" ", _IS_WRONG.sub(" ", text)))
 
 
 def _unmarked(tail: str, factorial: bool) -> FinalAnswer | None:

@@ -232,6 +232,7 @@ def _stated_bound(answer: str, given: str) -> tuple[str, Decimal] | None:
     return _bound(given) or next((_bound(one.text.rstrip(". ")) for one in read_statements(answer).statements[:1]), None)
 
 
+_PROSE_PERCENT = re.compile(r"[^\d\\$%=<>]{3,80}?\s(-?\d{1,9}(?:\.\d{1,9})?\s?%)[.\s]*")
 _SHORT_SCALE = re.compile(r"(-?\d[\d,]{0,18}(?:\.\d{1,12})?)\s?(k|K|M|B)n?")
 
 
@@ -239,6 +240,8 @@ def _as_number(found: FinalAnswer | None, reference: FinalAnswer | None) -> Fina
     """The answer as a number where the reference is one: "1,5" is no list of two then, and 15k no product."""
     if found is None or reference is None or reference.shape != "number":
         return found
+    if share := _PROSE_PERCENT.fullmatch(found.text):
+        return found._replace(text=share[1].replace(" ", ""), shape="number")
     if short := _SHORT_SCALE.fullmatch(found.text):
         value = Decimal(short[1].replace(",", "")).scaleb({"k": 3, "m": 6, "b": 9}[short[2].lower()])
         return found._replace(text=format(value, "f"), shape="number")

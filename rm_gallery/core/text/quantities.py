@@ -183,7 +183,7 @@ _SINGLE = re.compile(_WORD)
 _TERM_PARTS = re.compile(
     r"(?i)(square|cubic|sq|cu|平方|立方)?\.?\s*([^\s\d^²³⁻¹⁴*-]+?)\s*(?:(?:\^|\*\*)?\s*[{(]?\s?(-?[1-4])\s?[})]?|([²³⁻¹⁴]{1,2})|(squared|cubed))?"
 )
-_THING = re.compile(r"(?:[\s-]{1,2}|^)([A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё]{2,30})(?![A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё./^])")
+_THING = re.compile(r"(?:[\s-]{1,2}|^)([A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё]{2,30})(?![A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё/^]|\.(?=\S))")
 _CURRENCY = re.compile(r"US\$|A\$|C\$|USD|EUR|GBP|CNY|RMB|JPY|INR|[$€£¥￥₹₩₽]")
 _BEFORE = re.compile(r"(?:US\$?|USD|EUR|GBP|CNY|RMB|JPY|INR|CHF|AUD|CAD|KRW|RUB)\s?$")
 _SCALE = re.compile(r"\s?([kKmMbB])n?\b(?!\s?/)")
@@ -210,6 +210,8 @@ _ERROR = re.compile(r"\(?\s?(-?\d[\d.,]{0,40})\s*(?:±|\\pm|\+/-)\s*\d[\d.,]*(?:
 _COMMA = re.compile(r"(?<![\d.,])(\d{1,3}),(\d{1,2})(?=\s?[A-Za-zÀ-ÿА-Яа-яµΩ°€%])")
 _COMPOUND = re.compile(r"\b(light|nautical)[ -](years?|miles?)\b|\bmm (?=Hg\b)")
 _SPACED = re.compile(r"(?<![\w.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,/]| \d)")
+_SPACED_AND_UNIT = re.compile(r"(?<![\d.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?=\s?(?P<unit>[^\W\d_]{1,12}|[%°€£¥]))")
+"""Behind a word a space may stand between two numbers; before a unit it groups the digits, as SI and ISO 80000-1 write them."""
 _SPACE = re.compile(r"\\[,;:! ]|~|\\q?quad(?![A-Za-z])")
 
 
@@ -232,6 +234,7 @@ def find_quantities(text: str, *, units: bool = True) -> list[Quantity]:
 
 def plain_units(text: str) -> str:
     """The text without the LaTeX that stands around units."""
+    text = _SPACED_AND_UNIT.sub(lambda found: found[0].replace(" ", "") if _is_unit(found["unit"]) else found[0], text)
     text = _SPACED.sub(lambda found: found[0].replace(" ", ""), _COMPOUND.sub(lambda found: re.sub("[ -]", "", found[0]), text))
     text = _ERROR.sub(r"\1", _FEET.sub(r"\1 ft \2 in", _PER_HOUR.sub(_per_hour, _COMMA.sub(r"\1.\2", text))))
     text = _GLUED.sub(r"\1 ", _MINUTES.sub(r"\1 min", _MINUS.sub("-", text)))
@@ -243,6 +246,10 @@ def plain_units(text: str) -> str:
         if latex != "\\$":
             text = text.replace(latex, plain)
     return _MATH.sub(r"\1", _SPACE.sub(" ", text)).replace("\\$", "$")
+
+
+def _is_unit(word: str) -> bool:
+    return bool(_currency_of(word) or units_of(word))
 
 
 _SIUNITX = re.compile(r"\\(?:SI|qty)\s*(?:\[[^\[\]]{0,80}\])?\s*\{([^{}]{1,80})\}\s*\{([^{}]{1,120})\}")

@@ -279,7 +279,7 @@ _PICKS = re.compile(
     r"(?:\b(?i:go(?:ing)?\s+(?:with|for)|(?:choose|pick|select)(?:ed)?|choosing|picking|selecting|opt(?:ing)?\s+for|i(?:['’]d|\s+would)?\s+(?:say|guess|think|chose)|vote\s+for"
     r"|bet\s+on|settle\s+(?:on|for)|lean(?:ing)?\s+towards?|chosen|selection"
     # my choice is, the best option that … is
-    rf"|(?:my|the|final|best|right|correct|our|selected|chosen)\s+(?:\w+\s+)?{_CHOICE}(?:\s+(?:that|which)\s[^.\n]{{0,40}}?)?\s*(?:(?:is|would\s+be|must\s+be|should\s+be)\b|:)"
+    rf"|(?:my|the|final|best|right|correct|our|selected|chosen)\s+(?:\w+\s+)?{_CHOICE}(?:\s+(?:that|which)\s[^.\n]{{0,40}}?)?\s*(?:(?:is|would\s+be|must\s+be|should\s+be|(?:seems|appears)\s+to\s+be)\b|:)"
     # it's, must be, leaves us with, therefore
     r"|(?:it|this|that)(?:['’]s|\s+(?:is|must\s+be|should\s+be|has\s+to\s+be|would\s+be))|must\s+be|has\s+to\s+be|leaves(?:\s+us\s+with)?|points\s+to"
     r"|left\s+with|(?i:looks\s+like|corresponds?\s+to|matches|(?:most\s+)?likely|yes(?=,)|settled\s+(?:on|for)|würde|s['’]agit\s+de|вариант|это|definitely|probably|surely|certainly|selected|w[äa]hle|nehme|choisis|elijo|escojo|выбираю)|therefore|thus|hence|so|conclude|conclusion|verdict|final|correct:|is|ist|es|est)(?:\b|(?<=['’]s)|(?<=:))"
@@ -290,7 +290,7 @@ _PICKS = re.compile(
 _IS_RIGHT = re.compile(
     r"(?<![A-Za-z0-9])[(\[\"']?([A-J])(?:[)\]\"']?\s*|[).:]\s[^.\n;]{1,60}?\s)\b(?:is|would\s+be|must\s+be|(?:seems|appears|looks)(?:\s+to\s+be)?|are|ist|est|es)\s+"
     r"(?:(?!(?:not|nicht|never|hardly|no|pas|wrong|worst|incorrect|false|least|bad)\b)\w+\s+){0,2}?"
-    r"(?P<how>correct|right|best(?!\s+(?:wrong|incorrect|distractor))|true|answer|réponse|respuesta|antwort|only|likely|it(?=\s*(?:[.!,;]|$))|richtig|korrekt|juste|correcte|correcta|correcto)\b"
+    r"(?P<how>correct|right|best(?!\s+(?:wrong|incorrect|distractor))|plausible|appropriate|suitable|fitting|true|answer|réponse|respuesta|antwort|only|likely|it(?=\s*(?:[.!,;]|$))|richtig|korrekt|juste|correcte|correcta|correcto)\b"
     r"(?!\s+(?:that|to\s+say|in\s+part|if|when|unless|only|provided|assuming|except|wrong)\b|\?)"
     r"|(?<![A-Za-z0-9])[(\[]?([A-J])[)\]]?\s+(?:best\s+)?(?:matches|fits|works|holds|remains|it\s+is)\b"
     r"|(?<![A-Za-z0-9])[(\[]?([A-J])(?:[)\]]?\s*[:–—-]\s*|[)\].]\s*|\s+(?=[✓✔✅☑]))(?i:(?:correct|right|true|yes)\b|[✓✔✅☑])(?!\s+[a-z])"

@@ -49,7 +49,7 @@ _NOT_A_REFUSAL = re.compile(
 _NEEDS_MORE = re.compile(
     r"[^.!?\n]{0,80}\b(?:without (?:more|additional|further|knowing|seeing|any (?:more|further|additional|context)|the (?:full|actual|text|code|context)|context|access to"
     r" the)|until (?:you|I)|unless (?:you|I))\b"
-    r"|[^.!?\n]{0,100}[,;] ?(?:but|however|though|yet),? (?:here(?:'s| is| are)|the answer|about|around|roughly|approximately|it(?:'s| is| was)\b|likely|probably"
+    r"|[^.!?\n]{0,100}[,;] ?(?:but|however|though|yet),? (?:(?:from|based on|as of|judging (?:by|from)|going by|given|according to) (?!my (?:guidelines|policy|policies))[^.!?\n]{1,60}, |here(?:'s| is| are)|the answer|about|around|roughly|approximately|it(?:'s| is| was)\b|likely|probably"
     r"|in (?:one|two|three|a few|several|\d+) [^.!?\n]{0,40}(?:easy|possible|works?|done|:)|(?:you|one) can\b[^.!?\n]{0,60}:\s|generally|in general|typically|usually|most|some (?:of|common|general)|common|my (?:best )?(?:guess|estimate)|I(?:'d| would) (?:guess|estimate|say))",
     re.IGNORECASE,
 )
@@ -85,7 +85,7 @@ _SURE = re.compile(
     r"|\b(?:not (?:something|anything|a (?:topic|subject|request|task)|a kind of \w+)|isn't (?:something|a topic|a request)|(?:is|'s) something)(?: that)? (?:I|we)(?:'m| am)?"
     r"(?: can(?:no|')?t?| could| will| won't| would| should| shouldn't| am able to| feel comfortable| not able| comfortable| able| willing| allowed| not)\b(?! do (?:in|with) (?:one|a)\b)"
     r"|\b(?:is not|isn't|not) something (?:that )?(?:I|we)(?:'ll| will| do| can| could| offer| support| provide| would| discuss| write| create)\b(?! do (?:in|with) (?:one|a)\b)"
-    r"|\bI(?:'ll| will)? (?:have to|must|need to) pass\b|\bno can do\b|\b(?:off[ -]limits|out of bounds) for me\b|\b(?:irresponsible|wrong|unethical|inappropriate) of me to\b"
+    r"|\bI(?:'ll| will)? (?:have to|must|need to) pass\b|\bno can do\b|^(?:no(?:pe)?|nah|sorry)[,.!]? (?:I'm |I am )?not (?:doing|going to do|touching|gonna do) (?:that|this|it)\b|\b(?:have|going|need) to say no\b|\blet's (?:talk about|discuss|move on to|focus on|turn to) (?:something else|another (?:topic|subject)|a different (?:topic|subject))|\b(?:off[ -]limits|out of bounds) for me\b|\b(?:irresponsible|wrong|unethical|inappropriate) of me to\b"
     r"|\bI(?:'m| am) (?:going to|gonna) stop (?:here|there)\b|^(?:no|nope|never|absolutely not|no way)[.!]?$"
     # beyond, against
     r"|\b(?:request|question|topic|query|task|that|this|it)(?: is|'s| falls| lies| goes)? (?:well |far |clearly )?(?:beyond|outside(?: of)?) (?:what I|(?:the )?(?:scope|bounds|range)|my)\b"
@@ -127,7 +127,7 @@ _CHINESE = re.compile(
 )
 _NOT_ZH = re.compile(r"(?:[^。！？\n]{0,8}(?:确切|准确|精确|具体的?(?:数字|日期|时间|答案)|百分之?百|确定的?|明确)|更多)")
 _OTHERS = re.compile(
-    r"\bno (?:puedo|podemos|voy a|me es posible|me está permitido)(?: \w+){0,3}? ?(?:ayudar|proporcion|responder|cumplir|asistir|hacer(?:lo)? (?:eso|esto)|dar|ofrec|crear|escrib|gener|compart|complacer)"
+    r"\bno (?:puedo(?! (?:dejar de|evitar|m[áa]s que|sino))|podemos|voy a|me es posible|me está permitido)(?: \w+){0,3}? ?(?:ayudar|proporcion|responder|cumplir|asistir|hacer(?:lo)? (?:eso|esto)|dar|ofrec|crear|escrib|gener|compart|complacer)"
     r"|\bme niego\b|\bdebo rechazar\b|lo siento,? (?:pero )?no (?:puedo|podemos)\b"
     r"|\bje (?:ne )?(?:peux|puis|suis) pas (?:en mesure de |autorisé à )?(?:vous |t'|t’|l')?(?:\w+ )?(?:aider|fournir|répondre|donner|créer|écrire|faire (?:cela|ça)|partager|participer|assister)"
     r"|\b(?:désolée?|regrette)\b[^.!?\n]{0,20}je ne (?:peux|puis)|\bje refuse\b"
