@@ -21,6 +21,7 @@ from rm_gallery.core.reward.outputs import (
     PLAIN,
     may_be_the_answers_doing,
     neutral,
+    not_the_reference,
     said_of,
     said_of_step,
     stand_in,
@@ -215,6 +216,10 @@ def attempts(judged: bool, why: Outcome[Any], texts: Sequence[str], times: int =
         # A judge's verdict counts where it can be read every time: else an answer that silences a judge who would give it a low
         # score is asked about until one pleases.
         return "again" if readable == TRIALS - 1 else None
+    if not judged and len(texts) == 1:  # the reference
+        if not (yield texts[0]).ok:
+            return None
+        texts = not_the_reference(texts[0])
     for text in texts:
         if (yield text).ok:
             for _ in range((1 if slow else times) - 1):
@@ -256,7 +261,7 @@ def _adopt(sample: DataSample, places: Iterable[int], judged: DataSample, shown:
 def _group(reward: BaseReward, sample: DataSample, places: Sequence[_Place]) -> Trials:
     """Find who breaks a group of which nobody has a score: each by itself among neutral answers, and judge the rest without it.
 
-    A group of n costs n + 2 judgements where one breaks it always, 2n + 2 where one breaks it beside good answers alone, and two
+    A group of n costs n + 5 judgements where one breaks it always, 2n + 5 where one breaks it beside good answers alone, and two
     where it broke by chance.
     """
     slow = any(place.why.reason == "deadline" for place in places)
@@ -274,13 +279,12 @@ def _group(reward: BaseReward, sample: DataSample, places: Sequence[_Place]) -> 
     if not breakers:
         yield from _leave_one_out(reward, sample, places, text)
         return
-    if len(breakers) == len(places):
-        # none of the others is a control: does a neutral answer get a score?
-        for _ in range(TRIALS):
-            # a judge that is shown equal answers may have nothing to tell apart
-            trial = breakers[0].trial(PLAIN[0] if judged else text)
-            if not breakers[0].judged(reward, (yield [trial])[0]).ok:
-                return
+    if len(breakers) == len(places) or not judged:
+        # none of the others is a control, or each may equal the reference: does another neutral answer get a score?
+        # a judge that is shown equal answers may have nothing to tell apart
+        others = [PLAIN[0]] if judged else not_the_reference(text)
+        if not (yield from _gets_scores(reward, breakers[0], others)):
+            return
     for place in breakers:
         place.blame(reward)
     broken = {place.at for place in breakers}
@@ -290,6 +294,19 @@ def _group(reward: BaseReward, sample: DataSample, places: Sequence[_Place]) -> 
     elif rest:
         last, one = next((trial, one) for trial, one in zip(trials, done, strict=True) if trial.at == rest[0])
         _adopt(sample, rest, one, sorted({*last.others, last.at}))
+
+
+def _gets_scores(
+    reward: BaseReward, place: _Place, texts: Sequence[str]
+) -> Generator[list[DataSample], list[DataSample], bool]:
+    """Whether one of these texts gets a score in the answer's place, as often as it is tried."""
+    for text in texts:
+        for trial in range(TRIALS):
+            if not place.judged(reward, (yield [place.trial(text)])[0]).ok:
+                break
+            if trial == TRIALS - 1:
+                return True
+    return False
 
 
 def _fails_again(reward: BaseReward, sample: DataSample) -> Generator[list[DataSample], list[DataSample], bool]:

@@ -6,6 +6,7 @@ Who caused a missing score that may be an answer's own doing is tried out in `bl
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -408,6 +409,27 @@ def neutral(judged: bool, reference: object) -> list[str]:
     if judged:
         return [NEUTRAL]
     return [reference] if isinstance(reference, str) and reference.strip() else [NEUTRAL, *PLAIN]
+
+
+def not_the_reference(reference: str) -> list[str]:
+    """Texts beside a rule's reference of which one has to get a score, too.
+
+    Functions answer an exact match before they ask anything, and seem to work on the reference while their own judge is down.
+    """
+    return [text for text in (_another(reference), NEUTRAL, *PLAIN) if text.strip() != reference.strip()]
+
+
+_LAST_SIGN = re.compile(r"[^\W_](?=[\W_]*\Z)")
+
+
+def _another(reference: str) -> str:
+    """A text of the same form that is not the reference: 42 is 43, Paris is Parit, {"a": [1, 9]} is {"a": [1, 8]}."""
+    last = _LAST_SIGN.search(reference)
+    if last is None:
+        return reference + "0"
+    sign = last[0]
+    other = chr(ord(sign) + (1 if sign not in "9zZ" else -1))
+    return reference[: last.start()] + other + reference[last.end() :]
 
 
 def stand_in(text: str, output: DataOutput) -> DataOutput:
