@@ -168,6 +168,7 @@ class RowScorer:
         """Whether rows come out of Arrow, as those of trainers do: null fields of dicts in prompts and columns are nobody's words,
         and NaN in a column is a gap. Completions are the model's own, whose nulls stay."""
         self._watch = _Watch(self.name)
+        self._lowest: dict[str, float] = {}
         self._means = GroupMeans(_identity(self.reward) if self.on_error == "mean" else "")
         self._fits = False
         """Whether a row that came by itself had all columns."""
@@ -260,7 +261,13 @@ class RowScorer:
         if components:
             self._watch.note_parts(found, components)
         absent = value if found.score is None or broken_by_answer(found) else 0.0
-        parts = {name: found.components.get(name, absent) for name in components}
+        for name, part in found.components.items():
+            self._lowest[name] = min(part, self._lowest.get(name, part))
+        if broken_by_answer(found):
+            # a component may reach below the total's range: whoever breaks the reward gets no more than the worst answer did
+            parts = {name: min(absent, self._lowest.get(name, absent)) for name in components}
+        else:
+            parts = {name: found.components.get(name, absent) for name in components}
         return {**parts, "score": value, **flags(found)}
 
     # -- rows to samples, samples to outcomes ---------------------------------------------------------------------------

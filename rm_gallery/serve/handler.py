@@ -85,6 +85,9 @@ class RewardLane:
                 raise Refused(413, "too_many", what)
             what = f"{self.waiting} completions are waiting for {self.name} already; at most {self.max_waiting} may."
             raise Refused(429, "busy", what, retry_after=self.seconds_to_wait(n))
+        if self.reward.compares and n == 1:
+            # compared with itself each completion would get the same number, and a trainer no gradient
+            return [failed("single_output", f"{self.name} {_ALONE}", "caller")]
         loop = self._loop = asyncio.get_running_loop()
         found: list[Any] = [None] * n
         limit = seconds if self.reward.deadline is None else min(seconds, self.reward.deadline)
@@ -263,6 +266,9 @@ class Evaluators(Protocol):
 
     async def close(self) -> None:
         """End what runs."""
+
+
+_ALONE = "compares the completions of a prompt, and this one came by itself: send all of a prompt in one request."
 
 
 class Handler:

@@ -289,7 +289,8 @@ class _Look:
             self._add("longer", "warn", (), text, {"early": before, "late": after}, _ranked(self.log.lengths))
 
     def _says_nothing(self) -> None:
-        for name, values in self.parts.items():
+        # adapters write the total alone where a reward has no components
+        for name, values in (self.parts or self.values).items():
             known = values[~np.isnan(values)]
             if len(known) >= 20 and self._range(name) <= 1e-12:
                 text = f"{name} is {known[0]:g} for all of {len(known)} completions: it rewards nothing"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -261,3 +262,35 @@ def test_a_trainer_is_never_given_what_its_numbers_cannot_hold() -> None:
 
     assert RowScorer(apart).score("q", "a").components == {"part": -1e300, "small": 0.5}
     assert trl_reward(apart, worst=0.0).scorer.score("q", "a").components == {"small": 0.5}
+
+
+def answered_without_asking(messages: list[Message], ground_truth: str, **kwargs: Any) -> float | None:
+    """An exact match first, the service else: a common shape."""
+    if messages[-1].text == ground_truth:
+        return 1.0
+    if "None" in messages[-1].text:
+        return None
+    return float(json.loads("<html>502 Bad Gateway</html>")["score"])
+
+
+def test_an_outage_behind_an_exact_match_is_nobodys_fault() -> None:
+    reward = trl_reward(reward_function(answered_without_asking))
+    texts = ["4", "it is 4", "it is 5", "None"]
+    assert reward(prompts=["q"] * 4, completions=texts, ground_truth=["4"] * 4) == [1.0, None, None, None]
+
+    def in_a_group(rollouts_messages: list[list[Message]], ground_truth: Any, **kwargs: Any) -> list[float | None]:
+        return [answered_without_asking(one, "4") for one in rollouts_messages]
+
+    together = trl_reward(reward_function(mode="batch")(in_a_group))
+    assert together(prompts=["q"] * 4, completions=texts, ground_truth=["4"] * 4) == [None] * 4
+
+
+def test_a_component_of_what_broke_the_reward_is_no_better_than_the_lowest_seen() -> None:
+    def deep(messages: list[Message], **kwargs: Any) -> dict[str, Any]:
+        messages[-1].text.encode("ascii")
+        return {"score": 0.5, "metrics": {"quality": {"score": -3.0}}}
+
+    scorer = RowScorer(reward_function(deep), on_error="worst")
+    scorer.look_twice()
+    found = scorer.score_rows(["q"] * 2, ["ok", "é"], [{}, {}])
+    assert [scorer.numbers(one, ["quality"])["quality"] for one in found] == [-3.0, -3.0]

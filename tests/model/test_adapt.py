@@ -14,6 +14,7 @@ import pytest
 from rm_gallery import OpenaiLLM, RewardRegistry, RunOptions
 from rm_gallery.core.model.adapt import whole_reply
 from rm_gallery.core.utils.errors import ProviderError
+from rm_gallery.integrations.trl import trl_reward
 from tests.support.samples import make_sample
 
 VERDICT = "<score>7</score>"
@@ -188,3 +189,26 @@ def test_an_error_in_the_middle_of_a_stream_is_an_error() -> None:
         llm = OpenaiLLM("m", base_url=url, api_key="none-needed", max_attempts=1)
         with pytest.raises(ProviderError, match="overloaded"):
             llm.chat("Hello")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [{"code": "context_length_exceeded", "message": "Too much."}, {"message": "This model's maximum context length is 8"}],
+)
+def test_a_request_that_is_too_long_is_the_answers_doing_and_costs_no_neighbour(error: dict[str, Any]) -> None:
+    def answer(body: dict[str, Any]) -> Reply:
+        text = json.dumps(body["messages"])
+        verdict = "<best>1</best>" if "candidate" in text.lower() or "answer_2" in text else "<score>7</score>"
+        return (
+            (400, {"error": error})
+            if "BREAK" in text
+            else (200, plain(f"{verdict}<score>7</score>" if "best" in text else verdict))
+        )
+
+    with serving(answer) as (url, _):
+        llm = OpenaiLLM("m", base_url=url, api_key="none-needed")
+        alone = trl_reward("base_helpfulness_pointwise", llm=llm, channel="text")
+        assert alone(prompts=["q?"] * 2, completions=["fine", "BREAK"]) == [7.0, 1.0]
+        group = trl_reward("base_helpfulness_listwise", llm=llm, channel="text")
+        given = group(prompts=["q?"] * 3, completions=["this", "that", "BREAK"])
+    assert sorted(score for score in given[:2] if score is not None) == [0.0, 1.0] and given[2] == 0.0

@@ -248,3 +248,9 @@ def test_no_thread_is_left_waiting_for_a_closed_loop() -> None:
         asked(Plain(), lambda lane: lane.score(asks("1"), 60))
     time.sleep(0.1)
     assert threading.active_count() <= before + 4
+
+
+def test_a_completion_by_itself_is_not_compared_with_itself() -> None:
+    """Each would get the same number: `remote:` sends completions one by one."""
+    ask = Ask(prompt="q", completion="xx", row={})
+    assert told(asked(Longest(), partial(RewardLane.score, asks=[ask], seconds=60))) == ["single_output"]

@@ -43,6 +43,20 @@ def test_a_finding_is_told_in_lines_and_as_json_with_rows_that_show_it() -> None
     assert "too few groups to tell" in "\n".join(watched_lines(watch(run(0, steps=1))))
 
 
+def test_a_total_without_components_that_is_missing_is_found() -> None:
+    """verl's rollouts hold score, acc (the same), unscored and failed where a reward has no components."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for step in range(20):
+        for at in range(48):
+            lost = rng.random() < 0.9 * step / 19
+            score = 0.4 if lost else float(rng.random() < 0.4)
+            flags = {"score": score, "acc": score, "unscored": 0.0, "failed": float(lost)}
+            text = f"word {rng.random()} {at}"
+            rows.append({"input": f"q{step}-{at // 8}", "output": text, "step": step + 1, **flags})
+    assert "unscored" in kinds(watch(rows))
+
+
 def test_what_is_sure_and_too_small_to_matter_is_no_finding() -> None:
     rng = np.random.default_rng(5)
     rows = run(3, steps=40, prompts=10)

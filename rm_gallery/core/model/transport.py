@@ -357,10 +357,22 @@ def provider_error(url: str, reply: Reply, hints: Mapping[int, str] = HINTS) -> 
     message = f"{url} answered {reply.status}" + (f": {detail}" if detail else "") + (f" ({hint})" if hint else "")
     error = ProviderError(message, kind=kind, status=status, retry_after=parse_retry_after(reply.headers, time.time()))
     error.filtered = code in ("content_filter", "content_policy_violation", "data_inspection_failed")
+    if status == 413 or code in _TOO_LONG or any(words in detail.casefold() for words in _SAID_TOO_LONG):
+        # what is too long is this request and no other: control answers tell whether the answer made it so
+        error.cause = "judge"
     error.routed = reply.status == 404 and any(word in detail.lower() for word in _ROUTED)
     return error
 
 
+_TOO_LONG = ("context_length_exceeded", "string_above_max_length", "request_too_large", "context_window_exceeded")
+_SAID_TOO_LONG = (
+    "maximum context length",
+    "context length exceeded",
+    "context window",
+    "prompt is too long",
+    "input is too long",
+)
+"""Codes and words of OpenAI, Anthropic, vLLM, SGLang, Bedrock and others for a request that holds too much."""
 _ROUTED = ("support", "parameter")
 """Words of a 404 by which a router says that it knows no model that takes a part of the request, such as a schema or tools."""
 
