@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from rm_gallery import __version__
+from rm_gallery._version import __version__
 from rm_gallery.cli import options as opt
 from rm_gallery.core.engine.calls import cache as call_cache
 from rm_gallery.core.engine.calls.cache import CallCache

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rm_gallery import __version__
+from rm_gallery._version import __version__
 from rm_gallery.cli.catalogue import list_rewards, show_reward
 from rm_gallery.cli.help import arranged
 from rm_gallery.cli.judge import bench, evaluate, grade, score, winrate

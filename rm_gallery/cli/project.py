@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from rm_gallery import __version__
+from rm_gallery._version import __version__
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import write_whole
 

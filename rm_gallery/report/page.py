@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from rm_gallery import __version__
+from rm_gallery._version import __version__
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.shown import cut, number, percent, visible
 from rm_gallery.gallery.benchmarks.lead import COMPARED, OWN_UNIT, between, in_unit, lead_figure, leads

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rm_gallery import __version__
+from rm_gallery._version import __version__
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable
 from rm_gallery.core.utils.file import as_json, write_whole
 from rm_gallery.core.utils.shown import one_line

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel
 
-from rm_gallery import __version__
+from rm_gallery._version import __version__
 from rm_gallery.core.utils.errors import MissingExtra
 from rm_gallery.serve import decisions, hosted, trainers
 from rm_gallery.serve.access_log import AccessLog, Logged

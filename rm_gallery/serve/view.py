@@ -15,7 +15,7 @@ from urllib.parse import parse_qs, quote
 
 import jinja2
 
-from rm_gallery import __version__
+from rm_gallery._version import __version__
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import sample_of
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, RMGalleryError

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from rm_gallery import __version__
+from rm_gallery._version import __version__
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.model.message import MessageRole
 from rm_gallery.core.stats import Floats, Integers

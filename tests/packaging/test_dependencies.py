@@ -132,8 +132,8 @@ def test_the_version_is_written_down_in_one_place() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc|\.dev)\d+)?", rm_gallery.__version__)
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert 'dynamic = ["version"]' in pyproject and not re.search(r"^version\s*=", pyproject, re.MULTILINE)
-    assert "version = attr: rm_gallery.__version__" in (ROOT / "setup.cfg").read_text(encoding="utf-8")
+    assert "version = attr: rm_gallery._version.__version__" in (ROOT / "setup.cfg").read_text(encoding="utf-8")
     pattern = re.compile(r"^(__version__|VERSION)\s*=", re.MULTILINE)
     files = [file for file in (ROOT / "rm_gallery").rglob("*.py") if pattern.search(file.read_text(encoding="utf-8"))]
-    assert [file.name for file in files] == ["__init__.py"]
+    assert [file.name for file in files] == ["_version.py"]
     assert command("--version") == (0, f"rm-gallery {rm_gallery.__version__}\n", "")

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 
 import orjson
 
-from rm_gallery import __version__
+from rm_gallery._version import __version__
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Budget, Usage
 from rm_gallery.core.engine.context import Questions, RunControl, current_run, snapshot
