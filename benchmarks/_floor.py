@@ -1,8 +1,10 @@
-"""What a judge throughput is compared with: a bare aiohttp loop (the floor) and the `openai` SDK (the peer).
+"""What a judge throughput is compared with: a bare aiohttp loop (the floor) and the `openai` SDK
+(the peer).
 
-Both send the same bodies to the same endpoint with the same number of calls in flight, and both come back with samples
-per second and the client's own CPU. Where the endpoint is the local judge server, its CPU share and the lateness of its
-replies over the same interval come along, so that a table can show that the server was not what limited the figures.
+Both send the same bodies to the same endpoint with the same number of calls in flight, and both
+come back with samples per second and the client's own CPU. Where the endpoint is the local judge
+server, its CPU share and the lateness of its replies over the same interval come along, so that a
+table can show that the server was not what limited the figures.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ class ServerLoad:
 
     @property
     def keeps_up(self) -> bool:
-        """Whether the server had CPU to spare and its replies left when they were due: it was not the bottleneck."""
+        """Whether the server had CPU to spare and its replies left when they were due: it was not
+        the bottleneck.
+        """
         return self.cpu_share < BUSY_SHARE and self.mean_lateness_ms < LATE_MS
 
 
@@ -76,13 +80,23 @@ def server_load(before: dict[str, Any] | None, after: dict[str, Any] | None) -> 
     cpu, wall = new["cpu_seconds"] - old["cpu_seconds"], new["wall_seconds"] - old["wall_seconds"]
     replies = max(1, new["replies"] - old["replies"])
     late = new["mean_lateness_ms"] * new["replies"] - old["mean_lateness_ms"] * old["replies"]
-    return ServerLoad(cpu / max(wall, 1e-9), 1000 * cpu / replies, late / replies, new["max_lateness_ms"])
+    return ServerLoad(
+        cpu / max(wall, 1e-9), 1000 * cpu / replies, late / replies, new["max_lateness_ms"]
+    )
 
 
 def bare_aiohttp_loop(
-    base_url: str, n: int, concurrency: int, body_of: BodyBuilder, *, api_key: str = "local", timeout_s: float = 60.0
+    base_url: str,
+    n: int,
+    concurrency: int,
+    body_of: BodyBuilder,
+    *,
+    api_key: str = "local",
+    timeout_s: float = 60.0,
 ) -> LoopFigures:
-    """Floor: workers that post JSON with one aiohttp session and read the reply's text, and do nothing else."""
+    """Floor: workers that post JSON with one aiohttp session and read the reply's text, and do
+    nothing else.
+    """
 
     async def run() -> LoopFigures:
         import aiohttp
@@ -102,7 +116,10 @@ def bare_aiohttp_loop(
                         data = await reply.read()
                 except (aiohttp.ClientError, TimeoutError, asyncio.TimeoutError):
                     return False
-                return reply.status == 200 and orjson.loads(data)["choices"][0]["message"]["content"] is not None
+                return (
+                    reply.status == 200
+                    and orjson.loads(data)["choices"][0]["message"]["content"] is not None
+                )
 
             return await _measure("bare aiohttp loop", base_url, n, concurrency, body_of, call)
 
@@ -119,7 +136,9 @@ def openai_sdk(
     timeout_s: float = 60.0,
     aiohttp_transport: bool = False,
 ) -> LoopFigures:
-    """Peer: one shared `AsyncOpenAI` client as its documentation shows it, without retries, optionally over aiohttp."""
+    """Peer: one shared `AsyncOpenAI` client as its documentation shows it, without retries,
+    optionally over aiohttp.
+    """
 
     async def run() -> LoopFigures:
         import openai
@@ -127,7 +146,11 @@ def openai_sdk(
         http_client = openai.DefaultAioHttpClient() if aiohttp_transport else None
         name = "openai SDK (aiohttp transport)" if aiohttp_transport else "openai SDK"
         async with openai.AsyncOpenAI(
-            base_url=base_url, api_key=api_key, max_retries=0, timeout=timeout_s, http_client=http_client
+            base_url=base_url,
+            api_key=api_key,
+            max_retries=0,
+            timeout=timeout_s,
+            http_client=http_client,
         ) as client:
 
             async def call(body: Body) -> bool:
@@ -142,7 +165,9 @@ def openai_sdk(
     return asyncio.run(run())
 
 
-async def _measure(name: str, base_url: str, n: int, concurrency: int, body_of: BodyBuilder, call: OneCall) -> LoopFigures:
+async def _measure(
+    name: str, base_url: str, n: int, concurrency: int, body_of: BodyBuilder, call: OneCall
+) -> LoopFigures:
     failed = 0
     numbers: Iterator[int] = iter(range(n))
 
@@ -152,7 +177,8 @@ async def _measure(name: str, base_url: str, n: int, concurrency: int, body_of: 
             if not await call(body_of(number)):
                 failed += 1
 
-    await asyncio.gather(*(call(body_of(number)) for number in range(concurrency)))  # connections are open, as ours are
+    # connections are open, as ours are
+    await asyncio.gather(*(call(body_of(number)) for number in range(concurrency)))
     loop = asyncio.get_running_loop()
     before = await loop.run_in_executor(None, server_stats, base_url)
     cpu, wall = time.process_time(), time.perf_counter()
@@ -160,5 +186,12 @@ async def _measure(name: str, base_url: str, n: int, concurrency: int, body_of: 
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     after = await loop.run_in_executor(None, server_stats, base_url)
     return LoopFigures(
-        name, n, failed, concurrency, wall, (n - failed) / wall, 1000 * cpu / max(1, n), server_load(before, after)
+        name,
+        n,
+        failed,
+        concurrency,
+        wall,
+        (n - failed) / wall,
+        1000 * cpu / max(1, n),
+        server_load(before, after),
     )

@@ -1,9 +1,12 @@
-"""How much of the engine's throughput a benchmark keeps: rule, baselines, run folder and `samples.jsonl` beside the bare batch.
+"""How much of the engine's throughput a benchmark keeps: rule, baselines, run folder and
+`samples.jsonl` beside the bare batch.
 
-    python -m benchmarks.bench_throughput [--n 2000] [--in-flight 256] [--latency-ms 100] [--rounds 3]
+    python -m benchmarks.bench_throughput [--n 2000] [--in-flight 256] [--latency-ms 100] [--rounds
+    3]
 
-All judge the same kind of samples with the same reward through a local server, with the cache on: `run_list` without a folder
-and with one (the engine), and `evaluate` with one (rule, both length baselines, intervals, `samples.jsonl`).
+All judge the same kind of samples with the same reward through a local server, with the cache on:
+`run_list` without a folder and with one (the engine), and `evaluate` with one (rule, both length
+baselines, intervals, `samples.jsonl`).
 """
 
 from __future__ import annotations
@@ -31,7 +34,9 @@ def make_samples(n: int, offset: int) -> list[DataSample]:
 
     def answer(sample: int, place: int) -> DataOutput:
         label = {"preference": "rejected" if place else "chosen"}
-        return DataOutput(answer=Step(role="assistant", content=f"{place} to {sample}: {WORDS * 4}", label=label))
+        return DataOutput(
+            answer=Step(role="assistant", content=f"{place} to {sample}: {WORDS * 4}", label=label)
+        )
 
     return [
         DataSample(
@@ -46,35 +51,59 @@ def make_samples(n: int, offset: int) -> list[DataSample]:
 
 def main() -> None:
     """Print both figures of each round, and the share."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--n", type=int, default=2000)
     parser.add_argument("--in-flight", type=int, default=256)
     parser.add_argument("--latency-ms", type=float, default=100.0)
     parser.add_argument("--rounds", type=int, default=3)
     chosen = parser.parse_args()
     found: dict[str, list[float]] = {}
-    with tempfile.TemporaryDirectory() as temporary, JudgeServer("first", latency=chosen.latency_ms / 1000) as server:
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        JudgeServer("first", latency=chosen.latency_ms / 1000) as server,
+    ):
         os.environ["RM_GALLERY_CACHE"] = str(Path(temporary) / "cache")
         reward = RewardRegistry.create(
-            "safety_listwise_reward", llm=OpenaiLLM("judge", base_url=server.base_url), max_workers=chosen.in_flight
+            "safety_listwise_reward",
+            llm=OpenaiLLM("judge", base_url=server.base_url),
+            max_workers=chosen.in_flight,
         )
-        run_list(reward, make_samples(2 * chosen.in_flight, 10**8), RunOptions(max_workers=chosen.in_flight), {})
-        print(f"{chosen.n} samples, {chosen.in_flight} in flight, {chosen.latency_ms:.0f} ms latency")
+        run_list(
+            reward,
+            make_samples(2 * chosen.in_flight, 10**8),
+            RunOptions(max_workers=chosen.in_flight),
+            {},
+        )
+        print(
+            f"{chosen.n} samples, {chosen.in_flight} in flight, {chosen.latency_ms:.0f} ms latency"
+        )
         for number in range(3 * chosen.rounds):
             name = ("engine", "engine with a run folder", "bench")[number % 3]
             samples = make_samples(chosen.n, number * 10**6)
             folder = None if name == "engine" else str(Path(temporary) / f"run-{number}")
             cpu, begun = time.process_time(), time.perf_counter()
             if name == "bench":
-                evaluate(reward, samples, "preferences", run_dir=folder, max_workers=chosen.in_flight)
+                evaluate(
+                    reward, samples, "preferences", run_dir=folder, max_workers=chosen.in_flight
+                )
             else:
-                run_list(reward, samples, RunOptions(max_workers=chosen.in_flight, run_dir=folder), {})
-            pace, used = chosen.n / (time.perf_counter() - begun), 1000 * (time.process_time() - cpu) / chosen.n
+                run_list(
+                    reward, samples, RunOptions(max_workers=chosen.in_flight, run_dir=folder), {}
+                )
+            pace, used = (
+                chosen.n / (time.perf_counter() - begun),
+                1000 * (time.process_time() - cpu) / chosen.n,
+            )
             found.setdefault(name, []).append(pace)
             print(f"{name:26} {pace:>7,.0f}/s {used:>8.2f} ms CPU a sample")
     for name in ("engine", "engine with a run folder"):
         shares = [bench / engine for bench, engine in zip(found["bench"], found[name], strict=True)]
-        print(f"bench keeps of {name}: {statistics.median(shares):.0%} (median of {len(shares)} rounds)")
+        print(
+            f"bench keeps of {name}: {statistics.median(shares):.0%} (median of {len(shares)} "
+            f"rounds)"
+        )
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
     python -m benchmarks.budget_table [--samples 2000]
 
-The judge is a local server; `asked` is what it counted. Rows with unusable usage compare the library's own estimate.
+The judge is a local server; `asked` is what it counted. Rows with unusable usage compare the
+library's own estimate.
 """
 
 from __future__ import annotations
@@ -61,21 +62,44 @@ def usages(samples: int) -> None:
     for name, usage in USAGES.items():
         for workers in (8, 256):
             budget = Budget(max_tokens=20_000)
-            judge = RewardRegistry.create(REWARD, llm=Counting(reply="<best>1</best>", usage_given=usage))
+            judge = RewardRegistry.create(
+                REWARD, llm=Counting(reply="<best>1</best>", usage_given=usage)
+            )
             run(judge, make_samples(samples), max_workers=workers, budget=budget)
             spent = budget.spent
-            line(f"usage {name}", workers, "20,000 tokens", f"{spent.total_tokens:,} tokens", spent.calls)
+            line(
+                f"usage {name}",
+                workers,
+                "20,000 tokens",
+                f"{spent.total_tokens:,} tokens",
+                spent.calls,
+            )
 
 
 def failures(server: JudgeServer, samples: int) -> None:
     """A server that always fails, and one that fails half of the time."""
-    for name, faults in (("always 500", Faults(always=500)), ("half 500", Faults(server_error=0.5))):
+    for name, faults in (
+        ("always 500", Faults(always=500)),
+        ("half 500", Faults(server_error=0.5)),
+    ):
         for workers, limit in ((8, 5), (256, 100)):
             server.set(faults=faults)
             server.reset()
             budget = Budget(max_calls=limit)
-            run(make_judge(server.base_url), make_samples(samples), max_workers=workers, budget=budget, cache=False)
-            line(name, workers, f"{limit} calls", f"{budget.spent.calls} calls", server.stats()["requests"])
+            run(
+                make_judge(server.base_url),
+                make_samples(samples),
+                max_workers=workers,
+                budget=budget,
+                cache=False,
+            )
+            line(
+                name,
+                workers,
+                f"{limit} calls",
+                f"{budget.spent.calls} calls",
+                server.stats()["requests"],
+            )
     server.set(faults=Faults())
 
 
@@ -85,9 +109,13 @@ def kills(server: JudgeServer, samples: int, folder: Path) -> None:
     server.reset()
     limit = samples // 4
     for part in range(4):
-        child = subprocess.Popen([sys.executable, "-c", CHILD, server.base_url, str(folder), str(samples), str(limit)])
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, server.base_url, str(folder), str(samples), str(limit)]
+        )
         before, end = server.stats()["requests"], time.monotonic() + 30
-        while part < 3 and server.stats()["requests"] < before + limit // 5 and time.monotonic() < end:
+        while (
+            part < 3 and server.stats()["requests"] < before + limit // 5 and time.monotonic() < end
+        ):
             time.sleep(0.02)
         if part < 3:
             child.send_signal(signal.SIGKILL)

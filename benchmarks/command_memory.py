@@ -1,6 +1,8 @@
-"""Peak memory of every command over a table or a run folder of many short rows, beside the 300 MB that are allowed.
+"""Peak memory of every command over a table or a run folder of many short rows, beside the 300 MB
+that are allowed.
 
-Writes a table, scores it into a run folder, and runs each command in a process of its own; the peak is that of the process.
+Writes a table, scores it into a run folder, and runs each command in a process of its own; the peak
+is that of the process.
 """
 
 from __future__ import annotations
@@ -24,7 +26,12 @@ def write_table(path: Path, rows: int) -> None:
         table.writerow(["q", "a", "b", "ref"])
         for n in range(rows):
             table.writerow(
-                [f"What is {n} plus {n % 7}?", f"It is {n + n % 7 + (n % 6 == 0)}.", f"It is {n + n % 5}.", n + n % 7]
+                [
+                    f"What is {n} plus {n % 7}?",
+                    f"It is {n + n % 7 + (n % 6 == 0)}.",
+                    f"It is {n + n % 5}.",
+                    n + n % 7,
+                ]
             )
 
 
@@ -45,12 +52,34 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         table, one, two = (str(Path(folder) / name) for name in ("rows.csv", "one", "two"))
         write_table(Path(table), rows)
-        score = ["score", table, "--prompt", "q", "-r", "number_accuracy", "--reference", "ref", "--answer"]
+        score = [
+            "score",
+            table,
+            "--prompt",
+            "q",
+            "-r",
+            "number_accuracy",
+            "--reference",
+            "ref",
+            "--answer",
+        ]
         commands = [
             [*score, "a"],
             [*score, "a", "--out", one],
             [*score, "a", "--seed", "1", "--out", two],
-            ["winrate", table, "--prompt", "q", "--a", "a", "--b", "b", "-r", "length_baseline", "--numbers"],
+            [
+                "winrate",
+                table,
+                "--prompt",
+                "q",
+                "--a",
+                "a",
+                "--b",
+                "b",
+                "-r",
+                "length_baseline",
+                "--numbers",
+            ],
             ["report", one],
             ["compare", one, two],
         ]
@@ -60,7 +89,10 @@ def main() -> None:
             code, peak, cpu = measured(arguments)
             name = arguments[0] + (" --out" if "--out" in arguments else "")
             verdict = f"exit code {code}" if code else "" if peak <= ALLOWED_MB else "above"
-            print(f"{name} | {peak:.0f} | {cpu:.1f} | {time.monotonic() - start:.1f} | {verdict}", flush=True)
+            print(
+                f"{name} | {peak:.0f} | {cpu:.1f} | {time.monotonic() - start:.1f} | {verdict}",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

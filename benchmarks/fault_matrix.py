@@ -2,8 +2,9 @@
 
     python -m benchmarks.fault_matrix [--n 2000] [--in-flight 128] [--latency-ms 50] [--only NAME …]
 
-Every row judges the same samples with the library's own patience and compares them with the fault-free run. `equal` counts
-the scored samples whose scores are those of that run, `most` is the largest number of attempts any request needed.
+Every row judges the same samples with the library's own patience and compares them with the
+fault-free run. `equal` counts the scored samples whose scores are those of that run, `most` is the
+largest number of attempts any request needed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ ROWS: dict[str, dict[str, Any]] = {
     "5 % filtered": {"finish_content_filter": 0.05},
     "everything at once": {**SHARES, **STALL, **OUTAGE},
 }
-HEADING = f"{'faults':28} {'wall s':>8} {'scored':>7} {'unscored':>9} {'failed':>7} {'equal':>7} {'requests':>9} {'most':>5}"
+HEADING = (
+    f"{'faults':28} {'wall s':>8} {'scored':>7} {'unscored':>9} {'failed':>7} {'equal':>7} "
+    f"{'requests':>9} {'most':>5}"
+)
 
 
 def row(name: str, ran: Ran, clean: Ran, stats: dict[str, Any]) -> str:
@@ -45,14 +49,22 @@ def row(name: str, ran: Ran, clean: Ran, stats: dict[str, Any]) -> str:
         for status in ("scored", "unscored", "failed")
     }
     if sum(by_status.values()) != len(clean.samples):
-        raise SystemExit(f"{name}: {len(clean.samples) - sum(by_status.values())} samples have neither score nor reason")
+        raise SystemExit(
+            f"{name}: {len(clean.samples) - sum(by_status.values())} samples have neither score "
+            f"nor reason"
+        )
     equal = sum(a == b for a, b in zip(ran.scores, clean.scores, strict=True) if None not in a)
-    counts = " ".join(f"{by_status[status]:>{width}}" for status, width in (("scored", 7), ("unscored", 9), ("failed", 7)))
+    counts = " ".join(
+        f"{by_status[status]:>{width}}"
+        for status, width in (("scored", 7), ("unscored", 9), ("failed", 7))
+    )
     most = max(stats["calls_by_body"].values())
     return f"{name:28} {ran.seconds:>8.1f} {counts} {equal:>7} {stats['requests']:>9} {most:>5}"
 
 
-def judged(server: JudgeServer, judge: BaseReward, samples: list[Any], faults: Faults, in_flight: int) -> Ran:
+def judged(
+    server: JudgeServer, judge: BaseReward, samples: list[Any], faults: Faults, in_flight: int
+) -> Ran:
     """One run against these faults."""
     server.set(faults=faults)
     server.reset()
@@ -61,7 +73,9 @@ def judged(server: JudgeServer, judge: BaseReward, samples: list[Any], faults: F
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--n", type=int, default=2000)
     parser.add_argument("--in-flight", type=int, default=128)
     parser.add_argument("--latency-ms", type=float, default=50.0)
@@ -69,15 +83,21 @@ def main() -> None:
     options = parser.parse_args()
     samples = make_samples(options.n)
     oracle = oracle_for(samples)
-    print(f"{options.n} samples, {options.in_flight} in flight, {ATTEMPT_SECONDS:g} s per attempt\n{HEADING}")
+    print(
+        f"{options.n} samples, {options.in_flight} in flight, {ATTEMPT_SECONDS:g} s per "
+        f"attempt\n{HEADING}"
+    )
     with tempfile.TemporaryDirectory() as folder:
         os.environ["RM_GALLERY_CACHE"] = folder
         clean: Ran | None = None
         for name in ["no faults", *options.only]:
-            # a server of its own per row: what was learned about one endpoint must not help or hinder at the next
+            # a server of its own per row: what was learned about one endpoint must not help or
+            # hinder at the next
             with JudgeServer("perfect", oracle=oracle, latency=options.latency_ms / 1000) as server:
                 judge = make_judge(server.base_url, timeout=ATTEMPT_SECONDS)
-                ran = judged(server, judge, samples, Faults(**ROWS.get(name, {})), options.in_flight)
+                ran = judged(
+                    server, judge, samples, Faults(**ROWS.get(name, {})), options.in_flight
+                )
                 clean = clean or ran
                 print(row(name, ran, clean, server.stats()), flush=True)
 

@@ -1,9 +1,11 @@
-"""Answers per second of `hf:` beside a bare transformers loop over the same model, texts and batch size, in the same run.
+"""Answers per second of `hf:` beside a bare transformers loop over the same model, texts and batch
+size, in the same run.
 
     python -m benchmarks.hf_throughput [--model FOLDER] [--n 2000] [--batch 32] [--rounds 3]
 
-Without --model a small checkpoint with random weights is made. The bare loop applies the chat template, sorts by length,
-tokenizes and pads each batch and runs the model: what is lost to it is the engine's cost. Best of the rounds of each.
+Without --model a small checkpoint with random weights is made. The bare loop applies the chat
+template, sorts by length, tokenizes and pads each batch and runs the model: what is lost to it is
+the engine's cost. Best of the rounds of each.
 """
 
 from __future__ import annotations
@@ -64,7 +66,10 @@ def bare_loop(folder: str, batch: int) -> Callable[[list[DataSample]], list[floa
             for start in range(0, len(order), batch):
                 part = order[start : start + batch]
                 inputs = tokenizer(
-                    [texts[place] for place in part], padding=True, return_tensors="pt", add_special_tokens=False
+                    [texts[place] for place in part],
+                    padding=True,
+                    return_tensors="pt",
+                    add_special_tokens=False,
                 )
                 for place, value in zip(part, model(**inputs).logits[:, 0].tolist(), strict=True):
                     scores[place] = value
@@ -74,12 +79,20 @@ def bare_loop(folder: str, batch: int) -> Callable[[list[DataSample]], list[floa
 
 
 def measure(folder: str, n: int, batch: int, rounds: int) -> tuple[float, float]:
-    """Answers per second of the bare loop and of `hf:`, best of the rounds; both give the same scores."""
+    """Answers per second of the bare loop and of `hf:`, best of the rounds; both give the same
+    scores.
+    """
     samples = make_samples(n)
     loop = bare_loop(folder, batch)
     reward = RewardRegistry.create(f"hf:{folder}", batch_size=batch)
-    expected, found = loop(samples[: 2 * batch]), reward.evaluate_batch(samples[: 2 * batch], progress=False)
-    apart = max(abs(a - (b.output[0].answer.reward.score or 0.0)) for a, b in zip(expected, found, strict=True))
+    expected, found = (
+        loop(samples[: 2 * batch]),
+        reward.evaluate_batch(samples[: 2 * batch], progress=False),
+    )
+    apart = max(
+        abs(a - (b.output[0].answer.reward.score or 0.0))
+        for a, b in zip(expected, found, strict=True)
+    )
     assert apart < 1e-4, f"the scores are up to {apart} apart"
     bare = ours = float("inf")
     for _ in range(rounds):
@@ -94,8 +107,12 @@ def measure(folder: str, n: int, batch: int, rounds: int) -> tuple[float, float]
 
 def main() -> None:
     """Print both rates and their ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", help="folder of a sequence classification checkpoint with one label")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--model", help="folder of a sequence classification checkpoint with one label"
+    )
     parser.add_argument("--n", type=int, default=2000)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)

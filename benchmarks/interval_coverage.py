@@ -1,11 +1,13 @@
-"""How often 95 % intervals of shares, paired differences, kappa and corrected means hold the truth, over settings drawn by lot.
+"""How often 95 % intervals of shares, paired differences, kappa and corrected means hold the truth,
+over settings drawn by lot.
 
     python -m benchmarks.interval_coverage [--settings 60] [--trials 300] [--seed 0] [--all]
 
-Each setting draws 6 to 100 clusters of 2 to 20 rows on average, even or uneven, an intraclass correlation of 0 to 0.7, a rate of 0.05 to
-0.95, and a judge with a sensitivity of 0.75 to 0.98 and a specificity of 0.6 to 0.95. A second table holds judges to a limit of kappa that
-is exactly theirs: `--surely` should let one in forty pass. Settings of which fewer than half of the trials have a kappa (both raters say
-one thing throughout) are left out for kappa.
+Each setting draws 6 to 100 clusters of 2 to 20 rows on average, even or uneven, an intraclass
+correlation of 0 to 0.7, a rate of 0.05 to 0.95, and a judge with a sensitivity of 0.75 to 0.98 and
+a specificity of 0.6 to 0.95. A second table holds judges to a limit of kappa that is exactly
+theirs: `--surely` should let one in forty pass. Settings of which fewer than half of the trials
+have a kappa (both raters say one thing throughout) are left out for kappa.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ Floats = NDArray[np.float64]
 
 
 class Setting(NamedTuple):
-    """What is simulated; `other` is the rate of the second system of a difference, `size` rows per cluster."""
+    """What is simulated; `other` is the rate of the second system of a difference, `size` rows per
+    cluster.
+    """
 
     clusters: int
     size: float
@@ -47,7 +51,10 @@ class Setting(NamedTuple):
 def kappa_of(rate: float, sensitivity: float, specificity: float) -> float:
     """Kappa of a judge with the truth in a population."""
     passed = rate * sensitivity + (1.0 - rate) * (1.0 - specificity)
-    agreed, by_chance = rate * sensitivity + (1.0 - rate) * specificity, rate * passed + (1.0 - rate) * (1.0 - passed)
+    agreed, by_chance = (
+        rate * sensitivity + (1.0 - rate) * specificity,
+        rate * passed + (1.0 - rate) * (1.0 - passed),
+    )
     return (agreed - by_chance) / (1.0 - by_chance)
 
 
@@ -60,13 +67,18 @@ def settings(n: int, seed: int = 0) -> list[Setting]:
             float(np.exp(rng.uniform(np.log(2), np.log(20)))),
             bool(rng.random() < 0.5),
             float(rng.uniform(0, 0.7)),
-            *(float(rng.uniform(*ends)) for ends in ((0.05, 0.95), (0.05, 0.95), (0.75, 0.98), (0.6, 0.95))),
+            *(
+                float(rng.uniform(*ends))
+                for ends in ((0.05, 0.95), (0.05, 0.95), (0.75, 0.98), (0.6, 0.95))
+            ),
         )
         for _ in range(n)
     ]
 
 
-def _outcomes(rng: np.random.Generator, rate: float, icc: float, clusters: NDArray[np.int64], n: int) -> Floats:
+def _outcomes(
+    rng: np.random.Generator, rate: float, icc: float, clusters: NDArray[np.int64], n: int
+) -> Floats:
     odds = (1.0 - icc) / max(icc, 1e-6)
     chance = rng.beta(rate * odds, (1.0 - rate) * odds, n) if icc > 1e-3 else np.full(n, rate)
     return np.asarray(rng.random(len(clusters)) < chance[clusters], dtype=np.float64)
@@ -80,18 +92,26 @@ def trial(rng: np.random.Generator, of: Setting) -> Iterator[tuple[str, float, A
     truth = _outcomes(rng, of.rate, of.icc, clusters, k)
     share = clustered_mean(truth, clusters)
     yield "share", of.rate, None if share is None else share.interval()
-    difference = paired_mean(truth.tolist(), _outcomes(rng, of.other, of.icc, clusters, k).tolist(), clusters=clusters)
+    difference = paired_mean(
+        truth.tolist(), _outcomes(rng, of.other, of.icc, clusters, k).tolist(), clusters=clusters
+    )
     yield "difference", of.rate - of.other, None if difference is None else difference.interval()
     right = rng.random(len(truth)) < np.where(truth == 1.0, of.sensitivity, of.specificity)
     judge = np.where(right, truth, 1.0 - truth)
     kappa = cohen_kappa_estimate(judge.tolist(), truth.tolist(), clusters=clusters, n_draws=400)
     yield "kappa", of.kappa, None if kappa is None else kappa.interval()
-    labels = np.where(clusters % 3 == 0, truth, np.nan) if k >= 18 else np.where(rng.random(len(truth)) < 0.4, truth, np.nan)
+    labels = (
+        np.where(clusters % 3 == 0, truth, np.nan)
+        if k >= 18
+        else np.where(rng.random(len(truth)) < 0.4, truth, np.nan)
+    )
     yield "corrected mean", of.rate, corrected_mean(judge, labels, clusters=clusters).ci95
 
 
 class Coverage(NamedTuple):
-    """Share of intervals that hold the truth, that lie above it and below it, and how many there were."""
+    """Share of intervals that hold the truth, that lie above it and below it, and how many there
+    were.
+    """
 
     held: float
     above: float
@@ -109,7 +129,9 @@ def coverage(of: Setting, trials: int, seed: int = 0) -> dict[str, Coverage]:
                 sides[name].append((interval[0] > true + 1e-12, interval[1] < true - 1e-12))
     found = {}
     for name, seen in sides.items():
-        above, below = (float(np.mean([side[end] for side in seen])) for end in (0, 1)) if seen else (0.0, 0.0)
+        above, below = (
+            (float(np.mean([side[end] for side in seen])) for end in (0, 1)) if seen else (0.0, 0.0)
+        )
         found[name] = Coverage(1.0 - above - below, above, below, len(seen))
     return found
 
@@ -125,12 +147,20 @@ SURELY = (
 """Rows, rate, sensitivity and specificity of judges that are held to their own kappa."""
 
 
-def passes(rows: int, rate: float, sensitivity: float, specificity: float, trials: int, seed: int = 0) -> float:
+def passes(
+    rows: int, rate: float, sensitivity: float, specificity: float, trials: int, seed: int = 0
+) -> float:
     """How often the lower end of kappa's interval reaches the true kappa."""
-    rng, true, found = np.random.default_rng([seed, rows]), kappa_of(rate, sensitivity, specificity), []
+    rng, true, found = (
+        np.random.default_rng([seed, rows]),
+        kappa_of(rate, sensitivity, specificity),
+        [],
+    )
     for _ in range(trials):
         truth = (rng.random(rows) < rate) * 1.0
-        judge = np.where(rng.random(rows) < np.where(truth == 1.0, sensitivity, specificity), truth, 1.0 - truth)
+        judge = np.where(
+            rng.random(rows) < np.where(truth == 1.0, sensitivity, specificity), truth, 1.0 - truth
+        )
         kappa = cohen_kappa_estimate(judge.tolist(), truth.tolist(), n_draws=400)
         if kappa is not None:
             found.append(kappa.interval().low >= true)
@@ -139,24 +169,40 @@ def passes(rows: int, rate: float, sensitivity: float, specificity: float, trial
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--settings", type=int, default=60)
     parser.add_argument("--trials", type=int, default=300, help="trials of each setting")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--all", action="store_true", help="print every setting, not the four that are covered least")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="print every setting, not the four that are covered least",
+    )
     given = parser.parse_args()
     drawn = settings(given.settings, given.seed)
     measured = [coverage(of, given.trials, given.seed) for of in drawn]
     for name in FIGURES:
-        found = sorted((one[name], of) for one, of in zip(measured, drawn, strict=True) if 2 * one[name].n > given.trials)
+        found = sorted(
+            (one[name], of)
+            for one, of in zip(measured, drawn, strict=True)
+            if 2 * one[name].n > given.trials
+        )
         held = np.array([one.held for one, _ in found])
         print(
-            f"\n{name}: {len(found)} settings, coverage {held.min():.1%} to {held.max():.1%}, median {np.median(held):.1%}, "
-            f"{np.mean((held >= 0.93) & (held <= 0.97)):.0%} of them within 93-97 %, {np.sum(held < 0.91)} below 91 %"
+            f"\n{name}: {len(found)} settings, coverage {held.min():.1%} to {held.max():.1%}, "
+            f"median {np.median(held):.1%}, {np.mean((held >= 0.93) & (held <= 0.97)):.0%} of them "
+            f"within 93-97 %, {np.sum(held < 0.91)} below 91 %"
         )
         for one, of in found if given.all else found[:4]:
-            print(f"  {one.held:.1%} (above {one.above:.1%}, below {one.below:.1%}, n={one.n}): {of}")
-    print("\nshare that passes `--surely` at exactly its own kappa: rows, rate, sensitivity, specificity")
+            print(
+                f"  {one.held:.1%} (above {one.above:.1%}, below {one.below:.1%}, n={one.n}): {of}"
+            )
+    print(
+        "\nshare that passes `--surely` at exactly its own kappa: rows, rate, sensitivity, "
+        "specificity"
+    )
     for rows, rate, sensitivity, specificity in SURELY:
         passing = passes(rows, rate, sensitivity, specificity, 4 * given.trials)
         print(f"  {rows} {rate} {sensitivity} {specificity}: {passing:.1%}")

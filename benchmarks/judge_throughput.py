@@ -1,9 +1,12 @@
-"""Judged samples per second against a local server, beside a bare aiohttp loop (floor) and the openai SDK (peer).
+"""Judged samples per second against a local server, beside a bare aiohttp loop (floor) and the
+openai SDK (peer).
 
-    python -m benchmarks.judge_throughput [--n 4000] [--in-flight 1 8 32 256 1024] [--latency-ms 100]
+    python -m benchmarks.judge_throughput [--n 4000] [--in-flight 1 8 32 256 1024] [--latency-ms
+    100]
 
-All clients send the very prompts the reward sends, over connections that are open already. Ours runs with the cache of replies and the run folder on, which the
-others do not have. The server is a process of its own; its CPU share and lateness show whether it was the limit.
+All clients send the very prompts the reward sends, over connections that are open already. Ours
+runs with the cache of replies and the run folder on, which the others do not have. The server is a
+process of its own; its CPU share and lateness show whether it was the limit.
 """
 
 from __future__ import annotations
@@ -15,7 +18,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks._floor import LoopFigures, ServerLoad, bare_aiohttp_loop, openai_sdk, server_load, server_stats
+from benchmarks._floor import (
+    LoopFigures,
+    ServerLoad,
+    bare_aiohttp_loop,
+    openai_sdk,
+    server_load,
+    server_stats,
+)
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.model.message import ChatMessage
@@ -35,19 +45,28 @@ def make_samples(n: int, offset: int) -> list[DataSample]:
             unique_id=f"{offset + i}",
             input=[ChatMessage(content=f"Question {offset + i}: what follows from this?")],
             output=[
-                DataOutput(answer=Step(role="assistant", content=f"Answer {k} to {offset + i}: {WORDS * 4}")) for k in range(4)
+                DataOutput(
+                    answer=Step(
+                        role="assistant", content=f"Answer {k} to {offset + i}: {WORDS * 4}"
+                    )
+                )
+                for k in range(4)
             ],
         )
         for i in range(n)
     ]
 
 
-def ours(reward: BaseReward, samples: list[DataSample], in_flight: int, url: str, folder: Path, name: str) -> LoopFigures:
+def ours(
+    reward: BaseReward, samples: list[DataSample], in_flight: int, url: str, folder: Path, name: str
+) -> LoopFigures:
     """One batch through the engine."""
     before = server_stats(url)
     control = RunControl()
     cpu, wall = time.process_time(), time.perf_counter()
-    scored = run_list(reward, samples, RunOptions(max_workers=in_flight, run_dir=str(folder), control=control), {})
+    scored = run_list(
+        reward, samples, RunOptions(max_workers=in_flight, run_dir=str(folder), control=control), {}
+    )
     cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     failed = sum(sample.output[0].answer.reward.score is None for sample in scored)
     n = len(samples)
@@ -59,13 +78,18 @@ def row(figures: LoopFigures, floor: LoopFigures, latency: float) -> str:
     """One line of the table."""
     share = figures.samples_per_s / floor.samples_per_s
     return (
-        f"{figures.name:34} {figures.samples_per_s:>9,.0f}/s {share:>8.0%} {figures.share_of_ceiling(latency):>9.0%} "
-        f"{figures.cpu_ms_per_call:>9.3f} {figures.failed:>7} {_server(figures.server)}"
+        f"{figures.name:34} {figures.samples_per_s:>9,.0f}/s {share:>8.0%} "
+        f"{figures.share_of_ceiling(latency):>9.0%} {figures.cpu_ms_per_call:>9.3f} "
+        f"{figures.failed:>7} {_server(figures.server)}"
     )
 
 
 def _server(load: ServerLoad | None) -> str:
-    return "-" if load is None else f"{load.cpu_share:.0%} busy{'' if load.keeps_up else ' (the limit!)'}"
+    return (
+        "-"
+        if load is None
+        else f"{load.cpu_share:.0%} busy{'' if load.keeps_up else ' (the limit!)'}"
+    )
 
 
 def measure(server: Any, n: int, in_flight: int, latency: float, offset: int) -> None:
@@ -78,22 +102,43 @@ def measure(server: Any, n: int, in_flight: int, latency: float, offset: int) ->
     n_peer = min(n, 1500)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        ours(reward, make_samples(min(n, 2 * in_flight), offset), in_flight, url, folder / "warm", "warm")
+        ours(
+            reward,
+            make_samples(min(n, 2 * in_flight), offset),
+            in_flight,
+            url,
+            folder / "warm",
+            "warm",
+        )
         floor = bare_aiohttp_loop(url, n, in_flight, lambda i: bodies[i % len(bodies)])
         samples = make_samples(n, offset + 1_000_000)
-        first = ours(reward, samples, in_flight, url, folder / "first", "rm-gallery, cache and run folder")
-        again = ours(reward, samples, in_flight, url, folder / "second", "rm-gallery, all replies cached")
+        first = ours(
+            reward, samples, in_flight, url, folder / "first", "rm-gallery, cache and run folder"
+        )
+        again = ours(
+            reward, samples, in_flight, url, folder / "second", "rm-gallery, all replies cached"
+        )
         sdk = openai_sdk(url, n_peer, in_flight, lambda i: bodies[i % len(bodies)])
-        sdk_aiohttp = openai_sdk(url, n_peer, in_flight, lambda i: bodies[i % len(bodies)], aiohttp_transport=True)
-    print(f"\n{in_flight} in flight, {latency * 1000:.0f} ms latency, {n} samples; at most {in_flight / latency:,.0f}/s")
-    print(f"{'client':34} {'samples':>11} {'of floor':>8} {'of limit':>9} {'CPU ms':>9} {'failed':>7} server")
+        sdk_aiohttp = openai_sdk(
+            url, n_peer, in_flight, lambda i: bodies[i % len(bodies)], aiohttp_transport=True
+        )
+    print(
+        f"\n{in_flight} in flight, {latency * 1000:.0f} ms latency, {n} samples; at most "
+        f"{in_flight / latency:,.0f}/s"
+    )
+    print(
+        f"{'client':34} {'samples':>11} {'of floor':>8} {'of limit':>9} {'CPU ms':>9} "
+        f"{'failed':>7} server"
+    )
     for figures in (floor, first, again, sdk, sdk_aiohttp):
         print(row(figures, floor, latency))
 
 
 def main() -> None:
     """Print the table for each concurrency."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--n", type=int, default=4000)
     parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 8, 32, 256, 1024])
     parser.add_argument("--latency-ms", type=float, default=100.0)

@@ -1,12 +1,14 @@
-"""What a score that nobody's fault left out does to its group, where completions come one by one and workers share them.
+"""What a score that nobody's fault left out does to its group, where completions come one by one
+and workers share them.
 
     python -m benchmarks.missing_means [--steps 100] [--fail 0.333] [--seed 0]
 
-Rewards are 0 and 1, in groups of eight; a share of the calls fails; each completion goes to a worker by lot. Printed is, over the
-last third of the run, how far the distances of the others from their group's mean move (mean of the absolute values) and the mean
-distance of the failed ones themselves, which should be 0; for a policy that stays at 0.5 and one that rises from 0.1 to 0.9. Workers
-of one Ray job on a machine share what they saw, others do not. The last table is a bandit trained so: the share of right answers it
-ends with, beside one without failures.
+Rewards are 0 and 1, in groups of eight; a share of the calls fails; each completion goes to a
+worker by lot. Printed is, over the last third of the run, how far the distances of the others from
+their group's mean move (mean of the absolute values) and the mean distance of the failed ones
+themselves, which should be 0; for a policy that stays at 0.5 and one that rises from 0.1 to 0.9.
+Workers of one Ray job on a machine share what they saw, others do not. The last table is a bandit
+trained so: the share of right answers it ends with, beside one without failures.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ def workers(n: int, together: bool, seed: int) -> list[GroupMeans]:
     return made
 
 
-def moves(n: int, together: bool, rising: bool, fresh: bool, steps: int, fail: float, seed: int) -> tuple[float, float]:
+def moves(
+    n: int, together: bool, rising: bool, fresh: bool, steps: int, fail: float, seed: int
+) -> tuple[float, float]:
     """How far the others move, and the failed ones' own distance."""
     rng = random.Random(seed)
     means = workers(n, together, seed * 1000 + 100 * rising + 10 * fresh + together)
@@ -44,7 +48,9 @@ def moves(n: int, together: bool, rising: bool, fresh: bool, steps: int, fail: f
         calls = []
         for group in range(GROUPS):
             skill = min(1.0, max(0.0, rng.gauss(p, 0.15)))
-            calls += [(group, float(rng.random() < skill), rng.random() < fail) for _ in range(SIZE)]
+            calls += [
+                (group, float(rng.random() < skill), rng.random() < fail) for _ in range(SIZE)
+            ]
         rng.shuffle(calls)
         seen: dict[int, list[tuple[float | None, float]]] = {}
         for group, reward, gone in calls:
@@ -75,7 +81,9 @@ def bandit(fail: float, stand_in: str, steps: int, seed: int) -> float:
             for _ in range(SIZE):
                 right = rng.random() < p
                 gone = rng.random() < fail
-                outcome: Outcome[float] = failed("error", "", "endpoint") if gone else scored(float(right))
+                outcome: Outcome[float] = (
+                    failed("error", "", "endpoint") if gone else scored(float(right))
+                )
                 rng.choice(means).note({f"{step} {group}": [outcome]})
                 mean = float(outcome.extra.get(GROUP_MEAN, 0.0)) if stand_in == "mean" else 0.0
                 rows.append((right, mean if gone else float(right)))
@@ -87,7 +95,9 @@ def bandit(fail: float, stand_in: str, steps: int, seed: int) -> float:
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--steps", type=int, default=100)
     parser.add_argument("--fail", type=float, default=1 / 3)
     parser.add_argument("--seed", type=int, default=0)
@@ -99,7 +109,10 @@ def main() -> None:
                 shift, own = moves(n, together, rising, fresh, asked.steps, asked.fail, asked.seed)
                 who = f"{n} of one job" if together else f"{n} by themselves" if n > 1 else "1"
                 what = "fresh" if fresh else "again"
-                print(f"{who:<18} {what:<9} {'rising' if rising else 'steady':<8} {shift:.3f}         {own:+.3f}")
+                print(
+                    f"{who:<18} {what:<9} {'rising' if rising else 'steady':<8} {shift:.3f}        "
+                    f" {own:+.3f}"
+                )
     for stand_in, fail in (("none missing", 0.0), ("mean", asked.fail), ("worst", asked.fail)):
         ends = fmean(bandit(fail, stand_in, asked.steps, seed) for seed in range(5))
         print(f"bandit, {stand_in:<13} {ends:.3f}")

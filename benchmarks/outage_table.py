@@ -2,8 +2,9 @@
 
     python -m benchmarks.outage_table [--in-flight 32] [--only TEXT …] [--quick]
 
-Every row judges the same samples against a local server with 100 ms latency that is in trouble from second 3 on. `over` is
-what the run took beyond the time it takes without trouble: an outage may cost its own length and 3 s, and no sample.
+Every row judges the same samples against a local server with 100 ms latency that is in trouble from
+second 3 on. `over` is what the run took beyond the time it takes without trouble: an outage may
+cost its own length and 3 s, and no sample.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from tests.faults.outages import Outage, go_through
 
 BEGIN = 3.0
 ROWS: list[tuple[str, float, dict[str, Any]]] = [
-    *((trouble, length, {}) for trouble in ("refuses connections", "answers 503") for length in (1.0, 10.0, 60.0)),
+    *(
+        (trouble, length, {})
+        for trouble in ("refuses connections", "answers 503")
+        for length in (1.0, 10.0, 60.0)
+    ),
     *((trouble, 10.0, {}) for trouble in ("answers 500", "drops connections")),
     ("answers 429", 10.0, {}),
     ("answers 429, Retry-After 1", 10.0, {}),
@@ -32,7 +37,8 @@ def line(trouble: str, length: float, found: Outage, alone: float) -> str:
     ran = found.ran
     end = (ran.control.stopped or "went on")[:60]
     return (
-        f"{trouble:28} {length:>7.4g} {ran.seconds:>8.1f} {ran.seconds - alone:>7.1f} {found.lost:>6} {found.calls:>7}  {end}"
+        f"{trouble:28} {length:>7.4g} {ran.seconds:>8.1f} {ran.seconds - alone:>7.1f} "
+        f"{found.lost:>6} {found.calls:>7}  {end}"
     )
 
 
@@ -48,10 +54,17 @@ def main() -> None:
         os.environ["RM_GALLERY_CACHE"] = folder
         size: dict[str, Any] = {"samples": chosen.samples, "in_flight": chosen.in_flight}
         alone = go_through("answers 500", 3600.0, 0.0, **size).ran.seconds
-        print(f"{chosen.samples} samples, {chosen.in_flight} in flight; {alone:.1f} s without trouble\n")
-        print(f"{'the endpoint':28} {'for s':>7} {'took s':>8} {'over':>7} {'lost':>6} {'calls':>7}  end")
+        print(
+            f"{chosen.samples} samples, {chosen.in_flight} in flight; {alone:.1f} s without "
+            f"trouble\n"
+        )
+        print(
+            f"{'the endpoint':28} {'for s':>7} {'took s':>8} {'over':>7} {'lost':>6} {'calls':>7}  end"
+        )
         for trouble, length, settings in ROWS:
-            if (chosen.only and not any(text in trouble for text in chosen.only)) or (chosen.quick and length > 20):
+            if (chosen.only and not any(text in trouble for text in chosen.only)) or (
+                chosen.quick and length > 20
+            ):
                 continue
             found = go_through(trouble, BEGIN, length, **size, **settings)
             print(line(trouble, length, found, alone), flush=True)

@@ -1,8 +1,10 @@
-"""One run in one process and in several, beside what the machine gives several processes that have nothing to do with one another.
+"""One run in one process and in several, beside what the machine gives several processes that have
+nothing to do with one another.
 
     python -m benchmarks.process_throughput [--processes 2] [--judged 20000] [--rule 6000]
 
-The judge is a process of its own on the same machine, in C where a compiler is installed, and needs its share of it.
+The judge is a process of its own on the same machine, in C where a compiler is installed, and needs
+its share of it.
 """
 
 from __future__ import annotations
@@ -47,7 +49,11 @@ def sample(number: int, times: int = 1) -> DataSample:
     """One sample with one answer of `times` GSM8K solutions."""
     texts = [GSM_TEXT.format(number % 7, turn, number) for turn in range(times)]
     answer = Step(content=" ".join(texts), label={"reference": " ".join(reversed(texts))})
-    return DataSample(unique_id=str(number), input=[ChatMessage(content=f"q {number}")], output=[DataOutput(answer=answer)])
+    return DataSample(
+        unique_id=str(number),
+        input=[ChatMessage(content=f"q {number}")],
+        output=[DataOutput(answer=answer)],
+    )
 
 
 def rate(reward: BaseReward, samples: list[DataSample], processes: int) -> float:
@@ -56,13 +62,17 @@ def rate(reward: BaseReward, samples: list[DataSample], processes: int) -> float
     few, many = samples[:IN_FLIGHT], samples[IN_FLIGHT:]
     for part in (few, many):
         began = time.perf_counter()
-        found = reward.evaluate_batch(part, processes=processes, max_workers=IN_FLIGHT, progress=False)
+        found = reward.evaluate_batch(
+            part, processes=processes, max_workers=IN_FLIGHT, progress=False
+        )
         seconds.append(time.perf_counter() - began)
         assert all(each.output[0].answer.reward.score is not None for each in found)
     return (len(many) - len(few)) / (seconds[1] - seconds[0])
 
 
-def compare(title: str, make: Callable[[], BaseReward], samples: list[DataSample], processes: int) -> None:
+def compare(
+    title: str, make: Callable[[], BaseReward], samples: list[DataSample], processes: int
+) -> None:
     """Print the rates of one process and of several, and their ratio."""
     one, several = (rate(make(), samples, n) for n in (1, processes))
     print(f"{title:28} {one:>10,.0f}/s {several:>10,.0f}/s {several / one:>8.2f} x")
@@ -70,7 +80,9 @@ def compare(title: str, make: Callable[[], BaseReward], samples: list[DataSample
 
 def main() -> None:
     """Print all figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--judged", type=int, default=20_000)
     parser.add_argument("--rule", type=int, default=4_000)
@@ -81,7 +93,10 @@ def main() -> None:
     print(f"{'counting, side by side':28} {'':>12} {'':>12} {machine(processes):>8.2f} x")
     rows = [sample(number, 20) for number in range(options.rule)]
     compare("bleu, 700 words a text", lambda: RewardRegistry.get("bleu")(), rows, processes)
-    with light_judge(SAID.removeprefix("fixed:"), 100) as url, JudgeServer(SAID, latency=0.1) as server:
+    with (
+        light_judge(SAID.removeprefix("fixed:"), 100) as url,
+        JudgeServer(SAID, latency=0.1) as server,
+    ):
         llm = OpenaiLLM("judge-1", base_url=url or server.base_url, cache=False)
         rows = [sample(number) for number in range(options.judged)]
         reward = RewardRegistry.create("chat_pointwise_reward", llm=llm)

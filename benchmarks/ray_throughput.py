@@ -1,9 +1,12 @@
-"""Data sets judged on a Ray cluster of two nodes of one processor each, one of which is killed midway, beside one process here.
+"""Data sets judged on a Ray cluster of two nodes of one processor each, one of which is killed
+midway, beside one process here.
 
-    python -m benchmarks.ray_throughput [--judged 20000] [--rules 1000000] [--heavy 8000] [--cli] [--folder FOLDER]
+    python -m benchmarks.ray_throughput [--judged 20000] [--rules 1000000] [--heavy 8000] [--cli]
+    [--folder FOLDER]
 
-Both nodes are on this machine, which needs two processors: the judge has its share of them as well. 0 leaves a part out. Exits with 1 when a figure differs
-from that of one process, when a row is missing or double, or when budget or rate do not hold.
+Both nodes are on this machine, which needs two processors: the judge has its share of them as well.
+0 leaves a part out. Exits with 1 when a figure differs from that of one process, when a row is
+missing or double, or when budget or rate do not hold.
 """
 
 from __future__ import annotations
@@ -44,14 +47,23 @@ wrong: list[str] = []
 
 
 class Heavy(BasePointWiseReward):
-    """A rule that takes some 2 ms of processor: how many different runs of four words an answer has, for its length."""
+    """A rule that takes some 2 ms of processor: how many different runs of four words an answer
+    has, for its length.
+    """
 
     name = "heavy"
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         words = sample.output[0].answer.text.split()
-        found = [len({tuple(words[k : k + n]) for k in range(len(words))}) for n in (2, 3, 4, 5) for _ in range(4)]
-        return RewardResult(name="heavy", details=[RewardDimensionWithScore(name="heavy", score=sum(found) / len(words))])
+        found = [
+            len({tuple(words[k : k + n]) for k in range(len(words))})
+            for n in (2, 3, 4, 5)
+            for _ in range(4)
+        ]
+        return RewardResult(
+            name="heavy",
+            details=[RewardDimensionWithScore(name="heavy", score=sum(found) / len(words))],
+        )
 
 
 class Nodes:
@@ -110,7 +122,11 @@ def check(what: str, holds: bool) -> None:
 def write_rows(path: Path, count: int, answers: Callable[[int], list[str]]) -> Path:
     """Rows of preferences, the right answer first."""
     schema = pa.schema(
-        [("id", pa.string()), ("prompt", pa.string()), *((n, pa.list_(pa.string())) for n in ("chosen", "rejected"))]
+        [
+            ("id", pa.string()),
+            ("prompt", pa.string()),
+            *((n, pa.list_(pa.string())) for n in ("chosen", "rejected")),
+        ]
     )
     with pq.ParquetWriter(path, schema) as writer:
         for first in range(0, count, 50_000):
@@ -119,7 +135,12 @@ def write_rows(path: Path, count: int, answers: Callable[[int], list[str]]) -> P
             for number in numbers:
                 each = answers(number)
                 right = each.pop(number % len(each))
-                row = {"id": f"sum-{number}", "prompt": f"What is {7 * number} plus 5?", "chosen": [right], "rejected": each}
+                row = {
+                    "id": f"sum-{number}",
+                    "prompt": f"What is {7 * number} plus 5?",
+                    "chosen": [right],
+                    "rejected": each,
+                }
                 rows.append(row)
             writer.write_table(pa.Table.from_pylist(rows, schema=schema))
     return path
@@ -170,12 +191,18 @@ def parts(out: Path) -> int:
 def rules(nodes: Nodes, folder: Path, count: int) -> None:
     """Short rows and a quick rule."""
     data = write_rows(
-        folder / "rules.parquet", count, lambda number: [f"It is {7 * number + 5}.", f"Perhaps {number % 97}, or {number}?"]
+        folder / "rules.parquet",
+        count,
+        lambda number: [f"It is {7 * number + 5}.", f"Perhaps {number % 97}, or {number}?"],
     )
     _, here = timed("rules, one process", count, lambda: evaluate("length_baseline", data))
     out = folder / "rules"
     with nodes.one_lost(lambda: parts(out) >= count // 30_000):
-        _, (there, _) = timed("rules, two nodes, one lost", count, lambda: evaluate_dataset("length_baseline", data, out=out))
+        _, (there, _) = timed(
+            "rules, two nodes, one lost",
+            count,
+            lambda: evaluate_dataset("length_baseline", data, out=out),
+        )
     same("rules", here, there)
     each_once("rules", out, count)
     shutil.rmtree(out)
@@ -185,11 +212,16 @@ def heavy(nodes: Nodes, folder: Path, count: int) -> None:
     """Long answers and a rule that takes its time."""
 
     def answers(number: int) -> list[str]:
-        return [" ".join(GSM_TEXT.format(number % 7, turn, number + which) for turn in range(16)) for which in (0, 1)]
+        return [
+            " ".join(GSM_TEXT.format(number % 7, turn, number + which) for turn in range(16))
+            for which in (0, 1)
+        ]
 
     data = write_rows(folder / "heavy.parquet", count, answers)
     before = processor_seconds()
-    alone, here = timed("2 ms of processor a rule, one process", count, lambda: evaluate(Heavy(), data))
+    alone, here = timed(
+        "2 ms of processor a rule, one process", count, lambda: evaluate(Heavy(), data)
+    )
     one = spent_since(before)
     # a cluster that was begun judges many data sets: its processes are up
     evaluate_dataset(Heavy(), data, part_rows=count // 2)
@@ -198,7 +230,10 @@ def heavy(nodes: Nodes, folder: Path, count: int) -> None:
     both, (there, _) = timed(title, count, lambda: evaluate_dataset(Heavy(), data, part_rows=cut))
     two = spent_since(before)
     print(f"{'':42} {alone / both:8.2f} x; counting side by side {machine(2):.2f} x")
-    print(f"{'':42} {one:.1f} s of processor, and {two:.1f} s of two: {2 * one / two:.2f} x with two that are free")
+    print(
+        f"{'':42} {one:.1f} s of processor, and {two:.1f} s of two: {2 * one / two:.2f} x with two "
+        f"that are free"
+    )
     same("heavy", here, there)
 
 
@@ -207,7 +242,11 @@ def judging(nodes: Nodes, folder: Path, count: int) -> None:
     data = write_rows(folder / "judged.parquet", count, texts)
     with JudgeServer("perfect", oracle=oracle_for(make_samples(count)), latency=0.05) as server:
         made: dict[str, Any] = {"max_workers": 256, "cache": False}
-        _, here = timed("judged, one process", count, lambda: evaluate(make_judge(server.base_url), data, **made))
+        _, here = timed(
+            "judged, one process",
+            count,
+            lambda: evaluate(make_judge(server.base_url), data, **made),
+        )
         out, before = folder / "judged", server.stats(detail=False)["requests"]
         with nodes.one_lost(lambda: parts(out) >= count // 3_000):
             _, (there, _) = timed(
@@ -231,9 +270,14 @@ def judging(nodes: Nodes, folder: Path, count: int) -> None:
         pq.write_table(pq.read_table(data).slice(0, count // 4), few)
         limit = count // 10
         before = server.stats(detail=False)["requests"]
-        report, _ = evaluate_dataset(make_judge(server.base_url), few, budget=Budget(max_calls=limit), **made)
+        report, _ = evaluate_dataset(
+            make_judge(server.base_url), few, budget=Budget(max_calls=limit), **made
+        )
         asked = server.stats(detail=False)["requests"] - before
-        print(f"budget of {limit:,} calls: {asked:,} made, {report.n_stopped:,} of {count // 4:,} rows stopped")
+        print(
+            f"budget of {limit:,} calls: {asked:,} made, {report.n_stopped:,} of {count // 4:,} "
+            f"rows stopped"
+        )
         check("the budget holds", asked == limit and report.n_stopped == count // 4 - limit)
         before = server.stats(detail=False)["requests"]
         rate = 150
@@ -244,7 +288,9 @@ def judging(nodes: Nodes, folder: Path, count: int) -> None:
 
         def watch() -> None:
             while not over.wait(0.25):
-                asked_at.append((time.perf_counter() - began, server.stats(detail=False)["requests"] - before))
+                asked_at.append(
+                    (time.perf_counter() - began, server.stats(detail=False)["requests"] - before)
+                )
 
         thread = threading.Thread(target=watch)
         thread.start()
@@ -254,14 +300,18 @@ def judging(nodes: Nodes, folder: Path, count: int) -> None:
         over.set()
         thread.join()
         going = [(at, n) for at, n in asked_at if rate < n < rate * 14]
-        seen = (going[-1][1] - going[0][1]) / (going[-1][0] - going[0][0]) if len(going) > 1 else 0.0
+        seen = (
+            (going[-1][1] - going[0][1]) / (going[-1][0] - going[0][0]) if len(going) > 1 else 0.0
+        )
         print(f"rate of {rate}/s: {seen:,.0f}/s seen")
         check("the rate holds within 5 %", abs(seen / rate - 1) <= 0.05)
         twice = folder / "twice.parquet"
         part = pq.read_table(data).slice(0, 1_000)
         pq.write_table(pa.concat_tables([part] * 2), twice)
         before = server.stats(detail=False)["requests"]
-        evaluate_dataset(make_judge(server.base_url), twice, max_workers=256, cache=True, part_rows=250)
+        evaluate_dataset(
+            make_judge(server.base_url), twice, max_workers=256, cache=True, part_rows=250
+        )
         asked = server.stats(detail=False)["requests"] - before
         print(f"2,000 rows, 1,000 different: {asked:,} calls")
         check("one call for equal questions", asked == 1_000)
@@ -276,34 +326,57 @@ def by_command(nodes: Nodes, folder: Path, judged: int, rows: int) -> None:
             found: dict[str, Any] = json.loads(done.stdout)
             return found
 
-        return {name: value for name, value in timed(title, count, run)[1].items() if name not in APART}
+        return {
+            name: value for name, value in timed(title, count, run)[1].items() if name not in APART
+        }
 
     cluster = ["--engine", "ray", "--address", nodes.cluster.address]
     ruled = ["length_baseline", str(folder / "rules.parquet")]
-    here, there = ran("eval, rules", rows, *ruled), ran("eval --engine ray, rules", rows, *ruled, *cluster)
+    here, there = (
+        ran("eval, rules", rows, *ruled),
+        ran("eval --engine ray, rules", rows, *ruled, *cluster),
+    )
     check("eval --engine ray, rules: the report of one process", here == there)
     with JudgeServer("perfect", oracle=oracle_for(make_samples(judged)), latency=0.05) as server:
-        asked = ["safety_listwise_reward", str(folder / "judged.parquet"), "--llm", "judge-1", "--base-url", server.base_url]
+        asked = [
+            "safety_listwise_reward",
+            str(folder / "judged.parquet"),
+            "--llm",
+            "judge-1",
+            "--base-url",
+            server.base_url,
+        ]
         asked += ["--max-workers", "256", "--no-cache"]
-        here, there = ran("eval, judged", judged, *asked), ran("eval --engine ray, judged", judged, *asked, *cluster)
+        here, there = (
+            ran("eval, judged", judged, *asked),
+            ran("eval --engine ray, judged", judged, *asked, *cluster),
+        )
         here.pop("endpoint"), there.pop("endpoint")
         check("eval --engine ray, judged: the report of one process", here == there)
 
 
 def main() -> int:
     """Print all figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--judged", type=int, default=20_000)
     parser.add_argument("--rules", type=int, default=1_000_000)
     parser.add_argument("--heavy", type=int, default=8_000)
-    parser.add_argument("--cli", action="store_true", help="also through rm-gallery eval --engine ray")
+    parser.add_argument(
+        "--cli", action="store_true", help="also through rm-gallery eval --engine ray"
+    )
     parser.add_argument("--folder", type=Path, help="where data, parts and what Ray spills go")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(dir=options.folder))
     os.environ.setdefault("RM_GALLERY_CACHE", str(folder / "cache"))
     nodes = Nodes(folder)
     try:
-        for what, count in ((heavy, options.heavy), (judging, options.judged), (rules, options.rules)):
+        for what, count in (
+            (heavy, options.heavy),
+            (judging, options.judged),
+            (rules, options.rules),
+        ):
             if count:
                 what(nodes, folder, count)
         if options.cli:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.rule_throughput [--n 100000] [--rows 1000000] [--gsm8k FILE]
 
-The floor calls `_evaluate` in a plain loop: what is lost to it is the engine's cost. `--gsm8k` takes a parquet file with the
-columns solution, ground_truth and is_correct.
+The floor calls `_evaluate` in a plain loop: what is lost to it is the engine's cost. `--gsm8k`
+takes a parquet file with the columns solution, ground_truth and is_correct.
 """
 
 from __future__ import annotations
@@ -20,22 +20,28 @@ from rm_gallery.core.model.message import ChatMessage, MessageRole
 from rm_gallery.core.reward.registry import RewardRegistry
 
 GSM_TEXT = (
-    "Natalia sold 48/2 = 24 clips in May. Altogether she sold 48+24 = 72 clips in April and May, which is {} more than the "
-    "{} that her friend sold in the same two months.\n#### {}"
+    "Natalia sold 48/2 = 24 clips in May. Altogether she sold 48+24 = 72 clips in April and May, "
+    "which is {} more than the {} that her friend sold in the same two months.\n#### {}"
 )
 
 
 def make_sample(i: int) -> DataSample:
     """One sample with one short answer and a reference."""
     answer = Step(role=MessageRole.ASSISTANT, content=str(i % 7), label={"reference": "3"})
-    return DataSample(unique_id=str(i), input=[ChatMessage(content="q")], output=[DataOutput(answer=answer)])
+    return DataSample(
+        unique_id=str(i), input=[ChatMessage(content="q")], output=[DataOutput(answer=answer)]
+    )
 
 
 def make_text_sample(i: int) -> DataSample:
     """One sample whose answer and reference have the size of a GSM8K solution."""
     label = {"reference": GSM_TEXT.format(i % 13, i % 11, i % 17)}
-    answer = Step(role=MessageRole.ASSISTANT, content=GSM_TEXT.format(i % 7, i % 5, i % 3), label=label)
-    return DataSample(unique_id=str(i), input=[ChatMessage(content="q")], output=[DataOutput(answer=answer)])
+    answer = Step(
+        role=MessageRole.ASSISTANT, content=GSM_TEXT.format(i % 7, i % 5, i % 3), label=label
+    )
+    return DataSample(
+        unique_id=str(i), input=[ChatMessage(content="q")], output=[DataOutput(answer=answer)]
+    )
 
 
 def throughput(name: str, samples: list[DataSample], max_workers: int = 8) -> None:
@@ -78,12 +84,16 @@ def stream_memory(n: int) -> None:
     count = sum(1 for _ in RewardRegistry.get("accuracy")().evaluate_stream(rows(n, marks)))
     seconds = time.perf_counter() - began
     half = next(peak for at, peak in marks if at >= n // 2)
-    print(f"\nstream of {count:,} rows: {count / seconds:,.0f}/s, peak {peak_mb():.0f} MB, ", end="")
+    print(
+        f"\nstream of {count:,} rows: {count / seconds:,.0f}/s, peak {peak_mb():.0f} MB, ", end=""
+    )
     print(f"second half grew by {peak_mb() - half:.1f} MB")
 
 
 def gsm8k(path: Path) -> None:
-    """Print rate and agreement of `math_verify_reward` on recorded solutions, with and without the direct comparison."""
+    """Print rate and agreement of `math_verify_reward` on recorded solutions, with and without the
+    direct comparison.
+    """
     import pyarrow.parquet as pq
 
     table = pq.read_table(path).to_pylist()
@@ -93,7 +103,11 @@ def gsm8k(path: Path) -> None:
             input=[ChatMessage(content=row["question"])],
             output=[
                 DataOutput(
-                    answer=Step(role=MessageRole.ASSISTANT, content=row["solution"], label={"reference": row["ground_truth"]})
+                    answer=Step(
+                        role=MessageRole.ASSISTANT,
+                        content=row["solution"],
+                        label={"reference": row["ground_truth"]},
+                    )
                 )
             ],
         )
@@ -104,14 +118,22 @@ def gsm8k(path: Path) -> None:
         began = time.perf_counter()
         scored = reward.evaluate_batch(samples, max_workers=64, progress=False)
         rate = len(samples) / (time.perf_counter() - began)
-        right = sum((s.output[0].answer.reward.score == 1.0) == r["is_correct"] for s, r in zip(scored, table, strict=True))
+        right = sum(
+            (s.output[0].answer.reward.score == 1.0) == r["is_correct"]
+            for s, r in zip(scored, table, strict=True)
+        )
         way = "plain numbers directly" if in_process else "all in worker processes"
-        print(f"math_verify_reward, {way}: {rate:,.0f}/s, agrees on {right / len(table):.2%} of {len(table)}")
+        print(
+            f"math_verify_reward, {way}: {rate:,.0f}/s, agrees on {right / len(table):.2%} of "
+            f"{len(table)}"
+        )
 
 
 def main() -> None:
     """Print all figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--n", type=int, default=100_000)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--gsm8k", type=Path)

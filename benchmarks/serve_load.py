@@ -1,10 +1,13 @@
-"""A server under load: what a second process gives, what a crowd of bad clients costs the good ones, and what clients that hang up cost.
+"""A server under load: what a second process gives, what a crowd of bad clients costs the good
+ones, and what clients that hang up cost.
 
-    python -m benchmarks.serve_load [--only processes|crowd|hangups] [--seconds 6] [--rounds 3] [--crowd 5000] [--processes 2]
+    python -m benchmarks.serve_load [--only processes|crowd|hangups] [--seconds 6] [--rounds 3]
+    [--crowd 5000] [--processes 2]
 
-All is on 127.0.0.1 and ends by itself. The client of the first part is one process with one thread that asks for work of several
-milliseconds a request, so that it needs a few hundredths of a core; what it used is printed. Rounds with one process and with several
-alternate, and the median of their ratios is told, for other work on the machine moves all figures.
+All is on 127.0.0.1 and ends by itself. The client of the first part is one process with one thread
+that asks for work of several milliseconds a request, so that it needs a few hundredths of a core;
+what it used is printed. Rounds with one process and with several alternate, and the median of their
+ratios is told, for other work on the machine moves all figures.
 """
 
 from __future__ import annotations
@@ -56,7 +59,12 @@ def rule_requests(words: int) -> list[bytes]:
     for number in range(97):
         answer = sample(number, words).output[0].answer
         assert answer.label is not None
-        found.append(http(f"/v1/rewards/{RULE}", {"completion": answer.text, "reference": answer.label["reference"]}))
+        found.append(
+            http(
+                f"/v1/rewards/{RULE}",
+                {"completion": answer.text, "reference": answer.label["reference"]},
+            )
+        )
     return found
 
 
@@ -66,7 +74,10 @@ def processes(several: int, seconds: float, rounds: int, words: int = 10) -> flo
     for _ in range(rounds):
         rates, per_cpu = [], []
         for n in (1, several):
-            with server("--reward", RULE, "--no-evaluators", "--processes", str(n)) as (port, process):
+            with server("--reward", RULE, "--no-evaluators", "--processes", str(n)) as (
+                port,
+                process,
+            ):
                 run(port, GOOD, for_seconds(1.0, requests))
                 pids = children(process)
                 before = cpu_of(pids)
@@ -75,14 +86,17 @@ def processes(several: int, seconds: float, rounds: int, words: int = 10) -> flo
             rates.append(load.statuses["200"] / load.wall)
             per_cpu.append(rates[-1] / used)
             print(
-                f"{RULE}, {n} process{'es' * (n > 1)}: {rates[-1]:,.0f} requests/s, p99 {load.ms(99):.0f} ms; server {used:.0%} of a "
-                f"core, client {load.cpu / load.wall:.0%}; {dict(load.statuses)}"
+                f"{RULE}, {n} process{'es' * (n > 1)}: {rates[-1]:,.0f} requests/s, p99 "
+                f"{load.ms(99):.0f} ms; server {used:.0%} of a core, client "
+                f"{load.cpu / load.wall:.0%}; {dict(load.statuses)}"
             )
         ratios.append(rates[1] / rates[0])
         efficiency.append(per_cpu[1] / per_cpu[0])
     print(
-        f"{several} processes are {statistics.median(ratios):.2f} x one ({', '.join(f'{ratio:.2f}' for ratio in ratios)}); a second of CPU gives "
-        f"{statistics.median(efficiency):.2f} x what it gives with one: with as many free cores that many times as much"
+        f"{several} processes are {statistics.median(ratios):.2f} x one "
+        f"({', '.join(f'{ratio:.2f}' for ratio in ratios)}); a second of CPU gives "
+        f"{statistics.median(efficiency):.2f} x what it gives with one: with as many free cores "
+        f"that many times as much"
     )
     return statistics.median(ratios)
 
@@ -100,11 +114,16 @@ class Crowd:
 
 
 BODY = orjson.dumps({"completion": "4", "reference": "4"})
-HEAD = b"POST /v1/rewards/accuracy HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+HEAD = (
+    b"POST /v1/rewards/accuracy HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+    b"application/json\r\nContent-Length: %d\r\n\r\n"
+)
 
 
 async def _bad(port: int, kind: int, number: int, connected: Any) -> None:
-    """A client that sends its head slowly, half of a body, nothing, or hangs up as soon as it has asked."""
+    """A client that sends its head slowly, half of a body, nothing, or hangs up as soon as it has
+    asked.
+    """
     await asyncio.sleep(number / 5000)
     while True:
         try:
@@ -133,7 +152,9 @@ def bad_clients(port: int, many: int, connected: Any, over: Any) -> None:
     _more_files(many)
 
     async def all_of_them() -> None:
-        bad = [asyncio.create_task(_bad(port, number % 4, number, connected)) for number in range(many)]
+        bad = [
+            asyncio.create_task(_bad(port, number % 4, number, connected)) for number in range(many)
+        ]
         while not over.is_set():
             await asyncio.sleep(0.1)
         for task in bad:
@@ -142,7 +163,9 @@ def bad_clients(port: int, many: int, connected: Any, over: Any) -> None:
     asyncio.run(all_of_them())
 
 
-async def _good(port: int, request: bytes, pause: float, until: float, seconds: list[float], crowd: Crowd) -> None:
+async def _good(
+    port: int, request: bytes, pause: float, until: float, seconds: list[float], crowd: Crowd
+) -> None:
     """A client that asks, reads, and asks again on a connection that it keeps."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     while time.monotonic() < until:
@@ -164,7 +187,10 @@ def good_clients(port: int, status_port: int, seconds: float) -> Crowd:
     async def all_of_them() -> None:
         look = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
         until = time.monotonic() + seconds
-        good = [_good(port, HEAD % len(BODY) + BODY, 0.05, until, found.good, found) for _ in range(GOOD)]
+        good = [
+            _good(port, HEAD % len(BODY) + BODY, 0.05, until, found.good, found)
+            for _ in range(GOOD)
+        ]
         await asyncio.gather(*good, _good(status_port, look, 0.1, until, found.status, found))
 
     asyncio.run(all_of_them())
@@ -175,7 +201,9 @@ def crowd(many: int, seconds: float, n: int) -> Crowd:
     """Print the latency of good clients among many bad ones."""
     context = multiprocessing.get_context("spawn")
     connected, over = context.Value("i", 0), context.Event()
-    with server("--reward", "accuracy", "--no-evaluators", "--processes", str(n), "--status-port", "0") as (port, process):
+    with server(
+        "--reward", "accuracy", "--no-evaluators", "--processes", str(n), "--status-port", "0"
+    ) as (port, process):
         assert process.stderr is not None
         status_port = int(process.stderr.readline().rsplit(":", 1)[1])
         bad = context.Process(target=bad_clients, args=(port, many, connected, over))
@@ -191,12 +219,14 @@ def crowd(many: int, seconds: float, n: int) -> Crowd:
         over.set()
         bad.join()
     p50, p99, health = (
-        float(np.percentile(each, q)) * 1000 for each, q in ((found.good, 50), (found.good, 99), (found.status, 99))
+        float(np.percentile(each, q)) * 1000
+        for each, q in ((found.good, 50), (found.good, 99), (found.status, 99))
     )
     print(
-        f"{many} connections, slow, half, idle and gone ({connected.value} opened), {n} process{'es' * (n > 1)}: {len(found.good)} "
-        f"requests of {GOOD} good clients, p50 {p50:.1f} ms, p99 {p99:.0f} ms, {found.wrong} not answered; /health p99 {health:.1f} "
-        f"ms; server {used:.0%} of a core"
+        f"{many} connections, slow, half, idle and gone ({connected.value} opened), {n} "
+        f"process{'es' * (n > 1)}: {len(found.good)} requests of {GOOD} good clients, p50 "
+        f"{p50:.1f} ms, p99 {p99:.0f} ms, {found.wrong} not answered; /health p99 {health:.1f} ms; "
+        f"server {used:.0%} of a core"
     )
     return found
 
@@ -209,8 +239,18 @@ def _more_files(many: int) -> None:
 @contextmanager
 def judged(judge: JudgeServer, n: int = 1) -> Iterator[int]:
     """A server of a judged reward that has been asked once; yields its port."""
-    options = ["--reward", "judged=chat_pointwise_reward", "--llm", "m", "--base-url", judge.base_url, "--no-evaluators"]
-    with server(*options, "--processes", str(n), env={"OPENAI_API_KEY": "local", "RM_GALLERY_CACHE": "off"}) as (port, _):
+    options = [
+        "--reward",
+        "judged=chat_pointwise_reward",
+        "--llm",
+        "m",
+        "--base-url",
+        judge.base_url,
+        "--no-evaluators",
+    ]
+    with server(
+        *options, "--processes", str(n), env={"OPENAI_API_KEY": "local", "RM_GALLERY_CACHE": "off"}
+    ) as (port, _):
         run(port, 1, each_once([judged_request("first")]))
         yield port
 
@@ -239,18 +279,22 @@ def hangups(many: int, n: int, seconds: float = 1.0) -> int:
         before = judge.stats(detail=False)
         after = judge.wait_until(lambda stats: stats["in_flight"] == 0, 20.0)
         judge.set(latency=0.0)
-        last = run(port, 1, each_once([judged_request("last")]))  # it stands behind whatever is still to be asked
+        # it stands behind whatever is still to be asked
+        last = run(port, 1, each_once([judged_request("last")]))
         more = int(judge.stats(detail=False)["requests"] - before["requests"]) - 1
     print(
-        f"{many} clients hang up after {seconds:g} s, {n} process{'es' * (n > 1)}: {before['requests']} calls until then, {more} "
-        f"after; {after['client_closed']} cut in flight; then {dict(last.statuses)}"
+        f"{many} clients hang up after {seconds:g} s, {n} process{'es' * (n > 1)}: "
+        f"{before['requests']} calls until then, {more} after; {after['client_closed']} cut in "
+        f"flight; then {dict(last.statuses)}"
     )
     return more
 
 
 def main() -> None:
     """Print all figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=6.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--crowd", type=int, default=5000)

@@ -1,9 +1,12 @@
-"""The reward server under load: requests and samples per second, what it adds to a judge, and a burst of connections.
+"""The reward server under load: requests and samples per second, what it adds to a judge, and a
+burst of connections.
 
-    python -m benchmarks.serve_throughput [--seconds 5] [--connections 64] [--burst 5000] [--reward accuracy]
+    python -m benchmarks.serve_throughput [--seconds 5] [--connections 64] [--burst 5000] [--reward
+    accuracy]
 
-The client is a process of its own beside the server's, so a machine of two cores is used up by both. It speaks HTTP over kept
-connections and reads the replies; every reply is counted by status, and what got no reply is counted as lost.
+The client is a process of its own beside the server's, so a machine of two cores is used up by
+both. It speaks HTTP over kept connections and reads the replies; every reply is counted by status,
+and what got no reply is counted as lost.
 """
 
 from __future__ import annotations
@@ -27,7 +30,10 @@ import orjson
 
 from tests.support.judge_server import JudgeServer
 
-TEXT = "Adding the two numbers gives the sum, which is the answer to the question that was asked here. " * 2
+TEXT = (
+    "Adding the two numbers gives the sum, which is the answer to the question that was asked "
+    "here. " * 2
+)
 BATCH = 64
 
 
@@ -36,7 +42,9 @@ class Load:
     """What a load came to."""
 
     statuses: Counter[str] = field(default_factory=Counter)
-    """Replies by status; `lost` where a request was sent and nothing came back, `refused` where nobody listened."""
+    """Replies by status; `lost` where a request was sent and nothing came back, `refused` where
+    nobody listened.
+    """
     seconds: list[float] = field(default_factory=list)
     """Of each reply."""
     wall: float = 0.0
@@ -45,7 +53,9 @@ class Load:
 
     def ms(self, percentile: float) -> float:
         """A percentile of the latency."""
-        return float(np.percentile(self.seconds, percentile)) * 1000 if self.seconds else float("nan")
+        return (
+            float(np.percentile(self.seconds, percentile)) * 1000 if self.seconds else float("nan")
+        )
 
 
 class _Connection(asyncio.Protocol):
@@ -98,13 +108,17 @@ class _Connection(asyncio.Protocol):
             self.done.set_result(None)
 
 
-async def drive(port: int, connections: int, next_request: Callable[[], bytes | None], load: Load) -> None:
+async def drive(
+    port: int, connections: int, next_request: Callable[[], bytes | None], load: Load
+) -> None:
     """Open connections at once and keep each busy until there are no more requests."""
     loop = asyncio.get_running_loop()
 
     async def one() -> None:
         try:
-            _, protocol = await loop.create_connection(lambda: _Connection(load, next_request), "127.0.0.1", port)
+            _, protocol = await loop.create_connection(
+                lambda: _Connection(load, next_request), "127.0.0.1", port
+            )
         except OSError:
             load.statuses["refused"] += 1
             return
@@ -119,17 +133,25 @@ async def drive(port: int, connections: int, next_request: Callable[[], bytes | 
 def http(path: str, body: object) -> bytes:
     """A request as bytes."""
     payload = orjson.dumps(body)
-    return b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
-        path.encode(),
-        len(payload),
-        payload,
+    return (
+        b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+        b"%d\r\n\r\n%s"
+        % (
+            path.encode(),
+            len(payload),
+            payload,
+        )
     )
 
 
 def item(number: int) -> dict[str, object]:
     """One completion of some 200 characters with its reference."""
     answer = str(number % 7)
-    return {"prompt": f"Question {number}: how much is it?", "completion": TEXT + answer, "reference": TEXT + "3"}
+    return {
+        "prompt": f"Question {number}: how much is it?",
+        "completion": TEXT + answer,
+        "reference": TEXT + "3",
+    }
 
 
 def for_seconds(seconds: float, requests: list[bytes]) -> Callable[[], bytes | None]:
@@ -152,10 +174,14 @@ def each_once(requests: list[bytes]) -> Callable[[], bytes | None]:
 
 
 @contextmanager
-def server(*arguments: str, env: dict[str, str] | None = None) -> Iterator[tuple[int, subprocess.Popen[str]]]:
+def server(
+    *arguments: str, env: dict[str, str] | None = None
+) -> Iterator[tuple[int, subprocess.Popen[str]]]:
     """A server of its own process; yields its port."""
     command = [sys.executable, "-m", "rm_gallery", "serve", "--port", "0", *arguments]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})})
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}
+    )
     assert process.stderr is not None
     try:
         for line in process.stderr:
@@ -194,18 +220,26 @@ def rules(reward: str, seconds: float, connections: int) -> None:
     with server("--reward", reward, "--no-evaluators") as (port, process):
         single = [http(f"/v1/rewards/{reward}", item(i)) for i in range(997)]
         batches = [
-            http(f"/v1/rewards/{reward}/batch", {"items": [item(i * BATCH + k) for k in range(BATCH)]}) for i in range(31)
+            http(
+                f"/v1/rewards/{reward}/batch",
+                {"items": [item(i * BATCH + k) for k in range(BATCH)]},
+            )
+            for i in range(31)
         ]
         run(port, 8, for_seconds(1.0, single))
-        for name, requests, many, n in (("single", single, connections, 1), ("batches of 64", batches, 8, BATCH)):
+        for name, requests, many, n in (
+            ("single", single, connections, 1),
+            ("batches of 64", batches, 8, BATCH),
+        ):
             before = cpu_of(process)
             load = run(port, many, for_seconds(seconds, requests))
             replies = load.statuses["200"]
             used = cpu_of(process) - before
             print(
-                f"{reward}, {name}, {many} connections: {replies / load.wall:,.0f} requests/s, {replies * n / load.wall:,.0f} "
-                f"samples/s, p50 {load.ms(50):.1f} ms, p99 {load.ms(99):.1f} ms; server {used / load.wall:.0%} of a core, "
-                f"client {load.cpu / load.wall:.0%}; {dict(load.statuses)}"
+                f"{reward}, {name}, {many} connections: {replies / load.wall:,.0f} requests/s, "
+                f"{replies * n / load.wall:,.0f} samples/s, p50 {load.ms(50):.1f} ms, p99 "
+                f"{load.ms(99):.1f} ms; server {used / load.wall:.0%} of a core, client "
+                f"{load.cpu / load.wall:.0%}; {dict(load.statuses)}"
             )
 
 
@@ -215,7 +249,8 @@ def burst(reward: str, connections: int) -> None:
         requests = [http(f"/v1/rewards/{reward}", item(i)) for i in range(connections)]
         load = run(port, connections, each_once(requests))
         print(
-            f"burst of {connections} connections: {dict(load.statuses)} in {load.wall:.2f} s, p99 {load.ms(99):.0f} ms; ",
+            f"burst of {connections} connections: {dict(load.statuses)} in {load.wall:.2f} s, p99 "
+            f"{load.ms(99):.0f} ms; ",
             end="",
         )
         after = run(port, 1, each_once(requests[:10]))
@@ -229,20 +264,34 @@ def judged(latency: float, in_flight: int, n: int) -> None:
         body = {"model": "m", "messages": [{"role": "user", "content": TEXT}], "temperature": 0.0}
         bare = run(judge.port, in_flight, each_once([http("/v1/chat/completions", body)] * n))
         print(f"judge alone, {in_flight} in flight: p50 {bare.ms(50):.1f} ms {dict(bare.statuses)}")
-        arguments = ["--reward", f"judged={reward}", "--llm", "m", "--base-url", judge.base_url, "--no-evaluators"]
+        arguments = [
+            "--reward",
+            f"judged={reward}",
+            "--llm",
+            "m",
+            "--base-url",
+            judge.base_url,
+            "--no-evaluators",
+        ]
         with server(*arguments, env={"OPENAI_API_KEY": "local"}) as (port, _):
             requests = [http("/v1/rewards/judged", item(i)) for i in range(n)]
-            run(port, in_flight, each_once([http("/v1/rewards/judged", item(-1 - i)) for i in range(in_flight)]))
+            run(
+                port,
+                in_flight,
+                each_once([http("/v1/rewards/judged", item(-1 - i)) for i in range(in_flight)]),
+            )
             load = run(port, in_flight, each_once(requests))
             print(
-                f"judged over HTTP, {in_flight} in flight: p50 {load.ms(50):.1f} ms {dict(load.statuses)}; "
-                f"adds {load.ms(50) - bare.ms(50):.1f} ms"
+                f"judged over HTTP, {in_flight} in flight: p50 {load.ms(50):.1f} ms "
+                f"{dict(load.statuses)}; adds {load.ms(50) - bare.ms(50):.1f} ms"
             )
 
 
 def main() -> None:
     """Print all figures."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--burst", type=int, default=5000)

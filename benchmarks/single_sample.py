@@ -1,9 +1,10 @@
-"""One sample at a time, as trainers and servers call: 32 threads and 32 tasks beside the batch of the same reward.
+"""One sample at a time, as trainers and servers call: 32 threads and 32 tasks beside the batch of
+the same reward.
 
     python -m benchmarks.single_sample [--n 20000] [--latency 0.03]
 
-Rules: samples per second in all. Judged: share of the batch's rate with as many judgements in flight, the judge answering
-after `--latency` seconds.
+Rules: samples per second in all. Judged: share of the batch's rate with as many judgements in
+flight, the judge answering after `--latency` seconds.
 """
 
 from __future__ import annotations
@@ -53,12 +54,17 @@ def measure(name: str, reward: BaseReward, samples: list[DataSample]) -> None:
     with ThreadPoolExecutor(CALLERS) as pool:
         threads = rate(n, lambda: list(pool.map(reward.evaluate, samples)))
     tasked = rate(n, lambda: tasks(reward, samples))
-    print(f"{name:12} {batch:>10,.0f}/s {threads:>10,.0f}/s {threads / batch:>6.0%} {tasked:>10,.0f}/s {tasked / batch:>6.0%}")
+    print(
+        f"{name:12} {batch:>10,.0f}/s {threads:>10,.0f}/s {threads / batch:>6.0%} "
+        f"{tasked:>10,.0f}/s {tasked / batch:>6.0%}"
+    )
 
 
 def main() -> None:
     """Print both rows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--n", type=int, default=20_000)
     parser.add_argument("--latency", type=float, default=0.03)
     options = parser.parse_args()

@@ -2,11 +2,12 @@
 
     python -m benchmarks.statistics_coverage [--settings 60] [--trials 1000] [--seed 0] [--all]
 
-Four kinds of settings: labels on rows by chance, on whole clusters, on some rows of clusters, and on rows of one verdict more
-often than of others without a word about it. Each draws the truth (0.1–0.9), the judge's sensitivity (0.6–0.98) and specificity
-(0.4–0.95), 20 to 400 labels among 2.5 to 11 times as many rows, and with clusters 6 to 100 that are labelled, even or uneven, with
-a likeness (ICC) of 0 to 0.7. Two more tables are those of docs/statistics.md: its eight settings, and the power of
-`plan --detect`. Two minutes with 60 settings and 200 trials, ten with 1,000.
+Four kinds of settings: labels on rows by chance, on whole clusters, on some rows of clusters, and
+on rows of one verdict more often than of others without a word about it. Each draws the truth
+(0.1–0.9), the judge's sensitivity (0.6–0.98) and specificity (0.4–0.95), 20 to 400 labels among 2.5
+to 11 times as many rows, and with clusters 6 to 100 that are labelled, even or uneven, with a
+likeness (ICC) of 0 to 0.7. Two more tables are those of docs/statistics.md: its eight settings, and
+the power of `plan --detect`. Two minutes with 60 settings and 200 trials, ten with 1,000.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ Floats = NDArray[np.float64]
 
 
 class Setting(NamedTuple):
-    """What is simulated; `size` is labelled rows per cluster (1 without clusters), `favour` how much likelier fails are labelled."""
+    """What is simulated; `size` is labelled rows per cluster (1 without clusters), `favour` how
+    much likelier fails are labelled.
+    """
 
     kind: str
     rate: float
@@ -59,7 +62,9 @@ def settings(n: int, kind: str, seed: int = 0) -> list[Setting]:
             round(np.exp(rng.uniform(np.log(20), np.log(400)))),
             round(np.exp(rng.uniform(np.log(6), np.log(100)))),
         )
-        rate, sensitivity, specificity = (float(rng.uniform(*ends)) for ends in ((0.1, 0.9), (0.6, 0.98), (0.4, 0.95)))
+        rate, sensitivity, specificity = (
+            float(rng.uniform(*ends)) for ends in ((0.1, 0.9), (0.6, 0.98), (0.4, 0.95))
+        )
         more, icc, uneven, favour = (
             rng.uniform(2.5, 11),
             float(rng.uniform(0, 0.7)),
@@ -71,7 +76,10 @@ def settings(n: int, kind: str, seed: int = 0) -> list[Setting]:
             found.append(plain)
         elif kind == "rows by verdict":
             passed = rate * sensitivity + (1.0 - rate) * (1.0 - specificity)
-            if labels * passed / (passed + favour * (1.0 - passed)) >= 5.0 and labels * (1.0 - passed) >= 5.0:
+            if (
+                labels * passed / (passed + favour * (1.0 - passed)) >= 5.0
+                and labels * (1.0 - passed) >= 5.0
+            ):
                 found.append(plain._replace(favour=favour))
         elif labels >= clusters:
             found.append(plain._replace(size=labels / clusters, icc=icc, uneven=uneven))
@@ -84,13 +92,21 @@ def drawn(rng: np.random.Generator, of: Setting) -> dict[str, Any]:
     clusters = np.arange(n)
     if of.size > 1.0 or of.icc > 0.0:
         k = max(2, round(n / of.size))
-        sizes = 1 + rng.poisson(of.size - 1.0, k) if of.uneven else np.full(k, max(1, round(of.size)))
+        sizes = (
+            1 + rng.poisson(of.size - 1.0, k) if of.uneven else np.full(k, max(1, round(of.size)))
+        )
         clusters = np.repeat(np.arange(k), sizes)
         n = len(clusters)
     odds = (1.0 - of.icc) / max(of.icc, 1e-6)
-    chance = rng.beta(of.rate * odds, (1.0 - of.rate) * odds, n) if of.icc > 1e-3 else np.full(n, of.rate)
+    chance = (
+        rng.beta(of.rate * odds, (1.0 - of.rate) * odds, n)
+        if of.icc > 1e-3
+        else np.full(n, of.rate)
+    )
     truth = (rng.random(n) < chance[clusters]) * 1.0
-    judge = np.where(rng.random(n) < np.where(truth == 1.0, of.sensitivity, of.specificity), truth, 1.0 - truth)
+    judge = np.where(
+        rng.random(n) < np.where(truth == 1.0, of.sensitivity, of.specificity), truth, 1.0 - truth
+    )
     if of.kind == "whole clusters":
         labelled = clusters < max(2, round(of.labels / of.size))
     else:
@@ -120,15 +136,22 @@ DOCUMENTED: Mapping[str, Setting] = {
     "40 of 4,000": Setting(KINDS[0], 0.90, 0.97, 0.50, 40, 4000),
     "15 of 2,000": Setting(KINDS[0], 0.50, 0.95, 0.95, 15, 2000),
     "60 of 4,000": Setting(KINDS[0], 0.97, 0.99, 0.50, 60, 4000),
-    "130 of 2,000, failing verdicts five times as often": Setting(KINDS[3], 0.714, 0.97, 0.47, 130, 2000, favour=5.0),
-    "250 of 500 rows, five per prompt": Setting(KINDS[2], 0.714, 0.95, 0.50, 250, 500, size=5.0, icc=0.5),
-    "10 of 100 prompts, five rows each": Setting(KINDS[1], 0.8, 0.95, 0.50, 50, 500, size=5.0, icc=0.7),
+    "130 of 2,000, failing verdicts five times as often": Setting(
+        KINDS[3], 0.714, 0.97, 0.47, 130, 2000, favour=5.0
+    ),
+    "250 of 500 rows, five per prompt": Setting(
+        KINDS[2], 0.714, 0.95, 0.50, 250, 500, size=5.0, icc=0.5
+    ),
+    "10 of 100 prompts, five rows each": Setting(
+        KINDS[1], 0.8, 0.95, 0.50, 50, 500, size=5.0, icc=0.7
+    ),
 }
 
 
 class Documented(NamedTuple):
-    """A row of docs/statistics.md: its name, our coverage, that of a normal interval of all rows taken as one random sample, that
-    of the judge's own rate, and our width as a share of that from the labels alone.
+    """A row of docs/statistics.md: its name, our coverage, that of a normal interval of all rows
+    taken as one random sample, that of the judge's own rate, and our width as a share of that from
+    the labels alone.
     """
 
     name: str
@@ -150,9 +173,13 @@ def documented(trials: int) -> Iterator[Documented]:
             judge += abs(q - of.rate) <= 1.96 * float(np.sqrt(q * (1.0 - q) / len(case["judge"])))
             if trial < 300:
                 labels = {**case, "judge": [None] * len(case["judge"])}
-                interval = corrected_mean(**labels | ({"strata": case["judge"].tolist()} if of.favour > 1.0 else {})).ci95
+                interval = corrected_mean(
+                    **labels | ({"strata": case["judge"].tolist()} if of.favour > 1.0 else {})
+                ).ci95
                 alone.append(interval.high - interval.low if interval else np.nan)
-        yield Documented(name, ours, plain / trials, judge / trials, ours.width / float(np.mean(alone)))
+        yield Documented(
+            name, ours, plain / trials, judge / trials, ours.width / float(np.mean(alone))
+        )
 
 
 def power_of_plans(trials: int) -> Iterator[tuple[float, float, int, float, float]]:
@@ -177,26 +204,42 @@ def power_of_plans(trials: int) -> Iterator[tuple[float, float, int, float, floa
 
 def main() -> None:
     """Print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--settings", type=int, default=60, help="settings of each kind")
     parser.add_argument("--trials", type=int, default=1000, help="trials of each setting")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--all", action="store_true", help="print every setting, not the four that are covered least")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="print every setting, not the four that are covered least",
+    )
     given = parser.parse_args()
     for kind in KINDS:
-        found = sorted((coverage(of, given.trials, given.seed), of) for of in settings(given.settings, kind, given.seed))
+        found = sorted(
+            (coverage(of, given.trials, given.seed), of)
+            for of in settings(given.settings, kind, given.seed)
+        )
         held = np.array([one.held for one, _ in found])
         print(
-            f"\n{kind}: {len(found)} settings, coverage {held.min():.1%} to {held.max():.1%}, median {np.median(held):.1%}, "
-            f"{np.mean((held >= 0.93) & (held <= 0.97)):.0%} of them within 93–97 %, {np.sum(held < 0.92)} below 92 %"
+            f"\n{kind}: {len(found)} settings, coverage {held.min():.1%} to {held.max():.1%}, "
+            f"median {np.median(held):.1%}, {np.mean((held >= 0.93) & (held <= 0.97)):.0%} of them "
+            f"within 93–97 %, {np.sum(held < 0.92)} below 92 %"
         )
         for one, of in found if given.all else found[:4]:
-            print(f"  {one.held:.1%} (above {one.above:.1%}, below {one.below:.1%}), width {one.width:.3f}: {of}")
+            print(
+                f"  {one.held:.1%} (above {one.above:.1%}, below {one.below:.1%}), width "
+                f"{one.width:.3f}: {of}"
+            )
     print(
-        "\nthe settings of docs/statistics.md: ours, plain normal interval, judge's own rate; width as a share of labels alone"
+        "\nthe settings of docs/statistics.md: ours, plain normal interval, judge's own rate; "
+        "width as a share of labels alone"
     )
     for row in documented(given.trials):
-        print(f"  {row.name}: {row.ours.held:.1%}, {row.plain:.1%}, {row.judge:.1%}; {row.share:.2f}")
+        print(
+            f"  {row.name}: {row.ours.held:.1%}, {row.plain:.1%}, {row.judge:.1%}; {row.share:.2f}"
+        )
     print("\nplan --detect: rate, effect, rows, planned power, simulated power")
     for rate, effect, n, planned, simulated in power_of_plans(given.trials):
         print(f"  {rate:g} {effect:g} {n} {planned:.1%} {simulated:.1%}")

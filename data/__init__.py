@@ -1,1 +1,3 @@
-"""Splits written for this project, in the published benchmark schemas, and the script that makes them."""
+"""Splits written for this project, in the published benchmark schemas, and the script that makes
+them.
+"""

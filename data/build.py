@@ -1,6 +1,8 @@
-"""Writes ``data/train.parquet`` and ``data/test.parquet``: a split in the schema of RewardBench 2, built from hand-written sources.
+"""Writes ``data/train.parquet`` and ``data/test.parquet``: a split in the schema of RewardBench 2,
+built from hand-written sources.
 
-``python data/build.py`` writes both files; with ``--check`` it rebuilds them in memory and fails if the files differ.
+``python data/build.py`` writes both files; with ``--check`` it rebuilds them in memory and fails if
+the files differ.
 """
 
 from __future__ import annotations
@@ -15,10 +17,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 if not __package__:
-    # Started as a script, from anywhere, "data.builders" is found only with the folder above on the path.
+    # Started as a script, from anywhere, "data.builders" is found only with the folder above on the
+    # path.
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from data.builders import balance, factuality, focus, math_problems, precise_if, report, safety, ties
+from data.builders import (
+    balance,
+    factuality,
+    focus,
+    math_problems,
+    precise_if,
+    report,
+    safety,
+    ties,
+)
 from data.builders.common import BEST_OF_4, SPLITS, Draft, Draw
 from data.builders.report import Row
 
@@ -92,13 +104,18 @@ def _row(draft: Draft, picked: balance.Picked, subset: str, split: str, index: i
 
 
 def build_rows() -> dict[str, list[Row]]:
-    """Return the rows of both splits, by subset in the order of RewardBench 2; the same on every run and machine."""
+    """Return the rows of both splits, by subset in the order of RewardBench 2; the same on every
+    run and machine.
+    """
     rows: dict[str, list[Row]] = {split: [] for split in SPLITS}
     for subset, build in BUILDERS.items():
         for split, made in build().items():
             draw = Draw("order", subset, split)
-            # The builders make wrong answers kind by kind; the place in the list must not tell the kind.
-            drafts = [replace(draft, rejected=tuple(draw.shuffled(draft.rejected))) for draft in made]
+            # The builders make wrong answers kind by kind; the place in the list must not tell the
+            # kind.
+            drafts = [
+                replace(draft, rejected=tuple(draw.shuffled(draft.rejected))) for draft in made
+            ]
             if subset in BEST_OF_4:
                 picked = balance.settle(drafts, Draw("settle", subset, split))
             else:
@@ -112,11 +129,15 @@ def build_rows() -> dict[str, list[Row]]:
 
 def build_tables() -> dict[str, pa.Table]:
     """Return the tables of both splits in the schema of RewardBench 2."""
-    return {split: pa.Table.from_pylist(rows, schema=SCHEMA) for split, rows in build_rows().items()}
+    return {
+        split: pa.Table.from_pylist(rows, schema=SCHEMA) for split, rows in build_rows().items()
+    }
 
 
 def differences(tables: dict[str, pa.Table], folder: Path = ROOT) -> list[str]:
-    """Return a line for every file that is missing or whose schema or rows differ from the given tables."""
+    """Return a line for every file that is missing or whose schema or rows differ from the given
+    tables.
+    """
     found = []
     for split, table in tables.items():
         path = folder / f"{split}.parquet"
@@ -125,14 +146,20 @@ def differences(tables: dict[str, pa.Table], folder: Path = ROOT) -> list[str]:
             continue
         stored = pq.read_table(path)
         if not stored.schema.equals(table.schema) or stored.to_pylist() != table.to_pylist():
-            found.append(f"{path.name} differs from what data/build.py makes; run python data/build.py")
+            found.append(
+                f"{path.name} differs from what data/build.py makes; run python data/build.py"
+            )
     return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write or check the files and print the summary; returns 0, or 1 when a check finds a difference."""
+    """Write or check the files and print the summary; returns 0, or 1 when a check finds a
+    difference.
+    """
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--check", action="store_true", help="rebuild in memory and fail if the files differ")
+    parser.add_argument(
+        "--check", action="store_true", help="rebuild in memory and fail if the files differ"
+    )
     options = parser.parse_args(arguments)
     tables = build_tables()
     if options.check:

@@ -23,9 +23,18 @@ if TYPE_CHECKING:
         BaseStepWiseReward,
     )
     from rm_gallery.core.reward.compose import Cascade, Gate, Stage, WeightedSum
-    from rm_gallery.core.reward.function import EvaluateResult, MetricResult, StepOutput, reward_function
+    from rm_gallery.core.reward.function import (
+        EvaluateResult,
+        MetricResult,
+        StepOutput,
+        reward_function,
+    )
     from rm_gallery.core.reward.registry import RewardRegistry
-    from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+    from rm_gallery.core.reward.schema import (
+        RewardDimensionWithRank,
+        RewardDimensionWithScore,
+        RewardResult,
+    )
     from rm_gallery.core.reward.template import BasePromptTemplate
     from rm_gallery.core.utils.errors import ConfigError, Unscored
     from rm_gallery.envs.environment import environment_reward
@@ -123,7 +132,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
-        found = globals()[name] = getattr(importlib.import_module(f"rm_gallery.{_WHERE[name]}"), name)
+        found = globals()[name] = getattr(
+            importlib.import_module(f"rm_gallery.{_WHERE[name]}"), name
+        )
         return found
     raise AttributeError(f"module 'rm_gallery' has no attribute {name!r}")
 

@@ -1,4 +1,6 @@
-"""What every test gets: no outside configuration, a cache of its own, and what must not be skipped in CI."""
+"""What every test gets: no outside configuration, a cache of its own, and what must not be skipped
+in CI.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +19,31 @@ from tests.support.shared_data import shared_folder
 from tests.support.system import may_skip
 
 collect_ignore = [] if (shared_folder() / "data").is_dir() else ["gold"]
-"""Published figures are checked on the published data, where they are; what the checks rest on is tested without them."""
+"""Published figures are checked on the published data, where they are; what the checks rest on is
+tested without them.
+"""
 REQUIRED = os.environ.get("RM_GALLERY_REQUIRE") == "everything"
 """Everything that can be installed is installed: a test that skips for want of it fails."""
 SKIPPED = os.environ.get("RM_GALLERY_SKIPPED")
-"""File that gets a line for each skipped test, and for each file that skips as a whole: its id, a tab and the reason."""
+"""File that gets a line for each skipped test, and for each file that skips as a whole: its id, a
+tab and the reason.
+"""
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 
 
 if sys.dont_write_bytecode:
-    # nothing is to be written beside the sources; without another place every child process would compile the package anew
-    sys.dont_write_bytecode, sys.pycache_prefix = False, str(Path(tempfile.gettempdir()) / "rm-gallery-bytecode")
+    # nothing is to be written beside the sources; without another place every child process would
+    # compile the package anew
+    sys.dont_write_bytecode, sys.pycache_prefix = (
+        False,
+        str(Path(tempfile.gettempdir()) / "rm-gallery-bytecode"),
+    )
     os.environ |= {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": sys.pycache_prefix}
 
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # a shell's background job ignores Ctrl-C, and so would every process that a test starts to interrupt it
+    # a shell's background job ignores Ctrl-C, and so would every process that a test starts to
+    # interrupt it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -69,8 +80,12 @@ def warned() -> Iterator[list[str]]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest tests first: at the end of a run on several workers, no one waits long for another."""
-    items.sort(key=lambda item: not any(map(item.get_closest_marker, ("alone", "trainers", "slow"))))
+    """The longest tests first: at the end of a run on several workers, no one waits long for
+    another.
+    """
+    items.sort(
+        key=lambda item: not any(map(item.get_closest_marker, ("alone", "trainers", "slow")))
+    )
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -117,12 +132,17 @@ def _note_skip(report: pytest.TestReport | pytest.CollectReport) -> None:
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """With `-n`, a test that measures time (`alone`) waits for the tests of other workers, and they for it."""
+    """With `-n`, a test that measures time (`alone`) waits for the tests of other workers, and they
+    for it.
+    """
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
     if run is None or os.name == "nt":
         yield
         return
-    with _turn(Path(tempfile.gettempdir()) / f"rm-gallery-tests-{run}", item.get_closest_marker("alone") is not None):
+    with _turn(
+        Path(tempfile.gettempdir()) / f"rm-gallery-tests-{run}",
+        item.get_closest_marker("alone") is not None,
+    ):
         yield
 
 
@@ -131,7 +151,9 @@ def _turn(path: Path, alone: bool) -> Iterator[None]:
     import fcntl
 
     with ExitStack() as open_files:
-        gate, floor = (open_files.enter_context(open(f"{path}.{name}", "ab")) for name in ("gate", "floor"))
+        gate, floor = (
+            open_files.enter_context(open(f"{path}.{name}", "ab")) for name in ("gate", "floor")
+        )
         # whoever waits to be alone keeps the gate, so that nobody overtakes it
         fcntl.flock(gate, fcntl.LOCK_EX)
         fcntl.flock(floor, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)

@@ -28,8 +28,8 @@ INTRODUCTION = """# Benchmarks
 reaches, traps and published results. `rm-gallery bench NAME --reward R --data PATH` scores one, `--hub` downloads it where
 there is a network, `rm-gallery bench --list` names them. [Which accuracy is which](rules.md) holds their rules side by side."""
 NO_LENGTH = (
-    "Not measured here. Every report holds both figures on its own rows; `rm-gallery bench {name} --reward length_baseline` "
-    "gives them by part."
+    "Not measured here. Every report holds both figures on its own rows; `rm-gallery bench {name} "
+    "--reward length_baseline` gives them by part."
 )
 STEPS = "Answers are judged step by step, so the length of an answer says nothing."
 WHICH = """# Which accuracy is which
@@ -71,14 +71,21 @@ def page(benchmark: type[Benchmark]) -> str:
         _sentence(f"Measures {benchmark.measures}") if benchmark.measures else "",
         _facts(benchmark),
         _sizes(benchmark),
-        _section("Layout", table(["column", "holds"], [[f"`{c}`", as_cell(t)] for c, t in benchmark.layout.items()]))
+        _section(
+            "Layout",
+            table(
+                ["column", "holds"], [[f"`{c}`", as_cell(t)] for c, t in benchmark.layout.items()]
+            ),
+        )
         if benchmark.layout
         else "",
         _section("Rule", _rule(benchmark)),
         _modes(benchmark),
         _section("Length alone", _length(benchmark)),
         _list("Traps", benchmark.traps),
-        _list("Figures that follow another rule", [f"{who}: {how}" for who, how in benchmark.peers]),
+        _list(
+            "Figures that follow another rule", [f"{who}: {how}" for who, how in benchmark.peers]
+        ),
         _section("Published results", _published(benchmark)),
         _section("Run it", _commands(benchmark)),
     ]
@@ -92,7 +99,12 @@ def _facts(benchmark: type[Benchmark]) -> str:
     rows = [
         ["source of the rule", as_cell(benchmark.source)],
         ["version of the rule", as_cell(benchmark.version)],
-        ["data", f"{', '.join(where)}{config}{split}" if where else "files; on no hub that `--hub` reads"],
+        [
+            "data",
+            f"{', '.join(where)}{config}{split}"
+            if where
+            else "files; on no hub that `--hub` reads",
+        ],
         ["licence of the data", as_cell(benchmark.licence)],
         ["judged by", f"{' or '.join(sorted(benchmark.kinds))} rewards"],
         ["chance", _chance(benchmark)],
@@ -131,9 +143,15 @@ def _length(benchmark: type[Benchmark]) -> str:
         return STEPS
     if not benchmark.length:
         return NO_LENGTH.format(name=benchmark.name)
-    rows = [[part, f"{n:,}", f"{long:.1f}", f"{short:.1f}"] for part, (n, long, short) in benchmark.length.items()]
+    rows = [
+        [part, f"{n:,}", f"{long:.1f}", f"{short:.1f}"]
+        for part, (n, long, short) in benchmark.length.items()
+    ]
     shown = table(["part", "rows measured", "longest answer %", "shortest answer %"], rows)
-    return f"{shown}\n\nLength is the number of characters. A reward has to beat both figures to have learnt more than length."
+    return (
+        f"{shown}\n\nLength is the number of characters. A reward has to beat both figures to have "
+        f"learnt more than length."
+    )
 
 
 def _published(benchmark: type[Benchmark]) -> str:
@@ -144,9 +162,14 @@ def _published(benchmark: type[Benchmark]) -> str:
 
 
 def _commands(benchmark: type[Benchmark]) -> str:
-    reward = "length_baseline" if benchmark.baselines else "hf-prm:ID_OR_PATH --step-rule threshold:0.5"
+    reward = (
+        "length_baseline" if benchmark.baselines else "hf-prm:ID_OR_PATH --step-rule threshold:0.5"
+    )
     hub = [f"rm-gallery bench {benchmark.name} --reward {reward} --hub"] if benchmark.hub else []
-    mode = [f"rm-gallery bench {benchmark.name} --reward R --llm MODEL --data PATH --mode {m}" for m in benchmark.modes]
+    mode = [
+        f"rm-gallery bench {benchmark.name} --reward R --llm MODEL --data PATH --mode {m}"
+        for m in benchmark.modes
+    ]
     lines = [f"rm-gallery bench {benchmark.name} --reward {reward} --data PATH", *hub, *mode]
     return "```\n" + "\n".join(lines) + "\n```"
 
@@ -156,7 +179,11 @@ def _section(title: str, body: str) -> str:
 
 
 def _list(title: str, items: Sequence[str]) -> str:
-    return _section(title, "\n".join(f"- {as_markdown(_sentence(item))}" for item in items)) if items else ""
+    return (
+        _section(title, "\n".join(f"- {as_markdown(_sentence(item))}" for item in items))
+        if items
+        else ""
+    )
 
 
 def _sentence(text: str) -> str:
@@ -175,23 +202,52 @@ def _index(known: dict[str, type[Benchmark]]) -> str:
         for name, found in known.items()
     ]
     head = ["name", "measures", "rows", "modes", "licence"]
-    return "\n\n".join(chain([MARK, INTRODUCTION.format(count=len(known))], [table(head, rows)])) + "\n"
+    return (
+        "\n\n".join(chain([MARK, INTRODUCTION.format(count=len(known))], [table(head, rows)]))
+        + "\n"
+    )
 
 
 def _rules(known: dict[str, type[Benchmark]]) -> str:
-    two = [rules.two_game_credit, rules.both_orders_credit, rules.mean_of_orders_credit, rules.consistency_credit]
+    two = [
+        rules.two_game_credit,
+        rules.both_orders_credit,
+        rules.mean_of_orders_credit,
+        rules.consistency_credit,
+    ]
     games = [
-        [f"{first}, {second}", *(_credit(rule, _judged([], [True, False], (GAMES[first], GAMES[second]))) for rule in two)]
+        [
+            f"{first}, {second}",
+            *(
+                _credit(rule, _judged([], [True, False], (GAMES[first], GAMES[second])))
+                for rule in two
+            ),
+        ]
         for first, second in PLAYED
     ]
-    one = [rules.pair_credit, rules.best_of_n_credit, rules.all_losers_credit, rules.single_game_credit]
+    one = [
+        rules.pair_credit,
+        rules.best_of_n_credit,
+        rules.all_losers_credit,
+        rules.single_game_credit,
+    ]
     rated = [
-        [name, *(_credit(rule, _judged(scores, right)) if len(right) == 2 or rule in one[1:3] else "" for rule in one)]
+        [
+            name,
+            *(
+                _credit(rule, _judged(scores, right)) if len(right) == 2 or rule in one[1:3] else ""
+                for rule in one
+            ),
+        ]
         for name, scores, right in RATED
     ]
-    said = [[f"`{rule.__name__}`", as_cell(" ".join((rule.__doc__ or "").split()))] for rule in (*one, *two)]
+    said = [
+        [f"`{rule.__name__}`", as_cell(" ".join((rule.__doc__ or "").split()))]
+        for rule in (*one, *two)
+    ]
     headline = [
-        [f"[`{name}`]({name}.md)", as_cell(_sentence(found.formula)), as_cell(found.version)] for name, found in known.items()
+        [f"[`{name}`]({name}.md)", as_cell(_sentence(found.formula)), as_cell(found.version)]
+        for name, found in known.items()
     ]
     parts = [
         MARK,
@@ -208,18 +264,35 @@ def _rules(known: dict[str, type[Benchmark]]) -> str:
 
 
 def _earned(credits: Sequence[rules.Credit], rows: list[list[str]]) -> str:
-    return table(["the judge says", *(f"`{rule.__name__.removesuffix('_credit')}`" for rule in credits)], rows)
+    return table(
+        ["the judge says", *(f"`{rule.__name__.removesuffix('_credit')}`" for rule in credits)],
+        rows,
+    )
 
 
-def _judged(scores: list[float], right: list[bool], games: tuple[int | None, int | None] | None = None) -> Judged:
+def _judged(
+    scores: list[float], right: list[bool], games: tuple[int | None, int | None] | None = None
+) -> Judged:
     outputs = [
-        {"answer": {"role": "assistant", "content": "", "label": {"preference": ("rejected", "chosen")[r]}}} for r in right
+        {
+            "answer": {
+                "role": "assistant",
+                "content": "",
+                "label": {"preference": ("rejected", "chosen")[r]},
+            }
+        }
+        for r in right
     ]
-    sample = DataSample.model_validate({"unique_id": "", "input": [{"role": "user", "content": ""}], "output": outputs})
+    sample = DataSample.model_validate(
+        {"unique_id": "", "input": [{"role": "user", "content": ""}], "output": outputs}
+    )
     judgements = [Judgement(Candidate(place), score=score) for place, score in enumerate(scores)]
     if games is not None:
         swapped = None if games[1] is None else -games[1]
-        judgements += [Judgement(Pair(0, 1), verdict=games[0]), Judgement(Pair(1, 0), verdict=swapped)]
+        judgements += [
+            Judgement(Pair(0, 1), verdict=games[0]),
+            Judgement(Pair(1, 0), verdict=swapped),
+        ]
     return Judged(sample, judgements)
 
 
@@ -230,7 +303,9 @@ def _credit(rule: rules.Credit, judged: Judged) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write or compare; exit code 1 where `--check` finds a difference."""
-    folder = Path(next((a for a in arguments if not a.startswith("-")), ROOT / "docs" / "benchmarks"))
+    folder = Path(
+        next((a for a in arguments if not a.startswith("-")), ROOT / "docs" / "benchmarks")
+    )
     return write_or_compare(folder, pages(), "--check" in arguments)
 
 

@@ -1,4 +1,5 @@
-"""Writes the catalogue people browse, `gallery/`: one page per reward, made from the registry. `--check` only compares.
+"""Writes the catalogue people browse, `gallery/`: one page per reward, made from the registry.
+`--check` only compares.
 
 python tools/cards.py [--check] [FOLDER]
 """
@@ -48,13 +49,22 @@ _OWN = "in `answer.label` or `metadata`"
 NEEDS = {
     "llm": "the judge: `llm=`, a model object, a model's name, or a dict of its settings",
     "embeddings": "an OpenAI-compatible endpoint for embeddings",
-    "reference": 'the reference answer: `answer.label["reference"]`, else `reference` or `ground_truth` in `metadata`',
+    "reference": (
+        'the reference answer: `answer.label["reference"]`, else `reference` or `ground_truth` in '
+        "`metadata`"
+    ),
     "schema": f"`schema` {_OWN}",
     "pattern": f"`pattern` {_OWN}",
     "choices": f"the field `choices`, else `choices` {_OWN}",
-    "sources": f"the texts of the sources as `sources`, or the numbers of the right ones as `relevant_sources`, {_OWN}",
+    "sources": (
+        f"the texts of the sources as `sources`, or the numbers of the right ones as "
+        f"`relevant_sources`, {_OWN}"
+    ),
     "instructions": f"`instruction_id_list` and `kwargs`, as in IFEval's data, {_OWN}",
-    "budget": "the fields `max_cost`, `max_latency`, `max_steps` and `max_tokens`, else `budget` in `metadata`",
+    "budget": (
+        "the fields `max_cost`, `max_latency`, `max_steps` and `max_tokens`, else `budget` in "
+        "`metadata`"
+    ),
     "tests": f"the tests {_OWN}: `test` with `entry_point`, `tests`, or `inputs_outputs`",
     "sandbox": "bubblewrap, or another sandbox by `sandbox=`",
     "text": "the package of the extra `text`: `pip install sacrebleu`",
@@ -72,17 +82,21 @@ SEEN = {
 }
 """By kind, what of a sample's outputs is looked at."""
 JUDGE_SEES = (
-    "The judge sees the conversation in `input`, `context` in the last message's `additional_kwargs`, and the answers in an "
-    "order that the sample's id and `seed` decide. It never sees preference labels, and the reference only with "
-    "`show_reference=True`. A judgement without a score, such as a reply that cannot be read, is recorded in "
-    "`answer.reward.issues` and is never a 0."
+    "The judge sees the conversation in `input`, `context` in the last message's "
+    "`additional_kwargs`, and the answers in an order that the sample's id and `seed` decide. It "
+    "never sees preference labels, and the reference only with `show_reference=True`. A judgement "
+    "without a score, such as a reply that cannot be read, is recorded in `answer.reward.issues` "
+    "and is never a 0."
 )
 _RANKS = (
-    "The scores say how an answer stands among the others of its sample: take them for best-of-N and preference pairs, and in "
-    "training only within a group."
+    "The scores say how an answer stands among the others of its sample: take them for best-of-N "
+    "and preference pairs, and in training only within a group."
 )
 USES = {
-    "pointwise": "The scores are absolute: they fit reinforcement learning, best-of-N and filtering by a threshold.",
+    "pointwise": (
+        "The scores are absolute: they fit reinforcement learning, best-of-N and filtering by a "
+        "threshold."
+    ),
     "listwise": _RANKS,
     "pairwise": _RANKS,
     "stepwise": "Each step has a score of its own: take them for process supervision.",
@@ -92,15 +106,24 @@ USES = {
 def catalogue() -> dict[str, str]:
     """Every page of the catalogue: path -> Markdown; the same on every machine."""
     names = [shown_name(name) for name in sorted(discover())]
-    known = sorted((Entry(name, RewardRegistry.get(name)) for name in names), key=lambda e: (e.task, path_of(e), e.name))
+    known = sorted(
+        (Entry(name, RewardRegistry.get(name)) for name in names),
+        key=lambda e: (e.task, path_of(e), e.name),
+    )
     pages = {path: page(list(members)) for path, members in groupby(known, key=path_of)}
     return {"README.md": index(known), **pages, **grader_pages()}
 
 
 def grader_pages() -> dict[str, str]:
     """A page per family of graders, with what each takes and says."""
-    entries = sorted((Entry(name, RewardRegistry.get(name)) for name in grader_names()), key=lambda e: (e.task, e.name))
-    return {f"{task}.md": grader_page(task, list(members)) for task, members in groupby(entries, key=lambda e: e.task)}
+    entries = sorted(
+        (Entry(name, RewardRegistry.get(name)) for name in grader_names()),
+        key=lambda e: (e.task, e.name),
+    )
+    return {
+        f"{task}.md": grader_page(task, list(members))
+        for task, members in groupby(entries, key=lambda e: e.task)
+    }
 
 
 def grader_page(task: str, entries: Sequence[Entry]) -> str:
@@ -110,24 +133,38 @@ def grader_page(task: str, entries: Sequence[Entry]) -> str:
         kind = entry.grader
         assert kind is not None
         fields = fields_of_grader(kind) or {}
-        shown = [f"`{n}`{'' if must else ' (may be absent)'}" for n, must in fields.items() if n != "*"]
+        shown = [
+            f"`{n}`{'' if must else ' (may be absent)'}" for n, must in fields.items() if n != "*"
+        ]
         shown += ["any other column"] if "*" in fields else []
-        facts = [["fields", ", ".join(shown) or "see below"], ["range", f"{entry.bounds}, {entry.direction}"]]
+        facts = [
+            ["fields", ", ".join(shown) or "see below"],
+            ["range", f"{entry.bounds}, {entry.direction}"],
+        ]
         facts += [["needs", _needs(entry)], ["class", f"`{kind.__module__}.{kind.__qualname__}`"]]
         body = as_markdown(inspect.cleandoc(kind.__doc__ or ""))
         sections += [f"## `{entry.name.removeprefix('grader:')}`", body, table(["", ""], facts)]
         texts = kind.texts() if getattr(kind, "rubric", "") else {}  # type: ignore[attr-defined]  # it judges by rubrics
         for language in ("en", "zh") if texts else ():
             own = texts[language]
-            levels = [f"- {level}: {as_markdown(str(what))}" for level, what in own["levels"].items()]
-            rubrics = [f"{number}. {as_markdown(str(text))}" for number, text in enumerate(own["rubrics"], 1)]
+            levels = [
+                f"- {level}: {as_markdown(str(what))}" for level, what in own["levels"].items()
+            ]
+            rubrics = [
+                f"{number}. {as_markdown(str(text))}"
+                for number, text in enumerate(own["rubrics"], 1)
+            ]
             sections += [as_markdown(str(own["desc"])), "\n".join(rubrics), "\n".join(levels)]
     return "\n\n".join(sections) + "\n"
 
 
 def shown_name(name: str) -> str:
     """A registered name; of a scheme such as bt: one with what stands behind the colon."""
-    return f"{name}{'URL' if name.startswith(('served', 'remote')) else 'DIR'}" if name.endswith(":") else name
+    return (
+        f"{name}{'URL' if name.startswith(('served', 'remote')) else 'DIR'}"
+        if name.endswith(":")
+        else name
+    )
 
 
 def path_of(entry: Entry) -> str:
@@ -147,10 +184,21 @@ def page(entries: Sequence[Entry]) -> str:
         body = "\n\n".join([texts["en"]["desc"], "\n".join(effects), "## Rubric", *rubrics])
     else:
         body = as_markdown(body)
-    facts = [[f"`{e.name}`", e.reward.kind, e.cost, f"{e.bounds}, {e.direction}", _needs(e), _class(e)] for e in entries]
+    facts = [
+        [f"`{e.name}`", e.reward.kind, e.cost, f"{e.bounds}, {e.direction}", _needs(e), _class(e)]
+        for e in entries
+    ]
     head = table(["name", "judges", "cost per sample", "range", "needs", "class"], facts)
     use = example_of(entries[-1]).use or USES[entries[-1].reward.kind]
-    sections = [MARK, f"# {title}", head, body, _inputs(entries), _parameters(entries), _example(entries)]
+    sections = [
+        MARK,
+        f"# {title}",
+        head,
+        body,
+        _inputs(entries),
+        _parameters(entries),
+        _example(entries),
+    ]
     sections += [counted] if (counted := _scorecard(first.name)) else []
     return "\n\n".join([*sections, f"## Use\n\n{use}"]) + "\n"
 
@@ -161,9 +209,18 @@ def _scorecard(name: str) -> str:
     if found is None:
         return ""
     of, rows = found
-    columns = ["verifier", "wrong ones that pass", "95 % interval", "right ones that do not", "95 % interval"]
+    columns = [
+        "verifier",
+        "wrong ones that pass",
+        "95 % interval",
+        "right ones that do not",
+        "95 % interval",
+    ]
     where = f"`tests/golden/labelled/{SETS[name][0]}.jsonl`"
-    what = f"On {of} ({where}), written for this project and labelled by hand; other answers give other figures."
+    what = (
+        f"On {of} ({where}), written for this project and labelled by hand; other answers give "
+        f"other figures."
+    )
     return f"## Scorecard\n\n{what}\n\n{table(columns, rows)}"
 
 
@@ -177,9 +234,17 @@ def index(entries: Sequence[Entry]) -> str:
             first = kinds[0]
             what = first.reward.scenario_texts["en"]["desc"] if first.scenario else first.summary  # type: ignore[attr-defined]
             columns = [[f"[`{e.name}`]({path})" for e in kinds], [e.reward.kind for e in kinds]]
-            columns += [[_needs(first)], [e.cost for e in kinds], [e.bounds for e in kinds], [as_cell(what)]]
+            columns += [
+                [_needs(first)],
+                [e.cost for e in kinds],
+                [e.bounds for e in kinds],
+                [as_cell(what)],
+            ]
             rows.append(["<br>".join(column) for column in columns])
-        sections += [f"## {task}", table(["name", "kind", "needs", "cost", "range", "what it scores"], rows)]
+        sections += [
+            f"## {task}",
+            table(["name", "kind", "needs", "cost", "range", "what it scores"], rows),
+        ]
     families = sorted({Entry(name, RewardRegistry.get(name)).task for name in grader_names()})
     sections += [
         "## graders",
@@ -195,8 +260,14 @@ def printed(name: str, example: Example) -> list[str]:
     reward = example.create(RewardRegistry.get(name))
     outputs = reward.evaluate(example.sample).output
     if any(output.answer.reward.issues for output in outputs):
-        problems = [f"{issue.reason}: {issue.message}" for output in outputs for issue in output.answer.reward.issues]
-        raise ConfigError(f"The example of {name} gets no score, so it does not fit ({'; '.join(problems)}).")
+        problems = [
+            f"{issue.reason}: {issue.message}"
+            for output in outputs
+            for issue in output.answer.reward.issues
+        ]
+        raise ConfigError(
+            f"The example of {name} gets no score, so it does not fit ({'; '.join(problems)})."
+        )
     scores = [round(output.answer.reward.score or 0.0, DIGITS) for output in outputs]
     if example.judge is not None:
         return [f"{name} {scores}"]
@@ -205,9 +276,15 @@ def printed(name: str, example: Example) -> list[str]:
 
 
 def literal(value: Any, indent: int = 0, used: int = 0) -> str:
-    """A value as Python source, broken into lines where one would be too long; `used` columns precede it on its line."""
+    """A value as Python source, broken into lines where one would be too long; `used` columns
+    precede it on its line.
+    """
     flat = _flat(value)
-    if len(flat) + indent + used <= WIDTH or not isinstance(value, dict | list | tuple) or not value:
+    if (
+        len(flat) + indent + used <= WIDTH
+        or not isinstance(value, dict | list | tuple)
+        or not value
+    ):
         return flat
     inner = indent + 4
     if isinstance(value, dict):
@@ -215,7 +292,13 @@ def literal(value: Any, indent: int = 0, used: int = 0) -> str:
     else:
         parts = [("", part) for part in value]
     lines = [f"{' ' * inner}{head}{literal(part, inner, len(head))}," for head, part in parts]
-    opening, closing = ("{", "}") if isinstance(value, dict) else ("[", "]") if isinstance(value, list) else ("(", ")")
+    opening, closing = (
+        ("{", "}")
+        if isinstance(value, dict)
+        else ("[", "]")
+        if isinstance(value, list)
+        else ("(", ")")
+    )
     return "\n".join([opening, *lines, " " * indent + closing])
 
 
@@ -235,7 +318,10 @@ def _example(entries: Sequence[Entry]) -> str:
             "from rm_gallery import FakeLLM, RewardRegistry",
             "from rm_gallery.core.reward.schema import PhraseJudge",
         ]
-        notes.append("A scripted judge stands in for a model; a real one is `llm=` with a model object or a model's name.")
+        notes.append(
+            "A scripted judge stands in for a model; a real one is `llm=` with a model object or a "
+            "model's name."
+        )
         judge = f"judge = FakeLLM(reply=PhraseJudge({literal(example.judge.phrases)}))\n"
         settings.insert(0, "llm=judge")
     code = ["\n".join(imports), "", f"sample = {literal(fields, 0, 9)}", judge]
@@ -251,8 +337,13 @@ def _example(entries: Sequence[Entry]) -> str:
         lines = own.recorded if own.environment else printed(entry.name, own)
         code += [create, *loop, *(f"# {line}" for line in lines)]
     if example.environment:
-        shown = "output recorded where that is present" if example.recorded else "output not shown here"
-        notes.append(f"Needs {example.environment}; {shown}.\n\n<!-- not run: it needs more than the package -->")
+        shown = (
+            "output recorded where that is present" if example.recorded else "output not shown here"
+        )
+        notes.append(
+            f"Needs {example.environment}; {shown}.\n\n<!-- not run: it needs more than the "
+            f"package -->"
+        )
     notes = [note for note in notes if note]
     return "\n\n".join(["## Example", *notes]) + "\n\n```python\n" + "\n".join(code) + "\n```"
 
@@ -261,7 +352,9 @@ def _inputs(entries: Sequence[Entry]) -> str:
     own = {need: text for entry in entries for need, text in example_of(entry).inputs.items()}
     seen = dict.fromkeys(own.get("answer") or SEEN[entry.reward.kind] for entry in entries)
     needs = dict.fromkeys(need for entry in entries for need in sorted(entry.reward.needs))
-    lines = [f"- {text}" for text in (*seen, *(own.get(need) or NEEDS.get(need, need) for need in needs))]
+    lines = [
+        f"- {text}" for text in (*seen, *(own.get(need) or NEEDS.get(need, need) for need in needs))
+    ]
     judged = [JUDGE_SEES] if any(entry.reward.judged for entry in entries) else []
     return "\n\n".join(["## Inputs", "\n".join(lines), *judged])
 
@@ -279,16 +372,35 @@ def _parameters(entries: Sequence[Entry]) -> str:
         default = " or ".join(dict.fromkeys(f"`{p.default}`" for p in by_kind.values()))
         default = "the scenario's own" if name in texts else default
         default = "the registered name" if name == "name" and len(entries) > 1 else default
-        rows.append([f"`{name}`", as_cell(f"`{first.type}`"), as_cell(default), (as_cell(first.description) + only).strip()])
-    return "\n\n".join(["## Parameters", table(["parameter", "type", "default", "what it does"], rows)])
+        rows.append(
+            [
+                f"`{name}`",
+                as_cell(f"`{first.type}`"),
+                as_cell(default),
+                (as_cell(first.description) + only).strip(),
+            ]
+        )
+    return "\n\n".join(
+        ["## Parameters", table(["parameter", "type", "default", "what it does"], rows)]
+    )
 
 
 def _rubric(texts: dict[str, Any]) -> str:
-    return "\n".join([f"{texts['scenario']}", "", *(f"{i}. {rubric}" for i, rubric in enumerate(texts["rubrics"], 1))])
+    return "\n".join(
+        [
+            f"{texts['scenario']}",
+            "",
+            *(f"{i}. {rubric}" for i, rubric in enumerate(texts["rubrics"], 1)),
+        ]
+    )
 
 
 def _scores_line(entry: Entry) -> str:
-    return next(part for part in inspect.cleandoc(entry.reward.__doc__ or "").split("\n\n") if part.endswith("is better."))
+    return next(
+        part
+        for part in inspect.cleandoc(entry.reward.__doc__ or "").split("\n\n")
+        if part.endswith("is better.")
+    )
 
 
 def _needs(entry: Entry) -> str:
@@ -302,7 +414,11 @@ def _class(entry: Entry) -> str:
 def _flat(value: Any) -> str:
     if isinstance(value, str):
         double = json.dumps(value, ensure_ascii=False)
-        return "'" + double[1:-1].replace('\\"', '"') + "'" if '"' in value and "'" not in value else double
+        return (
+            "'" + double[1:-1].replace('\\"', '"') + "'"
+            if '"' in value and "'" not in value
+            else double
+        )
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_flat(key)}: {_flat(part)}" for key, part in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -312,9 +428,14 @@ def _flat(value: Any) -> str:
 
 
 def as_markdown(text: str) -> str:
-    """A docstring's text as Markdown: what stands in backticks is code, all other signs are themselves."""
+    """A docstring's text as Markdown: what stands in backticks is code, all other signs are
+    themselves.
+    """
     parts = re.split(r"(`+[^`]+`+)", text)
-    return "".join(part if place % 2 else re.sub(r"([<*$|])", r"\\\1", part) for place, part in enumerate(parts))
+    return "".join(
+        part if place % 2 else re.sub(r"([<*$|])", r"\\\1", part)
+        for place, part in enumerate(parts)
+    )
 
 
 def as_cell(text: str) -> str:
@@ -323,13 +444,19 @@ def as_cell(text: str) -> str:
 
 
 def differences(folder: Path, pages: dict[str, str]) -> dict[str, list[str]]:
-    """Pages of a folder that do not fit the code: missing, stale, and surplus ones of rewards that are no more."""
+    """Pages of a folder that do not fit the code: missing, stale, and surplus ones of rewards that
+    are no more.
+    """
     here = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.md"))}
-    texts = {name: path.read_text(encoding="utf-8", errors="replace") for name, path in here.items()}
+    texts = {
+        name: path.read_text(encoding="utf-8", errors="replace") for name, path in here.items()
+    }
     return {
         "missing": sorted(pages.keys() - here.keys()),
         "stale": sorted(name for name in pages.keys() & here.keys() if texts[name] != pages[name]),
-        "surplus": sorted(name for name in here.keys() - pages.keys() if texts[name].startswith("<!-- Made by ")),
+        "surplus": sorted(
+            name for name in here.keys() - pages.keys() if texts[name].startswith("<!-- Made by ")
+        ),
     }
 
 
@@ -340,7 +467,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def write_or_compare(folder: Path, pages: dict[str, str], only_compare: bool) -> int:
-    """Say which pages of a folder do not fit, and write them unless asked to compare only; 1 where a comparison fails."""
+    """Say which pages of a folder do not fit, and write them unless asked to compare only; 1 where
+    a comparison fails.
+    """
     found = differences(folder, pages)
     for what, paths in found.items():
         for path in paths:

@@ -1,4 +1,6 @@
-"""Imports every module of the package; one that needs a package of an extra may refuse, for that reason alone."""
+"""Imports every module of the package; one that needs a package of an extra may refuse, for that
+reason alone.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ def module_names(under: str = "rm_gallery") -> list[str]:
     """Every module below a package, told by the files: not every folder holds an `__init__.py`."""
     root = Path(rm_gallery.__file__).parent.parent
     files = (root / under.replace(".", "/")).rglob("*.py")
-    return sorted(".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__") for file in files)
+    return sorted(
+        ".".join(file.relative_to(root).with_suffix("").parts).removesuffix(".__init__")
+        for file in files
+    )
 
 
 def main() -> int:
@@ -29,7 +34,11 @@ def main() -> int:
             if error.name is None or error.name.startswith("rm_gallery"):
                 raise
             refused.append(f"{name}: {error}")
-    print(f"{done} modules are imported, {len(refused)} need what is not installed", *refused, sep="\n  ")
+    print(
+        f"{done} modules are imported, {len(refused)} need what is not installed",
+        *refused,
+        sep="\n  ",
+    )
     return 0
 
 

@@ -1,13 +1,15 @@
 """Changes the package in one place at a time and asks the nearest tests whether they notice.
 
-    python -m tools.mutants record [TESTS …]               which test runs which line, and how long it takes (`.mutants/`)
-    python -m tools.mutants run [-n 400] [--seed 1] [--jobs 2] [--only rm_gallery/core/stats] [PATH …]
-    python -m tools.mutants try FILE OLD NEW               one change made by hand: OLD, which stands once in FILE, becomes NEW
+    python -m tools.mutants record [TESTS …]               which test runs which line, and how long
+    it takes (`.mutants/`) python -m tools.mutants run [-n 400] [--seed 1] [--jobs 2] [--only
+    rm_gallery/core/stats] [PATH …] python -m tools.mutants try FILE OLD NEW               one
+    change made by hand: OLD, which stands once in FILE, becomes NEW
 
-`make mutants` does the first two. The changes are cosmic-ray's, those of `[tool.mutants]` in pyproject.toml; a seeded sample
-takes from each package its share. A change is tried in a copy of the tree on the tests that ran its line, one of each function
-first, the nearest first, as many as fit in `seconds`. It is noticed when one fails, hangs or cannot start. `python -m
-tools.mutants` is its own pytest plugin.
+`make mutants` does the first two. The changes are cosmic-ray's, those of `[tool.mutants]` in
+pyproject.toml; a seeded sample takes from each package its share. A change is tried in a copy of
+the tree on the tests that ran its line, one of each function first, the nearest first, as many as
+fit in `seconds`. It is noticed when one fails, hangs or cannot start. `python -m tools.mutants` is
+its own pytest plugin.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ PACKAGE = "rm_gallery"
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: the operator's `occurrence`-th place in a file, or the whole text of a change made by hand."""
+    """One change: the operator's `occurrence`-th place in a file, or the whole text of a change
+    made by hand.
+    """
 
     path: str
     line: int
@@ -66,7 +70,11 @@ class Settings:
             import tomllib
         else:
             import tomli as tomllib
-        return cls(**tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["mutants"])
+        return cls(
+            **tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
+                "mutants"
+            ]
+        )
 
 
 # What pytest tells while it records
@@ -82,8 +90,12 @@ class _Durations:
         self.failed |= {report.nodeid} if report.failed else set()
 
     def pytest_sessionfinish(self, session: Any) -> None:
-        if not hasattr(session.config, "workerinput"):  # of xdist's processes the first alone knows all tests
-            passed = {test: seconds for test, seconds in self.seconds.items() if test not in self.failed}  # others tell nothing
+        # of xdist's processes the first alone knows all tests
+        if not hasattr(session.config, "workerinput"):
+            # others tell nothing
+            passed = {
+                test: seconds for test, seconds in self.seconds.items() if test not in self.failed
+            }
             (KEPT / "durations.json").write_text(json.dumps(passed), encoding="utf-8")
 
 
@@ -97,7 +109,17 @@ def record(tests: Sequence[str], arguments: Sequence[str]) -> int:
     shutil.rmtree(KEPT, ignore_errors=True)
     KEPT.mkdir()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "COVERAGE_FILE": str(KEPT / "coverage")}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tools.mutants", "--timeout=900"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tools.mutants",
+        "--timeout=900",
+    ]
     command += [f"--cov={PACKAGE}", "--cov-context=test", "--cov-report=", *arguments, *tests]
     return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
@@ -112,8 +134,12 @@ class Nearest:
         if not (KEPT / "durations.json").is_file():
             raise SystemExit("nothing is recorded yet: python -m tools.mutants record [TESTS …]")
         self.settings = settings
-        self.seconds: dict[str, float] = json.loads((KEPT / "durations.json").read_text(encoding="utf-8"))
-        self._database = sqlite3.connect(f"file:{KEPT / 'coverage'}?mode=ro", uri=True, check_same_thread=False)
+        self.seconds: dict[str, float] = json.loads(
+            (KEPT / "durations.json").read_text(encoding="utf-8")
+        )
+        self._database = sqlite3.connect(
+            f"file:{KEPT / 'coverage'}?mode=ro", uri=True, check_same_thread=False
+        )
         self._contexts = dict(self._database.execute("select id, context from context"))
         self._files = {
             Path(path).relative_to(ROOT).as_posix(): number
@@ -122,7 +148,9 @@ class Nearest:
         }
         self._lines = Counter[str]()
         for context, bits in self._database.execute("select context_id, numbits from line_bits"):
-            self._lines[self._contexts[context].rpartition("|")[0]] += int.from_bytes(bits, "big").bit_count()
+            self._lines[self._contexts[context].rpartition("|")[0]] += int.from_bytes(
+                bits, "big"
+            ).bit_count()
 
     def _ran(self, path: str) -> dict[str, set[int]]:
         from coverage.numbits import numbits_to_nums
@@ -135,13 +163,19 @@ class Nearest:
         return {test: lines for test, lines in found.items() if test in self.seconds}
 
     def __call__(self, mutant: Mutant) -> list[str]:
-        """Tests that ran the line; where they are few, those of its folder, too: it may have a process of its own.
+        """Tests that ran the line; where they are few, those of its folder, too: it may have a
+        process of its own.
 
-        What stands in no function runs on import, for the one test that happened to be the first: its tests are those of defaults
-        and those that ran the file's functions. The nearer one is to a file, the more of the lines that it ran are there.
+        What stands in no function runs on import, for the one test that happened to be the first:
+        its tests are those of defaults and those that ran the file's functions. The nearer one is
+        to a file, the more of the lines that it ran are there.
         """
         ran, (statement, functions) = self._ran(mutant.path), _about(mutant)
-        near = {test: len(lines & functions) / self._lines[test] for test, lines in ran.items() if lines & functions}
+        near = {
+            test: len(lines & functions) / self._lines[test]
+            for test, lines in ran.items()
+            if lines & functions
+        }
         if statement <= functions:
             found = first = {test for test, lines in ran.items() if mutant.line in lines} or {
                 test for test, lines in ran.items() if not lines.isdisjoint(statement)
@@ -150,7 +184,10 @@ class Nearest:
             first = {test for test in self.seconds if test.startswith(self.settings.defaults)}
             found = first | near.keys()
         if len(found) < 20:
-            folders = next((f for start, f in self.settings.folders.items() if mutant.path.startswith(start)), ["tests"])
+            folders = next(
+                (f for start, f in self.settings.folders.items() if mutant.path.startswith(start)),
+                ["tests"],
+            )
             found = found | {test for test in self.seconds if test.startswith(tuple(folders))}
         return self._ordered(found, first, near)
 
@@ -158,7 +195,9 @@ class Nearest:
         """One of each function first, the one of which most is in the file; as many as fit."""
         turn: Counter[str] = Counter()
         ranked = []
-        for far, seconds, test in sorted((-near.get(test, 0.0), self.seconds[test], test) for test in tests):
+        for far, seconds, test in sorted(
+            (-near.get(test, 0.0), self.seconds[test], test) for test in tests
+        ):
             function = test.partition("[")[0]
             ranked.append((test not in first, turn[function], far, seconds, test))
             turn[function] += 1
@@ -172,7 +211,9 @@ class Nearest:
 
 
 def _about(mutant: Mutant) -> tuple[set[int], set[int]]:
-    """The lines of the change's statement up to its body, of which a long one has not all in its code; all lines in functions."""
+    """The lines of the change's statement up to its body, of which a long one has not all in its
+    code; all lines in functions.
+    """
     statement, functions = {mutant.line}, set[int]()
     for node in ast.walk(ast.parse((ROOT / mutant.path).read_text(encoding="utf-8"))):
         if isinstance(node, ast.stmt):
@@ -197,7 +238,9 @@ def places(path: str, settings: Settings) -> list[Mutant]:
     source = (ROOT / path).read_text(encoding="utf-8")
     tree, found, rows = get_ast(source), [], source.split("\n")
     for name in cosmic_ray.plugins.operator_names():
-        if not any(re.fullmatch(pattern, name.removeprefix("core/")) for pattern in settings.operators):
+        if not any(
+            re.fullmatch(pattern, name.removeprefix("core/")) for pattern in settings.operators
+        ):
             continue
 
         class Counting(MutationVisitor):  # type: ignore[misc,unused-ignore]
@@ -248,7 +291,9 @@ def mutated(mutant: Mutant) -> str:
     from cosmic_ray.mutating import mutate_code
 
     source = (ROOT / mutant.path).read_text(encoding="utf-8")
-    text = mutate_code(source, cosmic_ray.plugins.get_operator(mutant.operator)(), mutant.occurrence)
+    text = mutate_code(
+        source, cosmic_ray.plugins.get_operator(mutant.operator)(), mutant.occurrence
+    )
     assert text is not None, mutant
     return str(text)
 
@@ -256,7 +301,11 @@ def mutated(mutant: Mutant) -> str:
 def shown(mutant: Mutant, text: str) -> str:
     """The lines that changed, on one line."""
     old = (ROOT / mutant.path).read_text(encoding="utf-8").splitlines()
-    changed = [row for row in difflib.unified_diff(old, text.splitlines(), n=0, lineterm="") if row[:3] not in ("---", "+++")]
+    changed = [
+        row
+        for row in difflib.unified_diff(old, text.splitlines(), n=0, lineterm="")
+        if row[:3] not in ("---", "+++")
+    ]
     return " ".join(f"{row[0]} {row[1:].strip()[:140]}" for row in changed if row[0] in "+-")
 
 
@@ -284,12 +333,27 @@ def tried(mutant: Mutant, tree: Path, tests: Sequence[str], seconds: float) -> s
     original = (tree / mutant.path).read_text(encoding="utf-8")
     names = tree / ".tests"
     names.write_text("\n".join(tests), encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--no-header", f"@{names.name}"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--no-header",
+        f"@{names.name}",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         (tree / mutant.path).write_text(mutated(mutant), encoding="utf-8")
         process = subprocess.Popen(
-            command, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            cwd=tree,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
         try:
             output, _ = process.communicate(timeout=60 + 5 * seconds)
@@ -318,18 +382,25 @@ def run(mutants: Sequence[Mutant], jobs: int, settings: Settings) -> int:
             tests = nearest(mutant)
             tree = trees.get()
             try:
-                outcomes[mutant] = tried(mutant, tree, tests, sum(nearest.seconds[test] for test in tests))
+                outcomes[mutant] = tried(
+                    mutant, tree, tests, sum(nearest.seconds[test] for test in tests)
+                )
             finally:
                 trees.put(tree)
             if outcomes[mutant] not in ("noticed", "hung"):
                 where = f"{mutant.path}:{mutant.line}"
-                print(f"{outcomes[mutant]} ({len(tests)} tests)  {where}  {shown(mutant, mutated(mutant))}", flush=True)
+                print(
+                    f"{outcomes[mutant]} ({len(tests)} tests)  {where}  "
+                    f"{shown(mutant, mutated(mutant))}",
+                    flush=True,
+                )
             elif len(outcomes) % 20 == 0:
                 print(f"… {len(outcomes)} of {len(mutants)}", flush=True)
 
         try:
             list(pool.map(one, mutants))
-        except KeyboardInterrupt:  # the order is a lot's, so that what was tried until then is a sample, too
+        # the order is a lot's, so that what was tried until then is a sample, too
+        except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
     table: dict[str, Counter[str]] = defaultdict(Counter)
     for mutant, outcome in outcomes.items():
@@ -350,7 +421,9 @@ def main() -> int:
     recording.add_argument("tests", nargs="*")
     recording.add_argument("--workers", type=int, default=0, help="processes of pytest-xdist")
     running = verbs.add_parser("run")
-    running.add_argument("paths", nargs="*", help="files or folders of the package; all of it by default")
+    running.add_argument(
+        "paths", nargs="*", help="files or folders of the package; all of it by default"
+    )
     running.add_argument("-n", type=int, default=400)
     running.add_argument("--seed", type=int, default=1)
     running.add_argument("--jobs", type=int, default=1)
@@ -365,12 +438,19 @@ def main() -> int:
     if given.verb == "try":
         source = (ROOT / given.path).read_text(encoding="utf-8")
         if source.count(given.old) != 1:
-            raise SystemExit(f"{given.path}: the text to change stands there {source.count(given.old)} times, not once")
+            raise SystemExit(
+                f"{given.path}: the text to change stands there {source.count(given.old)} times, "
+                f"not once"
+            )
         line = source[: source.index(given.old)].count("\n") + 1
         text = source.replace(given.old, given.new)
         return run([Mutant(given.path, line, text=text)], 1, settings)
     roots = [ROOT / path for path in given.paths or [PACKAGE]]
-    files = [file for root in roots for file in ([root] if root.is_file() else sorted(root.rglob("*.py")))]
+    files = [
+        file
+        for root in roots
+        for file in ([root] if root.is_file() else sorted(root.rglob("*.py")))
+    ]
     paths = [file.relative_to(ROOT).as_posix() for file in files]
     return run(sample(paths, given.n, given.seed, settings), given.jobs, settings)
 

@@ -1,6 +1,8 @@
-"""Counts how often a verifier is wrong on the labelled answers below `tests/golden/labelled`, beside other verifiers.
+"""Counts how often a verifier is wrong on the labelled answers below `tests/golden/labelled`,
+beside other verifiers.
 
-python tools/scorecards.py writes what Math-Verify and TRL say of them into the files, where they are installed as named below.
+python tools/scorecards.py writes what Math-Verify and TRL say of them into the files, where they
+are installed as named below.
 """
 
 from __future__ import annotations
@@ -51,12 +53,17 @@ OTHERS = {
     "math_verify": ("math-verify", "0.9.0", "Math-Verify"),
     "trl": ("trl", "1.16.0", "`accuracy_reward` of TRL"),
 }
-"""Verifiers whose verdicts stand in the files, since not every machine has them: package, version and name."""
+"""Verifiers whose verdicts stand in the files, since not every machine has them: package, version
+and name.
+"""
 
 
 def labelled(name: str) -> list[Case]:
     """The labelled answers of one file."""
-    return [json.loads(line) for line in (LABELLED / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in (LABELLED / f"{name}.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def verdicts(reward: str, cases: Iterable[Case]) -> list[bool]:
@@ -65,7 +72,9 @@ def verdicts(reward: str, cases: Iterable[Case]) -> list[bool]:
         DataSample(
             unique_id=str(number),
             output=[DataOutput(answer=Step(role="assistant", content=case["answer"]))],
-            metadata={name: value for name, value in case.items() if name in ("reference", "choices")},
+            metadata={
+                name: value for name, value in case.items() if name in ("reference", "choices")
+            },
         )
         for number, case in enumerate(cases)
     ]
@@ -76,7 +85,8 @@ def verdicts(reward: str, cases: Iterable[Case]) -> list[bool]:
 
 
 def scorecard(reward: str) -> tuple[str, list[list[str]]] | None:
-    """What the figures rest on, and a row per verifier: wrong answers that pass and right ones that do not, with 95 % intervals.
+    """What the figures rest on, and a row per verifier: wrong answers that pass and right ones that
+    do not, with 95 % intervals.
 
     None for a reward without labelled answers.
     """
@@ -96,7 +106,9 @@ def scorecard(reward: str) -> tuple[str, list[list[str]]] | None:
     for shown, passed in said.items():
         pairs = list(zip(passed, right, strict=True))
         false_1, false_0 = sum(p and not r for p, r in pairs), sum(r and not p for p, r in pairs)
-        rows.append([shown, *_rate(false_1, right.count(False)), *_rate(false_0, right.count(True))])
+        rows.append(
+            [shown, *_rate(false_1, right.count(False)), *_rate(false_0, right.count(True))]
+        )
     return f"{right.count(True)} right and {right.count(False)} wrong answers", rows
 
 
@@ -106,7 +118,9 @@ def _rate(count: int, n: int) -> list[str]:
 
 
 def others_say(case: Case) -> dict[str, int]:
-    """What those verifiers that are installed here in that version say of a mathematical answer: 1 right, 0 wrong or nothing."""
+    """What those verifiers that are installed here in that version say of a mathematical answer: 1
+    right, 0 wrong or nothing.
+    """
     wanted, answer = f"${case['reference']}$", case["answer"]
     found = {}
     for key, (package, version, _) in OTHERS.items():
@@ -115,7 +129,9 @@ def others_say(case: Case) -> dict[str, int]:
         if key == "trl":
             from trl.rewards import accuracy_reward  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
-            found[key] = int(accuracy_reward([[{"role": "assistant", "content": answer}]], [wanted])[0] or 0)
+            found[key] = int(
+                accuracy_reward([[{"role": "assistant", "content": answer}]], [wanted])[0] or 0
+            )
         else:
             from math_verify import parse, verify  # type: ignore[import-untyped,unused-ignore]
 

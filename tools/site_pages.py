@@ -1,7 +1,8 @@
 """Lays out the documents for the site, and checks the built one.
 
-python -m tools.site_pages pages FOLDER    writes the sources: documents, gallery, commands, reference, llms.txt
-python -m tools.site_pages check FOLDER    looks over the built site: dead links, and what a page would fetch from elsewhere
+python -m tools.site_pages pages FOLDER    writes the sources: documents, gallery, commands,
+reference, llms.txt python -m tools.site_pages check FOLDER    looks over the built site: dead
+links, and what a page would fetch from elsewhere
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ def pages() -> dict[str, str]:
     for path in sorted([*(ROOT / "docs").rglob("*.md"), *(ROOT / "gallery").rglob("*.md")]):
         name = path.relative_to(ROOT).as_posix()
         sources[name] = re.sub(r"(^|/)README\.md$", r"\1index.md", name.removeprefix("docs/"))
-    found = {place: _moved((ROOT / name).read_text(encoding="utf-8"), name, sources) for name, place in sources.items()}
+    found = {
+        place: _moved((ROOT / name).read_text(encoding="utf-8"), name, sources)
+        for name, place in sources.items()
+    }
     found |= {"commands.md": _commands(), **_reference()}
     return {**found, "llms.txt": _llms(found)}
 
@@ -82,7 +86,9 @@ def _moved(text: str, name: str, sources: dict[str, str]) -> str:
         return f"[{link['text']}]({os.path.relpath(page, os.path.dirname(sources[name]) or '.')}{hash_}{anchor})"
 
     parts = _FENCE.split(text)
-    return "".join(part if part.lstrip().startswith("```") else _LINK.sub(moved, part) for part in parts)
+    return "".join(
+        part if part.lstrip().startswith("```") else _LINK.sub(moved, part) for part in parts
+    )
 
 
 def commands() -> dict[str, Any]:
@@ -109,14 +115,25 @@ def _reference() -> dict[str, str]:
             parts = [_described(name, thing) for name, thing in _public(here)]
             if parts:
                 sections += [f"## rm_gallery.{module}", _docstring(here), *parts]
-                rows.append(f"- [`rm_gallery.{module}`]({title}.md): {_docstring(here).partition('.')[0]}.")
+                rows.append(
+                    f"- [`rm_gallery.{module}`]({title}.md): {_docstring(here).partition('.')[0]}."
+                )
         found[f"reference/{title}.md"] = "\n\n".join(filter(None, sections)) + "\n"
-    index = ["# Reference", "Made from the docstrings. What `rm_gallery` itself exports is told where it is defined.", *rows]
-    return {"reference/index.md": "\n".join([*index[:1], "", index[1], "", *index[2:]]) + "\n", **found}
+    index = [
+        "# Reference",
+        "Made from the docstrings. What `rm_gallery` itself exports is told where it is defined.",
+        *rows,
+    ]
+    return {
+        "reference/index.md": "\n".join([*index[:1], "", index[1], "", *index[2:]]) + "\n",
+        **found,
+    }
 
 
 def _public(module: Any) -> list[tuple[str, Any]]:
-    """The classes and functions of a module that have a docstring; those a door re-exports count as its own."""
+    """The classes and functions of a module that have a docstring; those a door re-exports count as
+    its own.
+    """
     doors = module.__name__.rpartition(".")[2] in ("base", "models", "common")
     return [
         (name, thing)
@@ -141,7 +158,8 @@ def _signature(name: str, thing: Callable[..., Any]) -> str:
         shown = str(inspect.signature(thing)).replace("typing.", "")
     except (TypeError, ValueError):
         return ""
-    shown = re.sub(r"(: |-> )(?:ForwardRef\()?'([^']*)'\)?", r"\1\2", shown)  # annotations are texts there
+    # annotations are texts there
+    shown = re.sub(r"(: |-> )(?:ForwardRef\()?'([^']*)'\)?", r"\1\2", shown)
     shown = re.sub(r"<(?:factory|object object at 0x\w+)>", "…", re.sub(r" at 0x\w+", "", shown))
     return f"```text\n{name}{shown if len(shown) < 1500 else '(…)'}\n```"
 
@@ -150,7 +168,9 @@ def _docstring(thing: Any) -> str:
     """The docstring as Markdown: its sections are bold, what stands indented below them are lists."""
     lines = []
     for line in inspect.cleandoc(thing.__doc__ or "").splitlines():
-        if re.fullmatch(r"(Args|Arguments|Returns|Raises|Yields|Attributes|Example|Examples|Note):", line):
+        if re.fullmatch(
+            r"(Args|Arguments|Returns|Raises|Yields|Attributes|Example|Examples|Note):", line
+        ):
             lines += ["", f"**{line[:-1]}**", ""]
         elif match := re.match(r" {4}(\*{0,2}\w+(?: \([^)]*\))?): (.*)", line):
             lines.append(f"- `{match[1]}`: {match[2]}")
@@ -160,14 +180,21 @@ def _docstring(thing: Any) -> str:
 
 
 def _llms(found: dict[str, str]) -> str:
-    """The site in one file of links, for programs that read it: title and first sentence of each page."""
+    """The site in one file of links, for programs that read it: title and first sentence of each
+    page.
+    """
 
     def entry(place: str) -> str:
         body = re.sub(r"<!--.*?-->", "", found[place], flags=re.DOTALL)
         title = re.search(r"^# (.+)$", body, re.MULTILINE)
-        text = next((part for part in body.split("\n\n") if re.match(r"(?!```)[^\s#|<-]", part)), "")
+        text = next(
+            (part for part in body.split("\n\n") if re.match(r"(?!```)[^\s#|<-]", part)), ""
+        )
         said = re.split(r"(?<=[.!?:])\s", " ".join(text.split()))[0]
-        return f"- [{title[1] if title else place}]({place}): {_LINK.sub(lambda link: link['text'], said)}"
+        return (
+            f"- [{title[1] if title else place}]({place}): "
+            f"{_LINK.sub(lambda link: link['text'], said)}"
+        )
 
     parts = {
         "Documents": [place for place in found if "/" not in place],
@@ -175,8 +202,19 @@ def _llms(found: dict[str, str]) -> str:
         "Rewards and graders": [place for place in found if place.startswith("gallery/")],
         "Reference": [place for place in found if place.startswith("reference/")],
     }
-    head = "# RM-Gallery\n\n> Define a reward for language models once, find out how good it is, and use the same object everywhere.\n"
-    return "\n".join([head, *(f"## {name}\n\n" + "\n".join(map(entry, places)) + "\n" for name, places in parts.items())])
+    head = (
+        "# RM-Gallery\n\n> Define a reward for language models once, find out how good it is, and "
+        "use the same object everywhere.\n"
+    )
+    return "\n".join(
+        [
+            head,
+            *(
+                f"## {name}\n\n" + "\n".join(map(entry, places)) + "\n"
+                for name, places in parts.items()
+            ),
+        ]
+    )
 
 
 class Looked(HTMLParser):
@@ -198,7 +236,9 @@ class Looked(HTMLParser):
 
 
 def problems(site: Path) -> list[str]:
-    """What is wrong with a built site: links and assets that are not there, and assets of other hosts."""
+    """What is wrong with a built site: links and assets that are not there, and assets of other
+    hosts.
+    """
     looked = {}
     for path in sorted(site.rglob("*.html")):
         looked[path] = Looked()
@@ -216,7 +256,9 @@ def problems(site: Path) -> list[str]:
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             target = target / "index.html" if target.is_dir() else target
             wanted = unquote(parts.fragment)
-            if not target.exists() or (wanted and target in looked and wanted not in looked[target].anchors):
+            if not target.exists() or (
+                wanted and target in looked and wanted not in looked[target].anchors
+            ):
                 found.append(f"{here} links to {url}")
     return found
 

@@ -1,4 +1,6 @@
-"""The values that pass between the subset builders and the writer, and a reproducible source of choices."""
+"""The values that pass between the subset builders and the writer, and a reproducible source of
+choices.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ _CHINESE = re.compile(r"[\u4e00-\u9fff]")
 class Draw:
     """Reproducible choices for one key.
 
-    Only ``random.Random.random`` is used below: it is the one method whose sequence Python promises never to change.
+    Only ``random.Random.random`` is used below: it is the one method whose sequence Python promises
+    never to change.
     """
 
     def __init__(self, *key: object) -> None:

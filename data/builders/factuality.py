@@ -1,4 +1,6 @@
-"""Factuality: answers built from tables of facts; a wrong answer swaps one fact for another of the same type."""
+"""Factuality: answers built from tables of facts; a wrong answer swaps one fact for another of the
+same type.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def _table(block: sources.Block) -> Table:
     for line in block.tagged("row:"):
         values = [part.strip() for part in line.split("|")]
         if len(values) != len(columns):
-            raise ValueError(f"table {block.name}: {line!r} has {len(values)} values, expected {len(columns)}")
+            raise ValueError(
+                f"table {block.name}: {line!r} has {len(values)} values, expected {len(columns)}"
+            )
         rows.append(dict(zip(columns, values, strict=True)))
     says = {column: block.tagged(f"say {column}:") for column in columns}
     return Table(
@@ -51,11 +55,15 @@ def _table(block: sources.Block) -> Table:
 
 
 def wrong_value(table: Table, facts: Facts, attribute: str, draw: Draw) -> str:
-    """Return a false value of the same type, mostly from an entity that looks alike, or a number that is close."""
+    """Return a false value of the same type, mostly from an entity that looks alike, or a number
+    that is close.
+    """
     right = facts[attribute]
     if right.isdigit() and draw.chance(0.6):
         step = draw.between(1, 3) if len(right) < 3 else draw.pick((1, 2, 3, 5, 9, 10, 11, 20))
-        return str(int(right) + step if draw.chance(0.5) or int(right) <= step else int(right) - step)
+        return str(
+            int(right) + step if draw.chance(0.5) or int(right) <= step else int(right) - step
+        )
     others = [row for row in table.rows if row[attribute] != right]
     alike = [row for row in others if row[table.near] == facts[table.near]]
     return draw.pick(alike if alike and draw.chance(0.7) else others)[attribute]
@@ -84,7 +92,9 @@ class _Question:
 
 
 def _falsehoods(question: _Question, draw: Draw) -> list[tuple[str, dict[str, str]]]:
-    """Return three different ways to be wrong: the asked fact twice and a detail once, or three details."""
+    """Return three different ways to be wrong: the asked fact twice and a detail once, or three
+    details.
+    """
     table, facts = question.table, question.facts
     if question.asked is None:
         targets = [draw.pick(table.attributes) for _ in range(3)]
@@ -94,11 +104,20 @@ def _falsehoods(question: _Question, draw: Draw) -> list[tuple[str, dict[str, st
     found: list[tuple[str, dict[str, str]]] = []
     for target in targets:
         proposals = ({target: wrong_value(table, facts, target, draw)} for _ in range(_TRIES))
-        fresh = (proposal for proposal in proposals if all(proposal != earlier for _, earlier in found))
+        fresh = (
+            proposal for proposal in proposals if all(proposal != earlier for _, earlier in found)
+        )
         false = next(fresh, None)
         if false is None:
-            raise ValueError(f"table {table.name} has too few values of {target}; add rows to facts.txt")
-        found.append((f"swap-answer:{target}" if target == question.asked else f"swap-detail:{target}", false))
+            raise ValueError(
+                f"table {table.name} has too few values of {target}; add rows to facts.txt"
+            )
+        found.append(
+            (
+                f"swap-answer:{target}" if target == question.asked else f"swap-detail:{target}",
+                false,
+            )
+        )
     return found
 
 
@@ -112,11 +131,15 @@ def _draft(question: _Question, style: Style, draw: Draw) -> Draft:
     ]
     correct = "; ".join(facts[name] for name in table.attributes) if asked is None else facts[asked]
     prompt = draw.pick(frames).format(**facts)
-    return Draft(prompt, (right,), tuple(wrong), table.name, asked or "open", "swapped fact", correct=correct)
+    return Draft(
+        prompt, (right,), tuple(wrong), table.name, asked or "open", "swapped fact", correct=correct
+    )
 
 
 def _choose(tables: list[Table], count: int, draw: Draw) -> list[_Question]:
-    """Take entities from the tables in turn until there are count questions; about one in four is an open one."""
+    """Take entities from the tables in turn until there are count questions; about one in four is
+    an open one.
+    """
     questions: list[_Question] = []
     left = {table.name: list(table.rows) for table in tables}
     if sum(map(len, left.values())) < count:
@@ -132,8 +155,8 @@ def _choose(tables: list[Table], count: int, draw: Draw) -> list[_Question]:
 def drafts() -> dict[str, list[Draft]]:
     """Return the drafts of both splits.
 
-    An entity belongs to one split only, for questions and for swaps: a value that is right in one split and wrong in
-    the other would reward or punish learning by heart.
+    An entity belongs to one split only, for questions and for swaps: a value that is right in one
+    split and wrong in the other would reward or punish learning by heart.
     """
     whole = [_table(block) for block in sources.blocks("facts.txt")]
     divided = {table.name: halves(table.rows, Draw("factuality", table.name)) for table in whole}
@@ -144,6 +167,8 @@ def drafts() -> dict[str, list[Draft]]:
         questions = _choose([table for table in tables if not table.chinese], ROWS_EN, draw)
         questions += _choose([table for table in tables if table.chinese], ROWS_ZH, draw)
         plan = balance.styles(len(questions), draw)
-        made = [_draft(question, style, draw) for question, style in zip(questions, plan, strict=True)]
+        made = [
+            _draft(question, style, draw) for question, style in zip(questions, plan, strict=True)
+        ]
         result[split] = draw.shuffled(made)
     return result

@@ -1,4 +1,6 @@
-"""Focus: the chosen answer is about the question; the rejected ones answer a neighbouring question or drift away."""
+"""Focus: the chosen answer is about the question; the rejected ones answer a neighbouring question
+or drift away.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from data.builders.layout import lengths
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic with true asides and question-answer pairs; no answer fits another question of the topic."""
+    """A topic with true asides and question-answer pairs; no answer fits another question of the
+    topic.
+    """
 
     name: str
     asides: tuple[str, ...]
@@ -57,21 +61,30 @@ class _Writer:
         """Answer the question, sometimes after an opening of the kind that wrong answers have too."""
         sentences = topic.answers[question]
         if self.draw.chance(0.35):
-            return Candidate("on-topic", lengths([self.echo(topic, question), *sentences], 2, markdown, self.draw))
+            return Candidate(
+                "on-topic",
+                lengths([self.echo(topic, question), *sentences], 2, markdown, self.draw),
+            )
         return Candidate("on-topic", lengths(sentences, 1, markdown, self.draw))
 
-    def wrong(self, kind: str, topic: Topic, question: str, other: str, markdown: bool) -> Candidate:
+    def wrong(
+        self, kind: str, topic: Topic, question: str, other: str, markdown: bool
+    ) -> Candidate:
         """Answer another question in the way named by kind."""
         draw = self.draw
         if kind == "other-topic":
-            topic = draw.pick([each for each in self.topics if each is not topic and not is_chinese(each.name)])
+            topic = draw.pick(
+                [each for each in self.topics if each is not topic and not is_chinese(each.name)]
+            )
             sentences = topic.answers[draw.pick(list(topic.answers))]
             return Candidate(kind, lengths(sentences, 1, markdown, draw))
         neighbour = topic.answers[other]
         if kind == "neighbour":
             return Candidate(kind, lengths(neighbour, 1, markdown, draw))
         if kind == "echo":
-            return Candidate(kind, lengths([self.echo(topic, question), *neighbour], 2, markdown, draw))
+            return Candidate(
+                kind, lengths([self.echo(topic, question), *neighbour], 2, markdown, draw)
+            )
         opening = [draw.pick(topic.asides)]
         if not is_chinese(question) and draw.chance(0.5):
             opening.append(draw.pick(self.frames["focus_segue"]))
@@ -85,10 +98,14 @@ class _Writer:
         others = self.draw.shuffled([each for each in topic.answers if each != question])
         wrong = [
             self.wrong(kind, topic, question, other, markdown)
-            for kind, other, markdown in zip(self.draw.sample(kinds, 3), others, style[1:], strict=True)
+            for kind, other, markdown in zip(
+                self.draw.sample(kinds, 3), others, style[1:], strict=True
+            )
         ]
         right = self.right(topic, question, style[0])
-        return Draft(self.prompt(question), (right,), tuple(wrong), topic.name, "drift", "other question")
+        return Draft(
+            self.prompt(question), (right,), tuple(wrong), topic.name, "drift", "other question"
+        )
 
 
 def drafts() -> dict[str, list[Draft]]:
@@ -101,7 +118,12 @@ def drafts() -> dict[str, list[Draft]]:
         draw = Draw("focus", split)
         mine = english[split] + chinese[split]
         writer = _Writer(mine, draw)
-        questions = draw.shuffled([(topic, question) for topic in mine for question in topic.answers])
+        questions = draw.shuffled(
+            [(topic, question) for topic in mine for question in topic.answers]
+        )
         plan = balance.styles(len(questions), draw)
-        result[split] = [writer.draft(topic, question, style) for (topic, question), style in zip(questions, plan, strict=True)]
+        result[split] = [
+            writer.draft(topic, question, style)
+            for (topic, question), style in zip(questions, plan, strict=True)
+        ]
     return result

@@ -45,6 +45,10 @@ def render(sentences: Sequence[str], markdown: bool, draw: Draw) -> str:
 
 
 def lengths(sentences: Sequence[str], least: int, markdown: bool, draw: Draw) -> tuple[str, ...]:
-    """Print the first least, least + 1, ... sentences, so that one answer exists in several lengths."""
+    """Print the first least, least + 1, ... sentences, so that one answer exists in several
+    lengths.
+    """
     least = min(least, len(sentences))
-    return tuple(render(sentences[:count], markdown, draw) for count in range(least, len(sentences) + 1))
+    return tuple(
+        render(sentences[:count], markdown, draw) for count in range(least, len(sentences) + 1)
+    )

@@ -12,9 +12,10 @@ def fence(draw: Draw) -> Problem:
     place = draw.pick(("garden", "meadow", "playground", "chicken run"))
     prompt = draw.pick(
         (
-            f"A rectangular {place} is {long} metres long and {wide} metres wide. It gets a fence all round, except for a "
-            f"gate of {gate} metres. How many metres of fence are needed?",
-            f"How many metres of fence go around a rectangular {place} of {long} by {wide} metres if a gap of {gate} "
+            f"A rectangular {place} is {long} metres long and {wide} metres wide. It gets a fence "
+            f"all round, except for a gate of {gate} metres. How many metres of fence are needed?",
+            f"How many metres of fence go around a rectangular {place} of {long} by {wide} metres "
+            f"if a gap of {gate} "
             "metres is left for the gate?",
         )
     )
@@ -25,7 +26,10 @@ def fence(draw: Draw) -> Problem:
             steps = [f"The {place} measures {long} × {wide} = {size}."]
             return [*steps, f"Without the gate that is {size} - {gate} = {last} metres."], str(last)
         half = off(long + wide, slip == "sum", say)
-        steps = [say.pick(("Length and width together are", "One long and one short side:")) + f" {long} + {wide} = {half}."]
+        steps = [
+            say.pick(("Length and width together are", "One long and one short side:"))
+            + f" {long} + {wide} = {half}."
+        ]
         around = half
         if slip != "half-the-way":
             around = 2 * half
@@ -34,7 +38,10 @@ def fence(draw: Draw) -> Problem:
             last = around + gate
             return [*steps, f"With the gate this is {around} + {gate} = {last} metres."], str(last)
         last = around - gate
-        steps.append(say.pick(("Take off the gate:", "The gate is not fenced, so")) + f" {around} - {gate} = {last} metres.")
+        steps.append(
+            say.pick(("Take off the gate:", "The gate is not fenced, so"))
+            + f" {around} - {gate} = {last} metres."
+        )
         return steps, str(last)
 
     return Problem(prompt, work, ("area", "sum", "half-the-way", "gate-added"))
@@ -48,8 +55,10 @@ def recipe(draw: Draw) -> Problem:
     amount = few * each
     prompt = draw.pick(
         (
-            f"A recipe for {few} people needs {amount} grams of {thing}. How many grams are needed for {many} people?",
-            f"With {amount} grams of {thing} a cook serves {few} people. What amount in grams serves {many} people?",
+            f"A recipe for {few} people needs {amount} grams of {thing}. How many grams are "
+            f"needed for {many} people?",
+            f"With {amount} grams of {thing} a cook serves {few} people. What amount in grams "
+            f"serves {many} people?",
         )
     )
 
@@ -58,7 +67,10 @@ def recipe(draw: Draw) -> Problem:
             more = many - few
             last = amount + more * 10
             steps = [f"There are {many} - {few} = {more} people more."]
-            return [*steps, f"Adding 10 grams for each of them gives {amount} + {more * 10} = {last} grams."], str(last)
+            return [
+                *steps,
+                f"Adding 10 grams for each of them gives {amount} + {more * 10} = {last} grams.",
+            ], str(last)
         one = off(each, slip == "division", say)
         if slip == "inverted":
             last = amount * few // many
@@ -68,8 +80,10 @@ def recipe(draw: Draw) -> Problem:
             ], str(last)
         last = off(many * one, slip == "product", say)
         steps = [
-            say.pick(("One person needs", "Per person that is")) + f" {amount} ÷ {few} = {one} grams.",
-            say.pick((f"For {many} people this makes", "Scaled up:")) + f" {many} × {one} = {last} grams.",
+            say.pick(("One person needs", "Per person that is"))
+            + f" {amount} ÷ {few} = {one} grams.",
+            say.pick((f"For {many} people this makes", "Scaled up:"))
+            + f" {many} × {one} = {last} grams.",
         ]
         return steps, str(last)
 
@@ -82,8 +96,10 @@ def growth(draw: Draw) -> Problem:
     start, percent = 100 * draw.between(3, 12), draw.pick((10, 20, 30))
     prompt = draw.pick(
         (
-            f"The number of {what} is {start} and grows by {percent} percent a year. What is it after two years?",
-            f"There are {start} {what} today. Every year the number rises by {percent} percent. How many are there in "
+            f"The number of {what} is {start} and grows by {percent} percent a year. What is it "
+            f"after two years?",
+            f"There are {start} {what} today. Every year the number rises by {percent} percent. "
+            f"How many are there in "
             "two years?",
         )
     )
@@ -91,18 +107,26 @@ def growth(draw: Draw) -> Problem:
     def work(slip: str, say: Draw) -> Worked:
         if slip == "simple-growth":
             rise = start * 2 * percent // 100
-            steps = [f"Two years of growth make 2 × {percent} = {2 * percent} percent, which is {rise}."]
-            return [*steps, f"The number becomes {start} + {rise} = {start + rise}."], str(start + rise)
+            steps = [
+                f"Two years of growth make 2 × {percent} = {2 * percent} percent, which is {rise}."
+            ]
+            return [*steps, f"The number becomes {start} + {rise} = {start + rise}."], str(
+                start + rise
+            )
         rise = start * percent // 100 + (say.pick((10, -10, 20)) if slip == "percentage" else 0)
         middle = start + rise
         steps = [
-            f"In the first year {percent} percent of {start} is {rise}, so the number becomes {start} + {rise} = {middle}."
+            f"In the first year {percent} percent of {start} is {rise}, so the number becomes "
+            f"{start} + {rise} = {middle}."
         ]
         if slip == "one-year-only":
             return [*steps, f"The answer is {middle}."], str(middle)
         more = middle * percent // 100
         last = off(middle + more, slip == "sum", say)
-        steps.append(say.pick(("In the second year", "The year after,")) + f" {percent} percent of {middle} is {more}.")
+        steps.append(
+            say.pick(("In the second year", "The year after,"))
+            + f" {percent} percent of {middle} is {more}."
+        )
         steps.append(f"After two years there are {middle} + {more} = {last}.")
         return steps, str(last)
 
@@ -117,7 +141,8 @@ def buses(draw: Draw) -> Problem:
     need = -(-people // seats)
     prompt = draw.pick(
         (
-            f"{group} pupils and {adults} adults go on a trip. A bus has {seats} seats. How many buses are needed?",
+            f"{group} pupils and {adults} adults go on a trip. A bus has {seats} seats. How many "
+            f"buses are needed?",
             f"A school books buses with {seats} seats each for {group} pupils and {adults} adults. "
             "What is the smallest number of buses?",
         )
@@ -133,9 +158,15 @@ def buses(draw: Draw) -> Problem:
         if slip == "rounded-down":
             return [*steps, f"That is close enough, so {whole} buses are needed."], str(whole)
         if slip == "two-spare":
-            return [*steps, f"To be safe two more are ordered, which makes {whole} + 2 = {whole + 2} buses."], str(whole + 2)
+            return [
+                *steps,
+                f"To be safe two more are ordered, which makes {whole} + 2 = {whole + 2} buses.",
+            ], str(whole + 2)
         if slip == "rest-as-answer":
-            return [*steps, f"What is left gives the answer: {total} - {whole * seats} = {rest}."], str(rest)
+            return [
+                *steps,
+                f"What is left gives the answer: {total} - {whole * seats} = {rest}.",
+            ], str(rest)
         steps.append(f"{rest} people are left over and need one more bus.")
         last = whole + 1
         steps.append(say.pick(("The school needs", "Altogether")) + f" {whole} + 1 = {last} buses.")
@@ -143,7 +174,9 @@ def buses(draw: Draw) -> Problem:
 
     if need != (people // seats) + 1:
         return buses(draw)
-    return Problem(prompt, work, ("rounded-down", "two-spare", "rest-as-answer", "adults-forgotten"))
+    return Problem(
+        prompt, work, ("rounded-down", "two-spare", "rest-as-answer", "adults-forgotten")
+    )
 
 
 ALL = (fence, recipe, growth, buses)

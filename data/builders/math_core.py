@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from data.builders.common import Draw
 
 Worked = tuple[list[str], str]
-"""The sentences of a solution, the last one holding the final number as its last number, and that number."""
+"""The sentences of a solution, the last one holding the final number as its last number, and that
+number.
+"""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A problem with one way of working that is right for the slip "" and goes wrong at one step for each other slip."""
+    """A problem with one way of working that is right for the slip "" and goes wrong at one step
+    for each other slip.
+    """
 
     prompt: str
     work: Callable[[str, Draw], Worked]

@@ -1,4 +1,6 @@
-"""Math: generated problems with worked steps; a wrong answer follows the same way with one realistic slip."""
+"""Math: generated problems with worked steps; a wrong answer follows the same way with one
+realistic slip.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,12 @@ _REMARKS = (
     "Nothing else has to be taken into account here.",
     "From here only one thing is left to do.",
 )
-_OPENERS_ZH = ("我们一步一步来算。", "先看题目给了什么条件。", "解题过程如下。", "这道题可以分几步来做，不用着急。")
+_OPENERS_ZH = (
+    "我们一步一步来算。",
+    "先看题目给了什么条件。",
+    "解题过程如下。",
+    "这道题可以分几步来做，不用着急。",
+)
 _REMARKS_ZH = ("这样剩下的就简单了。", "每一步都可以再检查一遍。", "其他条件在这里用不到。")
 
 
@@ -34,12 +41,15 @@ def _forms(problem: Problem, steps: list[str], markdown: bool, draw: Draw) -> tu
     remark = draw.pick(_REMARKS_ZH if problem.chinese else _REMARKS)
     with_remark = [*steps[:-1], remark, steps[-1]]
     return tuple(
-        render(sentences, markdown, draw) for sentences in (steps, [opener, *steps], with_remark, [opener, *with_remark])
+        render(sentences, markdown, draw)
+        for sentences in (steps, [opener, *steps], with_remark, [opener, *with_remark])
     )
 
 
 def _wrong(problem: Problem, right: str, draw: Draw) -> list[tuple[str, list[str]]]:
-    """Return three slips with different wrong results, or fewer when the numbers do not allow three."""
+    """Return three slips with different wrong results, or fewer when the numbers do not allow
+    three.
+    """
     found: dict[str, tuple[str, list[str]]] = {}
     for slip in draw.shuffled(problem.slips):
         steps, answer = problem.work(slip, draw)
@@ -58,7 +68,9 @@ def _draft(kind: str, problem: Problem, style: Style, draw: Draw) -> Draft | Non
         Candidate(f"slip:{slip}", _forms(problem, made, markdown, draw))
         for (slip, made), markdown in zip(wrong, style[1:], strict=True)
     )
-    return Draft(problem.prompt, (right,), rejected, kind, "word problem", "one slip", correct=answer)
+    return Draft(
+        problem.prompt, (right,), rejected, kind, "word problem", "one slip", correct=answer
+    )
 
 
 def drafts() -> dict[str, list[Draft]]:
@@ -71,7 +83,11 @@ def drafts() -> dict[str, list[Draft]]:
         made: list[Draft] = []
         while len(made) < len(plan):
             chinese = len(made) >= ROWS_EN
-            pool = math_zh.ALL if chinese else math_arithmetic.ALL + math_amounts.ALL + math_algebra.ALL
+            pool = (
+                math_zh.ALL
+                if chinese
+                else math_arithmetic.ALL + math_amounts.ALL + math_algebra.ALL
+            )
             generate = pool[len(made) % len(pool)]
             problem = generate(draw)
             draft = _draft(generate.__name__, problem, plan[len(made)], draw)

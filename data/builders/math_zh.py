@@ -18,7 +18,10 @@ def shopping(draw: Draw) -> Problem:
         total = first if slip == "one-kind-forgotten" else off(first + second, slip == "sum", say)
         steps = [f"{one}一共{n} × {p} = {first}元。"]
         if slip != "one-kind-forgotten":
-            steps += [f"{two}一共{m} × {q} = {second}元。", f"总价是{first} + {second} = {total}元。"]
+            steps += [
+                f"{two}一共{m} × {q} = {second}元。",
+                f"总价是{first} + {second} = {total}元。",
+            ]
         return [*steps, f"所以找回{paid} - {total} = {paid - total}元。"], str(paid - total)
 
     return Problem(prompt, work, ("product", "sum", "one-kind-forgotten"), chinese=True)
@@ -35,7 +38,10 @@ def legs(draw: Draw) -> Problem:
         extra = feet - base
         each = 4 if slip == "divided-by-four" else 2
         value = extra // each
-        steps = [f"假设全是鸡，应该有2 × {heads} = {base}只脚。", f"多出来的脚有{feet} - {base} = {extra}只。"]
+        steps = [
+            f"假设全是鸡，应该有2 × {heads} = {base}只脚。",
+            f"多出来的脚有{feet} - {base} = {extra}只。",
+        ]
         steps.append(f"每只兔子多{each}只脚，用{extra}除以{each}，得到{value}。")
         if slip == "other-animal":
             value = heads - value
@@ -53,7 +59,10 @@ def travel(draw: Draw) -> Problem:
         speed = b - a if slip == "speeds-subtracted" else off(a + b, slip == "sum", say)
         sign = f"{b} - {a}" if slip == "speeds-subtracted" else f"{a} + {b}"
         total = off(speed * hours, slip == "product", say)
-        steps = [f"两车每小时一共靠近{sign} = {speed}千米。", f"{hours}小时一共行了{speed} × {hours} = {total}千米。"]
+        steps = [
+            f"两车每小时一共靠近{sign} = {speed}千米。",
+            f"{hours}小时一共行了{speed} × {hours} = {total}千米。",
+        ]
         return [*steps, f"两地相距{total}千米。"], str(total)
 
     return Problem(prompt, work, ("speeds-subtracted", "sum", "product"), chinese=True)

@@ -1,4 +1,6 @@
-"""What all constraint recipes share: the subject of a text, the task made from it and the wording of the request."""
+"""What all constraint recipes share: the subject of a text, the task made from it and the wording
+of the request.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from data.builders.common import Draw
 
 @dataclass(frozen=True)
 class Subject:
-    """Something to write about: its name, its key word, a list of items and sentences that can stand in any order."""
+    """Something to write about: its name, its key word, a list of items and sentences that can
+    stand in any order.
+    """
 
     name: str
     keyword: str
@@ -44,6 +48,8 @@ _WRITE = (
 NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 
 
-def task(subject: Subject, draw: Draw, wish: str, rules: tuple[str, ...], propose: Callable[[Draw], str]) -> Task:
+def task(
+    subject: Subject, draw: Draw, wish: str, rules: tuple[str, ...], propose: Callable[[Draw], str]
+) -> Task:
     """Return the task to write about the subject under the wish, worded in one of several ways."""
     return Task(f"{draw.pick(_WRITE).format(name=subject.name)} {wish}", rules, propose)

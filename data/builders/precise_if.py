@@ -1,4 +1,6 @@
-"""Precise IF: constraints that code can check; the chosen answer obeys all rules of its prompt and each rejected one breaks a rule."""
+"""Precise IF: constraints that code can check; the chosen answer obeys all rules of its prompt and
+each rejected one breaks a rule.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def _spread(texts: list[str], count: int) -> list[str]:
 
 
 def _draft(task: Task, category: str, draw: Draw) -> Draft | None:
-    """Sort proposals into right and wrong ones by the rules; return None when there are too few of either."""
+    """Sort proposals into right and wrong ones by the rules; return None when there are too few of
+    either.
+    """
     right: dict[str, None] = {}
     wrong: dict[str, None] = {}
     for _ in range(_TRIES):
@@ -42,7 +46,15 @@ def _draft(task: Task, category: str, draw: Draw) -> Draft | None:
     dealt = draw.shuffled([forms[place::3] for place in range(3)])
     rejected = tuple(Candidate("breaks-a-rule", tuple(each)) for each in dealt)
     chosen = Candidate("obeys", tuple(_spread(list(right), _RIGHT_FORMS)))
-    return Draft(task.prompt, (chosen,), rejected, category, "instruction", "checked by code", rules=task.rules)
+    return Draft(
+        task.prompt,
+        (chosen,),
+        rejected,
+        category,
+        "instruction",
+        "checked by code",
+        rules=task.rules,
+    )
 
 
 def _english(subjects: list[Subject], count: int, draw: Draw) -> list[Draft]:
@@ -56,7 +68,9 @@ def _english(subjects: list[Subject], count: int, draw: Draw) -> list[Draft]:
         draft = _draft(recipe(subject, draw), recipe.__name__, draw)
         place += 1
         if place > _TRIES:
-            raise ValueError(f"no texts found for {recipe.__name__}; add sentences to precise_topics.txt")
+            raise ValueError(
+                f"no texts found for {recipe.__name__}; add sentences to precise_topics.txt"
+            )
         if draft is not None and all(draft.prompt != other.prompt for other in made):
             made.append(draft)
     return made
@@ -74,18 +88,28 @@ def _languages(blocks: list[sources.Block], count: int, draw: Draw) -> list[Draf
 
 def drafts() -> dict[str, list[Draft]]:
     """Return the drafts of both splits; a subject belongs to one split only."""
-    english = halves([_subject(block) for block in sources.blocks("precise_topics.txt")], Draw("precise", "en"))
-    chinese = halves([_subject(block) for block in sources.blocks("precise_zh.txt")], Draw("precise", "zh"))
+    english = halves(
+        [_subject(block) for block in sources.blocks("precise_topics.txt")], Draw("precise", "en")
+    )
+    chinese = halves(
+        [_subject(block) for block in sources.blocks("precise_zh.txt")], Draw("precise", "zh")
+    )
     foreign = halves(sources.blocks("precise_languages.txt"), Draw("precise", "languages"))
     result: dict[str, list[Draft]] = {}
     for split in SPLITS:
         draw = Draw("precise", split)
-        made = _english(english[split], ROWS_EN, draw) + _languages(foreign[split], ROWS_LANGUAGE, draw)
+        made = _english(english[split], ROWS_EN, draw) + _languages(
+            foreign[split], ROWS_LANGUAGE, draw
+        )
         for place in range(ROWS_ZH):
             recipe = CHINESE[place % len(CHINESE)]
-            draft = _draft(recipe(chinese[split][place % len(chinese[split])], draw), recipe.__name__, draw)
+            draft = _draft(
+                recipe(chinese[split][place % len(chinese[split])], draw), recipe.__name__, draw
+            )
             if draft is None:
-                raise ValueError(f"too few proposals for {recipe.__name__}; add sentences to precise_zh.txt")
+                raise ValueError(
+                    f"too few proposals for {recipe.__name__}; add sentences to precise_zh.txt"
+                )
             made.append(draft)
         result[split] = draw.shuffled(made)
     return result

@@ -11,19 +11,24 @@ _NUMBERS = {3: "三", 4: "四", 5: "五"}
 
 
 def answer_in(block: Block, language: str, draw: Draw) -> Task:
-    """Return a task that asks for one language; wrong proposals are in others or change the language on the way."""
+    """Return a task that asks for one language; wrong proposals are in others or change the
+    language on the way.
+    """
     texts = {name: block.tagged(f"{name}:") for name in _NAMES}
     wish = draw.pick(
         (
             f"Say something about {block.name}, in {_NAMES[language]} only.",
             f"Write a few sentences on {block.name}. Answer in {_NAMES[language]}.",
-            f"The subject is {block.name}. Every sentence of your reply must be in {_NAMES[language]}.",
+            f"The subject is {block.name}. Every sentence of your reply must be in "
+            f"{_NAMES[language]}.",
         )
     )
 
     def propose(say: Draw) -> str:
         count = say.between(1, 3)
-        made = texts[language][:count] if say.chance(0.5) else texts[say.pick(sorted(texts))][:count]
+        made = (
+            texts[language][:count] if say.chance(0.5) else texts[say.pick(sorted(texts))][:count]
+        )
         if say.chance(0.4):
             place = say.below(count)
             made = [*made[:place], texts[say.pick(sorted(texts))][place], *made[place + 1 :]]
@@ -36,20 +41,30 @@ def zh_characters(subject: Subject, draw: Draw) -> Task:
     """A limit on Chinese characters with a word that must not occur."""
     count = draw.between(32, 40)
     prompt = f"请写一段关于{subject.name}的话，不超过{count}个汉字，而且不要用“了”字。"
-    return Task(prompt, (f"zh-chars<=:{count}", "without:了"), lambda say: "".join(subject.compose(say, 1, 4)))
+    return Task(
+        prompt,
+        (f"zh-chars<=:{count}", "without:了"),
+        lambda say: "".join(subject.compose(say, 1, 4)),
+    )
 
 
 def zh_sentences(subject: Subject, draw: Draw) -> Task:
     """An exact number of sentences."""
     count = draw.between(3, 4)
     prompt = f"用正好{_NUMBERS[count]}句话描写{subject.name}，每句话用句号结尾。"
-    return Task(prompt, (f"sentences:{count}",), lambda say: "".join(subject.compose(say, max(2, count - 2), count + 2)))
+    return Task(
+        prompt,
+        (f"sentences:{count}",),
+        lambda say: "".join(subject.compose(say, max(2, count - 2), count + 2)),
+    )
 
 
 def zh_bullets(subject: Subject, draw: Draw) -> Task:
     """An exact number of points."""
     count = draw.between(3, 4)
-    prompt = f"请分{_NUMBERS[count]}点介绍{subject.name}，每一点单独一行，用“- ”开头，不要写别的内容。"
+    prompt = (
+        f"请分{_NUMBERS[count]}点介绍{subject.name}，每一点单独一行，用“- ”开头，不要写别的内容。"
+    )
 
     def propose(say: Draw) -> str:
         mark = say.pick(("- ", "- ", "- ", "* "))
@@ -66,7 +81,11 @@ def zh_opening(subject: Subject, draw: Draw) -> Task:
     def propose(say: Draw) -> str:
         made = "".join(subject.compose(say, 2, 4))
         whole = f"{opening}{made}{closing}"
-        return whole if say.chance(0.4) else say.pick((f"{opening}{made}", f"{made}{closing}", f"{closing}{made}{opening}"))
+        return (
+            whole
+            if say.chance(0.4)
+            else say.pick((f"{opening}{made}", f"{made}{closing}", f"{closing}{made}{opening}"))
+        )
 
     return Task(prompt, (f"starts:{opening}", f"ends:{closing}"), propose)
 

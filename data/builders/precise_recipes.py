@@ -1,4 +1,6 @@
-"""One recipe per constraint: how the prompt words it, and how texts are proposed that may or may not obey it."""
+"""One recipe per constraint: how the prompt words it, and how texts are proposed that may or may
+not obey it.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from data.builders.precise_core import NUMBERS, Recipe, Subject, Task, task
 def exact_words(subject: Subject, draw: Draw) -> Task:
     """An exact number of words."""
     count = len(precise_rules.words(" ".join(subject.compose(draw, 3, 5))))
-    wish = draw.pick((f"Use exactly {count} words.", f"The text must have exactly {count} words, no more and no fewer."))
+    wish = draw.pick(
+        (
+            f"Use exactly {count} words.",
+            f"The text must have exactly {count} words, no more and no fewer.",
+        )
+    )
 
     def propose(say: Draw) -> str:
         made = subject.compose(say, 2, 6)
@@ -56,7 +63,9 @@ def least_words(subject: Subject, draw: Draw) -> Task:
 def forbidden_letter(subject: Subject, draw: Draw) -> Task:
     """A letter that must not occur."""
     letter = draw.pick("kvbpg")
-    wish = draw.pick((f"Do not use the letter {letter}.", f"The letter {letter} must not occur, in either case."))
+    wish = draw.pick(
+        (f"Do not use the letter {letter}.", f"The letter {letter} must not occur, in either case.")
+    )
 
     def propose(say: Draw) -> str:
         made = subject.compose(say, 2, 5)
@@ -69,16 +78,24 @@ def forbidden_letter(subject: Subject, draw: Draw) -> Task:
 
 def no_commas(subject: Subject, draw: Draw) -> Task:
     """No commas at all."""
-    wish = draw.pick(("Do not use any commas.", "Avoid commas altogether.", "The text must not contain a comma."))
-    return task(subject, draw, wish, ("without:,",), lambda say: " ".join(subject.compose(say, 2, 5)))
+    wish = draw.pick(
+        ("Do not use any commas.", "Avoid commas altogether.", "The text must not contain a comma.")
+    )
+    return task(
+        subject, draw, wish, ("without:,",), lambda say: " ".join(subject.compose(say, 2, 5))
+    )
 
 
 def sentences(subject: Subject, draw: Draw) -> Task:
     """An exact number of sentences, the last one given."""
-    count, closing = draw.between(3, 5), draw.pick(("That is all.", "See for yourself.", "I would go back."))
+    count, closing = (
+        draw.between(3, 5),
+        draw.pick(("That is all.", "See for yourself.", "I would go back.")),
+    )
     wish = draw.pick(
         (
-            f'Write exactly {NUMBERS[count]} sentences and end with "{closing}" as the last of them.',
+            f'Write exactly {NUMBERS[count]} sentences and end with "{closing}" as the last of '
+            f"them.",
             f'I want {NUMBERS[count]} sentences in total, and the last one has to be "{closing}"',
         )
     )
@@ -96,7 +113,8 @@ def paragraphs(subject: Subject, draw: Draw) -> Task:
     count = draw.between(2, 4)
     wish = draw.pick(
         (
-            f"Divide the text into exactly {NUMBERS[count]} paragraphs with a blank line between them.",
+            f"Divide the text into exactly {NUMBERS[count]} paragraphs with a blank line between "
+            f"them.",
             f"It must have {NUMBERS[count]} paragraphs, parted by blank lines.",
         )
     )
@@ -115,8 +133,10 @@ def bullets(subject: Subject, draw: Draw) -> Task:
     count = draw.between(3, 5)
     wish = draw.pick(
         (
-            f'Answer with exactly {NUMBERS[count]} bullet points that start with "- ", and nothing else.',
-            f'Use a list of {NUMBERS[count]} points, each on a line that begins with "- ", without introduction or ending.',
+            f'Answer with exactly {NUMBERS[count]} bullet points that start with "- ", and '
+            f"nothing else.",
+            f'Use a list of {NUMBERS[count]} points, each on a line that begins with "- ", '
+            f"without introduction or ending.",
         )
     )
 
@@ -135,8 +155,10 @@ def ordered_items(subject: Subject, draw: Draw) -> Task:
     count = draw.between(4, 6)
     wish = draw.pick(
         (
-            f"List exactly {NUMBERS[count]} things that fit {subject.name}, numbered from 1 and in alphabetical order.",
-            f"Name {NUMBERS[count]} things that go with {subject.name} as a numbered list sorted from A to Z.",
+            f"List exactly {NUMBERS[count]} things that fit {subject.name}, numbered from 1 and "
+            f"in alphabetical order.",
+            f"Name {NUMBERS[count]} things that go with {subject.name} as a numbered list sorted "
+            f"from A to Z.",
         )
     )
 
@@ -194,7 +216,9 @@ def title(subject: Subject, draw: Draw) -> Task:
     )
 
     def propose(say: Draw) -> str:
-        heading = say.pick((f"<<{name}>>", f"<<{name}>>", f"<{name}>", f"<< {name}", name, f"<<{name}>>:"))
+        heading = say.pick(
+            (f"<<{name}>>", f"<<{name}>>", f"<{name}>", f"<< {name}", name, f"<<{name}>>:")
+        )
         body = " ".join(subject.compose(say, 2, 5))
         return f"{body}\n{heading}" if say.chance(0.15) else f"{heading}\n{body}"
 
@@ -203,7 +227,12 @@ def title(subject: Subject, draw: Draw) -> Task:
 
 def quoted(subject: Subject, draw: Draw) -> Task:
     """The whole answer in double quotation marks."""
-    wish = draw.pick(("Put the entire answer in double quotation marks.", "Wrap your whole reply in double quotation marks."))
+    wish = draw.pick(
+        (
+            "Put the entire answer in double quotation marks.",
+            "Wrap your whole reply in double quotation marks.",
+        )
+    )
 
     def propose(say: Draw) -> str:
         made = subject.compose(say, 2, 5)
@@ -216,7 +245,10 @@ def quoted(subject: Subject, draw: Draw) -> Task:
 
 def starts_and_ends(subject: Subject, draw: Draw) -> Task:
     """A given beginning and a given ending."""
-    opening, closing = draw.pick(("Imagine this:", "Picture it:", "Well then:")), draw.pick(("The end.", "So it goes."))
+    opening, closing = (
+        draw.pick(("Imagine this:", "Picture it:", "Well then:")),
+        draw.pick(("The end.", "So it goes.")),
+    )
     wish = draw.pick(
         (
             f'Begin with "{opening}" and finish with "{closing}"',
@@ -227,7 +259,12 @@ def starts_and_ends(subject: Subject, draw: Draw) -> Task:
     def propose(say: Draw) -> str:
         made = " ".join(subject.compose(say, 2, 4))
         whole = f"{opening} {made} {closing}"
-        other = (f"{made} {closing}", f"{opening} {made}", f"{closing} {made} {opening}", f"{whole} Thank you.")
+        other = (
+            f"{made} {closing}",
+            f"{opening} {made}",
+            f"{closing} {made} {opening}",
+            f"{whole} Thank you.",
+        )
         return whole if say.chance(0.4) else say.pick(other)
 
     return task(subject, draw, wish, (f"starts:{opening}", f"ends:{closing}"), propose)
@@ -235,7 +272,14 @@ def starts_and_ends(subject: Subject, draw: Draw) -> Task:
 
 def json_object(subject: Subject, draw: Draw) -> Task:
     """One JSON object with given keys and nothing around it."""
-    keys = draw.pick((("topic", "text"), ("title", "items", "text"), ("name", "items"), ("topic", "text", "tags")))
+    keys = draw.pick(
+        (
+            ("topic", "text"),
+            ("title", "items", "text"),
+            ("name", "items"),
+            ("topic", "text", "tags"),
+        )
+    )
     listed = ", ".join(keys)
     wish = draw.pick(
         (
@@ -251,8 +295,14 @@ def json_object(subject: Subject, draw: Draw) -> Task:
             "tags": say.sample(subject.items, say.between(1, 3)), "note": say.pick(subject.sentences),
         }  # fmt: skip
         fault = say.pick(("", "", "missing", "extra", "comma", "quotes", "talk"))
-        used = [*keys[:-1]] if fault == "missing" else [*keys, "note"] if fault == "extra" else [*keys]
-        text = json.dumps({key: values[key] for key in used}, ensure_ascii=False, indent=2 if say.chance(0.4) else None)
+        used = (
+            [*keys[:-1]] if fault == "missing" else [*keys, "note"] if fault == "extra" else [*keys]
+        )
+        text = json.dumps(
+            {key: values[key] for key in used},
+            ensure_ascii=False,
+            indent=2 if say.chance(0.4) else None,
+        )
         if fault == "comma":
             return text[:-1].rstrip() + ",}"
         if fault == "quotes":

@@ -1,13 +1,14 @@
-"""Checkable constraints: a rule is a string such as ``words:42``, and code decides whether a text obeys it.
+"""Checkable constraints: a rule is a string such as ``words:42``, and code decides whether a text
+obeys it.
 
-=================== =====================================================================================
-rule                obeyed when
-=================== =====================================================================================
-``words:N``         the text has exactly N words (runs of letters, digits, apostrophes and hyphens)
-``words<=:N``       at most N words; ``words>=:N`` at least N
-``sentences:N``     exactly N sentences, each ended by ``.``, ``!``, ``?`` or their Chinese forms
-``paragraphs:N``    exactly N blocks of text, parted by blank lines
-``bullets:N``       exactly N lines start with ``- `` and no line starts in another way
+===================
+===================================================================================== rule
+obeyed when ===================
+===================================================================================== ``words:N``
+the text has exactly N words (runs of letters, digits, apostrophes and hyphens) ``words<=:N``
+at most N words; ``words>=:N`` at least N ``sentences:N``     exactly N sentences, each ended by
+``.``, ``!``, ``?`` or their Chinese forms ``paragraphs:N``    exactly N blocks of text, parted by
+blank lines ``bullets:N``       exactly N lines start with ``- `` and no line starts in another way
 ``sorted:N``        N lines numbered from 1, whose items are in alphabetical order
 ``without:X``       the letters X occur nowhere, in either case
 ``keyword:W:N``     the word W occurs exactly N times
@@ -16,9 +17,10 @@ rule                obeyed when
 ``title``           the first line is a title in double angle brackets
 ``quoted``          the whole text is in double quotation marks, with none inside
 ``json:a,b,c``      the whole text is one JSON object with exactly these keys
-``language:L``      every sentence holds more function words of language L than of the other languages known here
-``zh-chars<=:N``    at most N Chinese characters
-=================== =====================================================================================
+``language:L``      every sentence holds more function words of language L than of the other
+languages known here ``zh-chars<=:N``    at most N Chinese characters
+===================
+=====================================================================================
 """
 
 from __future__ import annotations
@@ -74,7 +76,9 @@ def _language(text: str, language: str) -> bool:
         present = [word.lower() for part in words(sentence) for word in re.split(r"['’]", part)]
         if not present:
             continue
-        hits = {name: sum(word in known for word in present) for name, known in FUNCTION_WORDS.items()}
+        hits = {
+            name: sum(word in known for word in present) for name, known in FUNCTION_WORDS.items()
+        }
         if any(count >= hits[language] for name, count in hits.items() if name != language):
             return False
     return True
@@ -89,7 +93,9 @@ _RULES: dict[str, Callable[[str, str], bool]] = {
     "words<=": lambda text, value: len(words(text)) <= int(value),
     "words>=": lambda text, value: len(words(text)) >= int(value),
     "sentences": lambda text, value: _sentences(text) == int(value),
-    "paragraphs": lambda text, value: len([part for part in text.split("\n\n") if part.strip()]) == int(value),
+    "paragraphs": lambda text, value: (
+        len([part for part in text.split("\n\n") if part.strip()]) == int(value)
+    ),
     "bullets": lambda text, value: _bullets(text, int(value)),
     "sorted": lambda text, value: _sorted(text, int(value)),
     "without": lambda text, value: value.lower() not in text.lower(),

@@ -1,4 +1,6 @@
-"""What can be won on a split without reading for meaning: baselines on length, markdown and order, by subset."""
+"""What can be won on a split without reading for meaning: baselines on length, markdown and order,
+by subset.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ BASELINES: dict[str, Score] = {
 
 
 def best_of_4(rows: Sequence[Row], score: Score) -> float:
-    """Return the RewardBench 2 score in percent: 1/k when the chosen answer shares the highest of four scores with k - 1 others."""
+    """Return the RewardBench 2 score in percent: 1/k when the chosen answer shares the highest of
+    four scores with k - 1 others.
+    """
     total = 0.0
     for row in rows:
         values = [score(text) for text in (*row["chosen"], *row["rejected"])]
@@ -32,7 +36,9 @@ def best_of_4(rows: Sequence[Row], score: Score) -> float:
 
 
 def _gap(row: Row, score: Score) -> tuple[float, float]:
-    """Return how far the worst right answer is above the best wrong one, and the spread of the right ones."""
+    """Return how far the worst right answer is above the best wrong one, and the spread of the
+    right ones.
+    """
     right = [float(score(text)) for text in row["chosen"]]
     return min(right) - max(float(score(text)) for text in row["rejected"]), max(right) - min(right)
 
@@ -46,9 +52,13 @@ def _margin(gap: float, spread: float) -> float:
 def ties(rows: Sequence[Row], score: Score) -> float:
     """Return the Ties score in percent by the RewardBench 2 formula over the ref/tied pairs."""
     found = {row["id"]: _gap(row, score) for row in rows}
-    pairs = [(found[f"ref:{name[5:]}"][0], *found[name]) for name in found if name.startswith("tied:")]
+    pairs = [
+        (found[f"ref:{name[5:]}"][0], *found[name]) for name in found if name.startswith("tied:")
+    ]
     count = len(pairs)
-    value = 0.30 * sum(tied > 0 for _, tied, _ in pairs) + 0.30 * sum(ref > 0 for ref, _, _ in pairs)
+    value = 0.30 * sum(tied > 0 for _, tied, _ in pairs) + 0.30 * sum(
+        ref > 0 for ref, _, _ in pairs
+    )
     value += 0.20 * sum(tied > spread for _, tied, spread in pairs)
     value += 0.20 * sum(min(ref, tied) > spread for ref, tied, spread in pairs)
     value += 0.01 * sum(_margin(min(ref, tied), spread) for ref, tied, spread in pairs)
@@ -64,7 +74,9 @@ def length_ranks(rows: Sequence[Row]) -> list[int]:
 
 
 def longest_places(rows: Sequence[Row]) -> list[int]:
-    """Return how often the longest wrong answer is the first, second and third in the list of wrong answers."""
+    """Return how often the longest wrong answer is the first, second and third in the list of wrong
+    answers.
+    """
     counts = [0, 0, 0]
     for row in rows:
         sizes = [len(text) for text in row["rejected"]]
@@ -73,10 +85,14 @@ def longest_places(rows: Sequence[Row]) -> list[int]:
 
 
 def summary(rows: Sequence[Row]) -> list[str]:
-    """Return the lines of a markdown table with one line per subset; figures are percent, chance is 25 for best of 4."""
+    """Return the lines of a markdown table with one line per subset; figures are percent, chance is
+    25 for best of 4.
+    """
     names = list(BASELINES)
     lines = [
-        "| subset | rows | Chinese | mean length | " + " | ".join(names) + " | length rank | longest wrong |",
+        "| subset | rows | Chinese | mean length | "
+        + " | ".join(names)
+        + " | length rank | longest wrong |",
         "|---|---:|---:|---:|" + "---:|" * len(names) + "---|---|",
     ]
     for subset in SUBSETS:
@@ -89,5 +105,9 @@ def summary(rows: Sequence[Row]) -> list[str]:
             ranks = ["/".join(map(str, counts(part))) for counts in (length_ranks, longest_places)]
         chinese = sum(is_chinese(row["prompt"]) for row in part)
         mean = sum(map(len, texts)) / len(texts)
-        lines.append(f"| {subset} | {len(part)} | {chinese} | {mean:.0f} | " + " | ".join(scores + ranks) + " |")
+        lines.append(
+            f"| {subset} | {len(part)} | {chinese} | {mean:.0f} | "
+            + " | ".join(scores + ranks)
+            + " |"
+        )
     return lines

@@ -1,7 +1,8 @@
-"""Safety: harmful requests, where a refusal with an offer is right, and harmless ones with an alarming word, where an answer is right.
+"""Safety: harmful requests, where a refusal with an offer is right, and harmless ones with an
+alarming word, where an answer is right.
 
-Wrong answers to harmful requests only sound willing: they hold general phrases and no information at all.
-Wrong answers to harmless requests refuse, lecture, suspect or say nothing.
+Wrong answers to harmful requests only sound willing: they hold general phrases and no information
+at all. Wrong answers to harmless requests refuse, lecture, suspect or say nothing.
 """
 
 from __future__ import annotations
@@ -30,16 +31,28 @@ class _Writer:
 
     def willing(self, noun: str, style: tuple[bool, ...]) -> list[Candidate]:
         """Return three wrong answers to a harmful request: eager, hedged and evasive."""
-        eager = [self.say("comply_open", noun=noun), *self.several("comply_body", 3), *self.several("comply_close", 1)]
+        eager = [
+            self.say("comply_open", noun=noun),
+            *self.several("comply_body", 3),
+            *self.several("comply_close", 1),
+        ]
         hedged = [self.say("hedge_open", noun=noun), *self.several("comply_body", 3)]
         evasive = [self.say("evade_open", noun=noun), *self.several("evade_body", 4)]
         made = zip(("eager", "hedged", "evasive"), (eager, hedged, evasive), style, strict=True)
-        return [Candidate(kind, lengths(sentences, 2, markdown, self.draw)) for kind, sentences, markdown in made]
+        return [
+            Candidate(kind, lengths(sentences, 2, markdown, self.draw))
+            for kind, sentences, markdown in made
+        ]
 
     def unhelpful(self, scare: str, style: tuple[bool, ...]) -> list[Candidate]:
         """Return three wrong answers to a harmless request."""
         made = []
-        kinds = (("refusal", "over_refuse"), ("lecture", "lecture_open"), ("suspicion", "suspect_open"), ("empty", ""))
+        kinds = (
+            ("refusal", "over_refuse"),
+            ("lecture", "lecture_open"),
+            ("suspicion", "suspect_open"),
+            ("empty", ""),
+        )
         for (kind, section), markdown in zip(self.draw.sample(kinds, 3), style, strict=True):
             if section:
                 sentences = [self.say(section, scare=scare), *self.several("over_body", 4)]
@@ -51,17 +64,35 @@ class _Writer:
     def harmful(self, line: str, style: Style) -> Draft:
         """Return the draft of a harmful request from its source line."""
         action, noun, why, help_ = (part.strip() for part in line.split("|"))
-        sentences = [self.say("refuse", noun=noun, why=why), self.say("offer", help=help_), *self.several("care", 2)]
+        sentences = [
+            self.say("refuse", noun=noun, why=why),
+            self.say("offer", help=help_),
+            *self.several("care", 2),
+        ]
         right = Candidate("refusal-with-offer", lengths(sentences, 2, style[0], self.draw))
         prompt = self.say("harmful_prompt", action=action)
-        return Draft(prompt, (right,), tuple(self.willing(noun, style[1:])), "harmful", noun, "refusal is right")
+        return Draft(
+            prompt,
+            (right,),
+            tuple(self.willing(noun, style[1:])),
+            "harmful",
+            noun,
+            "refusal is right",
+        )
 
     def benign(self, block: sources.Block, style: Style) -> Draft:
         """Return the draft of a harmless question from its source block."""
         answer = [line for line in block.lines if not line.startswith("! ")]
         right = Candidate("answer", lengths(answer, 2, style[0], self.draw))
         scare = block.one("! ")
-        return Draft(block.name, (right,), tuple(self.unhelpful(scare, style[1:])), "benign", scare, "answer is right")
+        return Draft(
+            block.name,
+            (right,),
+            tuple(self.unhelpful(scare, style[1:])),
+            "benign",
+            scare,
+            "answer is right",
+        )
 
     def chinese(self, block: sources.Block, style: Style) -> Draft:
         """Return the draft of a Chinese request, whose answers are all written out."""
@@ -70,8 +101,16 @@ class _Writer:
         category = block.one("= ")
         return Draft(
             block.name,
-            (Candidate("answer" if category == "benign" else "refusal-with-offer", self.shown(right, style[0])),),
-            tuple(Candidate("written", self.shown(each, mark)) for each, mark in zip(wrong, style[1:], strict=True)),
+            (
+                Candidate(
+                    "answer" if category == "benign" else "refusal-with-offer",
+                    self.shown(right, style[0]),
+                ),
+            ),
+            tuple(
+                Candidate("written", self.shown(each, mark))
+                for each, mark in zip(wrong, style[1:], strict=True)
+            ),
             category,
             "zh",
             "answer is right" if category == "benign" else "refusal is right",
@@ -83,7 +122,9 @@ class _Writer:
 
 
 def _share(frames: list[str], split: str) -> list[str]:
-    """Keep the frames of a split: two in five belong to each split alone, so that frames learnt by heart help little."""
+    """Keep the frames of a split: two in five belong to each split alone, so that frames learnt by
+    heart help little.
+    """
     other = _ONLY_ONE_SPLIT["test" if split == "train" else "train"]
     return [frame for place, frame in enumerate(frames) if place % 5 not in other]
 

@@ -1,4 +1,6 @@
-"""Reading the hand-written source texts of ``data/sources``; the formats are described in the head of each file."""
+"""Reading the hand-written source texts of ``data/sources``; the formats are described in the head
+of each file.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,9 @@ def blocks(name: str, mark: str = "== ") -> list[Block]:
         elif found:
             found[-1].lines.append(line)
         else:
-            raise ValueError(f"{name} starts with {line[:40]!r}; expected a line that begins with {mark!r}")
+            raise ValueError(
+                f"{name} starts with {line[:40]!r}; expected a line that begins with {mark!r}"
+            )
     return found
 
 

@@ -1,4 +1,6 @@
-"""Ties: pairs of a question with several equally right answers and one on the same subject with a single right answer."""
+"""Ties: pairs of a question with several equally right answers and one on the same subject with a
+single right answer.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def _pair(block: sources.Block, number: int, draw: Draw) -> list[Draft]:
 
 
 def drafts() -> dict[str, list[Draft]]:
-    """Return the drafts of both splits, ref before tied, with pair numbers that never repeat across the splits."""
+    """Return the drafts of both splits, ref before tied, with pair numbers that never repeat across
+    the splits.
+    """
     blocks = sources.blocks("ties.txt")
     english = halves([block for block in blocks if not is_chinese(block.name)], Draw("ties", "en"))
     chinese = halves([block for block in blocks if is_chinese(block.name)], Draw("ties", "zh"))

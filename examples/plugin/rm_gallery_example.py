@@ -1,4 +1,6 @@
-"""A reward, a grader, a benchmark, a provider and an adapter of another package; pyproject.toml says which is which."""
+"""A reward, a grader, a benchmark, a provider and an adapter of another package; pyproject.toml
+says which is which.
+"""
 
 from __future__ import annotations
 
@@ -43,9 +45,15 @@ class LeftRight(Benchmark):
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Both answers with the label that says which is better."""
-        better, asked = text(row, "better", where), turns(text(row, "question", where), "question", where)
+        better, asked = (
+            text(row, "better", where),
+            turns(text(row, "question", where), "question", where),
+        )
         sides = {side: text(row, side, where) for side in ("left", "right")}
-        outputs = [output(words, "chosen" if side == better else "rejected") for side, words in sides.items()]
+        outputs = [
+            output(words, "chosen" if side == better else "rejected")
+            for side, words in sides.items()
+        ]
         return self.sample("", asked, outputs, "conversation")
 
 
@@ -65,9 +73,14 @@ class Parrot(BaseLLM):
         return "parrot:here"
 
 
-def our_reward(reward: object, prompts: Sequence[str], completions: Sequence[str]) -> list[float | None]:
+def our_reward(
+    reward: object, prompts: Sequence[str], completions: Sequence[str]
+) -> list[float | None]:
     """What our trainer calls: a number per completion, None where there is no score."""
-    return [found.score for found in RowScorer(reward).score_rows(prompts, completions, [{} for _ in prompts])]
+    return [
+        found.score
+        for found in RowScorer(reward).score_rows(prompts, completions, [{} for _ in prompts])
+    ]
 
 
 OURS = Trainer("rm_gallery_example.our_reward", "none", "-")

@@ -13,14 +13,18 @@ from rm_gallery.study.ray_data import evaluate_dataset
 
 def main() -> None:
     """Judge, and print the report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("reward")
     parser.add_argument("data", help="parquet, json lines or csv that every node sees, or a URL")
     parser.add_argument("out", help="folder that every node sees, or a URL")
     parser.add_argument("--llm")
     parser.add_argument("--address")
     parser.add_argument("--max-cost", type=float)
-    parser.add_argument("--max-workers", type=int, default=256, help="calls in flight, of all nodes together")
+    parser.add_argument(
+        "--max-workers", type=int, default=256, help="calls in flight, of all nodes together"
+    )
     given = parser.parse_args()
     budget = None if given.max_cost is None else Budget(max_cost=given.max_cost)
     report, scored = evaluate_dataset(

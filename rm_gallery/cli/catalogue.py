@@ -1,4 +1,6 @@
-"""`rm-gallery list` and `rm-gallery show`: what there is, and what one reward does; all of it read from the registry."""
+"""`rm-gallery list` and `rm-gallery show`: what there is, and what one reward does; all of it read
+from the registry.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,21 @@ from rm_gallery.gallery.rm.published import judge_names
 
 GALLERY = "rm_gallery.gallery.rm."
 GRADERS = "rm_gallery.gallery.graders"
-CALLS = {"pointwise": "n calls", "listwise": "one call", "pairwise": "pairs × 2 calls", "stepwise": "one call per step"}
+CALLS = {
+    "pointwise": "n calls",
+    "listwise": "one call",
+    "pairwise": "pairs × 2 calls",
+    "stepwise": "one call per step",
+}
 COMMON = ("name", "max_workers", "deadline")
 """Fields that every reward has."""
 OF_GRADERS = ("score_range", "higher_is_better", "threshold", "mode", "description")
 """Fields that every grader has beside those."""
 FOREIGN = ("builtins", "pydantic", "abc", "typing")
 SHORT, LONG = 80, 200
-_SENTENCE_END = re.compile(r"(?<!\bal\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)(?<=[.!?])\s+(?=[A-Z`\"(])")
+_SENTENCE_END = re.compile(
+    r"(?<!\bal\.)(?<!\be\.g\.)(?<!\bi\.e\.)(?<!\b[A-Z]\.)(?<=[.!?])\s+(?=[A-Z`\"(])"
+)
 _SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 
 
@@ -51,8 +60,8 @@ class Entry(NamedTuple):
 
     @property
     def task(self) -> str:
-        """Folder or file under gallery/rm, such as general, math or alignment/helpfulness; of graders graders/FAMILY; the package's name for
-        what is from elsewhere.
+        """Folder or file under gallery/rm, such as general, math or alignment/helpfulness; of
+        graders graders/FAMILY; the package's name for what is from elsewhere.
         """
         if self.grader is not None:
             return f"graders/{_family_of(self.grader)}"
@@ -86,7 +95,9 @@ class Entry(NamedTuple):
     def bounds(self) -> str:
         """The range of scores, such as [0, 1]."""
         low, high = self.reward.score_range
-        return f"[{'-inf' if low is None else f'{low:g}'}, {'inf' if high is None else f'{high:g}'}]"
+        return (
+            f"[{'-inf' if low is None else f'{low:g}'}, {'inf' if high is None else f'{high:g}'}]"
+        )
 
     @property
     def direction(self) -> str:
@@ -124,13 +135,24 @@ class Parameter(NamedTuple):
 
 def list_rewards(
     task: Annotated[
-        str | None, typer.Option(help="A folder such as general, a part of one, or a judged scenario such as math.")
+        str | None,
+        typer.Option(
+            help="A folder such as general, a part of one, or a judged scenario such as math."
+        ),
     ] = None,
-    kind: Annotated[str | None, typer.Option(help="pointwise, listwise, pairwise or stepwise.")] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="pointwise, listwise, pairwise or stepwise.")
+    ] = None,
     no_llm: Annotated[bool, typer.Option("--no-llm", help="Leave out what calls a model.")] = False,
-    needs: Annotated[str | None, typer.Option(help="What the reward needs, such as reference.")] = None,
-    graders: Annotated[bool, typer.Option("--graders", help="Graders only, which take named fields.")] = False,
-    long: Annotated[bool, typer.Option("--long", help="One row per name, with kind, needs, range and cost.")] = False,
+    needs: Annotated[
+        str | None, typer.Option(help="What the reward needs, such as reference.")
+    ] = None,
+    graders: Annotated[
+        bool, typer.Option("--graders", help="Graders only, which take named fields.")
+    ] = False,
+    long: Annotated[
+        bool, typer.Option("--long", help="One row per name, with kind, needs, range and cost.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """List the registered rewards and graders, or those that fit every filter."""
@@ -147,7 +169,9 @@ def list_rewards(
         return _print_table(chosen, broken)
     if graders or len(chosen) < len(known):
         return typer.echo(_short(chosen, broken, ()))
-    judges = textwrap.fill(f"Published judges, as judge:NAME (see docs/judges.md): {', '.join(judge_names())}", 80)
+    judges = textwrap.fill(
+        f"Published judges, as judge:NAME (see docs/judges.md): {', '.join(judge_names())}", 80
+    )
     more = "".join(f"\n{line}" for line in _added())
     return typer.echo(f"{_short(chosen, broken, grader_names())}\n{judges}{more}")
 
@@ -156,17 +180,23 @@ def _added() -> Iterator[str]:
     """A line per group of what installed packages add beside rewards and graders."""
     for group in ("benchmarks", "converters", "providers", "adapters"):
         if names := sorted(entries(group)):
-            yield textwrap.fill(f"{group.capitalize()} of installed packages: {', '.join(names)}", 80)
+            yield textwrap.fill(
+                f"{group.capitalize()} of installed packages: {', '.join(names)}", 80
+            )
 
 
 def select(
-    known: Iterable[Entry], task: str | None = None, kind: str | None = None, needs: str | None = None, llm: bool = True
+    known: Iterable[Entry],
+    task: str | None = None,
+    kind: str | None = None,
+    needs: str | None = None,
+    llm: bool = True,
 ) -> list[Entry]:
     """The entries that fit every filter.
 
-    `task` is a folder, a part of one, or a judged scenario: "math" has math_verify_reward and math_listwise_reward, and
-    "alignment" all of its folders. `llm=False` leaves out what calls a model. Raises ConfigError with the nearest names for a
-    task, kind or need that no entry has.
+    `task` is a folder, a part of one, or a judged scenario: "math" has math_verify_reward and
+    math_listwise_reward, and "alignment" all of its folders. `llm=False` leaves out what calls a
+    model. Raises ConfigError with the nearest names for a task, kind or need that no entry has.
     """
     every = list(known)
     _check("task", task, {name for entry in every for name in _tasks(entry)})
@@ -183,10 +213,15 @@ def select(
 
 
 def show_reward(
-    name: Annotated[str, typer.Argument(help=f"The reward: {SPELLED}.", autocompletion=reward_names)],
-    prompt: Annotated[bool, typer.Option("--prompt", help="Print the exact prompt of the reward's example.")] = False,
+    name: Annotated[
+        str, typer.Argument(help=f"The reward: {SPELLED}.", autocompletion=reward_names)
+    ],
+    prompt: Annotated[
+        bool, typer.Option("--prompt", help="Print the exact prompt of the reward's example.")
+    ] = False,
     param: Annotated[
-        list[str] | None, typer.Option(help="With --prompt: k=v sets a field of the reward, such as language=zh.")
+        list[str] | None,
+        typer.Option(help="With --prompt: k=v sets a field of the reward, such as language=zh."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -200,14 +235,19 @@ def show_reward(
         return typer.echo(_json(messages) if json else text)
     if json:
         facts = {**entry.as_dict(), "description": inspect.cleandoc(entry.reward.__doc__ or "")}
-        return typer.echo(_json({**facts, "parameters": [p._asdict() for p in parameters_of(entry.reward)]}))
+        return typer.echo(
+            _json({**facts, "parameters": [p._asdict() for p in parameters_of(entry.reward)]})
+        )
     return typer.echo(_as_text(entry))
 
 
 def example_of(entry: Entry) -> Example:
     """The example on the reward's class; ConfigError when it has none."""
     if entry.reward.example is None:
-        raise ConfigError(f"{entry.name} has no example: add `example = Example(…)` to {entry.reward.__qualname__}.")
+        raise ConfigError(
+            f"{entry.name} has no example: add `example = Example(…)` to "
+            f"{entry.reward.__qualname__}."
+        )
     return entry.reward.example
 
 
@@ -222,10 +262,15 @@ def parameters_of(reward: type[Identified]) -> list[Parameter]:
         info = reward.model_fields[name]
         default = "required"
         if name in said or not info.is_required():
-            default = _shown_value(said[name] if name in said else info.get_default(call_default_factory=True))
+            default = _shown_value(
+                said[name] if name in said else info.get_default(call_default_factory=True)
+            )
         text = info.description or _docstring_of(reward, name) or _mention(reward, name)
         limits = [
-            f"{sign} {getattr(note, key):g}" for note in info.metadata for key, sign in _SIGNS.items() if hasattr(note, key)
+            f"{sign} {getattr(note, key):g}"
+            for note in info.metadata
+            for key, sign in _SIGNS.items()
+            if hasattr(note, key)
         ]
         shown = type_text(info.annotation) + (f" ({', '.join(limits)})" if limits else "")
         found.append(Parameter(name, shown, default, text))
@@ -253,7 +298,9 @@ def sentences(paragraph: str) -> list[str]:
 
 
 def _survey(names: Iterable[str]) -> tuple[list[Entry], dict[str, str]]:
-    """Every one of these names as an entry, in order, and by name the problem of those that cannot be imported."""
+    """Every one of these names as an entry, in order, and by name the problem of those that cannot
+    be imported.
+    """
     found, broken = [], {}
     for name in names:
         try:
@@ -280,7 +327,9 @@ def _family_of(grader: type[BaseGrader]) -> str:
 
 
 def _entry(name: str) -> Entry:
-    """The reward or, by its plain name or as `grader:NAME`, the grader; ConfigError with the nearest names."""
+    """The reward or, by its plain name or as `grader:NAME`, the grader; ConfigError with the
+    nearest names.
+    """
     name = RewardRegistry.spelled(name)
     return Entry(name, RewardRegistry.get(name))
 
@@ -308,23 +357,35 @@ def _family(key: str | None) -> str:
 
 
 def _short(chosen: list[Entry], broken: dict[str, str], graders: Iterable[str] = ()) -> str:
-    """A line per reward below its task, the kinds of a judged scenario on one line, and one per family of `graders`; no line is
-    longer than 80 columns.
+    """A line per reward below its task, the kinds of a judged scenario on one line, and one per
+    family of `graders`; no line is longer than 80 columns.
     """
     lines: list[str] = []
-    for task, members in groupby(sorted(chosen, key=lambda e: (e.task, e.scenario or e.name)), key=lambda e: e.task):
+    for task, members in groupby(
+        sorted(chosen, key=lambda e: (e.task, e.scenario or e.name)), key=lambda e: e.task
+    ):
         lines += ([""] if lines else []) + [task]
         for _, same in groupby(members, key=lambda e: e.scenario or e.name):
             kinds = list(same)
             first = kinds[0]
-            name = first.name.removeprefix("grader:") if len(kinds) == 1 else first.name.replace(first.reward.kind, "*")
+            name = (
+                first.name.removeprefix("grader:")
+                if len(kinds) == 1
+                else first.name.replace(first.reward.kind, "*")
+            )
             said = first.summary.partition(":")[0] if first.scenario else first.summary
             lines.append(ended(f"  {name:<29} {said}", SHORT))
-    lines += ([""] if broken else []) + [ended(f"{name}: {problem}", SHORT) for name, problem in broken.items()]
+    lines += ([""] if broken else []) + [
+        ended(f"{name}: {problem}", SHORT) for name, problem in broken.items()
+    ]
     starred = any("*" in line.split()[0] for line in lines if line)
     hint = ["* stands for listwise, pairwise or pointwise."] if starred else []
-    hint += ["A grader is a reward as grader:NAME."] if any(entry.grader for entry in chosen) else []
-    tasks = sorted(Entry(name, RewardRegistry.get(name)).task.removeprefix("graders/") for name in graders)
+    hint += (
+        ["A grader is a reward as grader:NAME."] if any(entry.grader for entry in chosen) else []
+    )
+    tasks = sorted(
+        Entry(name, RewardRegistry.get(name)).task.removeprefix("graders/") for name in graders
+    )
     families = ", ".join(f"{task} ({len(list(members))})" for task, members in groupby(tasks))
     if families:
         indented = textwrap.wrap(families, SHORT, initial_indent="  ", subsequent_indent="  ")
@@ -334,7 +395,15 @@ def _short(chosen: list[Entry], broken: dict[str, str], graders: Iterable[str] =
 
 def _print_table(chosen: list[Entry], broken: dict[str, str]) -> None:
     rows = {
-        e.name: (e.name, e.reward.kind, " ".join(sorted(e.reward.needs)) or "-", e.bounds, e.task, e.cost, e.summary)
+        e.name: (
+            e.name,
+            e.reward.kind,
+            " ".join(sorted(e.reward.needs)) or "-",
+            e.bounds,
+            e.task,
+            e.cost,
+            e.summary,
+        )
         for e in chosen
     }
     rows |= {name: (name, "-", "-", "-", "-", "-", problem) for name, problem in broken.items()}
@@ -347,19 +416,37 @@ def _print_table(chosen: list[Entry], broken: dict[str, str]) -> None:
 
 
 def _prompt_of(entry: Entry, params: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages a judge is sent for the reward's example; ConfigError for a reward that asks no model."""
-    if "llm" not in entry.reward.model_fields and not (entry.grader and "llm" in entry.reward.needs):
-        raise ConfigError(f"{entry.name} asks no model, so it has no prompt; `rm-gallery show {entry.name}` tells its rule.")
+    """The messages a judge is sent for the reward's example; ConfigError for a reward that asks no
+    model.
+    """
+    if "llm" not in entry.reward.model_fields and not (
+        entry.grader and "llm" in entry.reward.needs
+    ):
+        raise ConfigError(
+            f"{entry.name} asks no model, so it has no prompt; `rm-gallery show {entry.name}` "
+            f"tells its rule."
+        )
     if entry.grader is not None:  # each field's name in braces in its place
         grader: Any = entry.grader(**params)
-        return [dict(message) for message in grader.messages(**{name: f"{{{name}}}" for name in grader.inputs if name != "*"})]
+        return [
+            dict(message)
+            for message in grader.messages(
+                **{name: f"{{{name}}}" for name in grader.inputs if name != "*"}
+            )
+        ]
     example = example_of(entry)
     found = example.create(entry.reward, **params).format(example.sample)  # type: ignore[attr-defined]  # it is a judge
-    return [{"role": "user", "content": found}] if isinstance(found, str) else [dict(message) for message in found]
+    return (
+        [{"role": "user", "content": found}]
+        if isinstance(found, str)
+        else [dict(message) for message in found]
+    )
 
 
 def fields_of_grader(kind: type[BaseGrader]) -> dict[str, bool] | None:
-    """The fields a grader takes and whether each is required; None for one that cannot be built without settings."""
+    """The fields a grader takes and whether each is required; None for one that cannot be built
+    without settings.
+    """
     try:
         return kind().inputs
     except ConfigError:
@@ -370,7 +457,10 @@ def _as_text(entry: Entry) -> str:
     """The facts, to be read in a terminal."""
     reward = entry.grader or entry.reward
     fields = None if entry.grader is None else fields_of_grader(entry.grader)
-    named = [("any other" if f == "*" else f) + ("" if must else " (may be absent)") for f, must in (fields or {}).items()]
+    named = [
+        ("any other" if f == "*" else f) + ("" if must else " (may be absent)")
+        for f, must in (fields or {}).items()
+    ]
     lines = [
         f"{entry.name}  ({reward.__module__}.{reward.__qualname__})",
         "",
@@ -414,7 +504,11 @@ def _field_docstrings(owner: type) -> dict[str, str]:
     found = {}
     body = getattr(tree, "body", [])
     for before, after in zip(body, body[1:], strict=False):
-        if isinstance(before, ast.AnnAssign) and isinstance(before.target, ast.Name) and isinstance(after, ast.Expr):
+        if (
+            isinstance(before, ast.AnnAssign)
+            and isinstance(before.target, ast.Name)
+            and isinstance(after, ast.Expr)
+        ):
             text = getattr(after.value, "value", None)
             if isinstance(text, str):
                 found[before.target.id] = " ".join(text.split())
@@ -424,7 +518,11 @@ def _field_docstrings(owner: type) -> dict[str, str]:
 def _mention(reward: type, word: str) -> str:
     """The first sentence of the docstring that has a field's name in backticks."""
     named = re.compile(rf"`{re.escape(word)}\b[^`]*`")
-    every = (sentence for paragraph in (reward.__doc__ or "").split("\n\n") for sentence in sentences(paragraph))
+    every = (
+        sentence
+        for paragraph in (reward.__doc__ or "").split("\n\n")
+        for sentence in sentences(paragraph)
+    )
     return next(filter(named.search, every), "")
 
 

@@ -1,4 +1,6 @@
-"""What `--help` says: commands by what they are for, options by what they decide, and an example for each command."""
+"""What `--help` says: commands by what they are for, options by what they decide, and an example
+for each command.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,11 @@ def arranged(command: Any) -> Any:
     """The command line with its help in sections."""
     examples = {name: call for section in SECTIONS.values() for name, call in section.items()}
     for words, inner in walk(command):
-        inner.epilog = f"Example: rm-gallery {examples[' '.join(words)]}" if " ".join(words) in examples else None
+        inner.epilog = (
+            f"Example: rm-gallery {examples[' '.join(words)]}"
+            if " ".join(words) in examples
+            else None
+        )
         inner.format_options = _options_of(inner)
     command.format_commands = _commands_of(command)
     return command
@@ -85,7 +91,9 @@ def _commands_of(command: Any) -> Callable[[Any, Any], None]:
         width = formatter.width - 6 - max(map(len, left))
         for title, names in [*SECTIONS.items(), ("Other commands", {name: "" for name in left})]:
             known = list(dict.fromkeys(name.split()[0] for name in names))
-            rows = [(name, left.pop(name).get_short_help_str(width)) for name in known if name in left]
+            rows = [
+                (name, left.pop(name).get_short_help_str(width)) for name in known if name in left
+            ]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
@@ -105,7 +113,11 @@ def _options_of(command: Any) -> Callable[[Any, Any], None]:
 
 def _panels(command: Any, context: Any) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Arguments, the command's own options, and those it shares with others, as click shows each."""
-    known = [(param, record) for param in command.get_params(context) if (record := param.get_help_record(context))]
+    known = [
+        (param, record)
+        for param in command.get_params(context)
+        if (record := param.get_help_record(context))
+    ]
     yield "Arguments", [record for param, record in known if param.param_type_name == "argument"]
     options = {param.name: record for param, record in known if param.param_type_name == "option"}
     shared = {}

@@ -1,4 +1,6 @@
-"""How good a reward is, or the answers of a table: `rm-gallery eval`, `bench`, `score`, `winrate` and `grade`."""
+"""How good a reward is, or the answers of a table: `rm-gallery eval`, `bench`, `score`, `winrate`
+and `grade`.
+"""
 
 from __future__ import annotations
 
@@ -50,65 +52,109 @@ def evaluate(
         str,
         typer.Argument(help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names),
     ],
-    data: Annotated[list[str], typer.Argument(help="Parquet, jsonl, json or csv files, or folders of them.")],
+    data: Annotated[
+        list[str], typer.Argument(help="Parquet, jsonl, json or csv files, or folders of them.")
+    ],
     benchmark: opt.Benchmark = None,
     *,
     run: opt.Running,
     rows: opt.Reported,
 ) -> None:
-    """Score DATA with REWARD and print accuracy by subset, with what could not be scored and 95 % intervals."""
+    """Score DATA with REWARD and print accuracy by subset, with what could not be scored and 95 %
+    intervals.
+    """
     _judge(reward, data, benchmark, run, rows)
 
 
 @opt.grouped("annotate")
 def bench(
     name: Annotated[
-        str | None, typer.Argument(help="A benchmark; --list names them.", autocompletion=opt.completing(benchmarks))
+        str | None,
+        typer.Argument(
+            help="A benchmark; --list names them.", autocompletion=opt.completing(benchmarks)
+        ),
     ] = None,
     reward: Annotated[
-        str | None, typer.Option("--reward", "-r", help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names)
+        str | None,
+        typer.Option(
+            "--reward", "-r", help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names
+        ),
     ] = None,
-    data: Annotated[list[str] | None, typer.Option(help="File or folder in the published layout; may be repeated.")] = None,
+    data: Annotated[
+        list[str] | None,
+        typer.Option(help="File or folder in the published layout; may be repeated."),
+    ] = None,
     hub: Annotated[bool, typer.Option("--hub", help="Download the published data.")] = False,
-    split: Annotated[str | None, typer.Option(help="Another split than the usual one; with --hub.")] = None,
-    mode: Annotated[str | None, typer.Option(help="One of the benchmark's official protocols; --list names them.")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Another split than the usual one; with --hub.")
+    ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(help="One of the benchmark's official protocols; --list names them."),
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Judge everything so many times.")] = 1,
     scores: Annotated[
-        Path | None, typer.Option(help="Apply the rule to the scores of this parquet, jsonl or csv file.")
+        Path | None,
+        typer.Option(help="Apply the rule to the scores of this parquet, jsonl or csv file."),
     ] = None,
-    replay: Annotated[Path | None, typer.Option(help="Re-judge the recorded judge texts of this file.")] = None,
-    step_rule: Annotated[str | None, typer.Option(help="How step scores become labels: threshold:X or delta:X.")] = None,
-    list_all: Annotated[bool, typer.Option("--list", help="Name the benchmarks and what each asks for.")] = False,
+    replay: Annotated[
+        Path | None, typer.Option(help="Re-judge the recorded judge texts of this file.")
+    ] = None,
+    step_rule: Annotated[
+        str | None, typer.Option(help="How step scores become labels: threshold:X or delta:X.")
+    ] = None,
+    list_all: Annotated[
+        bool, typer.Option("--list", help="Name the benchmarks and what each asks for.")
+    ] = False,
     *,
     run: opt.Running,
     rows: opt.Reported,
 ) -> None:
-    """Score benchmark NAME with --reward by its official rule, or apply the rule to --scores or --replay made elsewhere."""
+    """Score benchmark NAME with --reward by its official rule, or apply the rule to --scores or
+    --replay made elsewhere.
+    """
     if list_all:
         return _list(run.json)
     if name is None:
-        raise ConfigError("bench needs the NAME of a benchmark; `rm-gallery bench --list` names them.")
-    benchmark = get_benchmark(name, mode).under(**({} if step_rule is None else {"step_rule": step_rule}))
+        raise ConfigError(
+            "bench needs the NAME of a benchmark; `rm-gallery bench --list` names them."
+        )
+    benchmark = get_benchmark(name, mode).under(
+        **({} if step_rule is None else {"step_rule": step_rule})
+    )
     if scores is not None or replay is not None:
-        given = [("--scores", scores), ("--replay", replay), ("--reward", reward), ("--llm", run.llm)]
+        given = [
+            ("--scores", scores),
+            ("--replay", replay),
+            ("--reward", reward),
+            ("--llm", run.llm),
+        ]
         named = [option for option, value in given if value is not None]
         if len(named) > 1:
             raise Inapplicable(
-                f"{' and '.join(named)} exclude each other; recorded judgements need no reward and no judge.",
+                f"{' and '.join(named)} exclude each other; recorded judgements need no reward "
+                f"and no judge.",
                 *(name.removeprefix("--") for name in reversed(named)),
             )
         if repeats > 1:
             raise Inapplicable(
-                "--repeats asks a judge again; recorded judgements are what they are, so leave it out.", "repeats"
+                "--repeats asks a judge again; recorded judgements are what they are, so leave it "
+                "out.",
+                "repeats",
             )
         if rows.limit is not None:
             raise Inapplicable(
-                "--limit draws rows to judge; recorded judgements are scored as they are, so leave it out.", "limit"
+                "--limit draws rows to judge; recorded judgements are scored as they are, so "
+                "leave it out.",
+                "limit",
             )
         source = _source(benchmark, data, hub, split) if data or hub or split else None
         return _bench_recorded(benchmark, source, scores, replay, run, rows)
     if reward is None:
-        raise ConfigError("bench needs a reward: --reward NAME, or scores made elsewhere with --scores or --replay.")
+        raise ConfigError(
+            "bench needs a reward: --reward NAME, or scores made elsewhere with --scores or "
+            "--replay."
+        )
     return _judge(reward, _source(benchmark, data, hub, split), benchmark, run, rows, repeats)
 
 
@@ -120,17 +166,32 @@ def _judge(
     rows: opt.Reported,
     repeats: int = 1,
 ) -> None:
-    """Judge the data once or several times, print the report or what that would need, and leave with the exit code."""
-    gate, options, task = rows.gate(), run.options(), {**run.task(rows.limit), "part": rows.part_of(run, repeats)}
+    """Judge the data once or several times, print the report or what that would need, and leave
+    with the exit code.
+    """
+    gate, options, task = (
+        rows.gate(),
+        run.options(),
+        {**run.task(rows.limit), "part": rows.part_of(run, repeats)},
+    )
     opt.say_reading(*(data if isinstance(data, list) else [data]))
     data = data[0] if isinstance(data, list) and len(data) == 1 else data
     if rows.estimate:
         task.pop("part")
-        return print_estimate(estimate_run(reward, data, benchmark, repeats=repeats, options=options, **task), run.json)
+        return print_estimate(
+            estimate_run(reward, data, benchmark, repeats=repeats, options=options, **task),
+            run.json,
+        )
     if gate.reference is not None:
         check_fits(gate.reference, open_data(data, benchmark, limit=rows.limit, seed=run.seed))
-    with run.resumable(), gate.keeping(options.run_dir) as folder, exported(rows.export, folder, title=rows.title) as run_dir:
-        task["options"] = replace(options, run_dir=run_dir, trace=options.trace or rows.export is not None)
+    with (
+        run.resumable(),
+        gate.keeping(options.run_dir) as folder,
+        exported(rows.export, folder, title=rows.title) as run_dir,
+    ):
+        task["options"] = replace(
+            options, run_dir=run_dir, trace=options.trace or rows.export is not None
+        )
         if repeats > 1:  # the candidates of the first are exported
             report = evaluate_repeatedly(reward, data, benchmark, repeats=repeats, **task)
         else:
@@ -140,7 +201,9 @@ def _judge(
 
 
 def _missed_by(report: Report, gate: QualityGate, run_dir: str | None = None) -> list[str]:
-    """What of a gate a report misses, with the folder of its run where that is held against another; nothing without rows."""
+    """What of a gate a report misses, with the folder of its run where that is held against
+    another; nothing without rows.
+    """
     if not report.n:
         return []
     run = None if gate.reference is None or run_dir is None else open_run(run_dir)
@@ -149,8 +212,11 @@ def _missed_by(report: Report, gate: QualityGate, run_dir: str | None = None) ->
     return [why for part, why in missed if part != "failed" or not report.n_stopped]
 
 
-def _conclude(report: Report, missed: Sequence[str], run: opt.Running, part: str | None = None) -> None:
-    """Print the report; say on stderr how to open its run, why samples have no score and what is missed; leave with the exit code.
+def _conclude(
+    report: Report, missed: Sequence[str], run: opt.Running, part: str | None = None
+) -> None:
+    """Print the report; say on stderr how to open its run, why samples have no score and what is
+    missed; leave with the exit code.
 
     A part of a run has no figure yet: printed is what became of its samples.
     """
@@ -158,15 +224,22 @@ def _conclude(report: Report, missed: Sequence[str], run: opt.Running, part: str
         return _conclude_part(report, RunPart.read(part), run.out, run.json)
     opt.print_json(report.to_dict()) if run.json else print_report(report)
     if run.out is not None:
-        opt.say(f"rm-gallery report {one_line(shlex.quote(str(run.out)))} writes a page about this run.")
+        opt.say(
+            f"rm-gallery report {one_line(shlex.quote(str(run.out)))} writes a page about this run."
+        )
     sys.exit(_say_missed(report, missed))
 
 
 def _conclude_part(report: Report, part: RunPart, out: Path, as_json: bool) -> None:
     counts = open_run(part.folder(out)).summary["samples"]
     done = {**counts, "scored": counts["scored"] + counts["reused"]}
-    told = ", ".join(f"{done[name]:,} {name}" for name in STATUSES if done[name] or name == "scored")
-    shown = f"part {part.number} of {part.of}: {told}. Once all parts are done, the same command without --part reports."
+    told = ", ".join(
+        f"{done[name]:,} {name}" for name in STATUSES if done[name] or name == "scored"
+    )
+    shown = (
+        f"part {part.number} of {part.of}: {told}. Once all parts are done, the same command "
+        f"without --part reports."
+    )
     opt.show(as_json, {"part": part.name, "samples": counts, "stopped": report.stopped}, [shown])
     opt.say_lost(report.reasons, report.stopped, "samples")
     sys.exit(1 if done["failed"] or done["stopped"] else 0)
@@ -199,12 +272,16 @@ def _line(value: PredictionInterval | None) -> str:
     return f"{value.mean:,.{digits}f}  [{value.low:,.{digits}f} – {value.high:,.{digits}f}]"
 
 
-def _source(benchmark: Benchmark, data: list[str] | None, hub: bool, split: str | None) -> str | list[str]:
+def _source(
+    benchmark: Benchmark, data: list[str] | None, hub: bool, split: str | None
+) -> str | list[str]:
     """The files that were named, or the hub name."""
     if split is not None and not hub:
         raise Inapplicable("--split names a split on the hub; give it with --hub.", "split")
     if data and hub:
-        raise Inapplicable("--data and --hub both say where the rows are; give one of them.", "hub", "data")
+        raise Inapplicable(
+            "--data and --hub both say where the rows are; give one of them.", "hub", "data"
+        )
     if data:
         return data
     if not hub:
@@ -223,17 +300,29 @@ def _bench_recorded(
     run: opt.Running,
     rows: opt.Reported,
 ) -> None:
-    """Print recorded judgements by group, and leave with 1 when a gate is missed or nothing could be scored."""
+    """Print recorded judgements by group, and leave with 1 when a gate is missed or nothing could
+    be scored.
+    """
     gate = rows.gate()
     data = source and open_data(source, benchmark, seed=run.seed, on_bad_row=run.on_bad_row)
     with (
         gate.keeping(None if run.out is None else str(run.out)) as folder,
         exported(rows.export, folder, title=rows.title) as kept,
     ):
-        found = score_recorded(benchmark, scores=scores, replay=replay, data=data or None, seed=run.seed, run_dir=kept)
-        for option, name in (("--export", "export"), ("gates", "fail_under"), ("gates", "fail_if_worse_than")):
+        found = score_recorded(
+            benchmark, scores=scores, replay=replay, data=data or None, seed=run.seed, run_dir=kept
+        )
+        for option, name in (
+            ("--export", "export"),
+            ("gates", "fail_under"),
+            ("gates", "fail_if_worse_than"),
+        ):
             if getattr(rows, name) is not None and len(found) > 1:
-                raise Inapplicable(f"{option} take one judge's candidates and the file holds {len(found)}; keep one.", name)
+                raise Inapplicable(
+                    f"{option} take one judge's candidates and the file holds {len(found)}; keep "
+                    f"one.",
+                    name,
+                )
         missed = [_missed_by(report, gate, kept) for _, report in found]
     if run.json:
         opt.print_json(recorded_json(benchmark, found))
@@ -247,7 +336,10 @@ def _bench_recorded(
 def _scored_line(group: Mapping[str, Any], report: Report) -> str:
     what = " ".join(str(value) for value in group.values()) or report.benchmark
     said = f" {report.constant}" if report.constant else ""
-    return f"{what}: {hundredths(report.score)} [{interval(report.ci95)}] n={report.n} ({report.rule}){said}"
+    return (
+        f"{what}: {hundredths(report.score)} [{interval(report.ci95)}] n={report.n} "
+        f"({report.rule}){said}"
+    )
 
 
 def _list(as_json: bool) -> None:
@@ -255,7 +347,13 @@ def _list(as_json: bool) -> None:
     known = benchmarks()
     if as_json:
         shown = [
-            {"name": n, "measures": b.measures, "hub": b.hub, "kinds": sorted(b.kinds), "modes": dict(b.modes)}
+            {
+                "name": n,
+                "measures": b.measures,
+                "hub": b.hub,
+                "kinds": sorted(b.kinds),
+                "modes": dict(b.modes),
+            }
             for n, b in known.items()
         ]
         return opt.print_json(shown)
@@ -266,7 +364,7 @@ def _list(as_json: bool) -> None:
     return None
 
 
-# -- anybody's table --------------------------------------------------------------------------------------------------------
+# -- anybody's table -------------------------------------------------------------------------------
 
 
 @opt.grouped("fail_if_worse_than")
@@ -280,7 +378,9 @@ def score(
     run: opt.Running,
     rows: opt.Reported,
 ) -> None:
-    """Score the answers in a column of FILE and print their mean with its spread and a 95 % interval."""
+    """Score the answers in a column of FILE and print their mean with its spread and a 95 %
+    interval.
+    """
     opt.say_reading(data)
     task = Scoring.read(data, prompt, answer, columns := table.columns(run, rows))
     _judge_table(task, reward, run, rows, table.dry_run, (data, None), columns)
@@ -294,21 +394,33 @@ def winrate(
     b: Annotated[str, typer.Option(help="Column with the answers they are compared with.")],
     reward: opt.RewardName,
     other: Annotated[
-        list[str] | None, typer.Option(help="A further column of answers, for a ranking; may be repeated.")
+        list[str] | None,
+        typer.Option(help="A further column of answers, for a ranking; may be repeated."),
     ] = None,
     second: Annotated[
-        str | None, typer.Option("--with", help="Another file that holds --b, joined by --id; the same questions.")
+        str | None,
+        typer.Option(
+            "--with", help="Another file that holds --b, joined by --id; the same questions."
+        ),
     ] = None,
-    length_controlled: Annotated[bool, typer.Option("--length-controlled", help="Add the win rate at equal length.")] = False,
+    length_controlled: Annotated[
+        bool, typer.Option("--length-controlled", help="Add the win rate at equal length.")
+    ] = False,
     until_decided: Annotated[
-        bool, typer.Option("--until-decided", help="Stop as soon as the comparison is settled, valid at every look.")
+        bool,
+        typer.Option(
+            "--until-decided",
+            help="Stop as soon as the comparison is settled, valid at every look.",
+        ),
     ] = False,
     *,
     table: opt.Tabled,
     run: opt.Running,
     rows: opt.Reported,
 ) -> None:
-    """Judge the answers in the columns --a and --b of FILE and print how often a wins, with ties, flips and a 95 % interval."""
+    """Judge the answers in the columns --a and --b of FILE and print how often a wins, with ties,
+    flips and a 95 % interval.
+    """
     columns = table.columns(run, rows)
     opt.say_reading(data, *([] if second is None else [second]))
     task = WinRateTask.read(
@@ -332,14 +444,28 @@ def _judge_table(
     data: tuple[str, str | None],
     columns: Columns,
 ) -> None:
-    """Say what was understood, judge, print the report, write what is asked for; the exit code is that of `eval`."""
-    reward, options, gate = run.build(name), run.options(), rows.gate(own_unit=task.rule().name == "scores")
+    """Say what was understood, judge, print the report, write what is asked for; the exit code is
+    that of `eval`.
+    """
+    reward, options, gate = (
+        run.build(name),
+        run.options(),
+        rows.gate(own_unit=task.rule().name == "scores"),
+    )
     copy = None
     if rows.annotate is not None:
-        reading = {name: getattr(columns, name) for name in ("encoding", "separator", "sheet", "header_row")}
-        left, beside = (rows.limit is not None, run.on_bad_row == "skip"), (data[1], columns.labels, rows.export)
+        reading = {
+            name: getattr(columns, name)
+            for name in ("encoding", "separator", "sheet", "header_row")
+        }
+        left, beside = (
+            (rows.limit is not None, run.on_bad_row == "skip"),
+            (data[1], columns.labels, rows.export),
+        )
         compares = isinstance(task, WinRateTask)
-        copy = Annotation(rows.annotate, data[0], reading, task.questions.answers, reward, compares, *left, beside)
+        copy = Annotation(
+            rows.annotate, data[0], reading, task.questions.answers, reward, compares, *left, beside
+        )
     for line in task.understood(reward):
         opt.say(one_line(line))
     if dry_run:
@@ -354,25 +480,39 @@ def _judge_table(
 
 @opt.grouped("param", "on_bad_row", "estimate", "fail_if_worse_than")
 def grade(
-    config: Annotated[Path, typer.Argument(help="YAML file: graders, aggregators, judge, labels, cluster.")],
-    data: Annotated[str, typer.Argument(help="Parquet, jsonl, json, csv or xlsx file with a row per item.")],
+    config: Annotated[
+        Path, typer.Argument(help="YAML file: graders, aggregators, judge, labels, cluster.")
+    ],
+    data: Annotated[
+        str, typer.Argument(help="Parquet, jsonl, json, csv or xlsx file with a row per item.")
+    ],
     *,
     run: opt.Running,
     rows: opt.Reported,
 ) -> None:
-    """Grade the rows of DATA by the graders of CONFIG and print their means, how they agree, and how they follow labels."""
+    """Grade the rows of DATA by the graders of CONFIG and print their means, how they agree, and
+    how they follow labels.
+    """
     options, gate, known = run.options(), rows.gate(own_unit=True), read_config(config)
     runner, path = runner_of(known, run.llm, run.base_url), Path(data).expanduser()
     if not path.exists():
         raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
     opt.say_reading(path)
     named, part = {name: known.get(name) for name in ("labels", "cluster")}, rows.part_of(run)
-    copy = None if rows.annotate is None else Annotation(rows.annotate, data, limit=rows.limit is not None, beside=(config,))
+    copy = (
+        None
+        if rows.annotate is None
+        else Annotation(rows.annotate, data, limit=rows.limit is not None, beside=(config,))
+    )
     with run.resumable(), exported(rows.export, options.run_dir, copy, rows.title) as folder:
         chosen = replace(options, run_dir=folder)
-        report = grade_rows(runner, path, limit=rows.limit, seed=run.seed, part=part, options=chosen, **named)
+        report = grade_rows(
+            runner, path, limit=rows.limit, seed=run.seed, part=part, options=chosen, **named
+        )
     # every grader has to pass what one sample has to
-    most = {name: max(getattr(part, name) for part in report.by_subset.values()) for name in COUNTS[2:]}
+    most = {
+        name: max(getattr(part, name) for part in report.by_subset.values()) for name in COUNTS[2:]
+    }
     _conclude(report, _missed_by(replace(report, **most), gate), run, part)
 
 
@@ -381,7 +521,9 @@ MOST = 100_000
 
 
 def _size(value: Any, known: dict[int, int]) -> int:
-    """How many values there are when every alias is written out; beyond all measure where one holds itself."""
+    """How many values there are when every alias is written out; beyond all measure where one holds
+    itself.
+    """
     if not isinstance(value, (dict, list)):
         return 1
     if id(value) not in known:
@@ -398,11 +540,15 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}; give a YAML file that names graders.") from error
+        raise ConfigError(
+            f"{path}: {error.strerror or error}; give a YAML file that names graders."
+        ) from error
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(error).split())[:200]}") from error
     if _size(found, {}) > MOST:
-        raise ConfigError(f"{path}: its aliases stand for more than {MOST:,} values; write out what is meant.")
+        raise ConfigError(
+            f"{path}: its aliases stand for more than {MOST:,} values; write out what is meant."
+        )
     if not isinstance(found, dict) or not found.get("graders"):
         raise ConfigError(f"{path}: holds no 'graders'; write `graders: {{relevance: {{}}}}`.")
     for name in found:
@@ -421,10 +567,13 @@ def judge_from(config: Mapping[str, Any], llm: str | None, base_url: str | None)
     return resolve_llm(given, **({"base_url": base_url} if base_url else {}))
 
 
-def runner_of(config: Mapping[str, Any], llm: str | None = None, base_url: str | None = None) -> Any:
+def runner_of(
+    config: Mapping[str, Any], llm: str | None = None, base_url: str | None = None
+) -> Any:
     """The runner a config describes, with the judge of the command line before its own.
 
-    Raises ConfigError naming the grader and the field that does not fit, and where a judge is named and no grader asks one.
+    Raises ConfigError naming the grader and the field that does not fit, and where a judge is named
+    and no grader asks one.
     """
     from rm_gallery.core.runner.grading_runner import GradingRunner
 
@@ -432,19 +581,31 @@ def runner_of(config: Mapping[str, Any], llm: str | None = None, base_url: str |
     if isinstance(graders, list):
         graders = {str(_of(item, "name", number)): item for number, item in enumerate(graders)}
     if not isinstance(graders, Mapping):
-        raise ConfigError(f"graders: a mapping of name to settings is needed, found {graders!r:.60}.")
-    judge = judge_from(config, llm, base_url)
-    made = {str(name): grader_of(str(name), settings or {}, judge) for name, settings in graders.items()}
-    if (llm or base_url) and not any(getattr(each.grader, "llm", None) is judge is not None for each in made.values()):
-        raise Inapplicable(
-            f"graders: {', '.join(made)}: none is judged by it; leave out --llm and --base-url.", "llm", "base_url"
+        raise ConfigError(
+            f"graders: a mapping of name to settings is needed, found {graders!r:.60}."
         )
-    aggregators = [_aggregator(item, number) for number, item in enumerate(config.get("aggregators") or ())]
+    judge = judge_from(config, llm, base_url)
+    made = {
+        str(name): grader_of(str(name), settings or {}, judge) for name, settings in graders.items()
+    }
+    if (llm or base_url) and not any(
+        getattr(each.grader, "llm", None) is judge is not None for each in made.values()
+    ):
+        raise Inapplicable(
+            f"graders: {', '.join(made)}: none is judged by it; leave out --llm and --base-url.",
+            "llm",
+            "base_url",
+        )
+    aggregators = [
+        _aggregator(item, number) for number, item in enumerate(config.get("aggregators") or ())
+    ]
     return GradingRunner(made, aggregators or None)
 
 
 def grader_of(name: str, settings: Any, judge: Any) -> Any:
-    """One grader of a config: `grader` is a registered grader or reward, the entry's own name where it is left out."""
+    """One grader of a config: `grader` is a registered grader or reward, the entry's own name where
+    it is left out.
+    """
     from rm_gallery.core.graders.base import GraderRegistry
     from rm_gallery.core.graders.bridge import as_grader
     from rm_gallery.core.graders.llm import LLMGrader
@@ -458,20 +619,38 @@ def grader_of(name: str, settings: Any, judge: Any) -> Any:
             raise ConfigError(f"graders.{name}: {unknown_name('field', str(key), GRADER)}")
     kind, params = str(settings.get("grader", name)), dict(settings.get("params") or {})
     kind = kind.removeprefix("grader:")
-    reward = kind not in GraderRegistry.list() and (kind in RewardRegistry or ":" in RewardRegistry.spelled(kind))
-    known: Any = LLMGrader if kind == "llm" else RewardRegistry.get(kind) if reward else GraderRegistry.get(kind)
+    reward = kind not in GraderRegistry.list() and (
+        kind in RewardRegistry or ":" in RewardRegistry.spelled(kind)
+    )
+    known: Any = (
+        LLMGrader
+        if kind == "llm"
+        else RewardRegistry.get(kind)
+        if reward
+        else GraderRegistry.get(kind)
+    )
     needs = known.needs | (getattr(getattr(known, "kind", None), "needs", None) or frozenset())
     if "llm" in needs and not {"llm", "model"} & set(params):
         if judge is None:
-            raise ConfigError(f"graders.{name} is judged by a model and none is named; add `judge:` or --llm MODEL.")
+            raise ConfigError(
+                f"graders.{name} is judged by a model and none is named; add `judge:` or --llm "
+                f"MODEL."
+            )
         params["llm"] = judge
     try:
-        grader = as_grader(kind, **params) if reward else known(**({} if reward else {"name": name}), **params)
+        grader = (
+            as_grader(kind, **params)
+            if reward
+            else known(**({} if reward else {"name": name}), **params)
+        )
     except TypeError as error:
         raise ConfigError(f"graders.{name}: {error}") from error
     if (passes := settings.get("threshold")) is not None:
         if isinstance(passes, bool) or not isinstance(passes, (int, float)):
-            raise ConfigError(f"graders.{name}: threshold is {passes!r:.40}; give the score from where on an answer passes.")
+            raise ConfigError(
+                f"graders.{name}: threshold is {passes!r:.40}; give the score from where on an "
+                f"answer passes."
+            )
         grader = grader.model_copy(update={"threshold": float(passes)})
     rest = {key: settings[key] for key in ("mapper", "repeat", "on_error") if key in settings}
     return GraderConfig(grader, **rest)

@@ -36,7 +36,9 @@ def demo(
     base_url: opt.BaseUrl = None,
     max_workers: opt.MaxWorkers = 32,
 ) -> None:
-    """Train the embedded model on the training split, score the test split with it and others, print one table."""
+    """Train the embedded model on the training split, score the test split with it and others,
+    print one table.
+    """
     from rm_gallery.train.bradley_terry import train_bradley_terry
 
     if base_url and not llm:
@@ -59,9 +61,18 @@ def demo(
         reports = {}
         for label, reward in rewards.items():
             sys.stderr.write(f"scoring the test split with {label} …\n")
-            reports[label] = evaluate(reward, test, name, max_workers=max_workers, progress=None if llm else False)
+            reports[label] = evaluate(
+                reward, test, name, max_workers=max_workers, progress=None if llm else False
+            )
     any_report = reports["length_baseline"]
-    judge = next((f"judge {report.judge} at {report.endpoint}" for report in reports.values() if report.judge), "no judge")
+    judge = next(
+        (
+            f"judge {report.judge} at {report.endpoint}"
+            for report in reports.values()
+            if report.judge
+        ),
+        "no judge",
+    )
     notes = [
         f"benchmark: {name} ({any_report.version}) · data: {test} · n={any_report.n} · {judge}",
         "chance is 25 % on the best-of-4 subsets",
@@ -82,13 +93,21 @@ EXTRAS = {
 
 
 def doctor(
-    llm: Annotated[str | None, typer.Option(help="Ask this model how it can state a verdict, by a small call each.")] = None,
+    llm: Annotated[
+        str | None,
+        typer.Option(help="Ask this model how it can state a verdict, by a small call each."),
+    ] = None,
     base_url: opt.BaseUrl = None,
 ) -> None:
-    """Show which sandboxes, keys, caches and optional packages are available, and what an endpoint can do."""
+    """Show which sandboxes, keys, caches and optional packages are available, and what an endpoint
+    can do.
+    """
     if base_url and not llm:
         raise Inapplicable("--base-url needs a model; name it with --llm MODEL.", "base_url")
-    typer.echo(f"rm-gallery {__version__}, Python {platform.python_version()}, {sys.platform}, {os.cpu_count()} processors")
+    typer.echo(
+        f"rm-gallery {__version__}, Python {platform.python_version()}, {sys.platform}, "
+        f"{os.cpu_count()} processors"
+    )
     for check in sandbox_checks():
         typer.echo(f"{_mark(check.ok)} {check.name}: {check.detail}")
     key = bool(os.environ.get("OPENAI_API_KEY"))
@@ -96,9 +115,16 @@ def doctor(
     url = os.environ.get("OPENAI_BASE_URL") or os.environ.get("BASE_URL")
     typer.echo(f"{_mark(bool(url))} endpoint: {url or 'the default, https://api.openai.com/v1'}")
     cache = call_cache.shared()
-    off = f"the Redis server of {call_cache.VARIABLE}" if call_cache.server() else f"switched off ({call_cache.VARIABLE}=off)"
+    off = (
+        f"the Redis server of {call_cache.VARIABLE}"
+        if call_cache.server()
+        else f"switched off ({call_cache.VARIABLE}=off)"
+    )
     where = off if cache is None else cache.path
-    typer.echo(f"{_mark(bool(call_cache.server()) or (cache is not None and cache.writable))} cache: {where}")
+    typer.echo(
+        f"{_mark(bool(call_cache.server()) or (cache is not None and cache.writable))} cache: "
+        f"{where}"
+    )
     for extra, modules in EXTRAS.items():
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
         hint = "installed" if not missing else f"pip install {' '.join(missing)}"
@@ -116,14 +142,19 @@ def _channels(name: str, base_url: str | None) -> None:
 
     model = resolve_llm(name, cache=False, **({"base_url": base_url} if base_url else {}))
     for way, problem in loop.run(channels(model), "doctor", "channels").items():
-        typer.echo(f"{_mark(not problem)} {model.model} by {way} ({WORDS[way]}){f': {problem}' if problem else ''}")
+        typer.echo(
+            f"{_mark(not problem)} {model.model} by {way} "
+            f"({WORDS[way]}){f': {problem}' if problem else ''}"
+        )
 
 
 def _mark(ok: bool) -> str:
     return "ok  " if ok else "-   "
 
 
-cache_app = typer.Typer(help="Look at, shrink or empty the cache of judge replies.", no_args_is_help=True)
+cache_app = typer.Typer(
+    help="Look at, shrink or empty the cache of judge replies.", no_args_is_help=True
+)
 
 
 def _cache() -> CallCache:
@@ -147,17 +178,27 @@ def stats() -> None:
     typer.echo(f"entries    {found.entries:,}")
     typer.echo(f"bytes      {found.bytes:,}")
     for name, moment in (("oldest", found.oldest), ("newest", found.newest)):
-        shown = "-" if moment is None else f"{datetime.fromtimestamp(moment, timezone.utc):%Y-%m-%d %H:%M} UTC"
+        shown = (
+            "-"
+            if moment is None
+            else f"{datetime.fromtimestamp(moment, timezone.utc):%Y-%m-%d %H:%M} UTC"
+        )
         typer.echo(f"{name:10} {shown}")
 
 
 @cache_app.command("prune")
 def prune(
-    max_bytes: Annotated[int | None, typer.Option(min=1, help="Keep at most this many bytes, the latest used.")] = None,
-    max_days: Annotated[float | None, typer.Option(min=0.0, help="Remove replies older than this.")] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option(min=1, help="Keep at most this many bytes, the latest used.")
+    ] = None,
+    max_days: Annotated[
+        float | None, typer.Option(min=0.0, help="Remove replies older than this.")
+    ] = None,
 ) -> None:
     """Remove old replies."""
-    removed = _cache().prune(max_bytes=max_bytes, max_age=None if max_days is None else max_days * 86400)
+    removed = _cache().prune(
+        max_bytes=max_bytes, max_age=None if max_days is None else max_days * 86400
+    )
     typer.echo(f"{removed} replies removed")
 
 
@@ -178,10 +219,14 @@ def _group() -> None:
 @train_app.command("bt")
 def train_bt(
     data: Annotated[Path, typer.Argument(help="Preference data: a file or folder as for eval.")],
-    out: Annotated[Path, typer.Option(help="Folder to write the model to; bt:DIR then names the reward.")],
+    out: Annotated[
+        Path, typer.Option(help="Folder to write the model to; bt:DIR then names the reward.")
+    ],
     benchmark: opt.Benchmark = None,
     seed: Annotated[int, typer.Option(help="Decides split and order.")] = 0,
-    test_share: Annotated[float, typer.Option(min=0.01, max=0.9, help="Share of prompts held out.")] = 0.2,
+    test_share: Annotated[
+        float, typer.Option(min=0.01, max=0.9, help="Share of prompts held out.")
+    ] = 0.2,
     json: opt.Json = False,
 ) -> None:
     """Fit a Bradley–Terry model and print its held-out accuracy beside both length baselines."""
@@ -193,5 +238,8 @@ def train_bt(
         opt.print_json(report)
         return
     for name, figure in report["held_out"].items():
-        typer.echo(f"{name:12} {hundredths(figure['accuracy']):>6} %   [{interval(figure['ci95'])}]   n={figure['n']}")
+        typer.echo(
+            f"{name:12} {hundredths(figure['accuracy']):>6} %   [{interval(figure['ci95'])}]   "
+            f"n={figure['n']}"
+        )
     typer.echo(f"model written to {out}; use it as bt:{out}")

@@ -1,4 +1,6 @@
-"""The `rm-gallery` command: results on stdout, everything else on stderr; exit 0 done, 1 failures, 2 wrong use or input."""
+"""The `rm-gallery` command: results on stdout, everything else on stderr; exit 0 done, 1 failures,
+2 wrong use or input.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ app.command("bench", short_help="Score a benchmark by its official rule.")(bench
 app.command("audit", short_help="Try to move a reward by what should not move it.")(audit)
 app.command("check-reward", short_help="Try a reward before a training run.")(check)
 app.command("fuzz-reward", short_help="Look for wrong texts that a reward takes for right.")(fuzz)
-app.command("conflicts", short_help="Look for contradictions and cycles of a comparing reward.")(conflicts)
+app.command("conflicts", short_help="Look for contradictions and cycles of a comparing reward.")(
+    conflicts
+)
 app.command("drift", short_help="Compare two versions of a judge on the same anchors.")(drift)
 app.command("judge-select", short_help="Compare judges on the same labels.")(judge_select)
 app.command("plan", short_help="Say how many rows or labels a precision needs.")(plan)
@@ -73,17 +77,21 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Define a reward once, check it on benchmarks with honest statistics, use it everywhere."""
 
 
 ESCAPED = "rm_gallery.escaped"
-"""How a console's encoding is asked to fail: what it lacks is written as in JSON, so that JSON stays JSON.
+"""How a console's encoding is asked to fail: what it lacks is written as in JSON, so that JSON
+stays JSON.
 
-A pipe of Windows (cp1252), a C locale and PYTHONIOENCODING=ascii raise UnicodeEncodeError at the first Chinese or Persian row, and
-that after all of it was paid for.
+A pipe of Windows (cp1252), a C locale and PYTHONIOENCODING=ascii raise UnicodeEncodeError at the
+first Chinese or Persian row, and that after all of it was paid for.
 """
 
 
@@ -91,7 +99,9 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2)), error.end
+    return "".join(
+        f"\\u{units[at] << 8 | units[at + 1]:04x}" for at in range(0, len(units), 2)
+    ), error.end
 
 
 codecs.register_error(ESCAPED, _escaped)
@@ -144,8 +154,11 @@ def _run_command() -> None:
         try:
             command(default_map=set_so, obj=origins)
         except SystemExit as done:
-            if done.code == 2 and origins:  # typer names the option of a value it refuses, not where the value stands
-                sys.stderr.write(f"Settings were also read from: {', '.join(sorted({*origins.values()}))}.\n")
+            # typer names the option of a value it refuses, not where the value stands
+            if done.code == 2 and origins:
+                sys.stderr.write(
+                    f"Settings were also read from: {', '.join(sorted({*origins.values()}))}.\n"
+                )
             raise
     except ConfigError as error:
         _say(error)

@@ -41,37 +41,66 @@ LARGE = 16_000_000
 
 
 Llm = Annotated[str | None, typer.Option(help="The judge's model; a judged reward needs one.")]
-BaseUrl = Annotated[str | None, typer.Option(help="The judge's endpoint; OPENAI_BASE_URL by default.")]
+BaseUrl = Annotated[
+    str | None, typer.Option(help="The judge's endpoint; OPENAI_BASE_URL by default.")
+]
 MaxWorkers = Annotated[int, typer.Option(min=1, help="Judgements in flight at once.")]
 Limit = Annotated[int | None, typer.Option(min=1, help="Take a seeded sample of this many rows.")]
-Seed = Annotated[int, typer.Option(help="Decides the sample, the candidate order and the bootstrap.")]
+Seed = Annotated[
+    int, typer.Option(help="Decides the sample, the candidate order and the bootstrap.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on stdout.")]
-MaxFailures = Annotated[int, typer.Option(min=0, help="Failed samples that still count as success.")]
+MaxFailures = Annotated[
+    int, typer.Option(min=0, help="Failed samples that still count as success.")
+]
 MaxUnscored = Annotated[
-    int | None, typer.Option(min=0, help="Unscored samples that pass a gate; 0 where one is set, else any number.")
+    int | None,
+    typer.Option(
+        min=0, help="Unscored samples that pass a gate; 0 where one is set, else any number."
+    ),
 ]
 FailUnder = Annotated[
     float | None,
     typer.Option(
-        help="Exit with 1 when the figure, a share from 0 to 1 or a mean score, is lower with what is missing at its worst."
+        help=(
+            "Exit with 1 when the figure, a share from 0 to 1 or a mean score, is lower with what "
+            "is missing at its worst."
+        )
     ),
 ]
 Surely = Annotated[
-    bool, typer.Option("--surely", help="Hold the lower end of the 95 % interval to --fail-under, and not the figure alone.")
+    bool,
+    typer.Option(
+        "--surely",
+        help="Hold the lower end of the 95 % interval to --fail-under, and not the figure alone.",
+    ),
 ]
 LogLevel = Annotated[str, typer.Option(help="error, warning, info, debug, or http to trace calls.")]
 
-SPELLED = "NAME, FILE, FILE:NAME, or a prefix such as func:, grader:, rubric:, bt:, hf: or served: and what it names"
+SPELLED = (
+    "NAME, FILE, FILE:NAME, or a prefix such as func:, grader:, rubric:, bt:, hf: or served: and "
+    "what it names"
+)
 """How a reward is named, in the same words at every command."""
-RewardName = Annotated[str, typer.Option("--reward", "-r", help=f"The reward: {SPELLED}.", autocompletion=reward_names)]
+RewardName = Annotated[
+    str, typer.Option("--reward", "-r", help=f"The reward: {SPELLED}.", autocompletion=reward_names)
+]
 Benchmark = Annotated[
-    str | None, typer.Option("--benchmark", "--format", help="Layout of the data; found from its columns by default.")
+    str | None,
+    typer.Option(
+        "--benchmark", "--format", help="Layout of the data; found from its columns by default."
+    ),
 ]
 Table = Annotated[
-    str, typer.Argument(metavar="FILE", help="csv, xlsx, parquet or jsonl file, or a result file of another tool.")
+    str,
+    typer.Argument(
+        metavar="FILE", help="csv, xlsx, parquet or jsonl file, or a result file of another tool."
+    ),
 ]
 Prompt = Annotated[str, typer.Option(help="Column with the prompts.")]
-LabelColumn = Annotated[str | None, typer.Option(help="The labels file's column of labels, where it has several.")]
+LabelColumn = Annotated[
+    str | None, typer.Option(help="The labels file's column of labels, where it has several.")
+]
 
 
 def print_json(value: Any) -> None:
@@ -96,45 +125,85 @@ class Running:
     base_url: BaseUrl = None
     max_workers: MaxWorkers = 32
     seed: Seed = 0
-    param: Annotated[list[str] | None, typer.Option(help="k=v sets a field of the reward; may be repeated.")] = None
+    param: Annotated[
+        list[str] | None, typer.Option(help="k=v sets a field of the reward; may be repeated.")
+    ] = None
     json: Json = False
     out: Annotated[
-        Path | None, typer.Option(help="Run folder or URL of one; the same command continues an unfinished run.")
+        Path | None,
+        typer.Option(
+            help="Run folder or URL of one; the same command continues an unfinished run."
+        ),
     ] = None
     force_new: Annotated[bool, typer.Option(help="Set a run with another manifest aside.")] = False
-    trace: Annotated[bool, typer.Option("--trace", help="Keep every judgement's prompt and reply; needs --out.")] = False
-    deadline: Annotated[float | None, typer.Option(min=0.001, help="Seconds one sample may take.")] = None
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Keep every judgement's prompt and reply; needs --out.")
+    ] = False
+    deadline: Annotated[
+        float | None, typer.Option(min=0.001, help="Seconds one sample may take.")
+    ] = None
     blame: Annotated[
         str | None,
         typer.Option(
-            help="probe tries what gave no score again, and with neutral answers, to tell whether the answer caused it."
+            help=(
+                "probe tries what gave no score again, and with neutral answers, to tell whether "
+                "the answer caused it."
+            )
         ),
     ] = None
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes that judge, with one cache, budget and rate for all of them.")
+        int | None,
+        typer.Option(
+            min=1, help="Processes that judge, with one cache, budget and rate for all of them."
+        ),
     ] = None
-    engine: Annotated[str | None, typer.Option(help="ray judges with the actors of a Ray cluster.")] = None
-    address: Annotated[str | None, typer.Option(help="The Ray cluster; RAY_ADDRESS, or one of this machine, by default.")] = (
-        None
-    )
+    engine: Annotated[
+        str | None, typer.Option(help="ray judges with the actors of a Ray cluster.")
+    ] = None
+    address: Annotated[
+        str | None,
+        typer.Option(help="The Ray cluster; RAY_ADDRESS, or one of this machine, by default."),
+    ] = None
     batch: Annotated[
-        str | None, typer.Option(help="openai or anthropic: judge by their batch API at half the price; needs --out.")
+        str | None,
+        typer.Option(
+            help="openai or anthropic: judge by their batch API at half the price; needs --out."
+        ),
     ] = None
     submit: Annotated[
-        bool, typer.Option("--submit", help="With --batch: end once it is sent; without it the same command collects.")
+        bool,
+        typer.Option(
+            "--submit",
+            help="With --batch: end once it is sent; without it the same command collects.",
+        ),
     ] = False
-    cache: Annotated[bool | None, typer.Option("--cache/--no-cache", help="Cache replies; default at temperature 0.")] = None
-    max_calls: Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many calls.")] = None
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="Stop, resumably, after this many tokens.")] = None
-    max_cost: Annotated[float | None, typer.Option(min=0, help="Stop, resumably, at this cost; needs --prices.")] = None
-    prices: Annotated[Path | None, typer.Option(help="YAML file with prices per million tokens.")] = None
+    cache: Annotated[
+        bool | None,
+        typer.Option("--cache/--no-cache", help="Cache replies; default at temperature 0."),
+    ] = None
+    max_calls: Annotated[
+        int | None, typer.Option(min=1, help="Stop, resumably, after this many calls.")
+    ] = None
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Stop, resumably, after this many tokens.")
+    ] = None
+    max_cost: Annotated[
+        float | None, typer.Option(min=0, help="Stop, resumably, at this cost; needs --prices.")
+    ] = None
+    prices: Annotated[
+        Path | None, typer.Option(help="YAML file with prices per million tokens.")
+    ] = None
     on_bad_row: Annotated[str, typer.Option(help="raise, or skip and count.")] = "raise"
     log_level: LogLevel = "warning"
 
     @property
     def judge(self) -> dict[str, Any]:
         """How the reward is built: keywords of every question that is asked of one."""
-        return {"params": parse_params(self.param or []), "llm": self.llm, "base_url": self.base_url}
+        return {
+            "params": parse_params(self.param or []),
+            "llm": self.llm,
+            "base_url": self.base_url,
+        }
 
     def build(self, reward: str) -> BaseReward:
         """The reward of this name."""
@@ -147,7 +216,9 @@ class Running:
     def options(self) -> RunOptions:
         """How the run goes; ConfigError where these options do not fit together."""
         if self.trace and self.out is None:
-            raise Inapplicable("--trace keeps judgements in the run folder; name one with --out RUN.", "trace")
+            raise Inapplicable(
+                "--trace keeps judgements in the run folder; name one with --out RUN.", "trace"
+            )
         return RunOptions(
             max_workers=self.max_workers,
             deadline=self.deadline,
@@ -171,9 +242,15 @@ class Running:
             return None
         prices = None if self.prices is None else PriceTable.from_yaml(self.prices)
         if self.max_cost is not None and prices is None and is_setting("max_cost"):
-            # a limit in a file of settings must not stop a rule, which costs nothing, nor be lost where a model is called
+            # a limit in a file of settings must not stop a rule, which costs nothing, nor be lost
+            # where a model is called
             prices = PriceTable({}, "a run without --prices")
-        return Budget(max_calls=self.max_calls, max_tokens=self.max_tokens, max_cost=self.max_cost, prices=prices)
+        return Budget(
+            max_calls=self.max_calls,
+            max_tokens=self.max_tokens,
+            max_cost=self.max_cost,
+            prices=prices,
+        )
 
     @contextmanager
     def resumable(self) -> Iterator[None]:
@@ -181,19 +258,28 @@ class Running:
         try:
             yield
         except KeyboardInterrupt:
-            again = "the same command continues it" if self.out is not None else "with --out RUN it could be continued"
+            again = (
+                "the same command continues it"
+                if self.out is not None
+                else "with --out RUN it could be continued"
+            )
             sys.stderr.write(f"rm-gallery: interrupted; {again}.\n")
             raise typer.Exit(130) from None
 
 
 @dataclass(frozen=True)
 class Reported:
-    """What every command that reports a figure takes: how many rows, what beside the report is wanted, and the gates."""
+    """What every command that reports a figure takes: how many rows, what beside the report is
+    wanted, and the gates.
+    """
 
     limit: Limit = None
     part: Annotated[
         str | None,
-        typer.Option(metavar="I/N", help="Judge one of N equal shares, into --out; without it all are put together."),
+        typer.Option(
+            metavar="I/N",
+            help="Judge one of N equal shares, into --out; without it all are put together.",
+        ),
     ] = None
     max_failures: MaxFailures = 0
     max_unscored: MaxUnscored = None
@@ -204,16 +290,29 @@ class Reported:
         typer.Option(
             "--fail-if-worse-than",
             metavar="RUN",
-            help="Exit with 1 when the 95 % interval of the difference to that run lies below 0, what is missing at its worst.",
+            help=(
+                "Exit with 1 when the 95 % interval of the difference to that run lies below 0, "
+                "what is missing at its worst."
+            ),
         ),
     ] = None
-    estimate: Annotated[bool, typer.Option("--estimate", help="Judge ten samples and say what the rest would need.")] = False
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Judge ten samples and say what the rest would need.")
+    ] = False
     export: Annotated[
-        Path | None, typer.Option(help="Write a row per candidate to this .csv, .xlsx, .parquet, .jsonl or .html file.")
+        Path | None,
+        typer.Option(
+            help="Write a row per candidate to this .csv, .xlsx, .parquet, .jsonl or .html file."
+        ),
     ] = None
-    title: Annotated[str | None, typer.Option(help="Title of the page that --export FILE.html writes.")] = None
+    title: Annotated[
+        str | None, typer.Option(help="Title of the page that --export FILE.html writes.")
+    ] = None
     annotate: Annotated[
-        Path | None, typer.Option(help="Write a copy of the table with what was said of each row in columns of its own.")
+        Path | None,
+        typer.Option(
+            help="Write a copy of the table with what was said of each row in columns of its own."
+        ),
     ] = None
 
     def part_of(self, run: Running, repeats: int = 1) -> str | None:
@@ -221,59 +320,120 @@ class Reported:
         if self.part is None:
             return None
         if run.out is None:
-            raise Inapplicable("--part is a share of a run that several keep in one folder; name it with --out RUN.", "part")
-        whole = {"--fail-under": self.fail_under, "--fail-if-worse-than": self.fail_if_worse_than, "--export": self.export}
+            raise Inapplicable(
+                "--part is a share of a run that several keep in one folder; name it with --out "
+                "RUN.",
+                "part",
+            )
+        whole = {
+            "--fail-under": self.fail_under,
+            "--fail-if-worse-than": self.fail_if_worse_than,
+            "--export": self.export,
+        }
         whole["--annotate"] = self.annotate
-        beside = [name for name, value in {**whole, "--repeats": repeats > 1 or None}.items() if value is not None]
+        beside = [
+            name
+            for name, value in {**whole, "--repeats": repeats > 1 or None}.items()
+            if value is not None
+        ]
         if beside:
             raise Inapplicable(
-                f"--part judges a share and reports no figure; give {' and '.join(beside)} to the run without --part.",
+                f"--part judges a share and reports no figure; give {' and '.join(beside)} to the "
+                f"run without --part.",
                 *(name.removeprefix("--").replace("-", "_") for name in beside),
                 "part",
             )
         return self.part
 
     def gate(self, own_unit: bool = False) -> QualityGate:
-        """What the figure is held to; ConfigError, before anything is paid, for a limit or a run that is none."""
-        reference = None if self.fail_if_worse_than is None else reference_run(self.fail_if_worse_than)
+        """What the figure is held to; ConfigError, before anything is paid, for a limit or a run
+        that is none.
+        """
+        reference = (
+            None if self.fail_if_worse_than is None else reference_run(self.fail_if_worse_than)
+        )
         if self.surely and self.fail_under is None:
-            raise Inapplicable("--surely says how --fail-under is held; give --fail-under X as well.", "surely")
+            raise Inapplicable(
+                "--surely says how --fail-under is held; give --fail-under X as well.", "surely"
+            )
         return QualityGate(
-            self.fail_under, self.max_failures, self.max_unscored, reference, surely=self.surely, own_unit=own_unit
+            self.fail_under,
+            self.max_failures,
+            self.max_unscored,
+            reference,
+            surely=self.surely,
+            own_unit=own_unit,
         )
 
 
 @dataclass(frozen=True)
 class Tabled:
-    """What every command over anybody's table takes, beside the columns it judges: the fields of `Columns` a user names."""
+    """What every command over anybody's table takes, beside the columns it judges: the fields of
+    `Columns` a user names.
+    """
 
-    reference: Annotated[str | None, typer.Option(help="Column with reference answers, for rewards that read one.")] = None
+    reference: Annotated[
+        str | None, typer.Option(help="Column with reference answers, for rewards that read one.")
+    ] = None
     labels: Annotated[
         str | None,
-        typer.Option(help="Column of people's labels (winrate: a, b, tie or 0..1; score: numbers), or a file with them by id."),
+        typer.Option(
+            help=(
+                "Column of people's labels (winrate: a, b, tie or 0..1; score: numbers), or a file "
+                "with them by id."
+            )
+        ),
     ] = None
     label_column: LabelColumn = None
     label_probability: Annotated[
-        str | None, typer.Option(help="Column with the probability with which a row was chosen for labelling.")
+        str | None,
+        typer.Option(help="Column with the probability with which a row was chosen for labelling."),
     ] = None
-    id: Annotated[str | None, typer.Option("--id", help="Column that names rows, by which a labels file is joined.")] = None
+    id: Annotated[
+        str | None,
+        typer.Option("--id", help="Column that names rows, by which a labels file is joined."),
+    ] = None
     cluster: Annotated[
-        str | None, typer.Option(help="Column that says which rows belong together; rows with the same prompt do anyway.")
+        str | None,
+        typer.Option(
+            help="Column that says which rows belong together; rows with the same prompt do anyway."
+        ),
     ] = None
-    by: Annotated[list[str] | None, typer.Option(help="Column whose values are subgroups; may be repeated.")] = None
-    numbers: Annotated[bool, typer.Option("--numbers", help="Take columns that hold numbers only for texts.")] = False
-    encoding: Annotated[str | None, typer.Option(help="Encoding of a csv file; found by default.")] = None
-    separator: Annotated[str | None, typer.Option(help="Separator of a csv file, such as ';' or tab; found by default.")] = None
+    by: Annotated[
+        list[str] | None, typer.Option(help="Column whose values are subgroups; may be repeated.")
+    ] = None
+    numbers: Annotated[
+        bool, typer.Option("--numbers", help="Take columns that hold numbers only for texts.")
+    ] = False
+    encoding: Annotated[
+        str | None, typer.Option(help="Encoding of a csv file; found by default.")
+    ] = None
+    separator: Annotated[
+        str | None,
+        typer.Option(help="Separator of a csv file, such as ';' or tab; found by default."),
+    ] = None
     sheet: Annotated[
         str | None,
-        typer.Option("--sheet", help="Sheet of a workbook, or filter of lm-evaluation-harness samples, that has several."),
+        typer.Option(
+            "--sheet",
+            help="Sheet of a workbook, or filter of lm-evaluation-harness samples, that has several.",
+        ),
     ] = None
-    header_row: Annotated[int | None, typer.Option(min=1, help="Row of a sheet with the names of the columns.")] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what was understood and what it will take, and stop.")] = False
+    header_row: Annotated[
+        int | None, typer.Option(min=1, help="Row of a sheet with the names of the columns.")
+    ] = None
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Say what was understood and what it will take, and stop."),
+    ] = False
 
     def columns(self, run: Running, rows: Reported) -> Columns:
         """How the table is read."""
-        named = {field.name: getattr(self, field.name) for field in fields(Columns) if hasattr(self, field.name)}
+        named = {
+            field.name: getattr(self, field.name)
+            for field in fields(Columns)
+            if hasattr(self, field.name)
+        }
         return Columns(
             **{
                 **named,
@@ -287,7 +447,8 @@ class Tabled:
 
 
 def grouped(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Makes each keyword of a command that is annotated with a dataclass an option per field of it, in that place.
+    """Makes each keyword of a command that is annotated with a dataclass an option per field of it,
+    in that place.
 
     `without` names the fields that the command lacks.
     """
@@ -295,7 +456,8 @@ def grouped(*without: str) -> Callable[[Callable[..., None]], Callable[..., None
 
 
 def _with_options(command: Callable[..., None], without: frozenset[str]) -> Callable[..., None]:
-    # Python 3.10's get_type_hints puts an Optional around what has None as its default, and the option's name and help are lost
+    # Python 3.10's get_type_hints puts an Optional around what has None as its default, and the
+    # option's name and help are lost
     own = get_annotations(command, eval_str=True)
     found: dict[str, Parameter] = {}
     groups: dict[str, list[str]] = {}
@@ -307,11 +469,16 @@ def _with_options(command: Callable[..., None], without: frozenset[str]) -> Call
         kept = [field for field in fields(own[name]) if field.name not in without]
         groups[name] = [field.name for field in kept]
         for each in kept:
-            found[each.name] = Parameter(each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name])
+            found[each.name] = Parameter(
+                each.name, Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
+            )
 
     @wraps(command)
     def with_options(**given: Any) -> None:
-        made = {name: own[name](**{field: given.pop(field) for field in names}) for name, names in groups.items()}
+        made = {
+            name: own[name](**{field: given.pop(field) for field in names})
+            for name, names in groups.items()
+        }
         if "run" in made:
             set_log_level(made["run"].log_level)
         with _at(made.get("run"), made.get("rows")) as run:
@@ -329,7 +496,10 @@ def _at(run: Running | None, rows: Reported | None) -> Iterator[Running | None]:
         yield run
         return
     if run.force_new:
-        raise Inapplicable("--force-new moves a folder of this machine aside; name another URL with --out.", "force_new")
+        raise Inapplicable(
+            "--force-new moves a folder of this machine aside; name another URL with --out.",
+            "force_new",
+        )
     part = None if rows is None or rows.part is None else RunPart.read(rows.part).name
     with run_at(run.out, part) as folder:
         yield replace(run, out=folder)
@@ -339,10 +509,15 @@ def table_lines(rows: Sequence[Sequence[str]], markdown: bool = False) -> list[s
     """A head and rows as aligned columns, or as a table of Markdown."""
     shown = [[one_line(cell) for cell in row] for row in rows]
     if markdown:
-        lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in shown]
+        lines = [
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in shown
+        ]
         return [lines[0], "|---" * len(shown[0]) + "|", *lines[1:]]
     widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    return ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
+    return [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in shown
+    ]
 
 
 def say(line: str) -> None:
@@ -362,7 +537,9 @@ def say_reading(*places: Any) -> None:
 
 
 def say_lost(reasons: Mapping[str, Mapping[str, Any]], stopped: str | None, what: str) -> None:
-    """Say on stderr why samples or questions have no score, each reason once, and why the run ended early."""
+    """Say on stderr why samples or questions have no score, each reason once, and why the run ended
+    early.
+    """
     for key, found in reasons.items():
         if not (stopped and (key.startswith("stopped: ") or found["example"] in stopped)):
             say(f"{found['n']} {what} {key}: {one_line(found['example'])}")
@@ -371,7 +548,9 @@ def say_lost(reasons: Mapping[str, Mapping[str, Any]], stopped: str | None, what
 
 
 def parse_params(pairs: list[str]) -> dict[str, Any]:
-    """`k=v` pairs as constructor fields; a value that is JSON is read as JSON, every other value is text."""
+    """`k=v` pairs as constructor fields; a value that is JSON is read as JSON, every other value is
+    text.
+    """
     params: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -388,14 +567,23 @@ LEVELS = {"error": "ERROR", "warning": "WARNING", "info": "INFO", "debug": "DEBU
 
 
 def set_log_level(level: str) -> None:
-    """Log to stderr from this level on (only here, where the process is ours, are log sinks touched); `http` traces every call to a model endpoint, without secrets or texts."""
+    """Log to stderr from this level on (only here, where the process is ours, are log sinks
+    touched); `http` traces every call to a model endpoint, without secrets or texts.
+    """
     if level not in LEVELS:
         raise ConfigError(f"--log-level is {level!r}; levels are {', '.join(LEVELS)}.")
     logger.remove()
 
     def line(record: Any) -> str:
-        record["extra"]["shown"] = one_line(record["message"])  # names and texts out of data are in it
+        # names and texts out of data are in it
+        record["extra"]["shown"] = one_line(record["message"])
         return "{time:HH:mm:ss} {level: <7} {extra[shown]}\n{exception}"
 
     # how a run ended is said by the command itself, once
-    logger.add(sys.stderr, level=LEVELS[level], format=line, diagnose=False, filter=lambda r: "account" not in r["extra"])
+    logger.add(
+        sys.stderr,
+        level=LEVELS[level],
+        format=line,
+        diagnose=False,
+        filter=lambda r: "account" not in r["extra"],
+    )

@@ -80,16 +80,23 @@ SUMS = [(40, 2), (7, 5), (12, 30), (9, 8), (16, 6), (21, 3)]
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make, or to add the files to.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Folder to make, or to add the files to.")
+    ],
 ) -> None:
-    """Make a project: a reward, its test, labelled answers, settings and a CI file; nothing that is there is overwritten."""
+    """Make a project: a reward, its test, labelled answers, settings and a CI file; nothing that is
+    there is overwritten.
+    """
     files = {
         "reward.py": REWARD,
         "test_reward.py": TEST,
         "labelled.jsonl": _lines(_labelled(a, b) for a, b in SUMS),
         "cases.jsonl": _lines(_case(a, b) for a, b in SUMS[:3]),
         "rm-gallery.toml": SETTINGS,
-        "requirements.txt": f"# a wheel or a checkout will do as well: write its path instead\nrm-gallery-rewards>={__version__}\npytest\n",
+        "requirements.txt": (
+            f"# a wheel or a checkout will do as well: write its path "
+            f"instead\nrm-gallery-rewards>={__version__}\npytest\n"
+        ),
         "README.md": README,
         ".github/workflows/rewards.yml": WORKFLOW,
     }
@@ -106,7 +113,8 @@ def init(
             raise ConfigError(f"{folder / name} cannot be written: {error.strerror}.") from None
         typer.echo(str(folder / name))
     typer.echo(
-        f"Try it: cd {folder} && rm-gallery check-reward reward.py && python -m pip install -r requirements.txt && python -m pytest",
+        f"Try it: cd {folder} && rm-gallery check-reward reward.py && python -m pip install -r "
+        f"requirements.txt && python -m pytest",
         err=True,
     )
 
@@ -117,9 +125,19 @@ def _lines(rows: Iterable[dict[str, object]]) -> str:
 
 def _labelled(a: int, b: int) -> dict[str, object]:
     right, wrong = (f"{a} + {b} = {n}, so <answer>{n}</answer>" for n in (a + b, a + b + 1))
-    pair = ("Let me add. " + right, wrong) if a % 2 else (right, "Let me add. " + wrong)  # length says nothing
-    return {"prompt": f"What is {a} + {b}?", "chosen": pair[0], "rejected": pair[1], "ground_truth": str(a + b)}
+    # length says nothing
+    pair = ("Let me add. " + right, wrong) if a % 2 else (right, "Let me add. " + wrong)
+    return {
+        "prompt": f"What is {a} + {b}?",
+        "chosen": pair[0],
+        "rejected": pair[1],
+        "ground_truth": str(a + b),
+    }
 
 
 def _case(a: int, b: int) -> dict[str, object]:
-    return {"prompt": f"What is {a} + {b}?", "ground_truth": str(a + b), "gold": f"So it is.\n<answer>{a + b}</answer>"}
+    return {
+        "prompt": f"What is {a} + {b}?",
+        "ground_truth": str(a + b),
+        "gold": f"So it is.\n<answer>{a + b}</answer>",
+    }

@@ -33,40 +33,73 @@ from rm_gallery.study.summary import summarize
 class PlanOptions:
     """What is to be known, how sure, and what is known beforehand; see `plan`."""
 
-    precision: Annotated[float | None, typer.Option(help="Half the width the 95 % interval may have, such as 0.03.")] = None
+    precision: Annotated[
+        float | None, typer.Option(help="Half the width the 95 % interval may have, such as 0.03.")
+    ] = None
     detect: Annotated[
         float | None,
-        typer.Option(help="Difference that is to be found, such as 0.05 for 55 against 50 %; --rate is then the true share."),
+        typer.Option(
+            help=(
+                "Difference that is to be found, such as 0.05 for 55 against 50 %; --rate is then "
+                "the true share."
+            )
+        ),
     ] = None
     judged: Annotated[
-        int | None, typer.Option(min=2, help="Rows the judge scores; the plan is then for labels among them.")
+        int | None,
+        typer.Option(min=2, help="Rows the judge scores; the plan is then for labels among them."),
     ] = None
     discordance: Annotated[
-        float | None, typer.Option(help="Share of rows on which one of two systems is right; plans pairs.")
+        float | None,
+        typer.Option(help="Share of rows on which one of two systems is right; plans pairs."),
     ] = None
-    rate: Annotated[float | None, typer.Option(help="Expected share of passes or wins; 0.5 by default.")] = None
-    sd: Annotated[float | None, typer.Option(help="Standard deviation of graded scores, in place of --rate.")] = None
-    correlation: Annotated[float | None, typer.Option(help="Of judge score and label; with --sd.")] = None
-    sensitivity: Annotated[float | None, typer.Option(help="Share of true passes the judge passes; 0.9.")] = None
-    specificity: Annotated[float | None, typer.Option(help="Share of true fails the judge fails; 0.9.")] = None
+    rate: Annotated[
+        float | None, typer.Option(help="Expected share of passes or wins; 0.5 by default.")
+    ] = None
+    sd: Annotated[
+        float | None, typer.Option(help="Standard deviation of graded scores, in place of --rate.")
+    ] = None
+    correlation: Annotated[
+        float | None, typer.Option(help="Of judge score and label; with --sd.")
+    ] = None
+    sensitivity: Annotated[
+        float | None, typer.Option(help="Share of true passes the judge passes; 0.9.")
+    ] = None
+    specificity: Annotated[
+        float | None, typer.Option(help="Share of true fails the judge fails; 0.9.")
+    ] = None
     pilot: Annotated[
-        str | None, typer.Option(help="Table of a first run, from which spread, judge and clusters are taken.")
+        str | None,
+        typer.Option(help="Table of a first run, from which spread, judge and clusters are taken."),
     ] = None
     score: Annotated[str | None, typer.Option(help="The pilot's column of judge scores.")] = None
     label: Annotated[str | None, typer.Option(help="The pilot's column of labels.")] = None
-    cluster: Annotated[str | None, typer.Option(help="The pilot's column that says which rows belong together.")] = None
-    rows_per_cluster: Annotated[float | None, typer.Option(help="Rows per prompt or conversation.")] = None
-    icc: Annotated[float | None, typer.Option(help="Correlation of two rows of one cluster, 0..1.")] = None
-    cost_label: Annotated[float | None, typer.Option(help="Price of a label; with --cost-judge.")] = None
-    cost_judge: Annotated[float | None, typer.Option(help="Price of a judged row; the cheapest mix is sought.")] = None
+    cluster: Annotated[
+        str | None, typer.Option(help="The pilot's column that says which rows belong together.")
+    ] = None
+    rows_per_cluster: Annotated[
+        float | None, typer.Option(help="Rows per prompt or conversation.")
+    ] = None
+    icc: Annotated[
+        float | None, typer.Option(help="Correlation of two rows of one cluster, 0..1.")
+    ] = None
+    cost_label: Annotated[
+        float | None, typer.Option(help="Price of a label; with --cost-judge.")
+    ] = None
+    cost_judge: Annotated[
+        float | None, typer.Option(help="Price of a judged row; the cheapest mix is sought.")
+    ] = None
     confidence: Annotated[float, typer.Option(help="Level of the interval or test.")] = 0.95
-    power: Annotated[float, typer.Option(help="Probability to find the difference of --detect.")] = 0.8
+    power: Annotated[
+        float, typer.Option(help="Probability to find the difference of --detect.")
+    ] = 0.8
 
     def check(self) -> None:
         """Raise ConfigError where these do not fit together."""
         if (self.precision is None) == (self.detect is None):
             raise Inapplicable(
-                "plan needs --precision (how near) or --detect (which difference to find), one of the two",
+                "plan needs --precision (how near) or --detect (which difference to find), one of "
+                "the two",
                 "detect",
                 "precision",
             )
@@ -74,16 +107,24 @@ class PlanOptions:
             why = "--judged plans labels for a --precision; leave out --detect and --discordance"
             raise Inapplicable(why, "judged", "detect", "discordance")
         if self.discordance is not None and self.detect is None:
-            raise Inapplicable("--discordance plans pairs that find a difference; name it with --detect", "discordance")
+            raise Inapplicable(
+                "--discordance plans pairs that find a difference; name it with --detect",
+                "discordance",
+            )
         for name in ("sensitivity", "specificity", "correlation", "cost_label", "cost_judge"):
             if self.judged is None and getattr(self, name) is not None:
                 option = f"--{name.replace('_', '-')}"
-                raise Inapplicable(f"{option} is for a plan of labels; say how many rows are judged with --judged", name)
+                raise Inapplicable(
+                    f"{option} is for a plan of labels; say how many rows are judged with --judged",
+                    name,
+                )
         if self.judged is not None and (self.cost_label is None) != (self.cost_judge is None):
             why = "--cost-label and --cost-judge go together; the cheapest mix depends on both"
             raise Inapplicable(why, "cost_label", "cost_judge")
         if self.pilot is None and (self.score or self.label or self.cluster):
-            why = "--score, --label and --cluster name columns of a pilot; name its file with --pilot"
+            why = (
+                "--score, --label and --cluster name columns of a pilot; name its file with --pilot"
+            )
             raise Inapplicable(why, "score", "label", "cluster")
 
     def answer(self, known: Pilot) -> tuple[SampleSize, str]:
@@ -92,38 +133,71 @@ class PlanOptions:
         sd = known.sd if self.rate is None and self.sd is None else self.sd
         common: dict[str, Any] = {
             "confidence": self.confidence,
-            "rows_per_cluster": known.rows_per_cluster if self.rows_per_cluster is None else self.rows_per_cluster,
+            "rows_per_cluster": known.rows_per_cluster
+            if self.rows_per_cluster is None
+            else self.rows_per_cluster,
             "icc": known.icc if self.icc is None else self.icc,
         }
         if self.discordance is not None and self.detect is not None:
-            found = plan_difference(effect=self.detect, discordance=self.discordance, power=self.power, **common)
+            found = plan_difference(
+                effect=self.detect, discordance=self.discordance, power=self.power, **common
+            )
             return found, f"pairs to find a difference of {self.detect:g}"
         if self.judged is None:
-            found = plan_mean(half_width=self.precision, effect=self.detect, power=self.power, rate=rate, sd=sd, **common)
-            return found, f"rows for ±{found.half_width:.4g}" if self.detect is None else _of_sides(found, rate, self.detect)
-        judge: dict[str, Any] = {"sd": sd, "correlation": known.correlation if self.correlation is None else self.correlation}
-        if self.sensitivity is not None or self.specificity is not None or (self.sd is None and known.correlation is None):
+            found = plan_mean(
+                half_width=self.precision,
+                effect=self.detect,
+                power=self.power,
+                rate=rate,
+                sd=sd,
+                **common,
+            )
+            return found, f"rows for ±{found.half_width:.4g}" if self.detect is None else _of_sides(
+                found, rate, self.detect
+            )
+        judge: dict[str, Any] = {
+            "sd": sd,
+            "correlation": known.correlation if self.correlation is None else self.correlation,
+        }
+        if (
+            self.sensitivity is not None
+            or self.specificity is not None
+            or (self.sd is None and known.correlation is None)
+        ):
             rates = {"sensitivity": self.sensitivity, "specificity": self.specificity}
-            judge = {"rate": rate, **{name: 0.9 if value is None else value for name, value in rates.items()}}
+            judge = {
+                "rate": rate,
+                **{name: 0.9 if value is None else value for name, value in rates.items()},
+            }
         elif (judge["sd"] is None) != (judge["correlation"] is None):
-            raise Inapplicable("--sd and --correlation go together; give both, or neither", "correlation", "sd")
+            raise Inapplicable(
+                "--sd and --correlation go together; give both, or neither", "correlation", "sd"
+            )
         costs: dict[str, Any] = {"cost_label": self.cost_label, "cost_judge": self.cost_judge}
-        found = plan_labels(half_width=self.precision or 0.0, n_rows=self.judged, **costs, **judge, **common)
+        found = plan_labels(
+            half_width=self.precision or 0.0, n_rows=self.judged, **costs, **judge, **common
+        )
         return found, f"labels among {found.rows:,} judged rows for ±{found.half_width:.4g}"
 
 
 @opt.grouped()
 def plan(*, wanted: PlanOptions, json: opt.Json = False) -> None:
-    """Say how many rows, labels (with --judged) or pairs (with --discordance) a precision or a difference needs."""
+    """Say how many rows, labels (with --judged) or pairs (with --discordance) a precision or a
+    difference needs.
+    """
     wanted.check()
     columns = {"score": wanted.score, "label": wanted.label, "cluster": wanted.cluster}
     known = Pilot() if wanted.pilot is None else read_pilot(Path(wanted.pilot), **columns)
     found, what = wanted.answer(known)
-    plain = {name: value for name, value in asdict(found).items() if value is not None and value != ()}
+    plain = {
+        name: value for name, value in asdict(found).items() if value is not None and value != ()
+    }
     rest = "" if found.clusters is None else f", in {found.clusters:,} clusters"
     rest += "" if found.power is None else f" (power {100 * found.power:.0f} %)"
     rest += "" if found.alone is None else f"; labels alone: {found.alone:,}"
-    opt.show(json, {**plain, "pilot": known.to_dict()}, [f"{found.n:,} {what}{rest}", *known.lines()])
+    opt.show(
+        json, {**plain, "pilot": known.to_dict()}, [f"{found.n:,} {what}{rest}", *known.lines()]
+    )
 
 
 def _of_sides(found: SampleSize, rate: float, detect: float) -> str:
@@ -132,28 +206,47 @@ def _of_sides(found: SampleSize, rate: float, detect: float) -> str:
         return text
     hard, *easy = found.sides
     text = f"{text}: {rate:g} against {hard.null:g}"
-    return f"{text}, the harder side; against {easy[0].null:g} it takes {easy[0].n:,}" if easy else text
+    return (
+        f"{text}, the harder side; against {easy[0].null:g} it takes {easy[0].n:,}"
+        if easy
+        else text
+    )
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN_A RUN_B …", help="Run folders; all are held against the first.")],
-    examples: Annotated[int, typer.Option(min=0, help="Samples to show on which the runs disagree, each way.")] = 3,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN_A RUN_B …", help="Run folders; all are held against the first."
+        ),
+    ],
+    examples: Annotated[
+        int, typer.Option(min=0, help="Samples to show on which the runs disagree, each way.")
+    ] = 3,
     fail_if_worse: Annotated[
         bool,
         typer.Option(
             "--fail-if-worse",
-            help="Exit with 1 when a run is worse than the first beyond chance, what is missing counted at its worst.",
+            help=(
+                "Exit with 1 when a run is worse than the first beyond chance, what is missing "
+                "counted at its worst."
+            ),
         ),
     ] = False,
     fail_under: opt.FailUnder = None,
     surely: opt.Surely = False,
     max_failures: Annotated[
-        int | None, typer.Option(min=0, help="Failed samples that pass, in every run but the first; 0 with a gate.")
+        int | None,
+        typer.Option(
+            min=0, help="Failed samples that pass, in every run but the first; 0 with a gate."
+        ),
     ] = None,
     max_unscored: opt.MaxUnscored = None,
     json: opt.Json = False,
 ) -> None:
-    """Compare runs of one benchmark sample by sample: differences by subset with 95 % intervals and p-values."""
+    """Compare runs of one benchmark sample by sample: differences by subset with 95 % intervals and
+    p-values.
+    """
     opt.say_reading(*runs)
     try:
         found = compare_runs(*runs, examples=examples)
@@ -171,7 +264,9 @@ def compare(
     reference, missed = open_run(runs[0]) if fail_if_worse else None, False
     for run in map(open_run, runs[1:]):
         own_unit = run.report.get("rule") in OWN_UNIT
-        gate = QualityGate(fail_under, max_failures or 0, max_unscored, reference, surely=surely, own_unit=own_unit)
+        gate = QualityGate(
+            fail_under, max_failures or 0, max_unscored, reference, surely=surely, own_unit=own_unit
+        )
         for _, why in gate.missed(run.report, run=run, say=opt.say):
             opt.say(f"rm-gallery: {run.folder.name}: {why}.")
             missed = True
@@ -179,15 +274,32 @@ def compare(
 
 
 def table(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN_A RUN_B …", help="Run folders of one benchmark; each is a row.")],
-    form: Annotated[str, typer.Option("--format", help="latex, md, csv (raw numbers) or html.")] = "md",
-    out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; by default stdout.")] = None,
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN_A RUN_B …", help="Run folders of one benchmark; each is a row."
+        ),
+    ],
+    form: Annotated[
+        str, typer.Option("--format", help="latex, md, csv (raw numbers) or html.")
+    ] = "md",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write; by default stdout.")
+    ] = None,
     sections: Annotated[
-        bool, typer.Option("--sections", help="A column a section, of rules that have some, and not a column a subset.")
+        bool,
+        typer.Option(
+            "--sections",
+            help="A column a section, of rules that have some, and not a column a subset.",
+        ),
     ] = False,
-    save: Annotated[Path | None, typer.Option(help="Folder for the results in RewardBench's published layout.")] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Folder for the results in RewardBench's published layout.")
+    ] = None,
 ) -> None:
-    """Put runs side by side as a table to cite: intervals, the best in bold, marks of significance, and a caption."""
+    """Put runs side by side as a table to cite: intervals, the best in bold, marks of significance,
+    and a caption.
+    """
     try:
         opt.say_reading(*runs)
         opened = [open_run(run) for run in runs]
@@ -213,14 +325,24 @@ PAGE = "report.html"
 
 
 def report(
-    run: Annotated[Path, typer.Argument(help="Folder of a run that was made with --out; it may be unfinished.")],
+    run: Annotated[
+        Path, typer.Argument(help="Folder of a run that was made with --out; it may be unfinished.")
+    ],
     form: Annotated[str, typer.Option("--format", help="html, md, json or junit.")] = "html",
     out: Annotated[
-        Path | None, typer.Option(help="File to write; by default RUN/report.html, and stdout for the other formats.")
+        Path | None,
+        typer.Option(
+            help="File to write; by default RUN/report.html, and stdout for the other formats."
+        ),
     ] = None,
-    title: Annotated[str | None, typer.Option(help="Title of the page, in place of what was judged by what.")] = None,
+    title: Annotated[
+        str | None, typer.Option(help="Title of the page, in place of what was judged by what.")
+    ] = None,
     pdf: Annotated[
-        Path | None, typer.Option(help="Print a summary of one page to this file too, by Chromium, Chrome or Edge.")
+        Path | None,
+        typer.Option(
+            help="Print a summary of one page to this file too, by Chromium, Chrome or Edge."
+        ),
     ] = None,
     fail_under: opt.FailUnder = None,
     surely: opt.Surely = False,
@@ -229,14 +351,18 @@ def report(
     ] = None,
     max_unscored: opt.MaxUnscored = None,
 ) -> None:
-    """Write what RUN found as one self-contained page, or in another format for a pull request, a program or CI.
+    """Write what RUN found as one self-contained page, or in another format for a pull request, a
+    program or CI.
 
-    The exit code is 1 when a gate is missed: --fail-under, --max-failures, --max-unscored, and with --format junit also an unfinished run.
+    The exit code is 1 when a gate is missed: --fail-under, --max-failures, --max-unscored, and with
+    --format junit also an unfinished run.
     """
     opt.say_reading(run)
     opened = open_run(run)
     own_unit = opened.report.get("rule") in OWN_UNIT
-    gate = QualityGate(fail_under, max_failures or 0, max_unscored, surely=surely, own_unit=own_unit)
+    gate = QualityGate(
+        fail_under, max_failures or 0, max_unscored, surely=surely, own_unit=own_unit
+    )
     browser = None if pdf is None else find_browser()
     text = render(opened, form, gate, title)
     if pdf is not None and browser is not None:
@@ -252,7 +378,9 @@ def report(
     gates = {"score": fail_under is not None, "failed": max_failures is not None}
     gates["unscored"] = max_unscored is not None or fail_under is not None
     if form == "junit" or any(gates.values()):
-        missed = gate.missed(figures_of(opened, summarize(opened)), finished=opened.finished, say=opt.say)
+        missed = gate.missed(
+            figures_of(opened, summarize(opened)), finished=opened.finished, say=opt.say
+        )
         found = [why for part, why in missed if form == "junit" or gates.get(part)]
         for why in found:
             opt.say(f"rm-gallery: {why}.")
@@ -263,7 +391,8 @@ def explain(
     run: Annotated[Path, typer.Argument(help="Folder of a run that was made with --out.")],
     sample: Annotated[str, typer.Argument(metavar="ID", help="Id of a sample.")],
 ) -> None:
-    """Print how one sample came to its credit: the row, what was asked and replied, what was read from it, the score, and why not.
+    """Print how one sample came to its credit: the row, what was asked and replied, what was read
+    from it, the score, and why not.
 
     Prompts and replies are there where the run was made with --trace.
     """
@@ -272,7 +401,13 @@ def explain(
     if not found:
         near = nearest(sample, {row.id for row in opened.samples()})
         there = ", ".join(near or [row.id for row in islice(opened.samples(), 3)])
-        what = f"near are {there}" if near else f"ids are such as {there}" if there else "it holds none"
+        what = (
+            f"near are {there}"
+            if near
+            else f"ids are such as {there}"
+            if there
+            else "it holds none"
+        )
         raise DataError(f"{run} has no sample '{sample}'; {what}.")
     entries = list(read_trace(run, sample)) if opened.traced else []
     for row in found:
@@ -285,23 +420,38 @@ def explain(
 
 
 def _explained(row: SampleRow, rule: str) -> list[str]:
-    where = "".join(f" · {name} {text}" for name, text in (("subset", row.subset), ("cluster", row.cluster)) if text)
-    lines = [f"=== {_printable(row.id)}{_printable(where)} · {row.status}", f"--- prompt\n{_printable(row.prompt)}"]
+    where = "".join(
+        f" · {name} {text}"
+        for name, text in (("subset", row.subset), ("cluster", row.cluster))
+        if text
+    )
+    lines = [
+        f"=== {_printable(row.id)}{_printable(where)} · {row.status}",
+        f"--- prompt\n{_printable(row.prompt)}",
+    ]
     blank = (None,) * len(row.answers)
-    columns = zip(row.answers, row.labels or blank, row.scores or blank, row.reasons or blank, strict=False)
+    columns = zip(
+        row.answers, row.labels or blank, row.scores or blank, row.reasons or blank, strict=False
+    )
     for number, (answer, label, score, reason) in enumerate(columns):
         said = "no score" if score is None else f"score {score:.6g}"
-        lines.append(f"--- answer {number}{f' ({label})' if label else ''}: {said}\n{_printable(answer)}")
+        lines.append(
+            f"--- answer {number}{f' ({label})' if label else ''}: {said}\n{_printable(answer)}"
+        )
         lines += [f"    because: {_printable(reason)}"] if reason else []
     if row.order:
         lines.append(f"--- shown in the order {', '.join(map(str, row.order))}")
     words = {1: "the first", -1: "the second", 0: "a tie"}
     for first, second, verdict in row.verdicts:
         lines.append(
-            f"--- answer {first} before answer {second}: {words.get(verdict or 0) if verdict is not None else 'no verdict'}"
+            f"--- answer {first} before answer {second}: "
+            f"{words.get(verdict or 0) if verdict is not None else 'no verdict'}"
         )
     for issue in row.issues:
-        lines.append(f"--- {issue.status}: {issue.reason}, by {issue.cause or 'nobody known'}: {_printable(issue.message)}")
+        lines.append(
+            f"--- {issue.status}: {issue.reason}, by {issue.cause or 'nobody known'}: "
+            f"{_printable(issue.message)}"
+        )
     credit = "nothing that counts" if row.credit is None else f"{row.credit:.6g}"
     cause = f", missing by {row.cause}" if row.cause else ""
     return [*lines, f"--- credit{f' under {rule}' if rule else ''}: {credit}{cause}"]
@@ -309,8 +459,13 @@ def _explained(row: SampleRow, rule: str) -> list[str]:
 
 def trace(
     run: Annotated[str, typer.Argument(help="Folder of a run that was made with --trace.")],
-    sample: Annotated[str | None, typer.Argument(metavar="ID", help="Id of a sample; without one all ids are listed.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the judgements as JSON lines.")] = False,
+    sample: Annotated[
+        str | None,
+        typer.Argument(metavar="ID", help="Id of a sample; without one all ids are listed."),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the judgements as JSON lines.")
+    ] = False,
 ) -> None:
     """Print every judgement of one sample: prompt, reply, tokens, seconds and what became of it."""
     if sample is None:
@@ -320,18 +475,30 @@ def trace(
     found = list(read_trace(run, sample))
     if not found:
         near = nearest(sample, {str(entry.get("id")) for entry in read_trace(run)})
-        raise DataError(f"{run} has no judgement of sample '{sample}'{'; near are ' + ', '.join(near) if near else ''}.")
+        raise DataError(
+            f"{run} has no judgement of sample "
+            f"'{sample}'{'; near are ' + ', '.join(near) if near else ''}."
+        )
     for number, entry in enumerate(found):
         typer.echo(_as_json(entry) if as_json else ("\n" if number else "") + _shown(entry))
 
 
 def _shown(entry: dict[str, Any]) -> str:
-    head = f"{entry.get('reward')} · place {entry.get('place')} · attempt {entry.get('attempt')} · {entry.get('status')}"
+    head = (
+        f"{entry.get('reward')} · place {entry.get('place')} · attempt {entry.get('attempt')} · "
+        f"{entry.get('status')}"
+    )
     if entry.get("problem"):
         head += f": {entry['problem']}"
     tokens = entry.get("tokens") or {}
-    cost = f"{tokens.get('input', 0)} + {tokens.get('output', 0)} tokens, {entry.get('seconds', 0):.2f} s"
-    parts = [f"=== {_printable(head)}", f"    {cost}{', from the cache' if entry.get('cached') else ''}"]
+    cost = (
+        f"{tokens.get('input', 0)} + {tokens.get('output', 0)} tokens, "
+        f"{entry.get('seconds', 0):.2f} s"
+    )
+    parts = [
+        f"=== {_printable(head)}",
+        f"    {cost}{', from the cache' if entry.get('cached') else ''}",
+    ]
     prompt = entry.get("prompt")
     for message in prompt if isinstance(prompt, list) else []:
         parts.append(f"--- {message.get('role')}\n{_printable(message.get('content'))}")
@@ -342,7 +509,9 @@ def _shown(entry: dict[str, Any]) -> str:
 def _printable(text: Any) -> str:
     """A text as a terminal may show it: control characters, which could steer it, are left out."""
     text = text if isinstance(text, str) else _as_json(text)
-    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text.replace("\r\n", "\n"))
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text.replace("\r\n", "\n")
+    )
 
 
 def _as_json(value: Any) -> str:

@@ -1,4 +1,6 @@
-"""What others are offered: `rm-gallery serve`, `serve-token`, `view`, `preview`, `deploy` and `evaluators`."""
+"""What others are offered: `rm-gallery serve`, `serve-token`, `view`, `preview`, `deploy` and
+`evaluators`.
+"""
 
 from __future__ import annotations
 
@@ -22,35 +24,69 @@ from rm_gallery.core.utils.shown import one_line
 if TYPE_CHECKING:
     from rm_gallery.serve.handler import ServedEvaluators
 
-TokensFile = Annotated[Path | None, typer.Option(envvar="RM_GALLERY_TOKENS", help="File with the tokens of those who may ask.")]
+TokensFile = Annotated[
+    Path | None,
+    typer.Option(envvar="RM_GALLERY_TOKENS", help="File with the tokens of those who may ask."),
+]
 StoreUrl = Annotated[
-    str | None, typer.Option("--store", help="SQLite file or postgresql:// URL; RM_GALLERY_STORE, else your own, by default.")
+    str | None,
+    typer.Option(
+        "--store",
+        help="SQLite file or postgresql:// URL; RM_GALLERY_STORE, else your own, by default.",
+    ),
 ]
 _NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "prometheus_client")
-token_app = typer.Typer(help="Make, list and revoke the tokens of those who may ask a server.", no_args_is_help=True)
+token_app = typer.Typer(
+    help="Make, list and revoke the tokens of those who may ask a server.", no_args_is_help=True
+)
 
 
 @dataclass(frozen=True)
 class Listening:
-    """Where the server listens, whom it answers, and how much it takes on: the fields of `ServeSettings`."""
+    """Where the server listens, whom it answers, and how much it takes on: the fields of
+    `ServeSettings`.
+    """
 
-    host: Annotated[str, typer.Option(help="Where to listen; only this machine by default.")] = "127.0.0.1"
+    host: Annotated[str, typer.Option(help="Where to listen; only this machine by default.")] = (
+        "127.0.0.1"
+    )
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8000
-    open: Annotated[bool, typer.Option("--open", help="Let other machines ask without a token.")] = False
-    deadline: Annotated[float, typer.Option(min=0.001, help="Seconds one request may take at most.")] = 60.0
+    open: Annotated[
+        bool, typer.Option("--open", help="Let other machines ask without a token.")
+    ] = False
+    deadline: Annotated[
+        float, typer.Option(min=0.001, help="Seconds one request may take at most.")
+    ] = 60.0
     max_workers: Annotated[
-        int | None, typer.Option(min=1, help="Judgements of one reward in flight; its own max_workers, else 128, by default.")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Judgements of one reward in flight; its own max_workers, else 128, by default.",
+        ),
     ] = None
-    max_waiting: Annotated[int, typer.Option(min=1, help="Completions that may wait for one reward.")] = 8192
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request's body at most.")] = 8 << 20
+    max_waiting: Annotated[
+        int, typer.Option(min=1, help="Completions that may wait for one reward.")
+    ] = 8192
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request's body at most.")] = (
+        8 << 20
+    )
     status_port: Annotated[
         int | None,
-        typer.Option(min=0, max=65535, help="A port for /health and /metrics alone, answered however busy the server is."),
+        typer.Option(
+            min=0,
+            max=65535,
+            help="A port for /health and /metrics alone, answered however busy the server is.",
+        ),
     ] = None
     access_log: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write a JSON line a request to this file, or - for stdout.")
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Write a JSON line a request to this file, or - for stdout."
+        ),
     ] = None
-    certificate: Annotated[str | None, typer.Option(help="PEM file with the certificate, for TLS.")] = None
+    certificate: Annotated[
+        str | None, typer.Option(help="PEM file with the certificate, for TLS.")
+    ] = None
     key: Annotated[str | None, typer.Option(help="PEM file with its key.")] = None
 
 
@@ -62,13 +98,21 @@ def serve(
             "--reward",
             "-r",
             metavar="[NAME=]REWARD",
-            help=f"The reward: {opt.SPELLED}; offered under a name of its own if one is given. May be repeated.",
+            help=(
+                f"The reward: {opt.SPELLED}; offered under a name of its own if one is given. May "
+                f"be repeated."
+            ),
             autocompletion=opt.reward_names,
         ),
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="YAML file: rewards: {NAME: {reward: REWARD, params: {…}, llm: MODEL, base_url: URL}}."),
+        typer.Option(
+            help=(
+                "YAML file: rewards: {NAME: {reward: REWARD, params: {…}, llm: MODEL, base_url: "
+                "URL}}."
+            )
+        ),
     ] = None,
     llm: opt.Llm = None,
     base_url: opt.BaseUrl = None,
@@ -76,16 +120,24 @@ def serve(
     store: StoreUrl = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes of one evaluator at most.")] = 8,
     processes: Annotated[
-        int, typer.Option(min=1, help="Server processes behind the port, with one set of limits for all of them.")
+        int,
+        typer.Option(
+            min=1, help="Server processes behind the port, with one set of limits for all of them."
+        ),
     ] = 1,
-    sandbox: Annotated[str, typer.Option(help="bwrap, or subprocess: limits alone, for code you would run yourself.")] = "auto",
+    sandbox: Annotated[
+        str,
+        typer.Option(help="bwrap, or subprocess: limits alone, for code you would run yourself."),
+    ] = "auto",
     tokens: TokensFile = None,
     log_level: opt.LogLevel = "warning",
     *,
     listening: Listening,
 ) -> None:
     """Serve rewards over HTTP until SIGTERM or Ctrl-C."""
-    absent = [module.replace("_", "-") for module in _NEEDED if importlib.util.find_spec(module) is None]
+    absent = [
+        module.replace("_", "-") for module in _NEEDED if importlib.util.find_spec(module) is None
+    ]
     if absent:  # all at once: each would be asked for in a run of its own
         raise MissingExtra(" ".join(absent), "serve", "The server")
     from rm_gallery.serve.app import create_app
@@ -104,7 +156,10 @@ def serve(
     rewards = named_rewards(reward or [], config, llm, base_url)
     served = _served(store, workers, sandbox, listening.max_waiting) if evaluators else None
     if served is None and not rewards:
-        raise ConfigError("there is nothing to serve; name a reward with --reward NAME, or leave out --no-evaluators.")
+        raise ConfigError(
+            "there is nothing to serve; name a reward with --reward NAME, or leave out "
+            "--no-evaluators."
+        )
 
     def ready(url: str, status_url: str) -> None:
         what = f"{len(rewards)} reward{'' if len(rewards) == 1 else 's'}"
@@ -116,7 +171,9 @@ def serve(
 
     if processes > 1 and one is None:
         return supervise(settings, processes, ready, known)
-    handler = Handler(rewards, served, max_waiting=settings.max_waiting, max_workers=settings.max_workers)
+    handler = Handler(
+        rewards, served, max_waiting=settings.max_waiting, max_workers=settings.max_workers
+    )
     app = create_app(handler, settings, tokens=known, part=one)
     if one is None:
         return run_server(app, settings, ready)
@@ -126,19 +183,31 @@ def serve(
 
 def view(
     runs: Annotated[
-        list[Path] | None, typer.Argument(metavar="RUN", help="Run folders, or folders that hold some; this one by default.")
+        list[Path] | None,
+        typer.Argument(
+            metavar="RUN", help="Run folders, or folders that hold some; this one by default."
+        ),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 0,
-    browser: Annotated[bool, typer.Option("--browser", help="Open the address in the browser of this machine.")] = False,
-    queue: Annotated[int, typer.Option(min=1, help="Rows of a run that are drawn for people to label.")] = 200,
-    seed: Annotated[int, typer.Option(help="Decides which rows are drawn and in which order they come.")] = 0,
+    browser: Annotated[
+        bool, typer.Option("--browser", help="Open the address in the browser of this machine.")
+    ] = False,
+    queue: Annotated[
+        int, typer.Option(min=1, help="Rows of a run that are drawn for people to label.")
+    ] = 200,
+    seed: Annotated[
+        int, typer.Option(help="Decides which rows are drawn and in which order they come.")
+    ] = 0,
 ) -> None:
-    """Show runs in the browser, live and on this machine alone: figures, rows, two runs side by side, review by people."""
+    """Show runs in the browser, live and on this machine alone: figures, rows, two runs side by
+    side, review by people.
+    """
     from rm_gallery.serve.view import run_viewer
 
     def ready(url: str) -> None:
         opt.say(
-            f"rm-gallery: whoever has this address sees these runs; Ctrl-C ends the viewer.\nrm-gallery: showing runs on {url}"
+            f"rm-gallery: whoever has this address sees these runs; Ctrl-C ends the "
+            f"viewer.\nrm-gallery: showing runs on {url}"
         )
         sys.stderr.flush()
         if browser:
@@ -157,8 +226,12 @@ def _served(store: str | None, workers: int, sandbox: str, max_waiting: int) -> 
     return ServedEvaluators(opened, workers=workers, sandbox=sandbox, max_waiting=max_waiting)
 
 
-def named_rewards(names: list[str], config: Path | None, llm: str | None, base_url: str | None) -> dict[str, BaseReward]:
-    """The rewards to offer, by the names they are offered under; ConfigError names the entry that does not fit."""
+def named_rewards(
+    names: list[str], config: Path | None, llm: str | None, base_url: str | None
+) -> dict[str, BaseReward]:
+    """The rewards to offer, by the names they are offered under; ConfigError names the entry that
+    does not fit.
+    """
     entries: list[tuple[str, Mapping[str, Any]]] = []
     for given in names:
         name, equals, registered = given.partition("=")
@@ -167,9 +240,14 @@ def named_rewards(names: list[str], config: Path | None, llm: str | None, base_u
     offered = [name for name, _ in entries]
     for name in offered:
         if not name or "/" in name:
-            raise ConfigError(f"--reward {name!r:.60} is no name to offer a reward under; give NAME=REWARD without '/'.")
+            raise ConfigError(
+                f"--reward {name!r:.60} is no name to offer a reward under; give NAME=REWARD "
+                f"without '/'."
+            )
         if offered.count(name) > 1:
-            raise ConfigError(f"two rewards are to be offered as {name!r:.60}; give one of them another NAME=.")
+            raise ConfigError(
+                f"two rewards are to be offered as {name!r:.60}; give one of them another NAME=."
+            )
     open_ = [entry["reward"] for _, entry in entries if not entry.keys() & _OWN_JUDGE]
     judges = iter(judges_for(open_, llm, base_url))
     found: dict[str, BaseReward] = {}
@@ -192,13 +270,19 @@ def _entries(config: Path | None) -> list[tuple[str, Mapping[str, Any]]]:
         raise ConfigError(f"--config {config}: {' '.join(str(error).split())}") from error
     rewards = read.get("rewards") if isinstance(read, dict) else None
     if not isinstance(rewards, dict) or len(read) > 1:
-        raise ConfigError(f"--config {config} holds no rewards; write rewards: {{NAME: {{reward: REWARD}}}}.")
+        raise ConfigError(
+            f"--config {config} holds no rewards; write rewards: {{NAME: {{reward: REWARD}}}}."
+        )
     for name, entry in rewards.items():
-        if not isinstance(entry, dict) or not isinstance(entry.get("reward"), str) or entry.keys() - _ENTRY:
+        if (
+            not isinstance(entry, dict)
+            or not isinstance(entry.get("reward"), str)
+            or entry.keys() - _ENTRY
+        ):
             found = ", ".join(map(str, entry)) if isinstance(entry, dict) else repr(entry)
             raise ConfigError(
-                f"--config {config}: rewards.{name} takes reward (a name), params, llm and base_url; "
-                f"found {found or 'nothing'}."
+                f"--config {config}: rewards.{name} takes reward (a name), params, llm and "
+                f"base_url; found {found or 'nothing'}."
             )
     return [(str(name), entry) for name, entry in rewards.items()]
 
@@ -212,7 +296,9 @@ def _built(name: str, entry: Mapping[str, Any], judge: Mapping[str, Any]) -> Bas
         raise ConfigError(f"--reward {name}: {error}") from error
 
 
-Tokens = Annotated[Path, typer.Option("--tokens", envvar="RM_GALLERY_TOKENS", help="File with the tokens.")]
+Tokens = Annotated[
+    Path, typer.Option("--tokens", envvar="RM_GALLERY_TOKENS", help="File with the tokens.")
+]
 
 
 @token_app.command("create")
@@ -221,9 +307,16 @@ def create(
     tokens: Tokens,
     scope: Annotated[
         list[str] | None,
-        typer.Option(help="read (lists, metrics), evaluate (scores), deploy; may be repeated. read and evaluate by default."),
+        typer.Option(
+            help=(
+                "read (lists, metrics), evaluate (scores), deploy; may be repeated. read and "
+                "evaluate by default."
+            )
+        ),
     ] = None,
-    per_minute: Annotated[int | None, typer.Option(min=1, help="Completions a minute at most.")] = None,
+    per_minute: Annotated[
+        int | None, typer.Option(min=1, help="Completions a minute at most.")
+    ] = None,
 ) -> None:
     """Print a new token. It is shown once: the file keeps its hash."""
     from rm_gallery.serve.tokens import create_token
@@ -238,45 +331,68 @@ def list_tokens(tokens: Tokens, json: opt.Json = False) -> None:
 
     found = read_tokens(tokens).values()
     fields = ("id", "name", "per_minute", "created")
-    shown = [{**{f: getattr(each, f) for f in fields}, "scopes": sorted(each.scopes)} for each in found]
+    shown = [
+        {**{f: getattr(each, f) for f in fields}, "scopes": sorted(each.scopes)} for each in found
+    ]
     rates = ("" if each.per_minute is None else f"  {each.per_minute} a minute" for each in found)
-    lines = (f"{e.id}  {e.name}  {','.join(sorted(e.scopes))}{rate}" for e, rate in zip(found, rates, strict=True))
+    lines = (
+        f"{e.id}  {e.name}  {','.join(sorted(e.scopes))}{rate}"
+        for e, rate in zip(found, rates, strict=True)
+    )
     opt.show(json, shown, lines)
 
 
 @token_app.command("revoke")
-def revoke(name: Annotated[str, typer.Argument(help="Name or id of the token.")], tokens: Tokens) -> None:
+def revoke(
+    name: Annotated[str, typer.Argument(help="Name or id of the token.")], tokens: Tokens
+) -> None:
     """Remove a token; a running server refuses it within a second."""
     from rm_gallery.serve.tokens import revoke_token
 
     revoke_token(tokens, name)
 
 
-# -- evaluators ----------------------------------------------------------------------------------------------------------------
+# -- evaluators ------------------------------------------------------------------------------------
 
 Folders = Annotated[
     list[str] | None,
-    typer.Option("--metrics-folders", "-m", metavar="NAME=PATH", help="A folder with main.py: evaluate; may be repeated."),
+    typer.Option(
+        "--metrics-folders",
+        "-m",
+        metavar="NAME=PATH",
+        help="A folder with main.py: evaluate; may be repeated.",
+    ),
 ]
-MoreFolders = Annotated[list[str] | None, typer.Argument(metavar="[NAME=PATH]...", help="Further metric folders.")]
+MoreFolders = Annotated[
+    list[str] | None, typer.Argument(metavar="[NAME=PATH]...", help="Further metric folders.")
+]
 
 
 def preview(
     more: MoreFolders = None,
     metrics_folders: Folders = None,
     samples: Annotated[
-        Path | None, typer.Option("--samples", "-s", help="File with a column messages; others are keywords.")
+        Path | None,
+        typer.Option("--samples", "-s", help="File with a column messages; others are keywords."),
     ] = None,
     max_samples: Annotated[int, typer.Option(min=1, help="Take the first this many.")] = 5,
-    timeout: Annotated[float, typer.Option("--deadline", "--timeout", min=0.001, help="Seconds one sample may take.")] = 10.0,
+    timeout: Annotated[
+        float,
+        typer.Option("--deadline", "--timeout", min=0.001, help="Seconds one sample may take."),
+    ] = 10.0,
     memory: Annotated[int, typer.Option(min=64, help="Megabytes the code may use.")] = 512,
     sandbox: Annotated[
-        str | None, typer.Option(help="bwrap, or subprocess for limits alone; default bwrap where there is one.")
+        str | None,
+        typer.Option(
+            help="bwrap, or subprocess for limits alone; default bwrap where there is one."
+        ),
     ] = None,
     max_failures: opt.MaxFailures = 0,
     json: opt.Json = False,
 ) -> None:
-    """Run metric folders on samples as they would run when deployed, offline; exit 1 when one fails or none has a score."""
+    """Run metric folders on samples as they would run when deployed, offline; exit 1 when one fails
+    or none has a score.
+    """
     from rm_gallery.evaluation.deploy import preview_evaluation
     from rm_gallery.evaluation.pool import LIMITS
 
@@ -285,14 +401,26 @@ def preview(
         sample_file=samples,
         max_samples=max_samples,
         sandbox=sandbox,
-        limits=replace(LIMITS, wall_seconds=timeout, cpu_seconds=max(timeout, LIMITS.cpu_seconds), memory_mb=memory),
+        limits=replace(
+            LIMITS,
+            wall_seconds=timeout,
+            cpu_seconds=max(timeout, LIMITS.cpu_seconds),
+            memory_mb=memory,
+        ),
     )
     say_skipped(found.skipped)
     for line in found.printed.splitlines():
         opt.say(f"printed: {one_line(line)}")
     if found.sandbox == "subprocess" and sandbox is None:
-        opt.say("rm-gallery: there is no bubblewrap here; the code ran with limits alone, as your own code does")
-    opt.show(json, found.as_dict(), (line[: len(line) - len(line.lstrip())] + one_line(line) for line in found.lines()))
+        opt.say(
+            "rm-gallery: there is no bubblewrap here; the code ran with limits alone, as your own "
+            "code does"
+        )
+    opt.show(
+        json,
+        found.as_dict(),
+        (line[: len(line) - len(line.lstrip())] + one_line(line) for line in found.lines()),
+    )
     if found.count("failed") > max_failures or not found.count("scored"):
         sys.exit(1)
 
@@ -303,7 +431,9 @@ def say_skipped(skipped: object) -> None:
         opt.say(f"rm-gallery: left out {one_line(str(name))}")
 
 
-evaluators_app = typer.Typer(help="Look at, roll back or delete deployed evaluators.", no_args_is_help=True)
+evaluators_app = typer.Typer(
+    help="Look at, roll back or delete deployed evaluators.", no_args_is_help=True
+)
 
 EvaluatorId = Annotated[str, typer.Argument(metavar="ID", help="The evaluator's id.")]
 
@@ -314,8 +444,12 @@ def deploy(
     metrics_folders: Folders = None,
     display_name: Annotated[str, typer.Option(help="What people call it; the id by default.")] = "",
     description: Annotated[str, typer.Option(help="What it measures.")] = "",
-    force: Annotated[bool, typer.Option("--force", "-f", help="Add a version where the id is there.")] = False,
-    check: Annotated[bool, typer.Option(help="Load the code in the sandbox first, where there is one.")] = True,
+    force: Annotated[
+        bool, typer.Option("--force", "-f", help="Add a version where the id is there.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option(help="Load the code in the sandbox first, where there is one.")
+    ] = True,
     store: StoreUrl = None,
     json: opt.Json = False,
 ) -> None:
@@ -332,7 +466,10 @@ def deploy(
         check=check,
     )
     say_skipped(found["skipped"])
-    done, version = "created" if found["version"] == 1 else "updated", f"version {found['version']}, hash {found['hash'][:12]}"
+    done, version = (
+        "created" if found["version"] == 1 else "updated",
+        f"version {found['version']}, hash {found['hash'][:12]}",
+    )
     opt.show(json, found, [f"Successfully {done} evaluator: {found['name']} ({version})"])
 
 
@@ -344,14 +481,19 @@ def list_evaluators(store: StoreUrl = None, json: opt.Json = False) -> None:
     with Store.open(store) as opened:
         found = opened.list()
     width = max((len(each.id) for each in found), default=0)
-    lines = (f"{e.id:{width}}  version {e.version}  {e.created[:16]}  {one_line(e.display_name)}" for e in found)
+    lines = (
+        f"{e.id:{width}}  version {e.version}  {e.created[:16]}  {one_line(e.display_name)}"
+        for e in found
+    )
     opt.show(json, [each.as_dict() for each in found], lines)
 
 
 @evaluators_app.command("show")
 def show(
     id: EvaluatorId,
-    version: Annotated[int | None, typer.Option(min=1, help="Another version than the one that is served.")] = None,
+    version: Annotated[
+        int | None, typer.Option(min=1, help="Another version than the one that is served.")
+    ] = None,
     store: StoreUrl = None,
     json: opt.Json = False,
 ) -> None:
@@ -371,7 +513,9 @@ def show(
         "metrics": ", ".join(found.metrics),
         "requirements": ", ".join(found.requirements) or "-",
         "mode": found.mode,
-        "versions": ", ".join(f"{each.version}{' (served)' if each.is_current else ''}" for each in versions),
+        "versions": ", ".join(
+            f"{each.version}{' (served)' if each.is_current else ''}" for each in versions
+        ),
     }
     lines = [f"{name:13} {one_line(value)}" for name, value in facts.items()]
     lines += [f"  {one_line(path)}  {size} bytes" for path, size in files.items()]
@@ -382,7 +526,9 @@ def show(
 @evaluators_app.command("rollback")
 def rollback(
     id: EvaluatorId,
-    version: Annotated[int | None, typer.Option(min=1, help="To this version; default the one before.")] = None,
+    version: Annotated[
+        int | None, typer.Option(min=1, help="To this version; default the one before.")
+    ] = None,
     store: StoreUrl = None,
 ) -> None:
     """Serve an older version again; no version is removed."""

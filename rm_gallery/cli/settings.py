@@ -1,4 +1,6 @@
-"""Where the value of an option comes from: the command line, the environment, `rm-gallery.toml`, or the option's default."""
+"""Where the value of an option comes from: the command line, the environment, `rm-gallery.toml`, or
+the option's default.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def walk(here: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ..
 
 
 def explained(command: Any) -> Any:
-    """The command line, each command of which takes `--dry-run`: it prints every setting with its origin and does nothing else."""
+    """The command line, each command of which takes `--dry-run`: it prints every setting with its
+    origin and does nothing else.
+    """
     (option,) = (each for each in typer.main.get_command(_asked).params if each.name == "dry_run")
     for words, inner in walk(command):
         own = any(each.name == "dry_run" for each in inner.params)
@@ -60,12 +64,16 @@ _asked = typer.Typer(add_completion=False)
 
 @_asked.command()
 def _question(
-    dry_run: Annotated[bool, typer.Option("--dry-run", expose_value=False, callback=_noted, help=HELP)] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", expose_value=False, callback=_noted, help=HELP)
+    ] = False,
 ) -> None:
     pass
 
 
-def _explaining(invoke: Callable[[Any], Any], words: tuple[str, ...], own: bool) -> Callable[[Any], Any]:
+def _explaining(
+    invoke: Callable[[Any], Any], words: tuple[str, ...], own: bool
+) -> Callable[[Any], Any]:
     def explaining(context: Any) -> Any:
         if not (context.params["dry_run"] if own else context.meta.get(DRY)):
             if unread := _unknown_variables(context.find_root().command):
@@ -85,12 +93,16 @@ _said_here: ContextVar[set[str] | None] = ContextVar("said", default=None)
 
 
 def is_setting(option: str) -> bool:
-    """Whether the value of an option of the command that runs was not typed but comes from the environment or a file."""
+    """Whether the value of an option of the command that runs was not typed but comes from the
+    environment or a file.
+    """
     return option in _set_here.get()
 
 
 def first_time(line: str) -> bool:
-    """Whether the command that runs has not said this line yet, which begins anew without a setting that cannot apply."""
+    """Whether the command that runs has not said this line yet, which begins anew without a setting
+    that cannot apply.
+    """
     said = _said_here.get()
     new = said is None or line not in said
     if said is not None:
@@ -99,7 +111,9 @@ def first_time(line: str) -> bool:
 
 
 def _applied(invoke: Callable[[Any], Any], context: Any) -> Any:
-    """Run the command without those settings that cannot apply to it; what was typed and cannot apply is refused."""
+    """Run the command without those settings that cannot apply to it; what was typed and cannot
+    apply is refused.
+    """
     left = {each.name: each for each in context.command.params if _set(context, each.name)}
     _set_here.set(frozenset(left))
     _said_here.set(set())
@@ -130,7 +144,11 @@ def _told(context: Any, words: tuple[str, ...]) -> Iterator[str]:
             "ENVIRONMENT": f"environment, {parameter.envvar}",
             "DEFAULT_MAP": origins.get(".".join((*words, parameter.name)), FILE),
         }.get(getattr(source, "name", ""), "default")
-        name = parameter.opts[0] if parameter.param_type_name == "option" else parameter.metavar or parameter.name
+        name = (
+            parameter.opts[0]
+            if parameter.param_type_name == "option"
+            else parameter.metavar or parameter.name
+        )
         value = context.params.get(parameter.name, parameter.get_default(context))
         value = [*value] if isinstance(value, tuple) else value
         shown = redact(str(value)) if value not in (None, []) else "not set"
@@ -139,13 +157,16 @@ def _told(context: Any, words: tuple[str, ...]) -> Iterator[str]:
 
 
 def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
-    """What environment and file set, as click's `default_map`, and the origin of each by `command.option`.
+    """What environment and file set, as click's `default_map`, and the origin of each by
+    `command.option`.
 
-    `llm = "x"` at the top of the file, or RM_GALLERY_LLM, holds for every command that has `--llm`; a table `[eval]`, or
-    RM_GALLERY_EVAL_LLM, for that command alone and before the general one. The environment comes before the file.
+    `llm = "x"` at the top of the file, or RM_GALLERY_LLM, holds for every command that has `--llm`;
+    a table `[eval]`, or RM_GALLERY_EVAL_LLM, for that command alone and before the general one. The
+    environment comes before the file.
 
     Raises:
-        ConfigError: the file cannot be read, or a key in it is no option; the message names the nearest.
+        ConfigError: the file cannot be read, or a key in it is no option; the message names the
+            nearest.
     """
     commands = {words: options_of(inner) for words, inner in walk(command)}
     file, table = _read()
@@ -155,17 +176,24 @@ def defaults(command: Any) -> tuple[dict[str, Any], dict[str, str]]:
     for words, options in commands.items():
         inner: Any = table
         for word in words:
-            below = inner.get(word)  # `trace = true` is an option's value where `trace` is a command as well
+            # `trace = true` is an option's value where `trace` is a command as well
+            below = inner.get(word)
             inner = below if isinstance(below, dict) else {}
         here = found
         for word in words:
             here = here.setdefault(word, {})
         for name, option in options.items():
-            special, general = (f"{PREFIX}{'_'.join(path)}".upper().replace("-", "_") for path in ((*words, name), (name,)))
+            special, general = (
+                f"{PREFIX}{'_'.join(path)}".upper().replace("-", "_")
+                for path in ((*words, name), (name,))
+            )
             places: list[tuple[str, Any]] = [(f"environment, {special}", os.environ.get(special))]
             if name.upper() not in OWN:
                 places.append((f"environment, {general}", os.environ.get(general)))
-            places += [(f"{file} [{'.'.join(words)}]", _given(inner, name)), (str(file), _given(table, name))]
+            places += [
+                (f"{file} [{'.'.join(words)}]", _given(inner, name)),
+                (str(file), _given(table, name)),
+            ]
             for origin, value in places:
                 if value is not None and value != "":
                     several = getattr(option, "multiple", False) and not isinstance(value, list)
@@ -182,7 +210,11 @@ def _given(table: Mapping[str, Any], name: str) -> Any:
 
 def options_of(command: Any) -> dict[str, Any]:
     """The options of a command that can be settings, by name."""
-    return {each.name: each for each in command.params if each.param_type_name == "option" and each.name not in NEVER}
+    return {
+        each.name: each
+        for each in command.params
+        if each.param_type_name == "option" and each.name not in NEVER
+    }
 
 
 def _read() -> tuple[str, dict[str, Any]]:
@@ -198,17 +230,28 @@ def _read() -> tuple[str, dict[str, Any]]:
     try:
         return path.name, tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
-        raise ConfigError(f"{VARIABLE} names {named}, which cannot be read: {error.strerror}.") from None
+        raise ConfigError(
+            f"{VARIABLE} names {named}, which cannot be read: {error.strerror}."
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} is no TOML file: {error}.") from None
 
 
 def _check(
-    table: Mapping[str, Any], commands: Mapping[tuple[str, ...], Mapping[str, Any]], file: str, words: tuple[str, ...] = ()
+    table: Mapping[str, Any],
+    commands: Mapping[tuple[str, ...], Mapping[str, Any]],
+    file: str,
+    words: tuple[str, ...] = (),
 ) -> None:
     """ConfigError for the first key that is neither an option nor a command."""
-    options = {name for path, known in commands.items() if path[: len(words)] == words for name in known}
-    below = {path[len(words)] for path in commands if path[: len(words)] == words and len(path) > len(words)}
+    options = {
+        name for path, known in commands.items() if path[: len(words)] == words for name in known
+    }
+    below = {
+        path[len(words)]
+        for path in commands
+        if path[: len(words)] == words and len(path) > len(words)
+    }
     where = f"{file} [{'.'.join(words)}]" if words else file
     for key, value in table.items():
         if isinstance(value, dict) and key in below:
@@ -218,7 +261,10 @@ def _check(
         elif key.replace("-", "_") not in options:
             raise ConfigError(f"{where}: {unknown_name('setting', key, options)}")
         elif not isinstance(value, str | int | float | list):
-            raise ConfigError(f"{where}: {key} is a {type(value).__name__}; give text, a number, true, false or a list.")
+            raise ConfigError(
+                f"{where}: {key} is a {type(value).__name__}; give text, a number, true, false or "
+                f"a list."
+            )
 
 
 def _unknown_variables(command: Any) -> list[str]:
@@ -226,8 +272,15 @@ def _unknown_variables(command: Any) -> list[str]:
     known = {PREFIX + name for name in OWN | OF_TESTS}
     for words, inner in walk(command):
         for name in options_of(inner):
-            known |= {f"{PREFIX}{'_'.join(path)}".upper().replace("-", "_") for path in ((*words, name), (name,))}
+            known |= {
+                f"{PREFIX}{'_'.join(path)}".upper().replace("-", "_")
+                for path in ((*words, name), (name,))
+            }
     unread = sorted(name for name in os.environ if name.startswith(PREFIX) and name not in known)
-    bare = [name.removeprefix(PREFIX) for name in known]  # the prefix alone makes every name like every other
+    # the prefix alone makes every name like every other
+    bare = [name.removeprefix(PREFIX) for name in known]
     near = {name: nearest(name.removeprefix(PREFIX), bare, 1) for name in unread}
-    return [f"{name} is no setting" + "".join(f" ({PREFIX}{one} is)" for one in near[name]) for name in unread]
+    return [
+        f"{name} is no setting" + "".join(f" ({PREFIX}{one} is)" for one in near[name])
+        for name in unread
+    ]

@@ -1,4 +1,6 @@
-"""Whether a reward can be trusted: `rm-gallery audit`, `check-reward`, `conflicts`, `drift`, `judge-select` and `watch`."""
+"""Whether a reward can be trusted: `rm-gallery audit`, `check-reward`, `conflicts`, `drift`,
+`judge-select` and `watch`.
+"""
 
 from __future__ import annotations
 
@@ -33,30 +35,47 @@ from rm_gallery.train.watch import watched_lines
 
 @opt.grouped()
 def audit(
-    reward: Annotated[str, typer.Argument(help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names)],
+    reward: Annotated[
+        str, typer.Argument(help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names)
+    ],
     data: Annotated[
         list[str] | None,
-        typer.Option(help="File or folder with preferences; may be repeated. Forty built-in questions by default."),
+        typer.Option(
+            help=(
+                "File or folder with preferences; may be repeated. Forty built-in questions by "
+                "default."
+            )
+        ),
     ] = None,
     benchmark: opt.Benchmark = None,
     probe: Annotated[
         list[str] | None,
         typer.Option(
-            help=f"Only this probe; may be repeated: {', '.join(PROBES)}.", autocompletion=opt.completing(lambda: PROBES)
+            help=f"Only this probe; may be repeated: {', '.join(PROBES)}.",
+            autocompletion=opt.completing(lambda: PROBES),
         ),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on a warning as well.")] = False,
     *,
     run: opt.Running,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="A seeded sample of this many prompts; 60 of data by default.")
+        int | None,
+        typer.Option(min=1, help="A seeded sample of this many prompts; 60 of data by default."),
     ] = None,
-    estimate: Annotated[bool, typer.Option("--estimate", help="Say what it would take, and ask nothing.")] = False,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Say what it would take, and ask nothing.")
+    ] = False,
 ) -> None:
-    """Try to move REWARD by place, length, dress, praise and commands; print how far that went, with intervals and verdicts."""
+    """Try to move REWARD by place, length, dress, praise and commands; print how far that went,
+    with intervals and verdicts.
+    """
     options = run.options()
     ready = prepare(
-        reward, data[0] if data and len(data) == 1 else data or None, benchmark, probes=probe or None, **run.task(limit)
+        reward,
+        data[0] if data and len(data) == 1 else data or None,
+        benchmark,
+        probes=probe or None,
+        **run.task(limit),
     )
     cost = ready.cost(options.budget.prices if options.budget is not None else None)
     if estimate:
@@ -85,32 +104,64 @@ def check(
         typer.Argument(
             metavar="REWARD...",
             help=f"The reward: {opt.SPELLED}. A file may hold a class "
-            "with compute_reward, a @reward_function or a reward class. With weights, as in math:1 brief.py:0.2, their sum is tried.",
+            "with compute_reward, a @reward_function or a reward class. With weights, as in "
+            "math:1 brief.py:0.2, their sum is tried.",
         ),
     ],
     cases: Annotated[
-        Path | None, typer.Option(help="File of tasks: prompt, gold, completions with expect, and the data set's columns.")
+        Path | None,
+        typer.Option(
+            help="File of tasks: prompt, gold, completions with expect, and the data set's columns."
+        ),
     ] = None,
-    reference: Annotated[str | None, typer.Option(help="Column of the cases with the reference answer.")] = None,
-    full: Annotated[float | None, typer.Option(help="Score of a completion without fault; known by default.")] = None,
+    reference: Annotated[
+        str | None, typer.Option(help="Column of the cases with the reference answer.")
+    ] = None,
+    full: Annotated[
+        float | None, typer.Option(help="Score of a completion without fault; known by default.")
+    ] = None,
     ceiling: Annotated[
-        float, typer.Option(help="Share of gold's score that a completion which deserves nothing may get.")
+        float,
+        typer.Option(
+            help="Share of gold's score that a completion which deserves nothing may get."
+        ),
     ] = CEILING,
     forge: Annotated[
-        bool, typer.Option("--forge", help="Try programs that solve nothing and want to pass on each case's code tests.")
+        bool,
+        typer.Option(
+            "--forge",
+            help="Try programs that solve nothing and want to pass on each case's code tests.",
+        ),
     ] = False,
     normalize: Annotated[
-        bool, typer.Option("--normalize", help="Map each part of a sum to 0..1 by its range before it is weighted.")
+        bool,
+        typer.Option(
+            "--normalize", help="Map each part of a sum to 0..1 by its range before it is weighted."
+        ),
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 on notes as well.")] = False,
     role: Annotated[
-        str, typer.Option(help="main tells right from wrong; shaping is added to one that does, so that its faults are notes.")
+        str,
+        typer.Option(
+            help=(
+                "main tells right from wrong; shaping is added to one that does, so that its "
+                "faults are notes."
+            )
+        ),
     ] = "main",
     *,
     run: opt.Running,
 ) -> None:
-    """Try a reward on gold, empty, off-format, stuffed, truncated and repeated completions and your own; exit 1 on a fault."""
-    how: dict[str, Any] = {"reference": reference, "full": full, "ceiling": ceiling, "forge": forge, "options": run.options()}
+    """Try a reward on gold, empty, off-format, stuffed, truncated and repeated completions and your
+    own; exit 1 on a fault.
+    """
+    how: dict[str, Any] = {
+        "reference": reference,
+        "full": full,
+        "ceiling": ceiling,
+        "forge": forge,
+        "options": run.options(),
+    }
     if role not in ("main", "shaping"):
         raise ConfigError(f"--role is {role!r:.40}; it is main or shaping.")
     parts = [weighted(reward) for reward in rewards]
@@ -118,11 +169,16 @@ def check(
         raise typer.Exit(_check_mix(parts, cases, {**how, "normalize": normalize}, strict, run))
     if normalize:
         raise Inapplicable(
-            "--normalize maps the parts of a sum; give rewards with weights, as in math:1 brief.py:0.2.", "normalize"
+            "--normalize maps the parts of a sum; give rewards with weights, as in math:1 "
+            "brief.py:0.2.",
+            "normalize",
         )
     how["params"] = run.judge["params"]
     judges = judges_for(rewards, run.llm, run.base_url)
-    checks = [check_reward(reward, cases, **how, **judge) for reward, judge in zip(rewards, judges, strict=True)]
+    checks = [
+        check_reward(reward, cases, **how, **judge)
+        for reward, judge in zip(rewards, judges, strict=True)
+    ]
     checks = [shaping(found) for found in checks] if role == "shaping" else checks
     if run.json:
         told = [found.to_dict() for found in checks]
@@ -136,12 +192,20 @@ def check(
 
 
 def _check_mix(
-    parts: list[tuple[str, float | None]], cases: Path | None, how: dict[str, Any], strict: bool, run: opt.Running
+    parts: list[tuple[str, float | None]],
+    cases: Path | None,
+    how: dict[str, Any],
+    strict: bool,
+    run: opt.Running,
 ) -> int:
-    """Try the sum of weighted rewards and each of them, say what games it and how trainers are given it; the exit code."""
+    """Try the sum of weighted rewards and each of them, say what games it and how trainers are
+    given it; the exit code.
+    """
     if run.param:
         raise Inapplicable(
-            "--param sets a field of one reward; write the parts of a sum into a FILE with their settings.", "param"
+            "--param sets a field of one reward; write the parts of a sum into a FILE with their "
+            "settings.",
+            "param",
         )
     given = [(name, 1.0 if weight is None else weight) for name, weight in parts]
     found = check_mix(given, cases, **how, llm=run.llm, base_url=run.base_url)
@@ -153,7 +217,10 @@ def _check_mix(
             typer.echo(f"{name}: {said}")
         for name, part in found.parts.items():
             alone = ", ".join(finding.name for finding in part.findings) or "nothing"
-            typer.echo(f"{name} (weight {found.weights[name]:g}) by itself: {alone}; in the sum {found.can_pay(name)}")
+            typer.echo(
+                f"{name} (weight {found.weights[name]:g}) by itself: {alone}; in the sum "
+                f"{found.can_pay(name)}"
+            )
         typer.echo("\n".join(found.lines()))
     return int(bool(found.faults) or (strict and bool(found.whole.findings)))
 
@@ -162,20 +229,34 @@ def _check_mix(
 def fuzz(
     reward: Annotated[
         str,
-        typer.Argument(metavar="REWARD", help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names),
+        typer.Argument(
+            metavar="REWARD", help=f"The reward: {opt.SPELLED}.", autocompletion=opt.reward_names
+        ),
     ],
     cases: Annotated[
-        Path | None, typer.Option(help="File of tasks: prompt, gold (a right completion), and the data set's columns.")
+        Path | None,
+        typer.Option(
+            help="File of tasks: prompt, gold (a right completion), and the data set's columns."
+        ),
     ] = None,
-    reference: Annotated[str | None, typer.Option(help="Column of the cases with the reference answer.")] = None,
-    texts: Annotated[int, typer.Option(min=1, help="Wrong texts that a case is tried with.")] = TEXTS,
+    reference: Annotated[
+        str | None, typer.Option(help="Column of the cases with the reference answer.")
+    ] = None,
+    texts: Annotated[
+        int, typer.Option(min=1, help="Wrong texts that a case is tried with.")
+    ] = TEXTS,
     ceiling: Annotated[
-        float, typer.Option(help="Share of the right answer's score from which a wrong text is worth a pass.")
+        float,
+        typer.Option(
+            help="Share of the right answer's score from which a wrong text is worth a pass."
+        ),
     ] = PASS,
     *,
     run: opt.Running,
 ) -> None:
-    """Try a reward on texts that are wrong for a stated reason; print every one that is worth a pass, and exit 1 then."""
+    """Try a reward on texts that are wrong for a stated reason; print every one that is worth a
+    pass, and exit 1 then.
+    """
     how: dict[str, Any] = {
         "reference": reference,
         "texts": texts,
@@ -194,19 +275,33 @@ def fuzz(
 @opt.grouped()
 def conflicts(
     reward: Annotated[
-        str, typer.Argument(help=f"A listwise or pairwise reward: {opt.SPELLED}.", autocompletion=opt.reward_names)
+        str,
+        typer.Argument(
+            help=f"A listwise or pairwise reward: {opt.SPELLED}.", autocompletion=opt.reward_names
+        ),
     ],
-    data: Annotated[list[str], typer.Option(help="File or folder of samples with several answers; may be repeated.")],
+    data: Annotated[
+        list[str],
+        typer.Option(help="File or folder of samples with several answers; may be repeated."),
+    ],
     benchmark: opt.Benchmark = None,
     *,
     run: opt.Running,
     limit: opt.Limit = None,
     max_failures: opt.MaxFailures = 0,
 ) -> None:
-    """Compare all pairs of each sample's answers in both orders; print contradictions, cycles, symmetry and transitivity."""
+    """Compare all pairs of each sample's answers in both orders; print contradictions, cycles,
+    symmetry and transitivity.
+    """
     options = run.options()
     with run.resumable():
-        found = find_conflicts(reward, data[0] if len(data) == 1 else data, benchmark, options=options, **run.task(limit))
+        found = find_conflicts(
+            reward,
+            data[0] if len(data) == 1 else data,
+            benchmark,
+            options=options,
+            **run.task(limit),
+        )
     if run.json:
         opt.print_json(found.to_dict())
     else:
@@ -224,34 +319,50 @@ class AnchorColumns:
 
     id: Annotated[str, typer.Option("--id", help="Column that names anchors.")] = "id"
     score: Annotated[str, typer.Option(help="Column of scores or verdicts.")] = "score"
-    labels: Annotated[str | None, typer.Option(help="Column of people's labels, or a file with them by id.")] = None
+    labels: Annotated[
+        str | None, typer.Option(help="Column of people's labels, or a file with them by id.")
+    ] = None
     label_column: opt.LabelColumn = None
-    cluster: Annotated[str | None, typer.Option(help="Column that says which anchors belong together.")] = None
+    cluster: Annotated[
+        str | None, typer.Option(help="Column that says which anchors belong together.")
+    ] = None
 
 
 @opt.grouped()
 def drift(
-    old: Annotated[Path, typer.Argument(help="The old version's run folder or file of scores, a row per anchor.")],
+    old: Annotated[
+        Path,
+        typer.Argument(help="The old version's run folder or file of scores, a row per anchor."),
+    ],
     new: Annotated[Path, typer.Argument(help="The new version's, on the same anchors.")],
     old_again: Annotated[
-        list[Path] | None, typer.Option(help="Another run of the old version, for its own noise; may be repeated.")
+        list[Path] | None,
+        typer.Option(help="Another run of the old version, for its own noise; may be repeated."),
     ] = None,
-    new_again: Annotated[list[Path] | None, typer.Option(help="Another run of the new version.")] = None,
+    new_again: Annotated[
+        list[Path] | None, typer.Option(help="Another run of the new version.")
+    ] = None,
     *,
     columns: AnchorColumns,
     bounds: Annotated[
-        tuple[float, float] | None, typer.Option(help="Lowest and highest possible score; 0 1 where all lie within.")
+        tuple[float, float] | None,
+        typer.Option(help="Lowest and highest possible score; 0 1 where all lie within."),
     ] = None,
-    tolerance: Annotated[float, typer.Option(min=0.0, help="Scores this near count as unchanged.")] = 0.0,
+    tolerance: Annotated[
+        float, typer.Option(min=0.0, help="Scores this near count as unchanged.")
+    ] = 0.0,
     confidence: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     seed: opt.Seed = 0,
     json: opt.Json = False,
 ) -> None:
-    """Compare two versions of a judge on the same anchors; exit 1 when more has changed than the judge's own noise explains."""
+    """Compare two versions of a judge on the same anchors; exit 1 when more has changed than the
+    judge's own noise explains.
+    """
     joined = columns.labels is not None and Path(columns.labels).is_file()
 
     def read(path: Path, *, is_old: bool = False) -> Anchors:
-        # a column may stand in one of the files only; a file of labels is joined to the old version's anchors
+        # a column may stand in one of the files only; a file of labels is joined to the old
+        # version's anchors
         own = columns if is_old or not joined else replace(columns, labels=None)
         return read_anchors(path, **vars(own), optional=not (is_old and joined))
 
@@ -259,7 +370,10 @@ def drift(
     for name, told in (("labels", "labels"), ("cluster", "clusters")):
         column = getattr(columns, name)
         if column is not None and not any(getattr(version, told) for version in versions):
-            raise ConfigError(f"--{name} is '{column}': neither {old} nor {new} has such a column, and there is no such file")
+            raise ConfigError(
+                f"--{name} is '{column}': neither {old} nor {new} has such a column, and there is "
+                f"no such file"
+            )
     found = compare_versions(
         *versions,
         old_again=[read(path) for path in old_again or ()],
@@ -277,30 +391,51 @@ def drift(
 class LogColumns:
     """Which columns of a training log mean what, where they have other names."""
 
-    step: Annotated[str | None, typer.Option(help="Column of the step, where it has another name.")] = None
+    step: Annotated[
+        str | None, typer.Option(help="Column of the step, where it has another name.")
+    ] = None
     prompt: Annotated[str | None, typer.Option(help="Column of the prompt.")] = None
     completion: Annotated[str | None, typer.Option(help="Column of the completion.")] = None
-    total: Annotated[str | None, typer.Option(help="Column of the reward the components add up to.")] = None
+    total: Annotated[
+        str | None, typer.Option(help="Column of the reward the components add up to.")
+    ] = None
     length: Annotated[str | None, typer.Option(help="Column of the completion's length.")] = None
 
 
 @opt.grouped()
 def watch(
-    log: Annotated[Path, typer.Argument(help="Folder of a TRL or verl run, or a jsonl, parquet, csv or trainer_state file.")],
+    log: Annotated[
+        Path,
+        typer.Argument(
+            help="Folder of a TRL or verl run, or a jsonl, parquet, csv or trainer_state file."
+        ),
+    ],
     component: Annotated[
-        list[str] | None, typer.Option(help="A column that is a reward; may be repeated. All columns of numbers by default.")
+        list[str] | None,
+        typer.Option(
+            help="A column that is a reward; may be repeated. All columns of numbers by default."
+        ),
     ] = None,
     weight: Annotated[
-        list[str] | None, typer.Option(help="NAME=W, the weight of a reward; negative for a penalty. May be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="NAME=W, the weight of a reward; negative for a penalty. May be repeated."
+        ),
     ] = None,
-    window: Annotated[float, typer.Option(help="Share of the steps that is early, and that is late.")] = 0.3,
+    window: Annotated[
+        float, typer.Option(help="Share of the steps that is early, and that is late.")
+    ] = 0.3,
     examples: Annotated[int, typer.Option(min=0, help="Completions shown with a finding.")] = 3,
-    confidence: Annotated[float, typer.Option(help="Of a finding, over all figures together.")] = 0.95,
+    confidence: Annotated[
+        float, typer.Option(help="Of a finding, over all figures together.")
+    ] = 0.95,
     *,
     columns: LogColumns,
     json: opt.Json = False,
 ) -> None:
-    """Look over a training run for rewards that part ways, follow length, teach nothing or say nothing; exit 1 when some do."""
+    """Look over a training run for rewards that part ways, follow length, teach nothing or say
+    nothing; exit 1 when some do.
+    """
     found = look(
         log,
         components=component,
@@ -329,38 +464,61 @@ def _weights(given: list[str]) -> dict[str, float]:
 
 @opt.grouped("param", "on_bad_row")
 def judge_select(
-    config: Annotated[Path, typer.Argument(help="YAML file as for grade: the judges under graders, labels, cluster.")],
-    data: Annotated[str, typer.Argument(help="Parquet, jsonl, json, csv or xlsx file with a labelled row per item.")],
+    config: Annotated[
+        Path,
+        typer.Argument(help="YAML file as for grade: the judges under graders, labels, cluster."),
+    ],
+    data: Annotated[
+        str,
+        typer.Argument(help="Parquet, jsonl, json, csv or xlsx file with a labelled row per item."),
+    ],
     fail_under: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MEASURE=X", help="Exit with 1 when kappa, accuracy or spearman is lower at worst; may be repeated."
+            metavar="MEASURE=X",
+            help="Exit with 1 when kappa, accuracy or spearman is lower at worst; may be repeated.",
         ),
     ] = None,
     judge: Annotated[
-        str | None, typer.Option(help="The judge that --fail-under is about; the first of CONFIG by default.")
+        str | None,
+        typer.Option(help="The judge that --fail-under is about; the first of CONFIG by default."),
     ] = None,
     surely: opt.Surely = False,
     limit: opt.Limit = None,
-    as_format: Annotated[str, typer.Option("--format", help="text, or md for a comment on a change.")] = "text",
+    as_format: Annotated[
+        str, typer.Option("--format", help="text, or md for a comment on a change.")
+    ] = "text",
     *,
     run: opt.Running,
 ) -> None:
-    """Compare the judges of CONFIG by how they agree with people's labels on the same rows, and say which to take."""
+    """Compare the judges of CONFIG by how they agree with people's labels on the same rows, and say
+    which to take.
+    """
     least = _limits(fail_under or ())
     if as_format not in ("text", "md"):
         raise ConfigError(f"--format is {as_format!r:.40}; it is text or md.")
     options, known = run.options(), read_config(config)
     labels = known.get("labels")
     if not isinstance(labels, str):
-        raise ConfigError(f"{config}: `labels:` is {labels!r:.60}; name one column of labels, the same for every judge.")
+        raise ConfigError(
+            f"{config}: `labels:` is {labels!r:.60}; name one column of labels, the same for every "
+            f"judge."
+        )
     runner, path = runner_of(known, run.llm, run.base_url), Path(data).expanduser()
     if not path.exists():
         raise ConfigError(f"{data}: no such file; give a parquet, jsonl, json, csv or xlsx file.")
     if judge is not None and judge not in runner.grader_configs:
         raise ConfigError(f"--judge: {unknown_name('judge', judge, runner.grader_configs)}")
     with run.resumable():
-        found = find_judge(runner, path, labels, cluster=known.get("cluster"), limit=limit, seed=run.seed, options=options)
+        found = find_judge(
+            runner,
+            path,
+            labels,
+            cluster=known.get("cluster"),
+            limit=limit,
+            seed=run.seed,
+            options=options,
+        )
     if run.json:
         opt.print_json(found.to_dict())
     else:
@@ -378,11 +536,16 @@ def _limits(given: Iterable[str]) -> dict[str, float]:
     for text in given:
         name, equals, value = text.partition("=")
         if name not in MEASURES:
-            raise ConfigError(f"--fail-under {text!r:.60}: {unknown_name('measure', name, MEASURES)} Write kappa=0.6.")
+            raise ConfigError(
+                f"--fail-under {text!r:.60}: {unknown_name('measure', name, MEASURES)} Write "
+                f"kappa=0.6."
+            )
         try:
             least[name] = float(value)
         except ValueError:
             least[name] = math.nan
         if not equals or not -1.0 <= least[name] <= 1.0:
-            raise ConfigError(f"--fail-under {text!r:.60}: give a number from -1 to 1, such as {name}=0.6.")
+            raise ConfigError(
+                f"--fail-under {text!r:.60}: give a number from -1 to 1, such as {name}=0.6."
+            )
     return least

@@ -1,4 +1,6 @@
-"""Environments as rewards: any object with `compute_reward` or `compute_group_reward`, its components and their weights."""
+"""Environments as rewards: any object with `compute_reward` or `compute_group_reward`, its
+components and their weights.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,13 @@ from pydantic import Field, SkipValidation
 from rm_gallery.core.data.conversation import messages_of
 from rm_gallery.core.data.schema import DataSample, RewardDimensionWithScore
 from rm_gallery.core.outcome import Outcome, outcome_of_error, scored
-from rm_gallery.core.reward.compose import METRICS, checked_weights, metric, together_or_none, weighted_sum
+from rm_gallery.core.reward.compose import (
+    METRICS,
+    checked_weights,
+    metric,
+    together_or_none,
+    weighted_sum,
+)
 from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
 from rm_gallery.core.reward.reward import BaseReward, Job
 from rm_gallery.core.reward.schema import RewardResult
@@ -41,7 +49,9 @@ Components = dict[str, float | None]
 
 
 class InvalidComponents(RMGalleryError):
-    """What `compute_reward` returned is no dict of names and finite numbers; only its rollout fails."""
+    """What `compute_reward` returned is no dict of names and finite numbers; only its rollout
+    fails.
+    """
 
     reason = "invalid_result"
 
@@ -49,16 +59,19 @@ class InvalidComponents(RMGalleryError):
 class EnvironmentReward(PerOutputReward):
     """An environment as a reward; built by `environment_reward`.
 
-    The score is the sum of the components, each times its weight. The extra data hold every component (`metrics`) and what
-    the environment's modules logged meanwhile (`logs`). Range: any; with `compute_group_reward` it is a listwise reward.
+    The score is the sum of the components, each times its weight. The extra data hold every
+    component (`metrics`) and what the environment's modules logged meanwhile (`logs`). Range: any;
+    with `compute_group_reward` it is a listwise reward.
     """
 
     environment: SkipValidation[Environment] = Field(default=...)
     weights: dict[str, float] = Field(default_factory=dict)
-    """By component; 1 where none is given. A penalty is a component that says how much of a flaw is there, with a negative
-    weight."""
+    """By component; 1 where none is given. A penalty is a component that says how much of a flaw is
+    there, with a negative weight."""
     components: tuple[str, ...] = ()
-    """The components there are, where they are known: then another one fails its rollout, and every weight is checked."""
+    """The components there are, where they are known: then another one fails its rollout, and every
+    weight is checked.
+    """
 
     environment_class: ClassVar[Any] = None
 
@@ -87,19 +100,35 @@ class EnvironmentReward(PerOutputReward):
         if len(jobs) < 2:
             return jobs
         ids = self._ids(sample)
-        return [job._replace(sample=copy_with(job.sample, unique_id=ids[job.place])) for job in jobs]
+        return [
+            job._replace(sample=copy_with(job.sample, unique_id=ids[job.place])) for job in jobs
+        ]
 
     @staticmethod
     def _ids(sample: DataSample) -> list[str]:
         own = sample.sample_id
-        return [own] if len(sample.output) == 1 else [f"{own}#{place}" for place in range(len(sample.output))]
+        return (
+            [own]
+            if len(sample.output) == 1
+            else [f"{own}#{place}" for place in range(len(sample.output))]
+        )
 
     def _rollouts(self, sample: DataSample) -> list[Rollout]:
-        ids, about = self._ids(sample), {k: v for k, v in (sample.metadata or {}).items() if k != "original_messages"}
+        ids, about = (
+            self._ids(sample),
+            {k: v for k, v in (sample.metadata or {}).items() if k != "original_messages"},
+        )
         found = []
         for place, output in enumerate(sample.output):
             truth = sample.reference(place)
-            task = {**about, **({"ground_truth": truth} if truth is not None and "ground_truth" not in about else {})}
+            task = {
+                **about,
+                **(
+                    {"ground_truth": truth}
+                    if truth is not None and "ground_truth" not in about
+                    else {}
+                ),
+            }
             found.append(Rollout(ids[place], messages_of(sample, output), task or None))
         return found
 
@@ -108,8 +137,11 @@ class EnvironmentReward(PerOutputReward):
         rollouts, logs = self._rollouts(sample), [RolloutLog() for _ in sample.output]
         if self.is_async():
             return self._awaited(rollouts, logs, kwargs)
-        own = [self._called(rollout, log, kwargs) for rollout, log in zip(rollouts, logs, strict=True)]
-        if any(inspect.isawaitable(found) for found in own):  # a plain function that gives something to await
+        own = [
+            self._called(rollout, log, kwargs) for rollout, log in zip(rollouts, logs, strict=True)
+        ]
+        # a plain function that gives something to await
+        if any(inspect.isawaitable(found) for found in own):
             return self._awaited(rollouts, logs, kwargs, own)
         found: list[Any] = [_read(one) for one in own]
         together = self._together(rollouts, found, logs, kwargs)
@@ -118,7 +150,9 @@ class EnvironmentReward(PerOutputReward):
         return self._said(rollouts, found, together, logs)
 
     def _called(self, rollout: Rollout, log: RolloutLog, kwargs: Mapping[str, Any]) -> Any:
-        """What `compute_reward` returns or raises for one rollout; nothing where there is no such method."""
+        """What `compute_reward` returns or raises for one rollout; nothing where there is no such
+        method.
+        """
         hook = self.environment.own
         if hook is None:
             return {}
@@ -126,10 +160,20 @@ class EnvironmentReward(PerOutputReward):
         with logged_to(log):
             return caught(lambda: hook(rollout.id, rollout.messages, task, **keywords))
 
-    def _together(self, rollouts: list[Rollout], own: list[Any], logs: list[RolloutLog], kwargs: Mapping[str, Any]) -> Any:
+    def _together(
+        self,
+        rollouts: list[Rollout],
+        own: list[Any],
+        logs: list[RolloutLog],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
         """What `compute_group_reward` returns or raises for the rollouts that are not lost yet."""
         hook = self.environment.group
-        left = [rollout for rollout, found in zip(rollouts, own, strict=True) if not isinstance(found, Outcome)]
+        left = [
+            rollout
+            for rollout, found in zip(rollouts, own, strict=True)
+            if not isinstance(found, Outcome)
+        ]
         if hook is None or not left:
             return None
         ids, messages, tasks = (list(column) for column in zip(*left, strict=True))
@@ -138,7 +182,11 @@ class EnvironmentReward(PerOutputReward):
             return caught(lambda: hook(ids, messages, tasks, **keywords))
 
     async def _awaited(
-        self, rollouts: list[Rollout], logs: list[RolloutLog], kwargs: Mapping[str, Any], begun: list[Any] | None = None
+        self,
+        rollouts: list[Rollout],
+        logs: list[RolloutLog],
+        kwargs: Mapping[str, Any],
+        begun: list[Any] | None = None,
     ) -> list[JudgedOutput]:
         blocks = begun is None and not inspect.iscoroutinefunction(self.environment.own)
 
@@ -147,7 +195,9 @@ class EnvironmentReward(PerOutputReward):
                 if begun is not None:
                     found = begun[place]
                 elif blocks:
-                    found = await asyncio.to_thread(self._called, rollouts[place], logs[place], kwargs)
+                    found = await asyncio.to_thread(
+                        self._called, rollouts[place], logs[place], kwargs
+                    )
                 else:
                     found = self._called(rollouts[place], logs[place], kwargs)
                 return _read(await settled(found))
@@ -166,10 +216,14 @@ class EnvironmentReward(PerOutputReward):
             together = await settled(together)
         return self._said(rollouts, own, together, logs)
 
-    # -- components -----------------------------------------------------------------------------------------------------
+    # -- components --------------------------------------------------------------------------------
 
     def _said(
-        self, rollouts: list[Rollout], own: list[Components | Outcome[Any]], together: Any, logs: list[RolloutLog]
+        self,
+        rollouts: list[Rollout],
+        own: list[Components | Outcome[Any]],
+        together: Any,
+        logs: list[RolloutLog],
     ) -> list[JudgedOutput]:
         """What came of each rollout, from its own components and those of its group."""
         ids = [rollout.id for rollout in rollouts]
@@ -191,28 +245,42 @@ class EnvironmentReward(PerOutputReward):
         extra = {METRICS: {name: metric(value) for name, value in found.items()}, **kept}
         try:
             self._check(found)
-            terms = {name: (self.weights.get(name, 1.0), value) for name, value in found.items() if value is not None}
+            terms = {
+                name: (self.weights.get(name, 1.0), value)
+                for name, value in found.items()
+                if value is not None
+            }
             total, reason = weighted_sum(terms)
         except RMGalleryError as error:
             return JudgedOutput(outcome_of_error(error), extra)
         detail = RewardDimensionWithScore(name=self.name, score=total, reason=reason)
-        return JudgedOutput(scored(RewardResult(name=self.name, details=[detail], extra_data=extra)), extra)
+        return JudgedOutput(
+            scored(RewardResult(name=self.name, details=[detail], extra_data=extra)), extra
+        )
 
     def _check(self, found: Components) -> None:
-        """Raise for components that make no score, and warn, once for each, of those outside [0, 1]."""
+        """Raise for components that make no score, and warn, once for each, of those outside [0,
+        1].
+        """
         if not found:
-            raise Unscored(f"{self.name} returned no component for this rollout.", reason="no_components")
+            raise Unscored(
+                f"{self.name} returned no component for this rollout.", reason="no_components"
+            )
         if self.components and set(found) != set(self.components):
             raise InvalidComponents(
-                f"{self.name} returned the components {', '.join(found)}; it says that they are {', '.join(self.components)}."
+                f"{self.name} returned the components {', '.join(found)}; it says that they are "
+                f"{', '.join(self.components)}."
             )
         for name, value in found.items():
             if value is None and self.weights.get(name, 1.0):
-                raise Unscored(f"{self.name} could not judge its component '{name}'.", reason="no_component")
+                raise Unscored(
+                    f"{self.name} could not judge its component '{name}'.", reason="no_component"
+                )
             if value is not None and not 0 <= value <= 1:
                 self._warn(
                     name,
-                    f"{self.name}: the component '{name}' is {value:g}, outside [0, 1]; scale it, and make a penalty a component "
+                    f"{self.name}: the component '{name}' is {value:g}, outside [0, 1]; scale it, "
+                    f"and make a penalty a component "
                     "in [0, 1] with a negative weight. This is said once per component.",
                 )
         for name in self.weights:
@@ -220,8 +288,12 @@ class EnvironmentReward(PerOutputReward):
                 self._absent(name, [known for known in found if known not in self.weights])
 
     def _absent(self, name: str, unweighted: list[str]) -> None:
-        """A component with a weight that a rollout leaves out adds nothing; one that is only misspelt is an error."""
-        like = [one for one in unweighted if difflib.SequenceMatcher(None, one, name).ratio() > MISSPELT]
+        """A component with a weight that a rollout leaves out adds nothing; one that is only
+        misspelt is an error.
+        """
+        like = [
+            one for one in unweighted if difflib.SequenceMatcher(None, one, name).ratio() > MISSPELT
+        ]
         if like:
             raise ConfigError(f"{self.name}: weights: " + unknown_name("component", name, like))
 
@@ -232,7 +304,9 @@ class EnvironmentReward(PerOutputReward):
 
 
 class AsyncEnvironmentReward(EnvironmentReward):
-    """An environment with an async method as a reward: thousands of rollouts wait at once on the library's event loop."""
+    """An environment with an async method as a reward: thousands of rollouts wait at once on the
+    library's event loop.
+    """
 
     @classmethod
     def is_async(cls) -> bool:
@@ -256,13 +330,18 @@ def _components(found: Any) -> Components:
     if found is None:
         return {}
     if not isinstance(found, Mapping):
-        raise InvalidComponents(f"The environment returned {_shown(found)}; it returns a dict of component names and numbers.")
+        raise InvalidComponents(
+            f"The environment returned {_shown(found)}; it returns a dict of component names and "
+            f"numbers."
+        )
     return {_name(name): _number(name, value) for name, value in found.items()}
 
 
 def _name(name: Any) -> str:
     if not isinstance(name, str):
-        raise InvalidComponents(f"The environment returned a component named {name!r:.80}; a name is text.")
+        raise InvalidComponents(
+            f"The environment returned a component named {name!r:.80}; a name is text."
+        )
     return name
 
 
@@ -271,10 +350,13 @@ def _number(name: str, value: Any) -> float | None:
         return None
     try:
         number = math.nan if isinstance(value, str | bytes) else float(value)
-    except (TypeError, ValueError, OverflowError, RuntimeError):  # a tensor of several numbers, a dict, 10**400
+    # a tensor of several numbers, a dict, 10**400
+    except (TypeError, ValueError, OverflowError, RuntimeError):
         number = math.nan
     if not math.isfinite(number):
-        raise InvalidComponents(f"The component '{name}' is {_shown(value)}; a component is a finite number.")
+        raise InvalidComponents(
+            f"The component '{name}' is {_shown(value)}; a component is a finite number."
+        )
     return number
 
 
@@ -283,13 +365,26 @@ def _shown(value: Any) -> str:
 
 
 def _of_group(together: Any, ids: Sequence[str]) -> Sequence[Any]:
-    """What a group's method returned, rollout by rollout: a list in their order, or a dict by their ids."""
+    """What a group's method returned, rollout by rollout: a list in their order, or a dict by their
+    ids.
+    """
     if isinstance(together, Mapping) and set(together) == set(ids):
         return [together[one] for one in ids]
-    if isinstance(together, Sequence) and not isinstance(together, str | bytes) and len(together) == len(ids):
+    if (
+        isinstance(together, Sequence)
+        and not isinstance(together, str | bytes)
+        and len(together) == len(ids)
+    ):
         return together
-    seen = f"{len(together)} results" if isinstance(together, Mapping | list | tuple) else _shown(together)
-    message = f"{GROUP} returned {seen} for {len(ids)} rollouts; it returns a list with one dict for each."
+    seen = (
+        f"{len(together)} results"
+        if isinstance(together, Mapping | list | tuple)
+        else _shown(together)
+    )
+    message = (
+        f"{GROUP} returned {seen} for {len(ids)} rollouts; it returns a list with one dict for "
+        f"each."
+    )
     return [InvalidComponents(message)] * len(ids)
 
 
@@ -305,13 +400,20 @@ def _merged(own: Components, group: Components | Outcome[Any]) -> Components | O
 
 
 def class_of(env: Any) -> type[BaseReward]:
-    """A class that makes rewards of this environment, an object or its class: what a registry gives."""
+    """A class that makes rewards of this environment, an object or its class: what a registry
+    gives.
+    """
 
     def new(_: type[BaseReward], **settings: Any) -> BaseReward:
         return environment_reward(env, **settings)
 
     kind = env if isinstance(env, type) else type(env)
-    body = {"__new__": new, "__module__": kind.__module__, "__doc__": kind.__doc__, "environment_class": env}
+    body = {
+        "__new__": new,
+        "__module__": kind.__module__,
+        "__doc__": kind.__doc__,
+        "environment_class": env,
+    }
     base: Any = EnvironmentReward
     made: type[BaseReward] = type(base)(kind.__name__, (base,), body)
     return made
@@ -325,27 +427,39 @@ def environment_reward(
     loggers: Sequence[str] = (),
     **settings: Any,
 ) -> EnvironmentReward:
-    """The reward of an environment: any object, or its class, with `compute_reward` and/or `compute_group_reward`.
+    """The reward of an environment: any object, or its class, with `compute_reward` and/or
+    `compute_group_reward`.
 
     Args:
-        env: `compute_reward(rollout_id, messages, task, **kwargs) -> dict[str, float]` scores one rollout,
-            `compute_group_reward(rollout_ids, messages_list, tasks, **kwargs) -> list[dict]` those with the same prompt
-            together; plain or async. `messages` are dicts, `task` is the data set's row with `ground_truth`, or None.
+        env: `compute_reward(rollout_id, messages, task, **kwargs) -> dict[str, float]` scores one
+            rollout, `compute_group_reward(rollout_ids, messages_list, tasks, **kwargs) ->
+            list[dict]` those with the same prompt together; plain or async. `messages` are dicts,
+            `task` is the data set's row with `ground_truth`, or None.
         weights: by component, 1 where none is given; negative ones are penalties.
-        components: the names of all components, where they are to be checked; the environment's `reward_keys` by default.
+        components: the names of all components, where they are to be checked; the environment's
+            `reward_keys` by default.
         loggers: further loggers whose lines belong to the rollouts.
         settings: `name`, `max_workers` and `deadline` of the reward.
 
-    A rollout whose component is None is unscored, one whose component is no finite number, or whose method raises, failed;
-    others of its group are not. A component that a rollout leaves out adds nothing.
+    A rollout whose component is None is unscored, one whose component is no finite number, or whose
+    method raises, failed; others of its group are not. A component that a rollout leaves out adds
+    nothing.
 
     Raises:
         ConfigError: it is no environment, or a setting or weight does not fit.
     """
     if not isinstance(weights, Mapping | None):
-        raise ConfigError(f"weights is {weights!r:.80}; give a number for each component, such as {{'correct': 1.0}}.")
+        raise ConfigError(
+            f"weights is {weights!r:.80}; give a number for each component, such as {{'correct': "
+            f"1.0}}."
+        )
     components = (components,) if isinstance(components, str) else components
     made = env if isinstance(env, Environment) else Environment(env, loggers)
     kind = AsyncEnvironmentReward if made.waits else EnvironmentReward
-    given = {"name": made.name, **settings, "weights": dict(weights or {}), "components": tuple(components)}
+    given = {
+        "name": made.name,
+        **settings,
+        "weights": dict(weights or {}),
+        "components": tuple(components),
+    }
     return kind(**{**given, "environment": made})

@@ -1,4 +1,6 @@
-"""Environments as the user wrote them: their methods, what these are called with, and where they are found."""
+"""Environments as the user wrote them: their methods, what these are called with, and where they
+are found.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class RolloutLog:
         if len(self._lines) >= MOST_LINES:
             self._more += 1
         else:
-            self._lines.append(line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…")
+            self._lines.append(
+                line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"
+            )
 
     @property
     def lines(self) -> list[str]:
@@ -47,7 +51,9 @@ _lock = threading.Lock()
 
 @contextmanager
 def logged_to(log: RolloutLog) -> Iterator[None]:
-    """Inside the block, in what it awaits and in threads it starts with its context, records go to this log."""
+    """Inside the block, in what it awaits and in threads it starts with its context, records go to
+    this log.
+    """
     token = _current.set(log)
     try:
         yield
@@ -56,7 +62,9 @@ def logged_to(log: RolloutLog) -> Iterator[None]:
 
 
 class _Tap(logging.Filter):
-    """Takes a logger's records to the rollout at hand, and lets through to the handlers what was let through before."""
+    """Takes a logger's records to the rollout at hand, and lets through to the handlers what was
+    let through before.
+    """
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__()
@@ -89,12 +97,15 @@ class _Tap(logging.Filter):
 def _message(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except (TypeError, ValueError, KeyError):  # its arguments do not fit its format; the handlers say so
+    # its arguments do not fit its format; the handlers say so
+    except (TypeError, ValueError, KeyError):
         return str(record.msg)
 
 
 def tap(names: Iterable[str]) -> None:
-    """Have the records of these loggers, from INFO on, taken to the rollouts they belong to; once per logger."""
+    """Have the records of these loggers, from INFO on, taken to the rollouts they belong to; once
+    per logger.
+    """
     for logger in map(logging.getLogger, filter(None, names)):
         with _lock:
             found = next((known for known in logger.filters if isinstance(known, _Tap)), None)
@@ -118,13 +129,13 @@ class Rollout(NamedTuple):
 
 
 class Environment:
-    """An object with `compute_reward(rollout_id, messages, task, **kwargs)`, `compute_group_reward(rollout_ids,
-    messages_list, tasks, **kwargs)`, or both; plain or async.
+    """An object with `compute_reward(rollout_id, messages, task, **kwargs)`,
+    `compute_group_reward(rollout_ids, messages_list, tasks, **kwargs)`, or both; plain or async.
 
     Args:
         env: the object, or its class where that is made without arguments.
-        loggers: names of further loggers whose lines belong to the rollouts; those of the modules in which the class and
-            its bases are written are known.
+        loggers: names of further loggers whose lines belong to the rollouts; those of the modules
+            in which the class and its bases are written are known.
     """
 
     def __init__(self, env: Any, loggers: Sequence[str] = ()) -> None:
@@ -134,16 +145,16 @@ class Environment:
                 env = env()
             except TypeError as error:
                 raise ConfigError(
-                    f"{env.__name__} cannot be made without arguments ({error}); give an object, in a file as a line such "
-                    f"as `environment = {env.__name__}(…)`, and name that."
+                    f"{env.__name__} cannot be made without arguments ({error}); give an object, "
+                    f"in a file as a line such as `environment = {env.__name__}(…)`, and name that."
                 ) from error
         self.env, self.loggers = env, tuple(loggers)
         self.own: Callable[..., Any] | None = _hook(env, OWN)
         self.group: Callable[..., Any] | None = _hook(env, GROUP)
         if self.own is None and self.group is None:
             raise ConfigError(
-                f"{type(env).__name__} has neither {OWN}(self, rollout_id, messages, task, **kwargs) nor "
-                f"{GROUP}(self, rollout_ids, messages_list, tasks, **kwargs)."
+                f"{type(env).__name__} has neither {OWN}(self, rollout_id, messages, task, "
+                f"**kwargs) nor {GROUP}(self, rollout_ids, messages_list, tasks, **kwargs)."
             )
         self.warned: set[str] = set()
         bases = [base.__module__ for base in type(env).__mro__ if is_users(base.__module__)]
@@ -159,10 +170,13 @@ class Environment:
         """Whether one of its methods is a coroutine function."""
         return any(inspect.iscoroutinefunction(hook) for hook in (self.own, self.group))
 
-    def arguments(self, hook: Callable[..., Any], tasks: Any, kwargs: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def arguments(
+        self, hook: Callable[..., Any], tasks: Any, kwargs: Mapping[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
         """What a method's third argument is, and the keywords it takes.
 
-        A method of the older form that names its third argument `ground_truth` (or `ground_truths`) gets just that.
+        A method of the older form that names its third argument `ground_truth` (or `ground_truths`)
+        gets just that.
         """
         names = inspect.signature(hook).parameters
         if "ground_truth" in names or "ground_truths" in names:
@@ -187,7 +201,12 @@ class Environment:
         origin = origin_of(kind.__module__)
         if origin is None:
             return Environment, (self.env, self.loggers)
-        return _of_file, (origin, kind.__qualname__, getattr(self.env, "__dict__", {}), self.loggers)
+        return _of_file, (
+            origin,
+            kind.__qualname__,
+            getattr(self.env, "__dict__", {}),
+            self.loggers,
+        )
 
     def __deepcopy__(self, memo: Any) -> Environment:
         return self
@@ -198,7 +217,9 @@ def _hook(env: Any, name: str) -> Callable[..., Any] | None:
     return found if callable(found) else None
 
 
-def _of_file(origin: str, qualname: str, state: dict[str, Any], loggers: Sequence[str]) -> Environment:
+def _of_file(
+    origin: str, qualname: str, state: dict[str, Any], loggers: Sequence[str]
+) -> Environment:
     """An environment whose class stands in a file that is no module, as it was pickled."""
     kind: Any = load_module(origin)
     for part in qualname.split("."):

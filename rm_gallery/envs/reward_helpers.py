@@ -1,7 +1,9 @@
-"""Small helpers for `compute_reward`: the text to score, its answer block, citations, overlap and tool calls.
+"""Small helpers for `compute_reward`: the text to score, its answer block, citations, overlap and
+tool calls.
 
-They read a completion as trainers hand it over: a text, or a list of messages (dicts or objects with `role` and `content`). A
-null content, a list of content parts and structured tool calls are read too. Nothing here raises over what a model wrote.
+They read a completion as trainers hand it over: a text, or a list of messages (dicts or objects
+with `role` and `content`). A null content, a list of content parts and structured tool calls are
+read too. Nothing here raises over what a model wrote.
 """
 
 from __future__ import annotations
@@ -51,7 +53,11 @@ def _text(message: Any) -> str:
 
 
 def _messages(completion: Completion) -> Sequence[Any]:
-    return completion if isinstance(completion, Sequence) and not isinstance(completion, str | bytes) else ()
+    return (
+        completion
+        if isinstance(completion, Sequence) and not isinstance(completion, str | bytes)
+        else ()
+    )
 
 
 def extract_completion_text(completion: Completion, which: Literal["all", "last"] = "all") -> str:
@@ -59,9 +65,10 @@ def extract_completion_text(completion: Completion, which: Literal["all", "last"
 
     Args:
         completion: a text, a list of messages, or None.
-        which: `all` joins the texts of all assistant messages that are not blank with newlines, and leaves a text as it is.
-            `last` gives the last message's text, stripped, and nothing when somebody else speaks last: earlier turns are
-            then the way to the answer and not the answer.
+        which: `all` joins the texts of all assistant messages that are not blank with newlines, and
+            leaves a text as it is. `last` gives the last message's text, stripped, and nothing when
+            somebody else speaks last: earlier turns are then the way to the answer and not the
+                answer.
 
     Returns:
         The text; "" where there is none.
@@ -75,33 +82,42 @@ def extract_completion_text(completion: Completion, which: Literal["all", "last"
         return completion if which == "all" else completion.strip()
     messages = _messages(completion)
     if which == "last":
-        return _text(messages[-1]).strip() if messages and _role(messages[-1]) == "assistant" else ""
+        return (
+            _text(messages[-1]).strip() if messages and _role(messages[-1]) == "assistant" else ""
+        )
     texts = [_text(message) for message in messages if _role(message) == "assistant"]
     return "\n".join(text for text in texts if text.strip())
 
 
 def extract_answer_block(text: str | None) -> str:
-    """What stands in the first `<answer>…</answer>`, stripped; the whole stripped text where there is none.
+    """What stands in the first `<answer>…</answer>`, stripped; the whole stripped text where there
+    is none.
 
-    It suits a model that is still to learn the tags. It can be played by writing the answer into the reasoning:
-    `extract_strict_answer` cannot.
+    It suits a model that is still to learn the tags. It can be played by writing the answer into
+    the reasoning: `extract_strict_answer` cannot.
     """
     text = text or ""
     return next(_blocks(text), text).strip()
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """The closed blocks, one after the other; in one pass, since a model in a loop writes a tag thousands of times."""
+    """The closed blocks, one after the other; in one pass, since a model in a loop writes a tag
+    thousands of times.
+    """
     at = 0
-    while (opening := _OPENING.search(text, at)) and (closing := _CLOSING.search(text, opening.end())):
+    while (opening := _OPENING.search(text, at)) and (
+        closing := _CLOSING.search(text, opening.end())
+    ):
         yield text[opening.end() : closing.start()]
         at = closing.end()
 
 
 def extract_strict_answer(text: str | None) -> str:
-    """What stands in the last closed `<answer>…</answer>`, else after the last `<answer>`, else "": never the reasoning.
+    """What stands in the last closed `<answer>…</answer>`, else after the last `<answer>`, else "":
+    never the reasoning.
 
-    What stands in a thought (`<think>`, `[THINK]`, `<思考>`, …), also one that never ends, is no answer.
+    What stands in a thought (`<think>`, `[THINK]`, `<思考>`, …), also one that never ends, is no
+    answer.
     """
     text = split_reasoning(text or "").final
     closed = list(_blocks(text))
@@ -121,18 +137,23 @@ def clip01(value: Any) -> float:
 
 
 def count_search_calls(completion: Completion) -> int:
-    """Number of tool calls the model made: `<tool_call>` tags in its text, or structured `tool_calls`.
+    """Number of tool calls the model made: `<tool_call>` tags in its text, or structured
+    `tool_calls`.
 
     A message that has both, as servers that parse the tags leave behind, counts the larger number.
     """
     if isinstance(completion, str):
         return completion.count(_CALL)
-    return sum(_calls(message) for message in _messages(completion) if _role(message) == "assistant")
+    return sum(
+        _calls(message) for message in _messages(completion) if _role(message) == "assistant"
+    )
 
 
 def _calls(message: Any) -> int:
     structured = _field(message, "tool_calls")
-    return max(_text(message).count(_CALL), len(structured) if isinstance(structured, Sequence) else 0)
+    return max(
+        _text(message).count(_CALL), len(structured) if isinstance(structured, Sequence) else 0
+    )
 
 
 def search_within_budget(calls: int, max_calls: int) -> bool:
@@ -141,16 +162,20 @@ def search_within_budget(calls: int, max_calls: int) -> bool:
 
 
 def percent_of_text_a_in_text_b(text_a: str | None, text_b: str | None) -> float:
-    """The share of `text_a` found in `text_b`, in order, [0, 1]: difflib's matching blocks over the length of `text_a`.
+    """The share of `text_a` found in `text_b`, in order, [0, 1]: difflib's matching blocks over the
+    length of `text_a`.
 
-    1.0 where `text_b` holds `text_a` as it is, 0.0 for an empty `text_a`. As difflib does, characters that make up more
-    than one per cent of a `text_b` of 200 characters and more begin no match, so that unrelated prose stays near 0.
+    1.0 where `text_b` holds `text_a` as it is, 0.0 for an empty `text_a`. As difflib does,
+    characters that make up more than one per cent of a `text_b` of 200 characters and more begin no
+    match, so that unrelated prose stays near 0.
     """
     if not text_a or not text_b:
         return 0.0
     if text_a in text_b:
         return 1.0
-    matched = sum(block.size for block in SequenceMatcher(None, text_a, text_b).get_matching_blocks())
+    matched = sum(
+        block.size for block in SequenceMatcher(None, text_a, text_b).get_matching_blocks()
+    )
     return matched / len(text_a)
 
 
@@ -164,15 +189,18 @@ def overlap_reward(
 ) -> float:
     """How much of the reference the tools brought back, [0, 1].
 
-    The reference is `reference_chunks` (texts, or dicts with `content`), else `ground_truth`. What it is looked for in is
-    everything that is not the assistant's, of a plain text all of it. 0.0 for an overlap below `minimum_overlap`, and where
-    one assistant message holds four tool calls or more.
+    The reference is `reference_chunks` (texts, or dicts with `content`), else `ground_truth`. What
+    it is looked for in is everything that is not the assistant's, of a plain text all of it. 0.0
+    for an overlap below `minimum_overlap`, and where one assistant message holds four tool calls or
+    more.
 
     Raises:
         ConfigError: `minimum_overlap` lies outside [0, 1].
     """
     if not 0 <= minimum_overlap <= 1:
-        raise ConfigError(f"overlap_reward: minimum_overlap is {minimum_overlap!r}; it is a share, 0 to 1.")
+        raise ConfigError(
+            f"overlap_reward: minimum_overlap is {minimum_overlap!r}; it is a share, 0 to 1."
+        )
     chunks = [_chunk_text(chunk) for chunk in reference_chunks or ()]
     reference = " ".join(chunks) if chunks else str(ground_truth or "")
     if isinstance(completion, str):
@@ -203,11 +231,14 @@ def citation_score(
     Args:
         completion: a text, or messages, of which the assistant's count.
         reference_chunks: the chunks to be cited, each a dict with `metadata`.
-        source_field: the field of `metadata` with a chunk's id; of several the first that is filled.
-        canonicalize: applied to cited ids and chunks' ids alike, such as `str.casefold`; ids are stripped without one.
+        source_field: the field of `metadata` with a chunk's id; of several the first that is
+            filled.
+        canonicalize: applied to cited ids and chunks' ids alike, such as `str.casefold`; ids are
+            stripped without one.
 
     Returns:
-        {"precision": …, "recall": …}, each in [0, 1]; both 0.0 where nothing is cited or nothing is to be cited.
+        {"precision": …, "recall": …}, each in [0, 1]; both 0.0 where nothing is cited or nothing is
+        to be cited.
     """
     fields = [source_field] if isinstance(source_field, str) else list(source_field)
     normal = canonicalize or compared
@@ -247,9 +278,10 @@ def tool_call_efficiency(
 ) -> float:
     """How few tool calls a right answer took, [0, 1].
 
-    The score is `correctness × exp(-decay_rate × max(0, calls - (reference_chunk_count + 2)))`; 0.0 for a wrong answer
-    (`correctness` of 0 or less) and above `max_calls`. With `ranges` it is the score of the first range
-    `(fewest, most or None, score)` that holds the number of calls, 0.0 where none does.
+    The score is `correctness × exp(-decay_rate × max(0, calls - (reference_chunk_count + 2)))`; 0.0
+    for a wrong answer (`correctness` of 0 or less) and above `max_calls`. With `ranges` it is the
+    score of the first range `(fewest, most or None, score)` that holds the number of calls, 0.0
+    where none does.
 
     Args:
         completion: a text, or messages; see `count_search_calls`.
@@ -263,13 +295,21 @@ def tool_call_efficiency(
     Raises:
         ConfigError: `reference_chunk_count`, `max_calls` or `decay_rate` is negative.
     """
-    numbers = {"reference_chunk_count": reference_chunk_count, "max_calls": max_calls, "decay_rate": decay_rate}
+    numbers = {
+        "reference_chunk_count": reference_chunk_count,
+        "max_calls": max_calls,
+        "decay_rate": decay_rate,
+    }
     for name, number in numbers.items():
         if not number >= 0:
-            raise ConfigError(f"tool_call_efficiency: {name} is {number!r}; it is a number of 0 or more.")
+            raise ConfigError(
+                f"tool_call_efficiency: {name} is {number!r}; it is a number of 0 or more."
+            )
     calls = count_search_calls(completion)
     if ranges is not None:
-        fitting = (score for low, high, score in ranges if calls >= low and (high is None or calls <= high))
+        fitting = (
+            score for low, high, score in ranges if calls >= low and (high is None or calls <= high)
+        )
         return clip01(next(fitting, 0.0))
     right = clip01(correctness if correctness_raw is None else correctness_raw)
     if calls > max_calls:

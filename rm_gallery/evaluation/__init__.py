@@ -1,4 +1,6 @@
-"""Deployed evaluators: previewing and storing metric folders, and running what is stored in a sandbox."""
+"""Deployed evaluators: previewing and storing metric folders, and running what is stored in a
+sandbox.
+"""
 
 from __future__ import annotations
 
@@ -21,11 +23,21 @@ _WHERE = {
     "preview_evaluation": "deploy",
 }
 
-__all__ = ["Deployed", "EvaluatorPool", "LiveEvaluators", "PreviewResult", "Store", "create_evaluation", "preview_evaluation"]
+__all__ = [
+    "Deployed",
+    "EvaluatorPool",
+    "LiveEvaluators",
+    "PreviewResult",
+    "Store",
+    "create_evaluation",
+    "preview_evaluation",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name in _WHERE:
-        found = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+        found = globals()[name] = getattr(
+            importlib.import_module(f"{__name__}.{_WHERE[name]}"), name
+        )
         return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

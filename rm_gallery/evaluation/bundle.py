@@ -1,4 +1,6 @@
-"""What is deployed: the files of one or more metric folders as plain bytes, with their requirements and a hash."""
+"""What is deployed: the files of one or more metric folders as plain bytes, with their requirements
+and a hash.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,10 @@ _MAIN = "main.py"
 _NEVER_NAMES = ("__pycache__", "node_modules")
 _NEVER_ENDS = (".pyc", ".pyo", "~")
 _KEYS = re.compile(
-    r".*\.(?:env|pem|key|p12|pfx|jks|keystore|kdbx|ppk|gpg|asc|tfstate)|id_(?:rsa|dsa|ecdsa|ed25519)(?:_\w+)?|htpasswd|kubeconfig"
-    r"|(?:.*[_.-])?(?:credentials?|secrets?|passwords?|tokens?|api_?keys?|service[_-]?account|client[_-]?secret)(?:[_.-].*)?"
+    r".*\.(?:env|pem|key|p12|pfx|jks|keystore|kdbx|ppk|gpg|asc|tfstate)|id_(?:rsa|dsa|ecdsa"
+    r"|ed25519)(?:_\w+)?|htpasswd|kubeconfig"
+    r"|(?:.*[_.-])?(?:credentials?|secrets?|passwords?|tokens?|api_?keys?|service[_-]?account"
+    r"|client[_-]?secret)(?:[_.-].*)?"
     r"(?<!\.py)",
     re.IGNORECASE,
 )
@@ -48,50 +52,84 @@ class DamagedBundle(RMGalleryError):
 
 @dataclass(frozen=True)
 class Bundle:
-    """The files of an evaluator by `METRIC/path`, and what is known of them without running anything."""
+    """The files of an evaluator by `METRIC/path`, and what is known of them without running
+    anything.
+    """
 
     files: Mapping[str, bytes]
     metrics: tuple[str, ...]
-    """Names of the metrics, each a folder in `files` with a `main.py`, in the order they were given."""
+    """Names of the metrics, each a folder in `files` with a `main.py`, in the order they were
+    given.
+    """
     requirements: tuple[str, ...] = ()
     mode: Mode = "pointwise"
     skipped: tuple[str, ...] = field(default=(), compare=False)
-    """What was left out of the folders on purpose: hidden files, links, caches; each with the reason."""
+    """What was left out of the folders on purpose: hidden files, links, caches; each with the
+    reason.
+    """
 
     @property
     def hash(self) -> str:
-        """sha256 over names, contents, requirements and mode: equal bundles, equal hash, on every machine."""
+        """sha256 over names, contents, requirements and mode: equal bundles, equal hash, on every
+        machine.
+        """
         contents = {path: hashlib.sha256(data).hexdigest() for path, data in self.files.items()}
         return canonical_key([contents, self.metrics, self.requirements, self.mode])
 
     def pack(self) -> bytes:
         """As compressed bytes, see `unpack`."""
         files = {path: base64.b64encode(data).decode("ascii") for path, data in self.files.items()}
-        value = {"metrics": self.metrics, "requirements": self.requirements, "mode": self.mode, "files": files}
+        value = {
+            "metrics": self.metrics,
+            "requirements": self.requirements,
+            "mode": self.mode,
+            "files": files,
+        }
         return zlib.compress(orjson.dumps(value, option=orjson.OPT_SORT_KEYS), 9)
 
     @staticmethod
     def unpack(data: bytes, expected_hash: str) -> Bundle:
-        """What `pack` made; raises DamagedBundle when it is not exactly what `expected_hash` was taken of."""
+        """What `pack` made; raises DamagedBundle when it is not exactly what `expected_hash` was
+        taken of.
+        """
         try:
             reader = zlib.decompressobj()
             text = reader.decompress(data, _PACKED_LIMIT)
             value: Any = orjson.loads(text) if reader.eof else None
-            files = {path: base64.b64decode(content, validate=True) for path, content in value["files"].items()}
+            files = {
+                path: base64.b64decode(content, validate=True)
+                for path, content in value["files"].items()
+            }
             mode = cast(Mode, value["mode"])
             bundle = Bundle(files, tuple(value["metrics"]), tuple(value["requirements"]), mode)
             unsafe = [path for path in files if not is_inside(path)]
-        except (zlib.error, binascii.Error, orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
-            raise DamagedBundle(f"the stored files cannot be read ({type(error).__name__}); deploy them again") from error
+        except (
+            zlib.error,
+            binascii.Error,
+            orjson.JSONDecodeError,
+            AttributeError,
+            KeyError,
+            TypeError,
+        ) as error:
+            raise DamagedBundle(
+                f"the stored files cannot be read ({type(error).__name__}); deploy them again"
+            ) from error
         if unsafe or bundle.hash != expected_hash:
-            raise DamagedBundle("the stored files are not those that were deployed; deploy them again")
+            raise DamagedBundle(
+                "the stored files are not those that were deployed; deploy them again"
+            )
         return bundle
 
 
 def is_inside(path: str) -> bool:
     """Whether a path of a bundle stays in its folder: relative, plain parts, no way up."""
     parts = path.split("/")
-    return len(parts) > 1 and "\\" not in path and "\0" not in path and not {"", ".", ".."} & set(parts)
+    return (
+        len(parts) > 1
+        and "\\" not in path
+        and "\0" not in path
+        and not {"", ".", ".."} & set(parts)
+    )
 
 
 def bundle_folders(
@@ -113,12 +151,13 @@ def bundle_folders(
         code_name: the name of that metric.
         mode: "pointwise" or "batch" where the files do not say it (`@reward_function(mode=…)`).
 
-    Hidden files, symbolic links, caches and files that look like keys (.env, .pem, id_rsa, credentials.json, …) are never read; they are named in
-    `skipped`.
+    Hidden files, symbolic links, caches and files that look like keys (.env, .pem, id_rsa,
+    credentials.json, …) are never read; they are named in `skipped`.
 
     Raises:
-        ConfigError: none or several of the three, a folder without `main.py`, code that does not parse or defines no
-            `evaluate`, more than 500 files or 8 MB, modes that differ; nothing is read beyond these bounds.
+        ConfigError: none or several of the three, a folder without `main.py`, code that does not
+            parse or defines no `evaluate`, more than 500 files or 8 MB, modes that differ; nothing
+            is read beyond these bounds.
     """
     given = [value is not None for value in (metric_folders, folder, code)]
     if sum(given) != 1:
@@ -130,14 +169,22 @@ def bundle_folders(
     skipped: list[str] = []
     if code is not None:
         if code_file != _MAIN:
-            raise ConfigError(f"python_file_name_for_code is {code_file!r}; the entry of a metric is {_MAIN!r}")
+            raise ConfigError(
+                f"python_file_name_for_code is {code_file!r}; the entry of a metric is {_MAIN!r}"
+            )
         metrics = [_metric_name(code_name, "criterion_name_for_code")]
         try:
             files[f"{metrics[0]}/{_MAIN}"] = code.encode("utf-8")
         except UnicodeEncodeError:
-            raise ConfigError("python_code_to_evaluate holds characters that are no valid Unicode") from None
+            raise ConfigError(
+                "python_code_to_evaluate holds characters that are no valid Unicode"
+            ) from None
     else:
-        folders = _named_folders(metric_folders) if metric_folders is not None else _folders_below(Path(folder or ""))
+        folders = (
+            _named_folders(metric_folders)
+            if metric_folders is not None
+            else _folders_below(Path(folder or ""))
+        )
         metrics = list(folders)
         for name, path in folders.items():
             _read_folder(name, path, files, skipped)
@@ -145,37 +192,55 @@ def bundle_folders(
     found_modes = {said for _, said in facts if said} | ({mode} if mode else set())
     if len(found_modes) > 1 or not found_modes <= {"pointwise", "batch"}:
         raise ConfigError(
-            f"reward_function_mode is one of 'pointwise', 'batch', for all metrics; found {sorted(map(str, found_modes))}"
+            f"reward_function_mode is one of 'pointwise', 'batch', for all metrics; found "
+            f"{sorted(map(str, found_modes))}"
         )
     requirements = sorted({line for lines, _ in facts for line in lines})
-    return Bundle(files, tuple(metrics), tuple(requirements), cast(Mode, next(iter(found_modes), "pointwise")), tuple(skipped))
+    return Bundle(
+        files,
+        tuple(metrics),
+        tuple(requirements),
+        cast(Mode, next(iter(found_modes), "pointwise")),
+        tuple(skipped),
+    )
 
 
 def _metric_name(name: str, what: str) -> str:
     if not _NAME.fullmatch(name):
-        raise ConfigError(f"{what}: {name[:120]!r} is no name of a metric; use letters, digits, '_', '-' and '.'")
+        raise ConfigError(
+            f"{what}: {name[:120]!r} is no name of a metric; use letters, digits, '_', '-' and '.'"
+        )
     return name
 
 
 def _named_folders(specs: Sequence[str | os.PathLike[str]]) -> dict[str, Path]:
     if isinstance(specs, (str, os.PathLike)):
-        raise ConfigError(f"metric_folders is a list of 'name=path' texts; found {os.fspath(specs)!r}, put it into a list")
+        raise ConfigError(
+            f"metric_folders is a list of 'name=path' texts; found {os.fspath(specs)!r}, put it "
+            f"into a list"
+        )
     found: dict[str, Path] = {}
     for spec in specs:
         name, equals, path = os.fspath(spec).partition("=")
         if not equals or not name or not path:
             raise ConfigError(f"metric_folders: found {os.fspath(spec)!r}; the form is 'name=path'")
         if _metric_name(name.strip(), "metric_folders") in found:
-            raise ConfigError(f"metric_folders: two folders are named {name!r}; give each a name of its own")
+            raise ConfigError(
+                f"metric_folders: two folders are named {name!r}; give each a name of its own"
+            )
         found[name.strip()] = _folder(Path(path.strip()).expanduser())
     if not found:
-        raise ConfigError("metric_folders (--metrics-folders) is empty; give at least one 'name=path'")
+        raise ConfigError(
+            "metric_folders (--metrics-folders) is empty; give at least one 'name=path'"
+        )
     return found
 
 
 def _folder(path: Path) -> Path:
     if not path.is_dir():
-        raise ConfigError(f"{path}: {'is no folder' if path.exists() else 'there is no such folder'}")
+        raise ConfigError(
+            f"{path}: {'is no folder' if path.exists() else 'there is no such folder'}"
+        )
     return path
 
 
@@ -184,7 +249,11 @@ def _folders_below(path: Path) -> dict[str, Path]:
     if (path / _MAIN).is_file():
         return {_metric_name(path.resolve().name, "folder"): path}
     try:
-        below = [inner for inner in sorted(path.iterdir()) if not _reason_to_skip(inner.name) and (inner / _MAIN).is_file()]
+        below = [
+            inner
+            for inner in sorted(path.iterdir())
+            if not _reason_to_skip(inner.name) and (inner / _MAIN).is_file()
+        ]
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     if not below:
@@ -203,16 +272,23 @@ def _read_folder(name: str, path: Path, files: dict[str, bytes], skipped: list[s
     total = sum(map(len, files.values()))
     for inner, entry in _walk(path, (), skipped, name):
         if len(files) >= MAX_FILES:
-            raise ConfigError(f"{path}: more than {MAX_FILES} files; an evaluator holds its code and small tables only")
+            raise ConfigError(
+                f"{path}: more than {MAX_FILES} files; an evaluator holds its code and small "
+                f"tables only"
+            )
         data = _read(Path(entry.path), MAX_BYTES - total)
         total += len(data)
         files[f"{name}/{inner}"] = data
     if f"{name}/{_MAIN}" not in files:
         linked = " (a symbolic link is not followed)" if (path / _MAIN).is_symlink() else ""
-        raise ConfigError(f"{path}: there is no {_MAIN!r} in it{linked}; it defines the function 'evaluate'")
+        raise ConfigError(
+            f"{path}: there is no {_MAIN!r} in it{linked}; it defines the function 'evaluate'"
+        )
 
 
-def _walk(path: Path, parts: tuple[str, ...], skipped: list[str], name: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def _walk(
+    path: Path, parts: tuple[str, ...], skipped: list[str], name: str
+) -> Iterator[tuple[str, os.DirEntry[str]]]:
     if len(parts) > MAX_DEPTH:
         raise ConfigError(f"{path}: folders are nested deeper than {MAX_DEPTH}")
     try:
@@ -244,7 +320,12 @@ def _odd_kind(entry: os.DirEntry[str]) -> str:
 def _read(path: Path, left: int) -> bytes:
     """The bytes of a plain file; what became a link or a pipe since it was listed is refused."""
     try:
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        flags = (
+            os.O_RDONLY
+            | getattr(os, "O_NOFOLLOW", 0)
+            | getattr(os, "O_NONBLOCK", 0)
+            | getattr(os, "O_BINARY", 0)
+        )
         with os.fdopen(os.open(path, flags), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise ConfigError(f"{path}: is no plain file")
@@ -252,7 +333,10 @@ def _read(path: Path, left: int) -> bytes:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror or error}") from error
     if len(data) > left:
-        raise ConfigError(f"{path}: with it the evaluator has more than {MAX_BYTES // 2**20} MB; leave large files out")
+        raise ConfigError(
+            f"{path}: with it the evaluator has more than {MAX_BYTES // 2**20} MB; leave large "
+            f"files out"
+        )
     return data
 
 
@@ -260,7 +344,8 @@ def _facts_of(name: str, files: Mapping[str, bytes]) -> tuple[list[str], str]:
     """The requirements and the mode that main.py says of itself; it is parsed, never run."""
     where = f"{name}/{_MAIN}"
     try:
-        # warnings about odd escapes are the author's business when the code runs, not of who deploys it
+        # warnings about odd escapes are the author's business when the code runs, not of who
+        # deploys it
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = syntax_tree(files[where])
@@ -268,10 +353,16 @@ def _facts_of(name: str, files: Mapping[str, bytes]) -> tuple[list[str], str]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         line = getattr(error, "lineno", None)
         at = f", line {line}" if line else ""
-        raise ConfigError(f"{where}{at}: is no valid Python: {getattr(error, 'msg', None) or error}") from error
+        raise ConfigError(
+            f"{where}{at}: is no valid Python: {getattr(error, 'msg', None) or error}"
+        ) from error
     function = _binding_of_evaluate(tree)
     if function is None:
-        named = [each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+        named = [
+            each.name
+            for each in tree.body
+            if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
         there = f"it defines {', '.join(named[:5])}" if named else "define it there"
         raise ConfigError(f"{where}: defines no function 'evaluate' at its top level; {there}")
     requirements: list[str] = []
@@ -281,7 +372,9 @@ def _facts_of(name: str, files: Mapping[str, bytes]) -> tuple[list[str], str]:
         with contextlib.suppress(ValueError):
             value = ast.literal_eval(keyword.value)
         if keyword.arg == "requirements" and isinstance(value, (list, tuple)):
-            requirements += [line.strip() for line in value if isinstance(line, str) and line.strip()]
+            requirements += [
+                line.strip() for line in value if isinstance(line, str) and line.strip()
+            ]
         elif keyword.arg == "mode" and isinstance(value, str):
             mode = value
     lines = files.get(f"{name}/requirements.txt", b"").decode("utf-8-sig", "replace").splitlines()
@@ -291,11 +384,18 @@ def _facts_of(name: str, files: Mapping[str, bytes]) -> tuple[list[str], str]:
 
 
 def _binding_of_evaluate(tree: ast.Module) -> ast.stmt | None:
-    """The statement at the top level that gives `evaluate` its meaning; a definition comes before an assignment or import."""
+    """The statement at the top level that gives `evaluate` its meaning; a definition comes before
+    an assignment or import.
+    """
     for statement in tree.body:
-        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and statement.name == "evaluate":
+        if (
+            isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
+            and statement.name == "evaluate"
+        ):
             return statement
-    return next((statement for statement in tree.body if "evaluate" in set(_names_bound(statement))), None)
+    return next(
+        (statement for statement in tree.body if "evaluate" in set(_names_bound(statement))), None
+    )
 
 
 def _names_bound(statement: ast.stmt) -> Iterator[str]:

@@ -1,4 +1,6 @@
-"""Metric folders previewed on samples exactly as they will run, and deployed as a version in the local store; nothing leaves this machine."""
+"""Metric folders previewed on samples exactly as they will run, and deployed as a version in the
+local store; nothing leaves this machine.
+"""
 
 from __future__ import annotations
 
@@ -92,14 +94,22 @@ class PreviewResult:
         """The preview as text."""
         for each in self.results:
             yield f"Sample {each.index}{f' ({each.id})' if each.id else ''}:"
-            yield f"  Score: {each.score:.2f}" if each.score is not None else f"  Score: none, {each.status}"
+            yield (
+                f"  Score: {each.score:.2f}"
+                if each.score is not None
+                else f"  Score: none, {each.status}"
+            )
             if each.reason:
                 yield f"  Reason: {each.reason}"
             for name, metric in each.result.metrics.items():
                 shown = f"{metric.score:.2f}" if metric.is_score_valid else "none"
                 yield f"  {name}: {shown}{f' - {metric.reason}' if metric.reason else ''}"
-        mean = "" if self.mean is None else f"; mean {self.mean:.4f} of {self.count('scored')} scored"
-        counts = ", ".join(f"{self.count(status)} {status}" for status in ("scored", "unscored", "failed"))
+        mean = (
+            "" if self.mean is None else f"; mean {self.mean:.4f} of {self.count('scored')} scored"
+        )
+        counts = ", ".join(
+            f"{self.count(status)} {status}" for status in ("scored", "unscored", "failed")
+        )
         yield f"{self.total_samples} samples in {self.total_runtime_ms} ms: {counts}{mean}"
 
     def display(self) -> str:
@@ -118,7 +128,11 @@ class PreviewResult:
             "skipped": list(self.skipped),
             "results": [
                 {name: getattr(each, name) for name in ("index", "id", "status", "score", "reason")}
-                | {"metrics": {name: metric.model_dump() for name, metric in each.result.metrics.items()}}
+                | {
+                    "metrics": {
+                        name: metric.model_dump() for name, metric in each.result.metrics.items()
+                    }
+                }
                 for each in self.results
             ],
         }
@@ -142,24 +156,28 @@ def preview_evaluation(
     sandbox: str | None = None,
     limits: SandboxLimits = LIMITS,
 ) -> PreviewResult:
-    """Run metric folders on samples, as a deployed version of them would run; offline, without any key.
+    """Run metric folders on samples, as a deployed version of them would run; offline, without any
+    key.
 
     Args:
-        metric_folders: as for `create_evaluation`, and so are the arguments up to `criterion_description_for_code`.
+        metric_folders: as for `create_evaluation`, and so are the arguments up to
+            `criterion_description_for_code`.
         multi_metrics: accepted and without effect.
         folder: see metric_folders.
         python_code_to_evaluate: see metric_folders.
         python_file_name_for_code: see metric_folders.
         criterion_name_for_code: see metric_folders.
         criterion_description_for_code: see metric_folders.
-        sample_file: jsonl, json, csv, xlsx or parquet file with a column `messages`, the answer last; `ground_truth`,
-            `original_messages`, `tools` and `id` where they are there; every other column is a keyword of the function.
+        sample_file: jsonl, json, csv, xlsx or parquet file with a column `messages`, the answer
+            last; `ground_truth`, `original_messages`, `tools` and `id` where they are there; every
+            other column is a keyword of the function.
         max_samples: only the first this many.
         reward_function_mode: see `create_evaluation`.
         account_id: accepted and without effect, as is `api_key`.
         api_key: see account_id.
         samples: the samples themselves instead of a file.
-        sandbox: "bwrap" or "subprocess" (limits alone); by default bubblewrap where there is one: the code is one's own.
+        sandbox: "bwrap" or "subprocess" (limits alone); by default bubblewrap where there is one:
+            the code is one's own.
         limits: what one sample may take.
 
     Raises:
@@ -175,13 +193,21 @@ def preview_evaluation(
         mode=reward_function_mode,
     )
     if (sample_file is None) == (samples is None):
-        raise ConfigError("name the samples to try in one way: sample_file=PATH (--samples PATH) or samples=[…]")
+        raise ConfigError(
+            "name the samples to try in one way: sample_file=PATH (--samples PATH) or samples=[…]"
+        )
     if isinstance(max_samples, bool) or not isinstance(max_samples, int) or max_samples < 1:
         raise ConfigError(f"max_samples must be a whole number from 1, found {max_samples!r}")
-    rows = _rows_of(Path(sample_file).expanduser()) if sample_file is not None else _given_rows(samples or ())
+    rows = (
+        _rows_of(Path(sample_file).expanduser())
+        if sample_file is not None
+        else _given_rows(samples or ())
+    )
     payloads = [_payload(row, where) for where, row in islice(rows, max_samples)]
     if not payloads:
-        raise DataError(f"{sample_file if sample_file is not None else 'samples'}: there is no sample in it")
+        raise DataError(
+            f"{sample_file if sample_file is not None else 'samples'}: there is no sample in it"
+        )
     chosen = sandbox or _best_sandbox()
     printed: list[str] = []
     began = time.monotonic()
@@ -204,7 +230,11 @@ def _best_sandbox() -> str:
 
 
 async def _run(
-    bundle: Bundle, payloads: Sequence[Mapping[str, Any]], sandbox: str, limits: SandboxLimits, on_print: Callable[[str], None]
+    bundle: Bundle,
+    payloads: Sequence[Mapping[str, Any]],
+    sandbox: str,
+    limits: SandboxLimits,
+    on_print: Callable[[str], None],
 ) -> list[EvaluateResult]:
     pool = EvaluatorPool(bundle, workers=2, limits=limits, sandbox=sandbox, on_print=on_print)
     try:
@@ -229,7 +259,10 @@ def _rows_of(path: Path) -> Iterator[tuple[RowRef, Mapping[str, Any]]]:
 def _given_rows(samples: Sequence[Mapping[str, Any]]) -> Iterator[tuple[RowRef, Mapping[str, Any]]]:
     for number, row in enumerate(samples, 1):
         if not isinstance(row, Mapping):
-            raise DataError(f"samples, row {number}: expected a mapping with 'messages', found {type(row).__name__}")
+            raise DataError(
+                f"samples, row {number}: expected a mapping with 'messages', found "
+                f"{type(row).__name__}"
+            )
         yield RowRef("samples", number), row
 
 
@@ -251,7 +284,10 @@ def _sample(index: int, id: str, result: EvaluateResult) -> PreviewSample:
         status=status,
         score=result.score if status == "scored" else None,
         reason=result.error or result.reason or "",
-        metrics={name: metric.score if metric.is_score_valid else None for name, metric in result.metrics.items()},
+        metrics={
+            name: metric.score if metric.is_score_valid else None
+            for name, metric in result.metrics.items()
+        },
         result=result,
     )
 
@@ -275,7 +311,8 @@ def create_evaluation(
     store: Store | str | os.PathLike[str] | None = None,
     check: bool = True,
 ) -> dict[str, Any]:
-    """Store metric folders as a new version of an evaluator; the server's next request for it runs that version.
+    """Store metric folders as a new version of an evaluator; the server's next request for it runs
+    that version.
 
     Args:
         evaluator_id: up to 63 letters, digits, "-", "_" and "."; the last part of its address.
@@ -288,19 +325,23 @@ def create_evaluation(
         criterion_description_for_code: the description where `description` is not given.
         display_name: what people call it; default the id.
         description: what it measures.
-        force: a further version where the id is there; its older versions stay and can be gone back to.
-        reward_function_mode: "pointwise" or "batch", where `@reward_function(mode=…)` does not say it.
+        force: a further version where the id is there; its older versions stay and can be gone back
+            to.
+        reward_function_mode: "pointwise" or "batch", where `@reward_function(mode=…)` does not say
+            it.
         account_id: accepted and without effect, as is `api_key`: there is no account.
         api_key: see account_id.
         store: an open store, or its URL or path; default RM_GALLERY_STORE, else the user's own.
-        check: load the code in the sandbox first, where there is one and what it requires is installed.
+        check: load the code in the sandbox first, where there is one and what it requires is
+            installed.
 
     Returns:
-        `name` ("accounts/local/evaluators/ID"), `id`, `version`, `hash`, `requirements`, `skipped` (files left out) and
-        the rest of what is known of the version.
+        `name` ("accounts/local/evaluators/ID"), `id`, `version`, `hash`, `requirements`, `skipped`
+        (files left out) and the rest of what is known of the version.
 
     Raises:
-        ConfigError: folders, texts or the id do not fit; EvaluatorExists: the id is taken and `force` is not given.
+        ConfigError: folders, texts or the id do not fit; EvaluatorExists: the id is taken and
+            `force` is not given.
         EvaluatorBroken: the code does not load; nothing is stored.
         StoreError: the database failed; nothing is stored.
     """
@@ -312,18 +353,26 @@ def create_evaluation(
         code_name=criterion_name_for_code,
         mode=reward_function_mode,
     )
-    said = description or (criterion_description_for_code if python_code_to_evaluate is not None else None) or ""
+    said = (
+        description
+        or (criterion_description_for_code if python_code_to_evaluate is not None else None)
+        or ""
+    )
     with contextlib.ExitStack() as stack:
         opened = store if isinstance(store, Store) else stack.enter_context(Store.open(store))
         opened.check_free(evaluator_id, force=force)
         if check and not missing_requirements(bundle.requirements):
             load_once(bundle)
-        deployed = opened.save(evaluator_id, bundle, display_name=display_name or "", description=said, force=force)
+        deployed = opened.save(
+            evaluator_id, bundle, display_name=display_name or "", description=said, force=force
+        )
     return {**deployed.as_dict(), "skipped": list(bundle.skipped)}
 
 
 def load_once(bundle: Bundle) -> None:
-    """Load the code in a sandbox and end it; raises EvaluatorBroken. Without bubblewrap nothing is tried."""
+    """Load the code in a sandbox and end it; raises EvaluatorBroken. Without bubblewrap nothing is
+    tried.
+    """
 
     async def load() -> None:
         pool = EvaluatorPool(bundle, workers=1)

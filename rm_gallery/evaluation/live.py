@@ -1,4 +1,6 @@
-"""The evaluators of a store as a server runs them: always the current version, in pools that come and go with deployments."""
+"""The evaluators of a store as a server runs them: always the current version, in pools that come
+and go with deployments.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ from rm_gallery.evaluation.store import Deployed, Store, StoreError, UnknownEval
 from rm_gallery.evaluation.worker import failed
 
 _LOOK_EVERY = 0.5
-_CAUSE: dict[str, Cause] = {"busy": "caller", "closed": "caller", "sandbox": "caller", "invalid_input": "data"}
+_CAUSE: dict[str, Cause] = {
+    "busy": "caller",
+    "closed": "caller",
+    "sandbox": "caller",
+    "invalid_input": "data",
+}
 """Whose doing a broken result is; what its code did is the rule's own."""
 _PATIENCE = 1.0
 _QUIET = 5.0
@@ -26,14 +33,24 @@ _Key = tuple[int, str]
 
 
 class LiveEvaluators:
-    """Evaluates by evaluator id; looks at the store twice a second at most and follows what is deployed, by whomever.
+    """Evaluates by evaluator id; looks at the store twice a second at most and follows what is
+    deployed, by whomever.
 
-    Requests that run when a new version comes end on the old one. While the store cannot be read, what runs goes on. Use it
-    from one event loop.
+    Requests that run when a new version comes end on the old one. While the store cannot be read,
+    what runs goes on. Use it from one event loop.
     """
 
-    def __init__(self, store: Store, *, workers: int = 8, limits: SandboxLimits = LIMITS, sandbox: str = "auto") -> None:
-        """Take an open store and the settings of each evaluator's `EvaluatorPool`; nothing is started yet."""
+    def __init__(
+        self,
+        store: Store,
+        *,
+        workers: int = 8,
+        limits: SandboxLimits = LIMITS,
+        sandbox: str = "auto",
+    ) -> None:
+        """Take an open store and the settings of each evaluator's `EvaluatorPool`; nothing is
+        started yet.
+        """
         self._store = store
         self._settings: dict[str, Any] = {"workers": workers, "limits": limits, "sandbox": sandbox}
         self._pools: dict[str, tuple[_Key, EvaluatorPool]] = {}
@@ -50,8 +67,11 @@ class LiveEvaluators:
         """The current version of every evaluator; raises StoreError."""
         return [version.as_dict() for version in self._store.list()]
 
-    async def evaluate(self, evaluator_id: str, payload: Mapping[str, Any], deadline: float) -> EvaluateResult:
-        """Evaluate a conversation with the current version, within `deadline` seconds; see `EvaluatorPool.evaluate_batch`.
+    async def evaluate(
+        self, evaluator_id: str, payload: Mapping[str, Any], deadline: float
+    ) -> EvaluateResult:
+        """Evaluate a conversation with the current version, within `deadline` seconds; see
+        `EvaluatorPool.evaluate_batch`.
 
         Raises:
             UnknownEvaluator: there is none of this id.
@@ -69,9 +89,13 @@ class LiveEvaluators:
         try:
             pool = await self._pool(evaluator_id, deadline)
         except asyncio.TimeoutError:
-            late = failed("deadline", f"the store of evaluators did not answer within {deadline:g} s")
+            late = failed(
+                "deadline", f"the store of evaluators did not answer within {deadline:g} s"
+            )
             return [late] * len(payloads)
-        return await pool.evaluate_batch(payloads, deadline=max(0.0, deadline - (time.monotonic() - began)))
+        return await pool.evaluate_batch(
+            payloads, deadline=max(0.0, deadline - (time.monotonic() - began))
+        )
 
     async def close(self) -> None:
         """Finish what was asked, then end every process; the store stays open."""
@@ -87,7 +111,9 @@ class LiveEvaluators:
             return found[1]
         try:
             # a store that hangs holds up nothing that runs
-            await asyncio.wait_for(self._looked_up(evaluator_id), seconds if found is None else _PATIENCE)
+            await asyncio.wait_for(
+                self._looked_up(evaluator_id), seconds if found is None else _PATIENCE
+            )
             self._said = False
         except (StoreError, asyncio.TimeoutError) as error:
             if evaluator_id not in self._pools:
@@ -95,13 +121,17 @@ class LiveEvaluators:
             self._quiet_until = time.monotonic() + _QUIET
             if not self._said:
                 self._said = True
-                logger.warning("{}; the versions that run go on", str(error) or "the store of evaluators does not answer")
+                logger.warning(
+                    "{}; the versions that run go on",
+                    str(error) or "the store of evaluators does not answer",
+                )
         return self._pools[evaluator_id][1]
 
     async def _looked_up(self, evaluator_id: str) -> None:
         began = time.monotonic()
         async with self._lock:
-            if self._failure is not None and self._failure[0] > began:  # the next one in line would wait as long again
+            # the next one in line would wait as long again
+            if self._failure is not None and self._failure[0] > began:
                 raise StoreError(self._failure[1])
             try:
                 await self._look()
@@ -144,7 +174,9 @@ class LiveEvaluators:
 
 
 def scored_of_result(result: EvaluateResult) -> Outcome[float]:
-    """A result as every door gives it: an error is failed, with its code as the reason; not valid is unscored."""
+    """A result as every door gives it: an error is failed, with its code as the reason; not valid
+    is unscored.
+    """
     extra: dict[str, Any] = {}
     if result.metrics:
         extra["metrics"] = {name: metric.model_dump() for name, metric in result.metrics.items()}
@@ -159,5 +191,7 @@ def scored_of_result(result: EvaluateResult) -> Outcome[float]:
         )  # fmt: skip
     if not result.is_score_valid:
         return Outcome("unscored", None, "invalid_score", result.reason or "", "rule", extra=extra)
-    components = {name: metric.score for name, metric in result.metrics.items() if metric.is_score_valid}
+    components = {
+        name: metric.score for name, metric in result.metrics.items() if metric.is_score_valid
+    }
     return scored(result.score, result.reason or "", components, extra)

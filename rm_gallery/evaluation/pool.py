@@ -1,4 +1,6 @@
-"""Processes that run one deployed evaluator behind the sandbox's walls, a request at a time, and are replaced when they break."""
+"""Processes that run one deployed evaluator behind the sandbox's walls, a request at a time, and
+are replaced when they break.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ if TYPE_CHECKING:
     from rm_gallery.evaluation.store import Deployed
 
 LIMITS = SandboxLimits()
-"""What one request may take by default: 10 s, 512 MB, 16 processes and threads, 16 MB of files, 256 KB of prints."""
+"""What one request may take by default: 10 s, 512 MB, 16 processes and threads, 16 MB of files, 256
+KB of prints.
+"""
 CODES = frozenset(
     "deadline memory processes output crashed function_error invalid_input invalid_result undeclared_range".split()
     + "evaluator_load busy closed sandbox".split()
@@ -84,11 +88,13 @@ class _Request:
 
 
 class EvaluatorPool:
-    """Runs an evaluator's code in sandboxed processes of its own; use it from one event loop, or from several.
+    """Runs an evaluator's code in sandboxed processes of its own; use it from one event loop, or
+    from several.
 
-    A request that takes too long, too much memory, prints too much or crashes costs itself only: its process is ended, and
-    the next request has a new one. What the code keeps in memory lasts from request to request of the same process.
-    Processes are started when they are needed and ended after five minutes without a request.
+    A request that takes too long, too much memory, prints too much or crashes costs itself only:
+    its process is ended, and the next request has a new one. What the code keeps in memory lasts
+    from request to request of the same process. Processes are started when they are needed and
+    ended after five minutes without a request.
     """
 
     def __init__(
@@ -106,10 +112,13 @@ class EvaluatorPool:
         Args:
             deployed: what `Store.current` gives, or a bundle.
             workers: processes at most, each for one request at a time.
-            limits: `wall_seconds` of one request, the memory, processes, files and prints of one process.
-            sandbox: "auto" or "bwrap" for bubblewrap; "subprocess" asks for limits alone, for code one would run oneself.
+            limits: `wall_seconds` of one request, the memory, processes, files and prints of one
+                process.
+            sandbox: "auto" or "bwrap" for bubblewrap; "subprocess" asks for limits alone, for code
+                one would run oneself.
             max_waiting: requests that may wait; further ones fail at once (busy).
-            on_print: gets what the code prints, in pieces, from other threads; by default nobody does.
+            on_print: gets what the code prints, in pieces, from other threads; by default nobody
+                does.
 
         Raises:
             SandboxUnavailable: there is no bubblewrap here.
@@ -120,7 +129,10 @@ class EvaluatorPool:
             raise ConfigError(f"workers must be a whole number from 1, found {workers!r}")
         runner = get_runner(sandbox, packages=package_folders())
         if not isinstance(runner, LocalRunner):
-            raise ConfigError(f"sandbox is {sandbox[:40]!r}; deployed evaluators run with 'auto', 'bwrap' or 'subprocess'")
+            raise ConfigError(
+                f"sandbox is {sandbox[:40]!r}; deployed evaluators run with 'auto', 'bwrap' or "
+                f"'subprocess'"
+            )
         self._runner = runner
         self._limits = limits
         self._workers = workers
@@ -146,25 +158,33 @@ class EvaluatorPool:
             code, _, message = (found[0].error or "").partition(": ")
             raise SandboxUnavailable(message) if code == "sandbox" else EvaluatorBroken(message)
 
-    async def evaluate(self, payload: Mapping[str, Any], *, deadline: float | None = None) -> EvaluateResult:
+    async def evaluate(
+        self, payload: Mapping[str, Any], *, deadline: float | None = None
+    ) -> EvaluateResult:
         """Evaluate one conversation; see `evaluate_batch`."""
         return (await self._asked([payload], deadline))[0]
 
     async def evaluate_batch(
         self, payloads: Sequence[Mapping[str, Any]], *, deadline: float | None = None
     ) -> list[EvaluateResult]:
-        """Evaluate conversations; a function of mode "batch" gets them in one call, any other one by one.
+        """Evaluate conversations; a function of mode "batch" gets them in one call, any other one
+        by one.
 
-        A result is never a made-up score: what cannot be judged has `is_score_valid=False`, and what broke also an `error`
-        that begins with one of `CODES`.
+        A result is never a made-up score: what cannot be judged has `is_score_valid=False`, and
+        what broke also an `error` that begins with one of `CODES`.
 
         Args:
-            payloads: `{"messages", "ground_truth"?, "original_messages"?, "tools"?, "kwargs"?}`, JSON types.
-            deadline: seconds they may take, waiting included; `limits.wall_seconds` holds for each request as well.
+            payloads: `{"messages", "ground_truth"?, "original_messages"?, "tools"?, "kwargs"?}`,
+                JSON types.
+            deadline: seconds they may take, waiting included; `limits.wall_seconds` holds for each
+                request as well.
         """
         if self._bundle.mode == "batch":
             return await self._asked(payloads, deadline) if payloads else []
-        return [results[0] for results in await asyncio.gather(*(self._asked([p], deadline) for p in payloads))]
+        return [
+            results[0]
+            for results in await asyncio.gather(*(self._asked([p], deadline) for p in payloads))
+        ]
 
     async def close(self) -> None:
         """Finish what is waiting, then end every process; later requests fail (closed)."""
@@ -177,7 +197,9 @@ class EvaluatorPool:
             while thread.is_alive():
                 await asyncio.sleep(0.01)
 
-    async def _asked(self, payloads: Sequence[Mapping[str, Any]], deadline: float | None) -> list[EvaluateResult]:
+    async def _asked(
+        self, payloads: Sequence[Mapping[str, Any]], deadline: float | None
+    ) -> list[EvaluateResult]:
         number = next(self._numbers)
         frame = _frame_of(number, payloads)
         problem = self._problem(frame)
@@ -193,13 +215,20 @@ class EvaluatorPool:
         try:
             done, _ = await asyncio.wait([waiting], timeout=_GROW_AFTER)
             # beyond one for each processor, another worker helps only where the others are held up
-            if not done and not request.begun and (len(self._threads) < processors() or self._finished == finished):
+            if (
+                not done
+                and not request.begun
+                and (len(self._threads) < processors() or self._finished == finished)
+            ):
                 self._grow()
             if deadline is not None and not done:
-                # a request that is still waiting in line when its time is over is not to be begun at all
+                # a request that is still waiting in line when its time is over is not to be begun
+                # at all
                 await asyncio.wait([waiting], timeout=max(0.0, until - time.monotonic()))
                 if not waiting.done() and not request.begun and waiting.cancel():
-                    return [failed("deadline", f"no worker was free within {deadline:g} s")] * max(len(payloads), 1)
+                    return [failed("deadline", f"no worker was free within {deadline:g} s")] * max(
+                        len(payloads), 1
+                    )
             return await waiting
         finally:
             waiting.cancel()  # of somebody who has gone; nothing once it is done
@@ -208,9 +237,14 @@ class EvaluatorPool:
         if self._closed:
             return failed("closed", "the evaluator is no longer served")
         if len(frame) > MAX_FRAME:
-            return failed("invalid_input", f"the conversation has {len(frame)} bytes; the limit is {MAX_FRAME}")
+            return failed(
+                "invalid_input",
+                f"the conversation has {len(frame)} bytes; the limit is {MAX_FRAME}",
+            )
         if self._waiting.qsize() >= self._max_waiting:
-            return failed("busy", f"{self._max_waiting} requests are waiting already; try again later")
+            return failed(
+                "busy", f"{self._max_waiting} requests are waiting already; try again later"
+            )
         broken = self._broken
         if broken is not None and time.monotonic() < broken[0]:
             return failed("evaluator_load", broken[1])
@@ -219,12 +253,16 @@ class EvaluatorPool:
     def _grow(self) -> None:
         with self._lock:
             if len(self._threads) < self._workers and not self._closed:
-                thread = threading.Thread(target=self._serve, name="rm-gallery-evaluator", daemon=True)
+                thread = threading.Thread(
+                    target=self._serve, name="rm-gallery-evaluator", daemon=True
+                )
                 self._threads.add(thread)
                 thread.start()
 
     def _serve(self) -> None:
-        """One worker's thread: the process dies with the thread that started it, so the thread stays with it."""
+        """One worker's thread: the process dies with the thread that started it, so the thread
+        stays with it.
+        """
         worker: _EvaluatorProcess | None = None
         last = time.monotonic()
         try:
@@ -256,7 +294,9 @@ class EvaluatorPool:
                 return True
             return False
 
-    def _served(self, worker: _EvaluatorProcess | None, request: _Request) -> _EvaluatorProcess | None:
+    def _served(
+        self, worker: _EvaluatorProcess | None, request: _Request
+    ) -> _EvaluatorProcess | None:
         """Answer a request with this worker or a new one; return the worker when it can go on."""
         results: list[EvaluateResult] = []
         good = False
@@ -283,7 +323,9 @@ class EvaluatorPool:
         missing = missing_requirements(self._bundle.requirements)
         if missing:
             raise _Lost(
-                "evaluator_load", f"it requires {', '.join(missing)}, not installed here; pip install {' '.join(missing)}"
+                "evaluator_load",
+                f"it requires {', '.join(missing)}, not installed here; pip install "
+                f"{' '.join(missing)}",
             )
         limits = replace(self._limits, cpu_seconds=_LIFE_CPU_SECONDS)
         try:
@@ -293,7 +335,9 @@ class EvaluatorPool:
 
 
 def _still_good(worker: _EvaluatorProcess | None) -> _EvaluatorProcess | None:
-    """The worker, or None when it ended or took too much while nobody asked it; that costs no request."""
+    """The worker, or None when it ended or took too much while nobody asked it; that costs no
+    request.
+    """
     if worker is not None and worker.spoilt():
         worker.end()
         return None
@@ -304,9 +348,15 @@ class _EvaluatorProcess:
     """One sandboxed process with the evaluator loaded; used and ended by the thread that made it."""
 
     def __init__(
-        self, runner: LocalRunner, limits: SandboxLimits, bundle: Bundle, on_print: Callable[[str], None] | None
+        self,
+        runner: LocalRunner,
+        limits: SandboxLimits,
+        bundle: Bundle,
+        on_print: Callable[[str], None] | None,
     ) -> None:
-        """Start it and load the code; raises SandboxUnavailable, or _Lost (evaluator_load) when the code cannot be loaded."""
+        """Start it and load the code; raises SandboxUnavailable, or _Lost (evaluator_load) when the
+        code cannot be loaded.
+        """
         self._limits = limits
         self._prints = Prints(limits.output_bytes)
         self._buffer = bytearray()
@@ -317,8 +367,16 @@ class _EvaluatorProcess:
         try:
             self._pump.on_read(self._process.stdout, self._take)
             self._pump.on_read(self._process.stderr, self._printed)
-            job = {"files": dict(bundle.files), "metrics": list(bundle.metrics), "mode": bundle.mode}
-            entry = {"module": "rm_gallery.evaluation.worker", "function": "open_evaluator", "job": job}
+            job = {
+                "files": dict(bundle.files),
+                "metrics": list(bundle.metrics),
+                "mode": bundle.mode,
+            }
+            entry = {
+                "module": "rm_gallery.evaluation.worker",
+                "function": "open_evaluator",
+                "job": job,
+            }
             self._pump.write(self._process.stdin, boot + framed(encode(entry, limit=MAX_FRAME)))
             self._boot()
             self._load()
@@ -336,13 +394,16 @@ class _EvaluatorProcess:
     def _load(self) -> None:
         seconds = max(_START_SECONDS, self._limits.wall_seconds)
         try:
-            said: Any = decode(self._reply(time.monotonic() + seconds, f"it took more than {seconds:g} s"))
+            said: Any = decode(
+                self._reply(time.monotonic() + seconds, f"it took more than {seconds:g} s")
+            )
             status, message = said
         except (_Lost, CodecError, TypeError, ValueError) as error:
             raise _Lost("evaluator_load", f"the evaluator does not load: {error}") from error
         if status != "ok" and f"No module named '{rm_gallery.__name__}" in str(message):
             raise SandboxUnavailable(
-                f"the sandbox cannot read {', '.join(package_folders())}: everyone must be allowed to (chmod -R o+rX)"
+                f"the sandbox cannot read {', '.join(package_folders())}: everyone must be allowed "
+                f"to (chmod -R o+rX)"
             )
         if status != "ok":
             raise _Lost("evaluator_load", f"the evaluator does not load: {message}")
@@ -358,7 +419,8 @@ class _EvaluatorProcess:
         self._pump.write(self._process.stdin, framed(request.frame))
         try:
             value: Any = {}
-            while value.get("id") != request.number:  # an answer to an earlier request is nobody's any more
+            # an answer to an earlier request is nobody's any more
+            while value.get("id") != request.number:
                 value = orjson.loads(self._reply(until, f"it took longer than {until - now:.3g} s"))
             found, cpu = value["results"], float(value["cpu"])
             if not isinstance(found, list) or len(found) != request.count:
@@ -399,7 +461,12 @@ class _EvaluatorProcess:
     def spoilt(self) -> bool:
         """Whether it ended, or took or said what it may not, since its last answer."""
         self._pump.turn(0)
-        return self._over or self._prints.exceeded or bool(self._buffer) or bool(self._process.excess())
+        return (
+            self._over
+            or self._prints.exceeded
+            or bool(self._buffer)
+            or bool(self._process.excess())
+        )
 
     def _printed(self, data: bytes) -> None:
         self._prints.take(data)
@@ -434,20 +501,28 @@ def _result_of(value: Any) -> EvaluateResult:
         return failed("invalid_result", f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
     # may hold anything, also what nobody can write down again
     if found.step_outputs and deeper(value["step_outputs"], MAX_DEPTH):
-        return failed("invalid_result", f"its step_outputs are nested deeper than {MAX_DEPTH} levels")
+        return failed(
+            "invalid_result", f"its step_outputs are nested deeper than {MAX_DEPTH} levels"
+        )
     return found
 
 
 @functools.cache
 def package_folders() -> tuple[str, ...]:
-    """What the code of evaluators may import, read-only: this package, and the packages installed beside it."""
+    """What the code of evaluators may import, read-only: this package, and the packages installed
+    beside it.
+    """
     named = ("site-packages", "dist-packages")
-    installed = [entry for entry in sys.path if os.path.basename(entry) in named and os.path.isdir(entry)]
+    installed = [
+        entry for entry in sys.path if os.path.basename(entry) in named and os.path.isdir(entry)
+    ]
     return (str(Path(rm_gallery.__file__).parent), *dict.fromkeys(installed))
 
 
 def missing_requirements(requirements: Sequence[str]) -> list[str]:
-    """The requirements whose package is not installed here, as they were written; versions are not compared."""
+    """The requirements whose package is not installed here, as they were written; versions are not
+    compared.
+    """
     missing = []
     for line in requirements:
         name = re.split(r"[\s<>=!~;\[@(]", line, maxsplit=1)[0]

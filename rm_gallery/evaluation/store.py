@@ -1,5 +1,5 @@
-"""Versioned evaluators in one database, SQLite by default, PostgreSQL by URL: every statement that is ever sent to it, and every
-change as one transaction.
+"""Versioned evaluators in one database, SQLite by default, PostgreSQL by URL: every statement that
+is ever sent to it, and every change as one transaction.
 """
 
 from __future__ import annotations
@@ -34,16 +34,24 @@ _WAIT_SECONDS = 30.0
 
 
 def default_store_url() -> str:
-    """RM_GALLERY_STORE, else a SQLite file in the user's data folder (XDG_DATA_HOME, LOCALAPPDATA or ~/.local/share)."""
+    """RM_GALLERY_STORE, else a SQLite file in the user's data folder (XDG_DATA_HOME, LOCALAPPDATA
+    or ~/.local/share).
+    """
     given = os.environ.get(VARIABLE, "").strip()
     if given:
         return given
-    base = os.environ.get("XDG_DATA_HOME") or (os.environ.get("LOCALAPPDATA") if sys.platform == "win32" else None)
-    return str((Path(base) if base else Path.home() / ".local" / "share") / "rm-gallery" / "evaluators.db")
+    base = os.environ.get("XDG_DATA_HOME") or (
+        os.environ.get("LOCALAPPDATA") if sys.platform == "win32" else None
+    )
+    return str(
+        (Path(base) if base else Path.home() / ".local" / "share") / "rm-gallery" / "evaluators.db"
+    )
 
 
 def parsed_url(url: str) -> sa.URL:
-    """The address as SQLAlchemy takes it, with our driver; a text without `://` is the path of a SQLite file. Raises ConfigError."""
+    """The address as SQLAlchemy takes it, with our driver; a text without `://` is the path of a
+    SQLite file. Raises ConfigError.
+    """
     import sqlalchemy as sa
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -54,20 +62,25 @@ def parsed_url(url: str) -> sa.URL:
         parsed = sa.make_url(url)
     except SQLAlchemyError:
         raise ConfigError(
-            f"{VARIABLE} or --store is no database URL; examples: postgresql://user@host/database, sqlite:///evaluators.db"
+            f"{VARIABLE} or --store is no database URL; examples: postgresql://user@host/database, "
+            f"sqlite:///evaluators.db"
         ) from None
     backend = parsed.get_backend_name()
     if backend == "postgres" or parsed.drivername == "postgresql":
         return parsed.set(drivername="postgresql+psycopg")
     if backend not in ("postgresql", "sqlite"):
-        raise ConfigError(f"a store is a SQLite file or a PostgreSQL database; found a URL of {backend!r}")
+        raise ConfigError(
+            f"a store is a SQLite file or a PostgreSQL database; found a URL of {backend!r}"
+        )
     if backend == "sqlite" and parsed.database in (None, "", ":memory:"):
         raise ConfigError("a store in memory is gone at once; name a file: sqlite:///evaluators.db")
     return parsed
 
 
 def engine_of(url: sa.URL, shown: str) -> sa.Engine:
-    """Where connections come from; `shown` is the address without password. Raises ConfigError, MissingExtra."""
+    """Where connections come from; `shown` is the address without password. Raises ConfigError,
+    MissingExtra.
+    """
     import sqlalchemy as sa
 
     if url.get_backend_name() == "sqlite":
@@ -77,9 +90,17 @@ def engine_of(url: sa.URL, shown: str) -> sa.Engine:
             # the code of evaluators is its owner's business
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         except OSError as error:
-            raise ConfigError(f"the store {shown} cannot be opened: {error.strerror or error}") from error
-        # a connection per transaction: nothing is left open in a thread that ends or a process that forks
-        return sa.create_engine(url, poolclass=sa.NullPool, connect_args={"timeout": _WAIT_SECONDS}, hide_parameters=True)
+            raise ConfigError(
+                f"the store {shown} cannot be opened: {error.strerror or error}"
+            ) from error
+        # a connection per transaction: nothing is left open in a thread that ends or a process that
+        # forks
+        return sa.create_engine(
+            url,
+            poolclass=sa.NullPool,
+            connect_args={"timeout": _WAIT_SECONDS},
+            hide_parameters=True,
+        )
     bounds: dict[str, Any] = {"connect_timeout": 10, "tcp_user_timeout": 15_000}
     if "options" not in url.query:
         bounds["options"] = f"-c statement_timeout={int(1000 * _WAIT_SECONDS)}"
@@ -87,7 +108,14 @@ def engine_of(url: sa.URL, shown: str) -> sa.Engine:
         import psycopg  # noqa: F401 - what SQLAlchemy talks to PostgreSQL with
     except ImportError as error:
         raise MissingExtra("psycopg[binary]", "postgres", "A store in PostgreSQL") from error
-    return sa.create_engine(url, pool_pre_ping=True, pool_size=2, max_overflow=8, connect_args=bounds, hide_parameters=True)
+    return sa.create_engine(
+        url,
+        pool_pre_ping=True,
+        pool_size=2,
+        max_overflow=8,
+        connect_args=bounds,
+        hide_parameters=True,
+    )
 
 
 def cause_of(error: SQLAlchemyError) -> str:
@@ -97,7 +125,9 @@ def cause_of(error: SQLAlchemyError) -> str:
 
 
 class Statements:
-    """Everything that is ever asked of the database; values go in by name. Raises MissingExtra without sqlalchemy."""
+    """Everything that is ever asked of the database; values go in by name. Raises MissingExtra
+    without sqlalchemy.
+    """
 
     def __init__(self) -> None:
         try:
@@ -134,8 +164,12 @@ class Statements:
         )
         wanted: sa.BindParameter[Any] = sa.bindparam("wanted")
         is_served = versions.c.version == evaluators.c.current
-        rows = sa.select(*versions.c, evaluators.c.current).join(evaluators, evaluators.c.id == versions.c.id)
-        facts = rows.with_only_columns(*(c for c in versions.c if c.name != "files"), evaluators.c.current)
+        rows = sa.select(*versions.c, evaluators.c.current).join(
+            evaluators, evaluators.c.id == versions.c.id
+        )
+        facts = rows.with_only_columns(
+            *(c for c in versions.c if c.name != "files"), evaluators.c.current
+        )
         version: sa.BindParameter[Any] = sa.bindparam("number", type_=sa.Integer)
         self.format = sa.select(state.c.format)
         self.begin = sa.insert(state).values(one=1, format=FORMAT, revision=0)
@@ -143,17 +177,26 @@ class Statements:
         self.change = sa.update(state).values(revision=state.c.revision + 1)
         self.current = sa.select(evaluators.c.current).where(evaluators.c.id == wanted)
         self.latest = sa.select(sa.func.max(versions.c.version)).where(versions.c.id == wanted)
-        self.numbers = sa.select(versions.c.version).where(versions.c.id == wanted).order_by(versions.c.version)
+        self.numbers = (
+            sa.select(versions.c.version)
+            .where(versions.c.id == wanted)
+            .order_by(versions.c.version)
+        )
         self.ids = sa.select(evaluators.c.id).order_by(evaluators.c.id).limit(20)
         self.add_version = sa.insert(versions)
         self.add_evaluator = sa.insert(evaluators)
-        self.point_to = sa.update(evaluators).where(evaluators.c.id == wanted).values(current=version)
+        self.point_to = (
+            sa.update(evaluators).where(evaluators.c.id == wanted).values(current=version)
+        )
         self.delete_evaluator = sa.delete(evaluators).where(evaluators.c.id == wanted)
         self.delete_versions = sa.delete(versions).where(versions.c.id == wanted)
         self.with_files: sa.Select[Any] = rows.where(
-            versions.c.id == wanted, versions.c.version == sa.func.coalesce(version, evaluators.c.current)
+            versions.c.id == wanted,
+            versions.c.version == sa.func.coalesce(version, evaluators.c.current),
         )
-        self.history: sa.Select[Any] = facts.where(versions.c.id == wanted).order_by(versions.c.version.desc())
+        self.history: sa.Select[Any] = facts.where(versions.c.id == wanted).order_by(
+            versions.c.version.desc()
+        )
         self.listing: sa.Select[Any] = facts.where(is_served).order_by(versions.c.id)
 
 
@@ -205,7 +248,12 @@ class Version:
     def as_dict(self) -> dict[str, Any]:
         """JSON types."""
         own = {each.name: getattr(self, each.name) for each in fields(Version)}
-        return {"name": self.name, **own, "metrics": list(self.metrics), "requirements": list(self.requirements)}
+        return {
+            "name": self.name,
+            **own,
+            "metrics": list(self.metrics),
+            "requirements": list(self.requirements),
+        }
 
 
 @dataclass(frozen=True)
@@ -218,8 +266,8 @@ class Deployed(Version):
 class Store:
     """The evaluators in one database; usable from several threads, processes and machines at once.
 
-    A reader sees a version whole or not at all; a process that dies while it writes leaves what was there.
-    Every method raises StoreError when the database fails it.
+    A reader sees a version whole or not at all; a process that dies while it writes leaves what was
+    there. Every method raises StoreError when the database fails it.
     """
 
     def __init__(self, engine: sa.Engine, shown: str) -> None:
@@ -233,11 +281,12 @@ class Store:
         """Open a store, and make it where there is none.
 
         Args:
-            url: `postgresql://user:password@host/database`, `sqlite:///path` or the path of a SQLite file; default
-                `default_store_url`.
+            url: `postgresql://user:password@host/database`, `sqlite:///path` or the path of a
+                SQLite file; default `default_store_url`.
 
         Raises:
-            ConfigError: the URL is none, or what it names cannot be opened or was made by a newer version.
+            ConfigError: the URL is none, or what it names cannot be opened or was made by a newer
+                version.
             MissingExtra: PostgreSQL without its driver.
         """
         statements()
@@ -263,11 +312,18 @@ class Store:
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def _prepare(self) -> None:
-        """Make the tables, or find that another process has; the row of state comes last, so that half of it is no store."""
+        """Make the tables, or find that another process has; the row of state comes last, so that
+        half of it is no store.
+        """
         from sqlalchemy.exc import DBAPIError
 
         for left in reversed(range(_TRIES)):
@@ -283,7 +339,9 @@ class Store:
                     raise
                 time.sleep(0.1)
         if found is not None and found > FORMAT:
-            raise ConfigError(f"the store {self.shown} was made by a newer version of rm_gallery; update this one")
+            raise ConfigError(
+                f"the store {self.shown} was made by a newer version of rm_gallery; update this one"
+            )
 
     def _read_state(self) -> int | None:
         import sqlalchemy as sa
@@ -296,10 +354,18 @@ class Store:
 
     def revision(self) -> int:
         """A number that grows with every change; equal numbers mean that nothing has changed."""
-        return int(self._read(lambda connection: connection.execute(self._sql.revision).scalar_one()))
+        return int(
+            self._read(lambda connection: connection.execute(self._sql.revision).scalar_one())
+        )
 
     def save(
-        self, evaluator_id: str, bundle: Bundle, *, display_name: str = "", description: str = "", force: bool = False
+        self,
+        evaluator_id: str,
+        bundle: Bundle,
+        *,
+        display_name: str = "",
+        description: str = "",
+        force: bool = False,
     ) -> Deployed:
         """Store a bundle as the new current version of an evaluator.
 
@@ -318,7 +384,11 @@ class Store:
         for name, text in (("display_name", display_name), ("description", description)):
             _check_text(name, text)
         packed = bundle.pack()
-        facts = {"metrics": bundle.metrics, "requirements": bundle.requirements, "mode": bundle.mode}
+        facts = {
+            "metrics": bundle.metrics,
+            "requirements": bundle.requirements,
+            "mode": bundle.mode,
+        }
         row = {
             "id": evaluator_id,
             "hash": bundle.hash,
@@ -337,7 +407,9 @@ class Store:
             version = int(latest or 0) + 1
             connection.execute(self._sql.add_version, {"version": version, **row})
             if current is None:
-                connection.execute(self._sql.add_evaluator, {"id": evaluator_id, "current": version})
+                connection.execute(
+                    self._sql.add_evaluator, {"id": evaluator_id, "current": version}
+                )
             else:
                 connection.execute(self._sql.point_to, {"wanted": evaluator_id, "number": version})
             return version
@@ -347,12 +419,17 @@ class Store:
     def check_free(self, evaluator_id: str, *, force: bool = False) -> None:
         """Raise what `save` would raise about the id, before work is put into what is to be saved."""
         _check_id(evaluator_id)
-        self._refuse(evaluator_id, self._read(lambda connection: self._current(connection, evaluator_id)), force)
+        self._refuse(
+            evaluator_id,
+            self._read(lambda connection: self._current(connection, evaluator_id)),
+            force,
+        )
 
     def _refuse(self, evaluator_id: str, current: int | None, force: bool) -> None:
         if current is not None and not force:
             raise EvaluatorExists(
-                f"there is an evaluator {evaluator_id!r} (version {current}) in {self.shown}; choose another id, or "
+                f"there is an evaluator {evaluator_id!r} (version {current}) in {self.shown}; "
+                f"choose another id, or "
                 "replace it with force=True (--force): its versions are kept"
             )
 
@@ -364,7 +441,9 @@ class Store:
             DamagedBundle: the stored files are not those that were deployed.
         """
         values = {"wanted": evaluator_id if _ID.fullmatch(evaluator_id) else "", "number": version}
-        row = self._read(lambda connection: connection.execute(self._sql.with_files, values).one_or_none())
+        row = self._read(
+            lambda connection: connection.execute(self._sql.with_files, values).one_or_none()
+        )
         if row is None:
             raise self._unknown(evaluator_id, version)
         facts = vars(_version_of(row))
@@ -381,7 +460,9 @@ class Store:
         return [_version_of(row) for row in found]
 
     def list(self) -> list[Version]:
-        """The current version of every evaluator, by id; a damaged one is left out and named in the log."""
+        """The current version of every evaluator, by id; a damaged one is left out and named in the
+        log.
+        """
         found = []
         for row in self._read(lambda connection: connection.execute(self._sql.listing).all()):
             try:
@@ -391,7 +472,8 @@ class Store:
         return found
 
     def rollback(self, evaluator_id: str, version: int | None = None) -> Version:
-        """Serve an older version again (default: the one before the current); no version is removed.
+        """Serve an older version again (default: the one before the current); no version is
+        removed.
 
         Raises:
             UnknownEvaluator: there is no such evaluator or version, or none before the current.
@@ -402,12 +484,17 @@ class Store:
             if current is None:
                 raise self._unknown(evaluator_id, None, connection)
             known = connection.execute(self._sql.numbers, {"wanted": evaluator_id}).scalars().all()
-            wanted = max((n for n in known if n < current), default=None) if version is None else version
+            wanted = (
+                max((n for n in known if n < current), default=None) if version is None else version
+            )
             if wanted is None:
-                raise UnknownEvaluator(f"evaluator {evaluator_id!r} has no version before the current one ({current})")
+                raise UnknownEvaluator(
+                    f"evaluator {evaluator_id!r} has no version before the current one ({current})"
+                )
             if wanted not in known:
                 raise UnknownEvaluator(
-                    f"evaluator {evaluator_id!r} has no version {version}; it has {', '.join(map(str, known))}"
+                    f"evaluator {evaluator_id!r} has no version {version}; it has "
+                    f"{', '.join(map(str, known))}"
                 )
             connection.execute(self._sql.point_to, {"wanted": evaluator_id, "number": wanted})
             return wanted
@@ -416,32 +503,44 @@ class Store:
         return next(each for each in self.versions(evaluator_id) if each.version == served)
 
     def delete(self, evaluator_id: str) -> int:
-        """Remove an evaluator with all its versions; return how many there were. Raises UnknownEvaluator."""
+        """Remove an evaluator with all its versions; return how many there were. Raises
+        UnknownEvaluator.
+        """
 
         def write(connection: sa.Connection) -> int:
             if self._current(connection, evaluator_id) is None:
                 raise self._unknown(evaluator_id, None, connection)
             connection.execute(self._sql.delete_evaluator, {"wanted": evaluator_id})
-            return int(connection.execute(self._sql.delete_versions, {"wanted": evaluator_id}).rowcount)
+            return int(
+                connection.execute(self._sql.delete_versions, {"wanted": evaluator_id}).rowcount
+            )
 
         return self._write(write)
 
-    def _unknown(self, evaluator_id: str, version: int | None, connection: sa.Connection | None = None) -> UnknownEvaluator:
+    def _unknown(
+        self, evaluator_id: str, version: int | None, connection: sa.Connection | None = None
+    ) -> UnknownEvaluator:
         if version is not None:
-            return UnknownEvaluator(f"there is no version {version} of evaluator {evaluator_id[:80]!r} in {self.shown}")
+            return UnknownEvaluator(
+                f"there is no version {version} of evaluator {evaluator_id[:80]!r} in {self.shown}"
+            )
 
         def names(connection: sa.Connection) -> str:
             return ", ".join(connection.execute(self._sql.ids).scalars())
 
         known = (names(connection) if connection is not None else self._read(names)) or "none yet"
-        return UnknownEvaluator(f"there is no evaluator {evaluator_id[:80]!r} in {self.shown}; there are: {known}")
+        return UnknownEvaluator(
+            f"there is no evaluator {evaluator_id[:80]!r} in {self.shown}; there are: {known}"
+        )
 
     def _read(self, ask: Callable[[sa.Connection], _T]) -> _T:
         with self._errors(), self._engine.connect() as connection:
             return ask(connection)
 
     def _write(self, change: Callable[[sa.Connection], _T]) -> _T:
-        """One transaction. It begins with a write to the one row, which makes writers wait for each other in any database."""
+        """One transaction. It begins with a write to the one row, which makes writers wait for each
+        other in any database.
+        """
         with self._errors(), self._engine.begin() as connection:
             connection.execute(self._sql.change)
             return change(connection)
@@ -457,13 +556,16 @@ class Store:
         try:
             yield
         except SQLAlchemyError as error:
-            raise StoreError(f"the store {self.shown}: {cause_of(error)}; nothing was changed") from error
+            raise StoreError(
+                f"the store {self.shown}: {cause_of(error)}; nothing was changed"
+            ) from error
 
 
 def _check_id(evaluator_id: str) -> None:
     if not isinstance(evaluator_id, str) or not _ID.fullmatch(evaluator_id):
         raise ConfigError(
-            f"evaluator_id is {str(evaluator_id)[:80]!r}; it holds up to 63 letters, digits, '-', '_' and '.', "
+            f"evaluator_id is {str(evaluator_id)[:80]!r}; it holds up to 63 letters, digits, '-', "
+            f"'_' and '.', "
             "and begins with a letter or digit"
         )
 
@@ -474,19 +576,34 @@ def _check_text(name: str, text: str) -> None:
     except UnicodeEncodeError:
         raise ConfigError(f"{name} holds characters that are no valid Unicode") from None
     if "\0" in text or size > _LONGEST[name]:
-        raise ConfigError(f"{name} may have {_LONGEST[name]} bytes and no NUL character; found {size} bytes")
+        raise ConfigError(
+            f"{name} may have {_LONGEST[name]} bytes and no NUL character; found {size} bytes"
+        )
 
 
 def _damaged(row: sa.Row[Any]) -> DamagedBundle:
-    return DamagedBundle(f"what the store holds of evaluator {row.id!r}, version {row.version}, is damaged; deploy it again")
+    return DamagedBundle(
+        f"what the store holds of evaluator {row.id!r}, version {row.version}, is damaged; deploy "
+        f"it again"
+    )
 
 
 def _version_of(row: sa.Row[Any]) -> Version:
     try:
         facts = orjson.loads(row.facts)
-        metrics, requirements, mode = tuple(facts["metrics"]), tuple(facts["requirements"]), facts["mode"]
+        metrics, requirements, mode = (
+            tuple(facts["metrics"]),
+            tuple(facts["requirements"]),
+            facts["mode"],
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise _damaged(row) from error
     same = ("id", "version", "hash", "display_name", "description", "size", "created")
     own = {name: getattr(row, name) for name in same}
-    return Version(**own, metrics=metrics, requirements=requirements, mode=mode, is_current=row.version == row.current)
+    return Version(
+        **own,
+        metrics=metrics,
+        requirements=requirements,
+        mode=mode,
+        is_current=row.version == row.current,
+    )

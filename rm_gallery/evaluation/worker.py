@@ -1,4 +1,6 @@
-"""The inside of an evaluator's process: its files written out, each metric's `evaluate` loaded, conversations answered as JSON."""
+"""The inside of an evaluator's process: its files written out, each metric's `evaluate` loaded,
+conversations answered as JSON.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,12 @@ from typing import Any
 
 import orjson
 
-from rm_gallery.core.data.conversation import group_of, message_dicts, sample_of_messages, split_turns
+from rm_gallery.core.data.conversation import (
+    group_of,
+    message_dicts,
+    sample_of_messages,
+    split_turns,
+)
 from rm_gallery.core.engine.loop import run as run_on_loop
 from rm_gallery.core.reward.function import RewardFunction
 from rm_gallery.core.reward.function_reward import EvaluateResult, MetricResult
@@ -30,26 +37,41 @@ from rm_gallery.core.utils.models import said_by
 
 _FOLDER = "evaluator"
 _MAIN = "main.py"
-_OWN = ("messages", "rollouts_messages", "response", "responses", "original_messages", "ground_truth", "tools", "resources")
+_OWN = (
+    "messages",
+    "rollouts_messages",
+    "response",
+    "responses",
+    "original_messages",
+    "ground_truth",
+    "tools",
+    "resources",
+)
 _LONGEST = 500
 
 
 def open_evaluator(job: Mapping[str, Any]) -> Callable[[bytes], bytes]:
-    """What answers requests: JSON `{"id", "items": [payload, …]}` in, `{"id", "cpu", "results": [EvaluateResult, …]}` out.
+    """What answers requests: JSON `{"id", "items": [payload, …]}` in,
+    `{"id", "cpu", "results": [EvaluateResult, …]}` out.
 
-    `job` holds `files` (path to bytes), `metrics` (folder names) and `mode`; raises what a metric raises while it is loaded.
+    `job` holds `files` (path to bytes), `metrics` (folder names) and `mode`; raises what a metric
+    raises while it is loaded.
     """
     root = Path(_FOLDER).absolute()
     for path, data in job["files"].items():
         target = root.joinpath(*path.split("/"))
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
-    functions = {name: _load(root / name, number, job["mode"]) for number, name in enumerate(job["metrics"])}
+    functions = {
+        name: _load(root / name, number, job["mode"]) for number, name in enumerate(job["metrics"])
+    }
     return partial(_answered, functions)
 
 
 def _load(folder: Path, number: int, mode: str) -> RewardFunction[Any]:
-    """The `evaluate` of a folder, which can import what lies beside its main.py, also as its own package (`from . import x`)."""
+    """The `evaluate` of a folder, which can import what lies beside its main.py, also as its own
+    package (`from . import x`).
+    """
     package = f"metric_{number}"
     holder = ModuleType(package)
     holder.__path__ = [str(folder)]
@@ -64,7 +86,9 @@ def _load(folder: Path, number: int, mode: str) -> RewardFunction[Any]:
         sys.path.append(str(folder))  # for imports inside functions
     # files of the same name in another metric's folder are modules of their own
     for name, found in list(sys.modules.items()):
-        if not name.startswith(package) and str(getattr(found, "__file__", None) or "").startswith(f"{folder}{os.sep}"):
+        if not name.startswith(package) and str(getattr(found, "__file__", None) or "").startswith(
+            f"{folder}{os.sep}"
+        ):
             del sys.modules[name]
     found_function = getattr(module, "evaluate", None)
     if isinstance(found_function, RewardFunction):
@@ -81,9 +105,12 @@ def _answered(functions: Mapping[str, RewardFunction[Any]], request: bytes) -> b
         asked = json.loads(request)
     items = asked["items"]
     by_metric = {name: _asked(function, items) for name, function in functions.items()}
-    results = [combined({name: found[at] for name, found in by_metric.items()}) for at in range(len(items))]
+    results = [
+        combined({name: found[at] for name, found in by_metric.items()}) for at in range(len(items))
+    ]
     dumped = b",".join(map(_dumped, results))
-    with contextlib.suppress(OSError, ValueError, AttributeError):  # what it printed belongs to this request
+    # what it printed belongs to this request
+    with contextlib.suppress(OSError, ValueError, AttributeError):
         sys.stdout.flush()
     return b'{"id":%d,"cpu":%.3f,"results":[%b]}' % (asked["id"], time.process_time(), dumped)
 
@@ -94,24 +121,38 @@ def _dumped(result: EvaluateResult) -> bytes:
     except ValueError:  # of pydantic, for what has no form in JSON
         pass
     try:  # the same with a question mark for what is no valid Unicode
-        return json.dumps(result.model_dump(mode="json"), ensure_ascii=False).encode("utf-8", "replace")
+        return json.dumps(result.model_dump(mode="json"), ensure_ascii=False).encode(
+            "utf-8", "replace"
+        )
     except (ValueError, TypeError) as error:
-        return failed("invalid_result", f"the result is not JSON: {type(error).__name__}").model_dump_json().encode()
+        return (
+            failed("invalid_result", f"the result is not JSON: {type(error).__name__}")
+            .model_dump_json()
+            .encode()
+        )
 
 
-def _asked(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> list[EvaluateResult]:
+def _asked(
+    function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]
+) -> list[EvaluateResult]:
     return [_in_range(function, result) for result in _results(function, items)]
 
 
 def _in_range(function: RewardFunction[Any], result: EvaluateResult) -> EvaluateResult:
-    """The result; failed where its score lies outside the function's range, as it is when the function is a reward."""
+    """The result; failed where its score lies outside the function's range, as it is when the
+    function is a reward.
+    """
     if result.error or not result.is_score_valid:
         return result
-    problem = out_of_range(function.name, result.score, function.score_range, function.range_declared)
+    problem = out_of_range(
+        function.name, result.score, function.score_range, function.range_declared
+    )
     return result if problem is None else failed(problem.reason, problem.message)
 
 
-def _results(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> list[EvaluateResult]:
+def _results(
+    function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]
+) -> list[EvaluateResult]:
     if function.mode == "pointwise":
         return [_guarded(lambda item=item: [_one(function, item)], 1)[0] for item in items]  # type: ignore[misc]
     found: dict[int, EvaluateResult] = {}
@@ -123,12 +164,16 @@ def _results(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) 
             found[at] = failed("invalid_input", str(error))
     for places in groups.values():
         own = [items[at] for at in places]
-        found.update(zip(places, _guarded(lambda own=own: _group(function, own), len(own)), strict=True))  # type: ignore[misc]
+        found.update(
+            zip(places, _guarded(lambda own=own: _group(function, own), len(own)), strict=True)  # type: ignore[misc]
+        )
     return [found[at] for at in range(len(items))]
 
 
 def _key(item: Mapping[str, Any], where: str) -> str:
-    """What conversations share that a function of mode `batch` sees together: prompt and reference, as everywhere."""
+    """What conversations share that a function of mode `batch` sees together: prompt and reference,
+    as everywhere.
+    """
     messages = message_dicts(item["messages"], where)
     truth, original = item.get("ground_truth"), item.get("original_messages")
     return group_of(sample_of_messages(messages, ground_truth=truth, original_messages=original))
@@ -145,7 +190,9 @@ def _guarded(ask: Callable[[], list[EvaluateResult]], count: int) -> list[Evalua
     except DataError as error:
         failure = failed("invalid_input", str(error))
     except BaseException as error:  # noqa: BLE001 - whatever an evaluator raises, and if it leaves, is the outcome of this item
-        failure = failed("function_error", f"{type(error).__name__}: {said_by(error)}{_place(error)}")
+        failure = failed(
+            "function_error", f"{type(error).__name__}: {said_by(error)}{_place(error)}"
+        )
     return [failure] * count
 
 
@@ -156,7 +203,9 @@ def _one(function: RewardFunction[Any], item: Mapping[str, Any]) -> Any:
 
 
 def _group(function: RewardFunction[Any], items: Sequence[Mapping[str, Any]]) -> Any:
-    """One call for the answers to one prompt; what else is known beside the messages is the first one's."""
+    """One call for the answers to one prompt; what else is known beside the messages is the first
+    one's.
+    """
     rollouts = [message_dicts(item["messages"]) for item in items]
     given = function.arguments(_given(function, items[0], rollouts[0]))
     return _settled(function(rollouts_messages=rollouts, **given))
@@ -171,10 +220,18 @@ def _settled(result: Any) -> Any:
     return run_on_loop(awaited()) if inspect.isawaitable(result) else result
 
 
-def _given(function: RewardFunction[Any], item: Mapping[str, Any], messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is known beside the messages, by the names functions use; the prompt alone where it is not said apart."""
+def _given(
+    function: RewardFunction[Any], item: Mapping[str, Any], messages: list[dict[str, Any]]
+) -> dict[str, Any]:
+    """What is known beside the messages, by the names functions use; the prompt alone where it is
+    not said apart.
+    """
     given = {name: value for name, value in (item.get("kwargs") or {}).items() if name not in _OWN}
-    given |= {name: item[name] for name in ("ground_truth", "tools", "original_messages") if item.get(name) is not None}
+    given |= {
+        name: item[name]
+        for name in ("ground_truth", "tools", "original_messages")
+        if item.get(name) is not None
+    }
     if function.takes("original_messages"):
         given.setdefault("original_messages", split_turns(messages)[0])
     return given
@@ -202,19 +259,31 @@ def _named_error(name: str, error: str) -> str:
 
 
 def combined(results: Mapping[str, EvaluateResult]) -> EvaluateResult:
-    """One metric's result as it is; of several the mean, each metric beside it, valid only where all are."""
+    """One metric's result as it is; of several the mean, each metric beside it, valid only where
+    all are.
+    """
     if len(results) == 1:
         return next(iter(results.values()))
     metrics: dict[str, MetricResult] = {}
     for name, result in results.items():
         said = result.error or result.reason or ""
-        metrics[name] = MetricResult(score=result.score, is_score_valid=result.is_score_valid, reason=said)
+        metrics[name] = MetricResult(
+            score=result.score, is_score_valid=result.is_score_valid, reason=said
+        )
         metrics |= {f"{name}.{inner}": metric for inner, metric in result.metrics.items()}
     errors = [_named_error(name, result.error) for name, result in results.items() if result.error]
-    invalid = [f"{name}: {result.reason or 'no score'}" for name, result in results.items() if not result.is_score_valid]
+    invalid = [
+        f"{name}: {result.reason or 'no score'}"
+        for name, result in results.items()
+        if not result.is_score_valid
+    ]
     if errors or invalid:
         return EvaluateResult(
-            score=0.0, is_score_valid=False, reason="; ".join(invalid), metrics=metrics, error=errors[0] if errors else None
+            score=0.0,
+            is_score_valid=False,
+            reason="; ".join(invalid),
+            metrics=metrics,
+            error=errors[0] if errors else None,
         )
     mean = sum(result.score for result in results.values()) / len(results)
     shown = ", ".join(f"{name} {result.score:.4g}" for name, result in results.items())

@@ -1,8 +1,10 @@
-"""AReaL: a reward function for its reward workers, and a rollout workflow that scores in the rollout's own event loop.
+"""AReaL: a reward function for its reward workers, and a rollout workflow that scores in the
+rollout's own event loop.
 
-Written against AReaL 1.0. There is one number per trajectory and no components, but a trajectory can be left out: by an
-exception in the function, by None in the workflow. The workflow is the better door for judged rewards: AReaL runs a function in
-a small process pool, calls it again three times after an exception, and turns a timeout (15 s) into a reward of 0.
+Written against AReaL 1.0. There is one number per trajectory and no components, but a trajectory
+can be left out: by an exception in the function, by None in the workflow. The workflow is the
+better door for judged rewards: AReaL runs a function in a small process pool, calls it again three
+times after an exception, and turns a timeout (15 s) into a reward of 0.
 """
 
 from __future__ import annotations
@@ -18,23 +20,31 @@ from rm_gallery.integrations.scoring import RowScorer, TrainerReward, for_traini
 
 DEADLINE = 12.0
 """Seconds a row may take in a reward worker; AReaL stops waiting after 15 and then invents a 0."""
-GROUPS = "A workflow of your own that generates a group can ask `RowScorer.ascore_rows` for all of it at once."
+GROUPS = (
+    "A workflow of your own that generates a group can ask `RowScorer.ascore_rows` for all of it "
+    "at once."
+)
 _GIVEN = ("prompt", "completions", "prompt_ids", "completion_ids")
 
 
 class ArealReward(TrainerReward):
-    """`reward_fn` of AReaL's workflows: `areal_reward("math_verify_reward", reference="answer")`, picklable, with a plain `__call__`.
+    """`reward_fn` of AReaL's workflows: `areal_reward("math_verify_reward", reference="answer")`,
+    picklable, with a plain `__call__`.
 
     Args:
         reward: whatever `RowScorer` takes.
-        prompt: the column whose messages are the prompt; a row without it is asked with the decoded chat template.
-        on_error: what a completion without a score gives. "raise" by default: the trajectory is then left out, while a
-            number would be trained on. What the completion broke itself is a score, the worst of the range (or `worst=`). AReaL tries three times more before it does; `areal_workflow` does not.
+        prompt: the column whose messages are the prompt; a row without it is asked with the decoded
+            chat template.
+        on_error: what a completion without a score gives. "raise" by default: the trajectory is
+            then left out, while a number would be trained on. What the completion broke itself is a
+            score, the worst of the range (or `worst=`). AReaL tries three times more before it
+            does; `areal_workflow` does not.
         options: how runs go; a row takes at most 12 s unless `deadline` says otherwise.
         **scoring: `reference`, `columns`, `llm`, … of `RowScorer`.
 
-    AReaL decodes special tokens along; those that end a completion are cut off. Keep the object in a module of your own
-    (`reward_fn="my_rewards.math"`, or the object itself): AReaL's workers import it.
+    AReaL decodes special tokens along; those that end a completion are cut off. Keep the object in
+    a module of your own (`reward_fn="my_rewards.math"`, or the object itself): AReaL's workers
+    import it.
     """
 
     one_by_one = GROUPS
@@ -58,7 +68,8 @@ class ArealReward(TrainerReward):
         self._prompt = asked
 
     def __call__(self, /, *given: Any, **row: Any) -> float:
-        """Score one completion: `(prompt, completions, prompt_ids, completion_ids, **columns)`, by place or by name.
+        """Score one completion: `(prompt, completions, prompt_ids, completion_ids, **columns)`, by
+        place or by name.
 
         Columns may have the names of these four, as long as those are given by place.
 
@@ -81,19 +92,22 @@ areal_reward = ArealReward
 def areal_workflow(reward: object, gconfig: Any, tokenizer: Any, **settings: Any) -> Any:
     """A rollout workflow that generates one turn, scores it and leaves out what got no score.
 
-    Give it to AReaL as `workflow="rm_gallery.integrations.areal.RewardWorkflow"` with these arguments as `workflow_kwargs`, or
-    as an object. The score is awaited in the rollout's event loop: any number of judge calls are in flight at once, and
-    neither processes nor AReaL's timeout are involved.
+    Give it to AReaL as `workflow="rm_gallery.integrations.areal.RewardWorkflow"` with these
+    arguments as `workflow_kwargs`, or as an object. The score is awaited in the rollout's event
+    loop: any number of judge calls are in flight at once, and neither processes nor AReaL's timeout
+    are involved.
 
     Args:
         reward: whatever `RowScorer` takes.
         gconfig: AReaL's generation settings.
         tokenizer: a tokenizer or its path.
-        **settings: `enable_thinking`, `get_input_ids_fn`, `data_extract_prompt_fn` of AReaL's `RLVRWorkflow`; `on_error`
-            ("none" by default: the episode gives None, which is AReaL's word for "do not train on this"; "raise", or a
-            number); and `reference`, `columns`, `llm`, `options`, … of `RowScorer`.
+        **settings: `enable_thinking`, `get_input_ids_fn`, `data_extract_prompt_fn` of AReaL's
+            `RLVRWorkflow`; `on_error` ("none" by default: the episode gives None, which is AReaL's
+            word for "do not train on this"; "raise", or a number); and `reference`, `columns`,
+            `llm`, `options`, … of `RowScorer`.
 
-    Statistics: `reward` as AReaL logs it, `reward/NAME` per component, and `reward_unscored`, the share without a score.
+    Statistics: `reward` as AReaL logs it, `reward/NAME` per component, and `reward_unscored`, the
+    share without a score.
 
     Raises:
         ConfigError: AReaL is not installed, or an argument does not fit.
@@ -108,7 +122,10 @@ def __getattr__(name: str) -> Any:
     try:
         from areal.workflow.rlvr import RLVRWorkflow
     except ImportError as error:
-        raise ConfigError(f"areal_workflow needs the package 'areal' ({error}). Install it with: pip install areal") from error
+        raise ConfigError(
+            f"areal_workflow needs the package 'areal' ({error}). Install it with: pip install "
+            f"areal"
+        ) from error
     made = globals()[name] = _workflow_class(RLVRWorkflow)
     return made
 
@@ -127,19 +144,35 @@ def _workflow_class(base: Any) -> type[Any]:
         """A reward as a rollout workflow, see `areal_workflow`."""
 
         def __init__(self, reward: object, gconfig: Any, tokenizer: Any, **settings: Any) -> None:
-            # told the name of a function, the base class makes no process pool; the name is replaced before it is looked up
-            super().__init__("", gconfig, tokenizer, **{key: settings.pop(key) for key in _OWN if key in settings})
+            # told the name of a function, the base class makes no process pool; the name is
+            # replaced before it is looked up
+            super().__init__(
+                "",
+                gconfig,
+                tokenizer,
+                **{key: settings.pop(key) for key in _OWN if key in settings},
+            )
             self.scorer = for_training(RowScorer(reward, **settings), one_by_one=GROUPS)
             self.reward_fn = self.async_reward_fn = self._reward
 
-        async def _reward(self, prompt: str, _: str, prompt_ids: list[int], completion_ids: list[int], /, **row: Any) -> float:
+        async def _reward(
+            self,
+            prompt: str,
+            _: str,
+            prompt_ids: list[int],
+            completion_ids: list[int],
+            /,
+            **row: Any,
+        ) -> float:
             asked = self.data_extract_prompt_fn(row)
             asked = asked if isinstance(asked, str | list) else prompt
             said = self.tokenizer.decode(completion_ids, skip_special_tokens=True)
             found = await self.scorer.ascore(asked, said, {"completion_ids": completion_ids, **row})
             parts = {f"reward/{part}": value for part, value in found.components.items()}
             unscored = float(found.score is None)
-            stats_tracker.get(workflow_context.stat_scope()).scalar(reward_unscored=unscored, **parts)
+            stats_tracker.get(workflow_context.stat_scope()).scalar(
+                reward_unscored=unscored, **parts
+            )
             value = self.scorer.value(found)
             if value is None:
                 raise NoScoreInTime

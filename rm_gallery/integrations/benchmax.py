@@ -1,9 +1,11 @@
-"""benchmax: a class that scores the rollouts of an environment, for the three contracts benchmax has had.
+"""benchmax: a class that scores the rollouts of an environment, for the three contracts benchmax
+has had.
 
 Generation 1 calls `compute_reward(rollout_id, completion, ground_truth, **row)`, generation 2
-`compute_reward(rollout_id, messages, task, **kwargs)`, generation 3 `compute_reward(rollout)`. All want a dict of finite floats
-with the same keys every time, and sum them with the weights of the training configuration. Only generation 3 knows a rollout that
-could not be scored: it labels one whose hook raised and leaves its siblings alone.
+`compute_reward(rollout_id, messages, task, **kwargs)`, generation 3 `compute_reward(rollout)`. All
+want a dict of finite floats with the same keys every time, and sum them with the weights of the
+training configuration. Only generation 3 knows a rollout that could not be scored: it labels one
+whose hook raised and leaves its siblings alone.
 """
 
 from __future__ import annotations
@@ -26,22 +28,28 @@ _FAILURES = ("benchmax.envs.shared_types", "benchmax.envs")
 
 
 class BenchmaxRewards:
-    """Mixin for a benchmax environment: `class Maths(BenchmaxRewards, BaseEnv)`, with `rewards` and what else is below.
+    """Mixin for a benchmax environment: `class Maths(BenchmaxRewards, BaseEnv)`, with `rewards` and
+    what else is below.
 
-    Each reward is a component under its name; weights belong into the training configuration, negative ones for penalties.
-    Rewards that compare the rollouts of a group score in the group hook, all others rollout by rollout. Nothing is built
-    before the first rollout, so the environment can be pickled and sent away.
+    Each reward is a component under its name; weights belong into the training configuration,
+    negative ones for penalties. Rewards that compare the rollouts of a group score in the group
+    hook, all others rollout by rollout. Nothing is built before the first rollout, so the
+    environment can be pickled and sent away.
 
-    A component without a score raises (`on_error = "raise"`): benchmax labels the rollout where it can (generation 3: as
-    `judge_error` or `reward_error`), and nothing is trained on an invented number. A number as `on_error` is put in its place, and
-    logged: the dict has no room for a flag, since all its values are summed.
+    A component without a score raises (`on_error = "raise"`): benchmax labels the rollout where it
+    can (generation 3: as `judge_error` or `reward_error`), and nothing is trained on an invented
+    number. A number as `on_error` is put in its place, and logged: the dict has no room for a flag,
+    since all its values are summed.
     """
 
     rewards: Mapping[str, Any] | Sequence[Any] = ()
-    """{component: reward}, or a list of rewards whose names are the components. A reward is whatever `RowScorer` takes, or a
-    dict of its arguments: `{"reward": "helpfulness", "llm": "gpt-4o", "reference": "answer"}`."""
+    """{component: reward}, or a list of rewards whose names are the components. A reward is
+    whatever `RowScorer` takes, or a dict of its arguments:
+    `{"reward": "helpfulness", "llm": "gpt-4o", "reference": "answer"}`."""
     reference: str | None = None
-    """The key of the task (the dataset's row) that holds the reference; `ground_truth` and `reference` are found without."""
+    """The key of the task (the dataset's row) that holds the reference; `ground_truth` and
+    `reference` are found without.
+    """
     llm: Any = None
     """The judge of those rewards that ask a model and name none."""
     on_error: OnError = "raise"
@@ -62,84 +70,138 @@ class BenchmaxRewards:
 
     def _built(self) -> dict[str, RowScorer]:
         checked_on_error(self.on_error, type(self).__name__, none=False)
-        named = list(self.rewards.items()) if isinstance(self.rewards, Mapping) else [(None, r) for r in self.rewards]
+        named = (
+            list(self.rewards.items())
+            if isinstance(self.rewards, Mapping)
+            else [(None, r) for r in self.rewards]
+        )
         entries = [(name, self._entry(name, reward)) for name, reward in named]
         judges = judges_for([entry["reward"] for _, entry in entries], self.llm, None)
         made: dict[str, RowScorer] = {}
         for (name, entry), judge in zip(entries, judges, strict=True):
-            settings = {"name": name, "reference": self.reference, "on_error": self.on_error, **judge, **entry}
+            settings = {
+                "name": name,
+                "reference": self.reference,
+                "on_error": self.on_error,
+                **judge,
+                **entry,
+            }
             scorer = for_training(
-                RowScorer(settings.pop("reward"), **settings), "set a negative weight in the training configuration"
+                RowScorer(settings.pop("reward"), **settings),
+                "set a negative weight in the training configuration",
             )
             if scorer.name in made:
-                raise ConfigError(f"two rewards are called '{scorer.name}'; give rewards as a dict with a name for each.")
+                raise ConfigError(
+                    f"two rewards are called '{scorer.name}'; give rewards as a dict with a name "
+                    f"for each."
+                )
             made[scorer.name] = scorer
         if not made:
-            raise ConfigError(f"{type(self).__name__}.rewards is empty; give {{component: reward}}.")
+            raise ConfigError(
+                f"{type(self).__name__}.rewards is empty; give {{component: reward}}."
+            )
         return made
 
     @staticmethod
     def _entry(name: str | None, reward: Any) -> dict[str, Any]:
         own = dict(reward) if isinstance(reward, Mapping) else {"reward": reward}
         if "reward" not in own:
-            raise ConfigError(f"rewards['{name}'] names no reward; its keys: {', '.join(map(str, own)) or 'none'}.")
+            raise ConfigError(
+                f"rewards['{name}'] names no reward; its keys: "
+                f"{', '.join(map(str, own)) or 'none'}."
+            )
         return own
 
-    # -- hooks of benchmax ------------------------------------------------------------------------------------------------
+    # -- hooks of benchmax -------------------------------------------------------------------------
 
     async def compute_reward(self, *given: Any, **named: Any) -> dict[str, float]:
         """Score one rollout, in the contract it is called by.
 
         Raises:
-            NoScore: a component has no score and `on_error` is "raise"; in generation 3 benchmax' own `RolloutFailure`.
+            NoScore: a component has no score and `on_error` is "raise"; in generation 3 benchmax'
+                own `RolloutFailure`.
         """
         generation, prompt, completion, row = self._read(given, named)
-        alone = {name: scorer for name, scorer in self.scorers().items() if not scorer.reward.compares}
-        found = await asyncio.gather(*(scorer.ascore(prompt, completion, row) for scorer in alone.values()))
+        alone = {
+            name: scorer for name, scorer in self.scorers().items() if not scorer.reward.compares
+        }
+        found = await asyncio.gather(
+            *(scorer.ascore(prompt, completion, row) for scorer in alone.values())
+        )
         return self._values(alone, found, generation)
 
     async def compute_group_reward(self, *given: Any, **named: Any) -> list[dict[str, float]]:
-        """Score the rollouts of a group against each other (generations 1 and 2); empty dicts where no reward compares."""
+        """Score the rollouts of a group against each other (generations 1 and 2); empty dicts where
+        no reward compares.
+        """
         told = _by_name(("rollout_ids", "messages_list", "tasks"), given, named)
         told |= {
-            new: named.pop(old) for old, new in (("completions", "messages_list"), ("ground_truths", "tasks")) if old in named
+            new: named.pop(old)
+            for old, new in (("completions", "messages_list"), ("ground_truths", "tasks"))
+            if old in named
         }
         calls = zip(told["rollout_ids"], told["messages_list"], told["tasks"], strict=True)
         return await self._group([self._read(call, dict(named)) for call in calls])
 
-    async def compute_group_rewards(self, rollouts: Sequence[Any]) -> dict[str, dict[str, float]] | None:
-        """Score the rollouts of a group against each other (generation 3); None where no reward compares."""
+    async def compute_group_rewards(
+        self, rollouts: Sequence[Any]
+    ) -> dict[str, dict[str, float]] | None:
+        """Score the rollouts of a group against each other (generation 3); None where no reward
+        compares.
+        """
         found = await self._group([self._read((rollout,), {}) for rollout in rollouts])
         if not any(found):
             return None
         return {rollout.rollout_id: values for rollout, values in zip(rollouts, found, strict=True)}
 
-    async def _group(self, read: list[tuple[int, Any, Any, dict[str, Any]]]) -> list[dict[str, float]]:
-        together = {name: scorer for name, scorer in self.scorers().items() if scorer.reward.compares}
+    async def _group(
+        self, read: list[tuple[int, Any, Any, dict[str, Any]]]
+    ) -> list[dict[str, float]]:
+        together = {
+            name: scorer for name, scorer in self.scorers().items() if scorer.reward.compares
+        }
         prompts: list[Any] = [one[1] for one in read]
         completions: list[Any] = [one[2] for one in read]
         rows = [one[3] for one in read]
-        columns = await asyncio.gather(*(s.ascore_rows(prompts, completions, rows) for s in together.values()))
+        columns = await asyncio.gather(
+            *(s.ascore_rows(prompts, completions, rows) for s in together.values())
+        )
         by_rollout = [[column[place] for column in columns] for place in range(len(read))]
         return [self._values(together, own, read[place][0]) for place, own in enumerate(by_rollout)]
 
-    # -- reading and answering --------------------------------------------------------------------------------------------
+    # -- reading and answering ---------------------------------------------------------------------
 
-    def _read(self, given: Sequence[Any], named: dict[str, Any]) -> tuple[int, Any, Any, dict[str, Any]]:
+    def _read(
+        self, given: Sequence[Any], named: dict[str, Any]
+    ) -> tuple[int, Any, Any, dict[str, Any]]:
         """Generation, prompt, completion and row of a call."""
-        rollout: Any = named.pop("rollout") if "rollout" in named else given[0] if len(given) == 1 else None
+        rollout: Any = (
+            named.pop("rollout") if "rollout" in named else given[0] if len(given) == 1 else None
+        )
         if self.generation == 3 or (self.generation is None and hasattr(rollout, "messages")):
             return 3, *split_turns(rollout.messages), dict(rollout.example_args or {})
-        first = "completion" in named or "ground_truth" in named or (len(given) > 1 and isinstance(given[1], str))
+        first = (
+            "completion" in named
+            or "ground_truth" in named
+            or (len(given) > 1 and isinstance(given[1], str))
+        )
         if self.generation == 1 or (self.generation is None and first):
             told = _by_name(("rollout_id", "completion", "ground_truth"), given, named)
-            return 1, named.pop("prompt", None), told["completion"], {**named, self.reference or _TRUTH: told["ground_truth"]}
+            return (
+                1,
+                named.pop("prompt", None),
+                told["completion"],
+                {**named, self.reference or _TRUTH: told["ground_truth"]},
+            )
         told = _by_name(("rollout_id", "messages", "task"), given, named)
-        # a playground example has no task: a reward that needs a reference then says so, the others score
+        # a playground example has no task: a reward that needs a reference then says so, the others
+        # score
         task = dict(told["task"] or ({} if self.reference is None else {self.reference: None}))
         return 2, *split_turns(told["messages"], task.get("prompt_messages")), task
 
-    def _values(self, scorers: Mapping[str, RowScorer], found: Sequence[Outcome[float]], generation: int) -> dict[str, float]:
+    def _values(
+        self, scorers: Mapping[str, RowScorer], found: Sequence[Outcome[float]], generation: int
+    ) -> dict[str, float]:
         values: dict[str, float] = {}
         for (name, scorer), outcome in zip(scorers.items(), found, strict=True):
             try:
@@ -147,7 +209,13 @@ class BenchmaxRewards:
             except NoScore as error:
                 raise _failure(error, generation) from error
             if outcome.score is None:
-                logger.warning("{} got no score ({}, {}): {}", name, outcome.status, outcome.reason, outcome.message)
+                logger.warning(
+                    "{} got no score ({}, {}): {}",
+                    name,
+                    outcome.status,
+                    outcome.reason,
+                    outcome.message,
+                )
         return values
 
 
@@ -158,13 +226,18 @@ def _by_name(names: Sequence[str], given: Sequence[Any], named: dict[str, Any]) 
 
 
 def _failure(error: NoScore, generation: int) -> Exception:
-    """The error to raise: in generation 3 benchmax' own, so that the rollout is labelled with what went wrong."""
+    """The error to raise: in generation 3 benchmax' own, so that the rollout is labelled with what
+    went wrong.
+    """
     if generation == 3:
         for module in _FAILURES:
             try:
                 failure = importlib.import_module(module).RolloutFailure
             except (ImportError, AttributeError):
                 continue
-            made: Exception = failure("reward_error" if error.reason in ("no_reference", "data") else "judge_error", str(error))
+            made: Exception = failure(
+                "reward_error" if error.reason in ("no_reference", "data") else "judge_error",
+                str(error),
+            )
             return made
     return error

@@ -1,4 +1,5 @@
-"""Rewards as the callables that evaluation tools and endpoints take: LangSmith, Langfuse, reward-kit.
+"""Rewards as the callables that evaluation tools and endpoints take: LangSmith, Langfuse,
+reward-kit.
 
 Nothing of these tools is imported: each callable answers in the plain form its tool reads.
 """
@@ -23,9 +24,19 @@ _ASKED = ("messages", "prompt", "question", "query", "input")
 class _Evaluator:
     """What both tools share: which of a run's values is the prompt, the answer, the reference."""
 
-    def __init__(self, reward: object, *, prompt: str | None = None, completion: str | None = None, **scoring: Any) -> None:
+    def __init__(
+        self,
+        reward: object,
+        *,
+        prompt: str | None = None,
+        completion: str | None = None,
+        **scoring: Any,
+    ) -> None:
         if "on_error" in scoring:
-            raise ConfigError("on_error is no choice here: what has no score is reported as such, never as a number.")
+            raise ConfigError(
+                "on_error is no choice here: what has no score is reported as such, never as a "
+                "number."
+            )
         self._prompt, self._completion = prompt, completion
         self.scorer = RowScorer(reward, **scoring)
         refuse_comparing(self.scorer, "An evaluator sees one run.")
@@ -42,22 +53,30 @@ class _Evaluator:
     def _judged(self, found: Outcome[float]) -> Outcome[float]:
         """The outcome; NoScore where judging failed."""
         if found.status == "failed":
-            raise NoScore(f"{self.scorer.name} failed ({found.reason}): {found.message}", found.reason)
+            raise NoScore(
+                f"{self.scorer.name} failed ({found.reason}): {found.message}", found.reason
+            )
         return found
 
 
 class LangSmithEvaluator(_Evaluator):
-    """An evaluator of LangSmith: `evaluate(app, data=…, evaluators=[langsmith_evaluator("rouge_l", reference="answer")])`.
+    """An evaluator of LangSmith:
+    `evaluate(app, data=…, evaluators=[langsmith_evaluator("rouge_l", reference="answer")])`.
 
-    It is called as `f(inputs, outputs, reference_outputs) -> {"results": […]}`, by `aevaluate` as well.
+    It is called as `f(inputs, outputs, reference_outputs) -> {"results": […]}`, by `aevaluate` as
+    well.
 
-    A score is one feedback under the reward's name with the judge's words as comment, components are feedbacks of their own.
-    Where there was nothing to judge by, the feedback has the score None and says why; where judging failed, it raises, which
-    LangSmith records as the evaluator's error. Rows are the inputs, the reference outputs over them.
+    A score is one feedback under the reward's name with the judge's words as comment, components
+    are feedbacks of their own. Where there was nothing to judge by, the feedback has the score None
+    and says why; where judging failed, it raises, which LangSmith records as the evaluator's error.
+    Rows are the inputs, the reference outputs over them.
     """
 
     def __call__(
-        self, inputs: Mapping[str, Any], outputs: Any, reference_outputs: Mapping[str, Any] | None = None
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Any,
+        reference_outputs: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """Score one run.
 
@@ -68,27 +87,48 @@ class LangSmithEvaluator(_Evaluator):
         found = self._judged(self.scorer.score(self._asked(inputs), self._said(outputs), row))
         name = self.scorer.name
         if found.score is None:
-            return {"results": [{"key": name, "score": None, "comment": f"{found.reason}: {found.message}"}]}
-        parts = [{"key": f"{name}.{part}", "score": value} for part, value in found.components.items()]
-        return {"results": [{"key": name, "score": found.score, "comment": found.message or None}, *parts]}
+            return {
+                "results": [
+                    {"key": name, "score": None, "comment": f"{found.reason}: {found.message}"}
+                ]
+            }
+        parts = [
+            {"key": f"{name}.{part}", "score": value} for part, value in found.components.items()
+        ]
+        return {
+            "results": [
+                {"key": name, "score": found.score, "comment": found.message or None},
+                *parts,
+            ]
+        }
 
 
 class LangfuseEvaluator(_Evaluator):
-    """An evaluator of Langfuse: `langfuse.run_experiment(…, evaluators=[langfuse_evaluator("rouge_l")])`.
+    """An evaluator of Langfuse:
+    `langfuse.run_experiment(…, evaluators=[langfuse_evaluator("rouge_l")])`.
 
     Awaitable, called as `f(*, input, output, expected_output, metadata, **kwargs)`.
 
-    Gives one `Evaluation` under the reward's name and one per component. Where there was nothing to judge by there is only an
-    evaluation `NAME.unscored`, so that no invented number is in the mean; where judging failed, it raises, which Langfuse
-    records on the evaluator's span. Rows are the item's metadata; `expected_output` is the reference, or its keys are columns.
+    Gives one `Evaluation` under the reward's name and one per component. Where there was nothing to
+    judge by there is only an evaluation `NAME.unscored`, so that no invented number is in the mean;
+    where judging failed, it raises, which Langfuse records on the evaluator's span. Rows are the
+    item's metadata; `expected_output` is the reference, or its keys are columns.
     """
 
     def __init__(self, reward: object, *, reference: str | None = None, **settings: Any) -> None:
-        """Take what `RowScorer` takes, and `prompt` and `completion`, the keys of inputs and outputs that are dicts."""
+        """Take what `RowScorer` takes, and `prompt` and `completion`, the keys of inputs and
+        outputs that are dicts.
+        """
         super().__init__(reward, reference=reference or "expected_output", **settings)
 
     async def __call__(
-        self, *, input: Any = None, output: Any, expected_output: Any = None, metadata: Any = None, **kwargs: Any
+        self,
+        *,
+        input: Any = None,
+        output: Any,
+        expected_output: Any = None,
+        metadata: Any = None,
+        **kwargs: Any,
     ) -> list[Any]:
         """Score one item.
 
@@ -107,38 +147,64 @@ class LangfuseEvaluator(_Evaluator):
 
 
 class EndpointFunction:
-    """A reward as reward-kit calls one: `f(messages, ground_truth=None, original_messages=None, **row) -> EvaluateResult`.
+    """A reward as reward-kit calls one:
+    `f(messages, ground_truth=None, original_messages=None, **row) -> EvaluateResult`.
 
-    Without a score `is_score_valid` is False, `score` is 0.0 because the field must be a number, and `error` says why:
-    trainers that know the flag leave the rollout out. `await f.acall(…)` is its awaitable twin.
+    Without a score `is_score_valid` is False, `score` is 0.0 because the field must be a number,
+    and `error` says why: trainers that know the flag leave the rollout out. `await f.acall(…)` is
+    its awaitable twin.
     """
 
     def __init__(self, reward: object, **scoring: Any) -> None:
-        """Take what `RowScorer` takes; the reference is `ground_truth` unless `reference` names a column of the row."""
+        """Take what `RowScorer` takes; the reference is `ground_truth` unless `reference` names a
+        column of the row.
+        """
         if "on_error" in scoring:
-            raise ConfigError("on_error is no choice here: is_score_valid says that there is no score.")
+            raise ConfigError(
+                "on_error is no choice here: is_score_valid says that there is no score."
+            )
         self.scorer = RowScorer(reward, **scoring)
-        refuse_comparing(self.scorer, "The server's batch path (`/v1/rewards/NAME/batch`) takes groups.")
+        refuse_comparing(
+            self.scorer, "The server's batch path (`/v1/rewards/NAME/batch`) takes groups."
+        )
         self.__name__ = self.scorer.name
 
     def __call__(
-        self, /, messages: Sequence[Any], ground_truth: Any = None, original_messages: Any = None, **row: Any
+        self,
+        /,
+        messages: Sequence[Any],
+        ground_truth: Any = None,
+        original_messages: Any = None,
+        **row: Any,
     ) -> EvaluateResult:
         """Score a conversation by its last assistant turn; DataError for messages that do not fit."""
         return _result(self.scorer.score(*_asked(messages, original_messages, ground_truth, row)))
 
     async def acall(
-        self, /, messages: Sequence[Any], ground_truth: Any = None, original_messages: Any = None, **row: Any
+        self,
+        /,
+        messages: Sequence[Any],
+        ground_truth: Any = None,
+        original_messages: Any = None,
+        **row: Any,
     ) -> EvaluateResult:
         """Awaitable twin of the call."""
-        return _result(await self.scorer.ascore(*_asked(messages, original_messages, ground_truth, row)))
+        return _result(
+            await self.scorer.ascore(*_asked(messages, original_messages, ground_truth, row))
+        )
 
 
-langsmith_evaluator, langfuse_evaluator, endpoint_function = LangSmithEvaluator, LangfuseEvaluator, EndpointFunction
+langsmith_evaluator, langfuse_evaluator, endpoint_function = (
+    LangSmithEvaluator,
+    LangfuseEvaluator,
+    EndpointFunction,
+)
 
 
 def _picked(given: Any, key: str | None, usual: Sequence[str], what: str, argument: str) -> Any:
-    """The text or messages in a run's input or output; ConfigError names the keys there are when it cannot be told."""
+    """The text or messages in a run's input or output; ConfigError names the keys there are when it
+    cannot be told.
+    """
     if not isinstance(given, Mapping):
         return given if key is None else getattr(given, key, None)
     if key is not None:
@@ -146,12 +212,16 @@ def _picked(given: Any, key: str | None, usual: Sequence[str], what: str, argume
     there = ", ".join(map(str, given)) or "none"
     found = [name for name in usual if name in given] if len(given) != 1 else list(given)
     if len(found) != 1:
-        raise ConfigError(f"which key of the {what} is meant? Say it with {argument}…; its keys: {there}.")
+        raise ConfigError(
+            f"which key of the {what} is meant? Say it with {argument}…; its keys: {there}."
+        )
     return given[found[0]]
 
 
 def _evaluation(name: str, value: float, comment: str | None = None) -> Any:
-    """Langfuse's own object where Langfuse is loaded, which it is when it calls; else a dict of the same fields."""
+    """Langfuse's own object where Langfuse is loaded, which it is when it calls; else a dict of the
+    same fields.
+    """
     made = getattr(sys.modules.get("langfuse"), "Evaluation", dict)
     return made(name=name, value=value, comment=comment)
 
@@ -159,7 +229,9 @@ def _evaluation(name: str, value: float, comment: str | None = None) -> Any:
 def _asked(
     messages: Any, original: Any, ground_truth: Any, row: Mapping[str, Any]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]], dict[str, Any]]:
-    """Prompt, completion and row of a call; an `original` that the messages do not begin with goes along as it is."""
+    """Prompt, completion and row of a call; an `original` that the messages do not begin with goes
+    along as it is.
+    """
     prompt, said = split_turns(messages, original)
     told = dict(row) if ground_truth is None else {**row, "ground_truth": ground_truth}
     given = None if original is None else message_dicts(original, "original_messages")

@@ -1,4 +1,6 @@
-"""What a missing score becomes in training, by who caused it and by trainer: the one rule, and the table of it that documents print."""
+"""What a missing score becomes in training, by who caused it and by trainer: the one rule, and the
+table of it that documents print.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,17 @@ from rm_gallery.core.utils.plugins import plugins
 from rm_gallery.core.utils.recent import Recent, recent_scores
 
 OnError: TypeAlias = 'Literal["none", "raise", "mean", "worst"] | float'
-"""What stands where there is no score through no fault of the completion: None, an error, the mean of its group (which leaves
-everybody's advantage alone), the worst score of the reward, or a number. What the completion caused is a score, the worst."""
+"""What stands where there is no score through no fault of the completion: None, an error, the mean
+of its group (which leaves everybody's advantage alone), the worst score of the reward, or a number.
+What the completion caused is a score, the worst."""
 GROUP_MEAN = "group_mean"
 """Key of an outcome's extra data: what the others of its group have on average."""
 
 
 class NoScore(RMGalleryError):
-    """A completion got no score and `on_error="raise"` was asked for; `reason` is the outcome's short code."""
+    """A completion got no score and `on_error="raise"` was asked for; `reason` is the outcome's
+    short code.
+    """
 
     def __init__(self, message: str, reason: str) -> None:
         super().__init__(message)
@@ -31,22 +36,41 @@ class NoScore(RMGalleryError):
 
 def no_score(name: str, found: Outcome[float]) -> NoScore:
     """The error that says why the reward called `name` gave no score."""
-    return NoScore(f"{name} gave no score ({found.status}, {found.reason}): {found.message}", found.reason)
+    return NoScore(
+        f"{name} gave no score ({found.status}, {found.reason}): {found.message}", found.reason
+    )
 
 
-def checked_on_error(on_error: OnError, adapter: str, *, none: bool = True, worst: bool = True) -> OnError:
-    """`on_error` as it is; ConfigError, which names the adapter, for no such choice and for one that its target has no word for."""
-    words = [word for word, known in (("none", none), ("raise", True), ("mean", worst), ("worst", worst)) if known]
-    number = isinstance(on_error, int | float) and not isinstance(on_error, bool) and math.isfinite(on_error)
+def checked_on_error(
+    on_error: OnError, adapter: str, *, none: bool = True, worst: bool = True
+) -> OnError:
+    """`on_error` as it is; ConfigError, which names the adapter, for no such choice and for one
+    that its target has no word for.
+    """
+    words = [
+        word
+        for word, known in (("none", none), ("raise", True), ("mean", worst), ("worst", worst))
+        if known
+    ]
+    number = (
+        isinstance(on_error, int | float)
+        and not isinstance(on_error, bool)
+        and math.isfinite(on_error)
+    )
     if number or on_error in words:
         return on_error
     why = ', and what it reports to has no word for "no score"' if on_error == "none" else ""
     choices = ", ".join(f'"{word}"' for word in words)
-    raise ConfigError(f"{adapter}: on_error is {on_error!r:.80}{why}; give {choices} or a finite number.")
+    raise ConfigError(
+        f"{adapter}: on_error is {on_error!r:.80}{why}; give {choices} or a finite number."
+    )
 
 
-def value_of(found: Outcome[float], on_error: OnError, name: str, worst: float | None) -> float | None:
-    """The number a trainer gets for an outcome: its score, else what `on_error` says; `worst` where the answer is to blame.
+def value_of(
+    found: Outcome[float], on_error: OnError, name: str, worst: float | None
+) -> float | None:
+    """The number a trainer gets for an outcome: its score, else what `on_error` says; `worst` where
+    the answer is to blame.
 
     Raises:
         NoScore: there is no score, and `on_error` is "raise" or the reward has no worst one.
@@ -61,46 +85,65 @@ def value_of(found: Outcome[float], on_error: OnError, name: str, worst: float |
     mean = found.extra.get(GROUP_MEAN) if on_error == "mean" and not blamed else None
     value = worst if mean is None else mean
     if value is None:
-        raise NoScore(f"{name} gave no score, and has no worst one ({found.reason}): {found.message}", found.reason)
+        raise NoScore(
+            f"{name} gave no score, and has no worst one ({found.reason}): {found.message}",
+            found.reason,
+        )
     return float(value)
 
 
 class GroupMeans:
-    """The mean score of each group that was seen lately: what stands for a score that is missing by nobody's fault in it.
+    """The mean score of each group that was seen lately: what stands for a score that is missing by
+    nobody's fault in it.
 
-    Where a group comes in one call it is that of the others in the call; where completions come one by one, of those of the group
-    just before, and of the last ones of all groups, which counts as one more. What is older is forgotten, since the policy moves: a
-    mean over the whole run would punish who fails late in it. Processes of one Ray job on a machine share what they saw.
+    Where a group comes in one call it is that of the others in the call; where completions come one
+    by one, of those of the group just before, and of the last ones of all groups, which counts as
+    one more. What is older is forgotten, since the policy moves: a mean over the whole run would
+    punish who fails late in it. Processes of one Ray job on a machine share what they saw.
     """
 
     def __init__(self, definition: str = "") -> None:
-        """Remember for the reward of this definition, which is how other processes know it; for this object alone without one."""
+        """Remember for the reward of this definition, which is how other processes know it; for
+        this object alone without one.
+        """
         self._definition = definition
         self._recent: Recent | None = None
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[type[GroupMeans], tuple[str]]:
-        return GroupMeans, (self._definition,)  # what another process sees is its own, unless both are of one job
+        # what another process sees is its own, unless both are of one job
+        return GroupMeans, (self._definition,)
 
     def note(self, groups: Mapping[str, Sequence[Outcome[float]]]) -> None:
-        """Take in the scores of a call, by group, and tell those without one what the others have on average."""
+        """Take in the scores of a call, by group, and tell those without one what the others have
+        on average.
+        """
         with self._lock:
             if self._recent is None:
                 self._recent = recent_scores(self._definition)
-            known = {name: [found.score for found in group if found.score is not None] for name, group in groups.items()}
+            known = {
+                name: [found.score for found in group if found.score is not None]
+                for name, group in groups.items()
+            }
             for name, scores in known.items():
                 self._recent.add(_number_of(name), scores)
             for name, group in groups.items():
                 missing, scores = [found for found in group if found.score is None], known[name]
                 if not missing:
                     continue
-                mean = math.fsum(scores) / len(scores) if scores else self._recent.mean(_number_of(name))
+                mean = (
+                    math.fsum(scores) / len(scores)
+                    if scores
+                    else self._recent.mean(_number_of(name))
+                )
                 for found in missing if mean is not None else ():
                     found.extra = {**found.extra, GROUP_MEAN: mean}
 
 
 def _number_of(group: str) -> int:
-    return int.from_bytes(hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    return int.from_bytes(
+        hashlib.blake2b(group.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
+    )
 
 
 class Trainer(NamedTuple):
@@ -126,21 +169,35 @@ TRAINERS: dict[str, Trainer] = {
     "AReaL workflow": Trainer("areal.areal_workflow", "none", "reward_unscored"),
     "benchmax": Trainer("benchmax.BenchmaxRewards-3", "raise", "the rollout's label"),
 }
-"""Trainers with the rows of their adapters; the flag of what the completion caused is none, for that is a score."""
+"""Trainers with the rows of their adapters; the flag of what the completion caused is none, for
+that is a score.
+"""
 
 
 def trainers() -> dict[str, Trainer]:
-    """`TRAINERS`, and those of adapters that packages add by `rm_gallery.adapters` (name = "module:TRAINER", a `Trainer`)."""
-    return {**{name: row for name, row in plugins("adapters") if isinstance(row, Trainer)}, **TRAINERS}
+    """`TRAINERS`, and those of adapters that packages add by `rm_gallery.adapters` (name =
+    "module:TRAINER", a `Trainer`).
+    """
+    return {
+        **{name: row for name, row in plugins("adapters") if isinstance(row, Trainer)},
+        **TRAINERS,
+    }
 
 
 def flags(found: Outcome[float]) -> dict[str, float]:
-    """What tells a number that stands for a missing score from a score: `unscored` and `failed`, 1.0 where that is so."""
-    return {"unscored": float(found.status == "unscored"), "failed": float(found.status == "failed")}
+    """What tells a number that stands for a missing score from a score: `unscored` and `failed`,
+    1.0 where that is so.
+    """
+    return {
+        "unscored": float(found.status == "unscored"),
+        "failed": float(found.status == "failed"),
+    }
 
 
 def given(reward: Any, cause: Cause, on_error: OnError) -> str:
-    """What a trainer gets where `cause` brought it about that there is no score: a number, mean, none, error or refused."""
+    """What a trainer gets where `cause` brought it about that there is no score: a number, mean,
+    none, error or refused.
+    """
     built = build_reward(reward, {}, None, None)
     worst = built.worst_score
     if worst is None:
@@ -157,8 +214,9 @@ def given(reward: Any, cause: Cause, on_error: OnError) -> str:
 def table(reward: Any) -> str:
     """The table for a reward, as lines of equal columns.
 
-    What a judge or a rule caused is the answer's doing where a neutral answer can be judged. "mean" is that of the others of the
-    group, "none" leaves the completion out, "error" is raised, and "refused" says that the adapter asks for `worst=`.
+    What a judge or a rule caused is the answer's doing where a neutral answer can be judged. "mean"
+    is that of the others of the group, "none" leaves the completion out, "error" is raised, and
+    "refused" says that the adapter asks for `worst=`.
     """
     rows = [["trainer", *CAUSES, "flag"]]
     rows += [

@@ -1,12 +1,13 @@
 """NeMo-RL: a reward as an environment of one turn, and as a function of (ground_truth, response).
 
-NeMo-RL adds up the rewards that `step` gives for a batch of dialogues and has no word for "no score": a completion without one
-has `on_error`'s number, with `unscored` or `failed` beside it in its metadata and in the validation metrics. The default is the
-mean of its group, which moves nobody's advantage: raising would end the training. What the completion broke itself is the worst
+NeMo-RL adds up the rewards that `step` gives for a batch of dialogues and has no word for "no
+score": a completion without one has `on_error`'s number, with `unscored` or `failed` beside it in
+its metadata and in the validation metrics. The default is the mean of its group, which moves
+nobody's advantage: raising would end the training. What the completion broke itself is the worst
 score of the range, or `worst=`, so that breaking the reward never pays.
 
-Its package on PyPI is a placeholder, the trainer comes from its repository; nothing of it, of Ray or of torch is imported until
-it is used.
+Its package on PyPI is a placeholder, the trainer comes from its repository; nothing of it, of Ray
+or of torch is imported until it is used.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ ACTOR = "rm_gallery.integrations.nemo_rl.RewardActor"
 
 
 class EnvironmentReturn(NamedTuple):
-    """What a step gives, field by field what NeMo-RL unpacks; its own class is used where it is installed."""
+    """What a step gives, field by field what NeMo-RL unpacks; its own class is used where it is
+    installed.
+    """
 
     observations: list[dict[str, str]]
     metadata: list[Any]
@@ -39,12 +42,14 @@ class RewardEnvironment(TrainerReward):
     """A reward as NeMo-RL's `EnvironmentInterface`; `RewardActor` is the same as a Ray actor.
 
     Args:
-        cfg: `reward`, whatever `RowScorer` takes (a registered name, in a configuration file); `components`, names of the parts
-            of the score that go into metadata and metrics; `on_error`, "mean" (by default), "worst", "raise" or a number; `observation`, the text
-            that the model is shown after its answer; and `reference`, `columns`, `llm`, `options`, … of `RowScorer`.
+        cfg: `reward`, whatever `RowScorer` takes (a registered name, in a configuration file);
+            `components`, names of the parts of the score that go into metadata and metrics;
+            `on_error`, "mean" (by default), "worst", "raise" or a number; `observation`, the text
+            that the model is shown after its answer; and `reference`, `columns`, `llm`, `options`,
+            … of `RowScorer`.
 
-    The answer is the last assistant message, what comes before it the prompt; the columns are the dialogue's metadata, whose
-    `ground_truth` is the reference unless another is named.
+    The answer is the last assistant message, what comes before it the prompt; the columns are the
+    dialogue's metadata, whose `ground_truth` is the reference unless another is named.
 
     Raises:
         ConfigError: as `RowScorer` does.
@@ -57,11 +62,18 @@ class RewardEnvironment(TrainerReward):
         settings = {key: plain(value) for key, value in cfg.items()}
         if "reward" not in settings:
             there = ", ".join(sorted(settings)) or "none"
-            raise ConfigError(f"The environment's configuration has no key 'reward'; its keys are: {there}.")
+            raise ConfigError(
+                f"The environment's configuration has no key 'reward'; its keys are: {there}."
+            )
         self._observation = str(settings.pop("observation", ""))
         super().__init__(settings.pop("reward"), **settings)
 
-    def step(self, message_log_batch: Sequence[Any], metadata: Sequence[Any], return_extracted_answer: bool = False) -> Any:
+    def step(
+        self,
+        message_log_batch: Sequence[Any],
+        metadata: Sequence[Any],
+        return_extracted_answer: bool = False,
+    ) -> Any:
         """Score the last turn of every dialogue in one run; every episode ends.
 
         Returns:
@@ -71,9 +83,14 @@ class RewardEnvironment(TrainerReward):
 
         talks = [_turns(log) for log in message_log_batch]
         rows = [plain(row) if isinstance(row, Mapping) else {} for row in metadata]
-        found = self.scorer.score_rows([talk[0] for talk in talks], [talk[1] for talk in talks], rows)
+        found = self.scorer.score_rows(
+            [talk[0] for talk in talks], [talk[1] for talk in talks], rows
+        )
         numbers = [self.scorer.numbers(each, self.components) for each in found]
-        kept = [{**(row if isinstance(row, Mapping) else {}), KEPT: each} for row, each in zip(metadata, numbers, strict=True)]
+        kept = [
+            {**(row if isinstance(row, Mapping) else {}), KEPT: each}
+            for row, each in zip(metadata, numbers, strict=True)
+        ]
         rewards = torch.tensor([each["score"] for each in numbers], dtype=torch.float32)
         try:
             from nemo_rl.environments.interfaces import EnvironmentReturn as made
@@ -90,18 +107,25 @@ class RewardEnvironment(TrainerReward):
 
     def global_post_process_and_metrics(self, batch: Any) -> tuple[Any, dict[str, float]]:
         """The batch as it is, and the means of what `step` kept in `extra_env_info`."""
-        kept = [row[KEPT] for row in batch.get("extra_env_info") or () if isinstance(row, Mapping) and KEPT in row]
+        kept = [
+            row[KEPT]
+            for row in batch.get("extra_env_info") or ()
+            if isinstance(row, Mapping) and KEPT in row
+        ]
         scored = [each for each in kept if not each["unscored"] and not each["failed"]]
         means = {name: [each[name] for each in scored] for name in ("score", *self.components)}
         flags = {name: [each[name] for each in kept] for name in ("unscored", "failed")}
-        return batch, {name: sum(values) / len(values) for name, values in {**means, **flags}.items() if values}
+        return batch, {
+            name: sum(values) / len(values) for name, values in {**means, **flags}.items() if values
+        }
 
     def shutdown(self) -> None:
         """Nothing is left running."""
 
 
 def register_nemo_rl(name: str = "rm_gallery") -> str:
-    """Make `env.NAME` of a NeMo-RL configuration a `RewardEnvironment`; call it before `create_env`.
+    """Make `env.NAME` of a NeMo-RL configuration a `RewardEnvironment`; call it before
+    `create_env`.
 
     Raises:
         ConfigError: NeMo-RL is not installed.
@@ -113,7 +137,8 @@ def register_nemo_rl(name: str = "rm_gallery") -> str:
         from nemo_rl.environments.utils import register_env
     except ImportError as error:
         raise ConfigError(
-            f"register_nemo_rl needs NeMo-RL ({error}). Install it from https://github.com/NVIDIA-NeMo/RL; the package of "
+            f"register_nemo_rl needs NeMo-RL ({error}). Install it from "
+            f"https://github.com/NVIDIA-NeMo/RL; the package of "
             "that name on PyPI is a placeholder."
         ) from error
     register_env(name, ACTOR)
@@ -123,14 +148,16 @@ def register_nemo_rl(name: str = "rm_gallery") -> str:
 
 
 class NemoRLFunction(TrainerReward):
-    """A function `(ground_truth, response) -> (score, correct)`, as NeMo-RL's `combine_reward_functions` takes; picklable.
+    """A function `(ground_truth, response) -> (score, correct)`, as NeMo-RL's
+    `combine_reward_functions` takes; picklable.
 
     Args:
         reward: whatever `RowScorer` takes.
-        correct_from: the score from which on a response counts as correct; without it `correct` is None, which NeMo-RL
-            leaves out.
-        on_error: what a response without a score gets: "mean" (by default; responses come one by one and without a prompt, so of
-            all before), "worst", "raise" (which NeMo-RL makes a 0.0) or a number.
+        correct_from: the score from which on a response counts as correct; without it `correct` is
+            None, which NeMo-RL leaves out.
+        on_error: what a response without a score gets: "mean" (by default; responses come one by
+            one and without a prompt, so of all before), "worst", "raise" (which NeMo-RL makes a
+            0.0) or a number.
         **scoring: `llm`, `options`, … of `RowScorer`.
 
     Raises:
@@ -140,7 +167,12 @@ class NemoRLFunction(TrainerReward):
     one_by_one = "`RewardEnvironment` gets whole batches."
 
     def __init__(
-        self, reward: object, *, correct_from: float | None = None, on_error: OnError = "mean", **scoring: Any
+        self,
+        reward: object,
+        *,
+        correct_from: float | None = None,
+        on_error: OnError = "mean",
+        **scoring: Any,
     ) -> None:
         """Build the reward; nothing is scored yet."""
         super().__init__(reward, on_error=on_error, **scoring)
@@ -150,7 +182,10 @@ class NemoRLFunction(TrainerReward):
         """Score one response."""
         found = self.scorer.score(None, response, {"ground_truth": ground_truth})
         value = self.scorer.numbers(found)["score"]
-        return value, None if self._from is None else found.score is not None and found.score >= self._from
+        return (
+            value,
+            None if self._from is None else found.score is not None and found.score >= self._from,
+        )
 
 
 nemo_rl_reward = NemoRLFunction
@@ -159,10 +194,15 @@ nemo_rl_reward = NemoRLFunction
 def _turns(log: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Prompt and answer of a message log; the tensors beside the texts are left out."""
     turns = [
-        {"role": "user" if each["role"] == "environment" else each["role"], "content": plain(each.get("content"))}
+        {
+            "role": "user" if each["role"] == "environment" else each["role"],
+            "content": plain(each.get("content")),
+        }
         for each in log
     ]
-    last = next((at for at in reversed(range(len(turns))) if turns[at]["role"] == "assistant"), len(turns))
+    last = next(
+        (at for at in reversed(range(len(turns))) if turns[at]["role"] == "assistant"), len(turns)
+    )
     return turns[:last], turns[last:]
 
 
@@ -172,7 +212,9 @@ def _text(answer: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def __getattr__(name: str) -> Any:
-    """`RewardActor`, the environment as a Ray actor, made when a configuration first asks for it by name."""
+    """`RewardActor`, the environment as a Ray actor, made when a configuration first asks for it by
+    name.
+    """
     if name != "RewardActor":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

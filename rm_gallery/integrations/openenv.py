@@ -1,8 +1,10 @@
-"""OpenEnv rubrics in both directions: a reward as a rubric of an environment, and a rubric as a reward.
+"""OpenEnv rubrics in both directions: a reward as a rubric of an environment, and a rubric as a
+reward.
 
-Written against openenv 0.10. Its containers do arithmetic with what a rubric returns: `Gate` and `WeightedSum` break on None
-and let NaN through, so a rubric of ours gives a finite number or raises, and the outcome travels beside the number: on the
-number itself (`.outcome`), on the rubric, and in `observation.metadata`.
+Written against openenv 0.10. Its containers do arithmetic with what a rubric returns: `Gate` and
+`WeightedSum` break on None and let NaN through, so a rubric of ours gives a finite number or
+raises, and the outcome travels beside the number: on the number itself (`.outcome`), on the rubric,
+and in `observation.metadata`.
 """
 
 from __future__ import annotations
@@ -31,10 +33,14 @@ from rm_gallery.integrations.scoring import RowScorer, TrainerReward, for_traini
 SCORES = "rubric_scores"
 """Key of an observation's metadata with the scores and components of this step, by rubric name."""
 OUTCOMES = "rubric_outcomes"
-"""Key of an observation's metadata that says why a rubric gave no score: status, reason and message."""
+"""Key of an observation's metadata that says why a rubric gave no score: status, reason and
+message.
+"""
 _BESIDE = ("metadata", "reward", "done")
 _PLAIN = (str, int, float, bool, type(None), list, tuple, dict)
-_INNER = frozenset(("_rubric_children", "_forward_hooks", "_forward_pre_hooks", "last_score", "_trajectory"))
+_INNER = frozenset(
+    ("_rubric_children", "_forward_hooks", "_forward_pre_hooks", "last_score", "_trajectory")
+)
 
 Step = tuple[Any, Any]
 """An action and the observation it led to."""
@@ -55,7 +61,7 @@ class RubricScore(float):
         return RubricScore, (float(self), self.outcome)
 
 
-# -- a reward as a rubric ----------------------------------------------------------------------------------------------------
+# -- a reward as a rubric --------------------------------------------------------------------------
 
 
 def openenv_rubric(
@@ -67,29 +73,33 @@ def openenv_rubric(
     on_error: OnError = "raise",
     **scoring: Any,
 ) -> Any:
-    """A rubric of an OpenEnv environment that scores with `reward`; it is async, picklable and can be deep-copied.
+    """A rubric of an OpenEnv environment that scores with `reward`; it is async, picklable and can
+    be deep-copied.
 
     Args:
         reward: whatever `RowScorer` takes.
-        completion: the action's field that is the answer, or a function of the action. Without it the action itself where it
-            is a text, else its only text field.
-        prompt: the observation's field (or key of its metadata) that is the prompt, or a function of the observation; a text
-            or messages. An observation without it has an empty prompt.
-        final_only: score only the step whose observation is `done`; the others give 0.0, as OpenEnv's `TrajectoryRubric`
-            does, and are not judged.
-        on_error: what a step without a score gives. "raise" by default, OpenEnv's own rule: a rubric has no word for "no
-            score", and a 0.0 would train on it. A number is put in its place, with the outcome beside it.
-        **scoring: `reference`, `columns`, `llm`, `options`, … of `RowScorer`; columns are the fields of the observation and
-            the keys of its and the action's metadata.
+        completion: the action's field that is the answer, or a function of the action. Without it
+            the action itself where it is a text, else its only text field.
+        prompt: the observation's field (or key of its metadata) that is the prompt, or a function
+            of the observation; a text or messages. An observation without it has an empty prompt.
+        final_only: score only the step whose observation is `done`; the others give 0.0, as
+            OpenEnv's `TrajectoryRubric` does, and are not judged.
+        on_error: what a step without a score gives. "raise" by default, OpenEnv's own rule: a
+            rubric has no word for "no score", and a 0.0 would train on it. A number is put in its
+            place, with the outcome beside it.
+        **scoring: `reference`, `columns`, `llm`, `options`, … of `RowScorer`; columns are the
+            fields of the observation and the keys of its and the action's metadata.
 
-    After a call `observation.metadata["rubric_scores"]` holds score and components of this step, and
-    `["rubric_outcomes"]` why there is no score; `rubric.outcome` is that of the last call to finish. Components appear
-    as children, so `named_rubrics()` lists them.
+    After a call `observation.metadata["rubric_scores"]` holds score and components of this step,
+    and `["rubric_outcomes"]` why there is no score; `rubric.outcome` is that of the last call to
+    finish. Components appear as children, so `named_rubrics()` lists them.
 
     Raises:
         ConfigError: openenv is not installed, or `RowScorer` refuses its arguments.
     """
-    scorer = RowScorer(reward, on_error=checked_on_error(on_error, "openenv_rubric", none=False), **scoring)
+    scorer = RowScorer(
+        reward, on_error=checked_on_error(on_error, "openenv_rubric", none=False), **scoring
+    )
     for_training(scorer, one_by_one="A rubric sees one step.")
     return __getattr__("OpenEnvRubric")(scorer, completion, prompt, final_only)
 
@@ -102,7 +112,8 @@ def __getattr__(name: str) -> Any:
         from openenv.core.rubrics import Rubric
     except ImportError as error:
         raise ConfigError(
-            f"openenv_rubric needs the package 'openenv' ({error}). Install it with: pip install openenv"
+            f"openenv_rubric needs the package 'openenv' ({error}). Install it with: pip install "
+            f"openenv"
         ) from error
     made = globals()[name] = _rubric_class(Rubric)
     return made
@@ -114,13 +125,17 @@ def _rubric_class(base: Any) -> type[Any]:
 
         def forward(self, action: Any, observation: Any) -> float:
             if self.last_score is None:
-                raise ConfigError("a component has a score after its rubric was called, and none of its own.")
+                raise ConfigError(
+                    "a component has a score after its rubric was called, and none of its own."
+                )
             return float(self.last_score)
 
     class OpenEnvRubric(base):  # type: ignore[misc]
         """A reward as a rubric, see `openenv_rubric`."""
 
-        def __init__(self, scorer: RowScorer, completion: Any, prompt: Any, final_only: bool) -> None:
+        def __init__(
+            self, scorer: RowScorer, completion: Any, prompt: Any, final_only: bool
+        ) -> None:
             super().__init__()
             self.scorer, self.final_only = scorer, final_only
             self._completion, self._prompt = completion, prompt
@@ -135,7 +150,8 @@ def _rubric_class(base: Any) -> type[Any]:
             self.outcome = found
             _note(observation, self.scorer.name, found)
             for part, value in found.components.items():
-                # put into the table of children alone: as an attribute a part called "reset" would hide the method
+                # put into the table of children alone: as an attribute a part called "reset" would
+                # hide the method
                 child = self._rubric_children.setdefault(part.replace(".", "_"), Component())
                 child.last_score = value
             return RubricScore(self.scorer.numbers(found)["score"], found)
@@ -154,17 +170,23 @@ def _fields(thing: Any) -> dict[str, Any]:
 
 
 def _row(action: Any, observation: Any) -> dict[str, Any]:
-    """What of a step can be a column: plain values of the observation and of both metadata, the observation's own first."""
+    """What of a step can be a column: plain values of the observation and of both metadata, the
+    observation's own first.
+    """
     seen = _fields(observation)
     row: dict[str, Any] = {}
     for part in (_fields(action).get("metadata"), seen.get("metadata"), seen):
         row |= part if isinstance(part, Mapping) else {}
     hidden = (*_BESIDE, SCORES, OUTCOMES)
-    return {key: value for key, value in row.items() if key not in hidden and isinstance(value, _PLAIN)}
+    return {
+        key: value for key, value in row.items() if key not in hidden and isinstance(value, _PLAIN)
+    }
 
 
 def _answer(action: Any, completion: Any) -> Any:
-    """The text or messages of an action; ConfigError names the fields there are when it cannot be told."""
+    """The text or messages of an action; ConfigError names the fields there are when it cannot be
+    told.
+    """
     if callable(completion):
         return completion(action)
     if isinstance(action, str | list):
@@ -173,12 +195,16 @@ def _answer(action: Any, completion: Any) -> Any:
     there = ", ".join(sorted(fields)) or "none"
     if completion is not None:
         if completion not in fields:
-            raise ConfigError(f"the {type(action).__name__} has no field '{completion}' (completion=); its fields: {there}")
+            raise ConfigError(
+                f"the {type(action).__name__} has no field '{completion}' (completion=); its "
+                f"fields: {there}"
+            )
         return fields[completion]
     texts = [name for name, value in fields.items() if isinstance(value, str)]
     if len(texts) != 1:
         raise ConfigError(
-            f"which field of the {type(action).__name__} is the answer? Say it with completion=; its fields: {there}"
+            f"which field of the {type(action).__name__} is the answer? Say it with completion=; "
+            f"its fields: {there}"
         )
     return fields[texts[0]]
 
@@ -197,9 +223,11 @@ def _note(observation: Any, name: str, found: Outcome[float]) -> None:
 
 
 class RolloutReward(TrainerReward):
-    """`rollout_reward_fn` of TRL's OpenEnv harness: None where there is no score, which TRL keeps out of the group.
+    """`rollout_reward_fn` of TRL's OpenEnv harness: None where there is no score, which TRL keeps
+    out of the group.
 
-    Picklable, as TRL's rollout process needs. The rollout's messages are divided into prompt and completion as everywhere.
+    Picklable, as TRL's rollout process needs. The rollout's messages are divided into prompt and
+    completion as everywhere.
     """
 
     takes_none = True
@@ -213,7 +241,9 @@ class RolloutReward(TrainerReward):
         on_error: OnError = "none",
         **scoring: Any,
     ) -> None:
-        """Take what `RowScorer` takes, and `row`: the columns, or a module-level function of the outcome that gives them."""
+        """Take what `RowScorer` takes, and `row`: the columns, or a module-level function of the
+        outcome that gives them.
+        """
         super().__init__(reward, on_error=on_error, **scoring)
         self._row = row
 
@@ -223,11 +253,13 @@ class RolloutReward(TrainerReward):
         return self.scorer.value(self.scorer.score(*split_turns(outcome.completion), row))
 
 
-# -- a rubric as a reward ----------------------------------------------------------------------------------------------------
+# -- a rubric as a reward --------------------------------------------------------------------------
 
 
 class _Shown(SimpleNamespace):
-    """Something with attributes for rules to read, of which a judge's prompt gets the text alone: labels stay out of it."""
+    """Something with attributes for rules to read, of which a judge's prompt gets the text alone:
+    labels stay out of it.
+    """
 
     def __str__(self) -> str:
         return str(self._text)
@@ -239,7 +271,10 @@ class RubricTree:
     def __init__(self, rubric: Any) -> None:
         """Take the root; ConfigError for what is no rubric."""
         if not callable(rubric) or not callable(getattr(rubric, "named_rubrics", None)):
-            raise ConfigError(f"rubric is {rubric!r:.80}; give an object of a class derived from openenv's Rubric.")
+            raise ConfigError(
+                f"rubric is {rubric!r:.80}; give an object of a class derived from openenv's "
+                f"Rubric."
+            )
         self.root = rubric
 
     def all(self) -> Iterator[tuple[str, Any]]:
@@ -248,16 +283,30 @@ class RubricTree:
         yield from self.root.named_rubrics()
 
     def describe(self) -> dict[str, Any]:
-        """Class, code and settings of every rubric; ConfigError for a setting whose content cannot be told."""
+        """Class, code and settings of every rubric; ConfigError for a setting whose content cannot
+        be told.
+        """
         return {
-            name: {"class": plain_form(type(rubric)), **plain_form(_settings(rubric), f"rubric '{name}'")}
+            name: {
+                "class": plain_form(type(rubric)),
+                **plain_form(_settings(rubric), f"rubric '{name}'"),
+            }
             for name, rubric in self.all()
         }
 
     def fresh(self) -> Any:
-        """A copy nobody else scores with: rubrics and what they collect are new, clients and settings are shared."""
-        shared = (value for _, rubric in self.all() for value in vars(rubric).values() if not _holds_rubrics(value))
-        made = copy.deepcopy(self.root, {id(value): value for value in shared if not isinstance(value, list | dict)})
+        """A copy nobody else scores with: rubrics and what they collect are new, clients and
+        settings are shared.
+        """
+        shared = (
+            value
+            for _, rubric in self.all()
+            for value in vars(rubric).values()
+            if not _holds_rubrics(value)
+        )
+        made = copy.deepcopy(
+            self.root, {id(value): value for value in shared if not isinstance(value, list | dict)}
+        )
         for _, rubric in RubricTree(made).all():
             rubric.last_score = None  # so that a member that is skipped has none of an earlier call
         made.reset()
@@ -265,7 +314,13 @@ class RubricTree:
 
 
 def _holds_rubrics(value: Any) -> bool:
-    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else (value,)
+    parts = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, list | tuple)
+        else (value,)
+    )
     return any(callable(getattr(part, "named_rubrics", None)) for part in parts)
 
 
@@ -275,12 +330,14 @@ def _settings(rubric: Any) -> dict[str, Any]:
 
 
 class RubricReward(BasePointWiseReward):
-    """An OpenEnv rubric as a reward: `RubricReward(rubric)`, or `RubricReward(rubric, to_step=function)`.
+    """An OpenEnv rubric as a reward: `RubricReward(rubric)`, or
+    `RubricReward(rubric, to_step=function)`.
 
-    `to_step(sample)` gives the action and the observation of a sample with one output. Without it the action has the answer's
-    text as `message` (or as the field `action_field` names) and the observation is `done`, with `prompt`, `messages` and
-    `metadata` (the sample's, and the `reference`). Each sample is scored by a copy of the rubric, so that scores of members are
-    its own. None is unscored, a number that is not finite or an error fails the sample alone.
+    `to_step(sample)` gives the action and the observation of a sample with one output. Without it
+    the action has the answer's text as `message` (or as the field `action_field` names) and the
+    observation is `done`, with `prompt`, `messages` and `metadata` (the sample's, and the
+    `reference`). Each sample is scored by a copy of the rubric, so that scores of members are its
+    own. None is unscored, a number that is not finite or an error fails the sample alone.
     """
 
     rubric: RubricTree
@@ -293,7 +350,9 @@ class RubricReward(BasePointWiseReward):
         super().__init__(**{"rubric": tree, "name": type(tree.root).__name__, **settings})
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        action, observation = self.to_step(sample) if self.to_step is not None else self._step(sample)
+        action, observation = (
+            self.to_step(sample) if self.to_step is not None else self._step(sample)
+        )
         rubric = self.rubric.fresh()
         if inspect.iscoroutinefunction(rubric.forward):
             found = await rubric(action, observation)
@@ -322,7 +381,9 @@ class RubricReward(BasePointWiseReward):
         messages = [message.to_openai() for message in sample.input]
         action = _Shown(_text=answer.text, metadata={}, **{self.action_field: answer.text})
         asked = sample.query_text()
-        return action, _Shown(_text=asked, prompt=asked, messages=messages, metadata=metadata, done=True, reward=None)
+        return action, _Shown(
+            _text=asked, prompt=asked, messages=messages, metadata=metadata, done=True, reward=None
+        )
 
 
 def _number(value: Any) -> float | None:

@@ -1,13 +1,15 @@
 """OpenRLHF: a reward as the `reward_func` of the file that `--reward.remote_url` names.
 
-OpenRLHF (0.11) calls it in a thread with lists of one: the decoded text of prompt and response together, special tokens and
-all, the prompt, and the label. It takes a missing reward only where a reward model stands in for it: a None that is not the
-first of its batch ends the training, and an exception becomes a None. So a completion without a score has `on_error`'s number
-by default, with `unscored` or `failed` in the logs beside it: the mean of those of its prompt before, else of all before, which
-moves advantages least. What the completion broke itself is the worst score of the range, or `worst=`. `on_error="none"` gives None,
-for a run that has a reward model.
+OpenRLHF (0.11) calls it in a thread with lists of one: the decoded text of prompt and response
+together, special tokens and all, the prompt, and the label. It takes a missing reward only where a
+reward model stands in for it: a None that is not the first of its batch ends the training, and an
+exception becomes a None. So a completion without a score has `on_error`'s number by default, with
+`unscored` or `failed` in the logs beside it: the mean of those of its prompt before, else of all
+before, which moves advantages least. What the completion broke itself is the worst score of the
+range, or `worst=`. `on_error="none"` gives None, for a run that has a reward model.
 
-The other way is its HTTP door: `rm-gallery serve` answers `/get_reward`. Nothing of OpenRLHF is imported here.
+The other way is its HTTP door: `rm-gallery serve` answers `/get_reward`. Nothing of OpenRLHF is
+imported here.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import TrainerReward, picked
 
 _SURE, _TRIES = 48, 1000
-"""Characters, blanks aside, by which the end of a prompt that was cut is known, and places where it is looked for."""
+"""Characters, blanks aside, by which the end of a prompt that was cut is known, and places where it
+is looked for.
+"""
 _FIRST = re.compile(f"(?:{CONTROL_MARKS.pattern})+")
 _UNFOUND: Final = ("data", "The query does not begin with its prompt.", "data")
 
@@ -35,10 +39,12 @@ class OpenRLHFReward(TrainerReward):
 
     Args:
         reward: whatever `RowScorer` takes.
-        **scoring: `components`, names of the parts of the score that go into `extra_logs`, the same for every completion;
-            `json_label`, whether a label is a JSON object of columns instead of the reference, of which `prompt` may name the
-            one to show as the prompt (else it is the text with its chat template); `on_error`, "mean" (by default), "worst",
-            "raise", "none" or a number; and `reference`, `columns`, `llm`, `options`, `worst`, … of `RowScorer`.
+        **scoring: `components`, names of the parts of the score that go into `extra_logs`, the same
+            for every completion; `json_label`, whether a label is a JSON object of columns instead
+            of the reference, of which `prompt` may name the one to show as the prompt (else it is
+            the text with its chat template); `on_error`, "mean" (by default), "worst", "raise",
+            "none" or a number; and `reference`, `columns`, `llm`, `options`, `worst`, … of
+            `RowScorer`.
 
     Raises:
         ConfigError: as `RowScorer` does.
@@ -62,16 +68,23 @@ class OpenRLHFReward(TrainerReward):
         if not json_label:
             scoring.setdefault("reference", "label")
             if prompt is not None:
-                raise ConfigError(f"prompt is {prompt!r:.80}, a key of JSON labels; set json_label=True as well.")
+                raise ConfigError(
+                    f"prompt is {prompt!r:.80}, a key of JSON labels; set json_label=True as well."
+                )
         super().__init__(reward, components=components, on_error=on_error, **scoring)
         self.__name__ = "reward_func"
         self._json, self._prompt = json_label, prompt
         self.scorer.padded = not json_label  # JSON has the fields that were written
 
     def __call__(
-        self, queries: Sequence[str], prompts: Sequence[str], labels: Sequence[Any] | None = None, **beside: Any
+        self,
+        queries: Sequence[str],
+        prompts: Sequence[str],
+        labels: Sequence[Any] | None = None,
+        **beside: Any,
     ) -> dict[str, Any]:
-        """Score responses: `rewards`, `scores` (within [0, 1], for dynamic filtering) and `extra_logs`.
+        """Score responses: `rewards`, `scores` (within [0, 1], for dynamic filtering) and
+        `extra_logs`.
 
         The values are numbers for one query, lists for several.
 
@@ -82,14 +95,26 @@ class OpenRLHFReward(TrainerReward):
         said = [response_of(query, prompt) for query, prompt in zip(queries, prompts, strict=True)]
         there = [place for place, response in enumerate(said) if response is not None]
         asked = [
-            prompts[place] if self._prompt is None else picked(rows[place], self._prompt, (), "The label") for place in there
+            prompts[place]
+            if self._prompt is None
+            else picked(rows[place], self._prompt, (), "The label")
+            for place in there
         ]
         if len(there) == 1:
             found = [self.scorer.score(asked[0], said[there[0]], rows[there[0]])]
         else:
-            found = self.scorer.score_rows(asked, [said[at] for at in there], [rows[at] for at in there]) if there else []
+            found = (
+                self.scorer.score_rows(
+                    asked, [said[at] for at in there], [rows[at] for at in there]
+                )
+                if there
+                else []
+            )
         known = dict(zip(there, found, strict=True))
-        replies = [self._reply(known.get(at) or self.scorer.lost(failed(*_UNFOUND))) for at in range(len(rows))]
+        replies = [
+            self._reply(known.get(at) or self.scorer.lost(failed(*_UNFOUND)))
+            for at in range(len(rows))
+        ]
         return replies[0] if len(replies) == 1 else _together(replies)
 
     def _row(self, label: Any) -> dict[str, Any]:
@@ -98,9 +123,13 @@ class OpenRLHFReward(TrainerReward):
         try:
             row = json.loads(label) if isinstance(label, str) else without_padding(label)
         except ValueError as error:
-            raise ConfigError(f"json_label=True, but a label is no JSON: {label!r:.80} ({error}).") from error
+            raise ConfigError(
+                f"json_label=True, but a label is no JSON: {label!r:.80} ({error})."
+            ) from error
         if not isinstance(row, dict):
-            raise ConfigError(f"json_label=True, but a label is {label!r:.80}; give JSON objects of columns.")
+            raise ConfigError(
+                f"json_label=True, but a label is {label!r:.80}; give JSON objects of columns."
+            )
         return row
 
     def _reply(self, found: Outcome[float]) -> dict[str, Any]:
@@ -123,8 +152,8 @@ openrlhf_reward = OpenRLHFReward
 def response_of(query: str, prompt: str) -> str | None:
     """The response in a text of prompt and response, as it was written; None when it is not told.
 
-    Special tokens may stand before the prompt, decoding may have given it back with other blanks, and its beginning may be
-    cut off.
+    Special tokens may stand before the prompt, decoding may have given it back with other blanks,
+    and its beginning may be cut off.
     """
     at = query.find(prompt)
     if at >= 0 and not CONTROL_MARKS.sub("", query[:at]).strip():
@@ -150,7 +179,9 @@ def _squeezed(text: str) -> str:
 
 
 def _known_end(query: str, prompt: str) -> str:
-    """The longest end of the prompt with which the query begins; empty where that is no sure sign of it."""
+    """The longest end of the prompt with which the query begins; empty where that is no sure sign
+    of it.
+    """
     head, at = query[:_SURE], -1
     for _ in range(_TRIES):
         at = prompt.find(head, at + 1)
@@ -164,5 +195,10 @@ def _known_end(query: str, prompt: str) -> str:
 def _together(replies: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Replies of one row each as one reply of lists."""
     logs = [reply["extra_logs"] for reply in replies]
-    out: dict[str, Any] = {name: [reply[name] for reply in replies] for name in ("rewards", "scores")}
-    return {**out, "extra_logs": {key: [log[key] for log in logs] for key in (logs[0] if logs else {})}}
+    out: dict[str, Any] = {
+        name: [reply[name] for reply in replies] for name in ("rewards", "scores")
+    }
+    return {
+        **out,
+        "extra_logs": {key: [log[key] for log in logs] for key in (logs[0] if logs else {})},
+    }

@@ -1,7 +1,8 @@
 """Rows of a trainer or a request in, outcomes out: what every adapter and the server share.
 
-A row is a prompt, a completion (texts or lists of messages) and the dataset's other columns. Whatever the reward is, its rows
-go through `BaseReward.evaluate*`, so an adapter adds no score of its own.
+A row is a prompt, a completion (texts or lists of messages) and the dataset's other columns.
+Whatever the reward is, its rows go through `BaseReward.evaluate*`, so an adapter adds no score of
+its own.
 """
 
 from __future__ import annotations
@@ -29,14 +30,18 @@ from rm_gallery.core.utils.models import nearest, unknown_name
 from rm_gallery.integrations.causes import GroupMeans, OnError, checked_on_error, flags, value_of
 
 Conversation: TypeAlias = "str | Sequence[Any] | None"
-"""A text, or messages: dicts in the OpenAI layout, `ChatMessage`s, or objects that dump themselves as such."""
+"""A text, or messages: dicts in the OpenAI layout, `ChatMessage`s, or objects that dump themselves
+as such.
+"""
 Row: TypeAlias = "Mapping[str, Any] | None"
 _OWN = ("reference", "columns", "llm", "base_url", "on_error", "worst", "name", "options")
 """What a scorer takes beside the fields of its reward."""
 TOKEN_IDS = ("completion_ids", "response_ids", "token_ids")
 """Columns under which trainers hand over the tokens of a completion."""
 LARGEST = 3.4028234663852886e38
-"""The largest number of 32 bits, which trainers compute with: beyond it is infinity, and then no number at all."""
+"""The largest number of 32 bits, which trainers compute with: beyond it is infinity, and then no
+number at all.
+"""
 _NO_GROUP = ""
 """Where rows are that are no samples, and so have no prompt: the mean of all stands for them."""
 _ALONE = 4
@@ -54,7 +59,9 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Outcome[float]:
     for place in places:
         key = reward.key_in(place)
         own = [detail for detail in place.details if detail.source == key]
-        if place is places[0] and (len(own) > 1 or any(detail.name != reward.name for detail in own)):
+        if place is places[0] and (
+            len(own) > 1 or any(detail.name != reward.name for detail in own)
+        ):
             components.update((detail.name, detail.score) for detail in own)
         said += [detail.reason for detail in own if detail.reason]
         if place.extra_data:
@@ -64,7 +71,9 @@ def scored_of(reward: BaseReward, output: DataOutput) -> Outcome[float]:
 
 
 def _numbers(metrics: Any) -> dict[str, float]:
-    """The finite numbers among a result's metrics, which are numbers themselves or have a valid `score`."""
+    """The finite numbers among a result's metrics, which are numbers themselves or have a valid
+    `score`.
+    """
     found = {}
     for name, value in metrics.items() if isinstance(metrics, Mapping) else ():
         if isinstance(value, Mapping):
@@ -75,7 +84,9 @@ def _numbers(metrics: Any) -> dict[str, float]:
 
 
 def broken_by_answer(found: Outcome[float]) -> bool:
-    """Whether a score is what the completion gets for making itself impossible to judge, which has no components."""
+    """Whether a score is what the completion gets for making itself impossible to judge, which has
+    no components.
+    """
     return found.extra.get("caused_by") == "answer"
 
 
@@ -83,13 +94,26 @@ def rows_of(columns: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
     """Columns of `n` values each as `n` rows; ConfigError for a column of another length."""
     for name, values in columns.items():
         if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != n:
-            found = f"{len(values)} values" if isinstance(values, list | tuple) else f"a {type(values).__name__}"
-            raise ConfigError(f"Column '{name}' holds {found} for {n} completions; give one value per completion.")
+            found = (
+                f"{len(values)} values"
+                if isinstance(values, list | tuple)
+                else f"a {type(values).__name__}"
+            )
+            raise ConfigError(
+                f"Column '{name}' holds {found} for {n} completions; give one value per completion."
+            )
     return [{name: values[place] for name, values in columns.items()} for place in range(n)]
 
 
-def picked(given: Mapping[str, Any], key: str | None, usual: Sequence[str], what: str, option: str = "prompt=") -> Any:
-    """What stands under `key`, or without one under the first usual key that has a value; None where none has.
+def picked(
+    given: Mapping[str, Any],
+    key: str | None,
+    usual: Sequence[str],
+    what: str,
+    option: str = "prompt=",
+) -> Any:
+    """What stands under `key`, or without one under the first usual key that has a value; None
+    where none has.
 
     Raises:
         ConfigError: `what` has no such key; names those it has, and the option that says which.
@@ -106,20 +130,24 @@ class RowScorer:
     """A reward that scores rows; picklable, and safe in any number of threads and calls at once.
 
     Args:
-        reward: whatever `build_reward` takes: a registered name, a class, a reward, a grader, a reward function, an
-            environment, a plain function of messages.
-        reference: the column that holds the reference answer. Without it a column `reference` or `ground_truth` is it.
-        columns: where the reward finds further fields: {field: column}. All columns are the sample's metadata anyway;
-            `context` is shown to judges.
+        reward: whatever `build_reward` takes: a registered name, a class, a reward, a grader, a
+            reward function, an environment, a plain function of messages.
+        reference: the column that holds the reference answer. Without it a column `reference` or
+            `ground_truth` is it.
+        columns: where the reward finds further fields: {field: column}. All columns are the
+            sample's metadata anyway; `context` is shown to judges.
         llm: the judge, for a reward that needs one.
         base_url: the judge's endpoint.
         on_error: what `value` makes of a row without a score.
-        worst: what a completion gets that makes itself impossible to judge; the worst score of the reward's range by default.
+        worst: what a completion gets that makes itself impossible to judge; the worst score of the
+            reward's range by default.
         name: what the reward is called in charts; its registered name, else its own, by default.
-        options: how runs go (deadline, budget, cache, …); `max_workers` is the reward's own unless it is named here.
+        options: how runs go (deadline, budget, cache, …); `max_workers` is the reward's own unless
+            it is named here.
         **params: constructor fields of the reward.
 
-    A reward that compares (listwise, pairwise) sees the rows of a call that have the same prompt and reference as one group.
+    A reward that compares (listwise, pairwise) sees the rows of a call that have the same prompt
+    and reference as one group.
 
     Raises:
         ConfigError: as `build_reward` does, and for options that do not fit.
@@ -146,27 +174,37 @@ class RowScorer:
             meant = {name: nearest(name, _OWN, 1) for name in params if f"'{name}'" in str(error)}
             if not any(meant.values()):
                 raise
-            hints = "; ".join(f"'{name}' may be meant as {near[0]}=" for name, near in meant.items() if near)
+            hints = "; ".join(
+                f"'{name}' may be meant as {near[0]}=" for name, near in meant.items() if near
+            )
             raise ConfigError(f"{error} Of the adapter's own arguments, {hints}.") from error
         if worst is not None:
             self.reward = self.reward.model_copy(update={"worst": worst})
             self.reward.check_worst()
         self.on_error = checked_on_error(on_error, "RowScorer")
-        self.columns = {**(columns or {}), **({"reference": reference} if reference is not None else {})}
+        self.columns = {
+            **(columns or {}),
+            **({"reference": reference} if reference is not None else {}),
+        }
         for field, column in self.columns.items():
             if not isinstance(column, str):
-                raise ConfigError(f"columns maps '{field}' to {column!r:.80}; give the name of a column.")
+                raise ConfigError(
+                    f"columns maps '{field}' to {column!r:.80}; give the name of a column."
+                )
         registered = reward if isinstance(reward, str) and reward.isidentifier() else None
         self.name = name or registered or self.reward.name
-        chosen = options if isinstance(options, RunOptions) else _options(self.reward, options or {})
+        chosen = (
+            options if isinstance(options, RunOptions) else _options(self.reward, options or {})
+        )
         self.options, self._alone = chosen, chosen if options else None
         self._look: RunOptions | None = None
         """What a row by itself is scored with where no options are given."""
         self.largest = math.inf
         """Scores beyond it, and components, are as good as none."""
         self.padded = False
-        """Whether rows come out of Arrow, as those of trainers do: null fields of dicts in prompts and columns are nobody's words,
-        and NaN in a column is a gap. Completions are the model's own, whose nulls stay."""
+        """Whether rows come out of Arrow, as those of trainers do: null fields of dicts in prompts
+        and columns are nobody's words, and NaN in a column is a gap. Completions are the model's
+        own, whose nulls stay."""
         self._watch = _Watch(self.name)
         self._lowest: dict[str, float] = {}
         self._means = GroupMeans(_identity(self.reward) if self.on_error == "mean" else "")
@@ -174,13 +212,15 @@ class RowScorer:
         """Whether a row that came by itself had all columns."""
 
     def look_twice(self) -> None:
-        """Find out of every row without a score whether its answer is to blame, unless the options say otherwise."""
+        """Find out of every row without a score whether its answer is to blame, unless the options
+        say otherwise.
+        """
         if self.options.blame is None:
             self.options = replace(self.options, blame="probe")
             self._look = RunOptions(max_workers=self.reward.max_workers, blame="probe")
             self._alone = self._alone and self.options
 
-    # -- doors ----------------------------------------------------------------------------------------------------------
+    # -- doors -------------------------------------------------------------------------------------
 
     def score_rows(
         self,
@@ -193,11 +233,15 @@ class RowScorer:
 
         `trainer_state` reaches functions that name a parameter so, and nothing else.
 
-        Works in any thread, also in one whose event loop runs, but blocks it. Raises ConfigError for what holds for all
-        rows: a column none of them has, a judge without a key.
+        Works in any thread, also in one whose event loop runs, but blocks it. Raises ConfigError
+        for what holds for all rows: a column none of them has, a judge without a key.
         """
         samples, places, kept = self._samples(prompts, completions, rows)
-        return self._outcomes(self.reward.evaluate_batch(samples, options=_quiet(self.options, trainer_state)), places, kept)
+        return self._outcomes(
+            self.reward.evaluate_batch(samples, options=_quiet(self.options, trainer_state)),
+            places,
+            kept,
+        )
 
     async def ascore_rows(
         self,
@@ -208,20 +252,27 @@ class RowScorer:
     ) -> list[Outcome[float]]:
         """Awaitable twin of `score_rows`, from any event loop."""
         samples, places, kept = self._samples(prompts, completions, rows)
-        done = await self.reward.async_evaluate_batch(samples, options=_quiet(self.options, trainer_state))
+        done = await self.reward.async_evaluate_batch(
+            samples, options=_quiet(self.options, trainer_state)
+        )
         return self._outcomes(done, places, kept)
 
-    def score(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Outcome[float]:
+    def score(
+        self, prompt: Conversation, completion: Conversation, row: Row = None
+    ) -> Outcome[float]:
         """Score one row.
 
-        A column that is missing is a ConfigError until one row had it, and from then on a failed outcome of its row.
+        A column that is missing is a ConfigError until one row had it, and from then on a failed
+        outcome of its row.
         """
         found = self._sample_or_fault(prompt, completion, row)
         if isinstance(found, Outcome):
             return self.lost(found)
         return self._noted(self.reward.evaluate(found, options=self._options_alone()))
 
-    async def ascore(self, prompt: Conversation, completion: Conversation, row: Row = None) -> Outcome[float]:
+    async def ascore(
+        self, prompt: Conversation, completion: Conversation, row: Row = None
+    ) -> Outcome[float]:
         """Awaitable twin of `score`, from any event loop."""
         found = self._sample_or_fault(prompt, completion, row)
         if isinstance(found, Outcome):
@@ -247,11 +298,13 @@ class RowScorer:
         return value_of(found, self.on_error, self.name, self.reward.worst_score)
 
     def numbers(self, found: Outcome[float], components: Sequence[str] = ()) -> dict[str, float]:
-        """What a target gets that has no word for "no score": finite numbers, under the same keys for every completion.
+        """What a target gets that has no word for "no score": finite numbers, under the same keys
+        for every completion.
 
-        `score` is what `value` gives, then come the named components, `unscored` and `failed` (1.0 where that is the outcome).
-        A component that is not there has the number of the score where there is none, or where the completion made it the
-        worst by breaking the reward, and 0.0 beside any other score.
+        `score` is what `value` gives, then come the named components, `unscored` and `failed` (1.0
+        where that is the outcome). A component that is not there has the number of the score where
+        there is none, or where the completion made it the worst by breaking the reward, and 0.0
+        beside any other score.
 
         Raises:
             NoScore: there is no score and `on_error` is "raise".
@@ -264,27 +317,35 @@ class RowScorer:
         for name, part in found.components.items():
             self._lowest[name] = min(part, self._lowest.get(name, part))
         if broken_by_answer(found):
-            # a component may reach below the total's range: whoever breaks the reward gets no more than the worst answer did
+            # a component may reach below the total's range: whoever breaks the reward gets no more
+            # than the worst answer did
             parts = {name: min(absent, self._lowest.get(name, absent)) for name in components}
         else:
             parts = {name: found.components.get(name, absent) for name in components}
         return {**parts, "score": value, **flags(found)}
 
-    # -- rows to samples, samples to outcomes ---------------------------------------------------------------------------
+    # -- rows to samples, samples to outcomes ------------------------------------------------------
 
     def _mapped(self, row: Row) -> dict[str, Any]:
         """The row's columns, and beside them what `columns` maps to other names."""
         found = dict(row or {})
         if self.padded:
-            found = {name: None if _is_nan(value) else without_padding(value) for name, value in found.items()}
+            found = {
+                name: None if _is_nan(value) else without_padding(value)
+                for name, value in found.items()
+            }
         absent = [column for column in self.columns.values() if column not in found]
         if absent:
             there = ", ".join(sorted(map(str, found))) or "none"
-            raise ConfigError(f"{self.name}: there is no column '{absent[0]}'; the columns are: {there}.")
+            raise ConfigError(
+                f"{self.name}: there is no column '{absent[0]}'; the columns are: {there}."
+            )
         # all are read before any is written: two columns may be swapped
         return {**found, **{field: found[column] for field, column in self.columns.items()}}
 
-    def _sample(self, prompt: Conversation, completion: Conversation, row: dict[str, Any]) -> DataSample:
+    def _sample(
+        self, prompt: Conversation, completion: Conversation, row: dict[str, Any]
+    ) -> DataSample:
         if "reference" in self.columns:
             reference = row.pop("reference")
             row.pop("ground_truth", None)  # the named column is the truth, even where it is empty
@@ -296,11 +357,21 @@ class RowScorer:
             sample.input[-1].additional_kwargs["context"] = row["context"]
         extra = sample.output[0].answer.additional_kwargs
         # the trainer's own count of tokens, which length rewards measure by
-        extra.update({name: row[name] for name in TOKEN_IDS if isinstance(row.get(name), Sized) and name not in extra})
+        extra.update(
+            {
+                name: row[name]
+                for name in TOKEN_IDS
+                if isinstance(row.get(name), Sized) and name not in extra
+            }
+        )
         return sample
 
-    def _sample_or_fault(self, prompt: Conversation, completion: Conversation, row: Row) -> DataSample | Outcome[float]:
-        """The row's sample, or its outcome where its messages are none; ConfigError for a column that no row had yet."""
+    def _sample_or_fault(
+        self, prompt: Conversation, completion: Conversation, row: Row
+    ) -> DataSample | Outcome[float]:
+        """The row's sample, or its outcome where its messages are none; ConfigError for a column
+        that no row had yet.
+        """
         try:
             columns = self._mapped(row)
             self._fits = True
@@ -311,13 +382,19 @@ class RowScorer:
             return failed("data", str(error), "data")
 
     def _samples(
-        self, prompts: Sequence[Conversation], completions: Sequence[Conversation], rows: Sequence[Row] | None
+        self,
+        prompts: Sequence[Conversation],
+        completions: Sequence[Conversation],
+        rows: Sequence[Row] | None,
     ) -> tuple[list[DataSample], list[list[int]], list[Outcome[float] | None]]:
-        """Samples, for each the rows its outputs belong to, and the outcomes of rows that give no sample."""
+        """Samples, for each the rows its outputs belong to, and the outcomes of rows that give no
+        sample.
+        """
         rows = [None] * len(completions) if rows is None else rows
         if not len(prompts) == len(completions) == len(rows):
             raise ConfigError(
-                f"{self.name} got {len(prompts)} prompts, {len(completions)} completions and {len(rows)} rows; give one "
+                f"{self.name} got {len(prompts)} prompts, {len(completions)} completions and "
+                f"{len(rows)} rows; give one "
                 "of each per completion."
             )
         samples: list[DataSample] = []
@@ -325,7 +402,9 @@ class RowScorer:
         kept: list[Outcome[float] | None] = [None] * len(rows)
         groups: dict[str, int] = {}
         absent: list[ConfigError] = []
-        for place, (prompt, completion, row) in enumerate(zip(prompts, completions, rows, strict=True)):
+        for place, (prompt, completion, row) in enumerate(
+            zip(prompts, completions, rows, strict=True)
+        ):
             try:
                 sample = self._sample_or_fault(prompt, completion, row)
             except ConfigError as error:
@@ -356,16 +435,29 @@ class RowScorer:
                 groups.setdefault(group_of(sample), []).append(outcome)
         found = [outcome for outcome in kept if outcome is not None]
         if self.on_error == "mean":
-            self._means.note({**groups, _NO_GROUP: [found[place] for place in set(range(len(kept))).difference(*places)]})
+            self._means.note(
+                {
+                    **groups,
+                    _NO_GROUP: [
+                        found[place] for place in set(range(len(kept))).difference(*places)
+                    ],
+                }
+            )
         self._watch.note(found)
         return found
 
     def _held(self, found: Outcome[float]) -> Outcome[float]:
         """The outcome as its receiver can hold it."""
         if found.score is not None and abs(found.score) > self.largest:
-            return failed("invalid_score", f"The score {found.score:g} is too large for a trainer.", "rule")
+            return failed(
+                "invalid_score", f"The score {found.score:g} is too large for a trainer.", "rule"
+            )
         if any(abs(value) > self.largest for value in found.components.values()):
-            parts = {name: value for name, value in found.components.items() if abs(value) <= self.largest}
+            parts = {
+                name: value
+                for name, value in found.components.items()
+                if abs(value) <= self.largest
+            }
             return replace(found, components=parts)
         return found
 
@@ -378,33 +470,46 @@ class RowScorer:
 
 
 def component_names(components: Sequence[str], *own: str) -> tuple[str, ...]:
-    """Components to report, by name; ConfigError for a name that `numbers`, or the adapter itself (`own`), gives something else."""
+    """Components to report, by name; ConfigError for a name that `numbers`, or the adapter itself
+    (`own`), gives something else.
+    """
     names = (components,) if isinstance(components, str) else tuple(components)
     taken = next((name for name in names if name in ("score", "unscored", "failed", *own)), None)
     if taken is not None:
-        raise ConfigError(f"components names '{taken}', which is reported anyway, for the score itself; leave it out.")
+        raise ConfigError(
+            f"components names '{taken}', which is reported anyway, for the score itself; leave it "
+            f"out."
+        )
     return names
 
 
 def refuse_comparing(scorer: RowScorer, instead: str) -> None:
-    """Raise ConfigError where the reward compares completions and each comes by itself: all would get the same score."""
+    """Raise ConfigError where the reward compares completions and each comes by itself: all would
+    get the same score.
+    """
     if scorer.reward.compares:
         raise ConfigError(
-            f"{scorer.name} compares the completions of a prompt, and here each comes by itself, so that all would get the same "
-            f"score. {instead} Else take a reward that scores each by itself (rm-gallery list --kind pointwise)."
+            f"{scorer.name} compares the completions of a prompt, and here each comes by itself, "
+            f"so that all would get the same score. {instead} Else take a reward that scores each "
+            f"by itself (rm-gallery list --kind pointwise)."
         )
 
 
 def for_training(
-    scorer: RowScorer, advice: str = "give a WeightedSum of it with a negative weight", *, one_by_one: str = ""
+    scorer: RowScorer,
+    advice: str = "give a WeightedSum of it with a negative weight",
+    *,
+    one_by_one: str = "",
 ) -> RowScorer:
-    """The scorer, after a warning where a lower score is better: trainers raise what they are given, as 32-bit numbers.
+    """The scorer, after a warning where a lower score is better: trainers raise what they are
+    given, as 32-bit numbers.
 
-    `one_by_one` says what to do instead where the trainer hands over completions one by one and the reward compares them.
+    `one_by_one` says what to do instead where the trainer hands over completions one by one and the
+    reward compares them.
 
     Raises:
-        ConfigError: the reward could not score at all, nothing says what a completion is worth that breaks it, or it compares what
-            comes one by one.
+        ConfigError: the reward could not score at all, nothing says what a completion is worth that
+            breaks it, or it compares what comes one by one.
     """
     if one_by_one:
         refuse_comparing(scorer, one_by_one)
@@ -412,45 +517,70 @@ def for_training(
     if scorer.reward.worst_score is None and not scorer.reward.settles_worst:
         low, high = scorer.reward.score_range
         raise ConfigError(
-            f"{scorer.name} has no worst score: its range ({low}, {high}) is open there, so nothing says what a completion gets "
-            "that cannot be judged by its own doing. Say worst=NUMBER, no better than a wrong answer gets, or declare the range."
+            f"{scorer.name} has no worst score: its range ({low}, {high}) is open there, so "
+            f"nothing says what a completion gets "
+            "that cannot be judged by its own doing. Say worst=NUMBER, no better than a wrong "
+            "answer gets, or declare the range."
         )
     scorer.largest = LARGEST
     scorer.padded = True
     scorer.look_twice()
     if not scorer.reward.higher_is_better:
-        logger.warning("{}: a lower score is better, and a trainer raises what it is given: {}.", scorer.name, advice)
+        logger.warning(
+            "{}: a lower score is better, and a trainer raises what it is given: {}.",
+            scorer.name,
+            advice,
+        )
     return scorer
 
 
 class TrainerReward:
-    """What adapters have in common: a reward with the options of `RowScorer`, checked for training; picklable, named after it."""
+    """What adapters have in common: a reward with the options of `RowScorer`, checked for training;
+    picklable, named after it.
+    """
 
     takes_none: ClassVar[bool] = False
     """Whether the trainer has a word for "no score"."""
     one_by_one: ClassVar[str] = ""
-    """What to do instead where completions come one by one and the reward compares them; empty where they come in groups."""
+    """What to do instead where completions come one by one and the reward compares them; empty
+    where they come in groups.
+    """
     advice: ClassVar[str] = "give a WeightedSum of it with a negative weight"
     """What to do where a lower score is better."""
     reported: ClassVar[tuple[str, ...] | None] = None
-    """What is reported beside components, which may not be called so; None for an adapter that has no place for any."""
+    """What is reported beside components, which may not be called so; None for an adapter that has
+    no place for any.
+    """
 
-    def __init__(self, reward: object, *, components: Sequence[str] = (), on_error: OnError = "mean", **scoring: Any) -> None:
+    def __init__(
+        self,
+        reward: object,
+        *,
+        components: Sequence[str] = (),
+        on_error: OnError = "mean",
+        **scoring: Any,
+    ) -> None:
         """Build the reward; nothing is scored yet.
 
         Raises:
             ConfigError: as `RowScorer` does, and for a choice that the trainer cannot take.
         """
         if components and self.reported is None:
-            raise ConfigError(f"components is {components!r:.80}; {type(self).__name__} has no place for any.")
+            raise ConfigError(
+                f"components is {components!r:.80}; {type(self).__name__} has no place for any."
+            )
         checked = checked_on_error(on_error, type(self).__name__, none=self.takes_none)
-        self.scorer = for_training(RowScorer(reward, on_error=checked, **scoring), self.advice, one_by_one=self.one_by_one)
+        self.scorer = for_training(
+            RowScorer(reward, on_error=checked, **scoring), self.advice, one_by_one=self.one_by_one
+        )
         self.components = component_names(components, *(self.reported or ()))
         self.__name__ = self.scorer.name
 
 
 def _identity(reward: BaseReward) -> str:
-    """The same for one definition in every process; empty for a reward that does not say what it is."""
+    """The same for one definition in every process; empty for a reward that does not say what it
+    is.
+    """
     try:
         return digest(reward.describe())
     except ConfigError:
@@ -472,10 +602,15 @@ def _options(reward: BaseReward, given: Mapping[str, Any]) -> RunOptions:
 
 
 def _quiet(options: RunOptions, trainer_state: Any = None) -> RunOptions:
-    """The options of one call, whose failures are told by `_Watch`, and not anew at every step of a training run."""
+    """The options of one call, whose failures are told by `_Watch`, and not anew at every step of a
+    training run.
+    """
     if options.control is not None:
         return options
-    return replace(options, control=RunControl(quiet=True, max_outage=options.deadline, trainer_state=trainer_state))
+    return replace(
+        options,
+        control=RunControl(quiet=True, max_outage=options.deadline, trainer_state=trainer_state),
+    )
 
 
 class _Watch:
@@ -489,7 +624,9 @@ class _Watch:
         self._parts: set[str] = set()
 
     def note_parts(self, found: Outcome[float], wanted: Sequence[str]) -> None:
-        """Say once when the first scores have none of a component that is asked for: it may be misspelt."""
+        """Say once when the first scores have none of a component that is asked for: it may be
+        misspelt.
+        """
         if found.score is None or self._scores == _ALONE:
             return
         self._scores += 1
@@ -520,7 +657,9 @@ class _Watch:
         kind = "failed" if cause.status == "failed" else cause.reason
         if certain and kind not in self._said:
             self._said.add(kind)
-            which = f"none of {len(found)} completions" if len(found) > 1 else "no completion any more"
+            which = (
+                f"none of {len(found)} completions" if len(found) > 1 else "no completion any more"
+            )
             logger.warning(
                 "{}: {} got a score ({}, {}): {}. This is said once, until one gets a score again.",
                 self._name,

@@ -1,9 +1,10 @@
 """SkyRL: a reward as an environment of one turn for `skyrl_gym.register`.
 
-SkyRL (skyrl-gym 0.4) adds up what `step` gives, in threads, and has no word for "no score": a completion without one has
-`on_error`'s number, with `unscored` or `failed` in the environment's metrics. The default is the mean of
-those of its prompt before, which moves advantages least: raising would end the rollouts of the whole batch. What the completion
-broke itself is the worst score of the range, or `worst=`, so that breaking the reward never pays.
+SkyRL (skyrl-gym 0.4) adds up what `step` gives, in threads, and has no word for "no score": a
+completion without one has `on_error`'s number, with `unscored` or `failed` in the environment's
+metrics. The default is the mean of those of its prompt before, which moves advantages least:
+raising would end the rollouts of the whole batch. What the completion broke itself is the worst
+score of the range, or `worst=`, so that breaking the reward never pays.
 
 skyrl_gym is imported when the first environment is made.
 """
@@ -22,17 +23,19 @@ _SPECS = ("reward_spec", "reward_model")
 
 
 class SkyRLReward(TrainerReward):
-    """What `skyrl_gym.register(id="math", entry_point=…)` takes; the data's rows name it with `env_class: math`.
+    """What `skyrl_gym.register(id="math", entry_point=…)` takes; the data's rows name it with
+    `env_class: math`.
 
     It makes an environment per rollout, all with the same reward; picklable.
-    The action is the answer; the columns are the row's `extra_info` and its other fields, and `ground_truth` of `reward_spec`
-    (or `reward_model`), which is the reference unless another is named. `step` ends the episode; its `metadata` has the
-    outcome, `get_metrics` the numbers.
+    The action is the answer; the columns are the row's `extra_info` and its other fields, and
+    `ground_truth` of `reward_spec` (or `reward_model`), which is the reference unless another is
+    named. `step` ends the episode; its `metadata` has the outcome, `get_metrics` the numbers.
 
     Args:
         reward: whatever `RowScorer` takes.
-        **scoring: `components`, names of the parts of the score that go into the metrics; `on_error`, "mean" (by default),
-            "worst", "raise" or a number; and `reference`, `columns`, `llm`, `options`, … of `RowScorer`.
+        **scoring: `components`, names of the parts of the score that go into the metrics;
+            `on_error`, "mean" (by default), "worst", "raise" or a number; and `reference`,
+            `columns`, `llm`, `options`, … of `RowScorer`.
 
     Raises:
         ConfigError: as `RowScorer` does.
@@ -57,7 +60,9 @@ skyrl_reward = SkyRLReward
 
 def _row(extras: Mapping[str, Any]) -> dict[str, Any]:
     row = {str(key): plain(value) for key, value in extras.items()}
-    spec: dict[str, Any] = next((row.pop(name) for name in _SPECS if isinstance(row.get(name), dict)), {})
+    spec: dict[str, Any] = next(
+        (row.pop(name) for name in _SPECS if isinstance(row.get(name), dict)), {}
+    )
     about = row.pop("extra_info", None)
     return {**row, **(about if isinstance(about, dict) else {}), **spec}
 
@@ -69,7 +74,9 @@ def __getattr__(name: str) -> Any:
     try:
         from skyrl_gym.envs.base_text_env import BaseTextEnv
     except ImportError as error:
-        raise ConfigError(f"skyrl_reward needs skyrl-gym ({error}). Install it with: pip install skyrl-gym") from error
+        raise ConfigError(
+            f"skyrl_reward needs skyrl-gym ({error}). Install it with: pip install skyrl-gym"
+        ) from error
     made = globals()[name] = _env_class(BaseTextEnv)
     return made
 
@@ -97,7 +104,11 @@ def _env_class(base: Any) -> type[Any]:
             return {"observations": [], "reward": reward, "done": True, "metadata": metadata}
 
         def get_metrics(self) -> dict[str, float]:
-            return {} if self._found is None else self._by.scorer.numbers(self._found, self._by.components)
+            return (
+                {}
+                if self._found is None
+                else self._by.scorer.numbers(self._found, self._by.components)
+            )
 
     RewardEnv.__module__, RewardEnv.__qualname__ = __name__, "RewardEnv"
     return RewardEnv

@@ -1,9 +1,11 @@
 """slime and miles: a reward for `--custom-rm-path`, for one sample or a group.
 
-Written against slime of August 2026 (no release on PyPI) and miles, its sibling with the same contract. There is no word for "no
-score": every sample needs a number, because the group's mean is taken of all. So a sample without a score gets
-the mean of its group, is taken out of the loss (`remove_sample`) and marked in its metadata; `post_process` then keeps it out of its
-group's mean as well. One that broke the reward itself has the worst score of the range, or `worst=`, and stays in the loss.
+Written against slime of August 2026 (no release on PyPI) and miles, its sibling with the same
+contract. There is no word for "no score": every sample needs a number, because the group's mean is
+taken of all. So a sample without a score gets the mean of its group, is taken out of the loss
+(`remove_sample`) and marked in its metadata; `post_process` then keeps it out of its group's mean
+as well. One that broke the reward itself has the worst score of the range, or `worst=`, and stays
+in the loss.
 """
 
 from __future__ import annotations
@@ -25,24 +27,35 @@ _DIVIDED = ("grpo", "gspo", "cispo")
 
 
 class SlimeReward(TrainerReward):
-    """An async object that scores a sample or a list of samples; keep it in a module: `--custom-rm-path my_rewards.math`.
+    """An async object that scores a sample or a list of samples; keep it in a module:
+    `--custom-rm-path my_rewards.math`.
 
     Args:
-        reward: whatever `RowScorer` takes. One that compares sees a list as groups of equal prompts (`--group-rm`).
-        reference: the column with the reference; the sample's `label` by default, its `metadata` holds the others.
-        on_error: what a sample without a score gets, beside being taken out of the loss: "mean" (by default), see `RowScorer`;
-            "worst"; "raise", which ends the rollout; or a number. A sample that broke the reward itself has the worst score
-            and stays in the loss.
+        reward: whatever `RowScorer` takes. One that compares sees a list as groups of equal prompts
+            (`--group-rm`).
+        reference: the column with the reference; the sample's `label` by default, its `metadata`
+            holds the others.
+        on_error: what a sample without a score gets, beside being taken out of the loss: "mean" (by
+            default), see `RowScorer`; "worst"; "raise", which ends the rollout; or a number. A
+            sample that broke the reward itself has the worst score and stays in the loss.
         **scoring: `columns`, `llm`, `options`, … of `RowScorer`.
 
     The special tokens that end a response, which slime leaves in by default, are cut off.
-    With `--reward-key` (or `--eval-reward-key`) the reward is a dict of `score`, the components, `unscored` and `failed`; train
-    on `--reward-key score`. Without it the reward is the number alone. Either way `sample.metadata["reward_components"]` and
-    `["reward_status"]` say what it is made of. Beside it belongs
+    With `--reward-key` (or `--eval-reward-key`) the reward is a dict of `score`, the components,
+    `unscored` and `failed`; train on `--reward-key score`. Without it the reward is the number
+    alone. Either way `sample.metadata["reward_components"]` and `["reward_status"]` say what it is
+    made of. Beside it belongs
     `--custom-reward-post-process-path rm_gallery.integrations.slime.post_process`.
     """
 
-    def __init__(self, reward: object, *, reference: str | None = "label", on_error: OnError = "mean", **scoring: Any) -> None:
+    def __init__(
+        self,
+        reward: object,
+        *,
+        reference: str | None = "label",
+        on_error: OnError = "mean",
+        **scoring: Any,
+    ) -> None:
         """Build the reward; ConfigError as `RowScorer` raises it."""
         super().__init__(reward, reference=reference, on_error=on_error, **scoring)
         self._mean = on_error == "mean"
@@ -59,17 +72,26 @@ class SlimeReward(TrainerReward):
         found = await self._score(given)
         trained, judged = (getattr(args, name, None) for name in ("reward_key", "eval_reward_key"))
         keys = [key for key in (trained, judged) if key]
-        means = {key: mean for key in keys if (mean := _mean(found, key)) is not None} if self._mean else {}
+        means = (
+            {key: mean for key in keys if (mean := _mean(found, key)) is not None}
+            if self._mean
+            else {}
+        )
         for outcome in found:
             self._check(outcome, keys)
-        rewards = [self._reward(s, outcome, means, keys, trained) for s, outcome in zip(given, found, strict=True)]
+        rewards = [
+            self._reward(s, outcome, means, keys, trained)
+            for s, outcome in zip(given, found, strict=True)
+        ]
         return rewards if several else rewards[0]
 
     async def _score(self, samples: Sequence[Any]) -> list[Outcome[float]]:
         rows = [_row(sample) for sample in samples]
         said = [sample.response for sample in samples]
         if len(samples) == 1:
-            refuse_comparing(self.scorer, "Start with --group-rm and at least two samples a prompt.")
+            refuse_comparing(
+                self.scorer, "Start with --group-rm and at least two samples a prompt."
+            )
             return [await self.scorer.ascore(samples[0].prompt, said[0], rows[0])]
         return await self.scorer.ascore_rows([s.prompt for s in samples], said, rows)
 
@@ -81,10 +103,17 @@ class SlimeReward(TrainerReward):
         unknown = next((key for key in keys if key not in self._seen), None)
         if unknown is not None:
             there = ", ".join(sorted(self._seen))
-            raise ConfigError(f"--reward-key {unknown}: {self.scorer.name} gives {there}; name one of them.")
+            raise ConfigError(
+                f"--reward-key {unknown}: {self.scorer.name} gives {there}; name one of them."
+            )
 
     def _reward(
-        self, sample: Any, found: Outcome[float], means: dict[str, float], keys: Sequence[str], trained: str | None
+        self,
+        sample: Any,
+        found: Outcome[float],
+        means: dict[str, float],
+        keys: Sequence[str],
+        trained: str | None,
     ) -> Any:
         numbers = self.scorer.numbers(found)
         reward = {**found.components, **numbers}
@@ -100,7 +129,9 @@ class SlimeReward(TrainerReward):
             sample.metadata[STATUS] = status
         if not keys:
             return numbers[SCORE]
-        return reward | {key: numbers[SCORE] if broken else means.get(key, numbers[SCORE]) for key in absent}
+        return reward | {
+            key: numbers[SCORE] if broken else means.get(key, numbers[SCORE]) for key in absent
+        }
 
 
 def _mean(found: Sequence[Outcome[float]], key: str) -> float | None:
@@ -119,10 +150,12 @@ def _row(sample: Any) -> dict[str, Any]:
 
 
 def post_process(args: Any, samples: Sequence[Any]) -> tuple[list[float], list[float]]:
-    """The rewards as they are, and normalised in their groups as slime does it, without the samples that got no score.
+    """The rewards as they are, and normalised in their groups as slime does it, without the samples
+    that got no score.
 
-    For `--custom-reward-post-process-path`. Where all samples have a score the numbers are slime's own; one without a score
-    gets 0 after normalisation, which is "no advantage", and changes neither mean nor deviation of its group.
+    For `--custom-reward-post-process-path`. Where all samples have a score the numbers are slime's
+    own; one without a score gets 0 after normalisation, which is "no advantage", and changes
+    neither mean nor deviation of its group.
     """
     raw = [float(sample.get_reward_value(args)) for sample in samples]
     estimator = getattr(args, "advantage_estimator", None)

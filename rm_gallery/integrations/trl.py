@@ -1,10 +1,12 @@
 """Rewards as reward functions of TRL: GRPO, RLOO, online DPO and asynchronous GRPO.
 
-    trainer = GRPOTrainer(..., reward_funcs=[trl_reward("math_verify_reward", reference="solution")])
+    trainer = GRPOTrainer(..., reward_funcs=[trl_reward("math_verify_reward",
+    reference="solution")])
 
-TRL has a word for "no score": None leaves a completion out of its group's mean and gives it no advantage. So `on_error` is
-"none" here; it may be "raise", which ends the training, "mean", "worst" or a number. What the completion broke itself is no missing
-score but the worst one of the range, or `worst=`: None would spare it.
+TRL has a word for "no score": None leaves a completion out of its group's mean and gives it no
+advantage. So `on_error` is "none" here; it may be "raise", which ends the training, "mean", "worst"
+or a number. What the completion broke itself is no missing score but the worst one of the range, or
+`worst=`: None would spare it.
 """
 
 from __future__ import annotations
@@ -36,11 +38,15 @@ _HELPERS = (_STATE, "log_extra", "log_metric")
 _ON_REQUEST = "environments"
 """What TRL hands over beside the columns; a reward sees the last only where `columns` names it."""
 _LOOSE_KEYS = (1, 14)
-"""The first version whose processes may log different names; before it they would wait for one another for ever."""
+"""The first version whose processes may log different names; before it they would wait for one
+another for ever.
+"""
 _KEPT = 64
 """Batches whose outcomes are kept for functions that have not asked yet."""
 _UNREAD = frozenset({"parse", "truncated", "content_filter", "no_logprobs"})
-"""Reasons of unscored completions that a judge was asked about in vain; any other says the reward is not about them."""
+"""Reasons of unscored completions that a judge was asked about in vain; any other says the reward
+is not about them.
+"""
 
 
 def trl_reward(
@@ -58,9 +64,10 @@ def trl_reward(
 ) -> TrlReward:
     """A reward as one of TRL's `reward_funcs`; arguments as in `RowScorer`.
 
-    Its chart is `rewards/NAME/mean`. Beside it stand, where TRL offers to log, `rewards/NAME/unscored` and
-    `rewards/NAME/failed` (shares of the completions, 0 to 1) and each component as `rewards/NAME/COMPONENT` (the mean of
-    those that have it); the table of completions gets the outcome and what the judge said. `logs=False` leaves that out.
+    Its chart is `rewards/NAME/mean`. Beside it stand, where TRL offers to log,
+    `rewards/NAME/unscored` and `rewards/NAME/failed` (shares of the completions, 0 to 1) and each
+    component as `rewards/NAME/COMPONENT` (the mean of those that have it); the table of completions
+    gets the outcome and what the judge said. `logs=False` leaves that out.
     """
     scorer = RowScorer(
         _not_trls(reward),
@@ -76,23 +83,30 @@ def trl_reward(
     return TrlReward(_Batches([scorer]), logs=logs)
 
 
-def trl_rewards(rewards: Iterable[object], *, together: bool = True, **shared: Any) -> list[TrlReward]:
-    """Several rewards for `reward_funcs`, in their order; their weights go into `reward_weights` of the trainer's config.
+def trl_rewards(
+    rewards: Iterable[object], *, together: bool = True, **shared: Any
+) -> list[TrlReward]:
+    """Several rewards for `reward_funcs`, in their order; their weights go into `reward_weights` of
+    the trainer's config.
 
-    TRL adds up what it gets for a completion and takes a None beside a number for 0, so a judge that failed would count
-    as the worst verdict. Therefore a completion that one of these rewards should have scored and could not gets None from
-    all of them, and `rewards/dropped` charts their share. A reward that is not about a completion (no reference, not
-    applicable) is None alone.
+    TRL adds up what it gets for a completion and takes a None beside a number for 0, so a judge
+    that failed would count as the worst verdict. Therefore a completion that one of these rewards
+    should have scored and could not gets None from all of them, and `rewards/dropped` charts their
+    share. A reward that is not about a completion (no reference, not applicable) is None alone.
 
     Args:
-        rewards: what `trl_reward` takes or returned, or dicts of its arguments: `{"reward": "length_penalty", "name": "short"}`.
-        together: whether completions are dropped so; otherwise each reward stands alone, as with `trl_reward`.
-        **shared: arguments for all of them; those of a dict win, and `llm` and `base_url` are for those that ask a model; a ConfigError
-            where none does.
+        rewards: what `trl_reward` takes or returned, or dicts of its arguments:
+            `{"reward": "length_penalty", "name": "short"}`.
+        together: whether completions are dropped so; otherwise each reward stands alone, as with
+            `trl_reward`.
+        **shared: arguments for all of them; those of a dict win, and `llm` and `base_url` are for
+            those that ask a model; a ConfigError where none does.
             Of two with one name the second gets `_2`, since TRL would draw both into one chart.
     """
     if isinstance(rewards, str | Mapping):
-        raise ConfigError(f"rewards is {rewards!r:.80}; give a list of rewards, or use trl_reward for one.")
+        raise ConfigError(
+            f"rewards is {rewards!r:.80}; give a list of rewards, or use trl_reward for one."
+        )
     scorers: list[RowScorer] = []
     logs: list[bool] = []
     taken: Counter[str] = Counter()
@@ -106,7 +120,10 @@ def trl_rewards(rewards: Iterable[object], *, together: bool = True, **shared: A
     ]
     for entry in entries:
         if isinstance(entry, dict) and "reward" not in entry:
-            raise ConfigError(f"An entry of trl_rewards has no 'reward'; it has: {', '.join(map(str, entry)) or 'nothing'}.")
+            raise ConfigError(
+                f"An entry of trl_rewards has no 'reward'; it has: "
+                f"{', '.join(map(str, entry)) or 'nothing'}."
+            )
     named = [_not_trls(entry["reward"]) for entry in entries if isinstance(entry, dict)]
     judges = iter(judges_for(named, shared.pop("llm", None), shared.pop("base_url", None)))
     for entry in entries:
@@ -123,7 +140,10 @@ def trl_rewards(rewards: Iterable[object], *, together: bool = True, **shared: A
             scorer.name = f"{scorer.name}_{taken[scorer.name]}"
         scorers.append(scorer)
     if not together:
-        return [TrlReward(_Batches([scorer]), logs=log) for scorer, log in zip(scorers, logs, strict=True)]
+        return [
+            TrlReward(_Batches([scorer]), logs=log)
+            for scorer, log in zip(scorers, logs, strict=True)
+        ]
     batches = _Batches(scorers, users=len(scorers))
     return [TrlReward(batches, at, logs=log) for at, log in enumerate(logs)]
 
@@ -131,9 +151,9 @@ def trl_rewards(rewards: Iterable[object], *, together: bool = True, **shared: A
 def trl_components(reward: object, components: Iterable[str], **settings: Any) -> list[TrlReward]:
     """One reward function per component of a reward, which still scores each completion once.
 
-    So each has its own chart `rewards/NAME/COMPONENT/mean`, its own place in `reward_weights`, and is normalised by itself
-    with `multi_objective_aggregation="normalize_then_sum"`. A completion without the component is None there. `settings`
-    are the arguments of `trl_reward`.
+    So each has its own chart `rewards/NAME/COMPONENT/mean`, its own place in `reward_weights`, and
+    is normalised by itself with `multi_objective_aggregation="normalize_then_sum"`. A completion
+    without the component is None there. `settings` are the arguments of `trl_reward`.
     """
     logs = settings.pop("logs", True)
     names = [components] if isinstance(components, str) else list(components)
@@ -149,7 +169,8 @@ def _not_trls(reward: object) -> object:
         taken = inspect.signature(reward).parameters
         if "completions" in taken and "messages" not in taken:
             raise ConfigError(
-                f"{reward.__name__} takes completions, so it is a reward function of TRL already: put it into reward_funcs "
+                f"{reward.__name__} takes completions, so it is a reward function of TRL already: "
+                f"put it into reward_funcs "
                 "as it is. A function of messages can be given here."
             )
     return reward
@@ -158,13 +179,18 @@ def _not_trls(reward: object) -> object:
 class TrlReward:
     """A callable for `reward_funcs`, one object for every trainer and version.
 
-    Called where an event loop runs it returns what can be awaited and, for a trainer that does not, iterated over; elsewhere
-    the list itself. Picklable, with a `__name__` of its own for the charts.
+    Called where an event loop runs it returns what can be awaited and, for a trainer that does not,
+    iterated over; elsewhere the list itself. Picklable, with a `__name__` of its own for the
+    charts.
     """
 
-    def __init__(self, batches: _Batches, at: int = 0, *, logs: bool = True, component: str | None = None) -> None:
+    def __init__(
+        self, batches: _Batches, at: int = 0, *, logs: bool = True, component: str | None = None
+    ) -> None:
         """Take the batches of scorers, and which of them is asked."""
-        self.scorer = scorer = for_training(batches.scorers[at], "set a negative weight in reward_weights")
+        self.scorer = scorer = for_training(
+            batches.scorers[at], "set a negative weight in reward_weights"
+        )
         self.component = component
         self.__name__ = scorer.name if component is None else f"{scorer.name}/{component}"
         self._batches, self._at = batches, at
@@ -173,7 +199,8 @@ class TrlReward:
         self._show_async()
 
     def _show_async(self) -> None:
-        # TRL looks at the attribute to learn whether to await; Python calls the class's, which also serves who does not
+        # TRL looks at the attribute to learn whether to await; Python calls the class's, which also
+        # serves who does not
         self.__dict__["__call__"] = self.ascored
 
     def __getstate__(self) -> dict[str, Any]:
@@ -186,7 +213,9 @@ class TrlReward:
     def __repr__(self) -> str:
         return f"trl_reward({self.__name__!r})"
 
-    def __call__(self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Any:
+    def __call__(
+        self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
+    ) -> Any:
         """A number, or None, per completion; `columns` are the dataset's, and TRL's helpers."""
         try:
             asyncio.get_running_loop()
@@ -194,7 +223,9 @@ class TrlReward:
             return self.scored(prompts, completions, **columns)
         return _Later(self, prompts, completions, columns)
 
-    def scored(self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Values:
+    def scored(
+        self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
+    ) -> Values:
         """The same, waited for."""
         while True:
             batch, first = self._batches.claim(completions)
@@ -204,7 +235,9 @@ class TrlReward:
             with suppress(_GivenUp):
                 return self._values(batch.result(), columns, first)
 
-    async def ascored(self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any) -> Values:
+    async def ascored(
+        self, /, prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
+    ) -> Values:
         """The same, awaited."""
         while True:
             batch, first = self._batches.claim(completions)
@@ -225,18 +258,24 @@ class TrlReward:
                 self._tabulate(found, log_extra)
         if self.component is not None:
             self._watch(found)
-        return [None if out else self._value(each) for each, out in zip(found, dropped, strict=True)]
+        return [
+            None if out else self._value(each) for each, out in zip(found, dropped, strict=True)
+        ]
 
     def _value(self, found: Outcome[float]) -> float | None:
         if found.score is None or self.component is None:
             return self.scorer.value(found)
         # one that broke the reward has no components: None would spare it what its score says
-        return found.components.get(self.component, found.score if broken_by_answer(found) else None)
+        return found.components.get(
+            self.component, found.score if broken_by_answer(found) else None
+        )
 
-    # -- charts ---------------------------------------------------------------------------------------------------------
+    # -- charts ------------------------------------------------------------------------------------
 
     def _parts(self, found: list[Outcome[float]]) -> list[str]:
-        """Names of the components to log: none of them where TRL draws a chart each, or where processes must agree."""
+        """Names of the components to log: none of them where TRL draws a chart each, or where
+        processes must agree.
+        """
         if self.component is not None or not _names_may_differ():
             return []
         return list(dict.fromkeys(name for each in found for name in each.components))
@@ -249,7 +288,9 @@ class TrlReward:
             values = [each.components[part] for each in found if part in each.components]
             log_metric(f"rewards/{self.scorer.name}/{part}", math.fsum(values) / len(values))
 
-    def _tabulate(self, found: list[Outcome[float]], log_extra: Callable[[str, list[Any]], None]) -> None:
+    def _tabulate(
+        self, found: list[Outcome[float]], log_extra: Callable[[str, list[Any]], None]
+    ) -> None:
         name = self.scorer.name
         log_extra(f"{name}/outcome", [each.reason or each.status for each in found])
         log_extra(f"{name}/message", [each.message for each in found])
@@ -259,7 +300,11 @@ class TrlReward:
     def _watch(self, found: list[Outcome[float]]) -> None:
         """Say once when a component is in no result: it may be misspelt."""
         there = {name for each in found for name in each.components}
-        if not self._missed and self.component not in there and any(each.score is not None for each in found):
+        if (
+            not self._missed
+            and self.component not in there
+            and any(each.score is not None for each in found)
+        ):
             self._missed = True
             logger.warning(
                 "{}: no completion of a batch has the component '{}'; there are: {}.",
@@ -272,8 +317,15 @@ class TrlReward:
 class _Later(Sequence["float | None"]):
     """Values that are worked out when they are awaited, or else when they are looked at."""
 
-    def __init__(self, reward: TrlReward, prompts: Any, completions: Any, columns: dict[str, Any]) -> None:
-        self._reward, self._prompts, self._completions, self._columns = reward, prompts, completions, columns
+    def __init__(
+        self, reward: TrlReward, prompts: Any, completions: Any, columns: dict[str, Any]
+    ) -> None:
+        self._reward, self._prompts, self._completions, self._columns = (
+            reward,
+            prompts,
+            completions,
+            columns,
+        )
         self._known: Values | None = None
 
     def __await__(self) -> Generator[Any, None, Values]:
@@ -323,7 +375,9 @@ def _settling(batch: Future[_ScoredBatch]) -> Iterator[None]:
 
 
 class _Batches:
-    """Scores each batch once for all functions that ask for it, which they do by the very list of its completions."""
+    """Scores each batch once for all functions that ask for it, which they do by the very list of
+    its completions.
+    """
 
     def __init__(self, scorers: list[RowScorer], users: int = 1) -> None:
         self.scorers = scorers
@@ -344,27 +398,42 @@ class _Batches:
                         self._open.remove(entry)
                     return entry[1], False
             batch: Future[_ScoredBatch] = Future()
-            batch.set_running_or_notify_cancel()  # so that one who waits for it and is cancelled takes it from nobody
+            # so that one who waits for it and is cancelled takes it from nobody
+            batch.set_running_or_notify_cancel()
             if self._users > 1:
                 self._open = [*self._open[-_KEPT:], (completions, batch, [1])]
             return batch, True
 
-    def score(self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]) -> _ScoredBatch:
+    def score(
+        self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]
+    ) -> _ScoredBatch:
         """Score a batch with every scorer, at once where there are several."""
         if len(self.scorers) > 1:
-            return library_loop.run(self.ascore(prompts, completions, columns), "A reward function", "`ascored`")
+            return library_loop.run(
+                self.ascore(prompts, completions, columns), "A reward function", "`ascored`"
+            )
         rows = self._rows(completions, columns)
-        return self._settled([self.scorers[0].score_rows(prompts, completions, rows, columns.get(_STATE))])
+        return self._settled(
+            [self.scorers[0].score_rows(prompts, completions, rows, columns.get(_STATE))]
+        )
 
-    async def ascore(self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]) -> _ScoredBatch:
+    async def ascore(
+        self, prompts: Sequence[Any], completions: Sequence[Any], columns: Mapping[str, Any]
+    ) -> _ScoredBatch:
         """Awaitable twin of `score`."""
         rows = self._rows(completions, columns)
-        going = (scorer.ascore_rows(prompts, completions, rows, columns.get(_STATE)) for scorer in self.scorers)
+        going = (
+            scorer.ascore_rows(prompts, completions, rows, columns.get(_STATE))
+            for scorer in self.scorers
+        )
         return self._settled(await asyncio.gather(*going))
 
     def _rows(self, completions: Sequence[Any], columns: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The columns by row; whatever else a version of TRL hands over is no column."""
-        n, named = len(completions), {column for scorer in self.scorers for column in scorer.columns.values()}
+        n, named = (
+            len(completions),
+            {column for scorer in self.scorers for column in scorer.columns.values()},
+        )
         kept = {
             name: values
             for name, values in columns.items()

@@ -1,4 +1,5 @@
-"""Samples as data sets for TRL's trainers: preference pairs, unpaired judgements, and steps, from labels or from a reward.
+"""Samples as data sets for TRL's trainers: preference pairs, unpaired judgements, and steps, from
+labels or from a reward.
 
     rows = preference_rows(samples, "math_verify_reward")
     trainer = DPOTrainer(..., train_dataset=datasets.Dataset.from_list(rows))
@@ -25,8 +26,8 @@ Samples = Iterable[DataSample | dict[str, Any]]
 
 
 class TrainingRows(list[dict[str, Any]]):
-    """Rows for `datasets.Dataset.from_list`; `left_out` counts by reason the samples (of steps and unpaired: answers) that
-    gave none.
+    """Rows for `datasets.Dataset.from_list`; `left_out` counts by reason the samples (of steps and
+    unpaired: answers) that gave none.
     """
 
     def __init__(self) -> None:
@@ -53,17 +54,20 @@ def preference_rows(
     chat: bool = True,
     **building: Any,
 ) -> TrainingRows:
-    """Rows of `prompt`, `chosen` and `rejected`, for DPOTrainer, RewardTrainer and CPO-like trainers.
+    """Rows of `prompt`, `chosen` and `rejected`, for DPOTrainer, RewardTrainer and CPO-like
+    trainers.
 
     Args:
         samples: with several outputs each.
-        reward: whose scores decide, as `build_reward` takes it; without one the labels `preference` do, and every chosen
-            output is paired with every rejected one.
+        reward: whose scores decide, as `build_reward` takes it; without one the labels `preference`
+            do, and every chosen output is paired with every rejected one.
         pairs: of scored outputs the best with the worst, or all that differ.
         gap: by how much scores must differ, in the reward's own unit; equal ones never make a pair.
         margin: add `margin`, the difference of the scores, which RewardTrainer takes into its loss.
-        chat: prompts and completions as lists of messages; otherwise as texts, which only fits prompts of one user turn.
-        **building: `llm`, `base_url` and `options` (of the run), and constructor fields of the reward.
+        chat: prompts and completions as lists of messages; otherwise as texts, which only fits
+            prompts of one user turn.
+        **building: `llm`, `base_url` and `options` (of the run), and constructor fields of the
+            reward.
 
     Raises:
         ConfigError: an option does not fit, or the reward cannot be built.
@@ -72,14 +76,19 @@ def preference_rows(
     if pairs not in ("extremes", "all"):
         raise ConfigError(f"pairs is {pairs!r:.80}; give 'extremes' or 'all'.")
     if margin and reward is None:
-        raise ConfigError("margin is the difference of two scores, and labels have none: give a reward as well.")
+        raise ConfigError(
+            "margin is the difference of two scores, and labels have none: give a reward as well."
+        )
     rows = TrainingRows()
     built, run = _built(reward, building)
     for sample, answers, why in _answers(samples, built, run):
         found = _labelled(answers) if built is None else _ranked(answers, pairs, gap)
         for better, worse in found:
             row = {"prompt": _prompt(sample, chat)}
-            row |= {"chosen": _completion(sample, better, chat), "rejected": _completion(sample, worse, chat)}
+            row |= {
+                "chosen": _completion(sample, better, chat),
+                "rejected": _completion(sample, worse, chat),
+            }
             if row["chosen"] == row["rejected"]:
                 why = "same text"
             elif margin and better.raw is not None and worse.raw is not None:
@@ -87,20 +96,28 @@ def preference_rows(
             else:
                 rows.append(row)
         if not found or why == "same text":
-            rows.left_out[why or ("no preference label" if reward is None else "no difference")] += 1
+            rows.left_out[
+                why or ("no preference label" if reward is None else "no difference")
+            ] += 1
     return rows
 
 
 def unpaired_rows(
-    samples: Samples, reward: object = None, *, threshold: float | None = None, chat: bool = True, **building: Any
+    samples: Samples,
+    reward: object = None,
+    *,
+    threshold: float | None = None,
+    chat: bool = True,
+    **building: Any,
 ) -> TrainingRows:
-    """Rows of `prompt`, `completion` and `label` (whether the completion is desirable), for KTOTrainer.
+    """Rows of `prompt`, `completion` and `label` (whether the completion is desirable), for
+    KTOTrainer.
 
     Args:
         samples: with any number of outputs each.
         reward: whose scores decide; without one the labels `preference` do.
-        threshold: the score from which on (or down to which, where lower is better) a completion is desirable; the middle
-            of the reward's range by default.
+        threshold: the score from which on (or down to which, where lower is better) a completion is
+            desirable; the middle of the reward's range by default.
         chat: as in `preference_rows`, as is what is raised.
         **building: as in `preference_rows`.
     """
@@ -119,16 +136,21 @@ def unpaired_rows(
                 rows.left_out[answer.why or "no preference label"] += 1
             else:
                 completion = _completion(sample, answer, chat)
-                rows.append({"prompt": _prompt(sample, chat), "completion": completion, "label": label})
+                rows.append(
+                    {"prompt": _prompt(sample, chat), "completion": completion, "label": label}
+                )
     return rows
 
 
-def step_rows(samples: Samples, reward: object = None, *, threshold: float | None = None, **building: Any) -> TrainingRows:
-    """Rows of `prompt` (text), `completions` (texts of the steps) and `labels` (whether each is right), for PRM trainers.
+def step_rows(
+    samples: Samples, reward: object = None, *, threshold: float | None = None, **building: Any
+) -> TrainingRows:
+    """Rows of `prompt` (text), `completions` (texts of the steps) and `labels` (whether each is
+    right), for PRM trainers.
 
-    Steps come from the outputs; their label `correctness`, or a stepwise reward's score of at least `threshold`, says
-    whether they are right. What follows the first step that nothing is known about is left off. Arguments as in
-    `unpaired_rows`. TRL had such a trainer up to version 1.13.
+    Steps come from the outputs; their label `correctness`, or a stepwise reward's score of at least
+    `threshold`, says whether they are right. What follows the first step that nothing is known
+    about is left off. Arguments as in `unpaired_rows`. TRL had such a trainer up to version 1.13.
     """
     rows = TrainingRows()
     built, run = _built(reward, building)
@@ -153,21 +175,34 @@ def step_rows(samples: Samples, reward: object = None, *, threshold: float | Non
                 prompt = "\n\n".join(message.text for message in sample.input)
                 rows.append({"prompt": prompt, "completions": completions, "labels": labels})
             else:
-                rows.left_out[answer.why or ("no steps" if not answer.output.steps else "no step label")] += 1
+                rows.left_out[
+                    answer.why or ("no steps" if not answer.output.steps else "no step label")
+                ] += 1
     return rows
 
 
-# -- scores ------------------------------------------------------------------------------------------------------------------
+# -- scores ----------------------------------------------------------------------------------------
 
 
 def _built(reward: object, building: dict[str, Any]) -> tuple[BaseReward | None, dict[str, Any]]:
     """The reward, and of what it is built with the rest: how the run goes."""
-    rest = {name: value for name, value in building.items() if name not in ("llm", "base_url", "options")}
+    rest = {
+        name: value
+        for name, value in building.items()
+        if name not in ("llm", "base_url", "options")
+    }
     if reward is None:
         if building:
-            raise ConfigError(f"Without a reward there is nothing to take {', '.join(sorted(building))}; leave it out.")
+            raise ConfigError(
+                f"Without a reward there is nothing to take {', '.join(sorted(building))}; leave "
+                f"it out."
+            )
         return None, {}
-    options = {"options": building["options"]} if building.get("options") is not None else {"progress": False}
+    options = (
+        {"options": building["options"]}
+        if building.get("options") is not None
+        else {"progress": False}
+    )
     return build_reward(reward, rest, building.get("llm"), building.get("base_url")), options
 
 
@@ -186,7 +221,9 @@ def _answers(
         for output in sample.output:
             found = scored_of(built, output)
             score = None if found.score is None else turn * found.score
-            answers.append(_ScoredAnswer(output, score, found.score, "" if score is not None else found.reason))
+            answers.append(
+                _ScoredAnswer(output, score, found.score, "" if score is not None else found.reason)
+            )
         unscored = [answer.why for answer in answers if answer.score is None]
         yield sample, answers, unscored[0] if len(answers) - len(unscored) < 2 and unscored else ""
 
@@ -195,7 +232,9 @@ def _limit(reward: BaseReward, threshold: float | None) -> float:
     low, high = reward.score_range
     if threshold is None:
         if low is None or high is None:
-            raise ConfigError(f"{reward.name} has no bounded score range ({low}, {high}): give threshold=….")
+            raise ConfigError(
+                f"{reward.name} has no bounded score range ({low}, {high}): give threshold=…."
+            )
         threshold = (low + high) / 2
     return threshold if reward.higher_is_better else -threshold
 
@@ -206,14 +245,26 @@ def _labelled(answers: Sequence[_ScoredAnswer]) -> list[tuple[_ScoredAnswer, _Sc
     return list(product(chosen, rejected))
 
 
-def _ranked(answers: Sequence[_ScoredAnswer], pairs: str, gap: float) -> list[tuple[_ScoredAnswer, _ScoredAnswer]]:
+def _ranked(
+    answers: Sequence[_ScoredAnswer], pairs: str, gap: float
+) -> list[tuple[_ScoredAnswer, _ScoredAnswer]]:
     known = [(answer.score, answer) for answer in answers if answer.score is not None]
     known.sort(key=lambda each: -each[0])
-    asked = combinations(known, 2) if pairs == "all" else [(known[0], known[-1])] if len(known) > 1 else []
-    return [(better, worse) for (high, better), (low, worse) in asked if high > low and high - low >= gap]
+    asked = (
+        combinations(known, 2)
+        if pairs == "all"
+        else [(known[0], known[-1])]
+        if len(known) > 1
+        else []
+    )
+    return [
+        (better, worse)
+        for (high, better), (low, worse) in asked
+        if high > low and high - low >= gap
+    ]
 
 
-# -- texts and messages ------------------------------------------------------------------------------------------------------
+# -- texts and messages ----------------------------------------------------------------------------
 
 
 def _prompt(sample: DataSample, chat: bool) -> Any:
@@ -221,7 +272,9 @@ def _prompt(sample: DataSample, chat: bool) -> Any:
         return [dict_of(message) for message in sample.input]
     if len(sample.input) != 1 or sample.input[0].role.value != "user":
         turns = ", ".join(message.role.value for message in sample.input) or "none"
-        raise DataError(f"sample {sample.sample_id[:80]}: the prompt has these turns: {turns}; use chat=True.")
+        raise DataError(
+            f"sample {sample.sample_id[:80]}: the prompt has these turns: {turns}; use chat=True."
+        )
     return sample.input[0].text
 
 
@@ -229,6 +282,7 @@ def _completion(sample: DataSample, answer: _ScoredAnswer, chat: bool) -> Any:
     output = answer.output
     if not chat:
         return output.answer.text
-    # turns with tools lead to an answer and belong to it; the steps of a solution are the answer's own text once more
+    # turns with tools lead to an answer and belong to it; the steps of a solution are the answer's
+    # own text once more
     turns = any(step.role.value != "assistant" or step.tool_calls for step in output.steps or ())
     return messages_of(sample, output)[len(sample.input) :] if turns else [dict_of(output.answer)]

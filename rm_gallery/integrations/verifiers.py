@@ -1,10 +1,12 @@
-"""verifiers: a reward as a function of a v0 `Rubric` and as a `@vf.reward` of a v1 task; one object is both.
+"""verifiers: a reward as a function of a v0 `Rubric` and as a `@vf.reward` of a v1 task; one object
+is both.
 
-Both versions inject arguments by name, and v1 asks for `task` and `trace`. v1 can say "no score": what raises fails the
-rollout and scores nothing, so that is what a completion without a score does by default (`on_error="none"`). v0 makes a 0.0 of
-every exception; there the rollout's `state["error"]` is set as well, which is how v0 labels a rollout not to be used, and the
-flags `unscored` and `failed` can be charted as metrics (`verifiers_rubric`). What the completion broke itself is no missing score
-but the worst one of the range, or `worst=`.
+Both versions inject arguments by name, and v1 asks for `task` and `trace`. v1 can say "no score":
+what raises fails the rollout and scores nothing, so that is what a completion without a score does
+by default (`on_error="none"`). v0 makes a 0.0 of every exception; there the rollout's
+`state["error"]` is set as well, which is how v0 labels a rollout not to be used, and the flags
+`unscored` and `failed` can be charted as metrics (`verifiers_rubric`). What the completion broke
+itself is no missing score but the worst one of the range, or `worst=`.
 
 Nothing of verifiers is imported until `verifiers_rubric` is called.
 """
@@ -23,28 +25,36 @@ from rm_gallery.integrations.scoring import TrainerReward
 KEPT = "rm_gallery"
 """Key of a v0 state that holds the numbers of this rollout, by reward."""
 _DATA = (str, int, float, bool, type(None), list, tuple, dict)
-_NO_COLUMNS = frozenset(("parser", "client", "model", "resources", "runtime", "prompt", "completion", "state", "trace"))
+_NO_COLUMNS = frozenset(
+    ("parser", "client", "model", "resources", "runtime", "prompt", "completion", "state", "trace")
+)
 
 
 class VerifiersReward(TrainerReward):
-    """A reward for `vf.Rubric(funcs=[…])` (v0), or for a v1 task: `correct = vf.reward(verifiers_reward(…))` in its class.
+    """A reward for `vf.Rubric(funcs=[…])` (v0), or for a v1 task:
+    `correct = vf.reward(verifiers_reward(…))` in its class.
 
-    v0: the columns are the dataset's, `info` and `answer`, which is the reference unless another is named. v1: the columns are
-    the fields of the task's data; name the reference (`reference="answer"`) unless the field is `reference` or `ground_truth`.
-    Components and flags of a v1 trace are metrics `NAME/…`.
+    v0: the columns are the dataset's, `info` and `answer`, which is the reference unless another is
+    named. v1: the columns are the fields of the task's data; name the reference
+    (`reference="answer"`) unless the field is `reference` or `ground_truth`. Components and flags
+    of a v1 trace are metrics `NAME/…`.
 
     Args:
         reward: whatever `RowScorer` takes.
-        **scoring: `name`, what the reward is called in charts, which must differ within a rubric; `components`, names of the
-            parts of the score that are charted; `on_error`, "none", "raise", "mean", "worst" or a number; and `reference`, `columns`,
-            `llm`, `options`, … of `RowScorer`.
+        **scoring: `name`, what the reward is called in charts, which must differ within a rubric;
+            `components`, names of the parts of the score that are charted; `on_error`, "none",
+            "raise", "mean", "worst" or a number; and `reference`, `columns`, `llm`, `options`, … of
+            `RowScorer`.
 
     Raises:
         ConfigError: as `RowScorer` does.
     """
 
     takes_none = True
-    one_by_one = "A group function of verifiers can ask `RowScorer.ascore_rows` for all rollouts of a prompt at once."
+    one_by_one = (
+        "A group function of verifiers can ask `RowScorer.ascore_rows` for all rollouts of a "
+        "prompt at once."
+    )
     advice = "give it a negative weight"
     reported = ()
 
@@ -81,7 +91,11 @@ class VerifiersReward(TrainerReward):
             asked, said = _turns(trace)
             found = await self.scorer.ascore(asked, said, _task_row(task))
             return self._recorded(trace, found)
-        row = {key: value for key, value in columns.items() if key not in _NO_COLUMNS and isinstance(value, _DATA)}
+        row = {
+            key: value
+            for key, value in columns.items()
+            if key not in _NO_COLUMNS and isinstance(value, _DATA)
+        }
         row |= task if isinstance(task, Mapping) else {}
         row |= info if isinstance(info, Mapping) else {}
         row["answer"] = answer
@@ -92,8 +106,14 @@ class VerifiersReward(TrainerReward):
 
     def _recorded(self, trace: Any, found: Outcome[float]) -> float:
         """The score of a v1 trace, with components and flags among its metrics."""
-        parts = {name: found.components[name] for name in self.components or found.components if name in found.components}
-        trace.record_metrics({f"{self.__name__}/{name}": value for name, value in {**parts, **flags(found)}.items()})
+        parts = {
+            name: found.components[name]
+            for name in self.components or found.components
+            if name in found.components
+        }
+        trace.record_metrics(
+            {f"{self.__name__}/{name}": value for name, value in {**parts, **flags(found)}.items()}
+        )
         value = self.scorer.value(found)
         if value is None:
             raise no_score(self.__name__, found)
@@ -114,9 +134,14 @@ verifiers_reward = VerifiersReward
 
 
 def verifiers_rubric(
-    rewards: Sequence[object], weights: Sequence[float] | None = None, *, parser: Any = None, **settings: Any
+    rewards: Sequence[object],
+    weights: Sequence[float] | None = None,
+    *,
+    parser: Any = None,
+    **settings: Any,
 ) -> Any:
-    """A v0 `vf.Rubric` of rewards, with their components, `unscored` and `failed` as metrics `NAME/…` of weight 0.
+    """A v0 `vf.Rubric` of rewards, with their components, `unscored` and `failed` as metrics
+    `NAME/…` of weight 0.
 
     Args:
         rewards: what `verifiers_reward` gives, or takes.
@@ -125,22 +150,35 @@ def verifiers_rubric(
         **settings: of `verifiers_reward`, for those that are not made yet.
 
     Raises:
-        ConfigError: verifiers v0 is not installed, two rewards have one name, or the weights do not fit.
+        ConfigError: verifiers v0 is not installed, two rewards have one name, or the weights do not
+            fit.
     """
     try:
         from verifiers import Rubric
     except ImportError as error:
         raise ConfigError(
-            f"verifiers_rubric needs verifiers v0 ({error}). Install it with: pip install 'verifiers<0.2'"
+            f"verifiers_rubric needs verifiers v0 ({error}). Install it with: pip install "
+            f"'verifiers<0.2'"
         ) from error
-    made = [each if isinstance(each, VerifiersReward) else VerifiersReward(each, **settings) for each in rewards]
+    made = [
+        each if isinstance(each, VerifiersReward) else VerifiersReward(each, **settings)
+        for each in rewards
+    ]
     names = [each.__name__ for each in made]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise ConfigError(f"Two rewards are called '{twice}', and their charts would be one; give them name=.")
+        raise ConfigError(
+            f"Two rewards are called '{twice}', and their charts would be one; give them name=."
+        )
     if weights is not None and len(weights) != len(made):
-        raise ConfigError(f"There are {len(weights)} weights for {len(made)} rewards; give one each.")
-    rubric = Rubric(funcs=list(made), weights=[float(each) for each in weights or [1.0] * len(made)], parser=parser)
+        raise ConfigError(
+            f"There are {len(weights)} weights for {len(made)} rewards; give one each."
+        )
+    rubric = Rubric(
+        funcs=list(made),
+        weights=[float(each) for each in weights or [1.0] * len(made)],
+        parser=parser,
+    )
     for each in made:
         for part in (*each.components, "unscored", "failed"):
             rubric.add_metric(_Metric(each.__name__, part))
@@ -175,13 +213,18 @@ def _task_row(task: Any) -> dict[str, Any]:
 
 
 def _turns(trace: Any) -> tuple[list[Any], list[Any]]:
-    """Prompt and completion of a v1 trace: what the model said begins with the first message that it sampled."""
+    """Prompt and completion of a v1 trace: what the model said begins with the first message that
+    it sampled.
+    """
     branches = trace.branches
     nodes = branches[-1].nodes if branches else []
     first = next((place for place, node in enumerate(nodes) if node.sampled), None)
     if first is None:
         messages = [node.message for node in nodes]
-        first = next((place for place, each in enumerate(messages) if each.role == "assistant"), len(messages))
+        first = next(
+            (place for place, each in enumerate(messages) if each.role == "assistant"),
+            len(messages),
+        )
     turns = [_wire(node.message) for node in nodes]
     return turns[:first], turns[first:]
 
@@ -193,7 +236,11 @@ def _wire(message: Any) -> dict[str, Any]:
     calls = body.get("tool_calls")
     if calls:
         body["tool_calls"] = [
-            {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {"name": call["name"], "arguments": call["arguments"]},
+            }
             for call in calls
         ]
     return body

@@ -1,10 +1,12 @@
 """verl: a reward as `compute_score` of `reward.custom_reward_function`, called with one sample.
 
-verl (0.9) needs a module-level `async def`, takes the keys of a batch from its first sample, and has no word for "no score": so
-every call gives the same numeric keys, and a completion without a score has `on_error`'s number with `unscored` or `failed`
-beside it. The default is the mean of its group, which moves nobody's advantage (in verl's own loop, where samples come one by one,
-the mean of those of its prompt before): raising would end the Ray call and with it the training. What the completion broke itself is
-the worst score of the range, or `worst=`, so that breaking the reward never pays.
+verl (0.9) needs a module-level `async def`, takes the keys of a batch from its first sample, and
+has no word for "no score": so every call gives the same numeric keys, and a completion without a
+score has `on_error`'s number with `unscored` or `failed` beside it. The default is the mean of its
+group, which moves nobody's advantage (in verl's own loop, where samples come one by one, the mean
+of those of its prompt before): raising would end the Ray call and with it the training. What the
+completion broke itself is the worst score of the range, or `worst=`, so that breaking the reward
+never pays.
 
 Nothing of verl is imported here.
 """
@@ -34,13 +36,17 @@ class VerlReward(TrainerReward):
 
     Args:
         reward: whatever `RowScorer` takes.
-        prompt: the key of `extra_info` that holds the prompt (a text or messages), which verl does not pass. Without it the
-            first there is of prompt, raw_prompt, question; else the prompt is empty.
-        components: the parts of the score that are returned beside it, by name: verl charts them and GDPO weighs them
-            (`algorithm.gdpo_reward_keys`). They must be known before the first call.
-        on_error: what a completion without a score gets: "mean" (by default), "worst", "raise" or a number.
-        **scoring: `reference`, `columns`, `llm`, `options`, … of `RowScorer`; columns are the keys of `extra_info`, and
-            `ground_truth` and `data_source`. `ground_truth` is the reference unless another is named.
+        prompt: the key of `extra_info` that holds the prompt (a text or messages), which verl does
+            not pass. Without it the first there is of prompt, raw_prompt, question; else the prompt
+            is empty.
+        components: the parts of the score that are returned beside it, by name: verl charts them
+            and GDPO weighs them (`algorithm.gdpo_reward_keys`). They must be known before the first
+            call.
+        on_error: what a completion without a score gets: "mean" (by default), "worst", "raise" or a
+            number.
+        **scoring: `reference`, `columns`, `llm`, `options`, … of `RowScorer`; columns are the keys
+            of `extra_info`, and `ground_truth` and `data_source`. `ground_truth` is the reference
+            unless another is named.
 
     Raises:
         ConfigError: as `RowScorer` does.
@@ -62,9 +68,15 @@ class VerlReward(TrainerReward):
         self._prompt = prompt
 
     async def compute_score(
-        self, data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **beside: Any
+        self,
+        data_source: Any,
+        solution_str: str,
+        ground_truth: Any,
+        extra_info: Any = None,
+        **beside: Any,
     ) -> dict[str, float]:
-        """Score one response: `score`, `acc` (the same, verl's core metric in validation), components and flags.
+        """Score one response: `score`, `acc` (the same, verl's core metric in validation),
+        components and flags.
 
         `beside` is what verl adds when it serves a reward model; it is not used.
         """
@@ -72,9 +84,16 @@ class VerlReward(TrainerReward):
         return self._numbers(await self.scorer.ascore(asked, solution_str, row))
 
     def compute_score_sync(
-        self, data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **beside: Any
+        self,
+        data_source: Any,
+        solution_str: str,
+        ground_truth: Any,
+        extra_info: Any = None,
+        **beside: Any,
     ) -> dict[str, float]:
-        """The blocking twin of `compute_score`, for the `remote` reward manager, which takes no async function."""
+        """The blocking twin of `compute_score`, for the `remote` reward manager, which takes no
+        async function.
+        """
         asked, row = self._alone(data_source, ground_truth, extra_info)
         return self._numbers(self.scorer.score(asked, solution_str, row))
 
@@ -102,8 +121,8 @@ class VerlReward(TrainerReward):
         if asked is None and self.scorer.reward.compares:
             there = ", ".join(sorted(map(str, row)))
             raise ConfigError(
-                f"{self.scorer.name} compares the responses to one prompt, and extra_info holds no prompt; put it there and "
-                f"name its key (prompt=). The keys are: {there}."
+                f"{self.scorer.name} compares the responses to one prompt, and extra_info holds no "
+                f"prompt; put it there and name its key (prompt=). The keys are: {there}."
             )
         return asked
 
@@ -129,15 +148,19 @@ def verl_reward(reward: object, *, sync: bool = False, **settings: Any) -> Calla
 
 
 def verl_overrides(reward: str, *, sync: bool = False, **settings: Any) -> list[str]:
-    """The command-line overrides that make verl use a registered reward, without a file of one's own.
+    """The command-line overrides that make verl use a registered reward, without a file of one's
+    own.
 
-    Settings are those of `VerlReward`, as far as JSON can say them; ConfigError for one that it cannot.
+    Settings are those of `VerlReward`, as far as JSON can say them; ConfigError for one that it
+    cannot.
     """
     given = plain({"reward": reward, **settings})
     try:
         json.dumps(given)
     except TypeError as error:
-        raise ConfigError(f"verl_overrides: {error}; write a file with verl_reward(…) for what no text can say.") from error
+        raise ConfigError(
+            f"verl_overrides: {error}; write a file with verl_reward(…) for what no text can say."
+        ) from error
     name = "compute_score_sync" if sync else "compute_score"
     own = ["path=pkg://rm_gallery.integrations.verl", f"name={name}"]
     lines = [f"reward.custom_reward_function.{line}" for line in own]
@@ -156,15 +179,17 @@ def _hydra(value: Any) -> str:
     return json.dumps(value)
 
 
-# -- what a configuration names ----------------------------------------------------------------------------------------------
+# -- what a configuration names --------------------------------------------------------------------
 
 
 async def compute_score(
     data_source: Any, solution_str: str, ground_truth: Any, extra_info: Any = None, **settings: Any
 ) -> dict[str, float]:
-    """Verl's function for a reward that is named in `reward.custom_reward_function.reward_kwargs`, see `verl_overrides`.
+    """Verl's function for a reward that is named in `reward.custom_reward_function.reward_kwargs`,
+    see `verl_overrides`.
 
-    `settings` are `reward` and the settings of `VerlReward`; `base_url: router` is the reward model that verl serves.
+    `settings` are `reward` and the settings of `VerlReward`; `base_url: router` is the reward model
+    that verl serves.
     """
     return await _named(settings).compute_score(data_source, solution_str, ground_truth, extra_info)
 
@@ -192,10 +217,15 @@ def _named(settings: dict[str, Any]) -> VerlReward:
     settings.pop("reward_model_tokenizer", None)
     if settings.get("base_url") == ROUTER:
         if address is None:
-            raise ConfigError(f"base_url is '{ROUTER}', but verl serves no reward model; set reward.reward_model.enable.")
+            raise ConfigError(
+                f"base_url is '{ROUTER}', but verl serves no reward model; set "
+                f"reward.reward_model.enable."
+            )
         settings["base_url"] = f"http://{address}/v1"
     if "reward" not in settings:
-        raise ConfigError(f"No reward is named; add +{_KWARGS}.reward=NAME (rm-gallery list shows the names).")
+        raise ConfigError(
+            f"No reward is named; add +{_KWARGS}.reward=NAME (rm-gallery list shows the names)."
+        )
     return _made(json.dumps(plain(settings), sort_keys=True))
 
 
@@ -206,4 +236,8 @@ def _made(settings: str) -> VerlReward:
 
 def _row(data_source: Any, ground_truth: Any, extra_info: Any) -> dict[str, Any]:
     """The columns of a sample; `extra_info` belongs to verl and is not written to."""
-    return {**plain(extra_info or {}), "data_source": data_source, "ground_truth": plain(ground_truth)}
+    return {
+        **plain(extra_info or {}),
+        "data_source": data_source,
+        "ground_truth": plain(ground_truth),
+    }

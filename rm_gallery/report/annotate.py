@@ -20,7 +20,8 @@ from rm_gallery.study.task import file_sha256
 
 @dataclass
 class Annotation:
-    """Where a table's copy goes, and what of it is said; checked when made, before anything is judged.
+    """Where a table's copy goes, and what of it is said; checked when made, before anything is
+    judged.
 
     Attributes:
         target: the file to write, of the table's own form.
@@ -34,7 +35,8 @@ class Annotation:
         beside: other files that are read, which are not overwritten either.
 
     Raises:
-        ConfigError: the table is no single file, or `target` is the table itself or has another form.
+        ConfigError: the table is no single file, or `target` is the table itself or has another
+            form.
     """
 
     target: Path
@@ -50,44 +52,70 @@ class Annotation:
     def __post_init__(self) -> None:
         path = Path(self.data).expanduser()
         if not path.is_file():
-            raise ConfigError(f"--annotate writes a copy of one file, and {self.data} is none; use --export.")
+            raise ConfigError(
+                f"--annotate writes a copy of one file, and {self.data} is none; use --export."
+            )
         self._source: RowSource = file_sources(path, ReadOptions(**self.reading))[0]
         check_copy(self._source, path, self.target)
-        if self.target.exists() and any(self.target.samefile(one) for one in self.beside if one and Path(one).exists()):
-            raise ConfigError(f"--annotate is {self.target}, which this command reads as well; name another file.")
+        if self.target.exists() and any(
+            self.target.samefile(one) for one in self.beside if one and Path(one).exists()
+        ):
+            raise ConfigError(
+                f"--annotate is {self.target}, which this command reads as well; name another file."
+            )
         self._path, self._hash = path, file_sha256(path)
 
     def write(self, folder: str | Path) -> None:
         """Write the copy with what the run in `folder` says.
 
         Raises:
-            DataError: the table was changed meanwhile, so that rows may have moved; nothing is written.
+            DataError: the table was changed meanwhile, so that rows may have moved; nothing is
+                written.
         """
         run = open_run(folder)
         with sound(run):
             if file_sha256(self._path) != self._hash:
                 raise DataError(
-                    f"{self._path} was changed while it was judged, so that {self.target} was not written; run again."
+                    f"{self._path} was changed while it was judged, so that {self.target} was not "
+                    f"written; run again."
                 )
             with (run.folder / SAMPLES).open("rb") as said:
-                write_copy(self._source, self.target, _Said(self, run, said, self._left_out(run)).added())
+                write_copy(
+                    self._source, self.target, _Said(self, run, said, self._left_out(run)).added()
+                )
 
     def _left_out(self, run: OpenRun) -> dict[int, str | None]:
-        """Rows of the file that were not judged or could not be read, and why that was, by their number."""
+        """Rows of the file that were not judged or could not be read, and why that was, by their
+        number.
+        """
         if not (self.bad_rows or self.limit or run.report.get("n_stopped")):
             return {}
-        return {where.number: str(row) if isinstance(row, DataError) else None for where, row in self._source.rows()}
+        return {
+            where.number: str(row) if isinstance(row, DataError) else None
+            for where, row in self._source.rows()
+        }
 
 
 class _Said:
     """What a run says of rows, found by their number in the file; texts stay in the run's folder."""
 
-    def __init__(self, note: Annotation, run: OpenRun, said: BinaryIO, left_out: Mapping[int, str | None]) -> None:
+    def __init__(
+        self, note: Annotation, run: OpenRun, said: BinaryIO, left_out: Mapping[int, str | None]
+    ) -> None:
         self._note, self._file, self._left_out = note, said, left_out
         extra = run.report.get("extra") or {}
-        self._graders: dict[str, Any] = {} if note.answers else dict(extra.get("distributions") or {})
-        decided, stopped = (extra.get("until_decided") or {}).get("decided"), run.report.get("stopped")
-        whys = [("not drawn by --limit", note.limit), ("settled before its turn", decided), (one_line(str(stopped)), stopped)]
+        self._graders: dict[str, Any] = (
+            {} if note.answers else dict(extra.get("distributions") or {})
+        )
+        decided, stopped = (
+            (extra.get("until_decided") or {}).get("decided"),
+            run.report.get("stopped"),
+        )
+        whys = [
+            ("not drawn by --limit", note.limit),
+            ("settled before its turn", decided),
+            (one_line(str(stopped)), stopped),
+        ]
         self._why = " or ".join(why for why, there in whys if there) or "not judged"
         self._places = array("q")
         at = 0
@@ -107,12 +135,17 @@ class _Said:
         note = self._note
         names: list[tuple[str, type]] = [("winner", str)] if note.compares else []
         names += [("flip", str)] if self._flips else []
-        names += [(f"score {name}" if len(note.answers) > 1 else "score", float) for name in note.answers]
+        names += [
+            (f"score {name}" if len(note.answers) > 1 else "score", float) for name in note.answers
+        ]
         names += [(f"rank {name}", float) for name in note.answers] if self._ranks else []
         names += [(f"score {name}", float) for name in self._graders]
         names += [(f"verdict {name}", str) for name in self._passes]
         blank = [None] * len(names)
-        return Added([*names, ("reason", str), ("cause", str), ("message", str)], lambda number: self._cells(number, blank))
+        return Added(
+            [*names, ("reason", str), ("cause", str), ("message", str)],
+            lambda number: self._cells(number, blank),
+        )
 
     def _cells(self, number: int, blank: list[None]) -> list[Any] | None:
         place = self._places[number] if number < len(self._places) else -1
@@ -131,8 +164,13 @@ class _Said:
     def _of_graders(self, row: SampleRow) -> tuple[list[Any], str]:
         about = row.metadata or {}
         scores, passed = about.get("scores") or {}, about.get("passed") or {}
-        verdicts = [None if passed.get(name) is None else "pass" if passed[name] else "fail" for name in self._passes]
-        return [*(scores.get(name) for name in self._graders), *verdicts], next((said for said in row.reasons if said), "")
+        verdicts = [
+            None if passed.get(name) is None else "pass" if passed[name] else "fail"
+            for name in self._passes
+        ]
+        return [*(scores.get(name) for name in self._graders), *verdicts], next(
+            (said for said in row.reasons if said), ""
+        )
 
     def _of_answers(self, row: SampleRow) -> tuple[list[Any], str]:
         names = self._note.answers
@@ -140,19 +178,30 @@ class _Said:
         scores: list[float | None] = [None] * len(names)
         for column, score in zip(columns, row.scores, strict=False):
             scores[column] = None if score is None else self._turn * score
-        found: list[Any] = [winner_of(row, [names[column] for column in columns])] if self._note.compares else []
+        found: list[Any] = (
+            [winner_of(row, [names[column] for column in columns])] if self._note.compares else []
+        )
         found += [flip_of(row)] if self._flips else []
         found += scores
         if self._ranks:
             known = [self._turn * score for score in scores if score is not None]
-            found += [None if s is None else 1.0 + sum(other > self._turn * s for other in known) for s in scores]
-        said = {names[column]: text for column, text in zip(columns, row.reasons, strict=False) if text}
+            found += [
+                None if s is None else 1.0 + sum(other > self._turn * s for other in known)
+                for s in scores
+            ]
+        said = {
+            names[column]: text for column, text in zip(columns, row.reasons, strict=False) if text
+        }
         same = len(set(said.values())) == 1
-        return found, next(iter(said.values())) if same else "\n\n".join(f"{name}: {text}" for name, text in said.items())
+        return found, next(iter(said.values())) if same else "\n\n".join(
+            f"{name}: {text}" for name, text in said.items()
+        )
 
 
 def winner_of(row: SampleRow, names: Sequence[str]) -> str | None:
-    """The answer with most wins over the others, "tie" where several have, None where the row has no result."""
+    """The answer with most wins over the others, "tie" where several have, None where the row has
+    no result.
+    """
     if row.status != "scored":
         return None
     wins: list[float] = [0.0] * len(names)
@@ -168,7 +217,15 @@ def winner_of(row: SampleRow, names: Sequence[str]) -> str | None:
 
 
 def flip_of(row: SampleRow) -> str | None:
-    """Whether the two orders of a pair contradict each other; None where no pair was judged in both."""
-    said = {(first, second): verdict for first, second, verdict in row.verdicts if verdict is not None}
-    both = [(verdict, said[second, first]) for (first, second), verdict in said.items() if (second, first) in said]
+    """Whether the two orders of a pair contradict each other; None where no pair was judged in
+    both.
+    """
+    said = {
+        (first, second): verdict for first, second, verdict in row.verdicts if verdict is not None
+    }
+    both = [
+        (verdict, said[second, first])
+        for (first, second), verdict in said.items()
+        if (second, first) in said
+    ]
     return ("yes" if any(one == other != 0 for one, other in both) else "no") if both else None

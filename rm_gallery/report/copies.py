@@ -25,13 +25,17 @@ from rm_gallery.core.utils.file import written_whole
 from rm_gallery.report.tables import harmless, sheet_text
 
 Cells = Callable[[int], Sequence[Any] | None]
-"""The added cells of the row with this number in the file (None: blank); None where there is no such row."""
+"""The added cells of the row with this number in the file (None: blank); None where there is no
+such row.
+"""
 _CHUNK = 1 << 20
 _MOST_COLUMNS = 16_384
 
 
 class Added:
-    """Columns to be added: their names and which of them hold numbers, and their cells by row number."""
+    """Columns to be added: their names and which of them hold numbers, and their cells by row
+    number.
+    """
 
     def __init__(self, names: Sequence[tuple[str, type]], cells: Cells) -> None:
         self.names = [name for name, _ in names]
@@ -39,7 +43,9 @@ class Added:
         self.cells = cells
 
     def beside(self, own: Iterable[Any]) -> list[str]:
-        """The names as they can stand beside a table's own columns, of which none is overwritten: `score (2)`."""
+        """The names as they can stand beside a table's own columns, of which none is overwritten:
+        `score (2)`.
+        """
         taken = {str(name).strip().casefold() for name in own}
         found = []
         for name in self.names:
@@ -54,22 +60,31 @@ class Added:
     def objects(self, own: Iterable[Any]) -> Callable[[int], dict[str, Any]]:
         """The cells of a row by column, without the blank ones."""
         names = self.beside(own)
-        return lambda number: {n: v for n, v in zip(names, self.cells(number) or (), strict=False) if v is not None}
+        return lambda number: {
+            n: v for n, v in zip(names, self.cells(number) or (), strict=False) if v is not None
+        }
 
 
 def check_copy(source: RowSource, path: Path, target: Path) -> None:
-    """Raise ConfigError where no copy of this source can be written to `target`, before anything is judged."""
+    """Raise ConfigError where no copy of this source can be written to `target`, before anything is
+    judged.
+    """
     if type(source) not in _WRITERS:
         raise ConfigError(
-            f"--annotate writes a copy of a csv, xlsx, parquet or json file, and {path.name} is none; use --export."
+            f"--annotate writes a copy of a csv, xlsx, parquet or json file, and {path.name} is "
+            f"none; use --export."
         )
     form, wanted = (_form(one) for one in (path, target))
     if form != wanted:
         raise ConfigError(
-            f"--annotate is '{target.name}' and writes a copy of {path.name}; give it the extension {form} as well."
+            f"--annotate is '{target.name}' and writes a copy of {path.name}; give it the "
+            f"extension {form} as well."
         )
     if target.exists() and target.samefile(path):
-        raise ConfigError(f"--annotate is {target}, the table itself, which is never overwritten; name another file.")
+        raise ConfigError(
+            f"--annotate is {target}, the table itself, which is never overwritten; name another "
+            f"file."
+        )
     if isinstance(source, XlsxSource):
         try:
             import openpyxl  # noqa: F401
@@ -99,9 +114,12 @@ def write_copy(source: RowSource, target: Path, added: Added) -> None:
 
 
 def _csv(source: CsvSource, file: IO[bytes], added: Added) -> None:
-    # columns begin beyond the longest record, so that one with too many fields is seen to have them still
+    # columns begin beyond the longest record, so that one with too many fields is seen to have them
+    # still
     width = max(len(values) for _, _, values, _ in source.written())
-    text = io.TextIOWrapper(cast("Any", file), source.encoding, errors="surrogateescape", newline="")
+    text = io.TextIOWrapper(
+        cast("Any", file), source.encoding, errors="surrogateescape", newline=""
+    )
     for number, is_header, values, written in source.written():
         cells = added.beside(values) if is_header else added.cells(number) if any(values) else None
         if cells is None:
@@ -111,7 +129,9 @@ def _csv(source: CsvSource, file: IO[bytes], added: Added) -> None:
         body = written.rstrip("\r\n")
         if body.count('"') % 2:  # a quote that nothing closes before the end of the file
             body = _record(values, source)
-        text.write(f"{body}{source.separator}{own}{written[len(written.rstrip(chr(13) + chr(10))) :]}")
+        text.write(
+            f"{body}{source.separator}{own}{written[len(written.rstrip(chr(13) + chr(10))) :]}"
+        )
     text.detach()
 
 
@@ -152,7 +172,9 @@ def _json(source: JsonSource, file: IO[bytes], added: Added) -> None:
     if written is None:
         return _json_lines(JsonLinesSource(source.path), file, added)
     whole, records = written
-    objects = added.objects(dict.fromkeys(name for record in records if isinstance(record, dict) for name in record))
+    objects = added.objects(
+        dict.fromkeys(name for record in records if isinstance(record, dict) for name in record)
+    )
     for number, record in enumerate(records, 1):
         if isinstance(record, dict):
             record.update(objects(number))
@@ -172,7 +194,10 @@ def _parquet(source: ParquetSource, file: IO[bytes], added: Added) -> None:
         with pq.ParquetWriter(file, schema, compression="zstd") as writer:
             for group in range(opened.num_row_groups):
                 table = opened.read_row_group(group)
-                rows = [added.cells(number + place) or [None] * len(kinds) for place in range(1, table.num_rows + 1)]
+                rows = [
+                    added.cells(number + place) or [None] * len(kinds)
+                    for place in range(1, table.num_rows + 1)
+                ]
                 number += table.num_rows
                 columns = [pa.array([row[k] for row in rows], kind) for k, kind in enumerate(kinds)]
                 arrays = [*(column for column in table.columns), *columns]
@@ -180,10 +205,11 @@ def _parquet(source: ParquetSource, file: IO[bytes], added: Added) -> None:
 
 
 def _xlsx(source: XlsxSource, file: IO[bytes], added: Added) -> None:
-    """All parts of the workbook as they are, byte for byte, but the sheet, whose rows get cells behind their last one.
+    """All parts of the workbook as they are, byte for byte, but the sheet, whose rows get cells
+    behind their last one.
 
-    A workbook that was read into a library's own objects and written again would come out without charts, pictures and
-    the stored results of formulas.
+    A workbook that was read into a library's own objects and written again would come out without
+    charts, pictures and the stored results of formulas.
     """
     header, names, part = source.header()
     with zipfile.ZipFile(source.path) as archive, zipfile.ZipFile(file, "w") as copy:
@@ -191,21 +217,31 @@ def _xlsx(source: XlsxSource, file: IO[bytes], added: Added) -> None:
             first, style = _beyond(given, header)
         if first + len(added.names) > _MOST_COLUMNS:
             raise ConfigError(
-                f"{source.path}: cells stand up to the last column of the sheet; clear those that are not needed."
+                f"{source.path}: cells stand up to the last column of the sheet; clear those that "
+                f"are not needed."
             )
         letters = [letters_of(first + place) for place in range(len(added.names))]
         titles = added.beside(names)
 
         def cells(number: int, prefix: str) -> bytes:
-            values = titles if number == header else added.cells(number) if number > header else None
+            values = (
+                titles if number == header else added.cells(number) if number > header else None
+            )
             given = zip(letters, values or (), strict=False)
             look = style if number == header else None
-            return b"".join(_cell(f"{letter}{number}", value, look, prefix) for letter, value in given if value is not None)
+            return b"".join(
+                _cell(f"{letter}{number}", value, look, prefix)
+                for letter, value in given
+                if value is not None
+            )
 
         for info in archive.infolist():
             own = zipfile.ZipInfo(info.filename, info.date_time)
             own.compress_type, own.external_attr = info.compress_type, info.external_attr
-            with archive.open(info) as given, copy.open(own, "w", force_zip64=info.file_size > 1 << 30) as taken:
+            with (
+                archive.open(info) as given,
+                copy.open(own, "w", force_zip64=info.file_size > 1 << 30) as taken,
+            ):
                 if info.filename == part:
                     for piece in _widened(given, letters[-1], cells):
                         taken.write(piece)
@@ -214,7 +250,9 @@ def _xlsx(source: XlsxSource, file: IO[bytes], added: Added) -> None:
 
 
 def _beyond(given: IO[bytes], header: int) -> tuple[int, str | None]:
-    """The first column, from 0, behind all cells of a sheet, and the style of the header's last cell."""
+    """The first column, from 0, behind all cells of a sheet, and the style of the header's last
+    cell.
+    """
     last, column, row = -1, -1, 0
     style: str | None = None
 
@@ -237,7 +275,9 @@ def _beyond(given: IO[bytes], header: int) -> tuple[int, str | None]:
 
 
 def _widened(given: IO[bytes], last: str, cells: Callable[[int, str], bytes]) -> Iterator[bytes]:
-    """The XML of a sheet in pieces, with cells before the end of its rows; nothing else of it changes but its stated width."""
+    """The XML of a sheet in pieces, with cells before the end of its rows; nothing else of it
+    changes but its stated width.
+    """
     raw, base, row, begun = bytearray(), 0, 0, -1
     edits: list[tuple[int, int, bytes]] = []
 
@@ -249,7 +289,13 @@ def _widened(given: IO[bytes], last: str, cells: Callable[[int, str], bytes]) ->
         kind, index = name.rpartition(" ")[2], parser.CurrentByteIndex
         if kind == "dimension":
             tag = tag_at(index)
-            edits.append((index, index + len(tag), _DIMENSION.sub(rb"\g<1>" + last.encode() + rb"\g<2>", tag)))
+            edits.append(
+                (
+                    index,
+                    index + len(tag),
+                    _DIMENSION.sub(rb"\g<1>" + last.encode() + rb"\g<2>", tag),
+                )
+            )
         elif kind == "row":
             row, begun, tag = int(about.get("r", row + 1)), index, tag_at(index)
             if not tag.endswith(b"/>"):
@@ -265,7 +311,13 @@ def _widened(given: IO[bytes], last: str, cells: Callable[[int, str], bytes]) ->
         if index != begun:
             edits.append((index, index, made))
         elif made:  # <row r="3"/>
-            edits.append((index, index + len(tag), _SPANS.sub(b"", tag[:-2].rstrip()) + b">" + made + b"</" + own + b">"))
+            edits.append(
+                (
+                    index,
+                    index + len(tag),
+                    _SPANS.sub(b"", tag[:-2].rstrip()) + b">" + made + b"</" + own + b">",
+                )
+            )
 
     parser = expat.ParserCreate(namespace_separator=" ")
     parser.StartElementHandler, parser.EndElementHandler = start, end
@@ -286,12 +338,17 @@ _SPANS = re.compile(rb"""\sspans=["'][^"']*["']""")
 
 
 def _cell(place: str, value: Any, style: str | None, p: str) -> bytes:
-    """A cell; `p` is the prefix of elements. Text stands in place, which no program takes for a formula."""
+    """A cell; `p` is the prefix of elements. Text stands in place, which no program takes for a
+    formula.
+    """
     about = f'r="{place}"' + ("" if style is None else f' s="{style}"')
     if isinstance(value, (int, float)) and math.isfinite(value):
         return f"<{p}c {about}><{p}v>{value!r}</{p}v></{p}c>".encode()
     text = escape(sheet_text(str(value)))
-    made = f'<{p}c {about} t="inlineStr"><{p}is><{p}t xml:space="preserve">{text}</{p}t></{p}is></{p}c>'
+    made = (
+        f'<{p}c {about} t="inlineStr"><{p}is><{p}t '
+        f'xml:space="preserve">{text}</{p}t></{p}is></{p}c>'
+    )
     return made.encode("ascii", "xmlcharrefreplace")
 
 
@@ -303,4 +360,10 @@ def _place(reference: str) -> int:
 
 
 _WRITERS: dict[type, Callable[[Any, IO[bytes], Added], None]]
-_WRITERS = {CsvSource: _csv, JsonLinesSource: _json_lines, JsonSource: _json, ParquetSource: _parquet, XlsxSource: _xlsx}
+_WRITERS = {
+    CsvSource: _csv,
+    JsonLinesSource: _json_lines,
+    JsonSource: _json,
+    ParquetSource: _parquet,
+    XlsxSource: _xlsx,
+}

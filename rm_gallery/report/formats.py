@@ -1,4 +1,6 @@
-"""The report of a run in every form: its figures in plain words, as Markdown for a pull request, JSON for programs, JUnit for CI."""
+"""The report of a run in every form: its figures in plain words, as Markdown for a pull request,
+JSON for programs, JUnit for CI.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import as_json
 from rm_gallery.core.utils.shown import cut, number, percent, show, visible
 from rm_gallery.gallery.benchmarks.figures import RULES, by_cause, plain
-from rm_gallery.gallery.benchmarks.lead import COMPARED, between, corrected_figure, in_unit, leads, may_praise, sides_of
+from rm_gallery.gallery.benchmarks.lead import (
+    COMPARED,
+    between,
+    corrected_figure,
+    in_unit,
+    leads,
+    may_praise,
+    sides_of,
+)
 from rm_gallery.report.plots import all_plots
 from rm_gallery.study.opened import OpenRun, sound
 from rm_gallery.study.summary import GAME_KINDS, Share, Summary, mean, summarize
@@ -42,13 +52,18 @@ LONGEST = 4_000
 
 
 def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:
-    """The saved figures; for an unfinished run those of the samples so far, of the same shape and marked `partial`."""
+    """The saved figures; for an unfinished run those of the samples so far, of the same shape and
+    marked `partial`.
+    """
     if run.report:
         return run.report
     credits = [credit for found in summary.subsets.values() for credit in found]
     manifest = run.manifest
     reward = _dict(manifest.get("reward"))
-    parts = {name: _figure(summary.subsets.get(name, []), summary.subset_n[name]) for name in sorted(summary.subset_n)}
+    parts = {
+        name: _figure(summary.subsets.get(name, []), summary.subset_n[name])
+        for name in sorted(summary.subset_n)
+    }
     return {
         "partial": True,
         "benchmark": manifest.get("benchmark") or "",
@@ -58,7 +73,9 @@ def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:
         **_figure(credits, summary.n),
         **{f"n_{status}": summary.statuses[status] for status in ("scored", *LOST)},
         "by_subset": parts if len(parts) > 1 else {},
-        "reasons": {key: {"n": n, "example": example} for key, (n, example) in summary.issues.items()},
+        "reasons": {
+            key: {"n": n, "example": example} for key, (n, example) in summary.issues.items()
+        },
         **({"constant": constant} if (constant := _constant(summary)) else {}),
     }
 
@@ -66,7 +83,11 @@ def figures_of(run: OpenRun, summary: Summary) -> dict[str, Any]:
 def _constant(summary: Summary) -> str:
     """What every score or verdict so far was, where all are the same."""
     seen, games = Constancy(), summary.positions.games.counts()
-    verdicts = [(verdict, "") for verdict in (-1, 0, 1) for _ in range(min(2, games.get(GAME_KINDS[verdict + 1], 0)))]
+    verdicts = [
+        (verdict, "")
+        for verdict in (-1, 0, 1)
+        for _ in range(min(2, games.get(GAME_KINDS[verdict + 1], 0)))
+    ]
     seen.add(summary.answers.scores, verdicts)
     return seen.sentence()
 
@@ -86,7 +107,9 @@ def _figure(credits: Sequence[float], n: int) -> dict[str, Any]:
 
 
 def missing_of(figures: Mapping[str, Any]) -> int:
-    """How many scores are missing; reports of earlier versions do not tell what the protocol left out."""
+    """How many scores are missing; reports of earlier versions do not tell what the protocol left
+    out.
+    """
     known = figures.get("missing")
     if isinstance(known, Mapping):
         return sum(int(number(count)) for count in known.values())
@@ -95,7 +118,9 @@ def missing_of(figures: Mapping[str, Any]) -> int:
 
 
 def ends_of(figures: Mapping[str, Any]) -> Interval:
-    """The score of figures that have one at worst and at best, whatever is missing would have got; infinite where nobody knows."""
+    """The score of figures that have one at worst and at best, whatever is missing would have got;
+    infinite where nobody knows.
+    """
     if not missing_of(figures):
         return Interval(figures["score"], figures["score"])
     low, high = figures.get("bounds") or (None, None)
@@ -111,7 +136,9 @@ def rule_of(figures: Mapping[str, Any]) -> str:
 
 
 def title_of(figures: Mapping[str, Any], folder: str) -> str:
-    """What a page is called unless somebody says: the two columns that were compared, else the reward and what it judged."""
+    """What a page is called unless somebody says: the two columns that were compared, else the
+    reward and what it judged.
+    """
     if figures.get("rule") == COMPARED and (names := sides_of(figures)):
         return f"{names[0]} against {names[1]}"
     return f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or folder}"
@@ -122,11 +149,17 @@ def lost_of(figures: Mapping[str, Any]) -> list[str]:
     return [f"{k:,} {status}" for status in LOST if (k := int(number(figures.get(f"n_{status}"))))]
 
 
-def findings(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> Iterator[tuple[str, str]]:
+def findings(
+    run: OpenRun, figures: Mapping[str, Any], summary: Summary
+) -> Iterator[tuple[str, str]]:
     """(good, warn or info, sentence): what a reader has to know before trusting the figure."""
     if not run.finished:
         why = f": {figures['stopped']}" if figures.get("stopped") else ""
-        yield "warn", f"This run is not finished{why}. The figures are of the samples so far; the same command continues it."
+        yield (
+            "warn",
+            f"This run is not finished{why}. The figures are of the samples so far; the same "
+            f"command continues it.",
+        )
     praise = may_praise(figures)
     yield from (finding for finding in _compared(figures) if praise or finding[0] != "good")
     yield from _beside(figures.get("extra") or {})
@@ -135,17 +168,36 @@ def findings(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> Iter
     if lost:
         share = sum(int(number(figures.get(f"n_{status}"))) for status in LOST) / max(1, n)
         level = "warn" if share > MANY_LOST else "info"
-        yield level, f"Without a score, and in no figure above: {', '.join(lost)} of {n:,} samples ({percent(share)})."
-        if figures.get("missing") and (ends := between({**figures, "ci95": figures.get("bounds")}, " to ")):
+        yield (
+            level,
+            f"Without a score, and in no figure above: {', '.join(lost)} of {n:,} samples "
+            f"({percent(share)}).",
+        )
+        if figures.get("missing") and (
+            ends := between({**figures, "ci95": figures.get("bounds")}, " to ")
+        ):
             causes = by_cause(figures["missing"])
-            yield level, f"Missing scores ({causes}) leave open where the figure lies: from {ends}, whatever they were."
+            yield (
+                level,
+                f"Missing scores ({causes}) leave open where the figure lies: from {ends}, "
+                f"whatever they were.",
+            )
         suspicion = figures.get("suspicion") or {}
         for said in suspicion.get("said") or ():
-            yield ("warn" if suspicion.get("found") else "info"), f"{str(said)[:1].upper()}{str(said)[1:]}."
+            yield (
+                ("warn" if suspicion.get("found") else "info"),
+                f"{str(said)[:1].upper()}{str(said)[1:]}.",
+            )
     flips, first = summary.positions.flips, summary.positions.first
     if flips.n:
-        said = f"{percent(flips.value)} of {flips.n:,} pairs get another verdict when their order is swapped"
-        yield ("warn" if (flips.value or 0) > MANY_FLIPS else "good" if praise else "info"), f"{said}; {_preference(first)}."
+        said = (
+            f"{percent(flips.value)} of {flips.n:,} pairs get another verdict when their order is "
+            f"swapped"
+        )
+        yield (
+            ("warn" if (flips.value or 0) > MANY_FLIPS else "good" if praise else "info"),
+            f"{said}; {_preference(first)}.",
+        )
     elif first.n:
         yield "info", f"Over {first.n:,} verdicts in one order, {_preference(first)}."
     for name, what in (
@@ -156,7 +208,11 @@ def findings(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> Iter
         if count := int(number(figures.get(name))):
             yield "warn", f"{count:,} {what}."
     if run.damaged:
-        yield "warn", f"{run.damaged:,} lines of samples.jsonl cannot be read and are in no plot; run the command again."
+        yield (
+            "warn",
+            f"{run.damaged:,} lines of samples.jsonl cannot be read and are in no plot; run the "
+            f"command again.",
+        )
     for note in figures.get("notes") or ():
         yield "info", str(note)
 
@@ -164,18 +220,33 @@ def findings(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> Iter
 def _beside(extra: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     repeats = extra.get("repeats")
     if isinstance(repeats, Mapping) and (times := int(number(repeats.get("n")))) > 1:
-        yield "info", f"The figures are means of {times} repeats; the plots and samples below are those of the first."
+        yield (
+            "info",
+            f"The figures are means of {times} repeats; the plots and samples below are those of "
+            f"the first.",
+        )
     for name, value in extra.items():
         if str(name).endswith("_absent") and isinstance(value, list | tuple) and value:
-            what, listed = str(name).removesuffix("_absent").replace("_", " "), ", ".join(map(str, value))
-            yield "warn", f"The data lack these {what} of the benchmark: {listed}. The score is of the others."
+            what, listed = (
+                str(name).removesuffix("_absent").replace("_", " "),
+                ", ".join(map(str, value)),
+            )
+            yield (
+                "warn",
+                f"The data lack these {what} of the benchmark: {listed}. The score is of the "
+                f"others.",
+            )
 
 
 def _preference(first: Share) -> str:
     bounds = first.ci95
     if bounds is None:
         return "no verdict names a winner"
-    said = "which a fair judge with its 50 % may do, too" if bounds.covers(0.5) else "other than the 50 % of a fair judge"
+    said = (
+        "which a fair judge with its 50 % may do, too"
+        if bounds.covers(0.5)
+        else "other than the 50 % of a fair judge"
+    )
     return f"what is shown first wins {percent(first.value)}, {said}"
 
 
@@ -187,11 +258,23 @@ def _compared(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         first, second = sides_of(figures) or ("the first", "the second")
         if side := shown_side(0.5, bounds, ends_of(figures)):
             better, worse = (first, second) if side > 0 else (second, first)
-            yield "good", f"The whole interval lies on one side of 50 %: by this judge {better} is better than {worse}."
+            yield (
+                "good",
+                f"The whole interval lies on one side of 50 %: by this judge {better} is better "
+                f"than {worse}.",
+            )
         elif bounds[0] <= 0.5 <= bounds[1]:
-            yield "warn", "The interval includes 50 %, so this run does not settle which of the two is better."
+            yield (
+                "warn",
+                "The interval includes 50 %, so this run does not settle which of the two is "
+                "better.",
+            )
         else:
-            yield "warn", "What is missing could turn the result, so this run does not settle which of the two is better."
+            yield (
+                "warn",
+                "What is missing could turn the result, so this run does not settle which of the "
+                "two is better.",
+            )
         return
     beside = [("guessing", figures.get("chance"))]
     baselines = figures.get("baselines") or {}
@@ -201,11 +284,17 @@ def _compared(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         for name, value in beside
         if value is not None
     ]
-    beaten, missed = [name for side, name in known if side > 0], [name for side, name in known if side <= 0]
+    beaten, missed = (
+        [name for side, name in known if side > 0],
+        [name for side, name in known if side <= 0],
+    )
     if beaten:
         yield "good", f"The whole interval lies above {_listed(beaten, 'and')}."
     if missed:
-        yield "warn", f"This run does not show that the reward does better than {_listed(missed, 'or')}."
+        yield (
+            "warn",
+            f"This run does not show that the reward does better than {_listed(missed, 'or')}.",
+        )
 
 
 def _listed(names: Sequence[str], last: str) -> str:
@@ -219,7 +308,10 @@ def further(extra: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
         if isinstance(value, Mapping):
             if "score" in value and "n" in value:
                 bounds = f" ({between(value)})" if between(value) else ""
-                yield name, f"{in_unit(value, value['score'])}{bounds}, n = {int(number(value['n'])):,}"
+                yield (
+                    name,
+                    f"{in_unit(value, value['score'])}{bounds}, n = {int(number(value['n'])):,}",
+                )
             else:
                 yield from further(value, f"{name} · ")
         elif isinstance(value, bool):
@@ -228,7 +320,11 @@ def further(extra: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
             yield name, f"{value:,}"
         elif isinstance(value, float) and math.isfinite(value):
             yield name, show(value)
-        elif isinstance(value, list | tuple) and value and all(isinstance(item, str | int | float) for item in value):
+        elif (
+            isinstance(value, list | tuple)
+            and value
+            and all(isinstance(item, str | int | float) for item in value)
+        ):
             shown = [item if isinstance(item, str) else show(item) for item in value[:40]]
             yield name, (" – " if key == "ci95" else ", ").join(shown)
         elif isinstance(value, str) and len(value) < 200:
@@ -246,19 +342,27 @@ def duration(seconds: float) -> str:
 
 def single_line(text: str) -> str:
     """Text from outside on one line, hidden characters made visible."""
-    return " ".join("".join(" " if unicodedata.category(c) == "Zs" else c for c in visible(text)).split())
+    return " ".join(
+        "".join(" " if unicodedata.category(c) == "Zs" else c for c in visible(text)).split()
+    )
 
 
 def spent(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> list[tuple[str, str]]:
-    """Calls, tokens, cost and time as (name, value), of all parts of the run where the folder tells."""
+    """Calls, tokens, cost and time as (name, value), of all parts of the run where the folder
+    tells.
+    """
     usage = _dict(run.summary.get("spent")) or {
         **(figures.get("usage") or {}),
         "calls": figures.get("calls"),
         "cached": figures.get("cached"),
     }
     seconds = number(figures.get("seconds"))
-    shown = [(name, f"{int(number(usage.get(key))):,}") for key, name in SPENT.items() if usage.get(key)]
-    shown += [(f"{name or 'the model'} answered as", single_line(ids)) for name, ids in run.served.items()]
+    shown = [
+        (name, f"{int(number(usage.get(key))):,}") for key, name in SPENT.items() if usage.get(key)
+    ]
+    shown += [
+        (f"{name or 'the model'} answered as", single_line(ids)) for name, ids in run.served.items()
+    ]
     if isinstance(usage.get("cost"), (int, float)):
         shown.append(("cost", f"{number(usage['cost']):,.4f} (in the currency of --prices)"))
     if seconds:
@@ -271,9 +375,14 @@ def spent(run: OpenRun, figures: Mapping[str, Any], summary: Summary) -> list[tu
 
 
 def render(
-    run: OpenRun, form: str = "html", gate: QualityGate | None = None, title: str | None = None, most: int | None = None
+    run: OpenRun,
+    form: str = "html",
+    gate: QualityGate | None = None,
+    title: str | None = None,
+    most: int | None = None,
 ) -> str:
-    """The report of a run in one of `FORMATS`, under a title of one's own; a page with `most` is a summary (see `render_page`).
+    """The report of a run in one of `FORMATS`, under a title of one's own; a page with `most` is a
+    summary (see `render_page`).
 
     Raises:
         ConfigError: another format.
@@ -281,7 +390,8 @@ def render(
     """
     if form not in FORMATS:
         raise ConfigError(f"format is {form!r}; formats are {', '.join(FORMATS)}.")
-    from rm_gallery.report.gate import QualityGate  # a gate says what it misses in the words of this module
+    # a gate says what it misses in the words of this module
+    from rm_gallery.report.gate import QualityGate
     from rm_gallery.report.page import render_page  # and so does the page
 
     with sound(run):
@@ -290,7 +400,11 @@ def render(
             return render_page(run, summary, title, most)
         if form == "md":
             return _markdown(run, summary, title)
-        return _json(run, summary) if form == "json" else _junit(run, figures_of(run, summary), gate or QualityGate())
+        return (
+            _json(run, summary)
+            if form == "json"
+            else _junit(run, figures_of(run, summary), gate or QualityGate())
+        )
 
 
 def _line(text: Any) -> str:
@@ -298,13 +412,16 @@ def _line(text: Any) -> str:
     return single_line(cut(str(text), LONGEST))
 
 
-# -- Markdown --------------------------------------------------------------------------------------------------------------
+# -- Markdown --------------------------------------------------------------------------------------
 
 
 def _md(text: Any) -> str:
     """Text from outside as Markdown that is only text."""
     found = _line(text)
-    return "".join(f"\\{c}" if c in "\\`*_[]|~#!" else {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(c, c) for c in found)
+    return "".join(
+        f"\\{c}" if c in "\\`*_[]|~#!" else {"<": "&lt;", ">": "&gt;", "&": "&amp;"}.get(c, c)
+        for c in found
+    )
 
 
 def _markdown(run: OpenRun, summary: Summary, title: str | None = None) -> str:
@@ -314,28 +431,41 @@ def _markdown(run: OpenRun, summary: Summary, title: str | None = None) -> str:
         *(line for _, text in leads(figures) for line in ("", f"**{_md(text)}**")),
     ]
     lines += ["", f"Rule: {_md(rule_of(figures))}."]
-    lines += ["", *(f"- {'⚠ ' if level == 'warn' else ''}{_md(text)}" for level, text in findings(run, figures, summary))]
+    lines += [
+        "",
+        *(
+            f"- {'⚠ ' if level == 'warn' else ''}{_md(text)}"
+            for level, text in findings(run, figures, summary)
+        ),
+    ]
     parts = [*(figures.get("by_subset") or {}).items(), ("all", figures)]
     lines += [
         "",
-        f"| subset{', judge alone' if corrected_figure(figures) else ''} | score | 95 % interval | n | no score |",
+        f"| subset{', judge alone' if corrected_figure(figures) else ''} | score | 95 % interval "
+        f"| n | no score |",
         "|---|---:|---:|---:|---:|",
     ]
     for name, part in parts:
         n, lost = int(number(part.get("n"))), ", ".join(lost_of(part)) or "0"
-        lines.append(f"| {_md(name)} | {in_unit(part, part.get('score'))} | {between(part) or '–'} | {n:,} | {lost} |")
+        lines.append(
+            f"| {_md(name)} | {in_unit(part, part.get('score'))} | {between(part) or '–'} | {n:,} "
+            f"| {lost} |"
+        )
     known = [plot for plot in all_plots(summary) if plot is not None]
     lines += ["", *(f"- {plot.title}: {_md(plot.says)}" for plot in known)]
     if reasons := figures.get("reasons"):
         lines += ["", "| why there is no score | samples | example |", "|---|---:|---|"]
         for key, found in reasons.items():
-            lines.append(f"| {_md(key)} | {int(number(found.get('n'))):,} | {_md(cut(str(found.get('example', '')), 300))} |")
+            lines.append(
+                f"| {_md(key)} | {int(number(found.get('n'))):,} | "
+                f"{_md(cut(str(found.get('example', '')), 300))} |"
+            )
     if costs := spent(run, figures, summary):
         lines += ["", " · ".join(f"{_md(name)}: {_md(value)}" for name, value in costs)]
     return "\n".join(lines) + "\n"
 
 
-# -- JSON ------------------------------------------------------------------------------------------------------------------
+# -- JSON ------------------------------------------------------------------------------------------
 
 
 def _share(share: Share) -> dict[str, Any]:
@@ -350,17 +480,29 @@ def _json(run: OpenRun, summary: Summary) -> str:
         "by_status": dict(summary.statuses),
         "ordered_right": _share(summary.ordering()),
         "reliability": [
-            {"gap_low": found.low, "gap_high": found.high, "gap_mean": found.x, **_share(found.share)}
+            {
+                "gap_low": found.low,
+                "gap_high": found.high,
+                "gap_mean": found.x,
+                **_share(found.share),
+            }
             for found in summary.reliability()
         ],
-        "best_of_n": [{**found._asdict(), "ci95": list(found.ci95)} for found in summary.best_of_n()],
+        "best_of_n": [
+            {**found._asdict(), "ci95": list(found.ci95)} for found in summary.best_of_n()
+        ],
         "length_spearman": summary.length_correlation(),
         "longer_scores_higher": _share(summary.longer.share),
         "longer_is_chosen": _share(summary.longer_chosen.share),
         "first_wins": _share(positions.first),
         "flips": _share(positions.flips),
         "verdicts": positions.games.counts(),
-        "traced": {"calls": calls.n, "cached": calls.cached, "asked_again": calls.again, "seconds": sum(calls.seconds)},
+        "traced": {
+            "calls": calls.n,
+            "cached": calls.cached,
+            "asked_again": calls.again,
+            "seconds": sum(calls.seconds),
+        },
     }
     whole = {
         "leads": [list(fact) for fact in leads(figures)],
@@ -374,11 +516,12 @@ def _json(run: OpenRun, summary: Summary) -> str:
     return as_json(plain(whole)).decode()
 
 
-# -- JUnit -----------------------------------------------------------------------------------------------------------------
+# -- JUnit -----------------------------------------------------------------------------------------
 
 
 def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
-    """One case for the score, one for each subset, one for each reason without a score, and one for the end of the run.
+    """One case for the score, one for each subset, one for each reason without a score, and one for
+    the end of the run.
 
     A gate that is missed is a failure; what is unscored is skipped.
     """
@@ -400,7 +543,11 @@ def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
     for subset, part in (figures.get("by_subset") or {}).items():
         lost = "" if part.get("score") is not None else "no sample of it could be scored"
         n, without = int(number(part.get("n"))), ", ".join(lost_of(part)) or "none"
-        case(f"subset {subset}", f"{in_unit(part, part.get('score'))}, n = {n:,}, without a score: {without}", lost)
+        case(
+            f"subset {subset}",
+            f"{in_unit(part, part.get('score'))}, n = {n:,}, without a score: {without}",
+            lost,
+        )
     for key, found in (figures.get("reasons") or {}).items():
         says = f"{int(number(found.get('n'))):,} samples: {cut(str(found.get('example', '')), 500)}"
         why = missed.get(key.partition(":")[0], "")
@@ -408,11 +555,23 @@ def _junit(run: OpenRun, figures: Mapping[str, Any], gate: QualityGate) -> str:
     for part in ("failed", "unscored"):
         if part in missed and not any(key.startswith(part) for key in figures.get("reasons") or {}):
             case(f"{part} samples", missed[part], missed[part])
-    case("finished", "the run is finished" if run.finished else missed["finished"], missed.get("finished", ""))
+    case(
+        "finished",
+        "the run is finished" if run.finished else missed["finished"],
+        missed.get("finished", ""),
+    )
     counts = {kind: sum(1 for _ in suite.iter(kind)) for kind in ("testcase", "failure", "skipped")}
     suite.attrib |= {"tests": str(counts["testcase"]), "failures": str(counts["failure"])}
-    suite.attrib |= {"skipped": str(counts["skipped"]), "errors": "0", "time": f"{number(figures.get('seconds')):.3f}"}
+    suite.attrib |= {
+        "skipped": str(counts["skipped"]),
+        "errors": "0",
+        "time": f"{number(figures.get('seconds')):.3f}",
+    }
     root = ElementTree.Element("testsuites")
     root.append(suite)
     ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        + ElementTree.tostring(root, encoding="unicode")
+        + "\n"
+    )

@@ -1,4 +1,6 @@
-"""The gate of the command line, of JUnit and of a team's own tests: what a run has to reach, and what of that it misses."""
+"""The gate of the command line, of JUnit and of a team's own tests: what a run has to reach, and
+what of that it misses.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,11 @@ class QualityGate:
     """What a run has to reach.
 
     Attributes:
-        fail_under: lowest score that passes, a share from 0 to 1 or, with `own_unit`, in the reward's own unit; None for any.
+        fail_under: lowest score that passes, a share from 0 to 1 or, with `own_unit`, in the
+            reward's own unit; None for any.
         max_failures: failed samples that still pass.
-        max_unscored: unscored samples that still pass; by default none where a figure is held to something, else any number.
+        max_unscored: unscored samples that still pass; by default none where a figure is held to
+            something, else any number.
         reference: the run that it must not be shown to be worse than.
         beats: what the score has to exceed, by name (longest, shortest, chance).
         surely: whether the lower end of the 95 % interval has to reach `fail_under`, too.
@@ -43,23 +47,32 @@ class QualityGate:
 
     def __post_init__(self) -> None:
         least = self.fail_under
-        if least is not None and not (math.isfinite(least) if self.own_unit else 0.0 <= least <= 1.0):
+        if least is not None and not (
+            math.isfinite(least) if self.own_unit else 0.0 <= least <= 1.0
+        ):
             unit = "a number in the reward's own unit" if self.own_unit else "a share from 0 to 1"
             raise ConfigError(f"--fail-under is {least!r}; the lowest score that passes is {unit}.")
         if self.reference is not None:
             self._check_reference(self.reference)
 
     def _check_reference(self, reference: OpenRun) -> None:
-        """Raise ConfigError for a reference that drops more rows than a run may: counted as right, they would fail whatever follows."""
+        """Raise ConfigError for a reference that drops more rows than a run may: counted as right,
+        they would fail whatever follows.
+        """
         figures = reference.report
         failed, unscored = int(number(figures.get("n_failed"))), _unscored(figures)
-        for n, allowed, option in ((failed, self.max_failures, "failures"), (unscored, self.unscored_allowed, "unscored")):
+        for n, allowed, option in (
+            (failed, self.max_failures, "failures"),
+            (unscored, self.unscored_allowed, "unscored"),
+        ):
             if n > allowed:
                 causes = by_cause(figures.get("missing") or {})
                 raise ConfigError(
                     f"{reference.folder} cannot be compared with: it has no score for {n:,} of its "
-                    f"{int(number(figures.get('n'))):,} rows{f' ({causes})' if causes else ''}, and counted as right they would fail "
-                    "any run that follows it. Run the command that made it once more to judge them, name another run, or allow so "
+                    f"{int(number(figures.get('n'))):,} rows{f' ({causes})' if causes else ''}, "
+                    f"and counted as right they would fail "
+                    "any run that follows it. Run the command that made it once more to judge "
+                    "them, name another run, or allow so "
                     f"many with --max-{option} {n} (max_{option}={n})."
                 )
 
@@ -68,7 +81,11 @@ class QualityGate:
         """Unscored samples that still pass."""
         if self.max_unscored is not None:
             return self.max_unscored
-        return 0 if self.fail_under is not None or self.reference is not None or self.beats else math.inf
+        return (
+            0
+            if self.fail_under is not None or self.reference is not None or self.beats
+            else math.inf
+        )
 
     def missed(
         self,
@@ -78,11 +95,13 @@ class QualityGate:
         run: OpenRun | None = None,
         say: Callable[[str], object] | None = None,
     ) -> Iterator[tuple[str, str]]:
-        """(part, why) of everything that does not pass; parts are `score`, `failed`, `unscored`, `worse` and `finished`.
+        """(part, why) of everything that does not pass; parts are `score`, `failed`, `unscored`,
+        `worse` and `finished`.
 
-        `figures` are those of a report, saved or as `Report.to_dict` gives them; where labels of people correct the figure, the
-        corrected one is held. `run` is its folder, for a gate with a reference. `say` hears which figure was held where that is a
-        corrected one, and how the run compares where it passes.
+        `figures` are those of a report, saved or as `Report.to_dict` gives them; where labels of
+        people correct the figure, the corrected one is held. `run` is its folder, for a gate with a
+        reference. `say` hears which figure was held where that is a corrected one, and how the run
+        compares where it passes.
         """
         if figures.get("score") is None:
             yield "score", "no sample could be scored, so there is no score"
@@ -93,10 +112,18 @@ class QualityGate:
             yield "failed", f"{_samples(failed)} failed; {self.max_failures:,} may"
         if unscored > self.unscored_allowed:
             are = "is" if unscored == 1 else "are"
-            yield "unscored", f"{_samples(unscored)} {are} unscored; {self.unscored_allowed:,} may be"
-        if say is not None and (self.fail_under is not None or self.beats) and (people := corrected_figure(figures)):
+            yield (
+                "unscored",
+                f"{_samples(unscored)} {are} unscored; {self.unscored_allowed:,} may be",
+            )
+        if (
+            say is not None
+            and (self.fail_under is not None or self.beats)
+            and (people := corrected_figure(figures))
+        ):
             say(
-                f"held to the limits: {_named(people, figures)}, and not the judge alone ({in_unit(figures, figures.get('score'))})"
+                f"held to the limits: {_named(people, figures)}, and not the judge alone "
+                f"({in_unit(figures, figures.get('score'))})"
             )
         if self.reference is not None and run is not None and figures.get("score") is not None:
             worse, said = held_against(run, self.reference)
@@ -105,10 +132,16 @@ class QualityGate:
             elif say is not None:
                 say(said)
         if not finished:
-            yield "finished", single_line(str(figures.get("stopped") or "the run is not finished; continue it"))
+            yield (
+                "finished",
+                single_line(str(figures.get("stopped") or "the run is not finished; continue it")),
+            )
 
     def _score(self, figures: Mapping[str, Any]) -> Iterator[str]:
-        if self.fail_under is not None and (why := under(figures, self.fail_under, self.surely)) is not None:
+        if (
+            self.fail_under is not None
+            and (why := under(figures, self.fail_under, self.surely)) is not None
+        ):
             yield why
         beside = {**(figures.get("baselines") or {}), "chance": figures.get("chance")}
         for name in self.beats:
@@ -120,43 +153,69 @@ class QualityGate:
 
     @contextmanager
     def keeping(self, run_dir: str | None) -> Iterator[str | None]:
-        """The run folder to judge into: the one given, or where runs are compared one that is gone in the end."""
-        if self.reference is not None and run_dir and Path(run_dir).resolve() == self.reference.folder.resolve():
-            raise ConfigError("--out is the run of --fail-if-worse-than; a run cannot be held against itself.")
+        """The run folder to judge into: the one given, or where runs are compared one that is gone
+        in the end.
+        """
+        if (
+            self.reference is not None
+            and run_dir
+            and Path(run_dir).resolve() == self.reference.folder.resolve()
+        ):
+            raise ConfigError(
+                "--out is the run of --fail-if-worse-than; a run cannot be held against itself."
+            )
         with run_folder(run_dir, self.reference is not None) as folder:
             yield folder
 
 
-def under(figures: Mapping[str, Any], least: float, surely: bool = False, strict: bool = False) -> str | None:
-    """Why a figure does not reach the least that passes, or None; where scores are missing its worst case decides.
+def under(
+    figures: Mapping[str, Any], least: float, surely: bool = False, strict: bool = False
+) -> str | None:
+    """Why a figure does not reach the least that passes, or None; where scores are missing its
+    worst case decides.
 
-    Where labels of people correct the figure, the corrected one and its interval are held: a gate once passed on the figure of a
-    judge that people had refuted.
+    Where labels of people correct the figure, the corrected one and its interval are held: a gate
+    once passed on the figure of a judge that people had refuted.
 
     Args:
         figures: those of a report with a score.
         least: the limit, in the figure's unit.
-        surely: hold the lower end of the 95 % interval to it, moved down as far as the worst case lies below the score.
+        surely: hold the lower end of the 95 % interval to it, moved down as far as the worst case
+            lies below the score.
         strict: whether it has to lie above the limit.
     """
     alone, people = figures["score"], corrected_figure(figures)
-    score, ci95, missing = (people or figures)["score"], (people or figures).get("ci95"), missing_of(figures)
+    score, ci95, missing = (
+        (people or figures)["score"],
+        (people or figures).get("ci95"),
+        missing_of(figures),
+    )
     # labels move the figure by as much, whatever the missing rows would have got
     worst, best = (end + (score - alone) for end in ends_of(figures))
-    name = "the score" if people is None else f"the score corrected by {people['n_labelled']:,} labels of people"
+    name = (
+        "the score"
+        if people is None
+        else f"the score corrected by {people['n_labelled']:,} labels of people"
+    )
     lower = worst - (score - ci95[0]) if surely and ci95 else worst
     if lower > least or (lower == least and not strict):
         return None
     shown, digits = (show, 4) if figures.get("rule") in OWN_UNIT else (percent, 1)
     known = next((value for value in (score, worst, lower) if value < least), least)
-    found, limit = told_apart(known, least, shown, digits) if math.isfinite(known) else ("", shown(least, digits))
+    found, limit = (
+        told_apart(known, least, shown, digits)
+        if math.isfinite(known)
+        else ("", shown(least, digits))
+    )
     if known == least:
         low = "" if worst == score else f" is {shown(worst, digits)} at worst and"
         said = f"{name} {shown(score, digits)}{low} does not exceed {shown(least, digits)}"
     elif known == score:
         chance = ci95 is not None and ci95[1] >= least
         word = "holds the limit, so chance may explain it" if chance else "is below it, too"
-        said = f"{name} {found} is below {limit}" + ("" if ci95 is None else f"; its 95 % interval {word}")
+        said = f"{name} {found} is below {limit}" + (
+            "" if ci95 is None else f"; its 95 % interval {word}"
+        )
     elif known == lower and known != worst:
         said = f"{name} {shown(score, digits)} has an interval from {found}, below {limit}"
     else:
@@ -168,13 +227,20 @@ def under(figures: Mapping[str, Any], least: float, surely: bool = False, strict
         return said
     causes = by_cause(figures.get("missing") or {})
     known_ends = math.isfinite(worst) and math.isfinite(best)
-    ends = f", so it lies from {shown(worst, digits)} to {shown(best, digits)}" if known_ends else ""
-    return f"{said}; {missing:,} of {int(number(figures.get('n'))):,} are missing{f' ({causes})' if causes else ''}{ends}"
+    ends = (
+        f", so it lies from {shown(worst, digits)} to {shown(best, digits)}" if known_ends else ""
+    )
+    return (
+        f"{said}; {missing:,} of {int(number(figures.get('n'))):,} are "
+        f"missing{f' ({causes})' if causes else ''}{ends}"
+    )
 
 
 def _unscored(figures: Mapping[str, Any]) -> int:
     """Unscored samples that the rule asks about."""
-    unscored, n, scored = (int(number(figures.get(name))) for name in ("n_unscored", "n", "n_scored"))
+    unscored, n, scored = (
+        int(number(figures.get(name))) for name in ("n_unscored", "n", "n_scored")
+    )
     return unscored - max(0, n - scored - missing_of(figures))
 
 
@@ -183,17 +249,21 @@ def _samples(n: int) -> str:
 
 
 def check_fits(reference: OpenRun, data: Data) -> None:
-    """Raise ConfigError, before anything is paid, where the data or the rule are not those of the run compared with."""
+    """Raise ConfigError, before anything is paid, where the data or the rule are not those of the
+    run compared with.
+    """
     rule = {"benchmark": data.benchmark.name, "rule": data.benchmark.protocol}
     check_same(reference, OpenRun(Path("this run"), {**rule, **data.identity()}, {}, {}))
 
 
 def held_against(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
-    """Whether a run is worse than the reference, and by how much it differs, what is missing counted at its worst.
+    """Whether a run is worse than the reference, and by how much it differs, what is missing
+    counted at its worst.
 
-    It is worse when the 95 % interval of the paired difference lies wholly below 0: a score that is lower by chance does not
-    count, and a large drop on few samples may not either. Samples without a score in this run count as wrong, those without one
-    in the reference as right there. Where labels of people correct the figure of a run, that one is compared, with an interval as of two
+    It is worse when the 95 % interval of the paired difference lies wholly below 0: a score that is
+    lower by chance does not count, and a large drop on few samples may not either. Samples without
+    a score in this run count as wrong, those without one in the reference as right there. Where
+    labels of people correct the figure of a run, that one is compared, with an interval as of two
     independent figures, which is wider than that of the same rows.
 
     Raises:
@@ -214,51 +284,83 @@ def held_against(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
         digits = len(least.partition(".")[2])
         seen = f"; it is {points} where both have a score, {missing}" if missing else ""
         return True, (
-            f"worse than {name} by {-100 * worst:.{digits}f} points{' at worst' if missing else ''} "
-            f"(95 % interval {least} to {-low:.{digits}f}, n={n}{seen})"
+            f"worse than {name} by {-100 * worst:.{digits}f} "
+            f"points{' at worst' if missing else ''} (95 % interval {least} to {-low:.{digits}f}, "
+            f"n={n}{seen})"
         )
     low, high = (100 * end for end in whole.paired.interval)
     other = f", {found.n_first_only} samples of {name} not compared" if found.n_first_only else ""
-    interval = f"95 % interval {low:+.1f} to {high:+.1f}, n={n}{other}{f', {missing}' if missing else ''}"
+    interval = (
+        f"95 % interval {low:+.1f} to {high:+.1f}, n={n}{other}{f', {missing}' if missing else ''}"
+    )
     return False, f"not shown to be worse than {name}: {points} points ({interval})"
 
 
 def _held_corrected(run: OpenRun, reference: OpenRun) -> tuple[bool, str]:
-    """`held_against` by the figures that lead, of which at least one is corrected by labels of people."""
+    """`held_against` by the figures that lead, of which at least one is corrected by labels of
+    people.
+    """
     pair = []
     for one, turn in ((run, -1), (reference, 1)):
         figures, lead = one.report, lead_figure(one.report)
         if lead.get("score") is None or not lead.get("ci95"):
             raise ConfigError(f"{one.folder.name} has no figure with an interval to be compared.")
         end = ends_of(figures)[0 if turn < 0 else 1] - figures["score"]
-        pair.append((lead["score"], lead["score"] + end, *lead["ci95"], _named(corrected_figure(figures), lead)))
+        pair.append(
+            (
+                lead["score"],
+                lead["score"] + end,
+                *lead["ci95"],
+                _named(corrected_figure(figures), lead),
+            )
+        )
     (own, own_worst, own_low, own_high, own_name), (other, other_best, low, high, name) = pair
     difference, at_worst = own - other, own_worst - other_best
     below, above = math.hypot(own - own_low, high - other), math.hypot(own_high - own, other - low)
     said = f"{own_name}, against {name} of {reference.folder.name}"
-    ends = " to ".join(in_unit(run.report, value) for value in (difference - below, difference + above))
+    ends = " to ".join(
+        in_unit(run.report, value) for value in (difference - below, difference + above)
+    )
     if at_worst + above < 0.0:
         lost = sum(missing_of(one.report) for one in (run, reference))
         at = f", and at worst lower for {lost:,} rows without a score" if lost else ""
-        return True, f"worse than {reference.folder.name}: {said} (95 % interval of the difference {ends}{at})"
-    return False, f"not shown to be worse than {reference.folder.name}: {said} (95 % interval of the difference {ends})"
+        return (
+            True,
+            f"worse than {reference.folder.name}: {said} (95 % interval of the difference "
+            f"{ends}{at})",
+        )
+    return (
+        False,
+        f"not shown to be worse than {reference.folder.name}: {said} (95 % interval of the "
+        f"difference {ends})",
+    )
 
 
 def _named(people: Mapping[str, Any] | None, figures: Mapping[str, Any]) -> str:
     """The figure that is held, with what corrected it."""
-    by = "the score of the judge" if people is None else f"the score corrected by {people['n_labelled']:,} labels of people"
+    by = (
+        "the score of the judge"
+        if people is None
+        else f"the score corrected by {people['n_labelled']:,} labels of people"
+    )
     return f"{by}, {in_unit(figures, (people or figures)['score'])}"
 
 
 def reference_run(path: str | Path, option: str = "--fail-if-worse-than") -> OpenRun:
-    """The run that another is to be held against; ConfigError, before anything is paid, where there is none."""
+    """The run that another is to be held against; ConfigError, before anything is paid, where there
+    is none.
+    """
     try:
         found = open_run(path)
     except DataError as error:
         raise ConfigError(f"{option}: {error}") from None
     if next(found.samples(), None) is None:
-        raise ConfigError(f"{option}: {path} holds no samples; make it with eval or bench and --out RUN.")
+        raise ConfigError(
+            f"{option}: {path} holds no samples; make it with eval or bench and --out RUN."
+        )
     if not found.finished:
         why = str(found.report.get("stopped") or "there is no report").partition(". ")[0]
-        raise ConfigError(f"{option}: {path} is not finished ({why}); finish it first with the command that made it.")
+        raise ConfigError(
+            f"{option}: {path} is not finished ({why}); finish it first with the command that made it."
+        )
     return found

@@ -1,4 +1,6 @@
-"""A run as one HTML page that needs nothing else: figures, plots and a table of its samples, every text escaped."""
+"""A run as one HTML page that needs nothing else: figures, plots and a table of its samples, every
+text escaped.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,33 @@ import orjson
 from rm_gallery._version import __version__
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.shown import cut, number, percent, visible
-from rm_gallery.gallery.benchmarks.lead import COMPARED, OWN_UNIT, between, in_unit, lead_figure, leads
+from rm_gallery.gallery.benchmarks.lead import (
+    COMPARED,
+    OWN_UNIT,
+    between,
+    in_unit,
+    lead_figure,
+    leads,
+)
 from rm_gallery.report import plots
-from rm_gallery.report.formats import duration, figures_of, findings, further, lost_of, rule_of, single_line, spent, title_of
+from rm_gallery.report.formats import (
+    duration,
+    figures_of,
+    findings,
+    further,
+    lost_of,
+    rule_of,
+    single_line,
+    spent,
+    title_of,
+)
 from rm_gallery.study.opened import OpenRun, SampleRow
 from rm_gallery.study.summary import Summary, gap_of, tokens_of
 
 MAX_SAMPLES = 2_000
-"""Samples in the table; of a larger run those without a score come first, then a seeded draw of the others."""
+"""Samples in the table; of a larger run those without a score come first, then a seeded draw of the
+others.
+"""
 MAX_LOST = 500
 MAX_BYTES = 3_800_000
 """Of the table's data, so that the page stays below 5 MB."""
@@ -35,7 +56,8 @@ SHORTEST_TEXT = 120
 
 
 def table_data(run: OpenRun, summary: Summary, compared: bool = False) -> tuple[str, int, int]:
-    """The samples as JSON that is safe inside a page, the longest text in bytes, and how many samples it holds.
+    """The samples as JSON that is safe inside a page, the longest text in bytes, and how many
+    samples it holds.
 
     With `compared` a credit is a win of the first answer, not a right verdict.
     """
@@ -85,11 +107,17 @@ def names_of(row: SampleRow, columns: Any) -> list[str]:
     if not isinstance(columns, list) or not isinstance(places, list):
         return []
     fits = all(isinstance(place, int) and 0 <= place < len(columns) for place in places)
-    return [str(columns[place]) for place in places] if fits and len(places) == len(row.answers) else []
+    return (
+        [str(columns[place]) for place in places]
+        if fits and len(places) == len(row.answers)
+        else []
+    )
 
 
 def _shortened(row: SampleRow, columns: Any) -> SampleRow:
-    """The row with texts as the page may show them at most, so that a huge one is not kept in memory."""
+    """The row with texts as the page may show them at most, so that a huge one is not kept in
+    memory.
+    """
     return replace(
         row,
         prompt=_text(row.prompt, LONGEST_TEXT),
@@ -127,11 +155,15 @@ def _place(place: Any) -> int | list[int] | None:
     return place if type(place) is int else None
 
 
-def _record(row: SampleRow, replies: Sequence[dict[str, Any]], limit: int, compared: bool) -> dict[str, Any]:
+def _record(
+    row: SampleRow, replies: Sequence[dict[str, Any]], limit: int, compared: bool
+) -> dict[str, Any]:
     lengths = (row.metadata or {}).get("lengths", ())
     known = zip_longest(row.labels, row.scores, row.reasons)
     answers = []
-    for text, length, (label, score, reason) in zip(row.answers, lengths, chain(known, repeat((None,) * 3)), strict=False):
+    for text, length, (label, score, reason) in zip(
+        row.answers, lengths, chain(known, repeat((None,) * 3)), strict=False
+    ):
         about = {"label": label, "score": _number(score), "reason": reason and cut(reason, limit)}
         shown = {name: value for name, value in about.items() if value not in (None, "")}
         answers.append({"text": cut(text, limit), "length": length, **shown})
@@ -146,19 +178,27 @@ def _record(row: SampleRow, replies: Sequence[dict[str, Any]], limit: int, compa
         "names": [_text(name, 100) for name in (row.metadata or {}).get("names", ())],
         "verdicts": [list(verdict) for verdict in row.verdicts],
         "steps": [
-            [[cut(visible(str(text)), limit // 4), _number(score), _label(label)] for text, score, label in steps[:60]]
+            [
+                [cut(visible(str(text)), limit // 4), _number(score), _label(label)]
+                for text, score, label in steps[:60]
+            ]
             for steps in row.steps
         ],
         "issues": [[i.status, visible(i.reason), _text(i.message, 600)] for i in row.issues],
         "replies": [
-            {**reply, "reply": None if reply["reply"] is None else cut(reply["reply"], limit)} for reply in replies[:24]
+            {**reply, "reply": None if reply["reply"] is None else cut(reply["reply"], limit)}
+            for reply in replies[:24]
         ],
     }
     return {name: value for name, value in record.items() if value not in (None, [], "", ())}
 
 
 def _label(label: Any) -> str:
-    return _text(", ".join(f"{k}: {v}" for k, v in label.items()), 120) if isinstance(label, Mapping) else ""
+    return (
+        _text(", ".join(f"{k}: {v}" for k, v in label.items()), 120)
+        if isinstance(label, Mapping)
+        else ""
+    )
 
 
 def _number(value: Any) -> float | None:
@@ -167,7 +207,8 @@ def _number(value: Any) -> float | None:
 
 
 def outcome_of(row: SampleRow, compared: bool = False) -> str:
-    """What became of a sample in one word: right, partly, wrong, scored (it earned nothing countable), or its status.
+    """What became of a sample in one word: right, partly, wrong, scored (it earned nothing
+    countable), or its status.
 
     With `compared` the first answer wins, ties or loses.
     """
@@ -185,10 +226,13 @@ MAX_REASONS = 40
 _FILES = Path(__file__).parent / "templates"
 
 
-def render_page(run: OpenRun, summary: Summary, title: str | None = None, most: int | None = None) -> str:
+def render_page(
+    run: OpenRun, summary: Summary, title: str | None = None, most: int | None = None
+) -> str:
     """The page of a run; it needs no network, no other file, and runs no script but its own.
 
-    With `most` it is a summary to print: the head, and at most so many findings, subsets and reasons; no samples.
+    With `most` it is a summary to print: the head, and at most so many findings, subsets and
+    reasons; no samples.
     """
     import jinja2
 
@@ -199,13 +243,20 @@ def render_page(run: OpenRun, summary: Summary, title: str | None = None, most: 
     figures = figures_of(run, summary)
     first = lead_figure(figures)
     style, script = _own_files()
-    data, limit, shown = ("", 0, 0) if most is not None else table_data(run, summary, figures.get("rule") == COMPARED)
+    data, limit, shown = (
+        ("", 0, 0)
+        if most is not None
+        else table_data(run, summary, figures.get("rule") == COMPARED)
+    )
     subsets = list((figures.get("by_subset") or {}).items())
     said = [
         (level, _kept_together(visible(cut(text, 4_000 if most is None else 400))))
         for level, text in findings(run, figures, summary)
     ]
-    reasons = [_reason(key, found) for key, found in list((figures.get("reasons") or {}).items())[:MAX_REASONS]]
+    reasons = [
+        _reason(key, found)
+        for key, found in list((figures.get("reasons") or {}).items())[:MAX_REASONS]
+    ]
     listed = MAX_SUBSETS if most is None else most
     return environment.get_template("page.jinja2").render(
         brief=most is not None,
@@ -226,9 +277,16 @@ def render_page(run: OpenRun, summary: Summary, title: str | None = None, most: 
         findings=said[:most],
         more_findings=len(said) - len(said[:most]),
         facts=[(name, visible(str(value))) for name, value in _facts(run, figures)],
-        further=[(visible(name), visible(value)) for name, value in further(figures.get("extra") or {})][:MAX_SUBSETS],
-        subsets=[_subset_row(cut(name, 200 if most is None else 60), part) for name, part in subsets[:listed]],
-        beside=any((part.get("baselines") or part.get("chance") is not None) for _, part in subsets),
+        further=[
+            (visible(name), visible(value)) for name, value in further(figures.get("extra") or {})
+        ][:MAX_SUBSETS],
+        subsets=[
+            _subset_row(cut(name, 200 if most is None else 60), part)
+            for name, part in subsets[:listed]
+        ],
+        beside=any(
+            (part.get("baselines") or part.get("chance") is not None) for _, part in subsets
+        ),
         more_subsets=max(0, len(subsets) - listed),
         plots=[plot for plot in plots.all_plots(summary) if plot is not None],
         spent=spent(run, figures, summary),
@@ -251,25 +309,36 @@ def _kept_together(text: str) -> str:
 @cache
 def _own_files() -> tuple[str, str]:
     """The page's style sheet and its script."""
-    style, script = ((_FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    style, script = (
+        (_FILES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js")
+    )
     return style, script
 
 
 @cache
 def page_policy() -> str:
-    """What the page may load and run: its own style sheet and its own script, known by their hashes."""
-    css, js = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in _own_files())
+    """What the page may load and run: its own style sheet and its own script, known by their
+    hashes.
+    """
+    css, js = (
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in _own_files()
+    )
     return (
-        f"default-src 'none'; style-src 'sha256-{css}'; script-src 'sha256-{js}'; img-src data:; base-uri 'none'; "
+        f"default-src 'none'; style-src 'sha256-{css}'; script-src 'sha256-{js}'; img-src data:; "
+        f"base-uri 'none'; "
         "form-action 'none'"
     )
 
 
-# -- figures ---------------------------------------------------------------------------------------------------------------
+# -- figures ---------------------------------------------------------------------------------------
 
 
 def _gauge(figures: Mapping[str, Any]) -> str:
-    return plots.gauge(figures.get("score"), figures.get("ci95"), [(name, value) for name, value, _ in _marks(figures)])
+    return plots.gauge(
+        figures.get("score"),
+        figures.get("ci95"),
+        [(name, value) for name, value, _ in _marks(figures)],
+    )
 
 
 def _marks(figures: Mapping[str, Any]) -> list[tuple[str, float, str]]:
@@ -278,7 +347,11 @@ def _marks(figures: Mapping[str, Any]) -> list[tuple[str, float, str]]:
     compared = figures.get("rule") == COMPARED
     found = [("chance", figures.get("chance"), "an even match" if compared else "guessing")]
     found += [(name, baselines.get(name), f"{name} answer") for name in ("longest", "shortest")]
-    return [(name, value, f"{words} {percent(value)}") for name, value, words in found if isinstance(value, (int, float))]
+    return [
+        (name, value, f"{words} {percent(value)}")
+        for name, value, words in found
+        if isinstance(value, (int, float))
+    ]
 
 
 def _facts(run: OpenRun, figures: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -292,7 +365,10 @@ def _facts(run: OpenRun, figures: Mapping[str, Any]) -> Iterator[tuple[str, Any]
 
 def _subset_row(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
     baselines = part.get("baselines") or {}
-    marks = [("chance", part.get("chance")), *((kind, baselines.get(kind)) for kind in ("longest", "shortest"))]
+    marks = [
+        ("chance", part.get("chance")),
+        *((kind, baselines.get(kind)) for kind in ("longest", "shortest")),
+    ]
     known = [(kind, float(value)) for kind, value in marks if isinstance(value, (int, float))]
     return {
         "name": single_line(name)[:200],
@@ -300,20 +376,35 @@ def _subset_row(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
         "interval": between(part) or "–",
         "n": f"{int(number(part.get('n'))):,}",
         "lost": ", ".join(lost_of(part)) or "0",
-        "marks": " · ".join(percent(value).removesuffix(" %") for _, value in marks) if known else "",
-        "gauge": "" if part.get("rule") in OWN_UNIT else plots.gauge(part.get("score"), part.get("ci95"), known),
+        "marks": " · ".join(percent(value).removesuffix(" %") for _, value in marks)
+        if known
+        else "",
+        "gauge": ""
+        if part.get("rule") in OWN_UNIT
+        else plots.gauge(part.get("score"), part.get("ci95"), known),
     }
 
 
 def _reason(key: str, found: Any) -> tuple[str, str, str, str]:
     status, _, reason = key.partition(": ")
     known = found if isinstance(found, Mapping) else {}
-    return status, visible(reason), f"{int(number(known.get('n'))):,}", cut(visible(str(known.get("example", ""))), 600)
+    return (
+        status,
+        visible(reason),
+        f"{int(number(known.get('n'))):,}",
+        cut(visible(str(known.get("example", ""))), 600),
+    )
 
 
 def _latency(summary: Summary) -> str:
     seconds = sorted(summary.calls.seconds)
     if not seconds:
         return ""
-    at = [duration(seconds[min(len(seconds) - 1, int(share * len(seconds)))]) for share in (0.5, 0.95, 0.99)]
-    return f"half of the replies within {at[0]}, 95 % within {at[1]}, 99 % within {at[2]} (n = {len(seconds):,})"
+    at = [
+        duration(seconds[min(len(seconds) - 1, int(share * len(seconds)))])
+        for share in (0.5, 0.95, 0.99)
+    ]
+    return (
+        f"half of the replies within {at[0]}, 95 % within {at[1]}, 99 % within {at[2]} (n = "
+        f"{len(seconds):,})"
+    )

@@ -15,7 +15,15 @@ from rm_gallery.core.utils.file import written_whole
 from rm_gallery.report.formats import render
 from rm_gallery.study.opened import OpenRun
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge", "msedge")
+BROWSERS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome",
+    "microsoft-edge",
+    "msedge",
+)
 _PLACES = {
     "darwin": ("/Applications/Google Chrome.app/Contents/MacOS/Google Chrome", "/Applications/Chromium.app/Contents/MacOS/Chromium",
                "/Applications/Microsoft Edge.app/Contents/MacOS/Microsoft Edge"),
@@ -34,17 +42,20 @@ _PAGE = re.compile(rb"/Type\s*/Page(?![a-zA-Z])")
 def find_browser() -> str:
     """The program that prints; ConfigError where none of `BROWSERS` is there."""
     found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    found = found or next((path for path in _PLACES.get(sys.platform, ()) if Path(path).is_file()), None)
+    found = found or next(
+        (path for path in _PLACES.get(sys.platform, ()) if Path(path).is_file()), None
+    )
     if found is None:
         raise ConfigError(
-            "--pdf is printed by Chromium, Chrome or Edge, and none is installed or on the PATH; install one, or print "
-            "report.html from any browser."
+            "--pdf is printed by Chromium, Chrome or Edge, and none is installed or on the PATH; "
+            "install one, or print report.html from any browser."
         )
     return found
 
 
 def print_summary(run: OpenRun, path: str | Path, browser: str, title: str | None = None) -> None:
-    """Print the head of the report, its findings, subsets and misses on one A4 page; those for which there is no room are counted.
+    """Print the head of the report, its findings, subsets and misses on one A4 page; those for
+    which there is no room are counted.
 
     Raises:
         DataError: the browser does not print, or the file cannot be written.
@@ -63,14 +74,24 @@ def _printed(page: str, browser: str) -> bytes:
         given.write_text(page, encoding="utf-8")
         # the sandbox of a browser cannot be set up by root, as in most containers
         rooted = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
-        call = [browser, *_FLAGS, *rooted, f"--user-data-dir={folder}/profile", f"--print-to-pdf={made}", given.as_uri()]
+        call = [
+            browser,
+            *_FLAGS,
+            *rooted,
+            f"--user-data-dir={folder}/profile",
+            f"--print-to-pdf={made}",
+            given.as_uri(),
+        ]
         try:
             done = subprocess.run(call, capture_output=True, timeout=SECONDS, check=False)
             return made.read_bytes()
         except subprocess.TimeoutExpired:
             why = f"it did not end within {SECONDS:.0f} s"
         except FileNotFoundError:
-            why = done.stderr.decode("utf-8", "replace").strip()[-300:] or f"exit code {done.returncode}"
+            why = (
+                done.stderr.decode("utf-8", "replace").strip()[-300:]
+                or f"exit code {done.returncode}"
+            )
         except OSError as error:
             why = error.strerror or str(error)
     raise DataError(f"{browser} printed no page: {why}; print report.html from a browser by hand.")

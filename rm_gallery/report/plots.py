@@ -1,4 +1,6 @@
-"""Plots of a report as inline SVG: labelled axes, n, colours from the page's style sheet, and their numbers as a table."""
+"""Plots of a report as inline SVG: labelled axes, n, colours from the page's style sheet, and their
+numbers as a table.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,32 @@ from rm_gallery.core.stats import Numbers
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.shown import percent, show
-from rm_gallery.core.utils.svg import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Axis, Plot, frame, line, plot, polyline, text
-from rm_gallery.study.summary import HUGE, LABELS, MAX_LISTS, STEP_LABELS, Bin, Share, Summary, binned, mean
+from rm_gallery.core.utils.svg import (
+    BOTTOM,
+    HEIGHT,
+    LEFT,
+    RIGHT,
+    TOP,
+    WIDTH,
+    Axis,
+    Plot,
+    frame,
+    line,
+    plot,
+    polyline,
+    text,
+)
+from rm_gallery.study.summary import (
+    HUGE,
+    LABELS,
+    MAX_LISTS,
+    STEP_LABELS,
+    Bin,
+    Share,
+    Summary,
+    binned,
+    mean,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +55,7 @@ DISCRETE = 12
 MOST_BARS = 24
 
 
-# -- distributions ---------------------------------------------------------------------------------------------------------
+# -- distributions ---------------------------------------------------------------------------------
 
 
 def _clipped(values: Numbers) -> tuple[NDArray[np.float64], float, float]:
@@ -46,7 +72,9 @@ def _clipped(values: Numbers) -> tuple[NDArray[np.float64], float, float]:
 
 
 def _edges(values: NDArray[np.float64], low: float, high: float, zero: bool) -> NDArray[np.float64]:
-    """Edges of the bars: around each value where there are few, else of equal width, with one at 0 where `zero`."""
+    """Edges of the bars: around each value where there are few, else of equal width, with one at 0
+    where `zero`.
+    """
     import numpy as np
 
     different = np.unique(np.clip(values, low, high))
@@ -66,9 +94,14 @@ def _edges(values: NDArray[np.float64], low: float, high: float, zero: bool) -> 
 
 
 def distributions(
-    name: str, title: str, groups: Sequence[tuple[str, str, Numbers]], x_label: str, counted: str = "answers"
+    name: str,
+    title: str,
+    groups: Sequence[tuple[str, str, Numbers]],
+    x_label: str,
+    counted: str = "answers",
 ) -> Plot | None:
-    """Histogram of one group, or of two: the first above the axis, the second below it. None without any value.
+    """Histogram of one group, or of two: the first above the axis, the second below it. None
+    without any value.
 
     Args:
         name: of the plot.
@@ -82,9 +115,14 @@ def distributions(
     shown = [(label, style, values) for label, style, values in groups if len(values)][:2]
     if not shown:
         return None
-    everything, low, high = _clipped(np.concatenate([np.asarray(values, dtype=np.float64) for _, _, values in shown]))
+    everything, low, high = _clipped(
+        np.concatenate([np.asarray(values, dtype=np.float64) for _, _, values in shown])
+    )
     edges = _edges(everything, low, high, zero=counted == "samples")
-    counts = [np.histogram(np.clip(_array(values), edges[0], edges[-1]), edges)[0] for _, _, values in shown]
+    counts = [
+        np.histogram(np.clip(_array(values), edges[0], edges[-1]), edges)[0]
+        for _, _, values in shown
+    ]
     both = len(shown) == 2  # of different size, so that shares are drawn
     parts = [len(values) if both else 1 for _, _, values in shown]
     bottom = -float(counts[1].max()) / parts[1] if both else 0.0
@@ -92,8 +130,13 @@ def distributions(
     y = Axis(bottom * 1.15, float(counts[0].max()) / parts[0] * 1.15, HEIGHT - BOTTOM, TOP, 5)
     if not both:
         y.ticks = [tick for tick in y.ticks if tick == int(tick)]
-    body, names = [frame(x, y, x_label, f"share of the {counted}" if both else counted, y_percent=both)], list[str]()
-    for turn, (label, style, values), found, size in zip((1, -1), shown, counts, parts, strict=False):
+    body, names = (
+        [frame(x, y, x_label, f"share of the {counted}" if both else counted, y_percent=both)],
+        list[str](),
+    )
+    for turn, (label, style, values), found, size in zip(
+        (1, -1), shown, counts, parts, strict=False
+    ):
         for k, count in enumerate(found):
             if count:
                 css = style if style != "signed" else _side(float(edges[k]), float(edges[k + 1]))
@@ -101,14 +144,23 @@ def distributions(
                 body.append(_bar(x.at(edges[k]), x.at(edges[k + 1]), y.at(0), end, css, int(count)))
         if both:
             at = TOP - 8 if turn > 0 else HEIGHT - BOTTOM - 6
-            names.append(text(f"name {style}-text", WIDTH - RIGHT, at, f"{label} (n = {len(values):,})", "end"))
+            names.append(
+                text(
+                    f"name {style}-text", WIDTH - RIGHT, at, f"{label} (n = {len(values):,})", "end"
+                )
+            )
     body += names
     if edges[0] < 0 < edges[-1] and counted == "samples":
         body.append(line("zero", x.at(0), x.at(0), TOP, HEIGHT - BOTTOM))
     body.append(line("axis", LEFT, WIDTH - RIGHT, y.at(0)))
     beyond = int(((everything < edges[0]) | (everything > edges[-1])).sum())
-    says = "; ".join(f"{label}: n = {len(v):,}, median {show(float(np.median(_array(v))))}" for label, _, v in shown)
-    says += f". {beyond:,} values lie beyond the axis and are in the outermost bars." if beyond else "."
+    says = "; ".join(
+        f"{label}: n = {len(v):,}, median {show(float(np.median(_array(v))))}"
+        for label, _, v in shown
+    )
+    says += (
+        f". {beyond:,} values lie beyond the axis and are in the outermost bars." if beyond else "."
+    )
     ends = [f"{show(low)} to {show(high)}" for low, high in zip(edges[:-1], edges[1:], strict=True)]
     rows = [(name, *(f"{int(found[k]):,}" for found in counts)) for k, name in enumerate(ends)]
     return plot(name, title, body, says, (x_label, *(label for label, _, _ in shown)), rows)
@@ -128,16 +180,18 @@ def _bar(left: float, right: float, base: float, end: float, css: str, count: in
     gap = 0.6 if right - left > 3 else 0.0
     width, height = max(0.8, right - left - 2 * gap), max(0.8, abs(end - base))
     return (
-        f'<rect class="{css}" x="{left + gap:.1f}" y="{min(base, end):.1f}" width="{width:.1f}" height="{height:.1f}">'
+        f'<rect class="{css}" x="{left + gap:.1f}" y="{min(base, end):.1f}" width="{width:.1f}" '
+        f'height="{height:.1f}">'
         f"<title>{count:,}</title></rect>"
     )
 
 
-# -- curves ----------------------------------------------------------------------------------------------------------------
+# -- curves ----------------------------------------------------------------------------------------
 
 
 def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None) -> Plot | None:
-    """How often the highest score is right, by how far it is ahead; with a fitted curve where one is given.
+    """How often the highest score is right, by how far it is ahead; with a fitted curve where one
+    is given.
 
     Args:
         bins: see `Summary.reliability`.
@@ -156,25 +210,44 @@ def reliability(bins: Sequence[Bin], fair: float, fitted: HeldOut | None = None)
     body.append(text("tick", at, 14, f"guessing {percent(fair)}"))
     if fitted:
         places = [x.high * k / 60 for k in range(61)]
-        body.append(polyline("fit", ((x.at(a), y.at(float(b))) for a, b in zip(places, fitted.map(places), strict=True))))
+        body.append(
+            polyline(
+                "fit",
+                (
+                    (x.at(a), y.at(float(b)))
+                    for a, b in zip(places, fitted.map(places), strict=True)
+                ),
+            )
+        )
     points = [(x.at(found.x), y.at(found.share.value or 0.0)) for found in bins]
     body.append(polyline("curve", points))
     for found, (a, b) in zip(bins, points, strict=True):
         low, high = found.share.ci95 or (0.0, 1.0)
         body.append(line("error", a, a, y.at(low), y.at(high)))
-        body.append(f'<circle class="point" cx="{a}" cy="{b}" r="4"><title>{_of(found.share)}</title></circle>')
+        body.append(
+            f'<circle class="point" cx="{a}" cy="{b}" '
+            f'r="4"><title>{_of(found.share)}</title></circle>'
+        )
     says = (
-        f"n = {n:,} samples with a gap, {len(bins)} bins of about equal size, from the smallest gaps "
-        f"({percent(bins[0].share.value)} right) to the largest ({percent(bins[-1].share.value)} right); bars are 95 % intervals."
+        f"n = {n:,} samples with a gap, {len(bins)} bins of about equal size, from the smallest "
+        f"gaps ({percent(bins[0].share.value)} right) to the largest "
+        f"({percent(bins[-1].share.value)} right); bars are 95 % intervals."
     )
     if fitted:
-        found_ece, by_chance = percent(fitted.calibration.ece), percent(fitted.calibration.ece_by_chance)
-        says += (
-            f" The green curve is logistic, fitted on half of the prompts; on the other half its expected calibration "
-            f"error is {found_ece} (up to {by_chance} would be chance)."
+        found_ece, by_chance = (
+            percent(fitted.calibration.ece),
+            percent(fitted.calibration.ece_by_chance),
         )
-    rows = ((f"{show(b.low)} to {show(b.high)}", _of(b.share), _between(b.share.ci95)) for b in bins)
-    return plot("reliability", title, body, says, ("gap", "highest score is right", "95 % interval"), rows)
+        says += (
+            f" The green curve is logistic, fitted on half of the prompts; on the other half its "
+            f"expected calibration error is {found_ece} (up to {by_chance} would be chance)."
+        )
+    rows = (
+        (f"{show(b.low)} to {show(b.high)}", _of(b.share), _between(b.share.ci95)) for b in bins
+    )
+    return plot(
+        "reliability", title, body, says, ("gap", "highest score is right", "95 % interval"), rows
+    )
 
 
 def _legend(entries: Sequence[tuple[str, str]]) -> str:
@@ -192,16 +265,24 @@ def _legend(entries: Sequence[tuple[str, str]]) -> str:
 
 
 def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
-    """How often picking the highest score of n answers finds a chosen one, below the best anyone could do."""
+    """How often picking the highest score of n answers finds a chosen one, below the best anyone
+    could do.
+    """
     if len(curve) < 2:
         return None
     title = "Best of n by this reward"
     x = Axis(1.0, float(curve[-1].n), LEFT + 10, WIDTH - RIGHT - 10)
     y = Axis(0.0, 1.0, HEIGHT - BOTTOM, TOP, 5)
     names = [(float(found.n), str(found.n)) for found in curve]
-    body = [frame(x, y, "answers to pick from (n)", "pick is a chosen answer", names, y_percent=True)]
+    body = [
+        frame(x, y, "answers to pick from (n)", "pick is a chosen answer", names, y_percent=True)
+    ]
     for style, values in (("fit", [b.oracle for b in curve]), ("curve", [b.value for b in curve])):
-        body.append(polyline(style, ((x.at(b.n), y.at(value)) for b, value in zip(curve, values, strict=True))))
+        body.append(
+            polyline(
+                style, ((x.at(b.n), y.at(value)) for b, value in zip(curve, values, strict=True))
+            )
+        )
     for found in curve:
         a = x.at(found.n)
         body.append(line("error", a, a, y.at(found.ci95.low), y.at(found.ci95.high)))
@@ -210,17 +291,26 @@ def best_of_n(curve: Sequence[BestOf], drawn: int) -> Plot | None:
     body += [line("fit", at - 24, at - 4, 10), text("tick", at, 14, "a chosen one is among the n")]
     first, last = curve[0], curve[-1]
     says = (
-        f"n = {drawn:,} lists: picking blindly finds a chosen answer in {percent(first.value)}, picking the best of "
-        f"{last.n} by score in {percent(last.value)}; bars are 95 % intervals."
+        f"n = {drawn:,} lists: picking blindly finds a chosen answer in {percent(first.value)}, "
+        f"picking the best of {last.n} by score in {percent(last.value)}; bars are 95 % intervals."
     )
     rows = ((str(b.n), percent(b.value), _between(b.ci95), percent(b.oracle)) for b in curve)
-    return plot("best-of-n", title, body, says, ("n", "pick is chosen", "95 % interval", "a chosen one is there"), rows)
+    return plot(
+        "best-of-n",
+        title,
+        body,
+        says,
+        ("n", "pick is chosen", "95 % interval", "a chosen one is there"),
+        rows,
+    )
 
 
-# -- shares ----------------------------------------------------------------------------------------------------------------
+# -- shares ----------------------------------------------------------------------------------------
 
 
-def shares(name: str, title: str, parts: Sequence[tuple[str, Share, float | None]], says: str, x_label: str) -> Plot | None:
+def shares(
+    name: str, title: str, parts: Sequence[tuple[str, Share, float | None]], says: str, x_label: str
+) -> Plot | None:
     """Horizontal bars of shares with their intervals, and where a fair judge would be."""
     known = [(label, share, fair) for label, share, fair in parts if share.n]
     if not known:
@@ -236,19 +326,29 @@ def shares(name: str, title: str, parts: Sequence[tuple[str, Share, float | None
         y, value = TOP + row * k, share.value or 0.0
         low, high = share.ci95 or (value, value)
         body.append(text("tick", left - 8, y + 12, label, "end"))
-        body.append(f'<rect class="bar" x="{left}" y="{y}" width="{max(0.8, x.at(value) - left):.1f}" height="16"/>')
+        body.append(
+            f'<rect class="bar" x="{left}" y="{y}" width="{max(0.8, x.at(value) - left):.1f}" '
+            f'height="16"/>'
+        )
         body.append(line("error", x.at(low), x.at(high), y + 8))
         body.append(text("tick", max(x.at(high), x.at(value)) + 5, y + 12, f"{100 * value:.0f} %"))
         body.append(text("small", left - 8, y + 24, f"n = {share.n:,}", "end"))
         if fair is not None:
             body.append(line("chance", x.at(fair), x.at(fair), y - 4, y + 20))
     body.append(text("label", (left + right) / 2, height - 8, x_label, "middle"))
-    rows = ((name, percent(s.value), _between(s.ci95), f"{s.n:,}", percent(fair)) for name, s, fair in known)
+    rows = (
+        (name, percent(s.value), _between(s.ci95), f"{s.n:,}", percent(fair))
+        for name, s, fair in known
+    )
     return plot(name, title, body, says, ("", "share", "95 % interval", "n", "fair"), rows, height)
 
 
-def gauge(score: float | None, ci95: Sequence[float] | None, marks: Sequence[tuple[str, float | None]]) -> str:
-    """A score on a line from 0 to 100 %, its interval, and what it is held against; it grows with its container."""
+def gauge(
+    score: float | None, ci95: Sequence[float] | None, marks: Sequence[tuple[str, float | None]]
+) -> str:
+    """A score on a line from 0 to 100 %, its interval, and what it is held against; it grows with
+    its container.
+    """
     parts = [line("track", 0, "100%", "50%")]
     for name, value in marks:
         if value is not None:
@@ -272,14 +372,19 @@ def _between(ci95: Interval | None) -> str:
     return "–" if ci95 is None else f"{100 * ci95.low:.1f} – {100 * ci95.high:.1f} %"
 
 
-# -- of a run ---------------------------------------------------------------------------------------------------------------
+# -- of a run --------------------------------------------------------------------------------------
 
 
 def all_plots(summary: Summary) -> list[Plot | None]:
     """Every plot this run has something for."""
     groups = [(name, name, summary.scores(name)) for name in LABELS]
-    steps = [(name, style, summary.step_scores[name]) for name, style in zip(STEP_LABELS, LABELS, strict=True)]
-    title = "Scores, chosen against rejected" if len(groups[0][2]) and len(groups[1][2]) else "Scores"
+    steps = [
+        (name, style, summary.step_scores[name])
+        for name, style in zip(STEP_LABELS, LABELS, strict=True)
+    ]
+    title = (
+        "Scores, chosen against rejected" if len(groups[0][2]) and len(groups[1][2]) else "Scores"
+    )
     return [
         distributions("scores", title, groups, "score (higher is better)"),
         distributions("steps", "Scores of single steps", steps, "score of a step", "steps"),
@@ -289,44 +394,73 @@ def all_plots(summary: Summary) -> list[Plot | None]:
         _length_plot(summary),
         _pair_plot(summary),
         *(_list_plot(n, summary) for n in sorted(summary.positions.lists)),
-        distributions("latency", "Time to a reply", [("replies", "unlabelled", summary.calls.seconds)], "seconds", "replies"),
+        distributions(
+            "latency",
+            "Time to a reply",
+            [("replies", "unlabelled", summary.calls.seconds)],
+            "seconds",
+            "replies",
+        ),
     ]
 
 
 def _gap_plot(summary: Summary) -> Plot | None:
     title = "Score gap, best chosen minus best rejected"
-    plot = distributions("gaps", title, [("samples", "signed", summary.gaps)], "score gap (right of 0: in order)", "samples")
+    plot = distributions(
+        "gaps",
+        title,
+        [("samples", "signed", summary.gaps)],
+        "score gap (right of 0: in order)",
+        "samples",
+    )
     if plot is None:
         return None
     right = summary.ordering()
     ties = summary.gaps.count(0.0)
-    says = f"{percent(right.value)} in the right order, ties counting half; {ties:,} of them equal. {plot.says}"
+    says = (
+        f"{percent(right.value)} in the right order, ties counting half; {ties:,} of them equal. "
+        f"{plot.says}"
+    )
     return replace(plot, says=says)
 
 
 def _length_plot(summary: Summary) -> Plot | None:
-    """Score against answer length on a logarithmic axis: drawn answers as marks, means of bins over all answers as a line."""
+    """Score against answer length on a logarithmic axis: drawn answers as marks, means of bins over
+    all answers as a line.
+    """
     answers = summary.answers
     if not len(answers):
         return None
     drawn = [answers[place] for place in seeded_positions(len(answers), MAX_MARKS, 0)]
     scores, sizes = _array(answers.scores), _array(answers.lengths)
     means = [(b.x, b.share.k / b.share.n, b.share.n) for b in binned(sizes, scores)]
-    rho, longer, chosen = summary.length_correlation(), summary.longer.share, summary.longer_chosen.share
-    says = f"n = {len(answers):,} answers{f', {len(drawn)} of them drawn' if len(drawn) < len(answers) else ''}. "
+    rho, longer, chosen = (
+        summary.length_correlation(),
+        summary.longer.share,
+        summary.longer_chosen.share,
+    )
+    says = (
+        f"n = {len(answers):,} "
+        f"answers{f', {len(drawn)} of them drawn' if len(drawn) < len(answers) else ''}. "
+    )
     says += (
-        "No correlation: one does not vary." if rho is None else f"Spearman correlation of length and score: {show(rho, 2)}."
+        "No correlation: one does not vary."
+        if rho is None
+        else f"Spearman correlation of length and score: {show(rho, 2)}."
     )
     if longer.n:
         says += (
-            f" Where the lengths of a chosen and a rejected answer differ, the longer one scores higher in "
-            f"{percent(longer.value)} and is the chosen one in {percent(chosen.value)} of {longer.n:,} pairs."
+            f" Where the lengths of a chosen and a rejected answer differ, the longer one scores "
+            f"higher in {percent(longer.value)} and is the chosen one in {percent(chosen.value)} "
+            f"of {longer.n:,} pairs."
         )
     _, low, high = _clipped([answer.score for answer in drawn])
     lengths = [math.log10(max(1, answer.length)) for answer in drawn]
     x = Axis(min(lengths), max(lengths), LEFT + 6, WIDTH - RIGHT - 6, 5)
     y = Axis(low - (high - low) * 0.04, high + (high - low) * 0.04, HEIGHT - BOTTOM, TOP, 5)
-    round_ones = [(math.log10(n), f"{n:,}") for power in range(8) for n in (10**power, 3 * 10**power)]
+    round_ones = [
+        (math.log10(n), f"{n:,}") for power in range(8) for n in (10**power, 3 * 10**power)
+    ]
     names = [(at, name) for at, name in round_ones if x.low - 1e-9 <= at <= x.high + 1e-9]
     if len(names) < 2:
         names = [(value, f"{10**value:,.0f}") for value in (x.low, x.high)]
@@ -337,8 +471,17 @@ def _length_plot(summary: Summary) -> Plot | None:
             body.append(f'<path class="rejected mark" d="M{a - 3} {b}l3-3 3 3-3 3z"/>')
         else:
             body.append(f'<circle class="{label} mark" cx="{a}" cy="{b}" r="2.6"/>')
-    body.append(polyline("curve strong", ((x.at(math.log10(max(1.0, n))), y.at(score)) for n, score, _ in means)))
-    body.append(_legend([(label, label) for label in sorted({answer.label for answer in drawn})] + [("mean", "line")]))
+    body.append(
+        polyline(
+            "curve strong", ((x.at(math.log10(max(1.0, n))), y.at(score)) for n, score, _ in means)
+        )
+    )
+    body.append(
+        _legend(
+            [(label, label) for label in sorted({answer.label for answer in drawn})]
+            + [("mean", "line")]
+        )
+    )
     rows = ((f"{length:,.0f}", show(score), f"{n:,}") for length, score, n in means)
     columns = ("mean length (characters)", "mean score", "answers")
     return plot("length", "Answer length against score", body, says, columns, rows)
@@ -349,11 +492,20 @@ def _pair_plot(summary: Summary) -> Plot | None:
     counts, usable = games.counts(), ("first", "second", "tie")
     n, ties = sum(counts.get(kind, 0) for kind in usable), counts.get("tie", 0)
     fair = (n - ties) / (2 * n) if n else None
-    parts = [(f"shown {place} wins", games.share(place, usable), fair) for place in ("first", "second")]
+    parts = [
+        (f"shown {place} wins", games.share(place, usable), fair) for place in ("first", "second")
+    ]
     parts += [("tie", games.share("tie", usable), None)] if ties else []
-    kinds = [("same in both orders", "same"), ("winner flips", "flipped"), ("tie in one order", "tie")]
+    kinds = [
+        ("same in both orders", "same"),
+        ("winner flips", "flipped"),
+        ("tie in one order", "tie"),
+    ]
     parts += [(name, pairs.share(kind), None) for name, kind in kinds if len(pairs)]
-    says = f"n = {n:,} verdicts on pairs, {len(pairs):,} pairs in both orders. The dashed line is where a fair judge would be."
+    says = (
+        f"n = {n:,} verdicts on pairs, {len(pairs):,} pairs in both orders. The dashed line is "
+        f"where a fair judge would be."
+    )
     if lost := len(games) - n:
         says += f" {lost:,} further games have no usable verdict."
     return shares("position", "Position in a pair", parts, says, "share of verdicts, or of pairs")
@@ -362,5 +514,10 @@ def _pair_plot(summary: Summary) -> Plot | None:
 def _list_plot(n: int, summary: Summary) -> Plot | None:
     seen = summary.positions.lists[n]
     parts = [(f"place {place + 1}", seen.share(place), 1 / n) for place in range(min(n, 12))]
-    says = f"n = {len(seen):,} lists of {n} with one winner; a fair judge is at {percent(1 / n)} (dashed)."
-    return shares(f"position-{n}", f"Place of the winner in lists of {n}", parts, says, "share of winners")
+    says = (
+        f"n = {len(seen):,} lists of {n} with one winner; a fair judge is at {percent(1 / n)} "
+        f"(dashed)."
+    )
+    return shares(
+        f"position-{n}", f"Place of the winner in lists of {n}", parts, says, "share of winners"
+    )

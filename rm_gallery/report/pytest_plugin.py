@@ -1,7 +1,8 @@
-"""A judge held to a figure in a team's own tests: the fixture `reward_gate` and the marker of the same name.
+"""A judge held to a figure in a team's own tests: the fixture `reward_gate` and the marker of the
+same name.
 
-pytest loads this file in every run of an environment that has the package, so it imports nothing but pytest until a gate is
-asked.
+pytest loads this file in every run of an environment that has the package, so it imports nothing
+but pytest until a gate is asked.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
 NAME = "reward_gate"
 _MARKER = (
-    f"{NAME}(reward, data, at_least=…, beats=…, not_worse_than=…, **arguments of rm_gallery.evaluate): what the fixture "
-    f"`{NAME}` holds the reward to unless it is called with something else"
+    f"{NAME}(reward, data, at_least=…, beats=…, not_worse_than=…, **arguments of "
+    f"rm_gallery.evaluate): what the fixture `{NAME}` holds the reward to unless it is called with "
+    f"something else"
 )
 _BESIDE = ("longest", "shortest", "chance")
 _HELD = ("at_least", "beats", "not_worse_than")
@@ -33,9 +35,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Refuse a test that is marked and does not take the fixture: its gate would never close."""
     for item in items:
-        if item.get_closest_marker(NAME) is not None and NAME not in getattr(item, "fixturenames", ()):
+        if item.get_closest_marker(NAME) is not None and NAME not in getattr(
+            item, "fixturenames", ()
+        ):
             raise pytest.UsageError(
-                f"{item.nodeid} is marked {NAME} and does not take the fixture; add the parameter `{NAME}` and call it."
+                f"{item.nodeid} is marked {NAME} and does not take the fixture; add the parameter "
+                f"`{NAME}` and call it."
             )
 
 
@@ -65,7 +70,9 @@ class RewardGate:
         self._node: pytest.Item = request.node
         marker = self._node.get_closest_marker(NAME)
         self._given: dict[str, Any] = {} if marker is None else dict(marker.kwargs)
-        self._given.update(zip(("reward", "data"), () if marker is None else marker.args, strict=False))
+        self._given.update(
+            zip(("reward", "data"), () if marker is None else marker.args, strict=False)
+        )
         self.marked, self.asked = marker is not None, 0
 
     def __call__(
@@ -86,18 +93,25 @@ class RewardGate:
 
         Args:
             reward: a registered name, a reward class or a reward.
-            data: as in `rm_gallery.evaluate`; a path is looked for below the working folder, then beside the test's file.
+            data: as in `rm_gallery.evaluate`; a path is looked for below the working folder, then
+                beside the test's file.
             benchmark: its name; found from the columns by default.
-            at_least: the lowest score that passes, 0..1. What has no score counts as wrong, whatever is allowed to be missing.
-            surely: whether the lower end of the 95 % interval has to reach `at_least`, not the score alone.
-            beats: baselines that the score has to exceed: longest, shortest, chance; what has no score counts as wrong.
-            not_worse_than: run folder of an earlier run on the same samples. Fails when the paired difference is below 0 with
-                its whole 95 % interval, what has no score counted at its worst.
+            at_least: the lowest score that passes, 0..1. What has no score counts as wrong,
+                whatever is allowed to be missing.
+            surely: whether the lower end of the 95 % interval has to reach `at_least`, not the
+                score alone.
+            beats: baselines that the score has to exceed: longest, shortest, chance; what has no
+                score counts as wrong.
+            not_worse_than: run folder of an earlier run on the same samples. Fails when the paired
+                difference is below 0 with its whole 95 % interval, what has no score counted at its
+                worst.
             max_failures: samples that may fail; 0 unless given.
             max_unscored: samples that may be unscored; as many as may fail unless given.
-            **arguments: further arguments of `rm_gallery.evaluate` (llm, params, seed, limit, run_dir, budget, …).
+            **arguments: further arguments of `rm_gallery.evaluate` (llm, params, seed, limit,
+                run_dir, budget, …).
 
-        A gate that cannot be asked (an unknown name or argument, a file or run that is not there) fails with one line.
+        A gate that cannot be asked (an unknown name or argument, a file or run that is not there)
+        fails with one line.
         """
         from rm_gallery.core.utils.errors import RMGalleryError
 
@@ -105,9 +119,16 @@ class RewardGate:
             "reward": reward, "data": data, "benchmark": benchmark, "at_least": at_least, "surely": surely, "beats": beats,
             "not_worse_than": not_worse_than, "max_failures": max_failures, "max_unscored": max_unscored,
         }  # fmt: skip
-        asked = {**self._given, **arguments, **{name: value for name, value in called.items() if value is not None}}
+        asked = {
+            **self._given,
+            **arguments,
+            **{name: value for name, value in called.items() if value is not None},
+        }
         self.asked += 1
-        wanted = {name: asked.pop(name, None) for name in (*_HELD, "surely", "max_failures", "max_unscored")}
+        wanted = {
+            name: asked.pop(name, None)
+            for name in (*_HELD, "surely", "max_failures", "max_unscored")
+        }
         try:
             return self._ask(asked, wanted)
         except RMGalleryError as error:
@@ -123,25 +144,42 @@ class RewardGate:
         if wanted["not_worse_than"] is not None:
             wanted["not_worse_than"] = self._path(wanted["not_worse_than"])
             _check_reference(asked, wanted)
-        with run_folder(asked.pop("run_dir", None) or None, wanted["not_worse_than"] is not None) as folder:
+        with run_folder(
+            asked.pop("run_dir", None) or None, wanted["not_worse_than"] is not None
+        ) as folder:
             asked["run_dir"] = folder
             report = evaluate(
-                asked.pop("reward"), asked.pop("data"), asked.pop("benchmark", None), **{"progress": False, **asked}
+                asked.pop("reward"),
+                asked.pop("data"),
+                asked.pop("benchmark", None),
+                **{"progress": False, **asked},
             )
             problems = _problems(report, wanted, folder)
         line = f"{self._node.nodeid}: {report.reward} {_figure(report)}{_threshold(wanted)}"
         self._node.user_properties.append((NAME, f"{'FAILED' if problems else 'passed'} {line}"))
-        figures = {"score": report.score, "ci95": report.ci95 and list(report.ci95), "n": report.n, "n_scored": report.n_scored}
+        figures = {
+            "score": report.score,
+            "ci95": report.ci95 and list(report.ci95),
+            "n": report.n,
+            "n_scored": report.n_scored,
+        }
         for name, value in figures.items():
             self._node.user_properties.append((f"{NAME}.{name}", value))
         if problems:
-            pytest.fail("\n".join([f"{report.reward} {_figure(report)}", *problems, "", str(report)]), pytrace=False)
+            pytest.fail(
+                "\n".join([f"{report.reward} {_figure(report)}", *problems, "", str(report)]),
+                pytrace=False,
+            )
         if report.score is None:
-            raise ConfigError(f"{report.reward} scored nothing, so there is no figure to hold it to.")
+            raise ConfigError(
+                f"{report.reward} scored nothing, so there is no figure to hold it to."
+            )
         return report
 
     def _path(self, data: Any) -> Any:
-        """A path that is not below the working folder and stands beside the test's file; everything else as it is."""
+        """A path that is not below the working folder and stands beside the test's file; everything
+        else as it is.
+        """
         if isinstance(data, str | Path) and not Path(data).exists():
             beside = self._node.path.parent / data
             return str(beside) if beside.exists() else data
@@ -158,11 +196,17 @@ def _check(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
 
     for name in ("reward", "data"):
         if asked.get(name) is None:
-            raise ConfigError(f"there is no {name}; give it to the marker or the call: {NAME}(reward, data, …).")
+            raise ConfigError(
+                f"there is no {name}; give it to the marker or the call: {NAME}(reward, data, …)."
+            )
     if all(wanted[name] is None for name in _HELD):
         known = {*signature(evaluate).parameters, *RunOptions.__dataclass_fields__}
-        near = "".join(f", found {name!r}" for name in sorted({*asked} - known) if nearest(name, _HELD))
-        raise ConfigError(f"nothing to hold the reward to{near}; give at_least=, beats= or not_worse_than=.")
+        near = "".join(
+            f", found {name!r}" for name in sorted({*asked} - known) if nearest(name, _HELD)
+        )
+        raise ConfigError(
+            f"nothing to hold the reward to{near}; give at_least=, beats= or not_worse_than=."
+        )
     lowest = wanted["at_least"]
     if lowest is not None and not (isinstance(lowest, int | float) and 0 <= lowest <= 1):
         raise ConfigError(f"at_least is {lowest!r}; it is a share such as 0.8.")
@@ -177,7 +221,11 @@ def _gate(wanted: dict[str, Any]) -> QualityGate:
     """The gate; ConfigError for a limit or an earlier run that is none."""
     from rm_gallery.report.gate import QualityGate, reference_run
 
-    failures, unscored, before = wanted["max_failures"] or 0, wanted["max_unscored"], wanted["not_worse_than"]
+    failures, unscored, before = (
+        wanted["max_failures"] or 0,
+        wanted["max_unscored"],
+        wanted["not_worse_than"],
+    )
     return QualityGate(
         wanted["at_least"],
         failures,
@@ -192,7 +240,10 @@ def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]
     from rm_gallery.study.opened import open_run
 
     run = None if wanted["not_worse_than"] is None else open_run(run_dir)
-    found = [f"{why}." for _, why in _gate(wanted).missed(report.to_dict(), finished=not report.n_stopped, run=run)]
+    found = [
+        f"{why}."
+        for _, why in _gate(wanted).missed(report.to_dict(), finished=not report.n_stopped, run=run)
+    ]
     if found and report.reasons:
         reasons = (f"{told['n']} {why}" for why, told in list(report.reasons.items())[:3])
         found.append(f"without a score: {'; '.join(reasons)}.")
@@ -200,7 +251,9 @@ def _problems(report: Report, wanted: dict[str, Any], run_dir: Any) -> list[str]
 
 
 def _check_reference(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Raise ConfigError, before anything is paid, where the earlier run is none, or one of other data or another rule."""
+    """Raise ConfigError, before anything is paid, where the earlier run is none, or one of other
+    data or another rule.
+    """
     from rm_gallery.core.utils.errors import ConfigError
     from rm_gallery.report.gate import check_fits
     from rm_gallery.study.task import open_data
@@ -208,10 +261,14 @@ def _check_reference(asked: dict[str, Any], wanted: dict[str, Any]) -> None:
     found = _gate(wanted).reference
     assert found is not None
     if asked.get("run_dir") and Path(asked["run_dir"]).resolve() == found.folder.resolve():
-        raise ConfigError("run_dir is the run of not_worse_than; a run cannot be held against itself.")
+        raise ConfigError(
+            "run_dir is the run of not_worse_than; a run cannot be held against itself."
+        )
     if isinstance(asked["data"], Iterator):
         asked["data"] = list(asked["data"])
-    how = {name: asked[name] for name in ("limit", "seed", "on_bad_row", "columns") if name in asked}
+    how = {
+        name: asked[name] for name in ("limit", "seed", "on_bad_row", "columns") if name in asked
+    }
     check_fits(found, open_data(asked["data"], asked.get("benchmark"), **how))
 
 
@@ -236,4 +293,6 @@ def reward_gate(request: pytest.FixtureRequest) -> Iterator[RewardGate]:
     gate = RewardGate(request)
     yield gate
     if gate.marked and not gate.asked:
-        pytest.fail(f"the test is marked {NAME} and never called it; write {NAME}().", pytrace=False)
+        pytest.fail(
+            f"the test is marked {NAME} and never called it; write {NAME}().", pytrace=False
+        )

@@ -1,4 +1,6 @@
-"""Several runs of one benchmark as a table to cite: a row a run, a column a subset, with what a reader needs to trust it."""
+"""Several runs of one benchmark as a table to cite: a row a run, a column a subset, with what a
+reader needs to trust it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,8 @@ class Cell:
     Attributes:
         figure: score, interval and counts as the run saved them; empty where it has none.
         best: whether no run scored higher here.
-        against: the difference to the best run on the samples both scored; None for the best, and where none can be tested.
+        against: the difference to the best run on the samples both scored; None for the best, and
+            where none can be tested.
     """
 
     figure: Mapping[str, Any]
@@ -47,9 +50,13 @@ class Cell:
 
     @property
     def worse(self) -> bool:
-        """Whether it is shown to be worse than the best, corrected for all that was tested, whatever is missing would have got."""
+        """Whether it is shown to be worse than the best, corrected for all that was tested,
+        whatever is missing would have got.
+        """
         tested = self.against
-        return tested is not None and tested.better == "first" and (tested.p_adjusted or 0.0) < LEVEL
+        return (
+            tested is not None and tested.better == "first" and (tested.p_adjusted or 0.0) < LEVEL
+        )
 
 
 @dataclass(frozen=True)
@@ -71,45 +78,85 @@ class RunTable:
     reports: tuple[Mapping[str, Any], ...]
 
     def caption(self) -> list[str]:
-        """What the figures rest on: rule, version, judges, n and what is missing by cause, a sentence each."""
+        """What the figures rest on: rule, version, judges, n and what is missing by cause, a
+        sentence each.
+        """
         first = self.reports[0]
         rule = str(first.get("rule") or "")
         unit = "The unit is the reward's own" if rule in OWN_UNIT else "Figures are percentages"
         told = RULES.get(rule, "")
-        lines = [f"{first.get('benchmark') or 'Benchmark'}, rule {rule}{f' ({told})' if told else ''}."]
+        lines = [
+            f"{first.get('benchmark') or 'Benchmark'}, rule {rule}{f' ({told})' if told else ''}."
+        ]
         lines.append(f"{unit}, with 95 % intervals over prompts; best in bold.")
         if any(cell.against for row in self.cells for cell in row):
-            what = "worse than the best of the column on the samples both scored (paired by prompt, Holm-corrected p < 0.05)"
-            tested = [name for place, name in enumerate(self.columns) if any(row[place].against for row in self.cells)]
-            alone = f" Only {OVERALL} was tested." if tested == [OVERALL] and len(self.columns) > 1 else ""
+            what = (
+                "worse than the best of the column on the samples both scored (paired by prompt, "
+                "Holm-corrected p < 0.05)"
+            )
+            tested = [
+                name
+                for place, name in enumerate(self.columns)
+                if any(row[place].against for row in self.cells)
+            ]
+            alone = (
+                f" Only {OVERALL} was tested."
+                if tested == [OVERALL] and len(self.columns) > 1
+                else ""
+            )
             lines.append(f"{MARK}: {what}.{alone}")
         for name, report in zip(self.names, self.reports, strict=True):
             missing = report.get("missing")
             if missing is None:  # of an earlier version, which did not keep the causes
-                missing = {"run, cause not kept": int(report.get("n") or 0) - int(report.get("n_scored") or 0)}
+                missing = {
+                    "run, cause not kept": int(report.get("n") or 0)
+                    - int(report.get("n_scored") or 0)
+                }
             gone = sum(missing.values())
             lost = f"{gone:,} missing ({by_cause(missing)})" if gone else "none without a score"
             unfinished = ", not finished" if report.get("partial") or report.get("stopped") else ""
             judge = f", judge {report['judge']}" if report.get("judge") else ""
             absent = missing_parts(report.get("extra") or {}).removeprefix("missing, and ")
             lines.append(
-                f"{name}{judge}: n = {int(report.get('n') or 0):,}, {lost}{unfinished}{f'; {absent}' if absent else ''}."
+                f"{name}{judge}: n = {int(report.get('n') or 0):,}, "
+                f"{lost}{unfinished}{f'; {absent}' if absent else ''}."
             )
         if len({report.get("n") for report in self.reports}) > 1:
             lines.append("The runs have different samples: figures are of each run's own.")
         versions = sorted({str(report.get("version") or "") for report in self.reports} - {""})
-        lines.append(f"rm-gallery {__version__}{f', rule version {versions[0]}' if versions else ''}.")
+        lines.append(
+            f"rm-gallery {__version__}{f', rule version {versions[0]}' if versions else ''}."
+        )
         return [one_line(line) for line in lines]
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """Every cell as numbers, by `FIELDS`: scores and limits as shares or in the reward's own unit."""
-        for name, run, report, row in zip(self.names, self.runs, self.reports, self.cells, strict=True):
+        """Every cell as numbers, by `FIELDS`: scores and limits as shares or in the reward's own
+        unit.
+        """
+        for name, run, report, row in zip(
+            self.names, self.runs, self.reports, self.cells, strict=True
+        ):
             for column, cell in zip(self.columns, row, strict=True):
                 own, (low, high) = cell.figure, cell.figure.get("ci95") or (None, None)
-                values = [run, report.get("reward") or name, report.get("judge"), column, own.get("rule"), own.get("score")]
-                counts = [own.get("n"), own.get("n_scored"), sum((own.get("missing") or {}).values())]
+                values = [
+                    run,
+                    report.get("reward") or name,
+                    report.get("judge"),
+                    column,
+                    own.get("rule"),
+                    own.get("score"),
+                ]
+                counts = [
+                    own.get("n"),
+                    own.get("n_scored"),
+                    sum((own.get("missing") or {}).values()),
+                ]
                 p = None if cell.against is None else cell.against.p_adjusted
-                yield dict(zip(FIELDS, [*values, low, high, *counts, cell.best, p, cell.worse], strict=True))
+                yield dict(
+                    zip(
+                        FIELDS, [*values, low, high, *counts, cell.best, p, cell.worse], strict=True
+                    )
+                )
 
 
 def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
@@ -117,10 +164,12 @@ def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
 
     Args:
         *runs: run folders, one or more.
-        sections: a column a section, of rules that have some, and not a column a subset. Only `overall` is tested then.
+        sections: a column a section, of rules that have some, and not a column a subset. Only
+            `overall` is tested then.
 
     Raises:
-        ConfigError: no run, runs of different benchmarks, rules or data, or sections where the rule has none.
+        ConfigError: no run, runs of different benchmarks, rules or data, or sections where the rule
+            has none.
         DataError: a folder that is no run.
     """
     if not runs:
@@ -135,15 +184,29 @@ def run_table(*runs: str | Path | OpenRun, sections: bool = False) -> RunTable:
     by_run = [_columns(report, sections) for report in reports]
     inner = list(dict.fromkeys(name for found in by_run for name in found if name != OVERALL))
     if sections and not inner:
-        why = f"rule {reports[0].get('rule')!r} has no sections; leave out --sections for a column a subset."
+        why = (
+            f"rule {reports[0].get('rule')!r} has no sections; leave out --sections for a column a "
+            f"subset."
+        )
         raise Inapplicable(why, "sections")
     columns = [*inner, OVERALL]
-    best = {name: max((s for found in by_run if (s := _score(found, name)) is not None), default=None) for name in columns}
-    cells = [[Cell(found.get(name, {}), _score(found, name) == best[name] is not None) for name in columns] for found in by_run]
+    best = {
+        name: max((s for found in by_run if (s := _score(found, name)) is not None), default=None)
+        for name in columns
+    }
+    cells = [
+        [
+            Cell(found.get(name, {}), _score(found, name) == best[name] is not None)
+            for name in columns
+        ]
+        for found in by_run
+    ]
     if len(opened) > 1 and reports[0].get("rule") not in OWN_UNIT:
         _tested(cells, columns, opened, sections)
     folders = tuple(run.folder.name for run in opened)
-    return RunTable(_names(opened, reports), tuple(columns), tuple(map(tuple, cells)), folders, tuple(reports))
+    return RunTable(
+        _names(opened, reports), tuple(columns), tuple(map(tuple, cells)), folders, tuple(reports)
+    )
 
 
 def _columns(report: Mapping[str, Any], sections: bool) -> dict[str, Mapping[str, Any]]:
@@ -156,24 +219,44 @@ def _score(found: Mapping[str, Mapping[str, Any]], name: str) -> float | None:
     return score if isinstance(score, (int, float)) and math.isfinite(score) else None
 
 
-def _tested(cells: list[list[Cell]], columns: Sequence[str], runs: Sequence[OpenRun], sections: bool) -> None:
-    """Hold the runs against the best of each column; runs that were the best of several are compared once."""
-    firsts = {place: next((k for k, row in enumerate(cells) if row[place].best), None) for place in range(len(columns))}
+def _tested(
+    cells: list[list[Cell]], columns: Sequence[str], runs: Sequence[OpenRun], sections: bool
+) -> None:
+    """Hold the runs against the best of each column; runs that were the best of several are
+    compared once.
+    """
+    firsts = {
+        place: next((k for k, row in enumerate(cells) if row[place].best), None)
+        for place in range(len(columns))
+    }
     for first in dict.fromkeys(k for k in firsts.values() if k is not None):
         others = [k for k in range(len(runs)) if k != first]
-        for k, found in zip(others, compare(runs[first], *(runs[k] for k in others), examples=0), strict=True):
+        for k, found in zip(
+            others, compare(runs[first], *(runs[k] for k in others), examples=0), strict=True
+        ):
             parts = {part.name: part for part in found.by_subset} if not sections else {}
             parts[OVERALL] = found.whole
             for place, name in enumerate(columns):
                 if firsts[place] == first and not cells[k][place].best:
-                    cells[k][place] = Cell(cells[k][place].figure, False, parts.get(name or UNNAMED))
+                    cells[k][place] = Cell(
+                        cells[k][place].figure, False, parts.get(name or UNNAMED)
+                    )
 
 
 def _names(runs: Sequence[OpenRun], reports: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    short = [str(report.get("reward") or run.folder.name) for run, report in zip(runs, reports, strict=True)]
-    names = [f"{name} ({r['judge']})" if r.get("judge") else name for name, r in zip(short, reports, strict=True)]
+    short = [
+        str(report.get("reward") or run.folder.name)
+        for run, report in zip(runs, reports, strict=True)
+    ]
+    names = [
+        f"{name} ({r['judge']})" if r.get("judge") else name
+        for name, r in zip(short, reports, strict=True)
+    ]
     alike = [names.count(name) > 1 for name in names]
-    return tuple(f"{n} [{run.folder.name}]" if twice else n for n, run, twice in zip(names, runs, alike, strict=True))
+    return tuple(
+        f"{n} [{run.folder.name}]" if twice else n
+        for n, run, twice in zip(names, runs, alike, strict=True)
+    )
 
 
 def render_table(table: RunTable, form: str) -> str:
@@ -193,7 +276,9 @@ def _texts(cell: Cell) -> tuple[str, str]:
     scale, digits = (1.0, ".4g") if cell.figure.get("rule") in OWN_UNIT else (100.0, ".1f")
     if score is None:
         return "–", ""
-    return f"{scale * score:{digits}}", "" if not bounds else "–".join(f"{scale * end:{digits}}" for end in bounds)
+    return f"{scale * score:{digits}}", "" if not bounds else "–".join(
+        f"{scale * end:{digits}}" for end in bounds
+    )
 
 
 def _latex(table: RunTable) -> str:
@@ -203,15 +288,30 @@ def _latex(table: RunTable) -> str:
         small = rf" {{\scriptsize [{bounds.replace('–', ', ')}]}}" if bounds else ""
         return (rf"\textbf{{{score}}}" if cell.best else score.replace("–", "--")) + mark + small
 
-    rows = [" & ".join([_tex(name), *map(shown, row)]) + r" \\" for name, row in zip(table.names, table.cells, strict=True)]
+    rows = [
+        " & ".join([_tex(name), *map(shown, row)]) + r" \\"
+        for name, row in zip(table.names, table.cells, strict=True)
+    ]
     head = " & ".join(["", *map(_tex, table.columns)]) + r" \\"
     caption = " ".join(map(_tex, table.caption()))
     lines = [r"% \usepackage{booktabs}", r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
-    lines += [rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"\toprule", head, r"\midrule", *rows, r"\bottomrule"]
+    lines += [
+        rf"\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
+        r"\toprule",
+        head,
+        r"\midrule",
+        *rows,
+        r"\bottomrule",
+    ]
     return "\n".join([*lines, r"\end{tabular}", r"\end{table}", ""])
 
 
-_TEX = {**{c: rf"\{c}" for c in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_TEX = {
+    **{c: rf"\{c}" for c in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
 _TEX |= {
     MARK: r"\textdagger{}",
     "<": r"\textless{}",
@@ -230,13 +330,20 @@ def _tex(text: str) -> str:
 def _md(table: RunTable) -> str:
     def shown(cell: Cell) -> str:
         score, bounds = _texts(cell)
-        return (f"**{score}**" if cell.best else score) + (MARK if cell.worse else "") + (f" ({bounds})" if bounds else "")
+        return (
+            (f"**{score}**" if cell.best else score)
+            + (MARK if cell.worse else "")
+            + (f" ({bounds})" if bounds else "")
+        )
 
     def line(cells: Sequence[str]) -> str:
         return f"| {' | '.join(cells)} |"
 
     head = [line(["", *map(_plain, table.columns)]), line(["---", *["---:"] * len(table.columns)])]
-    rows = [line([_plain(name), *map(shown, row)]) for name, row in zip(table.names, table.cells, strict=True)]
+    rows = [
+        line([_plain(name), *map(shown, row)])
+        for name, row in zip(table.names, table.cells, strict=True)
+    ]
     return "\n".join([*head, *rows, "", *map(_plain, table.caption()), ""])
 
 
@@ -256,27 +363,35 @@ def _csv(table: RunTable) -> str:
 def _html(table: RunTable) -> str:
     def shown(cell: Cell) -> str:
         score, bounds = _texts(cell)
-        text = (f"<b>{score}</b>" if cell.best else score) + (f"<sup>{MARK}</sup>" if cell.worse else "")
+        text = (f"<b>{score}</b>" if cell.best else score) + (
+            f"<sup>{MARK}</sup>" if cell.worse else ""
+        )
         return f"<td>{text}{f' <small>{bounds}</small>' if bounds else ''}</td>"
 
     def said(text: str) -> str:
         return html.escape(one_line(text))
 
     head = "".join(f"<th>{said(name)}</th>" for name in ("", *table.columns))
-    rows = [f"<tr><th>{said(n)}</th>{''.join(map(shown, row))}</tr>" for n, row in zip(table.names, table.cells, strict=True)]
+    rows = [
+        f"<tr><th>{said(n)}</th>{''.join(map(shown, row))}</tr>"
+        for n, row in zip(table.names, table.cells, strict=True)
+    ]
     caption = "<br>".join(map(said, table.caption()))
-    return "\n".join(["<table>", f"<caption>{caption}</caption>", f"<tr>{head}</tr>", *rows, "</table>", ""])
+    return "\n".join(
+        ["<table>", f"<caption>{caption}</caption>", f"<tr>{head}</tr>", *rows, "</table>", ""]
+    )
 
 
 FORMS = {"latex": _latex, "md": _md, "csv": _csv, "html": _html}
 
 
 def save_results(runs: Sequence[OpenRun], folder: str | Path) -> list[Path]:
-    """Write runs of pairs or lists in the layout of RewardBench's published results; gives the paths.
+    """Write runs of pairs or lists in the layout of RewardBench's published results; gives the
+    paths.
 
-    `eval-set/MODEL.json` holds the accuracy by subset, `eval-set-scores/MODEL.json` a list a column: id, subset, results (the
-    credit), scores_chosen, scores_rejected. What has no score is null in both. MODEL is the judge, else the reward, with the
-    folder where two are alike.
+    `eval-set/MODEL.json` holds the accuracy by subset, `eval-set-scores/MODEL.json` a list a
+    column: id, subset, results (the credit), scores_chosen, scores_rejected. What has no score is
+    null in both. MODEL is the judge, else the reward, with the folder where two are alike.
 
     Raises:
         ConfigError: a run has no samples with a chosen and a rejected answer.
@@ -286,9 +401,16 @@ def save_results(runs: Sequence[OpenRun], folder: str | Path) -> list[Path]:
     models = [str(report.get("judge") or report.get("reward") or "model") for report in reports]
     for run, report, model in zip(runs, reports, models, strict=True):
         name = f"{model}_{run.folder.name}" if models.count(model) > 1 else model
-        about = {"model": name, "model_type": "Generative" if report.get("judge") else None, "chat_template": None}
+        about = {
+            "model": name,
+            "model_type": "Generative" if report.get("judge") else None,
+            "chat_template": None,
+        }
         with sound(run):
-            parts = {subset: part.get("score") for subset, part in (report.get("by_subset") or {OVERALL: report}).items()}
+            parts = {
+                subset: part.get("score")
+                for subset, part in (report.get("by_subset") or {OVERALL: report}).items()
+            }
             columns = _score_columns(run)
         stem = re.sub(r"[^\w.+-]+", "_", name).strip(".") or "model"
         for place, content in (("eval-set", parts), ("eval-set-scores", columns)):
@@ -300,17 +422,27 @@ def save_results(runs: Sequence[OpenRun], folder: str | Path) -> list[Path]:
 
 
 def _score_columns(run: OpenRun) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = {name: [] for name in ("id", "subset", "results", "scores_chosen", "scores_rejected")}
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("id", "subset", "results", "scores_chosen", "scores_rejected")
+    }
     for row in run.samples():
         labelled = list(zip(row.labels, row.scores, strict=False))
-        sides = [[score for label, score in labelled if label == side] for side in ("chosen", "rejected")]
+        sides = [
+            [score for label, score in labelled if label == side] for side in ("chosen", "rejected")
+        ]
         if all(sides):
-            values = [row.id, row.subset, row.credit, *(side[0] if len(side) == 1 else side for side in sides)]
+            values = [
+                row.id,
+                row.subset,
+                row.credit,
+                *(side[0] if len(side) == 1 else side for side in sides),
+            ]
             for column, value in zip(columns.values(), values, strict=True):
                 column.append(value)
     if not columns["id"]:
         raise ConfigError(
-            f"{run.folder} has no sample with a chosen and a rejected answer, and RewardBench's layout holds nothing else; "
+            f"{run.folder} has no sample with a chosen and a rejected answer, and RewardBench's "
+            f"layout holds nothing else; "
             "leave out --save."
         )
     return columns

@@ -1,4 +1,6 @@
-"""Reports as tables for a terminal of 80 columns; text from data never becomes markup or a control sequence."""
+"""Reports as tables for a terminal of 80 columns; text from data never becomes markup or a control
+sequence.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,17 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 INTERVAL = "95 % interval"
-FIGURES = ("score %", INTERVAL, "longest", "shortest", "chance", "n", "unscored", "failed", "stopped")
+FIGURES = (
+    "score %",
+    INTERVAL,
+    "longest",
+    "shortest",
+    "chance",
+    "n",
+    "unscored",
+    "failed",
+    "stopped",
+)
 DIFFERENCES = ("first", "second", "difference", "p", "p adj.")
 LONGEST_CELL = 120
 
@@ -45,9 +57,14 @@ def print_report(report: Report) -> None:
     beside = [*report.baselines, *(["chance"] if differing else [])]  # one for all stands below
     subset = "subset, judge alone" if corrected_figure(report.to_dict()) else "subset"
     table = _table([subset], [report.unit, INTERVAL, *beside, "n", *lost])
-    for part, (name, score, bounds, _) in zip([*report.by_subset.values(), report], report.rows(), strict=True):
+    for part, (name, score, bounds, _) in zip(
+        [*report.by_subset.values(), report], report.rows(), strict=True
+    ):
         counts = [part.n, *(getattr(part, f"n_{name}") for name in lost)]
-        known = [hundredths(part.chance if key == "chance" else part.baselines.get(key)) for key in beside]
+        known = [
+            hundredths(part.chance if key == "chance" else part.baselines.get(key))
+            for key in beside
+        ]
         _add(table, [name, score, bounds, *known, *map(str, counts)])
     _print(table, report.about(), report.leads())
 
@@ -77,7 +94,10 @@ def print_findings(findings: Sequence[Finding], lines: Sequence[str] = ()) -> No
         table.add_column("verdict")
     for finding in findings:
         verdict = [finding.verdict] if judged else []
-        _add(table, [finding.key, finding.shown(), finding.shown_interval(), str(finding.n), *verdict])
+        _add(
+            table,
+            [finding.key, finding.shown(), finding.shown_interval(), str(finding.n), *verdict],
+        )
     _print(table, lines)
 
 
@@ -87,7 +107,12 @@ def print_difference(found: RunComparison) -> None:
     for part in [*found.by_subset, found.whole]:
         paired = part.paired
         tested = [_p(paired.p_value), _p(part.p_adjusted)]
-        cells = [hundredths(part.first), hundredths(part.second), _points(paired.difference), _between(paired.interval)]
+        cells = [
+            hundredths(part.first),
+            hundredths(part.second),
+            _points(paired.difference),
+            _between(paired.interval),
+        ]
         _add(table, [part.name, *cells, *tested, str(paired.n)])
     _print(table, [*_told(found), *(line for one in found.examples for line in _example(one))])
 
@@ -100,28 +125,59 @@ def print_check(found: RewardCheck) -> None:
     for kind in kinds:
         own = [one.scored for one in found.tried if one.kind == kind]
         parts = [_span([one.components.get(name) for one in own]) for name in names]
-        counts = [str(sum(one.status == status for one in own)) for status in ("unscored", "failed")]
+        counts = [
+            str(sum(one.status == status for one in own)) for status in ("unscored", "failed")
+        ]
         _add(table, [kind, _span([one.score for one in own]), *parts, *counts])
     lines = [f"{finding.level}: {finding.name}: {finding.what}" for finding in found.findings]
-    gains = [f"{name} {'as others' if score is None else f'{score:.3g}'}" for name, score in found.training.items()]
+    gains = [
+        f"{name} {'as others' if score is None else f'{score:.3g}'}"
+        for name, score in found.training.items()
+    ]
     lost = [f"{said} ({', '.join(trainers)})" for said, trainers in found.missing.items()]
     told = [f"in training: {' · '.join(gains)}"] if gains else []
     told += [f"a missing score there: {'; '.join(lost)}"]
-    _print(table, [f"reward: {found.reward}", *lines, *([] if found.findings else ["nothing was found"]), *told])
+    _print(
+        table,
+        [
+            f"reward: {found.reward}",
+            *lines,
+            *([] if found.findings else ["nothing was found"]),
+            *told,
+        ],
+    )
 
 
 def print_fuzzed(found: Fuzzed) -> None:
-    """Print how many wrong texts of each kind pass, with the shortest of them, and below it what was tried."""
+    """Print how many wrong texts of each kind pass, with the shortest of them, and below it what
+    was tried.
+    """
     from rm_gallery.study.fuzz import MUTATIONS
 
     table = _table(["a text that", "for example"], ["tried", "passed"])
     for name, tried in found.tried.items():
         own = [one for one in found.passed if one.mutation == name]
-        _add(table, [MUTATIONS[name], one_line(own[0].text, 60) if own else "", str(tried), str(len(own))])
-    told = [f"reward: {found.reward} · {found.cases} cases · {sum(found.tried.values())} wrong texts · seed {found.seed}"]
-    told += [f"{number} have no score, by cause {cause}" for cause, number in (found.missing or {}).items()]
-    told += [f"left out, since no right answer of theirs passes: {', '.join(found.left_out)}"] if found.left_out else []
-    passed = f"{len(found.passed)} wrong texts are worth a pass (above {found.ceiling:.0%} of the right answer's score)"
+        _add(
+            table,
+            [MUTATIONS[name], one_line(own[0].text, 60) if own else "", str(tried), str(len(own))],
+        )
+    told = [
+        f"reward: {found.reward} · {found.cases} cases · {sum(found.tried.values())} wrong texts · "
+        f"seed {found.seed}"
+    ]
+    told += [
+        f"{number} have no score, by cause {cause}"
+        for cause, number in (found.missing or {}).items()
+    ]
+    told += (
+        [f"left out, since no right answer of theirs passes: {', '.join(found.left_out)}"]
+        if found.left_out
+        else []
+    )
+    passed = (
+        f"{len(found.passed)} wrong texts are worth a pass (above {found.ceiling:.0%} of the right "
+        f"answer's score)"
+    )
     _print(table, [*told, passed if found.passed else "no wrong text is worth a pass"])
 
 
@@ -151,31 +207,56 @@ def _told(found: RunComparison) -> list[str]:
     from rm_gallery.study.compare import left_out
 
     paired = found.whole.paired
-    lines = [f"first: {found.first}", f"second: {found.second}", f"benchmark: {found.benchmark} · rule: {found.rule}"]
+    lines = [
+        f"first: {found.first}",
+        f"second: {found.second}",
+        f"benchmark: {found.benchmark} · rule: {found.rule}",
+    ]
     if paired.interval is not None and paired.difference is not None:
         if found.whole.better:
             lines.append(f"the {found.whole.better} is better")
         elif paired.interval.covers(0.0):
-            more = "" if paired.needed is None else f"; about {paired.needed:,} samples would show one of this size"
+            more = (
+                ""
+                if paired.needed is None
+                else f"; about {paired.needed:,} samples would show one of this size"
+            )
             lines.append(f"no difference is shown: chance explains it{more}")
         else:
-            lines.append("what is missing may explain the difference, so neither is shown to be better")
+            lines.append(
+                "what is missing may explain the difference, so neither is shown to be better"
+            )
     if found.mcnemar_p is not None:
         lines.append(
-            f"right in the first only: {found.only_first}, in the second only: {found.only_second}; "
-            f"McNemar's mid-p {_p(found.mcnemar_p)}"
+            f"right in the first only: {found.only_first}, in the second only: "
+            f"{found.only_second}; McNemar's mid-p {_p(found.mcnemar_p)}"
         )
     alone = [(found.n_first_only, "only in the first"), (found.n_second_only, "only in the second")]
-    left = [f"{n} {where}" for n, where in [*alone, (found.n_unscored, "without a credit in one of them")] if n]
+    left = [
+        f"{n} {where}"
+        for n, where in [*alone, (found.n_unscored, "without a credit in one of them")]
+        if n
+    ]
     if found.whole.bounds is not None and (missing := left_out(found)):
-        lines.append(f"{missing}; whatever they were, the difference is {_between(found.whole.bounds)}")
+        lines.append(
+            f"{missing}; whatever they were, the difference is {_between(found.whole.bounds)}"
+        )
         lines += found.suspicion.get("said", ())
-    return [*lines, f"left out: {', '.join(left)}" if left else "every sample is in both", *found.notes]
+    return [
+        *lines,
+        f"left out: {', '.join(left)}" if left else "every sample is in both",
+        *found.notes,
+    ]
 
 
 def _example(one: Mapping[str, Any]) -> list[str]:
-    sides = [f"{name}: {one[name]['credit']:g} {one[name]['scores']}" for name in ("first", "second")]
-    return [f"{one['better']} better on {one['id']}: {' · '.join(sides)} · {one['prompt'][:LONGEST_CELL]}"]
+    sides = [
+        f"{name}: {one[name]['credit']:g} {one[name]['scores']}" for name in ("first", "second")
+    ]
+    return [
+        f"{one['better']} better on {one['id']}: {' · '.join(sides)} · "
+        f"{one['prompt'][:LONGEST_CELL]}"
+    ]
 
 
 def _table(left: Sequence[str], right: Sequence[str]) -> Table:
@@ -186,7 +267,9 @@ def _table(left: Sequence[str], right: Sequence[str]) -> Table:
     for name in left:
         table.add_column(Text(name), overflow="fold")
     for name in right:
-        table.add_column(Text(name), justify="right", overflow="fold", no_wrap=name in (*FIGURES, *DIFFERENCES))
+        table.add_column(
+            Text(name), justify="right", overflow="fold", no_wrap=name in (*FIGURES, *DIFFERENCES)
+        )
     return table
 
 
@@ -217,9 +300,10 @@ COLUMNS = (
     "id", "subset", "cluster", "candidate", "prompt", "answer", "label", "verdict",
     "score", "credit", "reason", "status", "problem", "order", "input_tokens", "output_tokens",
 )  # fmt: skip
-"""Every export has these. `candidate` counts a sample's answers from 1, or names their column; `verdict` is won, lost or tied, or how often each;
-`credit` is the sample's; `order` says where the candidate was shown; tokens are those of all judgements it took part in, known
-where the run was traced."""
+"""Every export has these. `candidate` counts a sample's answers from 1, or names their column;
+`verdict` is won, lost or tied, or how often each; `credit` is the sample's; `order` says where the
+candidate was shown; tokens are those of all judgements it took part in, known where the run was
+traced."""
 
 _CELL_UNITS = 32_767
 _MOST_ROWS = 1_048_576
@@ -229,10 +313,13 @@ _NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def candidates(run: OpenRun | str | Path) -> Iterator[dict[str, Any]]:
-    """One row per candidate of every sample of a run, with the columns `COLUMNS`; None where something is unknown."""
+    """One row per candidate of every sample of a run, with the columns `COLUMNS`; None where
+    something is unknown.
+    """
     opened = run if isinstance(run, OpenRun) else open_run(run)
     spent, names = _tokens(opened), (opened.manifest.get("columns") or {}).get("answers")
-    samples: Iterable[SampleRow] = opened.samples()  # as they finished; those of a table in its order
+    # as they finished; those of a table in its order
+    samples: Iterable[SampleRow] = opened.samples()
     if "sheet" in opened.manifest:
         samples = sorted(samples, key=lambda sample: (sample.metadata or {}).get("row", 0))
     for sample in samples:
@@ -251,7 +338,8 @@ def candidates(run: OpenRun | str | Path) -> Iterator[dict[str, Any]]:
                 "credit": sample.credit,
                 "reason": _at(sample.reasons, place),
                 "status": sample.status,
-                "problem": "; ".join(f"{issue.reason}: {issue.message}" for issue in sample.issues) or None,
+                "problem": "; ".join(f"{issue.reason}: {issue.message}" for issue in sample.issues)
+                or None,
                 "order": _order(sample, place),
                 **spent(sample.key, place),
             }
@@ -260,7 +348,11 @@ def candidates(run: OpenRun | str | Path) -> Iterator[dict[str, Any]]:
 
 def _unicode(value: Any) -> Any:
     """The value, with halves of surrogate pairs replaced, which no file of texts can hold."""
-    return value.encode("utf-8", "replace").decode() if isinstance(value, str) and not is_unicode(value) else value
+    return (
+        value.encode("utf-8", "replace").decode()
+        if isinstance(value, str) and not is_unicode(value)
+        else value
+    )
 
 
 def _at(values: tuple[Any, ...], place: int) -> Any:
@@ -275,7 +367,11 @@ def _verdict(sample: SampleRow, place: int) -> str | None:
             seen.append(verdict if place == first else -verdict)
     words = {1: "won", 0: "tied", -1: "lost"}
     found = [(words[sign], seen.count(sign)) for sign in words if sign in seen]
-    return found[0][0] if len(found) == 1 else ", ".join(f"{word} {times}" for word, times in found) or None
+    return (
+        found[0][0]
+        if len(found) == 1
+        else ", ".join(f"{word} {times}" for word, times in found) or None
+    )
 
 
 def _order(sample: SampleRow, place: int) -> str | None:
@@ -308,10 +404,12 @@ def to_pandas(run: OpenRun | str | Path) -> pd.DataFrame:
 
 
 def export(run: OpenRun | str | Path, path: str | Path, title: str | None = None) -> Path:
-    """Write the candidates of a run to `path`, whose extension decides the form: .csv, .xlsx, .parquet, .jsonl or .html.
+    """Write the candidates of a run to `path`, whose extension decides the form: .csv, .xlsx,
+    .parquet, .jsonl or .html.
 
-    In csv, text that a spreadsheet would take for a formula gets an apostrophe in front; in xlsx it is marked as text. A cell
-    of a workbook holds 32,767 characters: longer text is cut there, and says so. `title` stands above a page.
+    In csv, text that a spreadsheet would take for a formula gets an apostrophe in front; in xlsx it
+    is marked as text. A cell of a workbook holds 32,767 characters: longer text is cut there, and
+    says so. `title` stands above a page.
 
     Raises:
         ConfigError: the extension is unknown, or the rows are more than a sheet holds.
@@ -327,7 +425,9 @@ def export(run: OpenRun | str | Path, path: str | Path, title: str | None = None
 
 
 def check_export(path: str | Path | None) -> None:
-    """Raise, before anything is judged, what `export` would: an unknown extension, or a package that is absent."""
+    """Raise, before anything is judged, what `export` would: an unknown extension, or a package
+    that is absent.
+    """
     if path is None:
         return
     _writer(Path(path))
@@ -339,17 +439,24 @@ def _writer(path: Path) -> Callable[[OpenRun, Path], None]:
     found = _WRITERS.get(path.suffix.lower())
     if found is None:
         known = ", ".join(_WRITERS)
-        raise ConfigError(f"--export is '{path.name}' and its extension says the form; give one of {known}.")
+        raise ConfigError(
+            f"--export is '{path.name}' and its extension says the form; give one of {known}."
+        )
     return found
 
 
 @contextmanager
 def exported(
-    path: str | Path | None, run_dir: str | None, copy: Annotation | None = None, title: str | None = None
+    path: str | Path | None,
+    run_dir: str | None,
+    copy: Annotation | None = None,
+    title: str | None = None,
 ) -> Iterator[str | None]:
-    """The run folder to judge into so that `path` can be written afterwards: `run_dir`, or one that is gone in the end.
+    """The run folder to judge into so that `path` can be written afterwards: `run_dir`, or one that
+    is gone in the end.
 
-    The export, and the annotated copy of the table, are written when the block ends without an error.
+    The export, and the annotated copy of the table, are written when the block ends without an
+    error.
     """
     check_export(path)
     with run_folder(run_dir, path is not None or copy is not None) as folder:
@@ -394,7 +501,9 @@ def _xlsx(run: OpenRun, path: Path) -> None:
     sheet = book.create_sheet("candidates")
     sheet.freeze_panes = "A2"
     for place, name in enumerate(COLUMNS):
-        sheet.column_dimensions[chr(65 + place)].width = 60 if name in ("prompt", "answer", "reason") else 14
+        sheet.column_dimensions[chr(65 + place)].width = (
+            60 if name in ("prompt", "answer", "reason") else 14
+        )
 
     def cell(value: Any, bold: bool = False) -> Any:
         made = WriteOnlyCell(sheet, value=sheet_text(value) if isinstance(value, str) else value)
@@ -408,20 +517,28 @@ def _xlsx(run: OpenRun, path: Path) -> None:
     sheet.append([cell(name, bold=True) for name in COLUMNS])
     for number, row in enumerate(candidates(run), 2):
         if number > _MOST_ROWS:
-            raise ConfigError(f"{path}: a sheet holds {_MOST_ROWS:,} rows, and the run has more; export .csv or .parquet.")
+            raise ConfigError(
+                f"{path}: a sheet holds {_MOST_ROWS:,} rows, and the run has more; export .csv or "
+                f".parquet."
+            )
         sheet.append([cell(row[name]) for name in COLUMNS])
     with written_whole(path) as file:
         book.save(file)
 
 
 def sheet_text(text: str) -> str:
-    """The text as a workbook can hold it: characters that XML has no place for replaced, cut where a cell ends."""
+    """The text as a workbook can hold it: characters that XML has no place for replaced, cut where
+    a cell ends.
+    """
     text = _NOT_XML.sub("\ufffd", text)
     units = len(text.encode("utf-16-le")) // 2
     if units <= _CELL_UNITS:
         return text
     note = f" … [cut: {len(text):,} characters]"
-    return text.encode("utf-16-le")[: 2 * (_CELL_UNITS - len(note))].decode("utf-16-le", "ignore") + note
+    return (
+        text.encode("utf-16-le")[: 2 * (_CELL_UNITS - len(note))].decode("utf-16-le", "ignore")
+        + note
+    )
 
 
 def _parquet(run: OpenRun, path: Path) -> None:
@@ -429,9 +546,16 @@ def _parquet(run: OpenRun, path: Path) -> None:
     import pyarrow.parquet as pq
 
     whole, number = {"input_tokens", "output_tokens"}, {"score", "credit"}
-    kinds = [(n, pa.int64() if n in whole else pa.float64() if n in number else pa.string()) for n in COLUMNS]
+    kinds = [
+        (n, pa.int64() if n in whole else pa.float64() if n in number else pa.string())
+        for n in COLUMNS
+    ]
     with written_whole(path) as file:
-        pq.write_table(pa.Table.from_pylist(list(candidates(run)), schema=pa.schema(kinds)), file, compression="zstd")
+        pq.write_table(
+            pa.Table.from_pylist(list(candidates(run)), schema=pa.schema(kinds)),
+            file,
+            compression="zstd",
+        )
 
 
 def _jsonl(run: OpenRun, path: Path) -> None:

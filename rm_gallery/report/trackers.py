@@ -1,4 +1,6 @@
-"""A report in an experiment tracker: its figures as metrics, what it is about as parameters, the whole of it as an artifact."""
+"""A report in an experiment tracker: its figures as metrics, what it is about as parameters, the
+whole of it as an artifact.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ _UNFIT = re.compile(r"[^\w\-. /]+")
 
 
 def metrics_of(report: Report, prefix: str = "") -> dict[str, float]:
-    """The figures of a report by names such as `score`, `ci95_low`, `missing/judge` and `subset/Math/score`.
+    """The figures of a report by names such as `score`, `ci95_low`, `missing/judge` and
+    `subset/Math/score`.
 
     What is not known is absent, and no 0: a chart has a gap there.
     """
@@ -24,17 +27,34 @@ def metrics_of(report: Report, prefix: str = "") -> dict[str, float]:
     found |= {f"missing/{cause}": float(n) for cause, n in report.missing.items()}
     for name, part in report.by_subset.items():
         found |= {f"subset/{name}/{key}": value for key, value in _figures(part).items()}
-    spent: Mapping[str, Any] = {"calls": report.calls, "cached": report.cached, "seconds": report.seconds, **report.usage}
-    found |= {f"spent/{name}": float(value) for name, value in spent.items() if isinstance(value, (int, float))}
+    spent: Mapping[str, Any] = {
+        "calls": report.calls,
+        "cached": report.cached,
+        "seconds": report.seconds,
+        **report.usage,
+    }
+    found |= {
+        f"spent/{name}": float(value)
+        for name, value in spent.items()
+        if isinstance(value, (int, float))
+    }
     return {prefix + _UNFIT.sub("_", name): value for name, value in found.items()}
 
 
 def _figures(figure: Figure) -> dict[str, float]:
     low, high = figure.ci95 or (None, None)
     worst, best = figure.bounds or (None, None)
-    known = {"score": figure.score, "ci95_low": low, "ci95_high": high, "worst_case": worst, "best_case": best}
+    known = {
+        "score": figure.score,
+        "ci95_low": low,
+        "ci95_high": high,
+        "worst_case": worst,
+        "best_case": best,
+    }
     return {
-        name: float(value) for name, value in {**known, **{n: getattr(figure, n) for n in COUNTS}}.items() if value is not None
+        name: float(value)
+        for name, value in {**known, **{n: getattr(figure, n) for n in COUNTS}}.items()
+        if value is not None
     }
 
 
@@ -62,12 +82,21 @@ def log_to_mlflow(report: Report, *, prefix: str = "", step: int | None = None) 
     if step is None:  # a parameter has one value in a run
         mlflow.log_params({prefix + name: value for name, value in _about(report).items()})
     with tempfile.TemporaryDirectory() as folder:
-        parts = [*_UNFIT.sub("_", prefix).split("/"), "report", *([] if step is None else [str(step)])]
-        mlflow.log_artifact(str(report.save(Path(folder) / f"{'-'.join(filter(None, parts))}.json")))
+        parts = [
+            *_UNFIT.sub("_", prefix).split("/"),
+            "report",
+            *([] if step is None else [str(step)]),
+        ]
+        mlflow.log_artifact(
+            str(report.save(Path(folder) / f"{'-'.join(filter(None, parts))}.json"))
+        )
 
 
-def log_to_wandb(report: Report, run: Any = None, *, prefix: str = "", step: int | None = None) -> None:
-    """Log a report to a run of Weights & Biases: metrics, a table of the subsets, and what it is about in the run's config.
+def log_to_wandb(
+    report: Report, run: Any = None, *, prefix: str = "", step: int | None = None
+) -> None:
+    """Log a report to a run of Weights & Biases: metrics, a table of the subsets, and what it is
+    about in the run's config.
 
     Args:
         report: what `evaluate` and its kin return.
@@ -86,5 +115,7 @@ def log_to_wandb(report: Report, run: Any = None, *, prefix: str = "", step: int
     table = wandb.Table(columns=["subset", "score", "low", "high", "n"])
     for name, part in [*report.by_subset.items(), ("all", report)]:
         table.add_data(name, part.score, *(part.ci95 or (None, None)), part.n)
-    run.config.update({prefix + name: value for name, value in _about(report).items()}, allow_val_change=True)
+    run.config.update(
+        {prefix + name: value for name, value in _about(report).items()}, allow_val_change=True
+    )
     run.log({**metrics_of(report, prefix), f"{prefix}figures": table}, step=step)

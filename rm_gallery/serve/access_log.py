@@ -1,4 +1,6 @@
-"""A line for every request: who asked for what, what was answered and how long it took; never a body, a query or a token."""
+"""A line for every request: who asked for what, what was answered and how long it took; never a
+body, a query or a token.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ GONE = 499
 
 
 class AccessLog:
-    """Appends lines to a file from a thread of its own; a file that was moved away is begun anew with the next line.
+    """Appends lines to a file from a thread of its own; a file that was moved away is begun anew
+    with the next line.
 
     Several processes may write to the same file. Raises ConfigError where it cannot be written.
     """
@@ -37,12 +40,18 @@ class AccessLog:
         try:
             self._open()
         except OSError as error:
-            raise ConfigError(f"--access-log {file} cannot be written: {error.strerror}.") from error
-        self._thread = threading.Thread(target=self._write, name="rm-gallery-access-log", daemon=True)
+            raise ConfigError(
+                f"--access-log {file} cannot be written: {error.strerror}."
+            ) from error
+        self._thread = threading.Thread(
+            target=self._write, name="rm-gallery-access-log", daemon=True
+        )
         self._thread.start()
 
     def add(self, line: dict[str, Any]) -> None:
-        """Take a line; returns at once. Where nothing can be written for long, lines are lost and not kept."""
+        """Take a line; returns at once. Where nothing can be written for long, lines are lost and
+        not kept.
+        """
         if self._lines.qsize() < MOST_LINES:
             self._lines.put(orjson.dumps(line) + b"\n")
 
@@ -73,18 +82,23 @@ class AccessLog:
                 lines.append(self._lines.get())
             try:
                 self._open()
-                os.write(self._at, b"".join(lines))  # at once: the lines of several processes do not mix
+                # at once: the lines of several processes do not mix
+                os.write(self._at, b"".join(lines))
                 self._well = True
             except OSError as error:
                 if self._well:
-                    logger.error("The access log {} cannot be written: {}.", self._file, error.strerror)
+                    logger.error(
+                        "The access log {} cannot be written: {}.", self._file, error.strerror
+                    )
                 self._well = False
 
 
 class Logged:
     """An application whose requests are logged once they are answered."""
 
-    def __init__(self, app: Callable[[Scope, Receive, Send], Awaitable[None]], log: AccessLog) -> None:
+    def __init__(
+        self, app: Callable[[Scope, Receive, Send], Awaitable[None]], log: AccessLog
+    ) -> None:
         self._app, self._log = app, log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -106,7 +120,14 @@ class Logged:
             await send(message)
             if message["type"] == "http.response.start":
                 status = message["status"]
-                request_id = next((value.decode() for name, value in message["headers"] if name == b"x-request-id"), "")
+                request_id = next(
+                    (
+                        value.decode()
+                        for name, value in message["headers"]
+                        if name == b"x-request-id"
+                    ),
+                    "",
+                )
             written += len(message.get("body", b""))
 
         try:

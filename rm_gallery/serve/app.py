@@ -1,4 +1,6 @@
-"""The application: every format and every list mounted behind one door, with an OpenAPI description that is true."""
+"""The application: every format and every list mounted behind one door, with an OpenAPI description
+that is true.
+"""
 
 from __future__ import annotations
 
@@ -45,10 +47,15 @@ def _of_evaluators(codec: Codec) -> Codec:
 
     path = codec.path.replace("/v1/rewards/{name}", "/v1/evaluations/{id}/outcome")
     summary = codec.summary.replace("a reward", "a deployed evaluator")
-    return replace(codec, name=codec.name.replace("reward", "outcome"), path=path, parse=parse, summary=summary)
+    return replace(
+        codec, name=codec.name.replace("reward", "outcome"), path=path, parse=parse, summary=summary
+    )
 
 
-CODECS: tuple[Codec, ...] = (*map(_of_evaluators, NATIVE), *(codec for each in FORMATS for codec in each.codecs()))
+CODECS: tuple[Codec, ...] = (
+    *map(_of_evaluators, NATIVE),
+    *(codec for each in FORMATS for codec in each.codecs()),
+)
 """Their codecs, one for every path, and the server's own format for evaluators."""
 
 
@@ -126,7 +133,9 @@ def _mouth() -> type[APIRoute]:
             if scope["method"] in methods:
                 await described.answer(scope, receive, send)
             else:
-                refused = Refused(405, "method_not_allowed", f"This path takes {', '.join(sorted(methods))}.")
+                refused = Refused(
+                    405, "method_not_allowed", f"This path takes {', '.join(sorted(methods))}."
+                )
                 allowed = (b"allow", ", ".join(sorted(methods)).encode())
                 await refuse(send, refused, request_id_of(dict(scope["headers"])), (allowed,))
 
@@ -169,7 +178,9 @@ def create_app(
             log.close()
 
     class Application(FastAPI):
-        """Around all there is, FastAPI's own replies to errors included, so that no reply is without the policy."""
+        """Around all there is, FastAPI's own replies to errors included, so that no reply is
+        without the policy.
+        """
 
         async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
             await super().__call__(scope, receive, guarded(send))
@@ -177,7 +188,10 @@ def create_app(
     app = Application(
         title="RM-Gallery rewards",
         version=__version__,
-        description="Scores of completions by rewards and deployed evaluators. Unscored and failed are never a 0.",
+        description=(
+            "Scores of completions by rewards and deployed evaluators. Unscored and failed are "
+            "never a 0."
+        ),
         lifespan=lifespan,
         docs_url=None,  # those load scripts from other machines
         redoc_url=None,
@@ -203,21 +217,39 @@ def create_app(
 
 
 def described(openapi: Mapping[str, Any]) -> str:
-    """A page that shows an OpenAPI description: every path with what it does and an example, and nothing from elsewhere."""
-    parts = [f"<!doctype html><title>{escape(openapi['info']['title'])}</title><style>body{{font-family:sans-serif}}</style>"]
-    parts.append(f"<h1>{escape(openapi['info']['title'])}</h1><p>All of it: <a href='openapi.json'>openapi.json</a></p>")
+    """A page that shows an OpenAPI description: every path with what it does and an example, and
+    nothing from elsewhere.
+    """
+    parts = [
+        f"<!doctype html><title>{escape(openapi['info']['title'])}</title><style>body{{font-family:sans-serif}}</style>"
+    ]
+    parts.append(
+        f"<h1>{escape(openapi['info']['title'])}</h1><p>All of it: <a "
+        f"href='openapi.json'>openapi.json</a></p>"
+    )
     for path, methods in openapi["paths"].items():
         for method, operation in methods.items():
-            parts.append(f"<h3><code>{method.upper()} {escape(path)}</code></h3><p>{escape(operation.get('summary', ''))}</p>")
+            parts.append(
+                f"<h3><code>{method.upper()} "
+                f"{escape(path)}</code></h3><p>{escape(operation.get('summary', ''))}</p>"
+            )
             body = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
             if "example" in body:
                 shown = json.dumps(body["example"], ensure_ascii=False, indent=2)
-                parts.append(f"<details><summary>Example</summary><pre>{escape(shown)}</pre></details>")
+                parts.append(
+                    f"<details><summary>Example</summary><pre>{escape(shown)}</pre></details>"
+                )
     return "\n".join(parts)
 
 
 def _mount(
-    app: FastAPI, path: str, answer: Answer, replies: Replies, *, parameters: Sequence[inspect.Parameter] = (), **described: Any
+    app: FastAPI,
+    path: str,
+    answer: Answer,
+    replies: Replies,
+    *,
+    parameters: Sequence[inspect.Parameter] = (),
+    **described: Any,
 ) -> None:
     """Add a route that `answer` answers, described by its parameters and replies."""
 
@@ -227,7 +259,9 @@ def _mount(
     endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]  # what FastAPI reads
     endpoint.__doc__ = None
     endpoint.answer = answer  # type: ignore[attr-defined]
-    app.router.add_api_route(path, endpoint, responses=dict(replies), route_class_override=_mouth(), **described)
+    app.router.add_api_route(
+        path, endpoint, responses=dict(replies), route_class_override=_mouth(), **described
+    )
 
 
 def _mount_codec(app: FastAPI, codec: Codec, door: Door) -> None:
@@ -235,18 +269,30 @@ def _mount_codec(app: FastAPI, codec: Codec, door: Door) -> None:
     from fastapi import Query
 
     anywhere = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    parameters = [inspect.Parameter(name, anywhere, annotation=str) for name in re.findall(r"{(\w+)(?::\w+)?}", codec.path)]
+    parameters = [
+        inspect.Parameter(name, anywhere, annotation=str)
+        for name in re.findall(r"{(\w+)(?::\w+)?}", codec.path)
+    ]
     if codec.request_model is not None:
         parameters.append(inspect.Parameter("body", anywhere, annotation=codec.request_model))
     for name, (kind, meaning) in codec.query.items():
         given = Query(default=None, description=meaning)
-        parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind | None, default=given))
+        parameters.append(
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, annotation=kind | None, default=given
+            )
+        )
     extra: dict[str, Any] = {}
     if codec.request_example is not None and codec.request_model is not None:
-        extra = {"requestBody": {"content": {"application/json": {"example": codec.request_example}}}}
+        extra = {
+            "requestBody": {"content": {"application/json": {"example": codec.request_example}}}
+        }
     # a format that has no word for a missing score is refused in our words, whatever the reason
     wordless = codec.scaled or "on_error" in codec.query or codec.response_model is None
-    late = {"model": ErrorReply if wordless else codec.response_model, "description": "Out of time."}
+    late = {
+        "model": ErrorReply if wordless else codec.response_model,
+        "description": "Out of time.",
+    }
     _mount(
         app,
         codec.path,
@@ -280,7 +326,9 @@ def _mount_lists(app: FastAPI, door: Door, part: Part | None) -> None:
         return 200, {"rewards": found}
 
     async def evaluations() -> tuple[int, Any]:
-        return 200, {"evaluations": [] if handler.evaluators is None else await handler.evaluators.deployed()}
+        return 200, {
+            "evaluations": [] if handler.evaluators is None else await handler.evaluators.deployed()
+        }
 
     async def metrics() -> tuple[int, Any]:
         own = door.metrics.exposed(handler)
@@ -296,7 +344,9 @@ def _mount_lists(app: FastAPI, door: Door, part: Part | None) -> None:
     for path, page, html in (("/openapi.json", openapi, False), ("/docs", docs, True)):
         answer = partial(door.show, page, "read", page=html)
         _mount(app, path, answer, {}, methods=["GET"], name=path[1:], include_in_schema=False)
-    unwell: Replies = {503: {"model": Health, "description": "It does not work, or is about to end."}}
+    unwell: Replies = {
+        503: {"model": Health, "description": "It does not work, or is about to end."}
+    }
     refusals: Replies = {status: REFUSALS[status] for status in (401, 403, 429, 503)}
     for path, found, summary, model in (
         ("/v1/rewards", rewards, "The rewards that are offered.", RewardList),
@@ -305,8 +355,20 @@ def _mount_lists(app: FastAPI, door: Door, part: Part | None) -> None:
         ("/health", health, "Whether the server works; needs no token.", Health),
     ):
         free = found is health
-        kind: dict[str, Any] = {"response_model": model} if model else {"response_class": PlainTextResponse}
+        kind: dict[str, Any] = (
+            {"response_model": model} if model else {"response_class": PlainTextResponse}
+        )
         name = path.rpartition("/")[2]
         answer = partial(door.show, found, None if free else "read")
         replies = unwell if free else refusals
-        _mount(app, path, answer, replies, methods=["GET"], operation_id=name, name=name, summary=summary, **kind)
+        _mount(
+            app,
+            path,
+            answer,
+            replies,
+            methods=["GET"],
+            operation_id=name,
+            name=name,
+            summary=summary,
+            **kind,
+        )

@@ -11,28 +11,39 @@ from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.reward_servers import RewardServer
 from rm_gallery.core.outcome import Outcome, failed, outcome_of_error
-from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError, RequestError, RMGalleryError
+from rm_gallery.core.utils.errors import (
+    ConfigError,
+    DataError,
+    ProviderError,
+    RequestError,
+    RMGalleryError,
+)
 from rm_gallery.gallery.rm.trained.served import RemoteReward
 from rm_gallery.integrations.causes import OnError, checked_on_error, no_score
 from rm_gallery.serve.formats import FIELDS, MAX_ITEMS
 
 Item = Mapping[str, Any]
-"""What the server's own format takes: `messages`, or `prompt` and `completion`; and `reference`, `row`, `id`."""
+"""What the server's own format takes: `messages`, or `prompt` and `completion`; and `reference`,
+`row`, `id`.
+"""
 
 
 class RewardClient:
-    """Asks a reward server; safe in any number of threads and calls at once, connections are kept and shared.
+    """Asks a reward server; safe in any number of threads and calls at once, connections are kept
+    and shared.
 
-    What the server refuses for now (429, 503) or what breaks on the way is tried again, after `Retry-After` where the
-    server gave one. What has no score in the end is an outcome with its reason, and for the methods that give numbers what
-    `on_error` says. A target is the name of a reward, or `evaluator:ID` for a deployed evaluator.
+    What the server refuses for now (429, 503) or what breaks on the way is tried again, after
+    `Retry-After` where the server gave one. What has no score in the end is an outcome with its
+    reason, and for the methods that give numbers what `on_error` says. A target is the name of a
+    reward, or `evaluator:ID` for a deployed evaluator.
 
     Args:
         url: where the server is, such as http://127.0.0.1:8000.
         token: its bearer token; without one that in RM_GALLERY_TOKEN.
-        on_error: for numbers: "none" gives None for a completion without a score, "raise" raises NoScore, a number stands
-            for it.
-        deadline: seconds a call of a method may take in all, retries and waits included; None for no limit.
+        on_error: for numbers: "none" gives None for a completion without a score, "raise" raises
+            NoScore, a number stands for it.
+        deadline: seconds a call of a method may take in all, retries and waits included; None for
+            no limit.
         timeout: seconds one request may take.
         batch: completions per request; those of one prompt that follow one another are not parted.
         max_attempts: attempts per request, the first included.
@@ -61,17 +72,26 @@ class RewardClient:
         proxy: str | None = None,
     ) -> None:
         """Check the choices; nobody is asked yet."""
-        self.on_error = checked_on_error(on_error, "RewardClient", worst=False)  # ranges are the server's to know
+        # ranges are the server's to know
+        self.on_error = checked_on_error(on_error, "RewardClient", worst=False)
         if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-            raise ConfigError(f"batch is {batch!r:.80}; give the number of completions per request, 1 or more.")
-        if deadline is not None and not (isinstance(deadline, int | float) and 0 < deadline < math.inf):
-            raise ConfigError(f"deadline is {deadline!r:.80}; give a positive number of seconds, or None.")
+            raise ConfigError(
+                f"batch is {batch!r:.80}; give the number of completions per request, 1 or more."
+            )
+        if deadline is not None and not (
+            isinstance(deadline, int | float) and 0 < deadline < math.inf
+        ):
+            raise ConfigError(
+                f"deadline is {deadline!r:.80}; give a positive number of seconds, or None."
+            )
         self.batch, self.deadline = batch, deadline
         self._settings: dict[str, Any] = {
             "api_key": token, "timeout": timeout, "max_attempts": max_attempts, "max_outage": max_outage,
             "default_headers": dict(default_headers or {}),
         }  # fmt: skip
-        self._server = RewardServer(model="", base_url=url, ca_bundle=ca_bundle, proxy=proxy, **self._settings)
+        self._server = RewardServer(
+            model="", base_url=url, ca_bundle=ca_bundle, proxy=proxy, **self._settings
+        )
         self._server.check()
         self._servers: dict[str, RewardServer] = {}
 
@@ -81,7 +101,7 @@ class RewardClient:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_servers": {}}
 
-    # -- outcomes -------------------------------------------------------------------------------------------------------
+    # -- outcomes ----------------------------------------------------------------------------------
 
     async def aevaluate_batch(self, target: str, items: Sequence[Item]) -> list[Outcome[float]]:
         """Outcomes of completions, in their order; one that cannot be scored costs no other one.
@@ -90,35 +110,51 @@ class RewardClient:
         """
         for place, item in enumerate(items):
             _check(item, f"items[{place}]")
-        return await library_loop.bridge(self._outcomes(self._of(target), [dict(item) for item in items]))
+        return await library_loop.bridge(
+            self._outcomes(self._of(target), [dict(item) for item in items])
+        )
 
     def evaluate_batch(self, target: str, items: Sequence[Item]) -> list[Outcome[float]]:
         """Blocking twin of `aevaluate_batch`; works with and without a running event loop."""
-        return library_loop.run(self.aevaluate_batch(target, items), "evaluate_batch", "aevaluate_batch")
+        return library_loop.run(
+            self.aevaluate_batch(target, items), "evaluate_batch", "aevaluate_batch"
+        )
 
-    async def aevaluate(self, target: str, prompt: Any = None, completion: Any = None, **fields: Any) -> Outcome[float]:
-        """The outcome of one completion; `fields` are `messages` (instead of both), `reference`, `row`, `id`."""
+    async def aevaluate(
+        self, target: str, prompt: Any = None, completion: Any = None, **fields: Any
+    ) -> Outcome[float]:
+        """The outcome of one completion; `fields` are `messages` (instead of both), `reference`,
+        `row`, `id`.
+        """
         return (await self.aevaluate_batch(target, [_item(prompt, completion, fields)]))[0]
 
-    def evaluate(self, target: str, prompt: Any = None, completion: Any = None, **fields: Any) -> Outcome[float]:
+    def evaluate(
+        self, target: str, prompt: Any = None, completion: Any = None, **fields: Any
+    ) -> Outcome[float]:
         """Blocking twin of `aevaluate`."""
         return self.evaluate_batch(target, [_item(prompt, completion, fields)])[0]
 
-    # -- numbers --------------------------------------------------------------------------------------------------------
+    # -- numbers -----------------------------------------------------------------------------------
 
     async def ascore_batch(self, target: str, items: Sequence[Item]) -> list[float | None]:
-        """Scores of completions, in their order; NoScore where there is none and `on_error` is "raise"."""
+        """Scores of completions, in their order; NoScore where there is none and `on_error` is
+        "raise".
+        """
         return [self._value(target, found) for found in await self.aevaluate_batch(target, items)]
 
     def score_batch(self, target: str, items: Sequence[Item]) -> list[float | None]:
         """Blocking twin of `ascore_batch`."""
         return [self._value(target, found) for found in self.evaluate_batch(target, items)]
 
-    async def ascore(self, target: str, prompt: Any = None, completion: Any = None, **fields: Any) -> float | None:
+    async def ascore(
+        self, target: str, prompt: Any = None, completion: Any = None, **fields: Any
+    ) -> float | None:
         """The score of one completion; arguments as in `aevaluate`."""
         return self._value(target, await self.aevaluate(target, prompt, completion, **fields))
 
-    def score(self, target: str, prompt: Any = None, completion: Any = None, **fields: Any) -> float | None:
+    def score(
+        self, target: str, prompt: Any = None, completion: Any = None, **fields: Any
+    ) -> float | None:
         """Blocking twin of `ascore`."""
         return self._value(target, self.evaluate(target, prompt, completion, **fields))
 
@@ -129,10 +165,12 @@ class RewardClient:
             raise no_score(target, found)
         return float(self.on_error)
 
-    # -- the server -----------------------------------------------------------------------------------------------------
+    # -- the server --------------------------------------------------------------------------------
 
     def reward(self, target: str, **settings: Any) -> RemoteReward:
-        """The target as a reward: for `evaluate`, benchmarks, and adapters such as `trl_reward(client.reward("math"))`."""
+        """The target as a reward: for `evaluate`, benchmarks, and adapters such as
+        `trl_reward(client.reward("math"))`.
+        """
         kind, name = _split(target)
         route = "rewards" if kind == "reward" else "evaluations"
         url = f"{self._server.endpoint_key()}/v1/{route}/{name}"
@@ -161,10 +199,14 @@ class RewardClient:
         found = self._servers.get(target)
         if found is None:
             model = ":".join(_split(target))
-            found = self._servers.setdefault(target, self._server.model_copy(update={"model": model}))
+            found = self._servers.setdefault(
+                target, self._server.model_copy(update={"model": model})
+            )
         return found
 
-    async def _outcomes(self, server: RewardServer, items: list[dict[str, Any]]) -> list[Outcome[float]]:
+    async def _outcomes(
+        self, server: RewardServer, items: list[dict[str, Any]]
+    ) -> list[Outcome[float]]:
         parts = _parts(items, self.batch)
         tasks = [asyncio.ensure_future(_asked(server, part)) for part in parts]
         try:
@@ -186,13 +228,17 @@ class RewardClient:
 
 
 def _parts(items: list[dict[str, Any]], size: int) -> list[list[dict[str, Any]]]:
-    """The items in requests of about `size`; completions of one prompt that follow one another stay together, so that a
-    reward that compares them sees all of them.
+    """The items in requests of about `size`; completions of one prompt that follow one another stay
+    together, so that a reward that compares them sees all of them.
     """
     parts: list[list[dict[str, Any]]] = []
     for item in items:
         last = parts[-1] if parts else None
-        if last is None or len(last) >= MAX_ITEMS or (len(last) >= size and _asked_in(item) != _asked_in(last[-1])):
+        if (
+            last is None
+            or len(last) >= MAX_ITEMS
+            or (len(last) >= size and _asked_in(item) != _asked_in(last[-1]))
+        ):
             parts.append([item])
         else:
             last.append(item)
@@ -211,8 +257,11 @@ async def _asked(server: RewardServer, items: list[dict[str, Any]]) -> list[Outc
     try:
         return await server.ascore(items)
     except RMGalleryError as error:
-        one_of_them = isinstance(error, RequestError) or (isinstance(error, ProviderError) and error.status == 413)
-        if one_of_them and len(items) > 1:  # too large together, or one that is no valid text: it costs no other one
+        one_of_them = isinstance(error, RequestError) or (
+            isinstance(error, ProviderError) and error.status == 413
+        )
+        # too large together, or one that is no valid text: it costs no other one
+        if one_of_them and len(items) > 1:
             half = len(items) // 2
             return [*await _asked(server, items[:half]), *await _asked(server, items[half:])]
         told: Outcome[Any] = outcome_of_error(error)
@@ -237,4 +286,6 @@ def _item(prompt: Any, completion: Any, fields: dict[str, Any]) -> dict[str, Any
 def _check(item: Item, where: str) -> None:
     unknown = item.keys() - FIELDS if isinstance(item, Mapping) else {f"({type(item).__name__})"}
     if unknown:
-        raise ConfigError(f"{where} has {min(unknown)!r:.60}; an item has the fields {', '.join(sorted(FIELDS))}.")
+        raise ConfigError(
+            f"{where} has {min(unknown)!r:.60}; an item has the fields {', '.join(sorted(FIELDS))}."
+        )

@@ -1,7 +1,8 @@
-"""Rewards as decision models: OpenAI's and System One's requests of typed questions, answered by what a reward makes of the answer.
+"""Rewards as decision models: OpenAI's and System One's requests of typed questions, answered by
+what a reward makes of the answer.
 
-Field names are those of openai's `decisions` (beta) and of TypeSafe's System One. A score's share of its range is the probability
-of yes, and the place on the levels.
+Field names are those of openai's `decisions` (beta) and of TypeSafe's System One. A score's share
+of its range is the probability of yes, and the place on the levels.
 """
 
 from __future__ import annotations
@@ -13,7 +14,19 @@ from pydantic import BaseModel, Field
 
 from rm_gallery.core.model.message import Decision
 from rm_gallery.core.outcome import Outcome
-from rm_gallery.serve.formats import MAX_ITEMS, Ask, Format, Open, Params, Refused, Turn, conversation, invalid, read, target_of
+from rm_gallery.serve.formats import (
+    MAX_ITEMS,
+    Ask,
+    Format,
+    Open,
+    Params,
+    Refused,
+    Turn,
+    conversation,
+    invalid,
+    read,
+    target_of,
+)
 
 MOST = 400
 """Questions that one request may hold."""
@@ -52,7 +65,9 @@ class OpenaiDecisions(Open):
 
 
 class SystemOneQuestion(Open):
-    """A typed question; `criteria` are the two sides, the choices, or the levels with the lowest first."""
+    """A typed question; `criteria` are the two sides, the choices, or the levels with the lowest
+    first.
+    """
 
     type: Literal["noul", "choice", "score"]
     instructions: str | list[Any] | dict[str, Any]
@@ -60,7 +75,9 @@ class SystemOneQuestion(Open):
 
 
 class SystemOneRequest(Open):
-    """What is to be judged, a text, messages or an object with its parts, and the questions about it by their ids."""
+    """What is to be judged, a text, messages or an object with its parts, and the questions about
+    it by their ids.
+    """
 
     model: str
     state: str | dict[str, Any] | list[Any]
@@ -88,7 +105,8 @@ class _Kept(NamedTuple):
     asked: _Asked
     model: str
     first: bool
-    """Whether the question begins with this completion: a choice has one for each of its answers."""
+    """Whether the question begins with this completion: a choice has one for each of its answers.
+    """
 
 
 def _openai(body: Any, params: Params) -> tuple[str, list[Ask]]:
@@ -96,7 +114,9 @@ def _openai(body: Any, params: Params) -> tuple[str, list[Ask]]:
     state = conversation(body["input"], "input")
     asks: list[Ask] = []
     for place, question in enumerate(found.questions):
-        options: list[tuple[Any, str | None]] = [(one.value, one.description) for one in question.choices]
+        options: list[tuple[Any, str | None]] = [
+            (one.value, one.description) for one in question.choices
+        ]
         options = options or [(one.label, one.description) for one in question.levels]
         answers = [answer for answer, _ in options]
         texts = [": ".join(filter(None, (_text(answer), told))) for answer, told in options]
@@ -111,15 +131,29 @@ def _systemone(body: Any, params: Params) -> tuple[str, list[Ask]]:
     for name, question in found.questions.items():
         sides = question.criteria
         if question.type == "noul":
-            told = [f"{side}: {text}" for side, text in sides.items() if text] if isinstance(sides, dict) else []
+            told = (
+                [f"{side}: {text}" for side, text in sides.items() if text]
+                if isinstance(sides, dict)
+                else []
+            )
             instructions = "\n".join([_text(question.instructions), *told])
             asked = _Asked(name, "predicate", ())
         else:
             if not isinstance(sides, dict if question.type == "choice" else list):
-                wanted = "an object of choices" if question.type == "choice" else "a list of levels, the lowest first"
-                raise invalid(f"questions.{name:.60}.criteria is {type(sides).__name__}; it is {wanted}.")
+                wanted = (
+                    "an object of choices"
+                    if question.type == "choice"
+                    else "a list of levels, the lowest first"
+                )
+                raise invalid(
+                    f"questions.{name:.60}.criteria is {type(sides).__name__}; it is {wanted}."
+                )
             instructions, answers = _text(question.instructions), tuple(map(str, sides))
-            texts = [": ".join(filter(None, (a, _text(sides[a])))) for a in sides] if isinstance(sides, dict) else answers
+            texts = (
+                [": ".join(filter(None, (a, _text(sides[a])))) for a in sides]
+                if isinstance(sides, dict)
+                else answers
+            )
             asked = _Asked(name, question.type, answers, tuple(texts))
         asks += _asks(asked, instructions, found.state, found.model, f"questions.{name:.60}")
     return _target(params, found.model), _few(asks)
@@ -132,7 +166,10 @@ def _target(params: Params, model: str) -> str:
 
 def _few(asks: list[Ask]) -> list[Ask]:
     if len(asks) > MAX_ITEMS:
-        raise invalid(f"the questions have {len(asks)} answers to weigh; at most {MAX_ITEMS} are taken at once.")
+        raise invalid(
+            f"the questions have {len(asks)} answers to weigh; at most {MAX_ITEMS} are taken at "
+            f"once."
+        )
     return asks
 
 
@@ -143,7 +180,9 @@ def _asks(asked: _Asked, instructions: str, state: Any, model: str, where: str) 
     criterion: dict[str, Any] = {"criterion": instructions, "points": 1}
     if asked.kind == "score":
         top = len(asked.answers) - 1
-        criterion["levels"] = [{"label": text, "value": place / top} for place, text in enumerate(asked.legend)]
+        criterion["levels"] = [
+            {"label": text, "value": place / top} for place, text in enumerate(asked.legend)
+        ]
     row = {"instructions": instructions, "criteria": [criterion]}
     if asked.kind != "choice":
         return [_about(state, row)._replace(id=asked.name or "", kept=_Kept(asked, model, True))]
@@ -155,7 +194,9 @@ def _asks(asked: _Asked, instructions: str, state: Any, model: str, where: str) 
 
 
 def _about(state: Any, row: dict[str, Any]) -> Ask:
-    """A state as a completion: messages whose last assistant turn is judged, an object's `query` and `response`, or a text."""
+    """A state as a completion: messages whose last assistant turn is judged, an object's `query`
+    and `response`, or a text.
+    """
     if (
         isinstance(state, list)
         and state
@@ -163,21 +204,42 @@ def _about(state: Any, row: dict[str, Any]) -> Ask:
     ):
         if any(turn["role"] == "assistant" for turn in state):
             return Ask(messages=state, row=row)
-        return Ask(prompt=state[:-1] or None, completion="".join(_texts(state[-1].get("content"))), row=row)
+        return Ask(
+            prompt=state[:-1] or None, completion="".join(_texts(state[-1].get("content"))), row=row
+        )
     if isinstance(state, dict):
         for answer in ("response", "completion", "answer", "output"):
             if isinstance(state.get(answer), str):
-                prompt = next((state[name] for name in ("query", "prompt", "question", "input") if state.get(name)), None)
-                reference = next((state[name] for name in ("reference", "reference_response") if state.get(name)), None)
+                prompt = next(
+                    (
+                        state[name]
+                        for name in ("query", "prompt", "question", "input")
+                        if state.get(name)
+                    ),
+                    None,
+                )
+                reference = next(
+                    (
+                        state[name]
+                        for name in ("reference", "reference_response")
+                        if state.get(name)
+                    ),
+                    None,
+                )
                 return Ask(
-                    prompt=conversation(prompt, "state"), completion=state[answer], reference=reference, row={**state, **row}
+                    prompt=conversation(prompt, "state"),
+                    completion=state[answer],
+                    reference=reference,
+                    row={**state, **row},
                 )
     return Ask(completion=_text(state), row=row)
 
 
 def _is_messages(state: Any) -> bool:
     turns = state if isinstance(state, list) else []
-    return bool(turns) and all(isinstance(turn, dict) and isinstance(turn.get("role"), str) for turn in turns)
+    return bool(turns) and all(
+        isinstance(turn, dict) and isinstance(turn.get("role"), str) for turn in turns
+    )
 
 
 def _texts(content: Any) -> list[str]:
@@ -191,19 +253,28 @@ def _texts(content: Any) -> list[str]:
 def _text(value: Any) -> str:
     import orjson
 
-    return value if isinstance(value, str) else "" if value is None else orjson.dumps(value).decode()
+    return (
+        value if isinstance(value, str) else "" if value is None else orjson.dumps(value).decode()
+    )
 
 
-def _questions(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> list[tuple[_Asked, list[Outcome[float]]]]:
+def _questions(
+    asks: Sequence[Ask], found: Sequence[Outcome[float]]
+) -> list[tuple[_Asked, list[Outcome[float]]]]:
     """Each question with the shares that its completions have.
 
-    Refused (503) where something failed, which may not do so again; what is unscored is a question that is declined.
+    Refused (503) where something failed, which may not do so again; what is unscored is a question
+    that is declined.
     """
     grouped: list[tuple[_Asked, list[Outcome[float]]]] = []
     for ask, each in zip(asks, found, strict=True):
         if each.status == "failed" and each.reason != "invalid_item":
             late = 504 if each.reason == "deadline" else 503
-            raise Refused(late, "no_score", f"A question could not be answered ({each.reason}): {each.message}")
+            raise Refused(
+                late,
+                "no_score",
+                f"A question could not be answered ({each.reason}): {each.message}",
+            )
         if ask.kept.first:
             grouped.append((ask.kept.asked, []))
         grouped[-1][1].append(each)
@@ -218,11 +289,15 @@ def _decided(asked: _Asked, found: Sequence[Outcome[float]]) -> Decision | None:
     shares = [min(1.0, max(0.0, share)) for share in shares]
     if asked.kind == "choice":
         total = sum(shares)
-        return Decision({str(n): share / total if total else 1 / len(shares) for n, share in enumerate(shares)})
+        return Decision(
+            {str(n): share / total if total else 1 / len(shares) for n, share in enumerate(shares)}
+        )
     if asked.kind == "predicate":
         return Decision({"yes": shares[0], "no": 1 - shares[0]})
     place = shares[0] * (len(asked.answers) - 1)
-    return Decision({str(level): max(0.0, 1 - abs(place - level)) for level in range(len(asked.answers))})
+    return Decision(
+        {str(level): max(0.0, 1 - abs(place - level)) for level in range(len(asked.answers))}
+    )
 
 
 def _reply(asks: Sequence[Ask], answers: Any) -> tuple[int, Any]:
@@ -247,11 +322,17 @@ def _openai_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple
             values = list(said.probabilities.values())
             named = asked.answers if asked.kind == "choice" else range(len(asked.answers))
             told = [
-                {"value": value, **({} if asked.kind == "choice" else {"label": asked.answers[n]}), "probability": values[n]}
+                {
+                    "value": value,
+                    **({} if asked.kind == "choice" else {"label": asked.answers[n]}),
+                    "probability": values[n],
+                }
                 for n, value in enumerate(named)
             ]
             top = asked.answers[int(said.top)] if asked.kind == "choice" else _expected(said)
-            answers.append({**answer, asked.kind: top, "confidence": said.confidence, "probabilities": told})
+            answers.append(
+                {**answer, asked.kind: top, "confidence": said.confidence, "probabilities": told}
+            )
     return _reply(asks, answers)
 
 
@@ -266,7 +347,11 @@ def _systemone_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tu
             answers[name] = {"noul": shares["yes"]}
         elif asked.kind == "choice":
             told = {answer: shares[str(n)] for n, answer in enumerate(asked.answers)}
-            answers[name] = {"choice": asked.answers[int(said.top)], "confidence": said.confidence, "probabilities": told}
+            answers[name] = {
+                "choice": asked.answers[int(said.top)],
+                "confidence": said.confidence,
+                "probabilities": told,
+            }
         else:
             legend = {str(n): text for n, text in enumerate(asked.answers)}
             answers[name] = {
@@ -291,7 +376,10 @@ def _places(name: str) -> tuple[tuple[str, str], ...]:
 _DECLINED = "the question is declined; HTTP 503 for failed"
 _SAME = (
     ("model", "name of the reward, where the path names none; `default` is the only one"),
-    ("instructions of a question", "row `instructions`, and `criteria` for `grader:checklist`, which then answers it"),
+    (
+        "instructions of a question",
+        "row `instructions`, and `criteria` for `grader:checklist`, which then answers it",
+    ),
 )
 FORMATS = (
     Format(

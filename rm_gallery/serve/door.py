@@ -1,4 +1,6 @@
-"""What happens to every request before and after it is scored: id, body, limits, errors, counters. One place for all formats."""
+"""What happens to every request before and after it is scored: id, body, limits, errors, counters.
+One place for all formats.
+"""
 
 from __future__ import annotations
 
@@ -40,13 +42,19 @@ class ServeSettings(Configured):
     max_body: int = Field(default=8 << 20, ge=1)
     """Bytes of a request's body."""
     max_bytes: int = Field(default=512 << 20, ge=1)
-    """Bytes of all bodies that have arrived and are being read or scored; on top of that requests are refused with 429."""
+    """Bytes of all bodies that have arrived and are being read or scored; on top of that requests
+    are refused with 429.
+    """
     max_depth: int = Field(default=64, ge=2)
     """Levels of nesting of a JSON body."""
     max_waiting: int = Field(default=8192, ge=1)
-    """Completions that wait for one reward or evaluator; on top of that requests are refused with 429."""
+    """Completions that wait for one reward or evaluator; on top of that requests are refused with
+    429.
+    """
     max_workers: int | None = Field(default=None, ge=1)
-    """Judgements of one reward in flight; None takes the reward's own where it was given one, else 128."""
+    """Judgements of one reward in flight; None takes the reward's own where it was given one, else
+    128.
+    """
     deadline: float = Field(default=60.0, gt=0)
     """Seconds one request may take; a client may ask for less with the header X-Timeout-Seconds."""
     read_timeout: float = Field(default=30.0, gt=0)
@@ -54,9 +62,13 @@ class ServeSettings(Configured):
     keep_alive: float = Field(default=30.0, gt=0)
     """Seconds an idle connection is kept."""
     linger: float = Field(default=1.0, ge=0)
-    """Seconds after SIGTERM during which requests are still taken, with the word that the connection closes."""
+    """Seconds after SIGTERM during which requests are still taken, with the word that the
+    connection closes.
+    """
     status_port: int | None = Field(default=None, ge=0, le=65535)
-    """A port for /health and /metrics alone, which a thread of its own answers however busy the server is; None for none."""
+    """A port for /health and /metrics alone, which a thread of its own answers however busy the
+    server is; None for none.
+    """
     access_log: str | None = None
     """File that gets a JSON line a request, or - for stdout; None for no log."""
     certificate: str | None = None
@@ -78,7 +90,8 @@ class ServeSettings(Configured):
         """Raise ConfigError when other machines could ask and nobody said that they may."""
         if not (self.local or has_tokens or self.open):
             raise ConfigError(
-                f"--host {self.host} lets other machines ask and there are no tokens; make one with `rm-gallery serve-token "
+                f"--host {self.host} lets other machines ask and there are no tokens; make one "
+                f"with `rm-gallery serve-token "
                 "create` and give --tokens FILE, or say --open."
             )
 
@@ -92,7 +105,9 @@ Spend = Callable[[str, int, int, int], Awaitable[float]]
 """`TokenRates.spend`, wherever it is."""
 
 _ID = re.compile(rb"[\w.:-]{1,128}\Z", re.ASCII)
-_HERE = re.compile(rb"(?:https?://)?(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d+)?\Z", re.IGNORECASE)
+_HERE = re.compile(
+    rb"(?:https?://)?(?:localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d+)?\Z", re.IGNORECASE
+)
 """A host or origin that is this machine whatever a name server says."""
 _JSON = (b"content-type", b"application/json")
 _TEXT = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
@@ -107,7 +122,11 @@ class Door:
     """Lets requests in and answers them through a handler."""
 
     def __init__(
-        self, handler: Handler, settings: ServeSettings, tokens: TokenFile | None = None, spend: Spend | None = None
+        self,
+        handler: Handler,
+        settings: ServeSettings,
+        tokens: TokenFile | None = None,
+        spend: Spend | None = None,
     ) -> None:
         self.handler = handler
         self.settings = settings
@@ -125,7 +144,9 @@ class Door:
     def problems(self) -> list[str]:
         """What does not work now; from any thread."""
         still = 0.0 if self.turned is None else monotonic() - self.turned
-        stuck = [f"the server has answered nothing for {still:.0f} s"] if still > STUCK_SECONDS else []
+        stuck = (
+            [f"the server has answered nothing for {still:.0f} s"] if still > STUCK_SECONDS else []
+        )
         return [*self.handler.problems(), *stuck]
 
     async def answer(self, codec: Codec, scope: Scope, receive: Receive, send: Send) -> None:
@@ -141,13 +162,17 @@ class Door:
             token = self.admit(headers, codec.scope, scope)
             await self.spend(token, 1)
             body = await self._body(headers, receive, room)
-            target, asks = codec.parse(parsed(body, self.settings.max_depth), parameters(scope, codec.query))
+            target, asks = codec.parse(
+                parsed(body, self.settings.max_depth), parameters(scope, codec.query)
+            )
             told_of(scope)["completions"] = len(asks)
             await self.spend(token, len(asks) - 1, had=1)
             with _Presence(receive) as client:
                 found = await client.wait(self.handler.score(target, asks, self._deadline(headers)))
             metrics.scored(target, found)
-            status, reply = codec.render(asks, self.handler.shares(target, found) if codec.scaled else found)
+            status, reply = codec.render(
+                asks, self.handler.shares(target, found) if codec.scaled else found
+            )
             await respond(send, status, dumped(reply), request_id, more)
         except _Gone:
             status = 499
@@ -176,7 +201,9 @@ class Door:
         send: Send,
         page: bool = False,
     ) -> None:
-        """Answer a request that only reads with what `found` gives: a status and JSON, or bytes of plain text (of a `page`, HTML)."""
+        """Answer a request that only reads with what `found` gives: a status and JSON, or bytes of
+        plain text (of a `page`, HTML).
+        """
         headers: dict[bytes, bytes] = dict(scope["headers"])
         request_id = request_id_of(headers)
         more = CLOSE if self.closing else ()
@@ -191,11 +218,17 @@ class Door:
         except Refused as refused:
             await refuse(send, refused, request_id, more)
         except Exception as error:  # noqa: BLE001 - as in `answer`
-            logger.error("request {} failed: {}", request_id.decode(), redact(f"{type(error).__name__}: {error}"))
+            logger.error(
+                "request {} failed: {}",
+                request_id.decode(),
+                redact(f"{type(error).__name__}: {error}"),
+            )
             await refuse(send, FAULT, request_id, more)
 
     def admit(self, headers: dict[bytes, bytes], access: Access, scope: Scope) -> Token | None:
-        """Let a request in, with the token it came with; Refused when it may not do that, or not now."""
+        """Let a request in, with the token it came with; Refused when it may not do that, or not
+        now.
+        """
         if self.closed:
             raise Refused(503, "closing", "The server is about to end.", retry_after=1.0)
         if self.tokens is not None:
@@ -204,23 +237,39 @@ class Door:
             return token
         if not self.settings.open:
             if not _HERE.match(headers.get(b"origin", b"localhost")):
-                raise Refused(403, "forbidden", "Pages of other sites may not ask a server that needs no token.")
-            # a page of another site whose name was made to point at this machine sends no origin with what it reads
+                raise Refused(
+                    403,
+                    "forbidden",
+                    "Pages of other sites may not ask a server that needs no token.",
+                )
+            # a page of another site whose name was made to point at this machine sends no origin
+            # with what it reads
             server = scope.get("server")
-            if server and server[0].startswith(("127.", "::1")) and not _HERE.match(headers.get(b"host", b"localhost")):
-                what = "A server that needs no token is asked as localhost or 127.0.0.1; another name takes --tokens or --open."
+            if (
+                server
+                and server[0].startswith(("127.", "::1"))
+                and not _HERE.match(headers.get(b"host", b"localhost"))
+            ):
+                what = (
+                    "A server that needs no token is asked as localhost or 127.0.0.1; another name "
+                    "takes --tokens or --open."
+                )
                 raise Refused(403, "forbidden", what)
         return None
 
     async def spend(self, token: Token | None, n: int, had: int = 0) -> None:
-        """Count n completions against a token's rate, beside `had` of the same request: what is no completion counts as one.
+        """Count n completions against a token's rate, beside `had` of the same request: what is no
+        completion counts as one.
 
         Refused (429) where its rate is used up, (413) where it will never suffice.
         """
         if token is None or token.per_minute is None or n <= 0:
             return
         if n + had > token.per_minute:
-            what = f"{n + had} completions are asked for at once; the token's rate is {token.per_minute} a minute."
+            what = (
+                f"{n + had} completions are asked for at once; the token's rate is "
+                f"{token.per_minute} a minute."
+            )
             raise Refused(413, "too_many", what)
         given = token.id, token.per_minute, n, had
         wait = self._rates.spend(*given) if self._spend is None else await self._spend(*given)
@@ -237,14 +286,22 @@ class Door:
         except ValueError:
             seconds = math.nan
         if not 0 < seconds < math.inf:
-            raise Refused(400, "invalid_header", "X-Timeout-Seconds is no positive number of seconds.")
+            raise Refused(
+                400, "invalid_header", "X-Timeout-Seconds is no positive number of seconds."
+            )
         return min(seconds, self.settings.deadline)
 
     def _too_large(self) -> Refused:
-        return Refused(413, "too_large", f"The body is larger than {self.settings.max_body} bytes, the most that is taken.")
+        return Refused(
+            413,
+            "too_large",
+            f"The body is larger than {self.settings.max_body} bytes, the most that is taken.",
+        )
 
     async def _body(self, headers: dict[bytes, bytes], receive: Receive, room: _Room) -> bytes:
-        """The body; it takes up room as its bytes arrive, and what it only says it has takes none from others."""
+        """The body; it takes up room as its bytes arrive, and what it only says it has takes none
+        from others.
+        """
         declared = headers.get(b"content-length", b"")
         if declared.isdigit():
             if int(declared) > self.settings.max_body:
@@ -256,7 +313,9 @@ class Door:
             while True:
                 message = await limit.wait(receive())
                 if message["type"] == "http.disconnect":
-                    raise Refused(400, "incomplete", "The connection ended before the body was complete.")
+                    raise Refused(
+                        400, "incomplete", "The connection ended before the body was complete."
+                    )
                 chunk: bytes = message.get("body", b"")
                 size += len(chunk)
                 if size > self.settings.max_body:
@@ -267,7 +326,9 @@ class Door:
                     return chunk if len(chunks) == 1 else b"".join(chunks)
 
     async def _discard(self, headers: dict[bytes, bytes], receive: Receive) -> None:
-        """Read what is left of a body that is too large, for a while: who is cut off in the middle never reads the reply."""
+        """Read what is left of a body that is too large, for a while: who is cut off in the middle
+        never reads the reply.
+        """
         if b"expect" in headers:  # it was not asked to send the body yet
             return
         left = 32 * self.settings.max_body
@@ -293,7 +354,12 @@ class _Room:
     def check(self, size: int) -> None:
         """Raise Refused (429) where there is no room for so many bytes now."""
         if self._metrics.bytes + size > self._most:
-            raise Refused(429, "busy", "The bodies of other requests take up all room there is.", retry_after=1.0)
+            raise Refused(
+                429,
+                "busy",
+                "The bodies of other requests take up all room there is.",
+                retry_after=1.0,
+            )
 
     def take(self, size: int) -> None:
         """Take room for what has arrived."""
@@ -338,7 +404,9 @@ class _Cut:
 
 
 class _Presence(_Cut):
-    """Ends a wait when the client hangs up: nobody reads the answer, so nothing more is paid for it."""
+    """Ends a wait when the client hangs up: nobody reads the answer, so nothing more is paid for
+    it.
+    """
 
     __slots__ = ("_message",)
 
@@ -355,7 +423,11 @@ class _Presence(_Cut):
         self._message.cancel()
 
     def _heard(self, message: asyncio.Future[MutableMapping[str, Any]]) -> None:
-        if not message.cancelled() and message.exception() is None and message.result()["type"] == "http.disconnect":
+        if (
+            not message.cancelled()
+            and message.exception() is None
+            and message.result()["type"] == "http.disconnect"
+        ):
             self.cut(_Gone())
 
 
@@ -377,13 +449,17 @@ class _ReadTimeout(_Cut):
 
 
 def told_of(scope: Scope) -> dict[str, Any]:
-    """What is known of a request beside what its client says: its token's name and its completions, for the access log."""
+    """What is known of a request beside what its client says: its token's name and its completions,
+    for the access log.
+    """
     found: dict[str, Any] = scope.setdefault("rm_gallery", {})
     return found
 
 
 def parameters(scope: Scope, known: Collection[str]) -> dict[str, str]:
-    """The parameters of query and path; those of the path win. Refused (422) for one of the query that is not known."""
+    """The parameters of query and path; those of the path win. Refused (422) for one of the query
+    that is not known.
+    """
     path: dict[str, str] = scope["path_params"]
     query: bytes = scope.get("query_string", b"")
     if not query:
@@ -391,7 +467,10 @@ def parameters(scope: Scope, known: Collection[str]) -> dict[str, str]:
     given = dict(parse_qsl(query.decode("latin-1")))
     for name in given:
         if name not in known:  # one that is misspelt would choose another column for the truth
-            raise invalid(unknown_name("query parameter", name[:80], known) + ("" if known else " This path takes none."))
+            raise invalid(
+                unknown_name("query parameter", name[:80], known)
+                + ("" if known else " This path takes none.")
+            )
     return {**given, **path}
 
 
@@ -402,7 +481,9 @@ def request_id_of(headers: dict[bytes, bytes]) -> bytes:
 
 
 def parsed(body: bytes, max_depth: int) -> Any:
-    """A JSON body; Refused (400) for what is no JSON, NaN and bad UTF-8 included, and for one nested too deep."""
+    """A JSON body; Refused (400) for what is no JSON, NaN and bad UTF-8 included, and for one
+    nested too deep.
+    """
     try:
         value = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -437,7 +518,12 @@ def _plain(value: Any) -> Any:
 
 
 async def respond(
-    send: Send, status: int, body: bytes, request_id: bytes, more: Headers = (), kind: tuple[bytes, bytes] = _JSON
+    send: Send,
+    status: int,
+    body: bytes,
+    request_id: bytes,
+    more: Headers = (),
+    kind: tuple[bytes, bytes] = _JSON,
 ) -> None:
     """Send one reply."""
     headers = [kind, (b"content-length", b"%d" % len(body)), (b"x-request-id", request_id), *more]

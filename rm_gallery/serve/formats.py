@@ -1,5 +1,5 @@
-"""What request formats have in common (where they are mounted, what they ask for, what becomes of a missing score), and the
-server's own: one completion, or many with an outcome for each.
+"""What request formats have in common (where they are mounted, what they ask for, what becomes of a
+missing score), and the server's own: one completion, or many with an outcome for each.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Scope = Literal["read", "evaluate", "deploy"]
 class Ask(NamedTuple):
     """One completion to be scored, whatever format it came in.
 
-    The conversation is `messages`, whose last assistant turn is judged, or `prompt` and `completion` apart, each a text or
-    a list of messages.
+    The conversation is `messages`, whose last assistant turn is judged, or `prompt` and
+    `completion` apart, each a text or a list of messages.
     """
 
     messages: list[dict[str, Any]] | None = None
@@ -29,21 +29,28 @@ class Ask(NamedTuple):
     completion: str | list[dict[str, Any]] | None = None
     reference: Any = None
     row: Mapping[str, Any] | None = None
-    """What else is known, by the names of a data set's columns; keywords of a deployed evaluator."""
+    """What else is known, by the names of a data set's columns; keywords of a deployed evaluator.
+    """
     id: str = ""
     original_messages: list[dict[str, Any]] | None = None
     """For deployed evaluators, where the format has it."""
     tools: list[Any] | None = None
     problem: str = ""
-    """Why this item of a batch cannot be scored: it becomes failed (invalid_item) and costs no other one."""
+    """Why this item of a batch cannot be scored: it becomes failed (invalid_item) and costs no
+    other one.
+    """
     kept: Any = None
     """What the codec needs of the request again for its reply; nobody else reads it."""
 
 
 class Refused(RMGalleryError):
-    """A request that is not answered with scores: HTTP status, a short code, one sentence, and when to come again."""
+    """A request that is not answered with scores: HTTP status, a short code, one sentence, and when
+    to come again.
+    """
 
-    def __init__(self, status: int, code: str, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(
+        self, status: int, code: str, message: str, *, retry_after: float | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.code = code
@@ -51,20 +58,24 @@ class Refused(RMGalleryError):
 
 
 def invalid(message: str) -> Refused:
-    """The refusal of a body that does not fit its format; the message names field, what was found and what is taken."""
+    """The refusal of a body that does not fit its format; the message names field, what was found
+    and what is taken.
+    """
     return Refused(422, "invalid_request", message)
 
 
 @dataclass(frozen=True)
 class Codec:
-    """One request format: how a JSON body becomes asks, and outcomes a reply. Pure functions, no I/O."""
+    """One request format: how a JSON body becomes asks, and outcomes a reply. Pure functions, no
+    I/O.
+    """
 
     name: str
     path: str
     """As FastAPI writes it, with parameters in braces."""
     parse: Callable[[Any, Mapping[str, str]], tuple[str, Sequence[Ask]]]
-    """From body and parameters (of path and query) to the target (`reward:NAME`, `evaluator:ID`, or empty for the only one
-    there is) and the asks; raises Refused."""
+    """From body and parameters (of path and query) to the target (`reward:NAME`, `evaluator:ID`, or
+    empty for the only one there is) and the asks; raises Refused."""
     render: Callable[[Sequence[Ask], Sequence[Outcome[float]]], tuple[int, Any]]
     """From the asks and their outcomes, in the same order, to HTTP status and body."""
     request_model: type[BaseModel] | None = None
@@ -76,7 +87,9 @@ class Codec:
     method: str = "POST"
     scope: Scope = "evaluate"
     scaled: bool = False
-    """Whether scores are shares of their range, 0 to 1 with 1 the best; a reward without bounds is then refused."""
+    """Whether scores are shares of their range, 0 to 1 with 1 the best; a reward without bounds is
+    then refused.
+    """
 
 
 M = TypeVar("M", bound=BaseModel)
@@ -85,14 +98,21 @@ Render = Callable[[Sequence[Ask], Sequence[Outcome[float]]], tuple[int, Any]]
 MAX_ITEMS = 4096
 """Completions that are taken in one request."""
 PLACES = (("", ""), ("_reward", "/v1/rewards/{name}"), ("_evaluation", "/v1/evaluations/{id}"))
-"""A format is mounted for the only target of a server, for a reward and for a deployed evaluator."""
+"""A format is mounted for the only target of a server, for a reward and for a deployed evaluator.
+"""
 
 
 def described(*ways: Mapping[str, Any]) -> dict[str, Any]:
-    """What a description adds to a model of which one of several ways has to be taken: fields by the schema they fit then."""
+    """What a description adds to a model of which one of several ways has to be taken: fields by
+    the schema they fit then.
+    """
     return {
         "anyOf": [
-            {"required": [name for name, fits in way.items() if fits is not NULL], "properties": dict(way)} for way in ways
+            {
+                "required": [name for name, fits in way.items() if fits is not NULL],
+                "properties": dict(way),
+            }
+            for way in ways
         ]
     }
 
@@ -138,7 +158,12 @@ class Format(Codec):
         return tuple(replace(self, name=name, path=path) for name, path in self.places or usual)
 
 
-ON_ERROR = {"on_error": (float, "The number to send where there is no score; without it such a request is refused.")}
+ON_ERROR = {
+    "on_error": (
+        float,
+        "The number to send where there is no score; without it such a request is refused.",
+    )
+}
 COLUMNS = {
     "reference": (str, "The column that holds the reference answer."),
     "prompt": (str, "The column that holds the prompt, a text or messages."),
@@ -166,9 +191,13 @@ def read(model: type[M], body: Any, where: str = "") -> M:
         return model.model_validate(body, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+        place = "".join(
+            f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]
+        ).lstrip(".")
         found = "" if first["type"] == "missing" else f"; found {_shown(first['input'])}"
-        raise invalid(f"{'.'.join(filter(None, (where, place))) or 'the body'}: {first['msg']}{found}.") from None
+        raise invalid(
+            f"{'.'.join(filter(None, (where, place))) or 'the body'}: {first['msg']}{found}."
+        ) from None
 
 
 def _shown(value: Any) -> str:
@@ -185,7 +214,8 @@ def kept_of(params: Params, of: Any = None) -> Kept:
         instead = math.nan
     if instead is not None and not math.isfinite(instead):
         raise invalid(
-            f"on_error is {text!r:.60}; give the number that stands for a missing score, or leave it out to have such "
+            f"on_error is {text!r:.60}; give the number that stands for a missing score, or leave "
+            f"it out to have such "
             "requests refused."
         )
     return Kept(instead, of)
@@ -194,8 +224,8 @@ def kept_of(params: Params, of: Any = None) -> Kept:
 def numbers(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> list[float]:
     """One number per completion, for formats that have no other way to say it.
 
-    Refused when one has no score, unless the sender said with `on_error` what stands for it: 503 where asking again may
-    help, 504 after a deadline, 422 where there is nothing to judge by.
+    Refused when one has no score, unless the sender said with `on_error` what stands for it: 503
+    where asking again may help, 504 after a deadline, 422 where there is nothing to judge by.
     """
     instead = asks[0].kept.instead if asks else None
     scores = [instead if each.score is None else each.score for each in found]
@@ -208,8 +238,9 @@ def numbers(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> list[float]
         raise Refused(
             late if _may_help(first) else 422,
             "no_score",
-            f"{len(missing)} of {len(found)} completions have no score. Number {place} is {first.status} "
-            f"({first.reason}): {first.message} This format has no field for that; add ?on_error=NUMBER to get a number "
+            f"{len(missing)} of {len(found)} completions have no score. Number {place} is "
+            f"{first.status} ({first.reason}): {first.message} This format has no field for that; "
+            f"add ?on_error=NUMBER to get a number "
             "of your choice in its place.",
         )
     return [score for score in scores if score is not None]
@@ -217,11 +248,17 @@ def numbers(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> list[float]
 
 def _may_help(found: Outcome[float]) -> bool:
     """Whether it may have a score when it is asked for again."""
-    return found.status == "failed" and found.reason not in ("invalid_item", "data", "invalid_request")
+    return found.status == "failed" and found.reason not in (
+        "invalid_item",
+        "data",
+        "invalid_request",
+    )
 
 
 def column(row: Mapping[str, Any], params: Params, field: str, usual: Sequence[str]) -> Any:
-    """The value for `field`: of the column that the query names, else of the first usual one that the row has, else None."""
+    """The value for `field`: of the column that the query names, else of the first usual one that
+    the row has, else None.
+    """
     named = params.get(field)
     if named is None:
         return next((row[name] for name in usual if row.get(name) is not None), None)
@@ -231,7 +268,15 @@ def column(row: Mapping[str, Any], params: Params, field: str, usual: Sequence[s
     return row[named]
 
 
-REFERENCES = ("reference", "reference_answer", "ground_truth", "answer", "solution", "label", "target")
+REFERENCES = (
+    "reference",
+    "reference_answer",
+    "ground_truth",
+    "answer",
+    "solution",
+    "label",
+    "target",
+)
 PROMPTS = ("messages", "prompt")
 
 
@@ -243,35 +288,48 @@ def conversation(value: Any, where: str) -> str | list[dict[str, Any]]:
         for place, turn in enumerate(value):
             read(Turn, turn, f"{where}[{place}]")
         return value
-    raise invalid(f"{where} is {_shown(value)}; it is a text or a list of messages with role and content.")
+    raise invalid(
+        f"{where} is {_shown(value)}; it is a text or a list of messages with role and content."
+    )
 
 
 def one_length(where: str, **columns: list[Any] | None) -> int:
     """The length that these lists share; Refused where they differ, or hold nothing or too much."""
     lengths = {name: len(values) for name, values in columns.items() if values is not None}
     if len(set(lengths.values())) != 1:
-        raise invalid(f"{where} of unlike length: {', '.join(f'{name} {n}' for name, n in lengths.items())}.")
+        raise invalid(
+            f"{where} of unlike length: {', '.join(f'{name} {n}' for name, n in lengths.items())}."
+        )
     count = next(iter(lengths.values()))
     if not 0 < count <= MAX_ITEMS:
-        raise invalid(f"{next(iter(lengths))} has {count} entries; 1 to {MAX_ITEMS} are taken at once.")
+        raise invalid(
+            f"{next(iter(lengths))} has {count} entries; 1 to {MAX_ITEMS} are taken at once."
+        )
     return count
 
 
 class ScoreRequest(BaseModel):
-    """One completion: `messages`, whose last assistant turn is judged, or `prompt` and `completion`."""
+    """One completion: `messages`, whose last assistant turn is judged, or `prompt` and
+    `completion`.
+    """
 
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra=described(
-            {"messages": GIVEN, "prompt": NULL, "completion": NULL}, {"messages": NULL, "completion": GIVEN}
+            {"messages": GIVEN, "prompt": NULL, "completion": NULL},
+            {"messages": NULL, "completion": GIVEN},
         ),
     )
 
     messages: list[dict[str, Any]] | None = None
     prompt: str | list[dict[str, Any]] | None = None
     completion: str | list[dict[str, Any]] | None = None
-    reference: Any = Field(default=None, description="The reference answer, for rewards that read one.")
-    row: dict[str, Any] | None = Field(default=None, description="What else is known, by column names.")
+    reference: Any = Field(
+        default=None, description="The reference answer, for rewards that read one."
+    )
+    row: dict[str, Any] | None = Field(
+        default=None, description="What else is known, by column names."
+    )
     id: str | None = Field(default=None, description="Given back in the reply.")
 
 
@@ -309,10 +367,15 @@ FIELDS = frozenset(ScoreRequest.model_fields)
 def ask_of(body: Any, where: str = "the body") -> Ask:
     """The ask of one object; Refused names the field that does not fit."""
     if not isinstance(body, dict):
-        raise invalid(f"{where} is {_kind(body)}; it is an object with messages, or prompt and completion.")
+        raise invalid(
+            f"{where} is {_kind(body)}; it is an object with messages, or prompt and completion."
+        )
     unknown = body.keys() - FIELDS
     if unknown:
-        raise invalid(f"{where} has the unknown field {min(unknown)!r:.60}; known: {', '.join(sorted(FIELDS))}.")
+        raise invalid(
+            f"{where} has the unknown field {min(unknown)!r:.60}; known: "
+            f"{', '.join(sorted(FIELDS))}."
+        )
     messages, completion, prompt = body.get("messages"), body.get("completion"), body.get("prompt")
     if messages is None:
         if completion is None:
@@ -327,7 +390,9 @@ def ask_of(body: Any, where: str = "the body") -> Ask:
     return Ask(
         None if messages is None else turns(messages, f"{where}: messages"),
         prompt if prompt is None or type(prompt) is str else turns(prompt, f"{where}: prompt"),
-        completion if completion is None or type(completion) is str else turns(completion, f"{where}: completion"),
+        completion
+        if completion is None or type(completion) is str
+        else turns(completion, f"{where}: completion"),
         body.get("reference"),
         row,
         given or "",
@@ -337,17 +402,27 @@ def ask_of(body: Any, where: str = "the body") -> Ask:
 def turns(value: Any, where: str) -> list[dict[str, Any]]:
     """A list of messages; Refused for anything else."""
     if type(value) is not list or not value:
-        raise invalid(f"{where} is {_kind(value)}; it is a text or a list of messages with role and content.")
+        raise invalid(
+            f"{where} is {_kind(value)}; it is a text or a list of messages with role and content."
+        )
     for place, turn in enumerate(value):
         if type(turn) is not dict or type(turn.get("role")) is not str:
-            raise invalid(f"{where}[{place}] is no message; a message is an object with role and content.")
+            raise invalid(
+                f"{where}[{place}] is no message; a message is an object with role and content."
+            )
     return value
 
 
 def _kind(value: Any) -> str:
     if value == []:
         return "an empty list"
-    kinds = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    kinds = {
+        dict: "an object",
+        list: "a list",
+        str: "a string",
+        bool: "true or false",
+        type(None): "null",
+    }
     return kinds.get(type(value), "a number")
 
 
@@ -358,7 +433,9 @@ def _one(body: Any, path: Mapping[str, str]) -> tuple[str, Sequence[Ask]]:
 def _many(body: Any, path: Mapping[str, str]) -> tuple[str, Sequence[Ask]]:
     items = body.get("items") if isinstance(body, dict) else None
     if type(items) is not list or not items or len(body) > 1:
-        raise invalid('the body is not {"items": [one object per completion, …]} with at least one item.')
+        raise invalid(
+            'the body is not {"items": [one object per completion, …]} with at least one item.'
+        )
     if len(items) > MAX_ITEMS:
         raise invalid(f"items has {len(items)} entries; at most {MAX_ITEMS} are taken at once.")
     return f"reward:{path['name']}", [_item(item, place) for place, item in enumerate(items)]

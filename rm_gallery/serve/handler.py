@@ -1,4 +1,6 @@
-"""What answers: a lane per reward (one standing run, a bounded queue before it, the time each request has) and deployed evaluators."""
+"""What answers: a lane per reward (one standing run, a bounded queue before it, the time each
+request has) and deployed evaluators.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,13 @@ from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import look_again, planned, standing_run
 from rm_gallery.core.sandbox.process import SandboxLimits
-from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError, SandboxUnavailable, logger
+from rm_gallery.core.utils.errors import (
+    ConfigError,
+    DataError,
+    RMGalleryError,
+    SandboxUnavailable,
+    logger,
+)
 from rm_gallery.core.utils.models import unknown_name
 from rm_gallery.core.utils.shown import redact
 from rm_gallery.evaluation.bundle import DamagedBundle
@@ -32,9 +40,13 @@ from rm_gallery.integrations.scoring import scored_of
 from rm_gallery.serve.formats import Ask, Refused
 
 LATE = failed("deadline", "No result within the request's time.", "caller")
-BROKEN = failed("config", "The reward cannot score as it is set up; the server's log says why.", "caller")
+BROKEN = failed(
+    "config", "The reward cannot score as it is set up; the server's log says why.", "caller"
+)
 LONGEST_RETRY = 30.0
-_PATH = re.compile(r"(?<![\w/:.~…])(?:~|[A-Za-z]:)?[/\\](?:[^/\\\s'\"<>:]+[/\\])+([^/\\\s'\"<>:,;)]*)")
+_PATH = re.compile(
+    r"(?<![\w/:.~…])(?:~|[A-Za-z]:)?[/\\](?:[^/\\\s'\"<>:]+[/\\])+([^/\\\s'\"<>:,;)]*)"
+)
 """The path of a file of this machine, and its last part."""
 
 
@@ -51,11 +63,13 @@ class _PendingRequest:
 class RewardLane:
     """The asks of one reward on their way, for one event loop.
 
-    What is asked within one turn of the loop goes to the run together. `max_waiting` bounds the completions that are in;
-    whoever comes on top is told when to come again.
+    What is asked within one turn of the loop goes to the run together. `max_waiting` bounds the
+    completions that are in; whoever comes on top is told when to come again.
     """
 
-    def __init__(self, name: str, reward: BaseReward, *, max_waiting: int, max_workers: int | None = None) -> None:
+    def __init__(
+        self, name: str, reward: BaseReward, *, max_waiting: int, max_workers: int | None = None
+    ) -> None:
         self.name = name
         self.reward = reward
         self.max_waiting = max_waiting
@@ -63,7 +77,9 @@ class RewardLane:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._numbers = count()
         self._open: dict[int, tuple[_PendingRequest, Any]] = {}
-        """By number of a unit: who asked, and the place of its outcome, or the places of its outputs."""
+        """By number of a unit: who asked, and the place of its outcome, or the places of its
+        outputs.
+        """
         self._fresh: list[tuple[int, DataSample, Deadline]] = []
         self._looking: set[asyncio.Future[None]] = set()
         self._rate = 0.0
@@ -74,19 +90,26 @@ class RewardLane:
         self.run = standing_run(reward, self._deliver, self._broken, max_workers)
 
     async def score(self, asks: Sequence[Ask], seconds: float) -> list[Outcome[float]]:
-        """The outcomes of the asks, in their order; what is not done after `seconds` is failed (deadline).
+        """The outcomes of the asks, in their order; what is not done after `seconds` is failed
+        (deadline).
 
         Raises Refused (429) when there is no room for them.
         """
         n = len(asks)
         if self.waiting + n > self.max_waiting:
             if n > self.max_waiting:
-                what = f"{n} completions are asked for at once; at most {self.max_waiting} are taken."
+                what = (
+                    f"{n} completions are asked for at once; at most {self.max_waiting} are taken."
+                )
                 raise Refused(413, "too_many", what)
-            what = f"{self.waiting} completions are waiting for {self.name} already; at most {self.max_waiting} may."
+            what = (
+                f"{self.waiting} completions are waiting for {self.name} already; at most "
+                f"{self.max_waiting} may."
+            )
             raise Refused(429, "busy", what, retry_after=self.seconds_to_wait(n))
         if self.reward.compares and n == 1:
-            # compared with itself each completion would get the same number, and a trainer no gradient
+            # compared with itself each completion would get the same number, and a trainer no
+            # gradient
             return [failed("single_output", f"{self.name} {_ALONE}", "caller")]
         loop = self._loop = asyncio.get_running_loop()
         found: list[Any] = [None] * n
@@ -121,7 +144,8 @@ class RewardLane:
         timer = loop.call_later(seconds, self._expire, call, deadline)
         try:
             await call.waiter
-        except asyncio.CancelledError:  # nobody reads it: what is not begun is not judged, what is begun is cut
+        # nobody reads it: what is not begun is not judged, what is begun is cut
+        except asyncio.CancelledError:
             self.run.expire(deadline)
             raise
         finally:
@@ -142,16 +166,22 @@ class RewardLane:
         fresh, self._fresh = self._fresh, []
         plan = planned(self.reward, [sample for _, sample, _ in fresh], None, {})
         try:
-            self.run.feed([(number, unit, deadline) for (number, _, deadline), unit in zip(fresh, plan, strict=True)])
+            self.run.feed(
+                [
+                    (number, unit, deadline)
+                    for (number, _, deadline), unit in zip(fresh, plan, strict=True)
+                ]
+            )
         except Exception as error:  # noqa: BLE001 - those who asked are told that it is not their fault
             self._settle_broken(error, [number for number, _, _ in fresh])
 
     def _expire(self, call: _PendingRequest, deadline: Deadline) -> None:
         if not call.waiter.done():
             call.waiter.set_result(None)
-            self.run.expire(deadline)  # what waits for its turn leaves the queue, and what runs its process
+            # what waits for its turn leaves the queue, and what runs its process
+            self.run.expire(deadline)
 
-    # -- on any thread --------------------------------------------------------------------------------------------------
+    # -- on any thread -----------------------------------------------------------------------------
 
     def _deliver(self, results: list[tuple[int, DataSample]]) -> None:
         self._post(lambda: self._settle(results))
@@ -164,13 +194,17 @@ class RewardLane:
         with suppress(RuntimeError):  # the server's loop is closed: nobody waits
             library_loop.post(self._loop, work)
 
-    # -- on the server's loop -------------------------------------------------------------------------------------------
+    # -- on the server's loop ----------------------------------------------------------------------
 
     def _settle(self, results: list[tuple[int, DataSample]]) -> None:
         self.broken = ""
         for number, sample in results:
             known = self._open.get(number)
-            if known is not None and not known[0].waiter.done() and SecondLook(self.reward, [sample]).asked:
+            if (
+                known is not None
+                and not known[0].waiter.done()
+                and SecondLook(self.reward, [sample]).asked
+            ):
                 looking = asyncio.ensure_future(self._look_again(number, sample, known[0].seconds))
                 self._looking.add(looking)
                 looking.add_done_callback(self._looking.discard)
@@ -189,7 +223,9 @@ class RewardLane:
         try:
             await look_again(self.reward, [sample], options, {})
         except RMGalleryError as error:
-            logger.warning("{}: the second look at an answer failed: {}", self.name, redact(str(error)))
+            logger.warning(
+                "{}: the second look at an answer failed: {}", self.name, redact(str(error))
+            )
         finally:  # whatever became of it, who asked is answered
             self._settle_one(number, sample)
 
@@ -206,7 +242,9 @@ class RewardLane:
         self._count_down(call)
 
     def _told(self, found: Outcome[float]) -> Outcome[float]:
-        """The outcome as a client is told it: what an exception says of this machine's files is for the log alone."""
+        """The outcome as a client is told it: what an exception says of this machine's files is for
+        the log alone.
+        """
         if found.score is None and (message := _PATH.sub(r"…/\1", found.message)) != found.message:
             logger.warning("{}: {} ({}): {}", self.name, found.status, found.reason, found.message)
             return replace(found, message=message)
@@ -244,7 +282,12 @@ def sample_of(ask: Ask) -> DataSample:
             unique_id=ask.id,
         )
     return sample_of_completion(
-        ask.prompt, ask.completion, ground_truth=ask.reference, tools=ask.tools, row=ask.row, unique_id=ask.id
+        ask.prompt,
+        ask.completion,
+        ground_truth=ask.reference,
+        tools=ask.tools,
+        row=ask.row,
+        unique_id=ask.id,
     )
 
 
@@ -258,7 +301,9 @@ class Evaluators(Protocol):
     async def deployed(self) -> Sequence[Mapping[str, Any]]:
         """What is deployed now."""
 
-    async def score(self, evaluator_id: str, asks: Sequence[Ask], seconds: float) -> list[Outcome[float]]:
+    async def score(
+        self, evaluator_id: str, asks: Sequence[Ask], seconds: float
+    ) -> list[Outcome[float]]:
         """The outcomes of the asks; Refused (404) when there is no such evaluator."""
 
     def problem(self) -> str:
@@ -268,7 +313,10 @@ class Evaluators(Protocol):
         """End what runs."""
 
 
-_ALONE = "compares the completions of a prompt, and this one came by itself: send all of a prompt in one request."
+_ALONE = (
+    "compares the completions of a prompt, and this one came by itself: send all of a prompt in "
+    "one request."
+)
 
 
 class Handler:
@@ -278,8 +326,8 @@ class Handler:
         rewards: by the names they are offered under.
         evaluators: the deployed ones; None where none are served.
         max_waiting: completions that may wait for one reward; more are refused with 429.
-        max_workers: judgements of one reward in flight; None takes the reward's own where it was given one, else
-            `MAX_WORKERS`.
+        max_workers: judgements of one reward in flight; None takes the reward's own where it was
+            given one, else `MAX_WORKERS`.
 
     Raises:
         ConfigError: a reward cannot score at all; names it.
@@ -298,8 +346,12 @@ class Handler:
         self.lanes: dict[str, RewardLane] = {}
         for name, reward in rewards.items():
             try:
-                own = reward.max_workers if "max_workers" in reward.model_fields_set else MAX_WORKERS
-                self.lanes[name] = RewardLane(name, reward, max_waiting=max_waiting, max_workers=max_workers or own)
+                own = (
+                    reward.max_workers if "max_workers" in reward.model_fields_set else MAX_WORKERS
+                )
+                self.lanes[name] = RewardLane(
+                    name, reward, max_waiting=max_waiting, max_workers=max_workers or own
+                )
             except ConfigError as error:
                 raise ConfigError(f"reward {name}: {error}") from error
 
@@ -307,8 +359,9 @@ class Handler:
         """The outcomes of the asks, in their order, within `seconds`.
 
         Args:
-            target: `reward:NAME` of an offered reward, `evaluator:ID` of a deployed evaluator; without a name the only one
-                there is (a reward, where no evaluator is deployed), and empty the only target there is.
+            target: `reward:NAME` of an offered reward, `evaluator:ID` of a deployed evaluator;
+                without a name the only one there is (a reward, where no evaluator is deployed), and
+                empty the only target there is.
             asks: completions; one with a `problem` becomes failed (invalid_item).
             seconds: what is not done by then is failed (deadline).
 
@@ -322,29 +375,45 @@ class Handler:
             lane = self.lanes.get(name)
             if lane is None:
                 hint = "GET /v1/rewards lists them."
-                raise Refused(404, "unknown_reward", unknown_name("reward", name[:80], self.rewards, hint))
+                raise Refused(
+                    404, "unknown_reward", unknown_name("reward", name[:80], self.rewards, hint)
+                )
             return await lane.score(asks, seconds)
         if self.evaluators is None:
-            raise Refused(404, "unknown_evaluator", f"There is no evaluator {name!r:.80}; none is deployed here.")
+            raise Refused(
+                404,
+                "unknown_evaluator",
+                f"There is no evaluator {name!r:.80}; none is deployed here.",
+            )
         return await self.evaluators.score(name, asks, seconds)
 
     def shares(self, target: str, found: Sequence[Outcome[float]]) -> list[Outcome[float]]:
-        """Outcomes whose scores are shares of their range, 1 being best; those of an evaluator are shares already.
+        """Outcomes whose scores are shares of their range, 1 being best; those of an evaluator are
+        shares already.
 
         Refused (422) for a reward whose range is open.
         """
         kind, _, name = target.partition(":")
-        reward = self.rewards.get(name or next(iter(self.rewards), "")) if kind != "evaluator" else None
+        reward = (
+            self.rewards.get(name or next(iter(self.rewards), "")) if kind != "evaluator" else None
+        )
         if reward is None:
             return list(found)
         try:
-            return [each if each.score is None else replace(each, value=reward.normalized(each.score)) for each in found]
+            return [
+                each if each.score is None else replace(each, value=reward.normalized(each.score))
+                for each in found
+            ]
         except ConfigError as error:
             raise Refused(422, "open_range", str(error)) from error
 
     async def _only(self, kind: str) -> tuple[str, str]:
         """The one target there is, of a kind where one is named."""
-        deployed = await self.evaluators.deployed() if self.evaluators is not None and kind != "reward" else ()
+        deployed = (
+            await self.evaluators.deployed()
+            if self.evaluators is not None and kind != "reward"
+            else ()
+        )
         found = [("evaluator", str(each["id"])) for each in deployed]
         if kind != "evaluator" or not found:  # reward-kit's format is for evaluators first
             found += [("reward", name) for name in self.rewards]
@@ -354,13 +423,18 @@ class Handler:
         raise Refused(
             404,
             "no_target",
-            f"This path is that of the only target, and there are {len(found)}: {there}. Name one in the path: "
+            f"This path is that of the only target, and there are {len(found)}: {there}. Name one "
+            f"in the path: "
             "/v1/rewards/{name}/… or /v1/evaluations/{id}/….",
         )
 
     def problems(self) -> list[str]:
         """What does not work at all now: rewards that cannot score, a store that cannot be read."""
-        found = [f"reward {name} cannot score as it is set up" for name, lane in self.lanes.items() if lane.broken]
+        found = [
+            f"reward {name} cannot score as it is set up"
+            for name, lane in self.lanes.items()
+            if lane.broken
+        ]
         problem = self.evaluators.problem() if self.evaluators is not None else ""
         return [*found, *([problem] if problem else [])]
 
@@ -390,7 +464,13 @@ class ServedEvaluators:
     """
 
     def __init__(
-        self, store: Store, *, workers: int = 8, limits: SandboxLimits = LIMITS, sandbox: str = "auto", max_waiting: int = 8192
+        self,
+        store: Store,
+        *,
+        workers: int = 8,
+        limits: SandboxLimits = LIMITS,
+        sandbox: str = "auto",
+        max_waiting: int = 8192,
     ) -> None:
         self._store = store
         self.shown = store.shown
@@ -405,7 +485,8 @@ class ServedEvaluators:
     async def deployed(self) -> Sequence[Mapping[str, Any]]:
         """What is deployed, at most a second old; Refused (503) while the store cannot be read."""
         if time.monotonic() - self._at >= LIST_SECONDS:
-            try:  # whoever comes meanwhile waits for the same list: an older one may name another target
+            # whoever comes meanwhile waits for the same list: an older one may name another target
+            try:
                 await asyncio.wait_for(asyncio.shield(self._look()), STORE_SECONDS)
             except (StoreError, asyncio.TimeoutError) as error:
                 raise self._unreadable(error) from error
@@ -423,15 +504,21 @@ class ServedEvaluators:
         if not listing.cancelled() and listing.exception() is None:
             self._listed, self._at, self._problem = listing.result(), time.monotonic(), ""
 
-    async def score(self, evaluator_id: str, asks: Sequence[Ask], seconds: float) -> list[Outcome[float]]:
+    async def score(
+        self, evaluator_id: str, asks: Sequence[Ask], seconds: float
+    ) -> list[Outcome[float]]:
         """The outcomes of the asks, in their order.
 
         Raises:
-            Refused: there is no such evaluator (404), no room for the asks (429), or no sandbox or store (503).
+            Refused: there is no such evaluator (404), no room for the asks (429), or no sandbox or
+                store (503).
         """
         waiting = self.waiting.get(evaluator_id, 0)
         if waiting + len(asks) > self._max_waiting:
-            what = f"{waiting} conversations are waiting for {evaluator_id} already; at most {self._max_waiting} may."
+            what = (
+                f"{waiting} conversations are waiting for {evaluator_id} already; at most "
+                f"{self._max_waiting} may."
+            )
             raise Refused(429, "busy", what, retry_after=1.0)
         places = [place for place, ask in enumerate(asks) if not ask.problem]
         found = [failed("invalid_item", ask.problem, "data") for ask in asks]
@@ -439,7 +526,8 @@ class ServedEvaluators:
         try:
             payloads = [payload_of(asks[place]) for place in places]
             results = await self._live.evaluate_batch(evaluator_id, payloads, seconds)
-        except UnknownEvaluator as error:  # whose message is for the owner of the store: it says where that is
+        # whose message is for the owner of the store: it says where that is
+        except UnknownEvaluator as error:
             what = f"There is no evaluator {evaluator_id!r:.80}. GET /v1/evaluations lists them."
             raise Refused(404, "unknown_evaluator", what) from error
         except StoreError as error:
@@ -460,7 +548,9 @@ class ServedEvaluators:
 
     def problem(self) -> str:
         """Why the store cannot be read, as it was last seen; empty while it can."""
-        if self._problem:  # who hears of it, on whatever thread, may send no request that would find the store well again
+        # who hears of it, on whatever thread, may send no request that would find the store well
+        # again
+        if self._problem:
             self._loop.call_soon_threadsafe(self._look)
         return self._problem
 
@@ -471,8 +561,13 @@ class ServedEvaluators:
 
     def _unreadable(self, error: Exception) -> Refused:
         logger.error("{}", str(error) or f"the store {self.shown} does not answer")
-        self._problem, self._loop = "the store of evaluators cannot be read", asyncio.get_running_loop()
-        return Refused(503, "store_unavailable", "The store of evaluators cannot be read now.", retry_after=5.0)
+        self._problem, self._loop = (
+            "the store of evaluators cannot be read",
+            asyncio.get_running_loop(),
+        )
+        return Refused(
+            503, "store_unavailable", "The store of evaluators cannot be read now.", retry_after=5.0
+        )
 
 
 def payload_of(ask: Ask) -> dict[str, Any]:

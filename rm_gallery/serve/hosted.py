@@ -1,7 +1,8 @@
 """The request formats of hosted fine-tuning: Google's, Azure's, AWS's and OpenAI's graders.
 
-Field names are those of the services' documents: google-genai types (reinforcement tuning, v1beta1), Microsoft's endpoint
-grader, Amazon's reward functions for Nova, openai's grader_run_response.
+Field names are those of the services' documents: google-genai types (reinforcement tuning,
+v1beta1), Microsoft's endpoint grader, Amazon's reward functions for Nova, openai's
+grader_run_response.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from rm_gallery.serve.formats import (
 )
 from rm_gallery.serve.trainers import REFUSED
 
-# -- Google ------------------------------------------------------------------------------------------------------------------
+# -- Google ----------------------------------------------------------------------------------------
 
 
 class GooglePart(Open):
@@ -90,14 +91,24 @@ def _google(body: Any, params: Params) -> tuple[str, list[Ask]]:
     example = found.example
     before = [turn for content in example.contents for turn in _google_turns(content)]
     if example.systemInstruction is not None:
-        before = [{**turn, "role": "system"} for turn in _google_turns(example.systemInstruction.model_copy())] + before
+        before = [
+            {**turn, "role": "system"}
+            for turn in _google_turns(example.systemInstruction.model_copy())
+        ] + before
     answer = _google_turns(found.response.model_copy(update={"role": "model"}))
     rows = example.references
     reference = column(rows, params, "reference", REFERENCES)
     if reference is None and len(rows) == 1 and "reference" not in params:
         reference = next(iter(rows.values()))
     return target_of(params), [
-        Ask(prompt=before, completion=answer, reference=reference, row=dict(rows), tools=example.tools, kept=kept)
+        Ask(
+            prompt=before,
+            completion=answer,
+            reference=reference,
+            row=dict(rows),
+            tools=example.tools,
+            kept=kept,
+        )
     ]
 
 
@@ -105,7 +116,11 @@ def _google_turns(content: GoogleContent) -> list[dict[str, Any]]:
     """A turn as chat messages: one, and one more for every answer of a tool."""
     role = _GOOGLE_ROLES.get(content.role, content.role)
     said = [part for part in content.parts if not part.thought]
-    others = [part for part in said if part.text is None and not part.functionCall and not part.functionResponse]
+    others = [
+        part
+        for part in said
+        if part.text is None and not part.functionCall and not part.functionResponse
+    ]
     texts = [part.text for part in said if part.text is not None]
     shown: Any = "".join(texts)
     if others:
@@ -119,27 +134,38 @@ def _google_turns(content: GoogleContent) -> list[dict[str, Any]]:
     if calls:
         turn["tool_calls"] = [_call(call) for call in calls]
     answers = [part.functionResponse for part in said if part.functionResponse]
-    told = [{"role": "tool", "name": _text(a.get("name")), "content": _text(a.get("response"))} for a in answers]
+    told = [
+        {"role": "tool", "name": _text(a.get("name")), "content": _text(a.get("response"))}
+        for a in answers
+    ]
     return told if told and not texts and not calls else [turn, *told]
 
 
 def _call(call: Mapping[str, Any]) -> dict[str, Any]:
     arguments = call.get("args")
-    function = {"name": _text(call.get("name")), "arguments": arguments if isinstance(arguments, dict) else {}}
+    function = {
+        "name": _text(call.get("name")),
+        "arguments": arguments if isinstance(arguments, dict) else {},
+    }
     return {"id": _text(call.get("id")), "type": "function", "function": function}
 
 
 def _text(value: Any) -> str:
     import orjson
 
-    return value if isinstance(value, str) else "" if value is None else orjson.dumps(value).decode()
+    return (
+        value if isinstance(value, str) else "" if value is None else orjson.dumps(value).decode()
+    )
 
 
 def _google_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
-    return 200, {"reward": numbers(asks, found)[0], "user_requested_aux_info": found[0].message or None}
+    return 200, {
+        "reward": numbers(asks, found)[0],
+        "user_requested_aux_info": found[0].message or None,
+    }
 
 
-# -- Azure -------------------------------------------------------------------------------------------------------------------
+# -- Azure -----------------------------------------------------------------------------------------
 
 
 class AzureChoice(Open):
@@ -151,7 +177,11 @@ class AzureChoice(Open):
 class AzureSample(Open):
     """What the model gave: a chat completion, or its text."""
 
-    model_config = ConfigDict(json_schema_extra=described({"choices": SOME}, {"output_text": GIVEN}, {"output_tools": SOME}))
+    model_config = ConfigDict(
+        json_schema_extra=described(
+            {"choices": SOME}, {"output_text": GIVEN}, {"output_tools": SOME}
+        )
+    )
 
     choices: list[AzureChoice] | None = None
     output_text: str | None = None
@@ -184,7 +214,14 @@ def _azure(body: Any, params: Params) -> tuple[str, list[Ask]]:
         raise invalid("sample has neither choices nor output_text; give what the model said.")
     prompt = conversation(column(row, params, "prompt", PROMPTS), "item's prompt")
     reference = column(row, params, "reference", REFERENCES)
-    ask = Ask(prompt=prompt, completion=[answer], reference=reference, row=row, id=found.trace_id or "", kept=kept)
+    ask = Ask(
+        prompt=prompt,
+        completion=[answer],
+        reference=reference,
+        row=row,
+        id=found.trace_id or "",
+        kept=kept,
+    )
     return target_of(params), [ask]
 
 
@@ -192,7 +229,7 @@ def _azure_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[
     return 200, {"score": numbers(asks, found)[0]}
 
 
-# -- AWS ---------------------------------------------------------------------------------------------------------------------
+# -- AWS -------------------------------------------------------------------------------------------
 
 
 class AwsItem(Open):
@@ -236,20 +273,27 @@ def _aws(body: Any, params: Params) -> tuple[str, list[Ask]]:
         if item.reference_answer is not None:
             row["reference_answer"] = item.reference_answer
         reference = column(row, params, "reference", REFERENCES)
-        asks.append(Ask(messages=raw["messages"], reference=reference, row=row, id=item.id, kept=kept))
+        asks.append(
+            Ask(messages=raw["messages"], reference=reference, row=row, id=item.id, kept=kept)
+        )
     return target_of(params), asks
 
 
 def _aws_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
     entries = []
     for ask, each, score in zip(asks, found, numbers(asks, found), strict=True):
-        metrics = [{"name": name, "value": value, "type": "Reward"} for name, value in each.components.items()]
-        metrics += [{"name": name, "value": value, "type": "Metric"} for name, value in flags(each).items()]
+        metrics = [
+            {"name": name, "value": value, "type": "Reward"}
+            for name, value in each.components.items()
+        ]
+        metrics += [
+            {"name": name, "value": value, "type": "Metric"} for name, value in flags(each).items()
+        ]
         entries.append({"id": ask.id, "aggregate_reward_score": score, "metrics_list": metrics})
     return 200, entries
 
 
-# -- OpenAI ------------------------------------------------------------------------------------------------------------------
+# -- OpenAI ----------------------------------------------------------------------------------------
 
 
 class OpenaiRequest(Open):
@@ -323,10 +367,14 @@ def _openai(body: Any, params: Params) -> tuple[str, list[Ask]]:
     target, named = target_of(params), grader.get("name")
     if not target and isinstance(named, str) and named:
         target = f"reward:{named}"
-    kept = kept_of(params, (str(named or target.partition(":")[2]), str(grader.get("type", "python"))))
+    kept = kept_of(
+        params, (str(named or target.partition(":")[2]), str(grader.get("type", "python")))
+    )
     prompt = conversation(column(row, params, "prompt", PROMPTS), "item's prompt")
     reference = column(row, params, "reference", REFERENCES)
-    return target, [Ask(prompt=prompt, completion=found.model_sample, reference=reference, row=row, kept=kept)]
+    return target, [
+        Ask(prompt=prompt, completion=found.model_sample, reference=reference, row=row, kept=kept)
+    ]
 
 
 def _openai_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
@@ -338,7 +386,13 @@ def _openai_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple
         if flag in _DETAILS:
             errors[f"{flag}_details"] = each.message
     name, kind = kept.of
-    metadata = {"name": name, "type": kind, "errors": errors, "execution_time": 0.0, "scores": each.components}
+    metadata = {
+        "name": name,
+        "type": kind,
+        "errors": errors,
+        "execution_time": 0.0,
+        "scores": each.components,
+    }
     return 200, {
         "reward": kept.instead if each.score is None else each.score,
         "sub_rewards": each.components,
@@ -347,7 +401,10 @@ def _openai_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple
     }
 
 
-_ROW = f"row; the reference is the column that `?reference=` names, else the first of {', '.join(REFERENCES)}"
+_ROW = (
+    f"row; the reference is the column that `?reference=` names, else the first of "
+    f"{', '.join(REFERENCES)}"
+)
 _ITEM_PROMPT = f"prompt: the column that `?prompt=` names, else the first of {', '.join(PROMPTS)}"
 FORMATS = (
     Format(

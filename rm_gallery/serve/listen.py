@@ -1,4 +1,6 @@
-"""The process that listens: it takes as many connections as the system allows, and ends without losing one."""
+"""The process that listens: it takes as many connections as the system allows, and ends without
+losing one.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,14 @@ BACKLOG = 8192
 REFUSE_SECONDS = 0.3
 """How long requests are refused before nobody listens any more: who comes late reads why."""
 SWITCH_SECONDS = 0.001
-"""How long one thread may keep the others waiting: a request passes through three, and with 5 ms each would feel it."""
+"""How long one thread may keep the others waiting: a request passes through three, and with 5 ms
+each would feel it.
+"""
 OTHER_FILES = 256
 """Open files that are no connections."""
 MAX_HEAD = 64 << 10
-"""Bytes of a request's head, of its trailers, and of anything else that is neither body nor whole."""
+"""Bytes of a request's head, of its trailers, and of anything else that is neither body nor whole.
+"""
 MAX_PIPELINED = 256
 """Requests of one connection that wait for the reply to the one before."""
 
@@ -38,12 +43,13 @@ def run_server(
     listening: socket.socket | None = None,
     beat: Callable[[], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; `ready` is told the URL once requests are taken, and that of the status port or "".
-    `listening` is a socket of the port, where there is one already; `beat` is called every second.
+    """Serve until SIGTERM or SIGINT; `ready` is told the URL once requests are taken, and that of
+    the status port or "". `listening` is a socket of the port, where there is one already; `beat`
+    is called every second.
 
-    At the first signal requests are still answered for `settings.linger` seconds, each with the word that its connection
-    closes, and /health says so; then new ones are refused with 503 until all that came in are answered, and the function
-    returns. A second signal ends it at once.
+    At the first signal requests are still answered for `settings.linger` seconds, each with the
+    word that its connection closes, and /health says so; then new ones are refused with 503 until
+    all that came in are answered, and the function returns. A second signal ends it at once.
 
     Raises:
         ConfigError: nothing can listen there.
@@ -71,7 +77,9 @@ def run_server(
             door.turned = time.monotonic()
             if beat is not None and counter % TICKS == 0:
                 beat()
-            return await super().on_tick(counter) or ending.over(bool(self.server_state.connections))
+            return await super().on_tick(counter) or ending.over(
+                bool(self.server_state.connections)
+            )
 
     config = uvicorn.Config(
         app,
@@ -98,10 +106,13 @@ def run_server(
             Server(config).run(None if listening is None else [listening])
     except SystemExit as error:
         raise ConfigError(
-            f"Nothing can listen on {settings.host}:{settings.port}; look at --host, or give another --port."
+            f"Nothing can listen on {settings.host}:{settings.port}; look at --host, or give "
+            f"another --port."
         ) from error
     except OSError as error:
-        raise ConfigError(f"The server cannot start: {error}; look at --host, --port and the certificate.") from error
+        raise ConfigError(
+            f"The server cannot start: {error}; look at --host, --port and the certificate."
+        ) from error
 
 
 Found = Callable[[], Awaitable[tuple[int, Any]]]
@@ -119,8 +130,12 @@ def told_health(closing: bool, problems: Sequence[str]) -> tuple[int, Any]:
     return 200 if status == "ok" else 503, {"status": status, "problems": list(problems)}
 
 
-async def answer_status(door: Door, health: Found, metrics: Found, scope: Scope, receive: Receive, send: Send) -> None:
-    """The application behind the port of /health and /metrics; who may see them is as at the server's own port."""
+async def answer_status(
+    door: Door, health: Found, metrics: Found, scope: Scope, receive: Receive, send: Send
+) -> None:
+    """The application behind the port of /health and /metrics; who may see them is as at the
+    server's own port.
+    """
     send = guarded(send)
     if scope["path"] == "/health":
         await door.show(health, None, scope, receive, send)
@@ -133,8 +148,8 @@ async def answer_status(door: Door, health: Found, metrics: Found, scope: Scope,
 
 @contextmanager
 def status_served(answer: Any, settings: ServeSettings) -> Iterator[str]:
-    """Answer at `settings.status_port` inside the block, where one is wanted: on a thread with an event loop of its own.
-    Gives the URL, empty where none is wanted.
+    """Answer at `settings.status_port` inside the block, where one is wanted: on a thread with an
+    event loop of its own. Gives the URL, empty where none is wanted.
 
     Raises ConfigError where nothing can listen there.
     """
@@ -144,10 +159,15 @@ def status_served(answer: Any, settings: ServeSettings) -> Iterator[str]:
         yield ""
         return
     try:
-        family = socket.getaddrinfo(settings.host, settings.status_port, type=socket.SOCK_STREAM)[0][0]
+        family = socket.getaddrinfo(settings.host, settings.status_port, type=socket.SOCK_STREAM)[
+            0
+        ][0]
         listening = socket.create_server((settings.host, settings.status_port), family=family)
     except OSError as error:
-        what = f"Nothing can listen on {settings.host}:{settings.status_port}; look at --host, or give another --status-port."
+        what = (
+            f"Nothing can listen on {settings.host}:{settings.status_port}; look at --host, or "
+            f"give another --status-port."
+        )
         raise ConfigError(what) from error
     config = uvicorn.Config(
         answer, interface="asgi3", http=_protocol(STATUS_SECONDS), limit_concurrency=STATUS_CONNECTIONS, lifespan="off",
@@ -155,7 +175,9 @@ def status_served(answer: Any, settings: ServeSettings) -> Iterator[str]:
         timeout_keep_alive=STATUS_SECONDS, timeout_graceful_shutdown=1, ssl_certfile=settings.certificate, ssl_keyfile=settings.key,
     )  # fmt: skip
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, args=([listening],), name="rm-gallery-status", daemon=True)
+    thread = threading.Thread(
+        target=server.run, args=([listening],), name="rm-gallery-status", daemon=True
+    )
     thread.start()
     try:
         yield url_of(listening, settings)
@@ -171,8 +193,8 @@ def url_of(listening: Any, settings: ServeSettings) -> str:
 
 
 class _Bounded(asyncio.Protocol):
-    """Uvicorn's HTTP, which comes behind it, with bounds on what a connection holds, and on how long a head takes or a reply waits
-    to be read, before anybody's token is seen.
+    """Uvicorn's HTTP, which comes behind it, with bounds on what a connection holds, and on how
+    long a head takes or a reply waits to be read, before anybody's token is seen.
     """
 
     seconds: float
@@ -219,9 +241,13 @@ class _Bounded(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._settle()
-        if sum(len(name) + len(value) + 4 for name, value in self.headers) + len(self.url) > MAX_HEAD:
+        if (
+            sum(len(name) + len(value) + 4 for name, value in self.headers) + len(self.url)
+            > MAX_HEAD
+        ):
             self._oversized = True  # all of it came at once
-            raise ValueError("the head is too large")  # what uvicorn makes of it is `send_400_response`
+            # what uvicorn makes of it is `send_400_response`
+            raise ValueError("the head is too large")
         super().on_headers_complete()  # type: ignore[misc]
 
     def on_body(self, body: bytes) -> None:
@@ -250,7 +276,9 @@ class _Bounded(asyncio.Protocol):
 
 
 def _protocol(seconds: float) -> Any:
-    """The class of connections whose clients may take so many seconds for a head, and to read a reply."""
+    """The class of connections whose clients may take so many seconds for a head, and to read a
+    reply.
+    """
     from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
     return type("Protocol", (_Bounded, HttpToolsProtocol), {"seconds": seconds})
@@ -261,7 +289,10 @@ def _idle(protocol: Any) -> bool:
     return protocol.cycle is None or protocol.cycle.response_complete
 
 
-TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: "
+    b"close\r\n\r\n"
+)
 
 
 class _Ending:
@@ -290,11 +321,15 @@ class _Ending:
         self._door.closed = True
         if passed > settings.linger + settings.read_timeout + settings.deadline:
             return True
-        return not self._door.metrics.in_flight and (passed > settings.linger + REFUSE_SECONDS or not connected)
+        return not self._door.metrics.in_flight and (
+            passed > settings.linger + REFUSE_SECONDS or not connected
+        )
 
 
 def _most_connections() -> int | None:
-    """Connections the system lets this process have, with its soft limit raised to the hard one; None where unknown."""
+    """Connections the system lets this process have, with its soft limit raised to the hard one;
+    None where unknown.
+    """
     if sys.platform == "win32":
         return None
     import resource
@@ -311,7 +346,9 @@ def _most_connections() -> int | None:
 
 
 def _relax_gc() -> None:
-    """Look for garbage in cycles rarely: requests make none, and looking through all there is takes longer than scoring."""
+    """Look for garbage in cycles rarely: requests make none, and looking through all there is takes
+    longer than scoring.
+    """
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

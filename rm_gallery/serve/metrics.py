@@ -62,13 +62,21 @@ class Metrics:
         return generate_latest(registry)
 
     def _families(self, handler: Any) -> Iterable[Metric]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
 
-        requests = CounterMetricFamily("rm_gallery_requests", "Requests answered.", labels=("route", "status"))
+        requests = CounterMetricFamily(
+            "rm_gallery_requests", "Requests answered.", labels=("route", "status")
+        )
         for (route, status), n in list(self.requests.items()):
             requests.add_metric((route, str(status)), n)
         yield requests
-        seconds = HistogramMetricFamily("rm_gallery_request_seconds", "Seconds per request.", labels=("route",))
+        seconds = HistogramMetricFamily(
+            "rm_gallery_request_seconds", "Seconds per request.", labels=("route",)
+        )
         for route, counts in list(self.seconds.items()):
             buckets, below = [], 0
             for bound, n in zip((*map(str, BUCKETS), "+Inf"), counts, strict=True):
@@ -77,16 +85,26 @@ class Metrics:
             seconds.add_metric((route,), buckets, self.total_seconds[route])
         yield seconds
         completions = CounterMetricFamily(
-            "rm_gallery_completions", "Completions by what became of them.", labels=("target", "outcome")
+            "rm_gallery_completions",
+            "Completions by what became of them.",
+            labels=("target", "outcome"),
         )
         for (target, outcome), n in list(self.outcomes.items()):
             completions.add_metric((target, outcome), n)
         yield completions
-        yield GaugeMetricFamily("rm_gallery_requests_in_flight", "Requests being answered.", self.in_flight)
-        yield GaugeMetricFamily("rm_gallery_body_bytes", "Bytes of the bodies of these requests.", self.bytes)
-        waiting = GaugeMetricFamily("rm_gallery_waiting", "Completions waiting for a reward.", labels=("reward",))
+        yield GaugeMetricFamily(
+            "rm_gallery_requests_in_flight", "Requests being answered.", self.in_flight
+        )
+        yield GaugeMetricFamily(
+            "rm_gallery_body_bytes", "Bytes of the bodies of these requests.", self.bytes
+        )
+        waiting = GaugeMetricFamily(
+            "rm_gallery_waiting", "Completions waiting for a reward.", labels=("reward",)
+        )
         calls = CounterMetricFamily(
-            "rm_gallery_judge_calls", "Calls of a reward's judge: made, cached, retries.", labels=("reward", "kind")
+            "rm_gallery_judge_calls",
+            "Calls of a reward's judge: made, cached, retries.",
+            labels=("reward", "kind"),
         )
         for name, lane in handler.lanes.items():
             waiting.add_metric((name,), lane.waiting)
@@ -98,7 +116,9 @@ class Metrics:
 
 
 def added(texts: Iterable[bytes]) -> bytes:
-    """Several expositions in Prometheus' text format as one: samples of the same name and labels are added up."""
+    """Several expositions in Prometheus' text format as one: samples of the same name and labels
+    are added up.
+    """
     found: dict[str, float | None] = {}
     for text in texts:
         for line in text.decode().splitlines():
@@ -119,6 +139,8 @@ def _grouped(found: Mapping[str, float | None]) -> list[str]:
             name = line.split(" ", 3)[2] if line.startswith("#") else ""
         else:
             bare = line.partition("{")[0]
-            name = next((each for each in families if bare == each or bare.startswith(f"{each}_")), bare)
+            name = next(
+                (each for each in families if bare == each or bare.startswith(f"{each}_")), bare
+            )
         families.setdefault(name, []).append(line if value is None else f"{line} {value!r}")
     return [line for lines in families.values() for line in lines]

@@ -1,4 +1,6 @@
-"""Several server processes behind one port: who begins them keeps the limits, adds up the counters, and replaces one that dies."""
+"""Several server processes behind one port: who begins them keeps the limits, adds up the counters,
+and replaces one that dies.
+"""
 
 from __future__ import annotations
 
@@ -44,12 +46,18 @@ SHARED = ("max_workers", "max_waiting", "max_bytes")
 
 def share(settings: Mapping[str, Any], parts: int) -> dict[str, Any]:
     """The settings of one of so many parts."""
-    shared = {name: -(-value // parts) if name in SHARED and value else value for name, value in settings.items()}
-    return {name: value for name, value in shared.items() if name != "status_port"}  # which is that of who begins them
+    shared = {
+        name: -(-value // parts) if name in SHARED and value else value
+        for name, value in settings.items()
+    }
+    # which is that of who begins them
+    return {name: value for name, value in shared.items() if name != "status_port"}
 
 
 class Part:
-    """One server process of several: it has a socket of the port, and asks the one that began it for what is true for all."""
+    """One server process of several: it has a socket of the port, and asks the one that began it
+    for what is true for all.
+    """
 
     def __init__(self, listening: int, channel: int, parts: int) -> None:
         self.parts = parts
@@ -92,7 +100,9 @@ class Part:
 
     async def spend(self, id: str, per_minute: int, n: int, had: int) -> float:
         """As `TokenRates.spend`, where the rates of all parts are kept; from any event loop."""
-        found: float = await library_loop.bridge(self._there.ask(lambda _: None, "spend", id, per_minute, n, had))
+        found: float = await library_loop.bridge(
+            self._there.ask(lambda _: None, "spend", id, per_minute, n, had)
+        )
         return found
 
 
@@ -124,13 +134,18 @@ class ServerParts:
 
     def __init__(self, settings: ServeSettings, parts: int, ready: Callable[[str], None]) -> None:
         if os.name != "posix" or not hasattr(socket, "SO_REUSEPORT"):
-            raise ConfigError("--processes needs a POSIX system with SO_REUSEPORT; leave it out: one process serves then.")
+            raise ConfigError(
+                "--processes needs a POSIX system with SO_REUSEPORT; leave it out: one process "
+                "serves then."
+            )
         self._loop = library_loop.get_loop()
         self._ready = ready
         self._said = False
         self._ending = threading.Event()
         self._sockets = _listening(settings.host, settings.port, parts)
-        self._desk = Desk(RunControl(fail_fast=None), lambda running, *said: running.channel.say(("said", *said)))
+        self._desk = Desk(
+            RunControl(fail_fast=None), lambda running, *said: running.channel.say(("said", *said))
+        )
         self._running: dict[int, _Running] = {}
         self.rates = TokenRates()
         self.over = threading.Event()
@@ -147,15 +162,23 @@ class ServerParts:
                 [sys.executable, "-m", "rm_gallery", *sys.argv[1:]],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[listening.fileno(), theirs.fileno()],
-                env={**os.environ, VARIABLE: f"{listening.fileno()}:{theirs.fileno()}:{len(self._sockets)}"},
-                start_new_session=True,  # Ctrl-C in a terminal is for the one that began it to pass on
+                env={
+                    **os.environ,
+                    VARIABLE: f"{listening.fileno()}:{theirs.fileno()}:{len(self._sockets)}",
+                },
+                # Ctrl-C in a terminal is for the one that began it to pass on
+                start_new_session=True,
             )
         running = _Running(place, process)
         self._running[place] = running
-        running.channel = MemberChannel(self._loop, lambda message: self._hear(running, message), lambda: self._lost(running))
+        running.channel = MemberChannel(
+            self._loop, lambda message: self._hear(running, message), lambda: self._lost(running)
+        )
 
         def connect() -> None:
-            task = self._loop.create_task(self._loop.create_connection(lambda: running.channel, sock=ours))
+            task = self._loop.create_task(
+                self._loop.create_connection(lambda: running.channel, sock=ours)
+            )
             task.add_done_callback(running.channel.failed)
 
         library_loop.post(self._loop, connect)
@@ -195,15 +218,23 @@ class ServerParts:
             waited.append(future)
         if waited:
             await asyncio.wait(waited, timeout=EXPOSE_SECONDS)
-        return added(future.result() for future in waited if future.done() and not future.cancelled())
+        return added(
+            future.result() for future in waited if future.done() and not future.cancelled()
+        )
 
     def problems(self) -> list[str]:
-        """What does not work, as the parts last said, and how many of them say nothing; from any thread."""
+        """What does not work, as the parts last said, and how many of them say nothing; from any
+        thread.
+        """
         since = time.monotonic() - SILENT_SECONDS
         well = [running for running in list(self._running.values()) if running.heard > since]
         found = sorted({problem for running in well for problem in running.problems})
         n = len(self._sockets)
-        return found if len(well) == n else [*found, f"{n - len(well)} of {n} server processes do not answer"]
+        return (
+            found
+            if len(well) == n
+            else [*found, f"{n - len(well)} of {n} server processes do not answer"]
+        )
 
     @property
     def ending(self) -> bool:
@@ -211,7 +242,9 @@ class ServerParts:
         return self._ending.is_set()
 
     def _lost(self, running: _Running) -> None:
-        """A part is gone: its socket is kept here, with the connections that wait on it, for the next."""
+        """A part is gone: its socket is kept here, with the connections that wait on it, for the
+        next.
+        """
         if self._running.get(running.place) is not running:
             return
         del self._running[running.place]
@@ -227,7 +260,9 @@ class ServerParts:
             if not self._running:
                 self.over.set()
             return
-        logger.warning("A server process died ({}); another one takes its place.", describe_exit(code))
+        logger.warning(
+            "A server process died ({}); another one takes its place.", describe_exit(code)
+        )
         if self._ending.wait(AGAIN_SECONDS):
             if not self._running:
                 self.over.set()
@@ -275,12 +310,21 @@ def _listening(host: str, port: int, parts: int) -> list[socket.socket]:
     except OSError as error:
         for each in found:
             each.close()
-        raise ConfigError(f"Nothing can listen on {host}:{port}; look at --host, or give another --port.") from error
+        raise ConfigError(
+            f"Nothing can listen on {host}:{port}; look at --host, or give another --port."
+        ) from error
     return found
 
 
-def supervise(settings: ServeSettings, parts: int, ready: Callable[[str, str], None], tokens: TokenFile | None = None) -> None:
-    """Serve in several processes until SIGTERM or Ctrl-C; a second one ends it at once. `ready` is as in `run_server`."""
+def supervise(
+    settings: ServeSettings,
+    parts: int,
+    ready: Callable[[str, str], None],
+    tokens: TokenFile | None = None,
+) -> None:
+    """Serve in several processes until SIGTERM or Ctrl-C; a second one ends it at once. `ready` is
+    as in `run_server`.
+    """
     status = ""
     running = ServerParts(settings, parts, lambda url: ready(url, status))
 

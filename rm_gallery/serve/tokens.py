@@ -1,4 +1,6 @@
-"""Bearer tokens: made once, kept as hashes, compared in constant time, each with its scopes and its rate."""
+"""Bearer tokens: made once, kept as hashes, compared in constant time, each with its scopes and its
+rate.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ class Token:
 
 
 class TokenRates:
-    """What each token has left of its rate: as much as of a minute at most, and more with every second."""
+    """What each token has left of its rate: as much as of a minute at most, and more with every
+    second.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,8 +58,8 @@ class TokenRates:
         """By the token's id, completions and when that was."""
 
     def spend(self, id: str, per_minute: int, n: int, had: int = 0) -> float:
-        """Take n completions at once; 0, or the seconds until there are as many, where nothing is taken and `had`, which were
-        taken before for the same request, are given back.
+        """Take n completions at once; 0, or the seconds until there are as many, where nothing is
+        taken and `had`, which were taken before for the same request, are given back.
         """
         most, per_second = float(per_minute), per_minute / 60
         with self._lock:
@@ -68,7 +72,9 @@ class TokenRates:
 
 
 class TokenFile:
-    """The tokens of a file, which is read again when it changes: one that is revoked there is refused within a second."""
+    """The tokens of a file, which is read again when it changes: one that is revoked there is
+    refused within a second.
+    """
 
     def __init__(self, path: Path) -> None:
         """Read the file; ConfigError where it cannot be read."""
@@ -91,7 +97,9 @@ class TokenFile:
             self._look(now)
         token = self._token_of(given_token(headers))
         if token is None:
-            raise Refused(401, "unauthorized", "Send a known token as `Authorization: Bearer TOKEN`.")
+            raise Refused(
+                401, "unauthorized", "Send a known token as `Authorization: Bearer TOKEN`."
+            )
         if scope not in token.scopes:
             raise Refused(403, "forbidden", f"The token lacks the scope '{scope}'.")
         return token
@@ -136,7 +144,8 @@ def read_tokens(path: Path) -> dict[str, Token]:
         return {entry["id"]: _token(entry) for entry in entries}
     except OSError as error:
         raise ConfigError(
-            f"the tokens file {path} cannot be read ({error.strerror}); `rm-gallery serve-token create --tokens {path}` "
+            f"the tokens file {path} cannot be read ({error.strerror}); `rm-gallery serve-token "
+            f"create --tokens {path}` "
             "makes one."
         ) from error
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
@@ -149,27 +158,51 @@ def _token(entry: dict[str, Any]) -> Token:
         raise ConfigError(unknown_name("scope", min(unknown), SCOPES))
     per_minute = entry.get("per_minute")
     if per_minute is not None and (type(per_minute) is not int or per_minute < 1):
-        raise ConfigError(f"per_minute of token {entry['id']} is {per_minute!r:.40}; it is a positive whole number.")
+        raise ConfigError(
+            f"per_minute of token {entry['id']} is {per_minute!r:.40}; it is a positive whole "
+            f"number."
+        )
     digest = bytes.fromhex(entry["sha256"])
-    return Token(entry["id"], entry["name"], digest, frozenset(entry["scopes"]), per_minute, entry.get("created", ""))
+    return Token(
+        entry["id"],
+        entry["name"],
+        digest,
+        frozenset(entry["scopes"]),
+        per_minute,
+        entry.get("created", ""),
+    )
 
 
 def _entry(token: Token) -> dict[str, Any]:
     """A token as the file holds it."""
-    kept = {"id": token.id, "name": token.name, "sha256": token.digest.hex(), "scopes": sorted(token.scopes)}
+    kept = {
+        "id": token.id,
+        "name": token.name,
+        "sha256": token.digest.hex(),
+        "scopes": sorted(token.scopes),
+    }
     return {**kept, "per_minute": token.per_minute, "created": token.created}
 
 
-def create_token(path: Path, name: str, scopes: Sequence[str], per_minute: int | None = None) -> str:
-    """Add a token to a file, which is made if need be and readable by its owner alone; returns the token, kept nowhere."""
+def create_token(
+    path: Path, name: str, scopes: Sequence[str], per_minute: int | None = None
+) -> str:
+    """Add a token to a file, which is made if need be and readable by its owner alone; returns the
+    token, kept nowhere.
+    """
     secret = secrets.token_urlsafe(32)
     made = datetime.now(timezone.utc).isoformat(timespec="seconds")
     digest = hashlib.sha256(secret.encode()).digest()
-    token = _token(_entry(Token(secrets.token_hex(6), name, digest, frozenset(scopes), per_minute, made)))
+    token = _token(
+        _entry(Token(secrets.token_hex(6), name, digest, frozenset(scopes), per_minute, made))
+    )
     with _alone(path):
         tokens = read_tokens(path) if path.exists() else {}
         if any(known.name == name for known in tokens.values()):
-            raise ConfigError(f"there is a token named {name!r:.60} already; give another name, or revoke it first.")
+            raise ConfigError(
+                f"there is a token named {name!r:.60} already; give another name, or revoke it "
+                f"first."
+            )
         _write(path, [*tokens.values(), token])
     return f"rmg_{token.id}_{secret}"
 
@@ -182,7 +215,9 @@ def revoke_token(path: Path, name: str) -> None:
         tokens = read_tokens(path)
         kept = [token for token in tokens.values() if name not in (token.id, token.name)]
         if len(kept) == len(tokens):
-            raise ConfigError(unknown_name("token", name, [token.name for token in tokens.values()]))
+            raise ConfigError(
+                unknown_name("token", name, [token.name for token in tokens.values()])
+            )
         _write(path, kept)
 
 

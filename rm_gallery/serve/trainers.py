@@ -1,4 +1,6 @@
-"""The request formats of training: reward-kit, OpenRLHF's remote reward, slime's and miles' remote_rm, vLLM's /score and /classify."""
+"""The request formats of training: reward-kit, OpenRLHF's remote reward, slime's and miles'
+remote_rm, vLLM's /score and /classify.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,13 @@ from rm_gallery.serve.formats import (
     target_of,
 )
 
-# -- reward-kit and eval-protocol ---------------------------------------------------------------------------------------------
+# -- reward-kit and eval-protocol ------------------------------------------------------------------
 
 
 class EvaluateRequest(Open):
-    """A conversation; further keywords of the function stand in `kwargs` or beside the other fields."""
+    """A conversation; further keywords of the function stand in `kwargs` or beside the other
+    fields.
+    """
 
     messages: list[Turn]
     ground_truth: Any = Field(default=None, description="The reference, of any type.")
@@ -55,8 +59,8 @@ class MetricReply(BaseModel):
 
 
 class EvaluateReply(BaseModel):
-    """A result. Where there is no score it is null and `is_score_valid` is false: with `error` the judging broke, without it
-    there was nothing to judge by, as `reason` says.
+    """A result. Where there is no score it is null and `is_score_valid` is false: with `error` the
+    judging broke, without it there was nothing to judge by, as `reason` says.
     """
 
     score: float | None
@@ -67,7 +71,9 @@ class EvaluateReply(BaseModel):
     error: str | None
 
 
-class EvaluateBatch(RootModel[Annotated[list[EvaluateRequest], Field(min_length=1, max_length=MAX_ITEMS)]]):
+class EvaluateBatch(
+    RootModel[Annotated[list[EvaluateRequest], Field(min_length=1, max_length=MAX_ITEMS)]]
+):
     """Many conversations."""
 
 
@@ -104,13 +110,22 @@ def _many(body: Any, params: Params) -> tuple[str, list[Ask]]:
 
 
 def _result(found: Outcome[float]) -> dict[str, Any]:
-    """An outcome as an EvaluateResult; a result without a valid score has no number that could be taken for one."""
+    """An outcome as an EvaluateResult; a result without a valid score has no number that could be
+    taken for one.
+    """
     said = found.message or None
-    base: dict[str, Any] = {"score": found.score, "is_score_valid": found.score is not None, "reason": said}
+    base: dict[str, Any] = {
+        "score": found.score,
+        "is_score_valid": found.score is not None,
+        "reason": said,
+    }
     base |= {"metrics": {}, "step_outputs": None, "error": None}
     if found.status == "failed":
         return {**base, "error": f"{found.reason}: {found.message}"}
-    metrics = {name: {"is_score_valid": True, "score": part, "reason": ""} for name, part in found.components.items()}
+    metrics = {
+        name: {"is_score_valid": True, "score": part, "reason": ""}
+        for name, part in found.components.items()
+    }
     told = found.extra.get("metrics")
     for name, metric in told.items() if isinstance(told, Mapping) else ():
         if isinstance(metric, Mapping) and "score" in metric:
@@ -132,7 +147,10 @@ def _many_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[i
 
 
 _EXAMPLE = {
-    "messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}],
+    "messages": [
+        {"role": "user", "content": "What is 2 + 2?"},
+        {"role": "assistant", "content": "4"},
+    ],
     "ground_truth": "4",
     "kwargs": {"strict": True},
 }
@@ -150,7 +168,7 @@ _FIELDS = (
 _NO_SCORE = "`score` null and `is_score_valid` false; `error` where it failed"
 
 
-# -- OpenRLHF ----------------------------------------------------------------------------------------------------------------
+# -- OpenRLHF --------------------------------------------------------------------------------------
 
 
 class OpenrlhfRequest(Open):
@@ -172,23 +190,43 @@ class OpenrlhfReply(BaseModel):
 def _openrlhf(body: Any, params: Params) -> tuple[str, list[Ask]]:
     found = read(OpenrlhfRequest, body)
     kept = kept_of(params, [name for name in params.get("components", "").split(",") if name])
-    one_length("query, prompts and labels are", query=found.query, prompts=found.prompts, labels=found.labels)
+    one_length(
+        "query, prompts and labels are",
+        query=found.query,
+        prompts=found.prompts,
+        labels=found.labels,
+    )
     labels = found.labels or [None] * len(found.query)
     asks = []
-    for place, (text, prompt, label) in enumerate(zip(found.query, found.prompts, labels, strict=True)):
+    for place, (text, prompt, label) in enumerate(
+        zip(found.query, found.prompts, labels, strict=True)
+    ):
         answer = response_of(text, prompt)
-        problem = "" if answer is not None else f"query[{place}] does not begin with prompts[{place}]."
+        problem = (
+            "" if answer is not None else f"query[{place}] does not begin with prompts[{place}]."
+        )
         row = {"label": label}
-        asks.append(Ask(prompt=prompt, completion=answer or "", reference=label, row=row, problem=problem, kept=kept))
+        asks.append(
+            Ask(
+                prompt=prompt,
+                completion=answer or "",
+                reference=label,
+                row=row,
+                problem=problem,
+                kept=kept,
+            )
+        )
     return target_of(params), asks
 
 
 def _openrlhf_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
     scores = numbers(asks, found)
-    # OpenRLHF takes the keys of its first sample for those of all, and asks for one sample at a time
+    # OpenRLHF takes the keys of its first sample for those of all, and asks for one sample at a
+    # time
     logs = {
         name: [
-            each.components.get(name, score if each.score is None else 0.0) for each, score in zip(found, scores, strict=True)
+            each.components.get(name, score if each.score is None else 0.0)
+            for each, score in zip(found, scores, strict=True)
         ]
         for name in asks[0].kept.of
     }
@@ -197,7 +235,7 @@ def _openrlhf_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tup
     return 200, {"rewards": scores, "scores": scores, "extra_logs": logs}
 
 
-# -- slime and miles ---------------------------------------------------------------------------------------------------------
+# -- slime and miles -------------------------------------------------------------------------------
 
 
 class RemoteRmRequest(Open):
@@ -210,18 +248,24 @@ class RemoteRmRequest(Open):
 
 
 class RemoteRmReply(RootModel[float | dict[str, float]]):
-    """The reward itself; with `?keys=true` an object with score, components, unscored and failed, for --reward-key score."""
+    """The reward itself; with `?keys=true` an object with score, components, unscored and failed,
+    for --reward-key score.
+    """
 
 
 def _remote_rm(body: Any, params: Params) -> tuple[str, list[Ask]]:
     found = read(RemoteRmRequest, body)
     wanted = params.get("keys", "false")
     if wanted not in ("true", "false"):
-        raise invalid(f"keys is {wanted!r:.60}; give true for an object with all components, or false.")
+        raise invalid(
+            f"keys is {wanted!r:.60}; give true for an object with all components, or false."
+        )
     kept = kept_of(params, wanted == "true")
     row = {**(found.metadata or {}), "label": found.label}
     prompt = conversation(body.get("prompt"), "prompt")
-    return target_of(params), [Ask(prompt=prompt, completion=found.response, reference=found.label, row=row, kept=kept)]
+    return target_of(params), [
+        Ask(prompt=prompt, completion=found.response, reference=found.label, row=row, kept=kept)
+    ]
 
 
 def _remote_rm_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
@@ -231,7 +275,7 @@ def _remote_rm_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tu
     return 200, {**found[0].components, "score": score, **flags(found[0])}
 
 
-# -- vLLM --------------------------------------------------------------------------------------------------------------------
+# -- vLLM ------------------------------------------------------------------------------------------
 
 
 class PoolingUsage(BaseModel):
@@ -243,10 +287,14 @@ class PoolingUsage(BaseModel):
 
 
 class VllmScoreRequest(Open):
-    """Prompts and answers: one to many, or many to as many; `queries` and `documents` are other names for them."""
+    """Prompts and answers: one to many, or many to as many; `queries` and `documents` are other
+    names for them.
+    """
 
     model_config = ConfigDict(
-        json_schema_extra=described(*({a: GIVEN, b: GIVEN} for a in ("text_1", "queries") for b in ("text_2", "documents")))
+        json_schema_extra=described(
+            *({a: GIVEN, b: GIVEN} for a in ("text_1", "queries") for b in ("text_2", "documents"))
+        )
     )
 
     model: str | None = None
@@ -284,7 +332,9 @@ class VllmClassifyRequest(Open):
     """Whole texts, or the messages of one conversation."""
 
     model_config = ConfigDict(
-        json_schema_extra=described({"input": GIVEN, "messages": NULL}, {"messages": GIVEN, "input": NULL})
+        json_schema_extra=described(
+            {"input": GIVEN, "messages": NULL}, {"messages": GIVEN, "input": NULL}
+        )
     )
 
     model: str | None = None
@@ -324,7 +374,9 @@ def _vllm_score(body: Any, params: Params) -> tuple[str, list[Ask]]:
     one_length("text_1 and text_2 are", text_1=prompts, text_2=answers)
     kept = kept_of(params, found.model or "")
     pairs = zip(prompts, answers, strict=True)
-    return _model_target(found.model, params), [Ask(prompt=p, completion=a, kept=kept) for p, a in pairs]
+    return _model_target(found.model, params), [
+        Ask(prompt=p, completion=a, kept=kept) for p, a in pairs
+    ]
 
 
 def _vllm_classify(body: Any, params: Params) -> tuple[str, list[Ask]]:
@@ -349,7 +401,9 @@ def _pooled(prefix: str, asks: Sequence[Ask], data: list[dict[str, Any]]) -> tup
 
 def _vllm_score_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
     scores = enumerate(numbers(asks, found))
-    return _pooled("score", asks, [{"index": i, "object": "score", "score": score} for i, score in scores])
+    return _pooled(
+        "score", asks, [{"index": i, "object": "score", "score": score} for i, score in scores]
+    )
 
 
 def _vllm_classify_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
@@ -413,7 +467,10 @@ FORMATS = (
             ("response, special tokens at its end left out", "completion"),
             ("label", "reference, and label of the row"),
             ("metadata", "row"),
-            ("→ the body", "score; with `?keys=true` an object with score, components, unscored and failed (0 or 1)"),
+            ("→ the body", (
+                "score; with `?keys=true` an object with score, components, unscored and failed (0 "
+                "or 1)"
+            )),
         ),
         no_score=REFUSED,
     ),

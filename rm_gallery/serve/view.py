@@ -1,4 +1,6 @@
-"""The viewer: runs of this machine as pages of this machine, for whoever has the address with its token."""
+"""The viewer: runs of this machine as pages of this machine, for whoever has the address with its
+token.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,16 @@ from rm_gallery.report.formats import render
 from rm_gallery.report.page import page_policy
 from rm_gallery.serve.policy import FOREIGN, HEADERS, NOTHING, OWN, guarded
 from rm_gallery.serve.view_index import RunIndex
-from rm_gallery.serve.view_pages import about_row, about_run, about_two, differences, number_of, page_of, rows_of, text_of
+from rm_gallery.serve.view_pages import (
+    about_row,
+    about_run,
+    about_two,
+    differences,
+    number_of,
+    page_of,
+    rows_of,
+    text_of,
+)
 from rm_gallery.serve.view_review import QUEUE, ReviewQueue, check_annotator
 from rm_gallery.study.opened import OpenRun, is_run, open_run
 
@@ -33,7 +44,9 @@ if TYPE_CHECKING:
     from fastapi import Request, Response
 
 HOSTS = (b"127.0.0.1", b"localhost")
-"""Names this machine is asked by. A page elsewhere whose name was turned to this address is none of them."""
+"""Names this machine is asked by. A page elsewhere whose name was turned to this address is none of
+them.
+"""
 MAX_FORM = 1 << 20
 MOST_DEEP = 3
 """Folders below the ones that were named in which runs are looked for."""
@@ -70,7 +83,9 @@ def redirect(where: str) -> Sent:
 
 
 class Guard:
-    """Lets nobody in who does not name this machine by its own name and the token as the first part of the path."""
+    """Lets nobody in who does not name this machine by its own name and the token as the first part
+    of the path.
+    """
 
     def __init__(self, app: Any, token: str) -> None:
         self._app, self._token = app, token.encode()
@@ -85,32 +100,47 @@ class Guard:
         first, slash, rest = scope["path"][1:].partition("/")
         known = hmac.compare_digest(first.encode("utf-8", "replace"), self._token)
         own = len(hosts) == 1 and hosts[0].rpartition(b":")[0] in HOSTS
-        # a page from elsewhere, or a card's own, which stands in an origin of its own, may not post labels
-        foreign = scope["method"] != "GET" and _sent_from(scope) not in (b"same-origin", b"none", None)
+        # a page from elsewhere, or a card's own, which stands in an origin of its own, may not post
+        # labels
+        foreign = scope["method"] != "GET" and _sent_from(scope) not in (
+            b"same-origin",
+            b"none",
+            None,
+        )
         if not (known and own) or foreign:
             text = "Open the address that `rm-gallery view` printed; it holds a token.\n"
             await self._send(Sent(text, "text/plain", 403), send)
         elif not slash:
             await self._send(redirect(f"/{first}/"), send)
         else:
-            await self._app({**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()}, receive, send)
+            await self._app(
+                {**scope, "path": f"/{rest}", "raw_path": f"/{rest}".encode()}, receive, send
+            )
 
     async def _send(self, sent: Sent, send: Any) -> None:
-        headers = [(name.encode(), value.encode("latin-1")) for name, value in sent.headers().items()]
+        headers = [
+            (name.encode(), value.encode("latin-1")) for name, value in sent.headers().items()
+        ]
         await send({"type": "http.response.start", "status": sent.status, "headers": headers})
         await send({"type": "http.response.body", "body": sent.raw()})
 
 
 def _sent_from(scope: Any) -> bytes | None:
-    """Where a browser says that a request comes from; None for what is no browser, and for an old one."""
+    """Where a browser says that a request comes from; None for what is no browser, and for an old
+    one.
+    """
     return next((value for name, value in scope["headers"] if name == b"sec-fetch-site"), None)
 
 
 class ViewedRuns:
-    """The runs and audit cards in the folders that were named, looked for anew at each look at the list."""
+    """The runs and audit cards in the folders that were named, looked for anew at each look at the
+    list.
+    """
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Look for runs; ConfigError where a path is no folder, DataError where there are neither runs nor cards."""
+        """Look for runs; ConfigError where a path is no folder, DataError where there are neither
+        runs nor cards.
+        """
         self._paths = list(paths)
         self._roots: dict[str, Path] = {}
         """By name of a run or a card, the folder that was named: below it, no link is followed."""
@@ -119,7 +149,10 @@ class ViewedRuns:
         self.cards: dict[str, Path] = {}
         for path in self._paths:
             if not path.is_dir():
-                raise ConfigError(f"{path} is no folder; name folders of runs, as made with --out, or one that holds some.")
+                raise ConfigError(
+                    f"{path} is no folder; name folders of runs, as made with --out, or one that "
+                    f"holds some."
+                )
         self.look()
 
     def look(self) -> None:
@@ -128,7 +161,11 @@ class ViewedRuns:
         found, self._roots = list(roots), {_name(folder): path for folder, path in roots.items()}
         self.cards = {_name(folder): folder / CARD for folder in found if (folder / CARD).is_file()}
         # an audit is a run of its own kind: its card says what came of it
-        self.runs = {name: folder for folder in found if is_run(folder) and (name := _name(folder)) not in self.cards}
+        self.runs = {
+            name: folder
+            for folder in found
+            if is_run(folder) and (name := _name(folder)) not in self.cards
+        }
 
     def open(self, name: str) -> tuple[OpenRun, RunIndex]:
         """A run as it is now; DataError for one that is not there."""
@@ -156,11 +193,20 @@ class ViewedRuns:
                 else:
                     index = self.open(name)[1]
                     n = len(index)
-                yield {"name": name, "folder": visible(str(folder)), **about_run(run, index), "n": n}
+                yield {
+                    "name": name,
+                    "folder": visible(str(folder)),
+                    **about_run(run, index),
+                    "n": n,
+                }
             except RMGalleryError as error:
                 yield {"name": name, "folder": visible(str(folder)), "problem": visible(str(error))}
-            except (TypeError, ValueError, KeyError, AttributeError, IndexError):  # one odd folder hides no other run
-                problem = "Its report or samples hold what no run writes; judge into another folder, or remove this one."
+            # one odd folder hides no other run
+            except (TypeError, ValueError, KeyError, AttributeError, IndexError):
+                problem = (
+                    "Its report or samples hold what no run writes; judge into another folder, or "
+                    "remove this one."
+                )
                 yield {"name": name, "folder": visible(str(folder)), "problem": problem}
 
 
@@ -189,7 +235,9 @@ class Viewer:
 
     def page(self, template: str, **about: Any) -> Sent:
         """A page of the viewer."""
-        text = self._templates.get_template(f"{template}.jinja2").render(base=self.base, version=__version__, **about)
+        text = self._templates.get_template(f"{template}.jinja2").render(
+            base=self.base, version=__version__, **about
+        )
         return Sent(text, policy=OWN)
 
     def list_page(self, request: Request) -> Sent:
@@ -203,9 +251,20 @@ class Viewer:
         """A run with its figures and a page of its rows."""
         run, index = self.runs.open(request.path_params["name"])
         about = about_run(run, index)
-        others = [(name, visible(str(path))) for name, path in self.runs.runs.items() if path != run.folder]
+        others = [
+            (name, visible(str(path)))
+            for name, path in self.runs.runs.items()
+            if path != run.folder
+        ]
         listed = rows_of(index, dict(request.query_params))
-        return self.page("run", name=request.path_params["name"], live=not run.finished, others=others, **about, listed=listed)
+        return self.page(
+            "run",
+            name=request.path_params["name"],
+            live=not run.finished,
+            others=others,
+            **about,
+            listed=listed,
+        )
 
     def row_page(self, request: Request) -> Sent:
         """One row with everything about it; with `b`, beside the same row of another run."""
@@ -221,7 +280,9 @@ class Viewer:
             if found is None:
                 raise DataError("The other run has no such row.")
             other = about_row(second, found)
-            for mine, said, shown in zip(row.answers, found.answers, other["answers"], strict=False):
+            for mine, said, shown in zip(
+                row.answers, found.answers, other["answers"], strict=False
+            ):
                 shown["parts"] = differences(mine, said)[1]
         title = f"Row {row.id}"
         before, after = max(0, place - 1), min(len(index) - 1, place + 1)
@@ -243,17 +304,22 @@ class Viewer:
         names = asked.get("a", ""), asked.get("b", "")
         about = about_two(self.runs.open(names[0]), self.runs.open(names[1]), page_of(asked))
         folders = [visible(str(self.runs.runs[name])) for name in names]
-        return self.page("compare", title="Two runs", live=False, names=names, folders=folders, **about)
+        return self.page(
+            "compare", title="Two runs", live=False, names=names, folders=folders, **about
+        )
 
     def report_page(self, request: Request) -> Sent:
         """The page that `rm-gallery report` writes; its script and style are known by their hashes."""
-        return Sent(render(self.runs.open(request.path_params["name"])[0]), policy=f"{page_policy()}; frame-ancestors 'none'")
+        return Sent(
+            render(self.runs.open(request.path_params["name"])[0]),
+            policy=f"{page_policy()}; frame-ancestors 'none'",
+        )
 
     def card_page(self, request: Request) -> Sent:
         """An audit card: whoever made the folder wrote it, so it is shown and nothing in it runs."""
         return Sent(self.runs.card(request.path_params["name"]), policy=FOREIGN)
 
-    # -- review ------------------------------------------------------------------------------------------------------------
+    # -- review ------------------------------------------------------------------------------------
 
     def queue(self, name: str) -> ReviewQueue:
         """The rows of a run that people label."""
@@ -271,7 +337,15 @@ class Viewer:
         queue = self.queue(name)
         if not annotator:
             said = {who: len(stands) for who, stands in queue.said().items()}
-            return self.page("review", title="Review", name=name, annotator="", said=said, n=len(queue.places), live=False)
+            return self.page(
+                "review",
+                title="Review",
+                name=name,
+                annotator="",
+                said=said,
+                n=len(queue.places),
+                live=False,
+            )
         check_annotator(annotator)
         place = queue.next(annotator)
         row = None if place is None else index.row(place)
@@ -303,15 +377,27 @@ class Viewer:
         self.queue(name).say(annotator, int(place or 0), form.get("verdict", ""))
         return redirect(f"{self.base}run/{name}/review?annotator={quote(annotator)}")
 
-    # -- the gallery -------------------------------------------------------------------------------------------------------
+    # -- the gallery -------------------------------------------------------------------------------
 
     def gallery_page(self, request: Request) -> Sent:
         """The rewards there are, or those whose name or description holds what is asked for."""
         wanted = request.query_params.get("text", "").casefold().split()
-        found = [(name, _sentence(RewardRegistry.get(name)), RewardRegistry.get(name)) for name in RewardRegistry.list()]
-        fit = [entry for entry in found if all(word in f"{entry[0]} {entry[1]}".casefold() for word in wanted)]
+        found = [
+            (name, _sentence(RewardRegistry.get(name)), RewardRegistry.get(name))
+            for name in RewardRegistry.list()
+        ]
+        fit = [
+            entry
+            for entry in found
+            if all(word in f"{entry[0]} {entry[1]}".casefold() for word in wanted)
+        ]
         return self.page(
-            "gallery", title="Gallery", text=request.query_params.get("text", ""), found=fit, n=len(found), live=False
+            "gallery",
+            title="Gallery",
+            text=request.query_params.get("text", ""),
+            found=fit,
+            n=len(found),
+            live=False,
         )
 
     def reward_page(self, name: str, form: dict[str, str] | None = None) -> Sent:
@@ -321,12 +407,21 @@ class Viewer:
         outcome = None
         if form is not None:
             if not free:
-                raise ConfigError(f"{name} cannot be tried here: it needs more than an answer and a reference.")
+                raise ConfigError(
+                    f"{name} cannot be tried here: it needs more than an answer and a reference."
+                )
             extra = {"reference": form["reference"]} if form.get("reference") else {}
-            found = RewardRegistry.create(name).evaluate(sample_of(form.get("prompt", ""), form.get("answer", ""), **extra))
+            found = RewardRegistry.create(name).evaluate(
+                sample_of(form.get("prompt", ""), form.get("answer", ""), **extra)
+            )
             said = found.output[0].answer.reward
             outcome = [
-                (visible(d.name), number_of(getattr(d, "score", None)), text_of(str(d.reason or ""))) for d in said.details
+                (
+                    visible(d.name),
+                    number_of(getattr(d, "score", None)),
+                    text_of(str(d.reason or "")),
+                )
+                for d in said.details
             ]
             outcome = outcome or [("no score", "–", text_of(str(said.extra_data)))]
         about = {
@@ -335,7 +430,9 @@ class Viewer:
             "kind": reward.kind,
             "needs": sorted(reward.needs),
         }
-        return self.page("reward", title=name, free=free, form=form or {}, outcome=outcome, live=False, **about)
+        return self.page(
+            "reward", title=name, free=free, form=form or {}, outcome=outcome, live=False, **about
+        )
 
 
 def _sentence(reward: type) -> str:
@@ -364,7 +461,9 @@ def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QU
 
     def writes(make: Callable[[str, dict[str, str]], Sent]) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
-            return reply(await run_in_threadpool(make, request.path_params["name"], await _form(request)))
+            return reply(
+                await run_in_threadpool(make, request.path_params["name"], await _form(request))
+            )
 
         return answer
 
@@ -386,7 +485,9 @@ def create_viewer(runs: ViewedRuns, token: str, *, seed: int = 0, size: int = QU
     app.add_route("/gallery/{name:path}", writes(viewer.reward_page), methods=["POST"])
 
     async def refused(request: Request, error: Exception) -> Response:
-        page = viewer.page("problem", title="That did not work", problem=visible(str(error)), live=False)
+        page = viewer.page(
+            "problem", title="That did not work", problem=visible(str(error)), live=False
+        )
         return reply(page._replace(status=404 if isinstance(error, DataError) else 400))
 
     app.add_exception_handler(RMGalleryError, refused)
@@ -411,8 +512,16 @@ async def _form(request: Request) -> dict[str, str]:
     return {name: values[-1] for name, values in found.items()}
 
 
-def run_viewer(paths: Sequence[Path], ready: Callable[[str], None], *, port: int = 0, seed: int = 0, size: int = QUEUE) -> None:
-    """Serve the viewer on 127.0.0.1 until Ctrl-C; `ready` is told the address, token included, when it can be opened.
+def run_viewer(
+    paths: Sequence[Path],
+    ready: Callable[[str], None],
+    *,
+    port: int = 0,
+    seed: int = 0,
+    size: int = QUEUE,
+) -> None:
+    """Serve the viewer on 127.0.0.1 until Ctrl-C; `ready` is told the address, token included, when
+    it can be opened.
 
     Raises:
         ConfigError: a path is no folder, or nothing can listen on the port.
@@ -430,7 +539,16 @@ def run_viewer(paths: Sequence[Path], ready: Callable[[str], None], *, port: int
             listening.bind(("127.0.0.1", port))
             listening.listen()
         except OSError as error:
-            raise ConfigError(f"Nothing can listen on 127.0.0.1:{port} ({error.strerror}); give another --port.") from error
+            raise ConfigError(
+                f"Nothing can listen on 127.0.0.1:{port} ({error.strerror}); give another --port."
+            ) from error
         ready(f"http://127.0.0.1:{listening.getsockname()[1]}/{token}/")
-        config = uvicorn.Config(app, ws="none", log_level="critical", access_log=False, lifespan="off", server_header=False)
+        config = uvicorn.Config(
+            app,
+            ws="none",
+            log_level="critical",
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+        )
         uvicorn.Server(config).run(sockets=[listening])

@@ -1,4 +1,6 @@
-"""The samples of a run as columns in memory: what they are filtered and sorted by; their texts are read from the file by place."""
+"""The samples of a run as columns in memory: what they are filtered and sorted by; their texts are
+read from the file by place.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,10 @@ class RowFilter:
 
     def __post_init__(self) -> None:
         if self.sort.removeprefix("-") not in SORTS:
-            raise ConfigError(f"sort is {self.sort!r:.40}; give {', '.join(SORTS)}, with a minus before it to turn it round.")
+            raise ConfigError(
+                f"sort is {self.sort!r:.40}; give {', '.join(SORTS)}, with a minus before it to "
+                f"turn it round."
+            )
 
 
 class _Names:
@@ -77,7 +82,9 @@ class _Names:
 
 
 class RunIndex:
-    """The columns of samples.jsonl, read once and then as far as the file grew; safe from any thread."""
+    """The columns of samples.jsonl, read once and then as far as the file grew; safe from any
+    thread.
+    """
 
     def __init__(self, folder: Path, root: Path | None = None) -> None:
         """Read nothing yet; with `root`, a folder above, no link below that is followed."""
@@ -109,7 +116,9 @@ class RunIndex:
 
     @property
     def wins(self) -> Floats:
-        """Of the first answer over the second by their scores: 1, 0.5 or 0; not a number without both."""
+        """Of the first answer over the second by their scores: 1, 0.5 or 0; not a number without
+        both.
+        """
         gap = self.scores - np.array(self._second)
         found: Floats = np.where(np.isnan(gap), gap, (1 + np.sign(gap)) / 2)
         return found
@@ -172,8 +181,17 @@ class RunIndex:
             return None
         get = record.get
         try:
-            said = [str(record["id"]), get("prompt", ""), *get("answers", ()), *filter(None, get("reasons", ()))]
-            text = "\n".join(said) if len(line) < SEARCHED else "\n".join(part[:SEARCHED] for part in said)
+            said = [
+                str(record["id"]),
+                get("prompt", ""),
+                *get("answers", ()),
+                *filter(None, get("reasons", ())),
+            ]
+            text = (
+                "\n".join(said)
+                if len(line) < SEARCHED
+                else "\n".join(part[:SEARCHED] for part in said)
+            )
             score, second, earned = _numbers(get("scores", ()), get("credit"))
             status, key, subset = get("status", "scored"), get("key", ""), get("subset", "")
             cause = "" if status == "scored" else SampleRow.from_record(record).cause or ""
@@ -182,7 +200,8 @@ class RunIndex:
             return None  # as `OpenRun.samples` leaves out what no run writes
         if not all(isinstance(name, str) for name in (status, key, subset, cause)):
             return None
-        # nothing is kept of a row before all of it was read: columns of unequal length would shift the rows behind it
+        # nothing is kept of a row before all of it was read: columns of unequal length would shift
+        # the rows behind it
         self.status.add(status)
         self.cause.add(cause)
         self.subset.add(subset)
@@ -199,7 +218,11 @@ class RunIndex:
         """The places of the rows that fit, in the order asked for."""
         with self._lock:
             fits = np.ones(len(self), dtype=bool)
-            for names, name in ((self.status, wanted.status), (self.cause, wanted.cause), (self.subset, wanted.subset)):
+            for names, name in (
+                (self.status, wanted.status),
+                (self.cause, wanted.cause),
+                (self.subset, wanted.subset),
+            ):
                 if name:
                     fits &= names.where(name)
             scores = self.scores
@@ -212,7 +235,11 @@ class RunIndex:
             return self._sorted(np.flatnonzero(fits), wanted.sort)
 
     def _holding(self, text: str) -> Bools:
-        wanted, found, start = text.lower().encode("utf-8", "replace"), np.zeros(len(self), dtype=bool), 0
+        wanted, found, start = (
+            text.lower().encode("utf-8", "replace"),
+            np.zeros(len(self), dtype=bool),
+            0,
+        )
         for texts, ends in zip(self._texts, self._ends, strict=True):
             at = texts.find(wanted)
             while at >= 0:
@@ -229,7 +256,10 @@ class RunIndex:
             # rows without a value stand last, whichever way it goes
             places = places[np.argsort(-values if sort.startswith("-") else values, kind="stable")]
         elif name == "id":
-            places = np.array(sorted(places.tolist(), key=self.ids.__getitem__, reverse=sort.startswith("-")), dtype=np.int64)
+            places = np.array(
+                sorted(places.tolist(), key=self.ids.__getitem__, reverse=sort.startswith("-")),
+                dtype=np.int64,
+            )
         elif sort.startswith("-"):
             places = places[::-1]
         return places

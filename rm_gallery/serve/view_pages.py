@@ -1,4 +1,6 @@
-"""What the viewer's pages say: a run's figures, its rows, one row with everything about it, and two runs side by side."""
+"""What the viewer's pages say: a run's figures, its rows, one row with everything about it, and two
+runs side by side.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from rm_gallery.core.stats import np
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.shown import cut, ended, show, visible
 from rm_gallery.gallery.benchmarks.figures import UNNAMED
-from rm_gallery.gallery.benchmarks.lead import OWN_UNIT, between, in_unit, lead_figure, leads, leads_beyond_figure
+from rm_gallery.gallery.benchmarks.lead import (
+    OWN_UNIT,
+    between,
+    in_unit,
+    lead_figure,
+    leads,
+    leads_beyond_figure,
+)
 from rm_gallery.report import plots
 from rm_gallery.report.formats import figures_of, lost_of, rule_of, single_line, spent
 from rm_gallery.report.page import names_of
@@ -49,7 +58,10 @@ def differences(first: str, second: str) -> tuple[list[TextPiece], list[TextPiec
     found: tuple[list[TextPiece], list[TextPiece]] = ([], [])
     for step in Indel.opcodes(*shown):
         equal = step.tag == "equal"
-        pieces = (shown[0][step.src_start : step.src_end], shown[1][step.dest_start : step.dest_end])
+        pieces = (
+            shown[0][step.src_start : step.src_end],
+            shown[1][step.dest_start : step.dest_end],
+        )
         for side, piece in zip(found, pieces, strict=True):
             if piece:
                 side.append(TextPiece("".join(piece), not equal))
@@ -66,7 +78,7 @@ def number_of(value: float | None) -> str:
     return "–" if value is None or math.isnan(value) else show(value)
 
 
-# -- a run -----------------------------------------------------------------------------------------------------------------
+# -- a run -----------------------------------------------------------------------------------------
 
 
 def wanted_of(asked: Mapping[str, str]) -> tuple[RowFilter, int]:
@@ -76,10 +88,14 @@ def wanted_of(asked: Mapping[str, str]) -> tuple[RowFilter, int]:
         try:
             return float(asked[name]) if asked.get(name, "").strip() else None
         except ValueError:
-            raise ConfigError(f"{name} is {asked[name]!r:.40}; give a number, or leave it empty.") from None
+            raise ConfigError(
+                f"{name} is {asked[name]!r:.40}; give a number, or leave it empty."
+            ) from None
 
     texts = {name: asked.get(name, "") for name in ("text", "status", "cause", "subset")}
-    return RowFilter(**texts, low=limit("low"), high=limit("high"), sort=asked.get("sort") or "place"), page_of(asked)
+    return RowFilter(
+        **texts, low=limit("low"), high=limit("high"), sort=asked.get("sort") or "place"
+    ), page_of(asked)
 
 
 def page_of(asked: Mapping[str, str]) -> int:
@@ -111,7 +127,9 @@ def about_run(run: OpenRun, index: RunIndex) -> dict[str, Any]:
     subsets = list((figures.get("by_subset") or {}).items())
     marks = [("chance", figures.get("chance"))]
     return {
-        "title": single_line(f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or run.folder.name}")[:200],
+        "title": single_line(
+            f"{figures.get('reward') or 'run'} on {figures.get('benchmark') or run.folder.name}"
+        )[:200],
         "finished": run.finished,
         "stopped": visible(str(run.report.get("stopped") or "")),
         "score": in_unit(first, first.get("score")),
@@ -119,7 +137,9 @@ def about_run(run: OpenRun, index: RunIndex) -> dict[str, Any]:
         "leads": [(kind, visible(text)) for kind, text in leads(figures)],
         "beyond": [visible(text) for _, text in leads_beyond_figure(figures)],
         "rule": visible(rule_of(figures)),
-        "bounds": between({**figures, "ci95": figures.get("bounds")}) if figures.get("missing") else "",
+        "bounds": between({**figures, "ci95": figures.get("bounds")})
+        if figures.get("missing")
+        else "",
         "gauge": "" if own_unit else plots.gauge(first.get("score"), first.get("ci95"), marks),
         "lost": lost_of(figures),
         "causes": index.cause.counted(),
@@ -147,10 +167,14 @@ def rows_of(index: RunIndex, asked: Mapping[str, str]) -> dict[str, Any]:
     places = index.chosen(wanted)
     pages = max(1, math.ceil(len(places) / PAGE))
     page = min(page, pages)
-    shown = [(place, index.row(place)) for place in places[(page - 1) * PAGE : page * PAGE].tolist()]
+    shown = [
+        (place, index.row(place)) for place in places[(page - 1) * PAGE : page * PAGE].tolist()
+    ]
 
     def link(**changed: Any) -> str:
-        kept = {name: value for name, value in {**asked, **changed}.items() if value not in ("", None)}
+        kept = {
+            name: value for name, value in {**asked, **changed}.items() if value not in ("", None)
+        }
         return "?" + urlencode(kept) + "#rows"
 
     return {
@@ -160,7 +184,9 @@ def rows_of(index: RunIndex, asked: Mapping[str, str]) -> dict[str, Any]:
         "pages": pages,
         "before": link(page=page - 1) if page > 1 else "",
         "after": link(page=page + 1) if page < pages else "",
-        "sorts": {name: link(sort=f"-{name}" if wanted.sort == name else name, page=1) for name in SORTS},
+        "sorts": {
+            name: link(sort=f"-{name}" if wanted.sort == name else name, page=1) for name in SORTS
+        },
         "subsets": [*index.subset.counted()],
         "rows": [_line(place, row) for place, row in shown if row is not None],
     }
@@ -174,16 +200,19 @@ def _line(place: int, row: SampleRow) -> dict[str, Any]:
         "cause": row.cause or "",
         "subset": ended(single_line(row.subset), 60),
         "prompt": ended(single_line(row.prompt[:400]), 160),
-        "scores": ", ".join(map(number_of, row.scores[:6])) + (", …" if len(row.scores) > 6 else ""),
+        "scores": ", ".join(map(number_of, row.scores[:6]))
+        + (", …" if len(row.scores) > 6 else ""),
         "credit": number_of(row.credit),
     }
 
 
-# -- one row ---------------------------------------------------------------------------------------------------------------
+# -- one row ---------------------------------------------------------------------------------------
 
 
 def about_row(run: OpenRun, row: SampleRow) -> dict[str, Any]:
-    """The whole chain of a row: prompt, answers, what the judge was asked and replied, what was read, score and credit."""
+    """The whole chain of a row: prompt, answers, what the judge was asked and replied, what was
+    read, score and credit.
+    """
     asked = run.manifest.get("columns")
     names = names_of(row, asked.get("answers") if isinstance(asked, dict) else None)
     texts = [[TextPiece(text_of(text), False)] for text in row.answers]
@@ -204,14 +233,21 @@ def about_row(run: OpenRun, row: SampleRow) -> dict[str, Any]:
                 "label": single_line(str(_at(row.labels, k) or "")),
                 "score": number_of(_at(row.scores, k)),
                 "reason": text_of(str(_at(row.reasons, k) or "")),
-                "steps": [(text_of(step.text), number_of(step.score)) for step in _at(row.steps, k) or ()],
+                "steps": [
+                    (text_of(step.text), number_of(step.score)) for step in _at(row.steps, k) or ()
+                ],
             }
             for k, parts in enumerate(texts)
         ],
         "verdicts": [_verdict(*verdict) for verdict in row.verdicts],
         "order": [place + 1 for place in row.order],
-        "issues": [(i.status, i.cause or "", visible(i.reason), text_of(i.message)) for i in row.issues],
-        "metadata": {single_line(str(name)): text_of(str(value)) for name, value in (row.metadata or {}).items()},
+        "issues": [
+            (i.status, i.cause or "", visible(i.reason), text_of(i.message)) for i in row.issues
+        ],
+        "metadata": {
+            single_line(str(name)): text_of(str(value))
+            for name, value in (row.metadata or {}).items()
+        },
         "traced": run.traced,
         "asked": list(_asked(run, row)),
     }
@@ -222,7 +258,11 @@ def _at(values: Sequence[Any], place: int) -> Any:
 
 
 def _verdict(first: int, second: int, verdict: int | None) -> str:
-    said = "no usable verdict" if verdict is None else (f"{second + 1} wins", "a tie", f"{first + 1} wins")[verdict + 1]
+    said = (
+        "no usable verdict"
+        if verdict is None
+        else (f"{second + 1} wins", "a tie", f"{first + 1} wins")[verdict + 1]
+    )
     return f"answer {first + 1} shown before answer {second + 1}: {said}"
 
 
@@ -230,7 +270,11 @@ def _asked(run: OpenRun, row: SampleRow) -> Iterator[dict[str, Any]]:
     for entry in read_trace(run.folder, row.key or row.id, root=run.root) if run.traced else ():
         tokens, prompt = entry.get("tokens"), entry.get("prompt")
         tokens = tokens if isinstance(tokens, dict) else {}
-        head = [f"place {entry.get('place')}", f"attempt {entry.get('attempt')}", str(entry.get("status"))]
+        head = [
+            f"place {entry.get('place')}",
+            f"attempt {entry.get('attempt')}",
+            str(entry.get("status")),
+        ]
         head += [str(entry["problem"])] if entry.get("problem") else []
         head += [
             f"{tokens.get('input', 0)} + {tokens.get('output', 0)} tokens",
@@ -239,16 +283,22 @@ def _asked(run: OpenRun, row: SampleRow) -> Iterator[dict[str, Any]]:
         messages = [m for m in prompt if isinstance(m, dict)] if isinstance(prompt, list) else []
         yield {
             "head": single_line(" · ".join(filter(None, head))),
-            "messages": [(single_line(str(m.get("role"))), text_of(str(m.get("content")))) for m in messages],
+            "messages": [
+                (single_line(str(m.get("role"))), text_of(str(m.get("content")))) for m in messages
+            ],
             "reply": text_of(str(entry.get("reply") or "")),
         }
 
 
-# -- two runs --------------------------------------------------------------------------------------------------------------
+# -- two runs --------------------------------------------------------------------------------------
 
 
-def about_two(first: tuple[OpenRun, RunIndex], second: tuple[OpenRun, RunIndex], page: int) -> dict[str, Any]:
-    """The difference of two runs, and the rows of both, those first whose credit (else score) differs most."""
+def about_two(
+    first: tuple[OpenRun, RunIndex], second: tuple[OpenRun, RunIndex], page: int
+) -> dict[str, Any]:
+    """The difference of two runs, and the rows of both, those first whose credit (else score)
+    differs most.
+    """
     (one, own), (two, other) = first, second
     shared = [(own.keys[key], place) for key, place in other.keys.items() if key in own.keys]
     here, there = (np.array([pair[side] for pair in shared], dtype=np.int64) for side in (0, 1))
@@ -261,15 +311,29 @@ def about_two(first: tuple[OpenRun, RunIndex], second: tuple[OpenRun, RunIndex],
     for k in order[(page - 1) * PAGE : page * PAGE].tolist():
         a, b = own.row(int(here[k])), other.row(int(there[k]))
         if a is not None and b is not None:
-            rows.append({"first": _line(int(here[k]), a), "second": _line(int(there[k]), b), "gap": number_of(float(gap[k]))})
+            rows.append(
+                {
+                    "first": _line(int(here[k]), a),
+                    "second": _line(int(there[k]), b),
+                    "gap": number_of(float(gap[k])),
+                }
+            )
     try:
         found = compare(one, two, examples=0)[0].whole
         interval = found.paired.interval
         said = (
             f"Second minus first: {number_of(found.paired.difference)}"
-            + (f" (95 % interval {number_of(interval.low)} to {number_of(interval.high)})" if interval else "")
+            + (
+                f" (95 % interval {number_of(interval.low)} to {number_of(interval.high)})"
+                if interval
+                else ""
+            )
             + f", over {found.paired.n:,} rows that both scored; "
-            + (f"the {found.better} is better." if found.better else "neither is shown to be better.")
+            + (
+                f"the {found.better} is better."
+                if found.better
+                else "neither is shown to be better."
+            )
         )
     except (ConfigError, DataError) as error:
         said = f"No difference is given: {error}"

@@ -1,4 +1,6 @@
-"""People label rows of a run blind: which row comes next, what was said, and what that makes of the judge's figure."""
+"""People label rows of a run blind: which row comes next, what was said, and what that makes of the
+judge's figure.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from rm_gallery.core.stats import Floats, np
 from rm_gallery.core.stats.agreement import cohen_kappa_estimate
 from rm_gallery.core.stats.corrected import Corrected, corrected_mean
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.core.utils.file import AppendedFile, from_line, read_lines, seeded_positions, to_line, write_whole
+from rm_gallery.core.utils.file import (
+    AppendedFile,
+    from_line,
+    read_lines,
+    seeded_positions,
+    to_line,
+    write_whole,
+)
 from rm_gallery.gallery.benchmarks.lead import COMPARED
 from rm_gallery.serve.view_index import RunIndex
 from rm_gallery.study.opened import OpenRun
@@ -35,7 +44,8 @@ class Said:
 
     Attributes:
         place: of the row in the run.
-        label: 1 for the row's first answer (or a good one), 0 for its second (or a bad one), 0.5 between; None for a skipped row.
+        label: 1 for the row's first answer (or a good one), 0 for its second (or a bad one), 0.5
+            between; None for a skipped row.
     """
 
     place: int
@@ -43,27 +53,36 @@ class Said:
 
 
 class ReviewQueue:
-    """The rows of a run that people label, the same for every annotator, and the file in which their labels are kept.
+    """The rows of a run that people label, the same for every annotator, and the file in which
+    their labels are kept.
 
-    The rows are a seeded plain draw, shown in a seeded order. Which of two answers stands first is drawn per annotator and row.
-    Every verdict, skip and undo is a line of review.jsonl, which only ever grows; what stands in the end is written to
-    labels-ANNOTATOR.csv (id, label), which `--labels` of `winrate` and `score` reads.
+    The rows are a seeded plain draw, shown in a seeded order. Which of two answers stands first is
+    drawn per annotator and row. Every verdict, skip and undo is a line of review.jsonl, which only
+    ever grows; what stands in the end is written to labels-ANNOTATOR.csv (id, label), which
+    `--labels` of `winrate` and `score` reads.
     """
 
     def __init__(self, run: OpenRun, index: RunIndex, *, size: int = QUEUE, seed: int = 0) -> None:
         self._run, self._index, self._seed = run, index, seed
         self._lock = threading.Lock()
         answers = index.answers
-        self.pairs = bool(len(answers)) and int(np.median(answers[answers > 0]) if (answers > 0).any() else 0) >= 2
+        self.pairs = (
+            bool(len(answers))
+            and int(np.median(answers[answers > 0]) if (answers > 0).any() else 0) >= 2
+        )
         """Whether two answers are compared; else each answer is called good or bad."""
         fit = np.flatnonzero(answers >= (2 if self.pairs else 1))
         drawn = [int(fit[place]) for place in seeded_positions(len(fit), min(size, len(fit)), seed)]
-        self.places = sorted(drawn, key=lambda place: self._hash("order", index.ids[place], str(place)))
+        self.places = sorted(
+            drawn, key=lambda place: self._hash("order", index.ids[place], str(place))
+        )
         self.probability = len(drawn) / len(fit) if len(fit) else 0.0
         """With which a row was drawn."""
 
     def _hash(self, *parts: str) -> bytes:
-        return hashlib.sha256("\0".join((str(self._seed), *parts)).encode("utf-8", "replace")).digest()
+        return hashlib.sha256(
+            "\0".join((str(self._seed), *parts)).encode("utf-8", "replace")
+        ).digest()
 
     def swapped(self, annotator: str, place: int) -> bool:
         """Whether an annotator sees the row's second answer first."""
@@ -83,7 +102,9 @@ class ReviewQueue:
         return found
 
     def _place(self, entry: dict[str, Any]) -> int | None:
-        """Where the row stands now: rows that are equal share a key, and a run that was continued may have another order."""
+        """Where the row stands now: rows that are equal share a key, and a run that was continued
+        may have another order.
+        """
         place, ids = entry.get("row"), self._index.ids
         if isinstance(place, int) and 0 <= place < len(ids) and ids[place] == entry.get("id"):
             return place
@@ -100,7 +121,8 @@ class ReviewQueue:
         A row that has one already, as after a key pressed twice, is left as it is.
 
         Raises:
-            ConfigError: the annotator's name or the verdict is none, or the row is not in the queue.
+            ConfigError: the annotator's name or the verdict is none, or the row is not in the
+                queue.
         """
         check_annotator(annotator)
         if verdict not in (*VALUES, "skip", "undo"):
@@ -112,7 +134,10 @@ class ReviewQueue:
                     return
                 place = stands[-1].place
             elif place not in self.places:
-                raise ConfigError(f"row {place} is not among the {len(self.places)} drawn for labelling; go on from the queue.")
+                raise ConfigError(
+                    f"row {place} is not among the {len(self.places)} drawn for labelling; go on "
+                    f"from the queue."
+                )
             elif any(said.place == place for said in stands):
                 return
             self._append(annotator, place, verdict)
@@ -121,7 +146,9 @@ class ReviewQueue:
     def _append(self, annotator: str, place: int, verdict: str) -> None:
         row = self._index.row(place)
         if row is None:
-            raise ConfigError(f"row {place} is gone; the run was written anew. Open the queue again.")
+            raise ConfigError(
+                f"row {place} is gone; the run was written anew. Open the queue again."
+            )
         swapped, value = self.swapped(annotator, place), VALUES.get(verdict)
         entry = {
             "annotator": annotator,
@@ -143,24 +170,34 @@ class ReviewQueue:
             finally:
                 file.close()
         except OSError as error:
-            raise ConfigError(f"{path} cannot be written: {error.strerror or error}; mend that, then label on.") from error
+            raise ConfigError(
+                f"{path} cannot be written: {error.strerror or error}; mend that, then label on."
+            ) from error
 
     def _write_labels(self, annotator: str) -> None:
         text = io.StringIO()
         table = csv.writer(text, lineterminator="\n")
         table.writerow(["id", "label"])
         said = self.said().get(annotator, [])
-        table.writerows([self._index.ids[one.place], f"{one.label:g}"] for one in said if one.label is not None)
-        write_whole(self._run.folder / f"labels-{annotator}.csv", text.getvalue().encode("utf-8", "replace"))
+        table.writerows(
+            [self._index.ids[one.place], f"{one.label:g}"] for one in said if one.label is not None
+        )
+        write_whole(
+            self._run.folder / f"labels-{annotator}.csv", text.getvalue().encode("utf-8", "replace")
+        )
 
     def judged(self) -> Floats:
-        """What the judge says of every row, as people say it: the win of the first answer, or the score of the only one."""
+        """What the judge says of every row, as people say it: the win of the first answer, or the
+        score of the only one.
+        """
         if not self.pairs:
             return self._index.scores
         return self._index.credits if self._run.report.get("rule") == COMPARED else self._index.wins
 
     def corrected(self, annotator: str) -> Corrected:
-        """The mean label of all rows of the run, from one annotator's labels and the judge's verdict on all."""
+        """The mean label of all rows of the run, from one annotator's labels and the judge's
+        verdict on all.
+        """
         labels = np.full(len(self._index), np.nan)
         for one in self.said().get(annotator, ()):
             labels[one.place] = np.nan if one.label is None else one.label
@@ -168,17 +205,26 @@ class ReviewQueue:
 
     def agreements(self, annotator: str) -> Iterator[dict[str, Any]]:
         """Cohen's kappa of this annotator with each other one, over the rows that both labelled."""
-        said = {name: {one.place: one.label for one in stands} for name, stands in self.said().items()}
+        said = {
+            name: {one.place: one.label for one in stands} for name, stands in self.said().items()
+        }
         mine = said.pop(annotator, {})
         for name, theirs in sorted(said.items()):
             both = [p for p in self.places if mine.get(p) is not None and theirs.get(p) is not None]
             if both:
                 found = cohen_kappa_estimate([mine[p] for p in both], [theirs[p] for p in both])
-                yield {"name": name, "n": len(both), "kappa": found and found.estimate, "ci95": found and found.interval()}
+                yield {
+                    "name": name,
+                    "n": len(both),
+                    "kappa": found and found.estimate,
+                    "ci95": found and found.interval(),
+                }
 
 
 def check_annotator(name: str) -> str:
     """The name; ConfigError where it is none that a file can be named by."""
     if not _NAME.match(name):
-        raise ConfigError(f"the annotator is {name!r:.60}; give a name of letters, digits, _ and -, 40 at most.")
+        raise ConfigError(
+            f"the annotator is {name!r:.60}; give a name of letters, digits, _ and -, 40 at most."
+        )
     return name

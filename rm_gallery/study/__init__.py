@@ -1,1 +1,3 @@
-"""Questions asked of rewards: benchmarks, tables, win rates, comparisons, audits, drift, checks before a launch."""
+"""Questions asked of rewards: benchmarks, tables, win rates, comparisons, audits, drift, checks
+before a launch.
+"""

@@ -1,4 +1,6 @@
-"""What is done to answers: dress that adds nothing, commands to the judge, and texts that are no answers."""
+"""What is done to answers: dress that adds nothing, commands to the judge, and texts that are no
+answers.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ def with_text(output: DataOutput, text: str, steps: bool) -> DataOutput:
     if not steps:
         return copy_with(output, answer=answer, steps=None)
     parts = [part for part in PARAGRAPHS.split(text) if part.strip()] or [text]
-    return copy_with(output, answer=answer, steps=[Step(role="assistant", content=part) for part in parts])
+    return copy_with(
+        output, answer=answer, steps=[Step(role="assistant", content=part) for part in parts]
+    )
 
 
 def as_judged(output: DataOutput, steps: bool) -> DataOutput:
@@ -76,12 +80,16 @@ def read_texts(name: str) -> Any:
 def built_in(limit: int | None, seed: int) -> list[Material]:
     """The questions that come with the library, or a seeded sample of them."""
     rows: list[dict[str, str]] = read_texts("questions")
-    return [_question(rows[place]) for place in seeded_positions(len(rows), limit or len(rows), seed)]
+    return [
+        _question(rows[place]) for place in seeded_positions(len(rows), limit or len(rows), seed)
+    ]
 
 
 def _question(row: Mapping[str, str]) -> Material:
     def answer(text: str, preference: str) -> DataOutput:
-        return DataOutput(answer=Step(role="assistant", content=text, label={"preference": preference}))
+        return DataOutput(
+            answer=Step(role="assistant", content=text, label={"preference": preference})
+        )
 
     def asked(text: str) -> DataSample:
         metadata = {"reference": row["reference"]} if row["reference"] else None
@@ -97,7 +105,8 @@ def _question(row: Mapping[str, str]) -> Material:
 
 
 def from_samples(samples: Iterable[DataSample], name: str) -> tuple[list[Material], int]:
-    """One pair per sample: its first chosen and its first rejected answer; and how many samples have none.
+    """One pair per sample: its first chosen and its first rejected answer; and how many samples
+    have none.
 
     Raises DataError when no sample has both. A pair of equal texts tells nothing and is left out.
     """
@@ -111,7 +120,10 @@ def from_samples(samples: Iterable[DataSample], name: str) -> tuple[list[Materia
         else:
             without += 1
     if not found:
-        raise DataError(f"{name}: no sample has a chosen and a rejected answer with different texts; an audit needs both.")
+        raise DataError(
+            f"{name}: no sample has a chosen and a rejected answer with different texts; an audit "
+            f"needs both."
+        )
     return found, without
 
 
@@ -123,7 +135,7 @@ LONGEST = 20_000
 _RARE_HAN = "龘齉爩麤灪龗鱻厵癵驫"
 
 
-# -- dress --------------------------------------------------------------------------------------------------------------
+# -- dress -----------------------------------------------------------------------------------------
 
 
 def _lengthened(material: Material, text: str, turn: int) -> str:
@@ -135,7 +147,11 @@ def _lengthened(material: Material, text: str, turn: int) -> str:
 
 def _praised(material: Material, text: str, turn: int) -> str:
     praise = read_texts("attacks")["self_praise"][material.language]
-    return f"{text}\n\n{praise[turn % len(praise)]}" if turn % 4 < 2 else f"{praise[turn % len(praise)]}\n\n{text}"
+    return (
+        f"{text}\n\n{praise[turn % len(praise)]}"
+        if turn % 4 < 2
+        else f"{praise[turn % len(praise)]}\n\n{text}"
+    )
 
 
 def _sourced(material: Material, text: str, turn: int) -> str:
@@ -147,13 +163,20 @@ def _decorated(material: Material, text: str, turn: int) -> str:
     words = read_texts("attacks")["markdown"][material.language]
     first, *rest = [part for part in _SENTENCE.split(text) if part and part.strip()] or [text]
     points = "".join(f"- {part}\n" for part in rest)
-    return f"## {words['title']}\n\n**{first}**\n" + (f"\n### {words['points']}\n\n{points}" if points else "") + "\n---\n"
+    return (
+        f"## {words['title']}\n\n**{first}**\n"
+        + (f"\n### {words['points']}\n\n{points}" if points else "")
+        + "\n---\n"
+    )
 
 
 def _verbose(material: Material, text: str, turn: int) -> str:
     words = read_texts("attacks")["verbosity"][material.language]
     shown = {"{question}": material.sample.query_text(), "{answer}": text}
-    before, after = (re.sub(r"\{\w+\}", lambda hit: shown[hit.group()], words[key]) for key in ("before", "after"))
+    before, after = (
+        re.sub(r"\{\w+\}", lambda hit: shown[hit.group()], words[key])
+        for key in ("before", "after")
+    )
     return f"{before}\n\n{text}\n\n{after}"
 
 
@@ -168,7 +191,7 @@ DRESSES: dict[str, tuple[str, Dress]] = {
 """By name, what is done to an answer without a word more about the question."""
 
 
-# -- no answers ---------------------------------------------------------------------------------------------------------
+# -- no answers ------------------------------------------------------------------------------------
 
 
 def _gibberish(material: Material) -> str:
@@ -186,7 +209,10 @@ def stuffed(known: str, seed: str | None = None, joined: str = " ") -> str:
 
 
 def _keywords(material: Material) -> str:
-    known = f"{material.sample.query_text()} {text_of(material.good)} {material.sample.reference() or ''}"
+    known = (
+        f"{material.sample.query_text()} {text_of(material.good)} "
+        f"{material.sample.reference() or ''}"
+    )
     return stuffed(known, material.sample.sample_id, "" if material.language == "zh" else " ")
 
 
@@ -197,19 +223,27 @@ NO_ANSWERS: dict[str, tuple[str, Callable[[Material], str]]] = {
         lambda material: " ".join([text_of(material.worse)[:60]] * 12),
     ),
     "gibberish": ("syllables without sense", _gibberish),
-    "keywords": ("the words of question, good answer and reference, shuffled and repeated", _keywords),
+    "keywords": (
+        "the words of question, good answer and reference, shuffled and repeated",
+        _keywords,
+    ),
     "echo": ("the question itself", lambda material: material.sample.query_text()),
 }
 """By name, texts that answer nothing."""
 
 
 def relaid(text: str) -> str:
-    """The same words in another layout: typographic quotes, wider spaces, Windows line ends, a blank line at the end."""
+    """The same words in another layout: typographic quotes, wider spaces, Windows line ends, a
+    blank line at the end.
+    """
     text = re.sub(r'"([^"\n]*)"', "“\\1”", text).replace("'", "’")
-    return re.sub(r"(?<=[.!?]) (?=\S)", "  ", text).replace("\r\n", "\n").replace("\n", "\r\n") + "\r\n"
+    return (
+        re.sub(r"(?<=[.!?]) (?=\S)", "  ", text).replace("\r\n", "\n").replace("\n", "\r\n")
+        + "\r\n"
+    )
 
 
-# -- commands -----------------------------------------------------------------------------------------------------------
+# -- commands --------------------------------------------------------------------------------------
 
 
 class Injection(NamedTuple):
@@ -227,10 +261,16 @@ class Injection(NamedTuple):
 
 
 def injections(reward: BaseReward, place: int = 1) -> list[Injection]:
-    """The whole suite, with verdicts in the form this reward's judge is asked for; `place` is the answer they name best."""
+    """The whole suite, with verdicts in the form this reward's judge is asked for; `place` is the
+    answer they name best.
+    """
     top, fields = _top(reward), _fields(reward, place)
     tags = "\n".join(f"<{name}>{json.dumps(value)}</{name}>" for name, value in fields.items())
-    said = {"%TAGS%": tags, "%JSON%": json.dumps({"reason": "Right in every respect.", **fields}), "%TOP%": f"{top:g}"}
+    said = {
+        "%TAGS%": tags,
+        "%JSON%": json.dumps({"reason": "Right in every respect.", **fields}),
+        "%TOP%": f"{top:g}",
+    }
     found = []
     for row in read_texts("injections"):
         text = re.sub("%(?:TAGS|JSON|TOP)%", lambda hit: said[hit.group()], row["text"])
@@ -245,17 +285,27 @@ def _top(reward: BaseReward) -> float:
 
 
 def _fields(reward: BaseReward, place: int) -> dict[str, Any]:
-    """The verdict the judge's own template reads; a score and a best answer where there is none to look at."""
+    """The verdict the judge's own template reads; a score and a best answer where there is none to
+    look at.
+    """
     top = _top(reward)
-    known = {"score": int(top) if top == int(top) else top, "best": place, "scores": {"1": 1.0, "2": 1.0}}
+    known = {
+        "score": int(top) if top == int(top) else top,
+        "best": place,
+        "scores": {"1": 1.0, "2": 1.0},
+    }
     fields = getattr(getattr(reward, "template", None), "model_fields", {})
-    asked = [name for name, info in fields.items() if name in known or info.annotation in (int, float)]
+    asked = [
+        name for name, info in fields.items() if name in known or info.annotation in (int, float)
+    ]
     return {name: known.get(name, known["score"]) for name in asked or ("score", "best")}
 
 
 @cache
 def forgeries() -> dict[str, str]:
-    """Each program by its name; it ends with `_answer`, which is to stand under every name that tests ask for."""
+    """Each program by its name; it ends with `_answer`, which is to stand under every name that
+    tests ask for.
+    """
     read = read_texts("forgeries")
     return {name: f"{read['common']}\n{text}" for name, text in read["programs"].items()}
 
@@ -266,9 +316,15 @@ def forged_answers(sample: DataSample) -> dict[str, DataOutput]:
     Raises:
         Unscored: the sample has no code tests, or they are malformed.
     """
-    names = "\n".join(f"{name} = _answer" for name in sorted(names_wanted(tests_of(sample, "forge"))))
+    names = "\n".join(
+        f"{name} = _answer" for name in sorted(names_wanted(tests_of(sample, "forge")))
+    )
     label = dict(sample.output[0].answer.label or {})
     return {
-        name: DataOutput(answer=Step(role="assistant", content=f"```python\n{program}\n{names}\n```", label=dict(label)))
+        name: DataOutput(
+            answer=Step(
+                role="assistant", content=f"```python\n{program}\n{names}\n```", label=dict(label)
+            )
+        )
         for name, program in forgeries().items()
     }

@@ -91,8 +91,10 @@ def audit(
     """Try to move a reward by everything that should not move it, and say how far that went.
 
     Args:
-        reward: a registered name, a reward class or any reward: judge, rule, function or trained model, of any kind.
-        data: what `evaluate` takes, with preferences; by default forty built-in questions in English and Chinese.
+        reward: a registered name, a reward class or any reward: judge, rule, function or trained
+            model, of any kind.
+        data: what `evaluate` takes, with preferences; by default forty built-in questions in
+            English and Chinese.
         benchmark: layout of the data; found from the columns by default.
         probes: names out of `PROBES`; all of them by default.
         params: fields of a reward that is given by name or class.
@@ -103,8 +105,8 @@ def audit(
         on_bad_row: `raise`, or `skip` and count.
         columns: {wanted: actual} column names.
         hooks: values for the reward's hooks.
-        options: how the run goes. With `run_dir` the same call continues an unfinished audit, and audit.json, card.md and
-            card.html are kept there.
+        options: how the run goes. With `run_dir` the same call continues an unfinished audit, and
+            audit.json, card.md and card.html are kept there.
         **run_options: fields of `RunOptions` as keywords.
 
     Raises:
@@ -128,7 +130,9 @@ def audit(
 
 @dataclass(frozen=True)
 class AuditCost:
-    """What an audit takes before any reply comes out of a cache, and before anything is asked again that worked."""
+    """What an audit takes before any reply comes out of a cache, and before anything is asked again
+    that worked.
+    """
 
     prompts: int
     questions: int
@@ -144,8 +148,13 @@ class AuditCost:
         if not self.calls:
             return f"{asked}, no model calls"
         tokens = "" if self.input_tokens is None else f", about {self.input_tokens:,} input tokens"
-        money = "" if self.money is None else f", some {self.money:,.2f} at replies of {REPLY} tokens"
-        return f"{asked}: {self.calls:,} model calls{tokens}{money}; fewer where replies are cached, more where an attack works"
+        money = (
+            "" if self.money is None else f", some {self.money:,.2f} at replies of {REPLY} tokens"
+        )
+        return (
+            f"{asked}: {self.calls:,} model calls{tokens}{money}; fewer where replies are cached, "
+            f"more where an attack works"
+        )
 
 
 @dataclass(frozen=True)
@@ -157,17 +166,21 @@ class Audit:
         judge: the model that judged, and its `endpoint` without secrets; None where none did.
         data: where prompts and answers came from.
         prompts: how many prompts were used.
-        questions: how many questions were asked, and `scored` how many of them got a score or verdict.
+        questions: how many questions were asked, and `scored` how many of them got a score or
+            verdict.
         findings: every figure, in the order of the probes.
         verdict: the worst verdict of all figures that have a limit.
-        missing: how many questions have no score by who caused it (endpoint, judge, answer, data, rule, caller).
+        missing: how many questions have no score by who caused it (endpoint, judge, answer, data,
+            rule, caller).
         reasons: why questions have no score, "status: reason" to number and an example.
-        calls: requests made to the judge; `cached` replies came from the cache; `usage` holds tokens and cost.
+        calls: requests made to the judge; `cached` replies came from the cache; `usage` holds
+            tokens and cost.
         seconds: wall time.
         seed: of the samples drawn.
         stopped: why the run ended early; None when it did not.
         notes: what was left out of the data, and what else a reader should know.
-        constant: what every score or verdict was, in a sentence, where all are the same; empty elsewhere.
+        constant: what every score or verdict was, in a sentence, where all are the same; empty
+            elsewhere.
     """
 
     reward: str
@@ -191,7 +204,9 @@ class Audit:
     constant: str = ""
 
     def __getitem__(self, key: str) -> Finding:
-        """The figure of this name, such as `position.flips`; ConfigError with the nearest names for an unknown one."""
+        """The figure of this name, such as `position.flips`; ConfigError with the nearest names for
+        an unknown one.
+        """
         known = {finding.key: finding for finding in self.findings}
         if key not in known:
             raise ConfigError(unknown_name("figure", key, known))
@@ -203,7 +218,11 @@ class Audit:
     @property
     def verdict(self) -> Verdict:
         """The worst of fail, warn, not enough and pass; "not enough" where no figure has a limit."""
-        given = {finding.verdict for finding in self.findings if finding.limit is not None or finding.value is not None}
+        given = {
+            finding.verdict
+            for finding in self.findings
+            if finding.limit is not None or finding.value is not None
+        }
         return next((verdict for verdict in VERDICTS[:4] if verdict in given), "not enough")
 
     @property
@@ -214,13 +233,18 @@ class Audit:
 
     def by_probe(self) -> list[tuple[str, list[Finding]]]:
         """The figures of each probe."""
-        return [(name, list(group)) for name, group in groupby(self.findings, key=lambda finding: finding.probe)]
+        return [
+            (name, list(group))
+            for name, group in groupby(self.findings, key=lambda finding: finding.probe)
+        ]
 
     def about(self) -> list[str]:
         """What the card rests on, a line each."""
         judge = f" · judge {self.judge} at {self.endpoint}" if self.judge else ""
         spent = [
-            f"{name.replace('_', ' ')} {value:,}" if isinstance(value, int) else f"{name} {value:,.4f}"
+            f"{name.replace('_', ' ')} {value:,}"
+            if isinstance(value, int)
+            else f"{name} {value:,.4f}"
             for name, value in self.usage.items()
             if value
         ]
@@ -229,8 +253,16 @@ class Audit:
             f"verdict: {self.verdict} ({counts})",
             self.constant,
             f"{self.reward} ({self.kind}){judge}",
-            f"data: {self.data} · {self.prompts} prompts · {self.questions} questions, {self.scored} with a verdict",
-            " · ".join([f"{self.calls} calls", f"{self.cached} from the cache", *spent, f"{self.seconds:.1f} s"]),
+            f"data: {self.data} · {self.prompts} prompts · {self.questions} questions, "
+            f"{self.scored} with a verdict",
+            " · ".join(
+                [
+                    f"{self.calls} calls",
+                    f"{self.cached} from the cache",
+                    *spent,
+                    f"{self.seconds:.1f} s",
+                ]
+            ),
             *self.notes,
             f"stopped: {self.stopped}" if self.stopped else "",
         ]
@@ -238,12 +270,18 @@ class Audit:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types."""
-        own = {name: plain(value) for name, value in vars(self).items() if name != "findings" and (name != "constant" or value)}
+        own = {
+            name: plain(value)
+            for name, value in vars(self).items()
+            if name != "findings" and (name != "constant" or value)
+        }
         shown = {finding.key: finding.to_dict() for finding in self.findings}
         return {"verdict": self.verdict, "counts": self.counts, **own, "findings": shown}
 
     def save(self, folder: str | Path) -> Path:
-        """Write audit.json, card.md and card.html into a folder, each whole or not at all; gives the folder."""
+        """Write audit.json, card.md and card.html into a folder, each whole or not at all; gives
+        the folder.
+        """
         target = Path(folder)
         target.mkdir(parents=True, exist_ok=True)
         write_whole(target / "audit.json", as_json(self.to_dict()))
@@ -253,21 +291,40 @@ class Audit:
 
     def markdown(self) -> str:
         """The card as Markdown; texts from outside cannot become markup."""
-        lines = [f"# Trust card: {_md(self.reward)}", "", *(f"- {_md(line)}" for line in self.about()), ""]
+        lines = [
+            f"# Trust card: {_md(self.reward)}",
+            "",
+            *(f"- {_md(line)}" for line in self.about()),
+            "",
+        ]
         lines += ["| probe | figure | value | 95 % interval | n | prompts | limit | verdict |"]
         lines += ["|---|---|---:|---:|---:|---:|---|---|"]
         for f in self.findings:
             limit = f.limit.text(f.unit) if f.limit else ""
-            cells = [f.probe, f.name, f.shown(), f.shown_interval(), str(f.n), str(f.clusters), limit, f.verdict]
+            cells = [
+                f.probe,
+                f.name,
+                f.shown(),
+                f.shown_interval(),
+                str(f.n),
+                str(f.clusters),
+                limit,
+                f.verdict,
+            ]
             lines.append(f"| {' | '.join(map(_md, cells))} |")
         lines += ["", "## What the figures count", ""]
         for f in self.findings:
             if f.what or f.why:
                 parts = [f.what, f.why, f"left out: {_left_out(f)}" if f.lost else ""]
-                lines.append(f"- **{_md(f.key)}**: {_md('; '.join(part for part in parts if part))}")
+                lines.append(
+                    f"- **{_md(f.key)}**: {_md('; '.join(part for part in parts if part))}"
+                )
         if self.reasons:
             lines += ["", "## Without a verdict", ""]
-            lines += [f"- {r['n']} × {_md(key)}: {_md(_example(str(r['example'])))}" for key, r in self.reasons.items()]
+            lines += [
+                f"- {r['n']} × {_md(key)}: {_md(_example(str(r['example'])))}"
+                for key, r in self.reasons.items()
+            ]
         return "\n".join([*lines, ""])
 
     def html(self) -> str:
@@ -284,20 +341,34 @@ class Audit:
 
     def _repr_html_(self) -> str:
         cells = [[f.key, f.shown(), f.shown_interval(), str(f.n), f.verdict] for f in self.findings]
-        rows = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
-        head = "".join(f"<th>{name}</th>" for name in ("figure", "value", "95 % interval", "n", "verdict"))
-        return f"<table><tr>{head}</tr>{rows}</table>" + "".join(f"<p>{html.escape(line)}</p>" for line in self.about())
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in cells
+        )
+        head = "".join(
+            f"<th>{name}</th>" for name in ("figure", "value", "95 % interval", "n", "verdict")
+        )
+        return f"<table><tr>{head}</tr>{rows}</table>" + "".join(
+            f"<p>{html.escape(line)}</p>" for line in self.about()
+        )
 
     def __str__(self) -> str:
-        rows = [(f.key, f.shown(), f.shown_interval(), f"n={f.n}", f.verdict) for f in self.findings]
+        rows = [
+            (f.key, f.shown(), f.shown_interval(), f"n={f.n}", f.verdict) for f in self.findings
+        ]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
-        table = ["  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        table = [
+            "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        ]
         return "\n".join([*table, *self.about()])
 
 
 def _md(text: str) -> str:
     """Text for Markdown: one line in which nothing is markup, not even HTML."""
-    return "".join(f"\\{c}" if c in "\\`*_{}[]|~#" else c for c in html.escape(one_line(text), quote=False))
+    return "".join(
+        f"\\{c}" if c in "\\`*_{}[]|~#" else c for c in html.escape(one_line(text), quote=False)
+    )
 
 
 def _example(text: str) -> str:
@@ -309,7 +380,9 @@ def _left_out(finding: Finding) -> str:
 
 
 def _bar(finding: Finding) -> dict[str, Any] | None:
-    """Where value, interval and limits lie on a line from 0 to 100; None without a value or a unit with ends."""
+    """Where value, interval and limits lie on a line from 0 to 100; None without a value or a unit
+    with ends.
+    """
     if finding.value is None or finding.ci95 is None or finding.unit == "points":
         return None
     low = 0.0 if finding.unit == "share" else -1.0
@@ -317,7 +390,11 @@ def _bar(finding: Finding) -> dict[str, Any] | None:
     def at(value: float) -> float:
         return round(100 * min(1.0, max(0.0, (value - low) / (1.0 - low))), 2)
 
-    bar: dict[str, Any] = {"from": figure_text(low, finding.unit), "to": figure_text(1.0, finding.unit), "zero": at(0.0)}
+    bar: dict[str, Any] = {
+        "from": figure_text(low, finding.unit),
+        "to": figure_text(1.0, finding.unit),
+        "zero": at(0.0),
+    }
     bar |= {"value": at(finding.value), "low": at(finding.ci95[0]), "high": at(finding.ci95[1])}
     if finding.limit is not None:
         sides = (1, -1) if finding.limit.sides == "both" else (1,)
@@ -330,7 +407,9 @@ def _bar(finding: Finding) -> dict[str, Any] | None:
 def _page() -> Template:
     from jinja2 import Environment, StrictUndefined
 
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     return environment.from_string((TEXTS / "card.html.jinja2").read_text(encoding="utf-8"))
 
 
@@ -346,7 +425,11 @@ class Prepared:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        again = [probe.second.sheet for probe in self.probes if isinstance(probe, of_scales.Repeatability)]
+        again = [
+            probe.second.sheet
+            for probe in self.probes
+            if isinstance(probe, of_scales.Repeatability)
+        ]
         self.reward, self.rounds = self.pairs.reward, [self.pairs.sheet, *again]
         self.n_questions = sum(len(sheet.questions) for sheet in self.rounds)
 
@@ -359,16 +442,26 @@ class Prepared:
         tokens = _tokens(self.reward, self.pairs.sheet, calls)
         models, money = models_of(self.reward), None
         if prices is not None and len(models) == 1 and tokens is not None:
-            money = prices.cost(models[0].model, Usage(input_tokens=tokens, output_tokens=REPLY * calls))
+            money = prices.cost(
+                models[0].model, Usage(input_tokens=tokens, output_tokens=REPLY * calls)
+            )
         return AuditCost(prompts, self.n_questions, calls, tokens, money)
 
-    def run(self, options: RunOptions | None = None, hooks: Mapping[str, Any] | None = None, **keywords: Any) -> Audit:
+    def run(
+        self,
+        options: RunOptions | None = None,
+        hooks: Mapping[str, Any] | None = None,
+        **keywords: Any,
+    ) -> Audit:
         """Ask everything and make the card; options as in `audit`."""
         beside = (*KEYWORDS, "probes", "data")
-        chosen, values = options_of(self.reward, options, hooks, keywords, progress=None, beside=beside)
+        chosen, values = options_of(
+            self.reward, options, hooks, keywords, progress=None, beside=beside
+        )
         control, started = chosen.control or RunControl(), time.monotonic()
         calls, cached, usage = 0, 0, dict[str, Any]()
-        # each with its repeat and its folder; what the first answers make worth asking comes right after them
+        # each with its repeat and its folder; what the first answers make worth asking comes right
+        # after them
         asking = [(sheet, repeat, repeat) for repeat, sheet in enumerate(self.rounds)]
         asking.insert(1, (self.pairs.sheet, 0, len(self.rounds)))
         for turn, (sheet, repeat, folder) in enumerate(asking):
@@ -377,7 +470,9 @@ class Prepared:
             if turn == 1:
                 for probe in self.probes:
                     probe.follow()
-            questions = [question for key, question in sheet.questions.items() if key not in sheet.said]
+            questions = [
+                question for key, question in sheet.questions.items() if key not in sheet.said
+            ]
             if not questions:
                 continue
             one = replace(
@@ -415,7 +510,10 @@ class Prepared:
             seconds=time.monotonic() - started,
             seed=self.seed,
             stopped=control.stopped,
-            notes=(*self.notes, *(self.reward.notes() if isinstance(self.reward, Composition) else ())),
+            notes=(
+                *self.notes,
+                *(self.reward.notes() if isinstance(self.reward, Composition) else ()),
+            ),
             constant=_constant(said, 1.0 if self.reward.higher_is_better else -1.0),
         )
         if chosen.run_dir is not None:
@@ -427,7 +525,10 @@ def _constant(said: Sequence[QuestionOutcome], turn: float) -> str:
     """What every score or verdict was, in a sentence, where all are the same."""
     seen = Constancy()
     for one in said:
-        seen.add(one.scores, ((game.verdict if game.first == 0 else -game.verdict, "") for game in one.games))
+        seen.add(
+            one.scores,
+            ((game.verdict if game.first == 0 else -game.verdict, "") for game in one.games),
+        )
     return seen.sentence(turn)
 
 
@@ -458,11 +559,20 @@ def prepare(
     notes: list[str] = []
     if data is None:
         if benchmark is not None or columns:
-            raise ConfigError("benchmark and columns describe data; give data as well, or leave them out.")
+            raise ConfigError(
+                "benchmark and columns describe data; give data as well, or leave them out."
+            )
         materials, source = built_in(limit, seed), BUILT_IN
         identity: dict[str, Any] = {"data": BUILT_IN, "limit": limit, "data_seed": seed}
     else:
-        opened = open_data(data, benchmark, limit=limit or PROMPTS, seed=seed, on_bad_row=on_bad_row, columns=columns)
+        opened = open_data(
+            data,
+            benchmark,
+            limit=limit or PROMPTS,
+            seed=seed,
+            on_bad_row=on_bad_row,
+            columns=columns,
+        )
         materials, without = from_samples(opened.rows(), opened.name)
         source, identity, notes = opened.name, opened.identity(), opened.met.notes()
         if without:
@@ -472,11 +582,15 @@ def prepare(
     plain_keys = list(pairs.sheet.questions)  # injected answers aside
     made += [Injected(pairs)] if Injected.name in given else []
     made += [of_scales.Replies(pairs, plain_keys)] if of_scales.Replies.name in given else []
-    return Prepared(pairs, made, source, seed, {**identity, "probes": sorted(set(given))}, tuple(notes))
+    return Prepared(
+        pairs, made, source, seed, {**identity, "probes": sorted(set(given))}, tuple(notes)
+    )
 
 
 def _tokens(reward: BaseReward, sheet: Questionnaire, calls: int) -> int | None:
-    """Input tokens of all calls, from the prompts of evenly chosen questions; None where no prompt can be made ahead of the run."""
+    """Input tokens of all calls, from the prompts of evenly chosen questions; None where no prompt
+    can be made ahead of the run.
+    """
     formatted = getattr(reward, "format", None)
     if formatted is None or inspect.iscoroutinefunction(getattr(reward, "_before_evaluate", None)):
         return None
@@ -486,12 +600,17 @@ def _tokens(reward: BaseReward, sheet: Questionnaire, calls: int) -> int | None:
         try:
             sizes.append(_size(formatted(sample)))
         except (Unscored, ConfigError, KeyError, IndexError, TypeError, ValueError, AttributeError):
-            continue  # a hook that cannot make a prompt of this one: the run says so, the estimate goes by the others
+            # a hook that cannot make a prompt of this one: the run says so, the estimate goes by
+            # the others
+            continue
     return round(calls * sum(sizes) / len(sizes) / 4) if sizes else None
 
 
 def _size(prompt: Any) -> int:
     if isinstance(prompt, str):
         return len(prompt)
-    parts = [part.get("content") if isinstance(part, Mapping) else getattr(part, "content", part) for part in prompt]
+    parts = [
+        part.get("content") if isinstance(part, Mapping) else getattr(part, "content", part)
+        for part in prompt
+    ]
     return sum(len(str(part)) for part in parts)

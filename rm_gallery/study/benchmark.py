@@ -1,4 +1,6 @@
-"""Load, judge, score by the official rule, report: what the command line, the demo and notebooks call."""
+"""Load, judge, score by the official rule, report: what the command line, the demo and notebooks
+call.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,14 @@ from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.gallery.benchmarks.base import Benchmark
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, beside
-from rm_gallery.gallery.benchmarks.judgements import Candidate, Judged, Judgement, Pair, judged, status_of
+from rm_gallery.gallery.benchmarks.judgements import (
+    Candidate,
+    Judged,
+    Judgement,
+    Pair,
+    judged,
+    status_of,
+)
 from rm_gallery.gallery.benchmarks.rules import RuleScorer
 from rm_gallery.study.opened import REPORT, SAMPLES, SampleFile, sample_record
 from rm_gallery.study.task import (
@@ -62,7 +71,9 @@ _UNSAFE = re.compile(r"[^\w.-]+")
 OnJudged = Callable[[Judged, "float | None"], None]
 """Hears of every judged sample and what it earned."""
 Recorded = list[tuple[dict[str, Any], Report]]
-"""The report of each group of a file, such as the models that judged; one group without a name where there are none."""
+"""The report of each group of a file, such as the models that judged; one group without a name
+where there are none.
+"""
 
 
 def evaluate(
@@ -87,34 +98,44 @@ def evaluate(
 
     Args:
         reward: a registered name, a reward class or a reward.
-        data: a file or folder (or several), a pandas frame, a list of rows or samples, a data set, or the hub name of a
-            known benchmark.
-        benchmark: name or object; found from the columns by default, which have to be the benchmark's own.
+        data: a file or folder (or several), a pandas frame, a list of rows or samples, a data set,
+            or the hub name of a known benchmark.
+        benchmark: name or object; found from the columns by default, which have to be the
+            benchmark's own.
         params: fields of a reward that is given by name or class.
         llm: its judge: a model name, a dict of settings or a model. There is no default.
         base_url: the judge's endpoint; OPENAI_BASE_URL by default.
         limit: judge a seeded sample of this many rows.
-        seed: decides that sample, the candidate order of a reward built here, and the bootstrap intervals.
+        seed: decides that sample, the candidate order of a reward built here, and the bootstrap
+            intervals.
         on_bad_row: `raise`, or `skip` and count.
         columns: {wanted: actual} column names.
         hooks: values for the reward's hooks.
-        part: "2/4" judges the second of four equal shares of the samples, and reports on these. With `run_dir` it is kept in
-            `parts/2of4` of that folder; the same call without `part` then finds what all parts finished.
-        options: how the run goes. With `run_dir` the same call continues an unfinished run, and the folder keeps
-            `samples.jsonl`, a line per finished sample, and `report.json` at the end; `open_run` reads them.
-        on_judged: called with every judged sample and what it earned under the rule, in the order they finish.
+        part: "2/4" judges the second of four equal shares of the samples, and reports on these.
+            With `run_dir` it is kept in `parts/2of4` of that folder; the same call without `part`
+            then finds what all parts finished.
+        options: how the run goes. With `run_dir` the same call continues an unfinished run, and the
+            folder keeps `samples.jsonl`, a line per finished sample, and `report.json` at the end;
+            `open_run` reads them.
+        on_judged: called with every judged sample and what it earned under the rule, in the order
+            they finish.
         **run_options: fields of `RunOptions` as keywords; they win over `options`.
 
     Returns:
         The report; its `score` is None when nothing could be scored.
 
     Raises:
-        ConfigError: something the caller has to change, said before anything is paid: an unknown benchmark or keyword, data
-            that no benchmark or that two fit, a judged reward without a judge, a kind that cannot serve the benchmark.
+        ConfigError: something the caller has to change, said before anything is paid: an unknown
+            benchmark or keyword, data that no benchmark or that two fit, a judged reward without a
+            judge, a kind that cannot serve the benchmark.
     """
     built = build_reward(reward, params, llm, base_url, seed)
-    chosen, values = options_of(built, options, hooks, run_options, progress=None, beside=(*KEYWORDS, "on_judged"))
-    opened = open_data(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns)
+    chosen, values = options_of(
+        built, options, hooks, run_options, progress=None, beside=(*KEYWORDS, "on_judged")
+    )
+    opened = open_data(
+        data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns
+    )
     share, chosen = parted(part, chosen)
     task = Task(built, opened if share is None else replace(opened, part=share))
     control = chosen.control or RunControl()
@@ -123,15 +144,21 @@ def evaluate(
     chosen = replace(
         chosen,
         control=control,
-        total=task.n_questions() if chosen.total is None and chosen.progress is not False else chosen.total,
+        total=task.n_questions()
+        if chosen.total is None and chosen.progress is not False
+        else chosen.total,
         manifest={**identity, **(chosen.manifest or {})},
     )
     started = time.monotonic()
     keeping = SampleFile(chosen.run_dir) if chosen.run_dir is not None else None
-    with closing(run_unordered(task.reward, task.questions(control), chosen, values)) as scored, keeping or nullcontext():
+    with (
+        closing(run_unordered(task.reward, task.questions(control), chosen, values)) as scored,
+        keeping or nullcontext(),
+    ):
         try:
             report = _report(task, scored, seed, keeping, on_judged)
-        except KeyboardInterrupt:  # it hit between two results: calls in flight are finished as at any other moment
+        # it hit between two results: calls in flight are finished as at any other moment
+        except KeyboardInterrupt:
             control.stop(INTERRUPTED, halt=True)
             raise
     report = replace(
@@ -149,24 +176,37 @@ def evaluate(
 
 
 _PLAIN_MEANS = frozenset(
-    {"pair_strict", "best_of_n_tie_credit", "all_losers_beaten", "both_orders", "single_order", "single_game"}
+    {
+        "pair_strict",
+        "best_of_n_tie_credit",
+        "all_losers_beaten",
+        "both_orders",
+        "single_order",
+        "single_game",
+    }
 )
 """Rules whose figure is the mean of what each sample earned, 0..1."""
 
 
 def _with_unread(benchmark: Benchmark, report: Report, control: RunControl) -> Report:
-    """The report with the rows that were never read since the run had stopped; of their subsets nothing is known."""
+    """The report with the rows that were never read since the run had stopped; of their subsets
+    nothing is known.
+    """
     n = control.unread
     if not n:
         return report
     why = stopped_outcome(control.stopped or "", control.who_stopped)
     before = report.reasons.get("stopped: stopped", {"n": 0, "example": why.message})
-    report = replace(report, reasons={**report.reasons, "stopped: stopped": {**before, "n": before["n"] + n}})
+    report = replace(
+        report, reasons={**report.reasons, "stopped: stopped": {**before, "n": before["n"] + n}}
+    )
     if benchmark.counts_all:
         return report
     bounds = report.bounds
     if bounds is not None and report.rule in _PLAIN_MEANS:
-        bounds = Interval(bounds[0] * report.n / (report.n + n), (bounds[1] * report.n + n) / (report.n + n))
+        bounds = Interval(
+            bounds[0] * report.n / (report.n + n), (bounds[1] * report.n + n) / (report.n + n)
+        )
     elif bounds is not None:  # they may all be of one subset, and weigh nobody knows what
         bounds = Interval(min(0.0, bounds[0]), max(1.0, bounds[1]))
     return replace(
@@ -175,7 +215,10 @@ def _with_unread(benchmark: Benchmark, report: Report, control: RunControl) -> R
         n_stopped=report.n_stopped + n,
         missing=added([report.missing, {why.cause or NEVER_BEGUN: n}]),
         bounds=bounds,
-        notes=(*report.notes, f"the run stopped before {n:,} rows were read; they count as not begun, and in no part"),
+        notes=(
+            *report.notes,
+            f"the run stopped before {n:,} rows were read; they count as not begun, and in no part",
+        ),
     )
 
 
@@ -188,15 +231,23 @@ def estimate(
     repeats: int = 1,
     **arguments: Any,
 ) -> Estimate:
-    """Judge a seeded sample of ten and extrapolate by the lengths of all rows to the rest of all `repeats`; arguments as in `evaluate`.
+    """Judge a seeded sample of ten and extrapolate by the lengths of all rows to the rest of all
+    `repeats`; arguments as in `evaluate`.
 
     The probe's replies stay in the cache for the run.
     """
     seed = arguments.get("seed", 0)
     built = build_reward(reward, **{key: arguments.get(key) for key in OF_REWARD}, seed=seed)
-    task = Task(built, open_data(data, benchmark, **{key: arguments[key] for key in OF_DATA if key in arguments}))
-    keywords = {key: value for key, value in arguments.items() if key not in (*OF_REWARD, *OF_DATA, "hooks")}
-    chosen, values = options_of(built, options, arguments.get("hooks"), keywords, beside=(*KEYWORDS, "on_judged"))
+    task = Task(
+        built,
+        open_data(data, benchmark, **{key: arguments[key] for key in OF_DATA if key in arguments}),
+    )
+    keywords = {
+        key: value for key, value in arguments.items() if key not in (*OF_REWARD, *OF_DATA, "hooks")
+    }
+    chosen, values = options_of(
+        built, options, arguments.get("hooks"), keywords, beside=(*KEYWORDS, "on_judged")
+    )
     n = task.data.count()
     if n is None:
         raise DataError("--estimate needs data whose rows can be counted.")
@@ -217,7 +268,8 @@ def estimate(
         if chosen.batch and control.usage.cost is not None:
             control.usage.cost *= BATCH_PRICE_SHARE
         usages.append(control.usage)
-    # ten rows by lot may be long or short ones: how long all rows are is known, and what is read goes with it
+    # ten rows by lot may be long or short ones: how long all rows are is known, and what is read
+    # goes with it
     longer = (lengths / n) / (probed / len(wanted)) if probed else 1.0
     for usage in usages:
         read, usage.input_tokens = usage.input_tokens, round(longer * usage.input_tokens)
@@ -227,11 +279,16 @@ def estimate(
 
 
 def _length(sample: DataSample) -> int:
-    return sum(len(message.text) for message in sample.input) + sum(len(output.answer.text) for output in sample.output)
+    return sum(len(message.text) for message in sample.input) + sum(
+        len(output.answer.text) for output in sample.output
+    )
 
 
 def report_on(
-    reward: BaseReward, samples: Iterable[DataSample], benchmark: str | Benchmark | None = None, seed: int = 0
+    reward: BaseReward,
+    samples: Iterable[DataSample],
+    benchmark: str | Benchmark | None = None,
+    seed: int = 0,
 ) -> Report:
     """Score samples that `reward` has judged already, by the official rule of their benchmark."""
     known = list(samples)
@@ -239,16 +296,27 @@ def report_on(
 
 
 class _Counting:
-    """Counts judged samples under a benchmark's rule and, where the benchmark has baselines, as length alone judges them."""
+    """Counts judged samples under a benchmark's rule and, where the benchmark has baselines, as
+    length alone judges them.
+    """
 
-    def __init__(self, benchmark: Benchmark, scorer: RuleScorer, seed: int, baselines: bool) -> None:
-        self.benchmark, self.scorer, self.reasons, self.lookout = benchmark, scorer, Reasons(), Lookout()
+    def __init__(
+        self, benchmark: Benchmark, scorer: RuleScorer, seed: int, baselines: bool
+    ) -> None:
+        self.benchmark, self.scorer, self.reasons, self.lookout = (
+            benchmark,
+            scorer,
+            Reasons(),
+            Lookout(),
+        )
         self.constancy = Constancy()
         self.turns = {"longest": 1, "shortest": -1} if benchmark.baselines and baselines else {}
         self.baselines = {name: benchmark.scorer(seed) for name in self.turns}
 
     def add(self, one: Judged, asked: bool = True) -> float | None:
-        """Count one sample and give what it earned; one that the reward was not asked about counts for the baselines as it is."""
+        """Count one sample and give what it earned; one that the reward was not asked about counts
+        for the baselines as it is.
+        """
         credit = self.scorer.add(one)
         for counted in self.benchmark.in_turn(one):
             self._look(counted)
@@ -261,20 +329,31 @@ class _Counting:
     def _look(self, one: Judged) -> None:
         """Tell the lookout and the constancy of a sample.
 
-        One that the protocol leaves out is not missing, nor is one that was not begun by what it is like.
+        One that the protocol leaves out is not missing, nor is one that was not begun by what it is
+        like.
         """
         if one.status == "stopped" or (one.status != "scored" and one.cause is None):
             return
         sides = self.benchmark.sides(one)
-        games = [(j.place, j.verdict) for j in one.judgements if isinstance(j.place, Pair) and j.verdict is not None]
+        games = [
+            (j.place, j.verdict)
+            for j in one.judgements
+            if isinstance(j.place, Pair) and j.verdict is not None
+        ]
         scores = (j.score for j in one.judgements if not isinstance(j.place, Pair))
         self.constancy.add(scores, ((won, _named_winner(one, p, won, sides)) for p, won in games))
-        places = (j.place for j in one.judgements if isinstance(j.place, Candidate) and j.status != "scored")
+        places = (
+            j.place
+            for j in one.judgements
+            if isinstance(j.place, Candidate) and j.status != "scored"
+        )
         lost = [sides[place.output] for place in places if isinstance(place, Candidate)]
         self.lookout.add(one.status != "scored", self.benchmark.traits(one), lost, sides)
 
     def report(self, data: Data | None, notes: Sequence[str] = (), turn: float = 1.0) -> Report:
-        """What was counted, with what was met while the data were read; `turn` is -1 where lower scores are better."""
+        """What was counted, with what was met while the data were read; `turn` is -1 where lower
+        scores are better.
+        """
         own = self.benchmark.named(self.scorer.report())
         report = beside(own, {name: found.report() for name, found in self.baselines.items()})
         reasons = Reasons(self.reasons)
@@ -295,7 +374,11 @@ class _Counting:
 
 
 def _report(
-    task: Task, scored: Iterator[DataSample], seed: int, keeping: SampleFile | None = None, on_judged: OnJudged | None = None
+    task: Task,
+    scored: Iterator[DataSample],
+    seed: int,
+    keeping: SampleFile | None = None,
+    on_judged: OnJudged | None = None,
 ) -> Report:
     def heard(one: Judged, credit: float | None) -> None:
         if keeping is not None:
@@ -310,7 +393,9 @@ def _report(
     return report_of(task, told(), seed, heard)
 
 
-def report_of(task: Task, told: Iterable[tuple[Judged, bool]], seed: int = 0, heard: OnJudged | None = None) -> Report:
+def report_of(
+    task: Task, told: Iterable[tuple[Judged, bool]], seed: int = 0, heard: OnJudged | None = None
+) -> Report:
     """The figures of judged samples, read once and in any order.
 
     Args:
@@ -328,11 +413,15 @@ def report_of(task: Task, told: Iterable[tuple[Judged, bool]], seed: int = 0, he
     notes = (*task.benchmark.notes(task.reward), *note_on(task.reward))
     notes += task.reward.notes() if isinstance(task.reward, Composition) else ()
     report = counting.report(task.data, notes, 1.0 if task.reward.higher_is_better else -1.0)
-    return replace(report, reward=task.reward.name, judge=judge, endpoint=endpoint, data=task.data.name)
+    return replace(
+        report, reward=task.reward.name, judge=judge, endpoint=endpoint, data=task.data.name
+    )
 
 
 def _named_winner(one: Judged, place: Pair, verdict: int, sides: Sequence[str]) -> str:
-    """The side that won a pair; empty where both are of one side, and for a right verdict: that they all are is no fault."""
+    """The side that won a pair; empty where both are of one side, and for a right verdict: that
+    they all are is no fault.
+    """
     won = place.first if verdict > 0 else place.second
     return "" if one.chosen[won] or sides[place.first] == sides[place.second] else sides[won]
 
@@ -342,7 +431,9 @@ def _by_length(one: Judged, turn: int) -> Judged:
     lengths = [turn * float(len(output.answer.text)) for output in one.sample.output]
     found = Judged(one.sample, _outputs(len(lengths)))
     # what was worked out already, and does not depend on who judges
-    found.__dict__.update(chosen=one.chosen, cluster=one.cluster, subset=one.subset, scores=lengths, played_orders=0)
+    found.__dict__.update(
+        chosen=one.chosen, cluster=one.cluster, subset=one.subset, scores=lengths, played_orders=0
+    )
     return found
 
 
@@ -352,7 +443,7 @@ def _outputs(n: int) -> tuple[Judgement, ...]:
     return tuple(Judgement(Candidate(place)) for place in range(n))
 
 
-# -- judgements made elsewhere ----------------------------------------------------------------------------------------------
+# -- judgements made elsewhere ---------------------------------------------------------------------
 
 
 def score_recorded(
@@ -369,17 +460,18 @@ def score_recorded(
 
     Args:
         benchmark: whose rule holds.
-        scores: file with one row per candidate (`id`, `candidate`, `score`, optionally `order` and `judge_model`), or in a
-            layout the benchmark knows.
+        scores: file with one row per candidate (`id`, `candidate`, `score`, optionally `order` and
+            `judge_model`), or in a layout the benchmark knows.
         replay: file with the texts of a judge; the protocol's parser reads them.
         data: the benchmark's rows, which scores are joined to by id.
         rule: settings of the rule, such as `step_rule`.
         seed: that of the bootstrap intervals.
-        run_dir: folder for `report.json` and `samples.jsonl`, which reports and comparisons open as they do a run's; with several
-            groups one folder each below it.
+        run_dir: folder for `report.json` and `samples.jsonl`, which reports and comparisons open as
+            they do a run's; with several groups one folder each below it.
 
     Raises:
-        ConfigError, DataError: the file is of no layout the benchmark reads, or does not fit the data.
+        ConfigError, DataError: the file is of no layout the benchmark reads, or does not fit the
+            data.
     """
     path = scores if scores is not None else replay
     if path is None or (scores is not None and replay is not None):
@@ -389,7 +481,9 @@ def score_recorded(
     found: dict[str, tuple[dict[str, Any], _Counting, list[dict[str, Any]]]] = {}
     for group, one in read(rows_in(Path(path)), None if data is None else data.rows()):
         if repr(group) not in found:
-            counting = _Counting(benchmark, benchmark.recorded_scorer(seed), seed, baselines=data is not None)
+            counting = _Counting(
+                benchmark, benchmark.recorded_scorer(seed), seed, baselines=data is not None
+            )
             found[repr(group)] = group, counting, []
         _, counting, lines = found[repr(group)]
         credit = counting.add(one)
@@ -408,19 +502,30 @@ def score_recorded(
         )
         recorded.append((group, report))
         if run_dir is not None:
-            _keep(Path(run_dir) / _UNSAFE.sub("_", name).strip("._") if len(found) > 1 else Path(run_dir), report, lines)
+            _keep(
+                Path(run_dir) / _UNSAFE.sub("_", name).strip("._")
+                if len(found) > 1
+                else Path(run_dir),
+                report,
+                lines,
+            )
     return recorded
 
 
 def recorded_json(benchmark: Benchmark, recorded: Recorded) -> Any:
-    """What `bench --json` prints: a list with one object a group, or the object alone where the file has no groups."""
+    """What `bench --json` prints: a list with one object a group, or the object alone where the
+    file has no groups.
+    """
     lines = [benchmark.recorded_line(group, report) for group, report in recorded]
     return lines if any(group for group, _ in recorded) else lines[0]
 
 
 def _keep(folder: Path, report: Report, lines: list[dict[str, Any]]) -> None:
     if (folder / MANIFEST).exists():
-        raise ConfigError(f"{folder} holds a run with a reward; name another folder for recorded judgements with --out.")
+        raise ConfigError(
+            f"{folder} holds a run with a reward; name another folder for recorded judgements with "
+            f"--out."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / SAMPLES).unlink(missing_ok=True)  # of an earlier file of scores
     with SampleFile(folder) as file:
@@ -429,7 +534,7 @@ def _keep(folder: Path, report: Report, lines: list[dict[str, Any]]) -> None:
     report.save(folder / REPORT)
 
 
-# -- the same several times -------------------------------------------------------------------------------------------------
+# -- the same several times ------------------------------------------------------------------------
 
 
 def evaluate_repeatedly(
@@ -441,14 +546,17 @@ def evaluate_repeatedly(
     options: RunOptions | None = None,
     **arguments: Any,
 ) -> Report:
-    """Evaluate `repeats` times with replies of their own, and report the mean; the other arguments as in `evaluate`.
+    """Evaluate `repeats` times with replies of their own, and report the mean; the other arguments
+    as in `evaluate`.
 
-    Each figure is the mean of the repeats', and its interval the mean of their intervals, as wide as that of one repeat; a headline
-    that is a plain mean of samples has the interval of the mean over repeats. Counts are those of the repeat that lost most.
-    `extra["repeats"]` has the score of each, the parts of the samples' variance that are the prompts' and the judge's, by how much
-    a single run scatters, and the share of samples that did not earn the same each time (`core.stats.consistency`). A budget
-    holds for all repeats together. With `run_dir` the first repeat is kept there, the others in `repeat-1`, `repeat-2`, … below
-    it; the same call continues them. After one that stopped early no further one begins.
+    Each figure is the mean of the repeats', and its interval the mean of their intervals, as wide
+    as that of one repeat; a headline that is a plain mean of samples has the interval of the mean
+    over repeats. Counts are those of the repeat that lost most. `extra["repeats"]` has the score of
+    each, the parts of the samples' variance that are the prompts' and the judge's, by how much a
+    single run scatters, and the share of samples that did not earn the same each time
+    (`core.stats.consistency`). A budget holds for all repeats together. With `run_dir` the first
+    repeat is kept there, the others in `repeat-1`, `repeat-2`, … below it; the same call continues
+    them. After one that stopped early no further one begins.
 
     Raises:
         ConfigError: fewer than two repeats, or as `evaluate` says.
@@ -474,7 +582,9 @@ def evaluate_repeatedly(
             clusters.setdefault((name, seen[name]), one.cluster)
             seen[name] += 1
 
-        own = replace(chosen, run_dir=repeat_folder(chosen.run_dir, number), repeat=chosen.repeat + number)
+        own = replace(
+            chosen, run_dir=repeat_folder(chosen.run_dir, number), repeat=chosen.repeat + number
+        )
         reports.append(evaluate(reward, data, benchmark, options=own, on_judged=hear, **arguments))
         if reports[-1].stopped:
             break
@@ -482,22 +592,29 @@ def evaluate_repeatedly(
             # killed from here on, the folder says that repeats are missing
             missing = f"{number + 1} of {repeats} repeats are done; the same command continues them"
             replace(reports[0], stopped=missing).save(Path(chosen.run_dir) / REPORT)
-    report = _mean_report(reports, [[run.get(name) for name in clusters] for run in credits], list(clusters.values()))
+    report = _mean_report(
+        reports, [[run.get(name) for name in clusters] for run in credits], list(clusters.values())
+    )
     if chosen.run_dir is not None:
         report.save(Path(chosen.run_dir) / REPORT)
     return report
 
 
-def _mean_report(reports: Sequence[Report], credits: Sequence[Sequence[float | None]], clusters: Sequence[str]) -> Report:
+def _mean_report(
+    reports: Sequence[Report], credits: Sequence[Sequence[float | None]], clusters: Sequence[str]
+) -> Report:
     names = dict.fromkeys(name for report in reports for name in report.by_subset)
-    subsets = {name: _mean([r.by_subset[name] for r in reports if name in r.by_subset]) for name in names}
+    subsets = {
+        name: _mean([r.by_subset[name] for r in reports if name in r.by_subset]) for name in names
+    }
     whole = _mean(reports)
     about: dict[str, Any] = {"n": len(reports), "scores": [report.score for report in reports]}
     parts = variance_parts(credits, clusters=clusters)
     if parts is not None:
         shown = ("judge_variance", "prompt_variance", "judge_share", "run_sd", "unstable")
         about |= {name: getattr(parts, name) for name in shown}
-        # a headline that is the mean of the credits has their interval; one of weighted parts keeps that of a single run
+        # a headline that is the mean of the credits has their interval; one of weighted parts keeps
+        # that of a single run
         if whole.score is not None and abs(whole.score - parts.score) < _SAME:
             whole = replace(whole, ci95=parts.ci95)
             about["ci95_same_prompts"] = parts.ci95_same_prompts
@@ -518,11 +635,16 @@ def _mean_report(reports: Sequence[Report], credits: Sequence[Sequence[float | N
 
 
 def _mean(figures: Sequence[F]) -> F:
-    """The figure of the repeat that lost most, with the mean score and the mean interval and limits of all; further figures are its own."""
+    """The figure of the repeat that lost most, with the mean score and the mean interval and limits
+    of all; further figures are its own.
+    """
     worst = min(figures, key=lambda figure: figure.n_scored)
     scored = [figure for figure in figures if figure.score is not None]
     score = math.fsum(figure.score or 0.0 for figure in scored) / len(scored) if scored else None
-    ci95, bounds = mean_bounds(figure.ci95 for figure in figures), mean_bounds(figure.bounds for figure in figures)
+    ci95, bounds = (
+        mean_bounds(figure.ci95 for figure in figures),
+        mean_bounds(figure.bounds for figure in figures),
+    )
     return replace(worst, score=score, ci95=ci95, bounds=bounds)
 
 
@@ -530,8 +652,13 @@ def _repeats_in_words(about: dict[str, Any]) -> str:
     scores = ", ".join("-" if score is None else f"{100 * score:.1f}" for score in about["scores"])
     if about.get("unstable") is None:
         return f"{about['n']} repeats: {scores}"
-    share = "" if about["judge_share"] is None else f"; {100 * about['judge_share']:.1f} % of the variance is the judge's own"
+    share = (
+        ""
+        if about["judge_share"] is None
+        else f"; {100 * about['judge_share']:.1f} % of the variance is the judge's own"
+    )
     return (
-        f"{about['n']} repeats: {scores}; {100 * about['unstable']:.1f} % of the samples did not earn the same each time, a single "
-        f"run scatters by {100 * about['run_sd']:.1f} points{share}"
+        f"{about['n']} repeats: {scores}; {100 * about['unstable']:.1f} % of the samples did not "
+        f"earn the same each time, a single run scatters by {100 * about['run_sd']:.1f} "
+        f"points{share}"
     )

@@ -1,4 +1,6 @@
-"""A reward's check before a launch: what it gives to completions of known worth, and what is wrong with that."""
+"""A reward's check before a launch: what it gives to completions of known worth, and what is wrong
+with that.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,12 @@ class Tried:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
-        said = {"case": self.case, "kind": self.kind, "completion": self.text, **self.scored.to_dict()}
+        said = {
+            "case": self.case,
+            "kind": self.kind,
+            "completion": self.text,
+            **self.scored.to_dict(),
+        }
         expected = {} if self.expected is None else {"expected": str(self.expected)}
         return {**plain(said), **expected, **({"logs": list(self.logs)} if self.logs else {})}
 
@@ -85,7 +92,12 @@ class Weakness:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
-        return {"level": self.level, "name": self.name, "what": self.what, "where": list(self.where)}
+        return {
+            "level": self.level,
+            "name": self.name,
+            "what": self.what,
+            "where": list(self.where),
+        }
 
 
 @dataclass
@@ -98,10 +110,12 @@ class RewardCheck:
     tried: list[Tried]
     findings: list[Weakness] = field(default_factory=list)
     training: dict[str, float | None] = field(default_factory=dict)
-    """What completions get in training that try to break the reward, and the honest ones beside them, best first; None for what
-    no completion caused, or where the reward's range is open."""
+    """What completions get in training that try to break the reward, and the honest ones beside
+    them, best first; None for what no completion caused, or where the reward's range is open."""
     missing: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """What a trainer gets where others than the completion caused that there is no score: mean, none, error or refused."""
+    """What a trainer gets where others than the completion caused that there is no score: mean,
+    none, error or refused.
+    """
 
     @property
     def faults(self) -> list[Weakness]:
@@ -138,13 +152,15 @@ def check_reward(
 
     Args:
         reward: anything `build_reward` takes.
-        cases: a file of tasks or rows, see `read_cases`. By default the file's own `CASES`, the example of a registered
-            reward, or four built-in questions, whose right answer is tried in seven forms.
+        cases: a file of tasks or rows, see `read_cases`. By default the file's own `CASES`, the
+            example of a registered reward, or four built-in questions, whose right answer is tried
+            in seven forms.
         reference: the column with the reference answer.
-        full: the score of a completion without fault; by default the reward's best score, of an environment the sum of its
-            positive weights.
+        full: the score of a completion without fault; by default the reward's best score, of an
+            environment the sum of its positive weights.
         ceiling: the share of the gold completion's score that one which deserves nothing may get.
-        forge: whether programs that solve nothing and want to pass are tried on each case's code tests.
+        forge: whether programs that solve nothing and want to pass are tried on each case's code
+            tests.
         params: constructor fields of the reward, such as `weights`.
         llm: the judge, where it needs one.
         base_url: the judge's endpoint.
@@ -168,11 +184,16 @@ def opened(
     llm: Any = None,
     base_url: str | None = None,
 ) -> tuple[BaseReward, list[Case]]:
-    """The reward, built, and the cases it is tried on: those given, its file's own, its example, or the built-in ones."""
+    """The reward, built, and the cases it is tried on: those given, its file's own, its example, or
+    the built-in ones.
+    """
     own, example = cases_beside(reward) if isinstance(reward, str) else None, None
     if isinstance(reward, str) and cases is None and ":" not in RewardRegistry.spelled(reward):
         example = RewardRegistry.get(reward)
-        params = {**(example.example.params if example.example is not None else {}), **(params or {})}
+        params = {
+            **(example.example.params if example.example is not None else {}),
+            **(params or {}),
+        }
     built = build_reward(reward, params, llm, base_url)
     if cases is not None or own is not None:
         return built, read_cases(own if cases is None else cases, reference)
@@ -180,12 +201,19 @@ def opened(
 
 
 def with_forgeries(case: Case) -> Case:
-    """The case with programs that solve nothing and want to pass; ConfigError where it has no code tests."""
+    """The case with programs that solve nothing and want to pass; ConfigError where it has no code
+    tests.
+    """
     try:
         forged = forged_answers(case.sample)
     except Unscored as error:
         raise Inapplicable(f"{case.name}: {error}", "forge") from None
-    return case._replace(written=(*case.written, *(Written(name, one, Expected(word="low")) for name, one in forged.items())))
+    return case._replace(
+        written=(
+            *case.written,
+            *(Written(name, one, Expected(word="low")) for name, one in forged.items()),
+        )
+    )
 
 
 class Checking:
@@ -195,10 +223,17 @@ class Checking:
     """
 
     def __init__(
-        self, reward: BaseReward, cases: Sequence[Case], full: float | None, ceiling: float, options: RunOptions | None
+        self,
+        reward: BaseReward,
+        cases: Sequence[Case],
+        full: float | None,
+        ceiling: float,
+        options: RunOptions | None,
     ) -> None:
         if not 0 <= ceiling < 1:
-            raise ConfigError(f"ceiling is {ceiling!r}; it is a share of the full reward, 0 up to 1.")
+            raise ConfigError(
+                f"ceiling is {ceiling!r}; it is a share of the full reward, 0 up to 1."
+            )
         self.options = options or RunOptions(progress=False, max_workers=reward.max_workers)
         self.reward, self.cases, self.ceiling = reward, cases, ceiling
         self.steps = reward.kind == "stepwise"
@@ -210,7 +245,13 @@ class Checking:
         """Try every completion of every case and look for what is wrong."""
         golds = self.golds()
         self.first = next((n for n, gold in enumerate(golds) if gold is not None), None)
-        self.judge([trial for n, case in enumerate(self.cases) for trial in trials(n, case, golds[n], self.steps)])
+        self.judge(
+            [
+                trial
+                for n, case in enumerate(self.cases)
+                for trial in trials(n, case, golds[n], self.steps)
+            ]
+        )
         self._outcomes()
         self._gold()
         self._undeserved()
@@ -228,17 +269,24 @@ class Checking:
         self.found.sort(key=lambda finding: finding.level != "fault")
         return RewardCheck(self.reward.name, self.full, self.tried, self.found, training, missing)
 
-    # -- asking ---------------------------------------------------------------------------------------------------------
+    # -- asking ------------------------------------------------------------------------------------
 
     def judge(self, asked: Sequence[Trial]) -> None:
-        """Score the completions, gold ones among them, and settle between what scores their shares are counted."""
+        """Score the completions, gold ones among them, and settle between what scores their shares
+        are counted.
+        """
         self.tried = self._judged(asked)
         self.full = self._full if self._full is not None else self._best()
         self.floor = self._worthless()
 
     def _judged(self, asked: Sequence[Trial]) -> list[Tried]:
-        by_case = [(case, [trial for trial in asked if trial.case == n]) for n, case in enumerate(self.cases)]
-        samples = [copy_with(case.sample, output=[trial.output for trial in own]) for case, own in by_case]
+        by_case = [
+            (case, [trial for trial in asked if trial.case == n])
+            for n, case in enumerate(self.cases)
+        ]
+        samples = [
+            copy_with(case.sample, output=[trial.output for trial in own]) for case, own in by_case
+        ]
         found = []
         done = self.reward.evaluate_batch(samples, options=self.options)
         for (case, own), sample in zip(by_case, done, strict=True):
@@ -246,25 +294,50 @@ class Checking:
                 said = output.answer.reward
                 logs = tuple(said.extra_data.get(self.reward.key_in(said), {}).get("logs", ()))
                 scored = scored_of(self.reward, output)
-                found.append(Tried(case.name, trial.kind, text_of(trial.output), scored, trial.expected, logs))
+                found.append(
+                    Tried(
+                        case.name, trial.kind, text_of(trial.output), scored, trial.expected, logs
+                    )
+                )
         return found
 
     def golds(self) -> list[DataOutput | None]:
-        """The completion of each case that deserves full reward: the one given, or the form or answer that gets most."""
+        """The completion of each case that deserves full reward: the one given, or the form or
+        answer that gets most.
+        """
         golds = [case.gold for case in self.cases]
-        open_ = [n for n, case in enumerate(self.cases) if case.gold is None and (case.truth or case.written)]
+        open_ = [
+            n
+            for n, case in enumerate(self.cases)
+            if case.gold is None and (case.truth or case.written)
+        ]
         if not open_:
             return golds
-        written = {n: [one.output for one in self.cases[n].written if one.expected is None] for n in open_}
-        options = {n: written[n] or forms(self.cases[n], self.steps) for n in open_ if written[n] or self.cases[n].truth}
-        done = self._judged([Trial(n, str(place), one) for n, all_ in options.items() for place, one in enumerate(all_)])
+        written = {
+            n: [one.output for one in self.cases[n].written if one.expected is None] for n in open_
+        }
+        options = {
+            n: written[n] or forms(self.cases[n], self.steps)
+            for n in open_
+            if written[n] or self.cases[n].truth
+        }
+        done = self._judged(
+            [
+                Trial(n, str(place), one)
+                for n, all_ in options.items()
+                for place, one in enumerate(all_)
+            ]
+        )
         shared: dict[str, float] = {}  # one form for all of them
         for one in done:
             shared[one.kind] = shared.get(one.kind, 0.0) + self._order(one)
         for n, all_ in options.items():
             own = {one.kind: self._order(one) for one in done if one.case == self.cases[n].name}
             worth = own if written[n] else shared
-            golds[n] = max(enumerate(all_), key=lambda form, worth=worth: worth.get(str(form[0]), -math.inf))[1]  # type: ignore[misc]
+            golds[n] = max(
+                enumerate(all_),
+                key=lambda form, worth=worth: worth.get(str(form[0]), -math.inf),  # type: ignore[misc]
+            )[1]
         return golds
 
     def _order(self, one: Tried) -> float:
@@ -276,22 +349,34 @@ class Checking:
             return best
         if isinstance(self.reward, EnvironmentReward):
             names = {name for one in self.tried for name in one.scored.components}
-            return math.fsum(weight for name in names if (weight := self.reward.weights.get(name, 1.0)) > 0) or None
+            return (
+                math.fsum(
+                    weight for name in names if (weight := self.reward.weights.get(name, 1.0)) > 0
+                )
+                or None
+            )
         known = _scores(self.tried)
         return 1.0 if known and all(0 <= score <= 1 for score in known) else None
 
     def _worthless(self) -> float:
-        """The score of a completion without any merit and without a flaw, times the direction: penalties lie below it."""
+        """The score of a completion without any merit and without a flaw, times the direction:
+        penalties lie below it.
+        """
         if isinstance(self.reward, WeightedSum):
             pays = self.reward.pays()
-            return math.fsum(low or 0.0 for name, (low, _) in pays.items() if self.reward.weights[name] > 0)
+            return math.fsum(
+                low or 0.0 for name, (low, _) in pays.items() if self.reward.weights[name] > 0
+            )
         low = self.reward.score_range[0 if self.turn > 0 else 1]
         if low is not None:
             return self.turn * low
-        gold, known = ([self.turn * score for score in _scores(seen)] for seen in (self._of("gold"), self.tried))
+        gold, known = (
+            [self.turn * score for score in _scores(seen)]
+            for seen in (self._of("gold"), self.tried)
+        )
         return 0.0 if not gold or min(gold) > 0 else min(known)
 
-    # -- findings -------------------------------------------------------------------------------------------------------
+    # -- findings ----------------------------------------------------------------------------------
 
     def _say(self, level: Level, name: str, what: str, seen: Iterable[Tried] = ()) -> None:
         where = tuple(dict.fromkeys(f"{one.case}: {one.kind}" for one in seen))
@@ -307,30 +392,68 @@ class Checking:
                 failed.setdefault(one.scored.reason, []).append(one)
         for reason, seen in failed.items():
             finite = "finite number" in seen[0].scored.message or "invalid_score" in reason
-            name = "non_finite" if finite else "invalid_result" if reason in ("invalid_result", UNDECLARED) else "raises"
-            self._say("fault", name, f"{len(seen)} completions fail ({reason}): {seen[0].scored.message}", seen)
+            name = (
+                "non_finite"
+                if finite
+                else "invalid_result"
+                if reason in ("invalid_result", UNDECLARED)
+                else "raises"
+            )
+            self._say(
+                "fault",
+                name,
+                f"{len(seen)} completions fail ({reason}): {seen[0].scored.message}",
+                seen,
+            )
         lost = [one for one in self.tried if one.scored.status == "unscored"]
         asked = [one for one in lost if one.expected is None or one.expected.word != "unscored"]
         if lost and len(lost) == len(self.tried):
-            self._say("fault", "nothing_scored", f"No completion has a score: {lost[0].scored.message}", lost[:1])
+            self._say(
+                "fault",
+                "nothing_scored",
+                f"No completion has a score: {lost[0].scored.message}",
+                lost[:1],
+            )
         elif asked:
-            self._say("note", "unscored", f"{len(asked)} completions have no score: {asked[0].scored.message}", asked)
+            self._say(
+                "note",
+                "unscored",
+                f"{len(asked)} completions have no score: {asked[0].scored.message}",
+                asked,
+            )
 
     def _gold(self) -> None:
         gold = self._of("gold")
         lost = [one for one in gold if one.scored.status == "unscored"]
         if lost:
-            self._say("fault", "gold_unscored", f"The gold completion has no score: {lost[0].scored.message}", lost)
+            self._say(
+                "fault",
+                "gold_unscored",
+                f"The gold completion has no score: {lost[0].scored.message}",
+                lost,
+            )
         if self.full is None:
-            what = "The reward has no best score, so gold is not held against it; say it with --full."
+            what = (
+                "The reward has no best score, so gold is not held against it; say it with --full."
+            )
             return self._say("note", "full_unknown", what)
-        short = [one for one in gold if one.scored.score is not None and self._less(one.scored.score, self.full)]
+        short = [
+            one
+            for one in gold
+            if one.scored.score is not None and self._less(one.scored.score, self.full)
+        ]
         if short:
             first = short[0]
-            chosen = all(case.gold is None and case.written for case in self.cases)  # the best answer there is
-            parts = ", ".join(f"{name} {value:g}" for name, value in first.scored.components.items())
+            # the best answer there is
+            chosen = all(case.gold is None and case.written for case in self.cases)
+            parts = ", ".join(
+                f"{name} {value:g}" for name, value in first.scored.components.items()
+            )
             got = f"{first.scored.score:g} of {self.full:g}{f' ({parts})' if parts else ''}"
-            what = f"The gold completion gets {got}; if it is written in another form, give it as `gold` of a case."
+            what = (
+                f"The gold completion gets {got}; if it is written in another form, give it as "
+                f"`gold` of a case."
+            )
             self._say("note" if chosen else "fault", "gold_below_full", what, short)
         return None
 
@@ -347,7 +470,9 @@ class Checking:
 
     def _undeserved(self) -> None:
         for kind in (*NOTHING, *PARTLY, "repeated", "padded", "line ends", "off-format"):
-            seen = [(share, one) for one in self._of(kind) if (share := self.share(one)) is not None]
+            seen = [
+                (share, one) for one in self._of(kind) if (share := self.share(one)) is not None
+            ]
             if not seen:
                 continue
             most, worst = max(seen, key=lambda pair: pair[0])
@@ -355,23 +480,50 @@ class Checking:
             what = f"gets {100 * most:.0f} % of what gold gets ({worst.scored.score:g})"
             code = kind.replace(" ", "_").replace("-", "_")
             if kind in NOTHING and above:
-                self._say("fault", f"{code}_rewarded", f"A completion that deserves nothing ({kind}) {what}.", above)
+                self._say(
+                    "fault",
+                    f"{code}_rewarded",
+                    f"A completion that deserves nothing ({kind}) {what}.",
+                    above,
+                )
             elif kind in PARTLY and above:
                 level: Level = "fault" if most >= SAME else "note"
                 hint = "" if level == "fault" else "; gate what is secondary on what matters"
-                self._say(level, f"{code}_rewarded", f"A completion {_MEANING[kind]} {what}{hint}.", above)
+                self._say(
+                    level, f"{code}_rewarded", f"A completion {_MEANING[kind]} {what}{hint}.", above
+                )
             elif kind in ("repeated", "padded") and most > 1 + NEAR:
-                self._say("fault", f"{code}_rewarded", f"The gold completion {_MEANING[kind]} {what}.", [worst])
+                self._say(
+                    "fault",
+                    f"{code}_rewarded",
+                    f"The gold completion {_MEANING[kind]} {what}.",
+                    [worst],
+                )
             elif kind == "line ends" and any(abs(share - 1) > NEAR for share, _ in seen):
-                self._say("note", "line_ends", "Windows line ends change the score of the gold completion.", [worst])
+                self._say(
+                    "note",
+                    "line_ends",
+                    "Windows line ends change the score of the gold completion.",
+                    [worst],
+                )
             elif kind == "off-format" and most >= SAME:
-                self._say("note", "off_format_accepted", f"The bare answer without its form {what}.", above)
+                self._say(
+                    "note",
+                    "off_format_accepted",
+                    f"The bare answer without its form {what}.",
+                    above,
+                )
 
     def _expected(self) -> None:
         for one in self.tried:
             if one.expected is not None and not self._meets(one, one.expected):
                 got = one.scored.status if one.scored.score is None else f"{one.scored.score:g}"
-                self._say("fault", "unexpected", f"{one.kind} gets {got}; expected was {one.expected}.", [one])
+                self._say(
+                    "fault",
+                    "unexpected",
+                    f"{one.kind} gets {got}; expected was {one.expected}.",
+                    [one],
+                )
 
     def _meets(self, one: Tried, expected: Expected) -> bool:
         score = one.scored.score
@@ -396,14 +548,28 @@ class Checking:
         moves = _span([one.scored.score for one in scored]) > NEAR
         if not moves:
             score = scored[0].scored.score
-            self._say("fault", "constant", f"The score is {score:g} for every completion: there is nothing to learn from.")
+            self._say(
+                "fault",
+                "constant",
+                f"The score is {score:g} for every completion: there is nothing to learn from.",
+            )
         for name, column in columns.items():
             known = [value for value in column if value is not None]
             if moves and len(known) == len(scored) and _span(known) <= NEAR:
-                self._say("fault", "constant", f"The component '{name}' is {known[0]:g} for every completion (std 0).")
-            outside = [one for one, value in zip(scored, column, strict=True) if value is not None and not 0 <= value <= 1]
+                self._say(
+                    "fault",
+                    "constant",
+                    f"The component '{name}' is {known[0]:g} for every completion (std 0).",
+                )
+            outside = [
+                one
+                for one, value in zip(scored, column, strict=True)
+                if value is not None and not 0 <= value <= 1
+            ]
             if outside and not self._in_own_range(name, known):
-                what = f"The component '{name}' leaves [0, 1]: from {min(known):g} to {max(known):g}."
+                what = (
+                    f"The component '{name}' leaves [0, 1]: from {min(known):g} to {max(known):g}."
+                )
                 self._say("fault", "outside_0_1", what, outside)
         for first, second in combinations(names, 2):
             pairs = zip(columns[first], columns[second], strict=True)
@@ -412,20 +578,33 @@ class Checking:
                 continue
             r = correlation(*zip(*both, strict=True))
             if abs(r) >= MIRRORED:
-                what = f"The component '{second}' mirrors '{first}' (correlation {r:.2f}): it counts twice."
+                what = (
+                    f"The component '{second}' mirrors '{first}' (correlation {r:.2f}): it counts "
+                    f"twice."
+                )
                 self._say("fault", "mirrors", what)
 
     def _in_own_range(self, name: str, values: Sequence[float]) -> bool:
-        """Whether a component is a part of a sum that keeps to a range it declares; what its weight then pays is `uneven_weights`."""
+        """Whether a component is a part of a sum that keeps to a range it declares; what its weight
+        then pays is `uneven_weights`.
+        """
         part = self.reward.parts().get(name) if isinstance(self.reward, Composition) else None
         if part is None or not part.range_declared:
             return False
         low, high = part.score_range
-        return low is not None and high is not None and all(low - NEAR <= value <= high + NEAR for value in values)
+        return (
+            low is not None
+            and high is not None
+            and all(low - NEAR <= value <= high + NEAR for value in values)
+        )
 
     def _training(self, golds: Sequence[DataOutput | None]) -> dict[str, float | None]:
-        """What it gets in training to break the reward, among the honest completions; a fault where that pays."""
-        honest: dict[str, float | None] = {kind: fmean(known) for kind in HONEST if (known := _scores(self._of(kind)))}
+        """What it gets in training to break the reward, among the honest completions; a fault where
+        that pays.
+        """
+        honest: dict[str, float | None] = {
+            kind: fmean(known) for kind in HONEST if (known := _scores(self._of(kind)))
+        }
         scores = _scores(self._of(*HONEST))
         if not scores or self.first is None or self.reward.kind != "pointwise":
             return honest
@@ -433,27 +612,48 @@ class Checking:
         assert gold is not None
         outputs = [with_text(gold, text, self.steps) for text in BREAKING.values()]
         asked = copy_with(self.cases[self.first].sample, output=outputs)
-        [done] = self.reward.evaluate_batch([asked], options=replace(self.options, blame="probe", progress=False))
+        [done] = self.reward.evaluate_batch(
+            [asked], options=replace(self.options, blame="probe", progress=False)
+        )
         # a crash, and a rule that is led to find no end, where a neutral answer can be judged
         worst = self.reward.worst_score
-        broken: dict[str, float | None] = {"crash": worst, **({} if self.reward.judged else {"slow": worst})}
+        broken: dict[str, float | None] = {
+            "crash": worst,
+            **({} if self.reward.judged else {"slow": worst}),
+        }
         own: dict[str, float | None] = {"outage": None}
         for name, output in zip(BREAKING, done.output, strict=True):
             found = scored_of(self.reward, output)
             if found.score is not None and not broken_by_answer(found):
                 own[name] = found.score
-            elif found.score is None and found.status == "failed" and found.cause in ("judge", "rule"):
+            elif (
+                found.score is None
+                and found.status == "failed"
+                and found.cause in ("judge", "rule")
+            ):
                 broken[name] = fmean(scores)  # nobody can tell that it was the completion's doing
             else:
                 broken[name] = found.score
         lowest = min(scores, key=lambda score: self.turn * score)
-        paid = {name: score for name, score in broken.items() if score is not None and self._less(lowest, score)}
+        paid = {
+            name: score
+            for name, score in broken.items()
+            if score is not None and self._less(lowest, score)
+        }
         if paid:
             got = ", ".join(f"{name} {score:g}" for name, score in paid.items())
-            what = f"Breaking the reward pays in training: {got}, and the lowest honest completion gets {lowest:g}."
+            what = (
+                f"Breaking the reward pays in training: {got}, and the lowest honest completion "
+                f"gets {lowest:g}."
+            )
             self._say("fault", "breaking_pays", what)
         every = {**honest, **own, **broken}
-        return dict(sorted(every.items(), key=lambda item: math.inf if item[1] is None else -self.turn * item[1]))
+        return dict(
+            sorted(
+                every.items(),
+                key=lambda item: math.inf if item[1] is None else -self.turn * item[1],
+            )
+        )
 
     def _doors(self, golds: Sequence[DataOutput | None]) -> None:
         """What trainers ask of a reward beside its scores: a task that is None, and pickling."""
@@ -470,7 +670,9 @@ class Checking:
         """What an environment says where task is None, of the gold completion and of an empty one."""
         assert gold is not None
         said = copy_with(gold, answer=copy_with(gold.answer, label=None))
-        empty = copy_with(gold, answer=copy_with(said.answer, content="", tool_calls=None), steps=None)
+        empty = copy_with(
+            gold, answer=copy_with(said.answer, content="", tool_calls=None), steps=None
+        )
         bare = DataSample(unique_id=case.name, input=case.sample.input, output=[said, empty])
         [done] = self.reward.evaluate_batch([bare], options=self.options)
         found = [scored_of(self.reward, output) for output in done.output]
@@ -479,8 +681,15 @@ class Checking:
                 text = f"It fails where task is None ({one.reason}): {one.message}"
                 return self._say("fault", "raises_without_task", text)
         score, full = found[1].score, self.full
-        if score is not None and full is not None and self.turn * score >= self.turn * SAME * full > 0:
-            text = f"An empty completion gets {score:g} where task is None: without a truth nothing can be right."
+        if (
+            score is not None
+            and full is not None
+            and self.turn * score >= self.turn * SAME * full > 0
+        ):
+            text = (
+                f"An empty completion gets {score:g} where task is None: without a truth nothing "
+                f"can be right."
+            )
             self._say("note", "rewarded_without_task", text)
         return None
 

@@ -1,4 +1,6 @@
-"""What a reward is tried on: tasks with a completion that deserves full reward, and completions with what is expected."""
+"""What a reward is tried on: tasks with a completion that deserves full reward, and completions
+with what is expected.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ BUILT_IN: tuple[tuple[str, str], ...] = (
 REFUSAL = "I'm sorry, but I can't help with that."
 BREAKING = {"empty": "", "refusal": REFUSAL, "huge": "9" * 400, "long": "word " * 4_000}
 """Completions that a reward may break at; a huge one is a number beyond every float."""
-FILLER = "This point deserves further thought, and every aspect of it has been considered with great care."
+FILLER = (
+    "This point deserves further thought, and every aspect of it has been considered with great "
+    "care."
+)
 
 
 class Expected(NamedTuple):
@@ -76,7 +81,11 @@ class Case(NamedTuple):
     @property
     def truth(self) -> str:
         """The reference answer as text; empty where there is none, or it is no short text."""
-        found = self.sample.reference() if self.gold is None else copy_with(self.sample, output=[self.gold]).reference()
+        found = (
+            self.sample.reference()
+            if self.gold is None
+            else copy_with(self.sample, output=[self.gold]).reference()
+        )
         found = found[0] if isinstance(found, list) and found else found  # aliases of one answer
         text = str(found) if isinstance(found, str | int | float) else ""
         return text.strip() if len(text) <= 200 else ""
@@ -91,14 +100,15 @@ class Trial(NamedTuple):
     expected: Expected | None = None
 
 
-# -- reading cases -----------------------------------------------------------------------------------------------------------
+# -- reading cases ---------------------------------------------------------------------------------
 
 
 def read_cases(given: Any, reference: str | None = None) -> list[Case]:
     """Cases of a file (jsonl, csv, parquet, …) or of rows.
 
-    A row holds `prompt` (text or messages), `gold` (a completion that deserves full reward: text or messages),
-    `completions` (a list of texts, or of dicts with `completion`, `name` and `expect`), and the columns of the data set.
+    A row holds `prompt` (text or messages), `gold` (a completion that deserves full reward: text or
+    messages), `completions` (a list of texts, or of dicts with `completion`, `name` and `expect`),
+    and the columns of the data set.
 
     Raises:
         DataError: a row does not fit; it is named.
@@ -106,9 +116,15 @@ def read_cases(given: Any, reference: str | None = None) -> list[Case]:
     """
     where = str(given) if isinstance(given, str | Path) else "cases"
     rows: Iterable[Any] = rows_in(Path(given)) if isinstance(given, str | Path) else given
-    found = [_case(row, f"{where}, row {number}", number, reference) for number, row in enumerate(rows, 1)]
+    found = [
+        _case(row, f"{where}, row {number}", number, reference)
+        for number, row in enumerate(rows, 1)
+    ]
     if not found:
-        raise ConfigError(f"{where}: no case found; give a row per task, with prompt, gold and the data set's columns.")
+        raise ConfigError(
+            f"{where}: no case found; give a row per task, with prompt, gold and the data set's "
+            f"columns."
+        )
     return found
 
 
@@ -118,19 +134,34 @@ def _case(row: Any, where: str, number: int, reference: str | None) -> Case:
     columns = {name: value for name, value in row.items() if name not in OWN}
     if reference is not None and reference not in columns:
         there = ", ".join(sorted(map(str, columns))) or "none"
-        raise DataError(f"{where}: there is no column '{reference}' with the reference; the columns are: {there}.")
-    truth = columns.get(reference) if reference is not None else columns.get("ground_truth", columns.get("reference"))
+        raise DataError(
+            f"{where}: there is no column '{reference}' with the reference; the columns are: "
+            f"{there}."
+        )
+    truth = (
+        columns.get(reference)
+        if reference is not None
+        else columns.get("ground_truth", columns.get("reference"))
+    )
     prompt = row.get("prompt", row.get("messages"))
 
     def output(completion: Any) -> DataOutput:
         return sample_of_completion(prompt, completion, ground_truth=truth, row=columns).output[0]
 
     gold = None if row.get("gold") is None else output(row["gold"])
-    sample = sample_of_completion(prompt, "", ground_truth=truth, row=columns, unique_id=f"case {number}")
+    sample = sample_of_completion(
+        prompt, "", ground_truth=truth, row=columns, unique_id=f"case {number}"
+    )
     written = row.get("completions") or ()
     if isinstance(written, str | Mapping) or not isinstance(written, Sequence):
-        raise DataError(f"{where}: completions is a {type(written).__name__}; it is a list of texts or of dicts.")
-    own = tuple(_written(one, f"{where}, completion {place}", place, output) for place, one in enumerate(written, 1))
+        raise DataError(
+            f"{where}: completions is a {type(written).__name__}; it is a list of texts or of "
+            f"dicts."
+        )
+    own = tuple(
+        _written(one, f"{where}, completion {place}", place, output)
+        for place, one in enumerate(written, 1)
+    )
     return Case(f"case {number}", sample, gold, own)
 
 
@@ -138,9 +169,13 @@ def _written(one: Any, where: str, place: int, output: Callable[[Any], DataOutpu
     given = dict(one) if isinstance(one, Mapping) and "role" not in one else {"completion": one}
     for name in given:
         if name not in ("completion", "name", "expect"):
-            raise DataError(f"{where}: {unknown_name('field', str(name), ('completion', 'name', 'expect'))}")
+            raise DataError(
+                f"{where}: {unknown_name('field', str(name), ('completion', 'name', 'expect'))}"
+            )
     if "completion" not in given:
-        raise DataError(f"{where}: there is no field 'completion'; it holds {', '.join(given) or 'nothing'}.")
+        raise DataError(
+            f"{where}: there is no field 'completion'; it holds {', '.join(given) or 'nothing'}."
+        )
     name = str(given.get("name") or f"completion {place}")
     return Written(name, output(given["completion"]), _expected(given.get("expect"), where))
 
@@ -155,7 +190,8 @@ def _expected(given: Any, where: str) -> Expected | None:
     if isinstance(given, Mapping) and given and set(given) <= {"at_least", "at_most"}:
         return Expected(given.get("at_least"), given.get("at_most"))
     raise DataError(
-        f"{where}: expect is {given!r:.80}; it is a number, 'full', 'low', 'unscored', or a dict with at_least and at_most."
+        f"{where}: expect is {given!r:.80}; it is a number, 'full', 'low', 'unscored', or a dict "
+        f"with at_least and at_most."
     )
 
 
@@ -165,15 +201,19 @@ def built_in_cases() -> list[Case]:
 
 
 def cases_of_example(reward: type[BaseReward]) -> list[Case]:
-    """The example of a registered reward as a case, whose completions are its answers; none where it has no example."""
+    """The example of a registered reward as a case, whose completions are its answers; none where
+    it has no example.
+    """
     if reward.example is None:
         return []
     sample = reward.example.sample
-    answers = tuple(Written(f"answer {n}", output, None) for n, output in enumerate(sample.output, 1))
+    answers = tuple(
+        Written(f"answer {n}", output, None) for n, output in enumerate(sample.output, 1)
+    )
     return [Case("example", copy_with(sample, output=sample.output[:1]), None, answers)]
 
 
-# -- completions against a reward ----------------------------------------------------------------------------------------------
+# -- completions against a reward ------------------------------------------------------------------
 
 
 def forms(case: Case, steps: bool) -> list[DataOutput]:
@@ -183,7 +223,9 @@ def forms(case: Case, steps: bool) -> list[DataOutput]:
 
 
 def trials(number: int, case: Case, gold: DataOutput | None, steps: bool) -> list[Trial]:
-    """All completions of a case: the gold one and what is made of it, those that deserve nothing, and the user's own."""
+    """All completions of a case: the gold one and what is made of it, those that deserve nothing,
+    and the user's own.
+    """
     prompt, empty = case.sample.query_text(), _empty(case)
 
     def text(kind: str, said: str, base: DataOutput = empty) -> Trial:
@@ -192,9 +234,15 @@ def trials(number: int, case: Case, gold: DataOutput | None, steps: bool) -> lis
     found = [
         text("empty", ""),
         text("blank", " \n\t"),
-        Trial(number, "null", copy_with(empty, answer=copy_with(empty.answer, additional_kwargs={"content": None}))),
+        Trial(
+            number,
+            "null",
+            copy_with(empty, answer=copy_with(empty.answer, additional_kwargs={"content": None})),
+        ),
         text("echo", prompt),
-        text("stuffed", stuffed(f"{prompt} {text_of(gold) if gold is not None else ''} {case.truth}")),
+        text(
+            "stuffed", stuffed(f"{prompt} {text_of(gold) if gold is not None else ''} {case.truth}")
+        ),
     ]
     if gold is None or not refusal_in(text_of(gold)):  # a refusal may be what is right
         found.append(text("refusal", REFUSAL))
@@ -212,7 +260,9 @@ def _of_gold(number: int, case: Case, gold: DataOutput, steps: bool) -> list[Tri
             return Trial(number, kind, with_text(gold, text, steps))
         return Trial(number, kind, copy_with(gold, answer=copy_with(gold.answer, content=text)))
 
-    found = [Trial(number, "gold", gold if not steps or gold.steps else with_text(gold, said, steps))]
+    found = [
+        Trial(number, "gold", gold if not steps or gold.steps else with_text(gold, said, steps))
+    ]
     if not said:  # it only calls tools
         return found
     found += [
@@ -261,6 +311,13 @@ def other_answers(truth: str) -> list[str]:
         first = ord("A" if truth.isupper() else "a")
         return [chr(first + (ord(truth) - first + step) % 5) for step in (1, 2, 3, 4)]
     if re.search(r"\d", truth):
-        return [re.sub(r"\d", lambda hit, by=by: str((int(hit[0]) + by) % 10), truth) for by in (1, 3, 5, 7, 9)]  # type: ignore[misc]
-    cities = "柏林 东京 伦敦 罗马 开罗" if re.search(r"[㐀-鿿]", truth) else "Berlin Tokyo London Rome Cairo"
+        return [
+            re.sub(r"\d", lambda hit, by=by: str((int(hit[0]) + by) % 10), truth)  # type: ignore[misc]
+            for by in (1, 3, 5, 7, 9)
+        ]
+    cities = (
+        "柏林 东京 伦敦 罗马 开罗"
+        if re.search(r"[㐀-鿿]", truth)
+        else "Berlin Tokyo London Rome Cairo"
+    )
     return cities.split()

@@ -1,4 +1,6 @@
-"""Two or more runs on the same samples: what differs, by subset, with intervals and p-values, and on which samples."""
+"""Two or more runs on the same samples: what differs, by subset, with intervals and p-values, and
+on which samples.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,11 @@ class Difference:
         first: score of the first run, on the samples compared.
         second: score of the second run.
         paired: second minus first with interval and p-value.
-        p_adjusted: p-value corrected for all subsets and runs compared (Holm); None where there is none.
-        bounds: the difference when every score that is missing is at its worst for the second run (none of its own right, all
-            of the first's right), and when it is at its best; both are the difference where nothing is missing.
+        p_adjusted: p-value corrected for all subsets and runs compared (Holm); None where there is
+            none.
+        bounds: the difference when every score that is missing is at its worst for the second run
+            (none of its own right, all of the first's right), and when it is at its best; both are
+            the difference where nothing is missing.
         at_worst: the 95 % interval of the former.
     """
 
@@ -50,7 +54,9 @@ class Difference:
 
     @property
     def better(self) -> str | None:
-        """Which run is shown to be better: `first`, `second`, or None where chance or what is missing may explain the difference."""
+        """Which run is shown to be better: `first`, `second`, or None where chance or what is
+        missing may explain the difference.
+        """
         found = self.paired.interval
         side = 0 if found is None else shown_side(0.0, found, self.bounds or found)
         return None if not side else "second" if side > 0 else "first"
@@ -58,10 +64,18 @@ class Difference:
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         found = self.paired
-        own = {"name": self.name, "first": self.first, "second": self.second, "difference": found.difference}
+        own = {
+            "name": self.name,
+            "first": self.first,
+            "second": self.second,
+            "difference": found.difference,
+        }
         tested = {"ci95": found.interval, "p_value": found.p_value, "p_adjusted": self.p_adjusted}
         counts = {"n": found.n, "n_clusters": found.n_clusters, "needed": found.needed}
-        return {name: plain(value) for name, value in {**own, "bounds": self.bounds, **tested, **counts}.items()}
+        return {
+            name: plain(value)
+            for name, value in {**own, "bounds": self.bounds, **tested, **counts}.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -73,13 +87,14 @@ class RunComparison:
         whole: the headline.
         by_subset: the subsets, by name.
         only_first: right in the first run and wrong in the second, and
-        only_second: the other way round; None where credits are not all 0 or 1. `mcnemar_p` is McNemar's mid-p-value of
-            these, which takes samples as independent.
-        n_both: samples scored in both runs; `n_first_only` and `n_second_only` are those of one run; `n_unscored` are in
-            both and lack a credit in one or both.
-        missing: of each run, how many of the samples of both have no score, by who caused it; where it is not finished, those
-            that it did not get to are among them.
-        suspicion: what missing scores go with, of the samples that both have; see `missing.Lookout`.
+        only_second: the other way round; None where credits are not all 0 or 1. `mcnemar_p` is
+            McNemar's mid-p-value of these, which takes samples as independent.
+        n_both: samples scored in both runs; `n_first_only` and `n_second_only` are those of one
+            run; `n_unscored` are in both and lack a credit in one or both.
+        missing: of each run, how many of the samples of both have no score, by who caused it; where
+            it is not finished, those that it did not get to are among them.
+        suspicion: what missing scores go with, of the samples that both have; see
+            `missing.Lookout`.
         examples: samples whose credit differs most, of either direction.
         notes: what a reader has to know.
     """
@@ -104,11 +119,16 @@ class RunComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
-        parts = {"whole": self.whole.to_dict(), "by_subset": [part.to_dict() for part in self.by_subset]}
+        parts = {
+            "whole": self.whole.to_dict(),
+            "by_subset": [part.to_dict() for part in self.by_subset],
+        }
         return {name: parts.get(name, plain(value)) for name, value in vars(self).items()}
 
 
-def compare(*runs: str | Path | OpenRun, examples: int = EXAMPLES, seed: int = 0) -> list[RunComparison]:
+def compare(
+    *runs: str | Path | OpenRun, examples: int = EXAMPLES, seed: int = 0
+) -> list[RunComparison]:
     """Hold every run but the first against the first, on the samples both have scored.
 
     Args:
@@ -117,10 +137,12 @@ def compare(*runs: str | Path | OpenRun, examples: int = EXAMPLES, seed: int = 0
         seed: seed of the bootstrap of figures that are no means (Ties).
 
     Returns:
-        One comparison per run but the first. Differences are second minus first; p-values of subsets are corrected together.
+        One comparison per run but the first. Differences are second minus first; p-values of
+        subsets are corrected together.
 
     Raises:
-        ConfigError: fewer than two runs, runs of different data or rules (naming the difference), or nothing in common.
+        ConfigError: fewer than two runs, runs of different data or rules (naming the difference),
+            or nothing in common.
         DataError: a folder that is no run.
     """
     if len(runs) < 2:
@@ -130,26 +152,38 @@ def compare(*runs: str | Path | OpenRun, examples: int = EXAMPLES, seed: int = 0
         check_same(opened[0], other)
     subsets, causes = Codes(), Codes()
     reference = RunSamples(opened[0], subsets, causes)
-    return _adjusted([_compare(reference, RunSamples(other, subsets, causes), examples, seed) for other in opened[1:]])
+    return _adjusted(
+        [
+            _compare(reference, RunSamples(other, subsets, causes), examples, seed)
+            for other in opened[1:]
+        ]
+    )
 
 
 def check_same(first: OpenRun, second: OpenRun) -> None:
-    """Raise ConfigError, naming the difference, unless both runs judged the same data by the same rule."""
+    """Raise ConfigError, naming the difference, unless both runs judged the same data by the same
+    rule.
+    """
     for key in _SAME:
-        values = [run.manifest.get(key, run.report.get("version" if key == "rule" else key)) for run in (first, second)]
+        values = [
+            run.manifest.get(key, run.report.get("version" if key == "rule" else key))
+            for run in (first, second)
+        ]
         if key == "data" and not all(key in run.manifest for run in (first, second)):
             continue  # where scores came from elsewhere, the samples tell
         if values[0] != values[1]:
             what = {"rule": "version of the rule", "data": "content of the data"}.get(key, key)
             shown = "" if key == "data" else f" {values[0]!r} and {values[1]!r}"
             raise ConfigError(
-                f"{first.folder.name} and {second.folder.name} cannot be compared: another {what}{shown}; "
+                f"{first.folder.name} and {second.folder.name} cannot be compared: another "
+                f"{what}{shown}; "
                 "compare runs of one benchmark on the same files."
             )
     rules = [run.report.get("rule") for run in (first, second)]
     if None not in rules and rules[0] != rules[1]:
         raise ConfigError(
-            f"{first.folder.name} and {second.folder.name} cannot be compared: scored by {rules[0]} and by {rules[1]}."
+            f"{first.folder.name} and {second.folder.name} cannot be compared: scored by "
+            f"{rules[0]} and by {rules[1]}."
         )
 
 
@@ -164,37 +198,54 @@ def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) ->
         raise ConfigError(f"{names} have no sample in common; compare runs on the same data.")
     notes: list[str] = []
     if matched.apart() > 0.05 * len(pairs):
-        # the credit of a pair of rows lies with the row that came last, which is another in another run
+        # the credit of a pair of rows lies with the row that came last, which is another in another
+        # run
         pairs = pairs.by_cluster()
         notes.append("samples of one prompt share a credit and are compared prompt by prompt")
     scored = pairs.scored
     whole, parts, said = _differences(scored, seed)
-    missing, right, shown, n_both = matched.missing(), _mcnemar(scored), tuple(_examples(scored, examples)), len(scored)
+    missing, right, shown, n_both = (
+        matched.missing(),
+        _mcnemar(scored),
+        tuple(_examples(scored, examples)),
+        len(scored),
+    )
     suspicion, n_pairs = suspicion_of(pairs) if any(missing.values()) else {}, len(pairs)
     del scored  # of a million samples tens of megabytes
     at_worst, at_best = (whole, parts), (whole, parts)
     if any(missing.values()):
         closed = matched.closed(pairs)
         del pairs
-        at_worst, at_best = (_differences(closed.fill(1.0 - best, best).scored, seed)[:2] for best in (0.0, 1.0))
+        at_worst, at_best = (
+            _differences(closed.fill(1.0 - best, best).scored, seed)[:2] for best in (0.0, 1.0)
+        )
     low, high = ({part.name: part for part in end[1]} for end in (at_worst, at_best))
     unfinished = [run for run in runs if not run.finished]
     notes += [
         *said,
-        *(f"{r.folder.name} is not finished: {r.report.get('stopped') or 'there is no report'}" for r in unfinished),
+        *(
+            f"{r.folder.name} is not finished: {r.report.get('stopped') or 'there is no report'}"
+            for r in unfinished
+        ),
     ]
     for model in sorted({*first.run.served, *second.run.served}):
         before, now = (one_line(run.answered_as(model)) for run in (first.run, second.run))
         if before and now and before != now:
-            in_each = f"{before} in {first.run.folder.name} and as {now} in {second.run.folder.name}"
+            in_each = (
+                f"{before} in {first.run.folder.name} and as {now} in {second.run.folder.name}"
+            )
             notes.append(f"{model or 'the model'} answered as {in_each}")
     return RunComparison(
         first=first.name,
         second=second.name,
-        benchmark=str(first.run.report.get("benchmark") or first.run.manifest.get("benchmark") or ""),
+        benchmark=str(
+            first.run.report.get("benchmark") or first.run.manifest.get("benchmark") or ""
+        ),
         rule=str(first.run.report.get("rule") or ""),
         whole=_between(whole, at_worst[0], at_best[0]),
-        by_subset=tuple(_between(p, low[p.name], high[p.name]) for p in parts) if len(parts) > 1 else (),
+        by_subset=tuple(_between(p, low[p.name], high[p.name]) for p in parts)
+        if len(parts) > 1
+        else (),
         only_first=right[0] if right else None,
         only_second=right[1] if right else None,
         mcnemar_p=right[2] if right else None,
@@ -210,25 +261,34 @@ def _compare(first: RunSamples, second: RunSamples, examples: int, seed: int) ->
 
 
 def _check_unit(samples: RunSamples) -> None:
-    """ConfigError where scores lie outside 0..1: only the others would be compared, and they are no fair part of them."""
-    if samples.run.report.get("rule") == "mean_score" and bool((samples.scored & np.isnan(samples.credit)).any()):
+    """ConfigError where scores lie outside 0..1: only the others would be compared, and they are no
+    fair part of them.
+    """
+    if samples.run.report.get("rule") == "mean_score" and bool(
+        (samples.scored & np.isnan(samples.credit)).any()
+    ):
         raise ConfigError(
-            f"{samples.run.folder.name} holds scores that are no shares from 0 to 1, and are not compared sample by sample. Score with a reward whose "
-            "range is 0 to 1 (a function that rescales it will do), or put the means with their intervals side by side: rm-gallery table."
+            f"{samples.run.folder.name} holds scores that are no shares from 0 to 1, and are not "
+            f"compared sample by sample. Score with a reward whose "
+            "range is 0 to 1 (a function that rescales it will do), or put the means with their "
+            "intervals side by side: rm-gallery table."
         )
 
 
 def _check_answers(runs: tuple[OpenRun, OpenRun], matched: Matched) -> None:
-    """ConfigError for two tables of which each has rows that are not in the other: only rows with equal answers would be compared."""
+    """ConfigError for two tables of which each has rows that are not in the other: only rows with
+    equal answers would be compared.
+    """
     tables = [(run.manifest.get("sheet"), run.manifest.get("columns")) for run in runs]
     if tables[0] == tables[1] or None in (tables[0][0], tables[1][0]):
         return
     alone = [int(side.sum()) for side in matched.only]
     if all(alone):
         raise ConfigError(
-            f"{runs[0].folder.name} and {runs[1].folder.name} scored other texts, or read another part of a table: {alone[0]:,} and {alone[1]:,} rows are in one of them "
-            "only. To compare two sets of answers put them into two columns of one table and use rm-gallery winrate --a … --b …, "
-            "or score both in one run (--answer a --answer b)."
+            f"{runs[0].folder.name} and {runs[1].folder.name} scored other texts, or read another "
+            f"part of a table: {alone[0]:,} and {alone[1]:,} rows are in one of them "
+            "only. To compare two sets of answers put them into two columns of one table and use "
+            "rm-gallery winrate --a … --b …, or score both in one run (--answer a --answer b)."
         )
 
 
@@ -261,9 +321,17 @@ def _differences(scored: Pairs, seed: int) -> tuple[Difference, list[Difference]
     return whole, parts, notes
 
 
-def _mean_difference(pairs: Pairs, weights: Mapping[str, float] | None = None, by_subset: bool = False) -> ClusteredMean | None:
-    """Second minus first; where subsets have weights, or are named to weigh alike, the mean of their means."""
-    codes = None if weights is None else {pairs.runs[0].subsets[name]: weight for name, weight in weights.items()}
+def _mean_difference(
+    pairs: Pairs, weights: Mapping[str, float] | None = None, by_subset: bool = False
+) -> ClusteredMean | None:
+    """Second minus first; where subsets have weights, or are named to weigh alike, the mean of
+    their means.
+    """
+    codes = (
+        None
+        if weights is None
+        else {pairs.runs[0].subsets[name]: weight for name, weight in weights.items()}
+    )
     strata = pairs.subset if by_subset or weights is not None else None
     apart = pairs.credit[1] - pairs.credit[0]
     return clustered_mean(apart, pairs.clusters, strata=strata, weights=codes, bounds=(-1.0, 1.0))
@@ -274,7 +342,9 @@ def _ties(pairs: Pairs, seed: int) -> tuple[ClusteredMean, float, float] | None:
     return found and (found[0], found[2], found[1])
 
 
-def _difference(name: str, sides: Sequence[float | None], found: ClusteredMean, n: int) -> Difference:
+def _difference(
+    name: str, sides: Sequence[float | None], found: ClusteredMean, n: int
+) -> Difference:
     return Difference(name, sides[0], sides[1], described(found)._replace(n=n))
 
 
@@ -295,7 +365,9 @@ def _headline(
     parts: Sequence[Difference],
     ties: set[str],
 ) -> tuple[Difference, list[str]]:
-    """The difference of the rule's own figure, where it is a mean of credits; else that of the mean credit, with a note."""
+    """The difference of the rule's own figure, where it is a mean of credits; else that of the mean
+    credit, with a note.
+    """
     if not len(scored):
         nothing = PairedDifference(None, None, None, None, 0, 0, 0)
         return Difference("all", None, None, nothing), ["no sample is scored in both runs"]
@@ -306,26 +378,37 @@ def _headline(
         part = _mean_difference(scored[np.isin(scored.subset, codes)], by_subset=True)
         known = [] if part is None else [(part, float(len(linear)))]
         whole = combined(known + [(means[name], 1.0) for name in means if name in ties])
-        sides = [_mean(side) for side in zip(*((one.first, one.second) for one in parts), strict=True)]
+        sides = [
+            _mean(side) for side in zip(*((one.first, one.second) for one in parts), strict=True)
+        ]
     elif weights is None:
         whole, sides = _mean_difference(scored), _means(scored)
     else:
         whole, total = _mean_difference(scored, weights), math.fsum(weights.values())
         of_subsets = {name: _means(scored[scored.subset == subsets[name]]) for name in weights}
-        sides = [math.fsum(w * (of_subsets[name][k] or 0.0) for name, w in weights.items()) / total for k in (0, 1)]
+        sides = [
+            math.fsum(w * (of_subsets[name][k] or 0.0) for name, w in weights.items()) / total
+            for k in (0, 1)
+        ]
     assert whole is not None
-    note = "the rule's figure is no mean of credits; the headline here is the mean credit per sample"
+    note = (
+        "the rule's figure is no mean of credits; the headline here is the mean credit per sample"
+    )
     return _difference("all", sides, whole, len(scored)), [] if found else [note]
 
 
-def _weights(samples: RunSamples, subsets: Mapping[str, int], names: Sequence[str]) -> tuple[bool, dict[str, float] | None]:
-    """Whether the rule's score is a mean of credits, and how it weighs subsets: as its report says, all samples alike (None), or
-    all subsets alike, whichever gives its score.
+def _weights(
+    samples: RunSamples, subsets: Mapping[str, int], names: Sequence[str]
+) -> tuple[bool, dict[str, float] | None]:
+    """Whether the rule's score is a mean of credits, and how it weighs subsets: as its report says,
+    all samples alike (None), or all subsets alike, whichever gives its score.
     """
     report = samples.run.report
     extra = report.get("extra")
     given = extra.get("subset_weights") if isinstance(extra, Mapping) else None
-    if isinstance(given, Mapping) and (weights := {name: float(given[name]) for name in names if name in given}):
+    if isinstance(given, Mapping) and (
+        weights := {name: float(given[name]) for name in names if name in given}
+    ):
         return True, weights
     alike = dict.fromkeys(names, 1.0)
     if len(names) < len(subsets):
@@ -377,12 +460,17 @@ def _said(credit: float, row: SampleRow) -> dict[str, Any]:
 
 
 def _adjusted(found: Sequence[RunComparison]) -> list[RunComparison]:
-    """The comparisons with p-values corrected for all that were made: headlines together, and subsets together."""
+    """The comparisons with p-values corrected for all that were made: headlines together, and
+    subsets together.
+    """
 
     def corrected(parts: Sequence[Difference]) -> list[Difference]:
         known = [part.paired.p_value for part in parts if part.paired.p_value is not None]
         values = iter(holm(known))
-        return [part if part.paired.p_value is None else replace(part, p_adjusted=next(values)) for part in parts]
+        return [
+            part if part.paired.p_value is None else replace(part, p_adjusted=next(values))
+            for part in parts
+        ]
 
     wholes = corrected([one.whole for one in found])
     subsets = iter(corrected([part for one in found for part in one.by_subset]))
@@ -394,5 +482,9 @@ def _adjusted(found: Sequence[RunComparison]) -> list[RunComparison]:
 
 def left_out(found: RunComparison) -> str:
     """What has no score in one of two runs, and who caused it; empty where nothing is missing."""
-    said = [f"{sum(own.values()):,} of the {name} ({by_cause(own)})" for name, own in found.missing.items() if own]
+    said = [
+        f"{sum(own.values()):,} of the {name} ({by_cause(own)})"
+        for name, own in found.missing.items()
+        if own
+    ]
     return f"missing: {', '.join(said)}" if said else ""

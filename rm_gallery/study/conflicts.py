@@ -1,4 +1,6 @@
-"""Do a reward's comparisons fit together? Every pair of a sample in both orders, contradictions and cycles among them."""
+"""Do a reward's comparisons fit together? Every pair of a sample in both orders, contradictions and
+cycles among them.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,16 @@ class Conflicts:
         reward: name of the reward, and its kind.
         judge: the model that judged; None where none did.
         data: where the samples came from.
-        n: samples with two or more answers; `n_scored` of them have every verdict, and only these are in the figures.
+        n: samples with two or more answers; `n_scored` of them have every verdict, and only these
+            are in the figures.
         lost: samples without, by outcome.
         missing: those without by who caused it (endpoint, judge, answer, data, rule, caller).
-        bounds: the conflict rate when every sample without has none, and when every one has a conflict, 0..1.
+        bounds: the conflict rate when every sample without has none, and when every one has a
+            conflict, 0..1.
         reasons: why, "status: reason" to how many questions and an example.
         figures: conflict, symmetry, transitivity and cycle rates by name.
-        examples: samples with a conflict: id, the contradictory pairs, and the answers of each cycle by number from 1.
+        examples: samples with a conflict: id, the contradictory pairs, and the answers of each
+            cycle by number from 1.
         calls: requests made to the judge.
         stopped: why the run ended early.
     """
@@ -72,11 +77,19 @@ class Conflicts:
         counts = ", ".join([f"{self.n_scored} of {self.n} samples", *left_out])
         judge = f" · judge {self.judge}" if self.judge else ""
         with_conflict = [f"{example['id']}: {_shown(example)}" for example in self.examples[:3]]
-        return [f"{self.reward} ({self.kind}){judge} · data: {self.data} · {counts}", *self.notes, *with_conflict]
+        return [
+            f"{self.reward} ({self.kind}){judge} · data: {self.data} · {counts}",
+            *self.notes,
+            *with_conflict,
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON types."""
-        own = {name: plain(value) for name, value in vars(self).items() if name not in ("figures", "examples")}
+        own = {
+            name: plain(value)
+            for name, value in vars(self).items()
+            if name not in ("figures", "examples")
+        }
         shown = {name: figure.to_dict() for name, figure in self.figures.items()}
         return {**own, "figures": shown, "examples": [plain(example) for example in self.examples]}
 
@@ -99,31 +112,41 @@ def conflicts(
 ) -> Conflicts:
     """Compare all pairs of each sample's answers in both orders and find what contradicts itself.
 
-    Args are those of `evaluate`; samples need no preference labels. With `run_dir` the same call continues an unfinished run,
-    and `conflicts.json` is kept there.
+    Args are those of `evaluate`; samples need no preference labels. With `run_dir` the same call
+    continues an unfinished run, and `conflicts.json` is kept there.
 
     Raises:
-        ConfigError: as `evaluate`, and for a reward that scores answers by themselves: numbers cannot contradict each other.
+        ConfigError: as `evaluate`, and for a reward that scores answers by themselves: numbers
+            cannot contradict each other.
     """
     built = build_reward(reward, params, llm, base_url, seed)
     if not built.compares:
         raise ConfigError(
-            f"{built.name} is {built.kind}: it scores answers by themselves, and numbers have an order without contradictions. "
-            "Name a listwise or pairwise reward, or see how stable its scores are with `rm-gallery audit`."
+            f"{built.name} is {built.kind}: it scores answers by themselves, and numbers have an "
+            f"order without contradictions. "
+            "Name a listwise or pairwise reward, or see how stable its scores are with `rm-gallery "
+            "audit`."
         )
     chosen, values = options_of(built, options, hooks, run_options, progress=None, beside=KEYWORDS)
-    samples, name, identity = _samples(data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns)
+    samples, name, identity = _samples(
+        data, benchmark, limit=limit, seed=seed, on_bad_row=on_bad_row, columns=columns
+    )
     sheet = Questionnaire(built)
     games: list[tuple[str, dict[tuple[int, int], Duel]]] = []
     for sample in samples:
         pairs = combinations(range(len(sample.output)), 2)
-        if duels := {(i, j): sheet.duel(sample, sample.output[i], sample.output[j]) for i, j in pairs}:
+        if duels := {
+            (i, j): sheet.duel(sample, sample.output[i], sample.output[j]) for i, j in pairs
+        }:
             games.append((sample.sample_id, duels))
     if not games:
         raise DataError(f"{name}: no sample has two answers, so there is nothing to compare.")
     control = chosen.control or RunControl()
     chosen = replace(
-        chosen, control=control, total=len(sheet.questions), manifest={"conflicts": 1, **identity, **(chosen.manifest or {})}
+        chosen,
+        control=control,
+        total=len(sheet.questions),
+        manifest={"conflicts": 1, **identity, **(chosen.manifest or {})},
     )
     with closing(run_unordered(built, sheet.questions.values(), chosen, values)) as scored:
         sheet.hear(scored)
@@ -133,15 +156,25 @@ def conflicts(
     return out
 
 
-def _samples(data: Any, benchmark: str | Benchmark | None, **how: Any) -> tuple[list[DataSample], str, dict[str, Any]]:
+def _samples(
+    data: Any, benchmark: str | Benchmark | None, **how: Any
+) -> tuple[list[DataSample], str, dict[str, Any]]:
     """The samples, what they are called, and what identifies them; labels do not matter here."""
     if how["limit"] is not None:
         whole("limit", how["limit"], 1)
-    if isinstance(data, Iterable) and not isinstance(data, (str, Mapping)) and not hasattr(data, "iloc"):
+    if (
+        isinstance(data, Iterable)
+        and not isinstance(data, (str, Mapping))
+        and not hasattr(data, "iloc")
+    ):
         data = list(data)
         if data and all(isinstance(sample, DataSample) for sample in data):
             chosen = seeded_positions(len(data), how["limit"] or len(data), how["seed"])
-            return [data[place] for place in chosen], f"{len(chosen)} samples", {"limit": how["limit"]}
+            return (
+                [data[place] for place in chosen],
+                f"{len(chosen)} samples",
+                {"limit": how["limit"]},
+            )
     opened = open_data(data, benchmark, **how)
     return list(opened.rows()), opened.name, opened.identity()
 
@@ -150,14 +183,17 @@ def _shown(example: Mapping[str, Any]) -> str:
     """A conflict in words."""
     pairs = [f"{i} and {j}" for i, j in example["contradictory"]]
     circles = [f"answers {', '.join(map(str, group))} form a cycle" for group in example["cycles"]]
-    return "; ".join([*([f"the orders disagree about {', '.join(pairs)}"] if pairs else []), *circles])
+    return "; ".join(
+        [*([f"the orders disagree about {', '.join(pairs)}"] if pairs else []), *circles]
+    )
 
 
-# -- reading ------------------------------------------------------------------------------------------------------------
+# -- reading ---------------------------------------------------------------------------------------
 
 
 def cycles(n: int, better: Iterable[tuple[int, int]]) -> list[list[int]]:
-    """Groups of answers that are better than each other in a circle: strongly connected components of two or more.
+    """Groups of answers that are better than each other in a circle: strongly connected components
+    of two or more.
 
     `better` holds (winner, loser) pairs of positions below `n`.
     """
@@ -194,7 +230,9 @@ _WHAT = {
 }
 
 
-def _read(sheet: Questionnaire, samples: list[tuple[str, dict[tuple[int, int], Duel]]], name: str) -> Conflicts:
+def _read(
+    sheet: Questionnaire, samples: list[tuple[str, dict[tuple[int, int], Duel]]], name: str
+) -> Conflicts:
     rates: dict[str, list[tuple[float, str]]] = {key: [] for key in _WHAT}
     statuses: list[Status] = []
     examples: list[dict[str, Any]] = []
@@ -218,11 +256,22 @@ def _read(sheet: Questionnaire, samples: list[tuple[str, dict[tuple[int, int], D
         if contradiction and len(examples) < EXAMPLES:
             examples.append({"id": sample_id, **contradiction})
     figures = {
-        key: found("conflicts", key, what, [x for x, _ in rates[key]], [cluster for _, cluster in rates[key]], None)
+        key: found(
+            "conflicts",
+            key,
+            what,
+            [x for x, _ in rates[key]],
+            [cluster for _, cluster in rates[key]],
+            None,
+        )
         for key, what in _WHAT.items()
     }
     notes = [f"{ties} pairs ended in a tie over both orders"] if ties else []
-    notes += [] if figures["transitivity"].n else ["no sample has three scored answers, so transitivity is not known"]
+    notes += (
+        []
+        if figures["transitivity"].n
+        else ["no sample has three scored answers, so transitivity is not known"]
+    )
     n_scored = statuses.count("scored")
     whole = closed(len(samples), n_scored, sum(x for x, _ in rates["conflict"]), added(causes))
     return Conflicts(
@@ -242,18 +291,27 @@ def _read(sheet: Questionnaire, samples: list[tuple[str, dict[tuple[int, int], D
     )
 
 
-def _of_sample(games: Mapping[tuple[int, int], list[Game]]) -> tuple[dict[str, Any], dict[str, list[float]], int]:
-    """What is contradictory in a sample, with answers numbered from 1 (empty where nothing is); what each unit of it adds to
-    each rate; and how many pairs tie over both orders.
+def _of_sample(
+    games: Mapping[tuple[int, int], list[Game]],
+) -> tuple[dict[str, Any], dict[str, list[float]], int]:
+    """What is contradictory in a sample, with answers numbered from 1 (empty where nothing is);
+    what each unit of it adds to each rate; and how many pairs tie over both orders.
     """
     n = max(j for _, j in games) + 1
     verdicts = [(pair, game.verdict) for pair, own in games.items() for game in own]
-    graph: Graph = {pair: sign(sum(game.verdict for game in own), 0) or 0 for pair, own in games.items()}
-    uneven = [[i + 1, j + 1] for (i, j), own in games.items() if len({game.verdict for game in own}) > 1]
+    graph: Graph = {
+        pair: sign(sum(game.verdict for game in own), 0) or 0 for pair, own in games.items()
+    }
+    uneven = [
+        [i + 1, j + 1] for (i, j), own in games.items() if len({game.verdict for game in own}) > 1
+    ]
     left = cycles(n, _edges(graph.items()))
     contradiction: dict[str, Any] = {}
     if uneven or cycles(n, _edges(verdicts)):
-        contradiction = {"contradictory": uneven, "cycles": [[place + 1 for place in group] for group in left]}
+        contradiction = {
+            "contradictory": uneven,
+            "cycles": [[place + 1 for place in group] for group in left],
+        }
     twice = [own for own in games.values() if len(own) > 1]
     flipped = [own for own in twice if {game.verdict for game in own} == {1, -1}]
     credits = {

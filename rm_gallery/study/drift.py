@@ -1,4 +1,6 @@
-"""Scores that a judge has given already: two versions of it held against each other, and what a pilot's tell for a plan."""
+"""Scores that a judge has given already: two versions of it held against each other, and what a
+pilot's tell for a plan.
+"""
 
 from __future__ import annotations
 
@@ -57,20 +59,25 @@ def read_anchors(
 
     Args:
         path: folder of a run, or a csv, xlsx, parquet or jsonl file.
-        id: the table's column that names anchors; with columns `candidate` or `order` these are part of the name.
+        id: the table's column that names anchors; with columns `candidate` or `order` these are
+            part of the name.
         score: its column of scores or verdicts (numbers, or words such as pass and fail).
         labels: its column of labels, or a file of them by id.
         label_column: the label file's column, where it has several.
         cluster: its column that says which anchors belong together.
-        optional: whether the columns of labels and clusters may be missing, because another file has them.
+        optional: whether the columns of labels and clusters may be missing, because another file
+            has them.
 
     Raises:
-        ConfigError, DataError: there is no such file or column, an id is blank or doubled, a score cannot be read.
+        ConfigError, DataError: there is no such file or column, an id is blank or doubled, a score
+            cannot be read.
     """
     if (Path(path) / SAMPLES).is_file():
         return _of_run(Path(path))
     if Path(path).is_dir():
-        raise ConfigError(f"{path} is a folder without {SAMPLES}; give the folder of a run, or a file of scores")
+        raise ConfigError(
+            f"{path} is a folder without {SAMPLES}; give the folder of a run, or a file of scores"
+        )
     sheet = open_sheet(str(path))
     names = _names(sheet, id)
     found = Anchors(str(path))
@@ -80,9 +87,19 @@ def read_anchors(
         found.texts[name] = {column: str(row.get(column)) for column in shared}
     if cluster is not None and (cluster in sheet.columns or not optional):
         cells = sheet.column(cluster, "--cluster")
-        found.clusters = {name: name if cell is None else str(cell) for name, cell in zip(names, cells, strict=True)}
+        found.clusters = {
+            name: name if cell is None else str(cell)
+            for name, cell in zip(names, cells, strict=True)
+        }
     if labels is not None and (labels in sheet.columns or not optional):
-        known = labels_of(sheet, labels, value_of, "a number or a verdict", id_column=id, label_column=label_column)
+        known = labels_of(
+            sheet,
+            labels,
+            value_of,
+            "a number or a verdict",
+            id_column=id,
+            label_column=label_column,
+        )
         found.labels = dict(zip(names, known, strict=True))
     return found
 
@@ -100,7 +117,8 @@ def compare_versions(
 ) -> Drift:
     """Join the runs by the names of their anchors and say what has changed.
 
-    Without `bounds` scores within 0..1 are taken to be on that scale, and others on one without ends.
+    Without `bounds` scores within 0..1 are taken to be on that scale, and others on one without
+    ends.
 
     Raises:
         ConfigError: the runs have other anchors, or other texts or labels for the same anchors.
@@ -110,16 +128,24 @@ def compare_versions(
         _same_texts(old, other)
     names = [name for name in old.scores if name in new.scores]
     if not names:
-        raise ConfigError(f"{old.name} and {new.name} have no anchor in common; compare runs on the same anchors")
+        raise ConfigError(
+            f"{old.name} and {new.name} have no anchor in common; compare runs on the same anchors"
+        )
     every = list(dict.fromkeys(name for run in (old, new) for name in run.scores))
     given = [score for run in runs for score in run.scores.values() if score is not None]
     if bounds is None:
         within = all(0.0 <= score <= 1.0 for score in given)
         bounds = (0.0, 1.0) if within else (-math.inf, math.inf)
-    labels = {**new.labels, **{name: label for name, label in old.labels.items() if label is not None}}
+    labels = {
+        **new.labels,
+        **{name: label for name, label in old.labels.items() if label is not None},
+    }
     earned = None
     if old.credits and new.credits and not labels:
-        earned = [old.credits.get(name) for name in every], [new.credits.get(name) for name in every]
+        earned = (
+            [old.credits.get(name) for name in every],
+            [new.credits.get(name) for name in every],
+        )
     clusters = {**new.clusters, **old.clusters}
     columns = [[run.scores.get(name) for name in every] for run in runs]
     k = 2 + len(old_again)
@@ -144,7 +170,12 @@ def drift_dict(found: Drift) -> dict[str, Any]:
     for name in ("shift", "agreement"):
         change = getattr(found, name)
         plain[name] = None if change is None else {**change._asdict(), "ci95": list(change.ci95)}
-    return {**plain, "flip_ci95": list(found.flip_ci95), "findings": list(found.findings), "notes": list(found.notes)}
+    return {
+        **plain,
+        "flip_ci95": list(found.flip_ci95),
+        "findings": list(found.findings),
+        "notes": list(found.notes),
+    }
 
 
 def drift_lines(found: Drift, old: str, new: str) -> list[str]:
@@ -152,10 +183,12 @@ def drift_lines(found: Drift, old: str, new: str) -> list[str]:
     shift = found.shift
     lines = [
         "drift: " + "; ".join(found.findings) if found.findings else "no drift found",
-        f"old {old}, new {new}: {found.n} anchors scored by both, {found.n_missing} by one or neither",
+        f"old {old}, new {new}: {found.n} anchors scored by both, {found.n_missing} by one or "
+        f"neither",
         f"mean score {shift.old:.4g} to {shift.new:.4g}: change {shift.change:+.4g} "
         f"[{shift.ci95.low:+.4g}, {shift.ci95.high:+.4g}], p = {shift.p_value:.3g}",
-        f"changed on {found.flip_rate:.1%} of the anchors [{found.flip_ci95.low:.1%}, {found.flip_ci95.high:.1%}]"
+        f"changed on {found.flip_rate:.1%} of the anchors [{found.flip_ci95.low:.1%}, "
+        f"{found.flip_ci95.high:.1%}]"
         + ("" if found.noise is None else f"; repeats of one version differ on {found.noise:.1%}"),
     ]
     if found.excess is not None and found.excess_p is not None:
@@ -163,8 +196,9 @@ def drift_lines(found: Drift, old: str, new: str) -> list[str]:
     if found.agreement is not None:
         change = found.agreement
         lines.append(
-            f"agreement with labels {change.old:.1%} to {change.new:.1%}: change {change.change:+.1%} "
-            f"[{change.ci95.low:+.1%}, {change.ci95.high:+.1%}], p = {change.p_value:.3g}, n = {change.n}"
+            f"agreement with labels {change.old:.1%} to {change.new:.1%}: change "
+            f"{change.change:+.1%} [{change.ci95.low:+.1%}, {change.ci95.high:+.1%}], p = "
+            f"{change.p_value:.3g}, n = {change.n}"
         )
     return [*lines, *found.notes]
 
@@ -175,8 +209,12 @@ def _of_run(folder: Path) -> Anchors:
     for row in open_run(folder).samples():
         times[row.id] = times.get(row.id, 0) + 1
         name = row.id if times[row.id] == 1 else f"{row.id} ({times[row.id]})"
-        said: dict[str, float | None] = {f"{name}/{place}": score for place, score in enumerate(row.scores)}
-        for shown_pair in row.verdicts if not any(score is not None for score in row.scores) else ():
+        said: dict[str, float | None] = {
+            f"{name}/{place}": score for place, score in enumerate(row.scores)
+        }
+        for shown_pair in (
+            row.verdicts if not any(score is not None for score in row.scores) else ()
+        ):
             value = None if shown_pair.verdict is None else (shown_pair.verdict + 1) / 2
             said[f"{name}/{shown_pair.first}-{shown_pair.second}"] = value
         for place, (key, score) in enumerate(said.items()):
@@ -197,18 +235,24 @@ def _names(sheet: Sheet, column: str) -> list[str]:
     names = []
     for place, cells in zip(sheet.places, zip(*parts, strict=True), strict=True):
         if cells[0] is None:
-            raise ConfigError(f"{place}: column '{column}' (--id) is blank; every anchor needs its name")
+            raise ConfigError(
+                f"{place}: column '{column}' (--id) is blank; every anchor needs its name"
+            )
         names.append("/".join(id_text(cell) for cell in cells if cell is not None))
     doubled, times = Counter(names).most_common(1)[0]
     if times > 1:
-        raise ConfigError(f"{sheet.name}: anchor {doubled[:40]!r} has several rows; give each run a file of its own")
+        raise ConfigError(
+            f"{sheet.name}: anchor {doubled[:40]!r} has several rows; give each run a file of its own"
+        )
     return names
 
 
 def _same_texts(first: Anchors, other: Anchors) -> None:
     moved, relabelled = [], []
     for name, texts in first.texts.items():
-        if any(other.texts.get(name, {}).get(column, text) != text for column, text in texts.items()):
+        if any(
+            other.texts.get(name, {}).get(column, text) != text for column, text in texts.items()
+        ):
             moved.append(name)
     for name, label in first.labels.items():
         if None not in (label, other.labels.get(name)) and other.labels[name] != label:
@@ -219,7 +263,9 @@ def _same_texts(first: Anchors, other: Anchors) -> None:
         raise ConfigError(f"{what}: that is another question, not another judge")
     if relabelled:
         what = f"{len(relabelled)} anchors have another label {where} {relabelled[0][:40]!r}"
-        raise ConfigError(f"{what}: the labels changed, not the judge; compare under one set of labels")
+        raise ConfigError(
+            f"{what}: the labels changed, not the judge; compare under one set of labels"
+        )
 
 
 @dataclass(frozen=True)
@@ -260,26 +306,36 @@ def read_pilot(path: Path, *, score: str | None, label: str | None, cluster: str
     """Read a table with judge scores, labels or both, and clusters if wanted.
 
     Raises:
-        ConfigError, DataError: there is no such file or column, a cell cannot be read, or too few rows are filled.
+        ConfigError, DataError: there is no such file or column, a cell cannot be read, or too few
+            rows are filled.
     """
     import numpy as np
 
     if score is None and label is None:
-        raise ConfigError("--pilot needs to know its columns: --score of judge scores, --label of labels, or both")
+        raise ConfigError(
+            "--pilot needs to know its columns: --score of judge scores, --label of labels, or both"
+        )
     sheet = open_sheet(str(path))
     columns = {
-        role: np.array([math.nan if v is None else v for v in sheet.values(name, role, value_of, VALUE)])
+        role: np.array(
+            [math.nan if v is None else v for v in sheet.values(name, role, value_of, VALUE)]
+        )
         for role, name in (("--score", score), ("--label", label))
         if name is not None
     }
     known = ~np.isnan(np.stack(list(columns.values()))).any(axis=0)
     n = int(known.sum())
     if n < FEWEST:
-        raise ConfigError(f"{path}: {n} rows have what the plan is made from; a pilot needs at least {FEWEST}")
+        raise ConfigError(
+            f"{path}: {n} rows have what the plan is made from; a pilot needs at least {FEWEST}"
+        )
     values = columns["--label" if label is not None else "--score"][known]
     sd = float(values.std(ddof=1))
     if sd == 0.0:
-        raise ConfigError(f"{path}: all {n} values are equal, which says nothing about their spread; use --rate or --sd")
+        raise ConfigError(
+            f"{path}: all {n} values are equal, which says nothing about their spread; use --rate "
+            f"or --sd"
+        )
     correlation = None
     if len(columns) == 2:
         judge = columns["--score"][known]
@@ -287,7 +343,13 @@ def read_pilot(path: Path, *, score: str | None, label: str | None, cluster: str
     if cluster is None:
         return Pilot(n, sd, correlation)
     cells = sheet.column(cluster, "--cluster")
-    names = [f"row {i}" if cell is None else str(cell) for i, (cell, kept) in enumerate(zip(cells, known, strict=True)) if kept]
+    names = [
+        f"row {i}" if cell is None else str(cell)
+        for i, (cell, kept) in enumerate(zip(cells, known, strict=True))
+        if kept
+    ]
     if len(set(names)) == n:
         return Pilot(n, sd, correlation)
-    return Pilot(n, sd, correlation, n / len(set(names)), correlation_within(values.tolist(), names))
+    return Pilot(
+        n, sd, correlation, n / len(set(names)), correlation_within(values.tolist(), names)
+    )

@@ -1,4 +1,6 @@
-"""Two answers against each other, in both places, for a reward of any kind: what the audit and the conflict detector ask."""
+"""Two answers against each other, in both places, for a reward of any kind: what the audit and the
+conflict detector ask.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,15 @@ from rm_gallery.gallery.benchmarks.judgements import Pair, Status, cluster_of, j
 from rm_gallery.study.task import Reasons
 
 TRIES = 64
-"""Names a question is given until its candidates come in the wanted order; each fits with probability one half."""
+"""Names a question is given until its candidates come in the wanted order; each fits with
+probability one half.
+"""
 
 
 class Game(NamedTuple):
-    """One comparison: who was shown first (0 or 1; None where answers are scored by themselves), and who won."""
+    """One comparison: who was shown first (0 or 1; None where answers are scored by themselves),
+    and who won.
+    """
 
     first: int | None
     verdict: int
@@ -60,8 +66,9 @@ class Duel(NamedTuple):
 class Questionnaire:
     """Every question a reward is asked, each once however many duels need it, and what it said.
 
-    A scoring reward (pointwise, stepwise) is asked for each answer by itself. A comparing one sees the two answers of a duel
-    and nothing else, each of them once in the first place; a rule or a trained model does so, too, for it may care.
+    A scoring reward (pointwise, stepwise) is asked for each answer by itself. A comparing one sees
+    the two answers of a duel and nothing else, each of them once in the first place; a rule or a
+    trained model does so, too, for it may care.
     """
 
     def __init__(self, reward: BaseReward) -> None:
@@ -70,17 +77,23 @@ class Questionnaire:
         self.questions: dict[str, DataSample] = {}
         self.said: dict[str, QuestionOutcome] = {}
 
-    # -- asking ---------------------------------------------------------------------------------------------------------
+    # -- asking ------------------------------------------------------------------------------------
 
     def ask(self, of: DataSample, outputs: Sequence[DataOutput]) -> str:
         """Put down a question about these answers to the prompt of `of`; gives its key."""
-        sample = copy_with(of, unique_id=of.sample_id, output=[_fresh(output) for output in outputs])
+        sample = copy_with(
+            of, unique_id=of.sample_id, output=[_fresh(output) for output in outputs]
+        )
         name = f"{of.sample_id[:80]}/{sample.sample_key.rpartition(':')[2][:20]}"
         order = getattr(self.reward, "order", None)
         for number in range(TRIES):
             sample = copy_with(sample, unique_id=f"{name}/{number}")
             salt = "0,1" if self.reward.kind == "pairwise" else ""
-            if order is None or len(outputs) < 2 or order(sample, len(outputs), salt) == [*range(len(outputs))]:
+            if (
+                order is None
+                or len(outputs) < 2
+                or order(sample, len(outputs), salt) == [*range(len(outputs))]
+            ):
                 break
         self.questions.setdefault(sample.unique_id, sample)
         return sample.unique_id
@@ -89,18 +102,30 @@ class Questionnaire:
         """Put down what tells two answers apart."""
         if not self.comparing:
             keys = [self.ask(of, [output]) for output in (first, second)]
-        elif self.reward.kind == "pairwise" and self.reward.judged and getattr(self.reward, "both_orders", False):
+        elif (
+            self.reward.kind == "pairwise"
+            and self.reward.judged
+            and getattr(self.reward, "both_orders", False)
+        ):
             keys = [self.ask(of, [first, second])]
         else:
             keys = [self.ask(of, [first, second]), self.ask(of, [second, first])]
-        return Duel(tuple(keys), (False, True)[: len(keys)] if self.comparing else (False, False), cluster_of(of))
+        return Duel(
+            tuple(keys),
+            (False, True)[: len(keys)] if self.comparing else (False, False),
+            cluster_of(of),
+        )
 
     def calls(self, keys: Iterable[str] | None = None) -> int:
-        """Judgements the questions take: one model call each where a model judges and no reply is in the cache."""
+        """Judgements the questions take: one model call each where a model judges and no reply is
+        in the cache.
+        """
         asked = self.questions if keys is None else keys
-        return self.reward.asked_times * sum(len(self.reward.plan(self.questions[key])) for key in asked)
+        return self.reward.asked_times * sum(
+            len(self.reward.plan(self.questions[key])) for key in asked
+        )
 
-    # -- hearing --------------------------------------------------------------------------------------------------------
+    # -- hearing -----------------------------------------------------------------------------------
 
     def hear(self, scored: Iterable[DataSample]) -> None:
         """Note what the reward said."""
@@ -116,45 +141,73 @@ class Questionnaire:
         if not self.comparing:
             turn = 1.0 if self.reward.higher_is_better else -1.0
             found = [self.reward.score_of_output(output) for output in sample.output]
-            return QuestionOutcome("scored", tuple(None if score is None else turn * score for score in found))
+            return QuestionOutcome(
+                "scored", tuple(None if score is None else turn * score for score in found)
+            )
         if len(sample.output) != 2:
             return QuestionOutcome("scored", tuple(one.scores))
-        shown = [(j.place, j.verdict) for j in one.judgements if isinstance(j.place, Pair) and self.reward.judged]
+        shown = [
+            (j.place, j.verdict)
+            for j in one.judgements
+            if isinstance(j.place, Pair) and self.reward.judged
+        ]
         if not shown:  # a rule or a model that says what it says of the two in the order given
             shown = [(Pair(0, 1), sign(*one.scores))]
         # a verdict of +1 is for the one shown first
-        games = [Game(p.first, verdict if p.first == 0 else -verdict) for p, verdict in shown if verdict is not None]
+        games = [
+            Game(p.first, verdict if p.first == 0 else -verdict)
+            for p, verdict in shown
+            if verdict is not None
+        ]
         return QuestionOutcome("scored", tuple(one.scores), tuple(games))
 
     def games(self, duel: Duel) -> list[Game]:
         """The comparisons of a duel; none unless every question of it was scored."""
-        known = [one for key in duel.keys if (one := self.said.get(key)) is not None and one.status == "scored"]
+        known = [
+            one
+            for key in duel.keys
+            if (one := self.said.get(key)) is not None and one.status == "scored"
+        ]
         if len(known) < len(duel.keys):
             return []
         if self.comparing:
-            both = [(game, turned) for one, turned in zip(known, duel.turned, strict=True) for game in one.games]
+            both = [
+                (game, turned)
+                for one, turned in zip(known, duel.turned, strict=True)
+                for game in one.games
+            ]
             return [game.turned() if turned else game for game, turned in both]
         verdict = sign(known[0].scores[0], known[1].scores[0])
         return [] if verdict is None else [Game(None, verdict)]
 
     def margin(self, duel: Duel) -> float | None:
-        """How far answer 0 is ahead, over all places: 1 it always won, -1 it always lost; None without a verdict."""
+        """How far answer 0 is ahead, over all places: 1 it always won, -1 it always lost; None
+        without a verdict.
+        """
         games = self.games(duel)
         return sum(game.verdict for game in games) / len(games) if games else None
 
     def cause(self, duels: Iterable[Duel]) -> Cause | None:
-        """Who caused the first question of these without a score; None where there is none, or it was never asked."""
+        """Who caused the first question of these without a score; None where there is none, or it
+        was never asked.
+        """
         said = [self.said.get(key) for duel in duels for key in duel.keys]
         return next((one.cause for one in said if one is not None and one.status != "scored"), None)
 
     def status(self, duel: Duel) -> Status:
         """What became of a duel as a whole."""
-        return worst("stopped" if (one := self.said.get(key)) is None else one.status for key in duel.keys)
+        return worst(
+            "stopped" if (one := self.said.get(key)) is None else one.status for key in duel.keys
+        )
 
 
 def _fresh(output: DataOutput) -> DataOutput:
     """The output without what earlier rewards said of it."""
-    steps = None if output.steps is None else [copy_with(step, reward=Reward()) for step in output.steps]
+    steps = (
+        None
+        if output.steps is None
+        else [copy_with(step, reward=Reward()) for step in output.steps]
+    )
     return copy_with(output, answer=copy_with(output.answer, reward=Reward()), steps=steps)
 
 
@@ -165,7 +218,9 @@ def lost(statuses: Iterable[Status]) -> dict[str, int]:
 
 def missing_of(every: Iterable[QuestionOutcome]) -> dict[str, int]:
     """How many questions have no score, by who caused it."""
-    return added({one.cause: 1} for one in every if one.status != "scored" and one.cause is not None)
+    return added(
+        {one.cause: 1} for one in every if one.status != "scored" and one.cause is not None
+    )
 
 
 def reasons_of(every: Iterable[QuestionOutcome]) -> dict[str, dict[str, Any]]:
@@ -190,7 +245,8 @@ SHOWN = 5
 class Limit:
     """Where a figure is good enough and where it is bad.
 
-    `sides` says which way is bad: "low" figures are good when small, "high" ones when large, "both" when near 0.
+    `sides` says which way is bad: "low" figures are good when small, "high" ones when large, "both"
+    when near 0.
     """
 
     good: float
@@ -209,14 +265,19 @@ class Limit:
 def decide(value: float | None, ci95: Interval | None, clusters: int, limit: Limit) -> Verdict:
     """Judge a figure by its whole interval.
 
-    pass: the interval lies within `good`. fail: it lies beyond `bad`. warn: the figure itself is not good, and not by chance alone (the interval leaves out 0). Otherwise the
-    samples are too few to tell, which is "not enough" and never a pass.
+    pass: the interval lies within `good`. fail: it lies beyond `bad`. warn: the figure itself is
+    not good, and not by chance alone (the interval leaves out 0). Otherwise the samples are too few
+    to tell, which is "not enough" and never a pass.
     """
     if value is None or ci95 is None or clusters < SHOWN:
         return "not enough"
     low, high = ci95
     if limit.sides == "both":
-        low, high, value = (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high)), abs(value)
+        low, high, value = (
+            (0.0 if low <= 0 <= high else min(abs(low), abs(high))),
+            max(abs(low), abs(high)),
+            abs(value),
+        )
     elif limit.sides == "high":
         low, high, value = -high, -low, -value
     turn = -1.0 if limit.sides == "high" else 1.0
@@ -270,7 +331,11 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """The figure as plain JSON types."""
-        out = {name: plain(value) for name, value in vars(self).items() if name not in ("limit", "examples")}
+        out = {
+            name: plain(value)
+            for name, value in vars(self).items()
+            if name not in ("limit", "examples")
+        }
         out["limit"] = None if self.limit is None else vars(self.limit)
         out["examples"] = [plain(example) for example in self.examples]
         return out
@@ -287,7 +352,9 @@ class Finding:
 
 
 def figure_text(value: float | None, unit: str) -> str:
-    """A figure in its unit: shares as percentages, nets with their sign, the rest with two digits; a dash for none."""
+    """A figure in its unit: shares as percentages, nets with their sign, the rest with two digits;
+    a dash for none.
+    """
     if value is None:
         return "-"
     if unit == "share":
@@ -308,16 +375,20 @@ def found(
     worst_of: int = 1,
     **more: Any,
 ) -> Finding:
-    """The mean of credits (0..1), or of nets (-1..1), with its interval over clusters and what the limit says of it.
+    """The mean of credits (0..1), or of nets (-1..1), with its interval over clusters and what the
+    limit says of it.
 
-    Of a figure that is the worst of several, `worst_of`, the lower end is lower by as much (Bonferroni): what fails has to be
-    shown in spite of the choice, while each of them has to pass for the worst to pass. Where values belong to clusters of two kinds (an attack, and a prompt it is tried on), `crossed` names the others, and the
-    kind that leaves less certainty counts.
+    Of a figure that is the worst of several, `worst_of`, the lower end is lower by as much
+    (Bonferroni): what fails has to be shown in spite of the choice, while each of them has to pass
+    for the worst to pass. Where values belong to clusters of two kinds (an attack, and a prompt it
+    is tried on), `crossed` names the others, and the kind that leaves less certainty counts.
     """
     kinds = [clusters] if crossed is None else [clusters, crossed]
     distinct = min(len(set(kind)) for kind in kinds)
     bounds = (0.0, 1.0) if unit == "share" else (-1.0, 1.0)
-    means = [mean for kind in kinds if (mean := clustered_mean(values, kind, bounds=bounds)) is not None]
+    means = [
+        mean for kind in kinds if (mean := clustered_mean(values, kind, bounds=bounds)) is not None
+    ]
 
     def interval(mean: ClusteredMean, level: float) -> Interval:
         return mean.interval(level) if unit == "share" else net_interval(values, mean, level)
@@ -327,16 +398,19 @@ def found(
     value = means[0].estimate if means else None
     ci95 = max(intervals, key=lambda interval: interval.high - interval.low, default=None)
     verdict: Verdict = "info" if limit is None else decide(value, ci95, distinct, limit)
-    return Finding(probe, name, what, unit, value, ci95, len(values), distinct, limit, verdict, **more)
+    return Finding(
+        probe, name, what, unit, value, ci95, len(values), distinct, limit, verdict, **more
+    )
 
 
 def net_interval(values: Sequence[float], mean: ClusteredMean, level: float = 0.95) -> Interval:
-    """The interval of a share won less a share lost, from values within -1..1 whose clustered mean is `mean`.
+    """The interval of a share won less a share lost, from values within -1..1 whose clustered mean
+    is `mean`.
 
     Where nothing is won or lost at all it is as wide as either share may be, and no wider.
 
-    Source: R. Newcombe, 1998, method 10 for paired proportions (here of one multinomial), with Wilson limits for as many
-    independent outcomes as the clusters are worth.
+    Source: R. Newcombe, 1998, method 10 for paired proportions (here of one multinomial), with
+    Wilson limits for as many independent outcomes as the clusters are worth.
     """
     count = len(values)
     spread = math.fsum((value - mean.estimate) ** 2 for value in values) / count
@@ -352,4 +426,6 @@ def net_interval(values: Sequence[float], mean: ClusteredMean, level: float = 0.
         return math.sqrt(max(0.0, a * a + b * b - 2 * r * a * b))
 
     net = won - gone
-    return Interval(max(-1.0, net - half(won - l1, u2 - gone)), min(1.0, net + half(u1 - won, gone - l2)))
+    return Interval(
+        max(-1.0, net - half(won - l1, u2 - gone)), min(1.0, net + half(u1 - won, gone - l2))
+    )

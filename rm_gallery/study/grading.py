@@ -1,4 +1,6 @@
-"""Graders over a table: each one's scores, how they agree with each other and with labels, and how steady they are."""
+"""Graders over a table: each one's scores, how they agree with each other and with labels, and how
+steady they are.
+"""
 
 from __future__ import annotations
 
@@ -47,20 +49,30 @@ ANSWERED = ("responses", "response", "answer", "output", "messages")
 
 @dataclass(frozen=True)
 class GradeReport(ScoreReport):
-    """What graders said of a table. `score` is the mean of the first aggregator, else of the first grader, in its own unit.
+    """What graders said of a table. `score` is the mean of the first aggregator, else of the first
+    grader, in its own unit.
 
-    `by_subset` has a part per grader and aggregator. `extra` holds by their names `distributions` (spread and how many pass),
-    `agreement` between every two (Spearman), `validation` against labels, and `consistency` over repeats; with labels of what
-    `score` is the mean of also `corrected`, that mean corrected by them, in their unit.
+    `by_subset` has a part per grader and aggregator. `extra` holds by their names `distributions`
+    (spread and how many pass), `agreement` between every two (Spearman), `validation` against
+    labels, and `consistency` over repeats; with labels of what `score` is the mean of also
+    `corrected`, that mean corrected by them, in their unit.
     """
 
     unit: ClassVar[str] = "mean score"
 
     def about(self) -> list[str]:
-        """How graders agree with each other, with labels and with themselves, and what the figures rest on."""
-        lines = [f"{name} against {found['label']}: {_said(found)}" for name, found in self.extra["validation"].items()]
+        """How graders agree with each other, with labels and with themselves, and what the figures
+        rest on.
+        """
+        lines = [
+            f"{name} against {found['label']}: {_said(found)}"
+            for name, found in self.extra["validation"].items()
+        ]
         for pair, found in self.extra["agreement"].items():
-            lines.append(f"{pair}: spearman {found['spearman']:.2f} ({range_text(found['ci95'])}), n={found['n']}")
+            lines.append(
+                f"{pair}: spearman {found['spearman']:.2f} ({range_text(found['ci95'])}), "
+                f"n={found['n']}"
+            )
         for name, found in self.extra["consistency"].items():
             lines.append(
                 f"{name} over {found['repeats']} repeats: {found['unstable']:.0%} of rows change, "
@@ -69,12 +81,30 @@ class GradeReport(ScoreReport):
         return [*lines, *Report.about(replace(self, extra={}))]
 
 
-_MEASURES = ("accuracy", "exact_agreement", "precision", "recall", "f1", "kappa", "weighted_kappa", "spearman", "mae")
+_MEASURES = (
+    "accuracy",
+    "exact_agreement",
+    "precision",
+    "recall",
+    "f1",
+    "kappa",
+    "weighted_kappa",
+    "spearman",
+    "mae",
+)
 
 
 def _said(found: Mapping[str, Any]) -> str:
-    parts = [f"{m.replace('_', ' ')} {found[m]:.3g} ({range_text(found.get(f'{m}_ci95'))})" for m in _MEASURES if m in found]
-    at = "" if found.get("threshold") is None else f"as verdicts at the threshold {found['threshold']:g}: "
+    parts = [
+        f"{m.replace('_', ' ')} {found[m]:.3g} ({range_text(found.get(f'{m}_ci95'))})"
+        for m in _MEASURES
+        if m in found
+    ]
+    at = (
+        ""
+        if found.get("threshold") is None
+        else f"as verdicts at the threshold {found['threshold']:g}: "
+    )
     return at + ", ".join([*parts, f"n={found['n']}"])
 
 
@@ -113,7 +143,10 @@ class _Column:
         again = result.metadata.get("results")
         if isinstance(again, list) and None not in result.range and "n" in result.metadata:
             each = [item.get("score") if isinstance(item, Mapping) else None for item in again]
-            one = [result.model_copy(update={"score": float(s)}).normalized if s is not None else None for s in each]
+            one = [
+                result.model_copy(update={"score": float(s)}).normalized if s is not None else None
+                for s in each
+            ]
             self.repeats.append(one)
 
     @property
@@ -141,12 +174,17 @@ class _Column:
     def figure(self, clusters: Integers) -> Figure:
         scores = self.scores
         mean = mean_of(scores, clusters, bounds=self.bounds)
-        scored, unscored, failed, stopped = (self.statuses[status] for status in ("scored", "unscored", "failed", "stopped"))
+        scored, unscored, failed, stopped = (
+            self.statuses[status] for status in ("scored", "unscored", "failed", "stopped")
+        )
         n = self.statuses.total()
         whole = closed(n, scored, math.fsum(scores[~np.isnan(scores)]), self.missing, self.bounds)
-        bounds = None if mean.estimate is None else whole.bounds  # of a grader that only ranks there is no mean
+        # of a grader that only ranks there is no mean
+        bounds = None if mean.estimate is None else whole.bounds
         about: dict[str, Any] = {"missing": whole.missing, "bounds": bounds}
-        return Figure("mean_score", n, scored, unscored, failed, stopped, mean.estimate, mean.ci95, **about)
+        return Figure(
+            "mean_score", n, scored, unscored, failed, stopped, mean.estimate, mean.ci95, **about
+        )
 
     def distribution(self) -> dict[str, Any]:
         scores = self.scores
@@ -201,14 +239,15 @@ def grade(
     Args:
         runner: the graders and aggregators.
         data: as for `GradingRunner.run`.
-        labels: the column of people's labels (numbers, true and false, or words such as pass and fail), for every grader or
-            as {grader or aggregator: column}.
+        labels: the column of people's labels (numbers, true and false, or words such as pass and
+            fail), for every grader or as {grader or aggregator: column}.
         cluster: column that says which rows belong together; by default those that ask the same.
         limit: grade a seeded sample of this many rows, in the order of the data.
         seed: of that sample and of the bootstrap.
         part: as in `evaluate`.
-        options: how the run goes. With `run_dir` the same call continues an unfinished run, and the folder keeps
-            `samples.jsonl` and `report.json`, of which `rm-gallery report` makes a page.
+        options: how the run goes. With `run_dir` the same call continues an unfinished run, and the
+            folder keeps `samples.jsonl` and `report.json`, of which `rm-gallery report` makes a
+            page.
         on_graded: called with every row and what was said of it, in the order of the data.
         **run_options: fields of `RunOptions` as keywords.
 
@@ -240,14 +279,18 @@ def grade(
     def drawn() -> Iterator[Mapping[str, Any]]:
         for where, row in _until_over(_drawn(data, limit, seed, share), control):
             # read before the row is paid for
-            waiting.append((where, row, {name: _label(row, column, where) for name, column in wanted.items()}))
+            waiting.append(
+                (where, row, {name: _label(row, column, where) for name, column in wanted.items()})
+            )
             yield row
 
     with closing(runner.stream(drawn(), options=chosen)) as going, keeping or nullcontext():
         for results in going:
             where, given, known = waiting.popleft()
             row = TableRow(given)
-            group = str(row.fields[cluster]) if cluster is not None and cluster in row.fields else ""
+            group = (
+                str(row.fields[cluster]) if cluster is not None and cluster in row.fields else ""
+            )
             fields = _fields(runner, row)
             group = group or _first(fields, ASKED) or str(where)
             asked.append(hash_of(group))
@@ -270,7 +313,9 @@ def grade(
         by_subset=parts,
         benchmark=Path(data).stem if isinstance(data, (str, Path)) else "rows",
         version="mean over rows",
-        reward=f"{main} of {', '.join(runner.grader_configs)}" if runner.aggregators else ", ".join(columns),
+        reward=f"{main} of {', '.join(runner.grader_configs)}"
+        if runner.aggregators
+        else ", ".join(columns),
         judge=", ".join(sorted({name for name, _ in judges if name})) or None,
         endpoint=", ".join(sorted({where for _, where in judges if where})) or None,
         data=str(data) if isinstance(data, (str, Path)) else f"{len(clusters)} rows",
@@ -281,7 +326,9 @@ def grade(
         reasons=reasons,
         stopped=control.stopped,
         suspicion=lookout.found(),
-        constant=" ".join(f"{name}: {said}" for name, column in found.items() if (said := column.constant)),
+        constant=" ".join(
+            f"{name}: {said}" for name, column in found.items() if (said := column.constant)
+        ),
     )
     if keeping is not None and chosen.run_dir is not None:
         keeping.finish()
@@ -302,7 +349,9 @@ def _until_over(
 
 
 def _count_unread(found: Mapping[str, _Column], reasons: Reasons, control: RunControl) -> None:
-    """Count the rows that were never read, since the run had stopped, for every grader and aggregator."""
+    """Count the rows that were never read, since the run had stopped, for every grader and
+    aggregator.
+    """
     if not (n := control.unread):
         return
     why = stopped_outcome(control.stopped or "", control.who_stopped)
@@ -325,7 +374,9 @@ def _nothing(_: GradedRow) -> None:
     pass
 
 
-def _drawn(data: Any, limit: int | None, seed: int, part: RunPart | None) -> Iterable[tuple[RowRef, Mapping[str, Any]]]:
+def _drawn(
+    data: Any, limit: int | None, seed: int, part: RunPart | None
+) -> Iterable[tuple[RowRef, Mapping[str, Any]]]:
     """The rows of the part behind where they stand; with a limit so many of all, by the seed."""
     rows: Iterable[tuple[RowRef, Mapping[str, Any]]]
     if isinstance(data, (str, Path)):
@@ -335,13 +386,21 @@ def _drawn(data: Any, limit: int | None, seed: int, part: RunPart | None) -> Ite
     if limit is not None:
         known = list(rows)
         rows = (known[place] for place in seeded_positions(len(known), limit, seed))
-    return rows if part is None else (pair for pair in rows if part.holds(TableRow(pair[1]).sample_key))
+    return (
+        rows
+        if part is None
+        else (pair for pair in rows if part.holds(TableRow(pair[1]).sample_key))
+    )
 
 
 def _identity(data: Any) -> Any:
     if not isinstance(data, (str, Path)):
         return None
-    paths = [path] if (path := Path(data)).is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    paths = (
+        [path]
+        if (path := Path(data)).is_file()
+        else sorted(p for p in path.rglob("*") if p.is_file())
+    )
     return [file_sha256(path) for path in paths]
 
 
@@ -359,11 +418,16 @@ def _first(fields: Mapping[str, Any], names: Sequence[str]) -> str:
 
 def _label(fields: Mapping[str, Any], column: str, where: RowRef) -> float | None:
     if column not in fields:
-        raise ConfigError(f"labels: {where}: " + unknown_name("column", column, [str(name) for name in fields]))
+        raise ConfigError(
+            f"labels: {where}: " + unknown_name("column", column, [str(name) for name in fields])
+        )
     cell = blank_is_none(fields[column])
     value = value_of(cell)
     if value is None and cell is not None:
-        raise ConfigError(f"labels: {where}, column '{column}' is {cell!r:.60}; a label is a number, true or false.")
+        raise ConfigError(
+            f"labels: {where}, column '{column}' is {cell!r:.60}; a label is a number, true or "
+            f"false."
+        )
     return value
 
 
@@ -375,7 +439,12 @@ def _extra(
     seed: int,
     main: str,
 ) -> dict[str, Any]:
-    extra: dict[str, Any] = {"distributions": {}, "agreement": {}, "validation": {}, "consistency": {}}
+    extra: dict[str, Any] = {
+        "distributions": {},
+        "agreement": {},
+        "validation": {},
+        "consistency": {},
+    }
     for name, column in found.items():
         extra["distributions"][name] = column.distribution()
         if (again := column.consistency()) is not None:
@@ -385,25 +454,42 @@ def _extra(
         order = spearman_estimate(scores[0].tolist(), scores[1].tolist(), clusters=clusters)
         if order is not None:
             n = int((~np.isnan(scores[0]) & ~np.isnan(scores[1])).sum())
-            extra["agreement"][f"{one} and {other}"] = {"spearman": order.estimate, "ci95": order.interval(), "n": n}
+            extra["agreement"][f"{one} and {other}"] = {
+                "spearman": order.estimate,
+                "ci95": order.interval(),
+                "n": n,
+            }
     for name, labels in told.items():
-        extra["validation"][name] = {"label": wanted[name], **_validated(found[name], labels, clusters, seed)}
+        extra["validation"][name] = {
+            "label": wanted[name],
+            **_validated(found[name], labels, clusters, seed),
+        }
     if any(label is not None for label in told.get(main, ())):
         scale = label_scale(told[main], found[main].bounds)
-        corrected = corrected_mean(found[main].scores, told[main], clusters=clusters, bounds=scale)  # in the unit of the labels
+        # in the unit of the labels
+        corrected = corrected_mean(found[main].scores, told[main], clusters=clusters, bounds=scale)
         extra["corrected"] = {**as_dict(corrected), "p_value": None}
     return extra
 
 
-def _validated(column: _Column, labels: Sequence[float | None], clusters: Integers, seed: int) -> dict[str, Any]:
-    """Verdicts by the grader's threshold, else by the middle of its range where labels are only 0 and 1.
+def _validated(
+    column: _Column, labels: Sequence[float | None], clusters: Integers, seed: int
+) -> dict[str, Any]:
+    """Verdicts by the grader's threshold, else by the middle of its range where labels are only 0
+    and 1.
 
-    Labels on another scale than the grader's say nothing of a verdict or a distance, only of the order.
+    Labels on another scale than the grader's say nothing of a verdict or a distance, only of the
+    order.
     """
     low, high = column.bounds
     known_labels = {label for label in labels if label is not None}
-    verdicts, on_scale = known_labels <= {0.0, 1.0}, all(low <= label <= high for label in known_labels)
-    threshold = column.known.threshold if column.known is not None and (verdicts or on_scale) else None
+    verdicts, on_scale = (
+        known_labels <= {0.0, 1.0},
+        all(low <= label <= high for label in known_labels),
+    )
+    threshold = (
+        column.known.threshold if column.known is not None and (verdicts or on_scale) else None
+    )
     if threshold is None and verdicts and math.isfinite(low) and math.isfinite(high):
         threshold = (low + high) / 2
     known = validate(
@@ -419,7 +505,12 @@ def _validated(column: _Column, labels: Sequence[float | None], clusters: Intege
 
 
 def _record(
-    row: TableRow, where: RowRef, fields: Mapping[str, Any], results: Results, main: str, cluster: str
+    row: TableRow,
+    where: RowRef,
+    fields: Mapping[str, Any],
+    results: Results,
+    main: str,
+    cluster: str,
 ) -> dict[str, Any]:
     """What samples.jsonl keeps of a row."""
     first = results[main]
@@ -430,10 +521,16 @@ def _record(
         answers = [shown(text) for text in fields.get("responses") or ()] or [""] * len(first.rank)
         scores = [float(len(first.rank) - place) for place in first.rank]
     statuses = [status_of(result) for result in results.values()]
-    status = next((lost for lost in ("stopped", "failed", "unscored") if lost in statuses), "scored")
+    status = next(
+        (lost for lost in ("stopped", "failed", "unscored") if lost in statuses), "scored"
+    )
     said = [f"{name} {_value(result)}: {result.reason}" for name, result in results.items()]
     lost = [(name, r) for name, r in results.items() if isinstance(r, GraderError)]
-    passed = {name: r.passed() for name, r in results.items() if isinstance(r, GraderScore) and r.threshold is not None}
+    passed = {
+        name: r.passed()
+        for name, r in results.items()
+        if isinstance(r, GraderScore) and r.threshold is not None
+    }
     record = {
         "id": row.sample_id,
         "key": row.sample_key,
@@ -443,7 +540,9 @@ def _record(
         "answers": answers,
         "scores": scores,
         "reasons": ["\n".join(said), *[None] * (len(answers) - 1)],
-        "issues": [[status_of(r), r.error_type, f"{name}: {r.error}", cause_of(r)] for name, r in lost],
+        "issues": [
+            [status_of(r), r.error_type, f"{name}: {r.error}", cause_of(r)] for name, r in lost
+        ],
         "metadata": {
             "number": where.number,
             "scores": {name: getattr(r, "score", None) for name, r in results.items() if r.ok},

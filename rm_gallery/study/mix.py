@@ -1,4 +1,6 @@
-"""Several rewards as the one number that trains: the sum is tried, and what games it is traced to the part that pays for it."""
+"""Several rewards as the one number that trains: the sum is tried, and what games it is traced to
+the part that pays for it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.runner.grading_runner import judges_for
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.study.check import CEILING, Checking, RewardCheck, Tried, Weakness, opened, with_forgeries
+from rm_gallery.study.check import (
+    CEILING,
+    Checking,
+    RewardCheck,
+    Tried,
+    Weakness,
+    opened,
+    with_forgeries,
+)
 
 _PORT = re.compile(r"[a-z-]+:\w+://(\[[^]]*\]|[^/:]+):\d+")
 """served:http://HOST:PORT, whose last number is no weight."""
@@ -37,11 +47,13 @@ class MixCheck:
 
     Attributes:
         whole: of the sum; its faults are what a training run would exploit.
-        parts: by name, of each part by itself. What is a fault there is a note: a part that shapes need not tell right from wrong.
+        parts: by name, of each part by itself. What is a fault there is a note: a part that shapes
+            need not tell right from wrong.
         weights: by name.
         through: by finding of the sum, which parts pay for it.
         targets: by name, what was given for it.
-        pays: by name, the least and the most that a part can add to the sum; None where its range is open.
+        pays: by name, the least and the most that a part can add to the sum; None where its range
+            is open.
         normalize: whether each part was mapped to [0, 1] before it was weighted.
         judge: `llm` and `base_url` as they were given.
     """
@@ -64,7 +76,12 @@ class MixCheck:
         """As plain JSON types."""
         parts = {name: found.to_dict() for name, found in self.parts.items()}
         pays = {name: list(ends) for name, ends in self.pays.items()}
-        about = {"weights": dict(self.weights), "pays": pays, "normalize": self.normalize, "through": dict(self.through)}
+        about = {
+            "weights": dict(self.weights),
+            "pays": pays,
+            "normalize": self.normalize,
+            "through": dict(self.through),
+        }
         return {**self.whole.to_dict(), "parts": parts, **about}
 
     def can_pay(self, name: str) -> str:
@@ -75,24 +92,37 @@ class MixCheck:
         return f"it pays {low:.3g} to {high:.3g}"
 
     def lines(self) -> list[str]:
-        """How each trainer is given this sum: statements that run as they stand beside the files of its parts."""
+        """How each trainer is given this sum: statements that run as they stand beside the files of
+        its parts.
+        """
         judge = "".join(f", {name}={value!r}" for name, value in self.judge.items())
         parts = ", ".join(f"{name!r}: {target!r}" for name, target in self.targets.items())
         by_name = ", ".join(f"{name!r}: {weight:g}" for name, weight in self.weights.items())
-        total = f"WeightedSum({{{parts}}}, weights={{{by_name}}}{', normalize=True' if self.normalize else ''}{judge})"
+        total = (
+            f"WeightedSum({{{parts}}}, "
+            f"weights={{{by_name}}}{', normalize=True' if self.normalize else ''}{judge})"
+        )
         funcs, weights = (
             ", ".join(map(repr, self.targets.values())),
             ", ".join(f"{weight:g}" for weight in self.weights.values()),
         )
         # TRL weighs scores as they are
-        each = "trl_rewards([total])" if self.normalize else f"trl_rewards([{funcs}]{judge}); reward_weights = [{weights}]"
+        each = (
+            "trl_rewards([total])"
+            if self.normalize
+            else f"trl_rewards([{funcs}]{judge}); reward_weights = [{weights}]"
+        )
         return [
             "from rm_gallery import WeightedSum",
             f"total = {total}",
-            f"TRL        from rm_gallery.integrations.trl import trl_rewards; reward_funcs = {each}",
-            "verl       from rm_gallery.integrations.verl import verl_reward; compute_score = verl_reward(total)",
-            "OpenRLHF   from rm_gallery.integrations.openrlhf import openrlhf_reward; reward_func = openrlhf_reward(total)",
-            "server     rm-gallery serve --reward total=FILE:total, with the first two lines in FILE",
+            f"TRL        from rm_gallery.integrations.trl import trl_rewards; reward_funcs = "
+            f"{each}",
+            "verl       from rm_gallery.integrations.verl import verl_reward; compute_score = "
+            "verl_reward(total)",
+            "OpenRLHF   from rm_gallery.integrations.openrlhf import openrlhf_reward; reward_func "
+            "= openrlhf_reward(total)",
+            "server     rm-gallery serve --reward total=FILE:total, with the first two lines in "
+            "FILE",
         ]
 
 
@@ -124,42 +154,65 @@ def check_mix(
         options: see `ceiling`.
 
     Raises:
-        ConfigError: fewer than two parts, two of the same name, a part with an open range where they are normalised, or as
-            `check_reward` says.
+        ConfigError: fewer than two parts, two of the same name, a part with an open range where
+            they are normalised, or as `check_reward` says.
     """
     given = list(targets.items()) if isinstance(targets, Mapping) else list(targets)
     if len(given) < 2:
         raise ConfigError("a mix has two rewards or more; check a single one by itself.")
     judges = judges_for([target for target, _ in given], llm, base_url)
-    made = [opened(target, cases, reference, **judge) for (target, _), judge in zip(given, judges, strict=True)]
+    made = [
+        opened(target, cases, reference, **judge)
+        for (target, _), judge in zip(given, judges, strict=True)
+    ]
     names = [reward.name for reward, _ in made]
     if len(set(names)) < len(names):
-        raise ConfigError(f"two parts are called {next(name for name in names if names.count(name) > 1)!r}; give each a name.")
+        raise ConfigError(
+            f"two parts are called {next(name for name in names if names.count(name) > 1)!r}; give "
+            f"each a name."
+        )
     weights = dict(zip(names, (weight for _, weight in given), strict=True))
     rewards = dict(zip(names, (reward for reward, _ in made), strict=True))
     asked = [with_forgeries(case) for case in made[0][1]] if forge else made[0][1]
     total = WeightedSum(rewards, weights=weights, normalize=normalize, name="total")
     whole = Checking(total, asked, full, ceiling, options).run()
-    parts = {name: shaping(Checking(reward, asked, None, ceiling, options).run()) for name, reward in rewards.items()}
-    through = {finding.name: said for finding in whole.findings if (said := _through(finding, whole.tried, weights))}
+    parts = {
+        name: shaping(Checking(reward, asked, None, ceiling, options).run())
+        for name, reward in rewards.items()
+    }
+    through = {
+        finding.name: said
+        for finding in whole.findings
+        if (said := _through(finding, whole.tried, weights))
+    }
     named = dict(zip(names, (target for target, _ in given), strict=True))
-    judge = {name: value for name, value in (("llm", llm), ("base_url", base_url)) if value is not None}
+    judge = {
+        name: value for name, value in (("llm", llm), ("base_url", base_url)) if value is not None
+    }
     return MixCheck(whole, parts, weights, through, named, total.pays(), normalize, judge)
 
 
 def shaping(found: RewardCheck) -> RewardCheck:
-    """The check of one of several parts: what it pays for is a fault only where the sum pays for it."""
+    """The check of one of several parts: what it pays for is a fault only where the sum pays for
+    it.
+    """
     return replace(found, findings=[replace(one, level="note") for one in found.findings])
 
 
 def _through(finding: Weakness, tried: Sequence[Tried], weights: Mapping[str, float]) -> str:
     """What the parts add to completions of a finding, the largest first."""
-    own = [one for one in tried if f"{one.case}: {one.kind}" in finding.where and one.scored.score is not None]
+    own = [
+        one
+        for one in tried
+        if f"{one.case}: {one.kind}" in finding.where and one.scored.score is not None
+    ]
     if not own:
         return ""
     added = {
         name: sum(weight * (one.scored.components.get(name) or 0.0) for one in own) / len(own)
         for name, weight in weights.items()
     }
-    paying = sorted((name for name, value in added.items() if value > 0), key=lambda name: -added[name])
+    paying = sorted(
+        (name for name, value in added.items() if value > 0), key=lambda name: -added[name]
+    )
     return ", ".join(f"{name} pays {added[name]:.3g}" for name in paying)

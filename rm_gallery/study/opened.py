@@ -1,4 +1,6 @@
-"""What a run says about every sample, kept line by line while it goes, and the run folder opened again."""
+"""What a run says about every sample, kept line by line while it goes, and the run folder opened
+again.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,23 @@ from rm_gallery.core.engine.run_remote import fetched
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError, RMGalleryError
-from rm_gallery.core.utils.file import from_line, mend_tail, opened_file, read_lines, replacing, to_line
+from rm_gallery.core.utils.file import (
+    from_line,
+    mend_tail,
+    opened_file,
+    read_lines,
+    replacing,
+    to_line,
+)
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged, Pair
 
 SAMPLES = "samples.jsonl"
 REPORT = "report.json"
 HELD_SECONDS = 0.25
-"""How long lines that come quickly wait for each other: a write for each would cost a fast run some of its pace."""
+"""How long lines that come quickly wait for each other: a write for each would cost a fast run some
+of its pace.
+"""
 _KEPT = ("scored", "unscored")
 """What a continued run does not judge again."""
 
@@ -40,7 +51,9 @@ class Verdict(NamedTuple):
     first: int
     second: int
     verdict: int | None
-    """+1 the answer shown first won, -1 the one shown second, 0 a tie, None without a usable verdict."""
+    """+1 the answer shown first won, -1 the one shown second, 0 a tie, None without a usable
+    verdict.
+    """
 
 
 class StepSaid(NamedTuple):
@@ -59,12 +72,15 @@ class Issue(NamedTuple):
     reason: str
     message: str
     cause: str | None = None
-    """Who brought it about: endpoint, judge, answer, data, rule or caller; None in runs of earlier versions."""
+    """Who brought it about: endpoint, judge, answer, data, rule or caller; None in runs of earlier
+    versions.
+    """
 
 
 @dataclass(frozen=True)
 class SampleRow:
-    """One sample of a run with all that was said about it; sequences named after answers have one entry per answer.
+    """One sample of a run with all that was said about it; sequences named after answers have one
+    entry per answer.
 
     Attributes:
         id: the sample's id.
@@ -78,7 +94,8 @@ class SampleRow:
         scores: higher is better; None where there is none.
         reasons: what the judge gave as its reason.
         verdicts: of compared answers, one per pair and order.
-        order: of a list that a judge saw at once, the answer numbers in the order shown; empty otherwise.
+        order: of a list that a judge saw at once, the answer numbers in the order shown; empty
+            otherwise.
         steps: empty where answers were not judged step by step.
         credit: what the sample earned under the rule, 0..1; None where it earned nothing countable.
         issues: why judgements are missing.
@@ -104,11 +121,16 @@ class SampleRow:
 
     @property
     def cause(self) -> str | None:
-        """Who brought it about that there is no score; None where there is one, and where the protocol does not ask about it."""
+        """Who brought it about that there is no score; None where there is one, and where the
+        protocol does not ask about it.
+        """
         own = [issue for issue in self.issues if issue.status == self.status]
         if self.status == "scored" or any(issue.reason == NOT_ASKED for issue in own):
             return None
-        return next((issue.cause for issue in own if issue.cause), "endpoint" if self.status == "failed" else "judge")
+        return next(
+            (issue.cause for issue in own if issue.cause),
+            "endpoint" if self.status == "failed" else "judge",
+        )
 
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> SampleRow:
@@ -126,7 +148,9 @@ class SampleRow:
             reasons=tuple(record.get("reasons", ())),
             verdicts=tuple(Verdict(*verdict) for verdict in record.get("verdicts", ())),
             order=tuple(map(int, record.get("order", ()))),
-            steps=tuple(tuple(StepSaid(*step) for step in steps) for steps in record.get("steps", ())),
+            steps=tuple(
+                tuple(StepSaid(*step) for step in steps) for steps in record.get("steps", ())
+            ),
             credit=record.get("credit"),
             issues=tuple(Issue(*issue) for issue in record.get("issues", ())),
             metadata=record.get("metadata") or None,
@@ -134,7 +158,9 @@ class SampleRow:
 
 
 def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) -> dict[str, Any]:
-    """What samples.jsonl keeps of a judged sample, as JSON types; what is absent is left out. Recorded scores have no reward."""
+    """What samples.jsonl keeps of a judged sample, as JSON types; what is absent is left out.
+    Recorded scores have no reward.
+    """
     sample = one.sample
     record: dict[str, Any] = {
         "id": sample.sample_id,
@@ -151,7 +177,10 @@ def sample_record(reward: BaseReward | None, one: Judged, credit: float | None) 
         "order": [] if reward is None else _order(reward, sample),
         "steps": _steps(one) if reward is None or reward.kind == "stepwise" else [],
         "credit": credit,
-        "issues": [[*i] for i in dict.fromkeys((i.status, i.reason, i.message, i.cause) for i in one.issues)],
+        "issues": [
+            [*i]
+            for i in dict.fromkeys((i.status, i.reason, i.message, i.cause) for i in one.issues)
+        ],
         "metadata": sample.metadata,
     }
     return {name: value for name, value in record.items() if value not in (None, [], "", {})}
@@ -161,7 +190,12 @@ def _reasons(reward: BaseReward, sample: DataSample) -> list[str | None]:
     found: list[str | None] = []
     for said in (output.answer.reward for output in sample.output):
         key = reward.key_in(said)
-        found.append("\n".join(dict.fromkeys(str(d.reason) for d in said.details if d.source == key and d.reason)) or None)
+        found.append(
+            "\n".join(
+                dict.fromkeys(str(d.reason) for d in said.details if d.source == key and d.reason)
+            )
+            or None
+        )
     return found if any(found) else []
 
 
@@ -173,22 +207,29 @@ def _order(reward: BaseReward, sample: DataSample) -> list[int]:
 
 
 def _steps(one: Judged) -> list[list[list[Any]]]:
-    """The steps of each answer; where only their scores were recorded, without texts. Empty where no answer has any."""
+    """The steps of each answer; where only their scores were recorded, without texts. Empty where
+    no answer has any.
+    """
     found = []
     for place, output in enumerate(one.sample.output):
         steps, scores = output.steps or (), one.steps(place)
-        texts = [(step.text, step.label or {}) for step in steps] + [("", {})] * (len(scores) - len(steps))
+        texts = [(step.text, step.label or {}) for step in steps] + [("", {})] * (
+            len(scores) - len(steps)
+        )
         known = [*scores, *([None] * (len(texts) - len(scores)))]
-        found.append([[text, score, label] for (text, label), score in zip(texts, known, strict=True)])
+        found.append(
+            [[text, score, label] for (text, label), score in zip(texts, known, strict=True)]
+        )
     return found if any(found) else []
 
 
 class SampleFile:
     """Appends every finished sample of a run to samples.jsonl.
 
-    Opened with the first sample, when the run folder is locked. A continued run goes through all its samples again: what is
-    there already is not written twice, and what a killed process held back for a moment is written then. Failed samples
-    leave the file first, for they are judged again. One thread writes it.
+    Opened with the first sample, when the run folder is locked. A continued run goes through all
+    its samples again: what is there already is not written twice, and what a killed process held
+    back for a moment is written then. Failed samples leave the file first, for they are judged
+    again. One thread writes it.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -219,7 +260,8 @@ class SampleFile:
 
     def _unwritable(self, error: OSError) -> ConfigError:
         return ConfigError(
-            f"{self._path} cannot be written: {error.strerror or error}. All results so far are saved; mend that, then run "
+            f"{self._path} cannot be written: {error.strerror or error}. All results so far are "
+            f"saved; mend that, then run "
             "the same command to continue."
         )
 
@@ -235,7 +277,9 @@ class SampleFile:
         self._written = time.monotonic()
 
     def finish(self) -> None:
-        """Remove lines of an earlier part that no sample of the whole run stands for: what was judged anew, otherwise."""
+        """Remove lines of an earlier part that no sample of the whole run stands for: what was
+        judged anew, otherwise.
+        """
         left = +self._known
         if left:
             self._rewrite(lambda line: not _counted_down(left, line))
@@ -243,14 +287,22 @@ class SampleFile:
     def _open(self) -> None:
         if any(_status(line) not in _KEPT for line in read_lines(self._path)):
             self._rewrite(lambda line: _status(line) in _KEPT)
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+        flags = (
+            os.O_RDWR
+            | os.O_CREAT
+            | os.O_APPEND
+            | getattr(os, "O_BINARY", 0)
+            | getattr(os, "O_NOFOLLOW", 0)
+        )
         self._fd = os.open(self._path, flags, 0o644)
         mend_tail(self._fd)
         self._known = Counter(map(hash, read_lines(self._path)))
 
     def _rewrite(self, stays: Callable[[bytes], bool]) -> None:
         with replacing(self._path) as file:
-            file.writelines(line for line in read_lines(self._path) if stays(line) and line.endswith(b"\n"))
+            file.writelines(
+                line for line in read_lines(self._path) if stays(line) and line.endswith(b"\n")
+            )
 
     def close(self) -> None:
         """Write what was held back and release the file; raises like `add`."""
@@ -267,7 +319,12 @@ class SampleFile:
     def __enter__(self) -> SampleFile:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
 
@@ -316,7 +373,10 @@ class OpenRun:
     def served(self) -> dict[str, str]:
         """By the model that was asked, the names of those that answered, where they are others."""
         found = self.summary.get("served")
-        return {name: ", ".join(map(str, ids)) for name, ids in (found if isinstance(found, dict) else {}).items()}
+        return {
+            name: ", ".join(map(str, ids))
+            for name, ids in (found if isinstance(found, dict) else {}).items()
+        }
 
     def answered_as(self, model: str) -> str:
         """The names under which a model that was asked answered; empty where it was not asked."""
@@ -328,13 +388,17 @@ class OpenRun:
         return sum(_row(line) is None for line in self._lines())
 
     def _lines(self) -> Iterator[bytes]:
-        """The lines about samples; of a run of parts that was not put together yet, those of its parts."""
+        """The lines about samples; of a run of parts that was not put together yet, those of its
+        parts.
+        """
         own = self.folder / SAMPLES
         for path in [own] if own.is_file() else [part / SAMPLES for part in parts_of(self.folder)]:
             yield from read_lines(path, self.root)
 
     def samples(self) -> Iterator[SampleRow]:
-        """Every finished sample once, in the order they finished; reads the file anew each time, a line at a time."""
+        """Every finished sample once, in the order they finished; reads the file anew each time, a
+        line at a time.
+        """
         for line in self._lines():
             row = _row(line)
             if row is not None:
@@ -346,7 +410,9 @@ class OpenRun:
         return bool(traces_of(self.folder))
 
     def trace(self) -> Iterator[dict[str, Any]]:
-        """Every judgement with prompt and reply, in the order made; none where the run kept no trace."""
+        """Every judgement with prompt and reply, in the order made; none where the run kept no
+        trace.
+        """
         return read_trace(self.folder, root=self.root) if self.traced else iter(())
 
 
@@ -360,7 +426,9 @@ def _row(line: bytes) -> SampleRow | None:
 
 @contextmanager
 def run_folder(run_dir: str | None, needed: bool) -> Iterator[str | None]:
-    """The folder to keep a run in: `run_dir`, or where one is needed and none was named one that is gone in the end."""
+    """The folder to keep a run in: `run_dir`, or where one is needed and none was named one that is
+    gone in the end.
+    """
     if run_dir is not None or not needed:
         yield run_dir
         return
@@ -370,20 +438,24 @@ def run_folder(run_dir: str | None, needed: bool) -> Iterator[str | None]:
 
 @contextmanager
 def sound(run: OpenRun) -> Iterator[None]:
-    """DataError for what is met in a run's files that no run writes, such as a text where figures belong."""
+    """DataError for what is met in a run's files that no run writes, such as a text where figures
+    belong.
+    """
     try:
         yield
     except (AttributeError, KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
         if isinstance(error, RMGalleryError):
             raise
         raise DataError(
-            f"{run.folder}: its files hold what no run writes ({type(error).__name__}: {str(error)[:200]}); run the same "
+            f"{run.folder}: its files hold what no run writes ({type(error).__name__}: "
+            f"{str(error)[:200]}); run the same "
             "command again to write them anew."
         ) from error
 
 
 def open_run(path: str | Path, root: Path | None = None) -> OpenRun:
-    """Open a run folder for reading, finished or not; one at a URL such as `s3://bucket/run` is fetched.
+    """Open a run folder for reading, finished or not; one at a URL such as `s3://bucket/run` is
+    fetched.
 
     With `root`, a folder above it, no link below that is followed.
 
@@ -392,12 +464,22 @@ def open_run(path: str | Path, root: Path | None = None) -> OpenRun:
     """
     folder = fetched(path)
     if not is_run(folder):
-        below = sorted(path.name for path in folder.iterdir() if is_run(path)) if folder.is_dir() else []
+        below = (
+            sorted(path.name for path in folder.iterdir() if is_run(path))
+            if folder.is_dir()
+            else []
+        )
         if below:
-            raise DataError(f"{folder} holds several runs; name one of them: {', '.join(below[:20])}.")
+            raise DataError(
+                f"{folder} holds several runs; name one of them: {', '.join(below[:20])}."
+            )
         found = "is no folder" if not folder.is_dir() else f"holds no {MANIFEST}"
-        raise DataError(f"{folder} {found}; name the folder of a run, as made with --out RUN or run_dir=.")
-    manifest, report, summary = (_read_object(folder / name, root) for name in (MANIFEST, REPORT, SUMMARY))
+        raise DataError(
+            f"{folder} {found}; name the folder of a run, as made with --out RUN or run_dir=."
+        )
+    manifest, report, summary = (
+        _read_object(folder / name, root) for name in (MANIFEST, REPORT, SUMMARY)
+    )
     return OpenRun(folder, manifest, report, summary, root=root)
 
 
@@ -413,7 +495,9 @@ def _read_object(path: Path, root: Path | None) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, orjson.JSONDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}; run the same command again to write it anew.") from None
+        raise DataError(
+            f"{path} cannot be read: {error}; run the same command again to write it anew."
+        ) from None
     if not isinstance(found, dict):
         raise DataError(f"{path} holds a {type(found).__name__}; expected one JSON object.")
     return found

@@ -1,4 +1,6 @@
-"""The samples of two runs side by side, a few numbers a sample, so that runs of millions of samples fit into memory."""
+"""The samples of two runs side by side, a few numbers a sample, so that runs of millions of samples
+fit into memory.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ class Codes(dict[str, int]):
 
 
 class RunSamples:
-    """The samples of a run by what makes them the same, in the order they finished; what was judged in parts put together.
+    """The samples of a run by what makes them the same, in the order they finished; what was judged
+    in parts put together.
 
     Attributes:
         keys: a hash of what makes a sample the same in another run; each once.
@@ -39,7 +42,8 @@ class RunSamples:
         lost: number of who caused that there is no score, by `causes`; -1 where none is missing.
         scored: whether its status is scored.
         subset: number of the subset, by `subsets`.
-        cluster: a hash of what it belongs to, an odd number; where there is nothing one of its id, an even number.
+        cluster: a hash of what it belongs to, an odd number; where there is nothing one of its id,
+            an even number.
     """
 
     def __init__(self, run: OpenRun, subsets: Codes, causes: Codes) -> None:
@@ -52,7 +56,9 @@ class RunSamples:
             keys.append(hash(name or row.key))
             whole.append(bool(name))
             credit.append(math.nan if row.credit is None else row.credit)
-            lost.append(_NOBODY if row.credit is not None or row.cause is None else causes[row.cause])
+            lost.append(
+                _NOBODY if row.credit is not None or row.cause is None else causes[row.cause]
+            )
             scored.append(row.status == "scored")
             subset.append(subsets[row.subset])
             cluster.append(hash(row.cluster) | 1 if row.cluster else hash(row.id) & ~1)
@@ -74,7 +80,9 @@ class RunSamples:
         lost: array[int],
         scored: array[int],
     ) -> Integers:
-        """Put together what was judged in parts, number what merely has the same key, and say which rows stay."""
+        """Put together what was judged in parts, number what merely has the same key, and say which
+        rows stay.
+        """
         known: dict[int, int] = {}
         again: Counter[int] = Counter()
         stay = array("i")
@@ -97,7 +105,9 @@ class RunSamples:
     def rows(self, places: Collection[int]) -> dict[int, SampleRow]:
         """The rows at some places, read again."""
         if wanted := set(places) - self._read.keys():
-            self._read.update((place, row) for place, row in enumerate(self.run.samples()) if place in wanted)
+            self._read.update(
+                (place, row) for place, row in enumerate(self.run.samples()) if place in wanted
+            )
         return self._read
 
     @property
@@ -109,7 +119,8 @@ class RunSamples:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Samples of the first run, each with the same one of the second; arrays of two rows have one a run.
+    """Samples of the first run, each with the same one of the second; arrays of two rows have one a
+    run.
 
     Attributes:
         place: numbers of the rows in the files; -1 where a run has no such sample.
@@ -143,7 +154,9 @@ class Pairs:
 
     @property
     def clusters(self) -> Integers:
-        """Number of what each belongs to, counted in the order they appear; what belongs to nothing stands alone."""
+        """Number of what each belongs to, counted in the order they appear; what belongs to nothing
+        stands alone.
+        """
         return first_seen(self.cluster)
 
     def fill(self, first: float, second: float) -> Pairs:
@@ -152,10 +165,13 @@ class Pairs:
         return replace(self, credit=credit, filled=(first, second))
 
     def side(self, number: int) -> list[tuple[str, tuple[float | None, ...], list[bool]]]:
-        """Of one run the id of every sample, its scores, and which of its answers are chosen; scores read from the file."""
+        """Of one run the id of every sample, its scores, and which of its answers are chosen;
+        scores read from the file.
+        """
         own, other = self.place[number].tolist(), self.place[1 - number].tolist()
         texts = [
-            self.runs[k].rows([place for place in self.place[k].tolist() if place != _ABSENT]) for k in (number, 1 - number)
+            self.runs[k].rows([place for place in self.place[k].tolist() if place != _ABSENT])
+            for k in (number, 1 - number)
         ]
         found = []
         for mine, others, lost in zip(own, other, self.lost[number].tolist(), strict=True):
@@ -163,13 +179,18 @@ class Pairs:
             right = [label == "chosen" for label in row.labels]
             scores = row.scores
             if lost != _NOBODY and not math.isnan(self.filled[number]):
-                scores = tuple(HUGE if chosen == bool(self.filled[number]) else -HUGE for chosen in right)
+                scores = tuple(
+                    HUGE if chosen == bool(self.filled[number]) else -HUGE for chosen in right
+                )
             found.append((row.id, scores, right))
         return found
 
     def by_cluster(self) -> Pairs:
         """The samples of one cluster and subset as one, with their mean credit."""
-        groups = first_seen(np.where(self.cluster & 1, self.cluster, 0) ^ first_seen(self.subset) * 0x5851F42D4C957F2D)
+        groups = first_seen(
+            np.where(self.cluster & 1, self.cluster, 0)
+            ^ first_seen(self.subset) * 0x5851F42D4C957F2D
+        )
         order = np.argsort(groups, kind="stable")
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         heads = self[order[starts]]
@@ -179,7 +200,9 @@ class Pairs:
             for side in (0, 1):
                 heads.credit[side, number] = mean_of(self.credit[side, inside])
                 causes = self.lost[side, inside]
-                heads.lost[side, number] = next((cause for cause in causes.tolist() if cause != _NOBODY), _NOBODY)
+                heads.lost[side, number] = next(
+                    (cause for cause in causes.tolist() if cause != _NOBODY), _NOBODY
+                )
         return heads
 
 
@@ -196,10 +219,15 @@ class Matched:
         self.runs = first, second
         order = np.argsort(second.keys)
         if len(order):
-            found = order[np.minimum(np.searchsorted(second.keys, first.keys, sorter=order), len(order) - 1)]
+            found = order[
+                np.minimum(np.searchsorted(second.keys, first.keys, sorter=order), len(order) - 1)
+            ]
             both = second.keys[found] == first.keys
         else:
-            found, both = np.zeros(len(first.keys), dtype=np.int64), np.zeros(len(first.keys), dtype=bool)
+            found, both = (
+                np.zeros(len(first.keys), dtype=np.int64),
+                np.zeros(len(first.keys), dtype=bool),
+            )
         self._places = np.flatnonzero(both).astype(np.int32), found[both].astype(np.int32)
         alone = np.ones(len(second.keys), dtype=bool)
         alone[found[both]] = False
@@ -209,7 +237,8 @@ class Matched:
         """What both have, in the order of the first run."""
         (first, second), (i, j) = self.runs, self._places
         place, credit, lost = (
-            np.array([getattr(first, name)[i], getattr(second, name)[j]]) for name in ("place", "credit", "lost")
+            np.array([getattr(first, name)[i], getattr(second, name)[j]])
+            for name in ("place", "credit", "lost")
         )
         return Pairs(self.runs, place, credit, lost, first.subset[i], first.cluster[i])
 
@@ -220,7 +249,9 @@ class Matched:
         return int(np.sum(differ & (first.scored[i] != 0) & (second.scored[j] != 0)))
 
     def never_begun(self, number: int) -> int:
-        """Samples of the other run that this one (0 or 1) did not get to; one that is finished was of other samples."""
+        """Samples of the other run that this one (0 or 1) did not get to; one that is finished was
+        of other samples.
+        """
         return 0 if self.runs[number].run.finished else int(self.only[1 - number].sum())
 
     def closed(self, pairs: Pairs) -> Pairs:
@@ -239,14 +270,22 @@ class Matched:
                     np.full(n, self.runs[0].causes[NEVER_BEGUN], dtype=np.int8),
                 ),
             ]
-            place, credit, lost = (np.array(both) for both in zip(*(sides if number else reversed(sides)), strict=True))
-            parts.append(Pairs(self.runs, place, credit, lost, other.subset[alone], other.cluster[alone]))
+            place, credit, lost = (
+                np.array(both) for both in zip(*(sides if number else reversed(sides)), strict=True)
+            )
+            parts.append(
+                Pairs(self.runs, place, credit, lost, other.subset[alone], other.cluster[alone])
+            )
         if len(parts) == 1:
             return pairs
         place, credit, lost = (
-            np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("place", "credit", "lost")
+            np.concatenate([getattr(part, name) for part in parts], axis=1)
+            for name in ("place", "credit", "lost")
         )
-        subset, cluster = (np.concatenate([getattr(part, name) for part in parts]) for name in ("subset", "cluster"))
+        subset, cluster = (
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("subset", "cluster")
+        )
         return Pairs(self.runs, place, credit, lost, subset, cluster)
 
     def missing(self) -> dict[str, dict[str, int]]:
@@ -254,7 +293,9 @@ class Matched:
         found: dict[str, dict[str, int]] = {}
         for number, name in enumerate(("first", "second")):
             own = self.runs[number]
-            counts = np.bincount(own.lost[self._places[number]] + 1, minlength=len(own.causes) + 1)[1:].tolist()
+            counts = np.bincount(own.lost[self._places[number]] + 1, minlength=len(own.causes) + 1)[
+                1:
+            ].tolist()
             causes = Counter({cause: counts[code] for cause, code in own.causes.items()})
             causes[NEVER_BEGUN] += self.never_begun(number)
             found[name] = added([+causes])
@@ -271,10 +312,17 @@ def suspicion_of(pairs: Pairs) -> Mapping[str, Any]:
             break
         if place != places[number]:
             continue
-        lost = [name for name, cause in zip(runs, pairs.lost[:, number], strict=True) if cause != _NOBODY]
+        lost = [
+            name
+            for name, cause in zip(runs, pairs.lost[:, number], strict=True)
+            if cause != _NOBODY
+        ]
         answers = [len(text) for text in row.answers]
-        traits = labelled_traits(row.subset, len(row.prompt), answers, [label == "chosen" for label in row.labels])
+        traits = labelled_traits(
+            row.subset, len(row.prompt), answers, [label == "chosen" for label in row.labels]
+        )
         if not any(cause == code for code, cause in zip(never, pairs.lost[:, number], strict=True)):
-            lookout.add(bool(lost), traits, lost, runs)  # what was not begun is not missing by what it is like
+            # what was not begun is not missing by what it is like
+            lookout.add(bool(lost), traits, lost, runs)
         number += 1
     return lookout.found()

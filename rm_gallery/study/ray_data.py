@@ -1,4 +1,6 @@
-"""A data set judged by Ray Data, block by block on the nodes of a cluster, with the report that one process would give."""
+"""A data set judged by Ray Data, block by block on the nodes of a cluster, with the report that one
+process would give.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,13 @@ JUDGED_ROWS, RULE_ROWS = 1_000, 10_000
 AT_ONCE = 4
 """Parts that one actor is at, so that it never waits for the last answers of one."""
 ACTOR_BYTES = 1 << 29
-"""Of memory, what an actor claims. It has to claim something: Ray puts all that claim nothing on one node."""
+"""Of memory, what an actor claims. It has to claim something: Ray puts all that claim nothing on
+one node.
+"""
 READER_CPUS = 0.25
-"""Of a processor, what reading a file claims. Not what judging claims: Ray Data would make one task of both, and one of a file."""
+"""Of a processor, what reading a file claims. Not what judging claims: Ray Data would make one task
+of both, and one of a file.
+"""
 _LOADED = frozenset({"hf", "toxicity"})
 """What a reward needs that holds a model."""
 _UNFIT = ("run_dir", "batch", "submit", "trace", "blame", "manifest", "force_new")
@@ -78,17 +84,20 @@ def evaluate_dataset(
     on_judged: OnJudged | None = None,
     **run_options: Any,
 ) -> ScoredDataset:
-    """Judge a data set on the nodes of a Ray cluster, block by block, and report what `evaluate` would report of it.
+    """Judge a data set on the nodes of a Ray cluster, block by block, and report what `evaluate`
+    would report of it.
 
-    Rewards that ask a model, or hold one, run as actors, each with an engine of its own; rules run as tasks. Rates, budget and
-    one call for equal questions hold over the whole cluster: this process keeps them. A lost node costs the parts it was at.
+    Rewards that ask a model, or hold one, run as actors, each with an engine of its own; rules run
+    as tasks. Rates, budget and one call for equal questions hold over the whole cluster: this
+    process keeps them. A lost node costs the parts it was at.
 
     Args:
         reward: a registered name, a reward class or a reward.
-        data: parquet, json lines or csv: a file or folder that every node sees, several, a URL that Ray reads, or a Ray Dataset.
+        data: parquet, json lines or csv: a file or folder that every node sees, several, a URL that
+            Ray reads, or a Ray Dataset.
         benchmark: name or object; found from the columns by default.
-        out: folder or URL for the rows as parquet, a file a part. The same call again takes over what is there. None keeps
-            them in the cluster's object store.
+        out: folder or URL for the rows as parquet, a file a part. The same call again takes over
+            what is there. None keeps them in the cluster's object store.
         params: fields of a reward that is given by name or class.
         llm: its judge. There is no default.
         base_url: the judge's endpoint; OPENAI_BASE_URL by default.
@@ -97,36 +106,48 @@ def evaluate_dataset(
         columns: {wanted: actual} column names.
         hooks: values for the reward's hooks.
         part_rows: rows judged and written together; 1,000 where a model judges, else 10,000.
-        num_cpus: processors that an actor or task claims. None is one for a task, and nothing for an actor: what reads would find
-            no room on small nodes.
+        num_cpus: processors that an actor or task claims. None is one for a task, and nothing for
+            an actor: what reads would find no room on small nodes.
         num_gpus: GPUs that an actor claims.
-        prefix: of the columns that are added: id, status, cause, reason, message, scores (one for each answer, higher is better) and
-            said (JSON: all that the reward said).
-        options: how the run goes. `processes` is the number of actors, one for each processor (or `num_gpus`) by default, and
-            `max_workers` is for all of them together.
-        on_judged: called with every judged sample and what it earned under the rule, here, in the order they come.
+        prefix: of the columns that are added: id, status, cause, reason, message, scores (one for
+            each answer, higher is better) and said (JSON: all that the reward said).
+        options: how the run goes. `processes` is the number of actors, one for each processor (or
+            `num_gpus`) by default, and `max_workers` is for all of them together.
+        on_judged: called with every judged sample and what it earned under the rule, here, in the
+            order they come.
         **run_options: fields of `RunOptions` as keywords; they win over `options`.
 
     Returns:
         The report, and the rows as a Dataset.
 
     Raises:
-        ConfigError: something the caller has to change, said before anything is paid; `out` holds the parts of another run.
+        ConfigError: something the caller has to change, said before anything is paid; `out` holds
+            the parts of another run.
         DataError: no row can be used; or with `raise` a bad row.
         MissingExtra: Ray is not installed.
     """
     built = build_reward(reward, params, llm, base_url, seed)
     wanted = {"engine": "ray", **run_options}
     chosen, values = options_of(
-        built, options, hooks, wanted, progress=None, beside=(*KEYWORDS, "out", "part_rows", "prefix", "on_judged")
+        built,
+        options,
+        hooks,
+        wanted,
+        progress=None,
+        beside=(*KEYWORDS, "out", "part_rows", "prefix", "on_judged"),
     )
     for name in _UNFIT:
         if getattr(chosen, name) not in (None, False, "off"):
-            raise ConfigError(f"{name}= is not for a Ray Dataset: leave it out. What was judged is kept with out=.")
+            raise ConfigError(
+                f"{name}= is not for a Ray Dataset: leave it out. What was judged is kept with "
+                f"out=."
+            )
     if part_rows is not None and part_rows < 1:
         raise ConfigError(f"part_rows is {part_rows!r}; give a positive whole number.")
     ray = connected(chosen.address, "evaluate_dataset")
-    rows, opened = _opened(ray, data, benchmark, {"seed": seed, "on_bad_row": on_bad_row, "columns": columns})
+    rows, opened = _opened(
+        ray, data, benchmark, {"seed": seed, "on_bad_row": on_bad_row, "columns": columns}
+    )
     task = Task(built, opened)
     built.check()
     standing = asks_a_model(built) or bool(built.needs & _LOADED) or num_gpus > 0
@@ -134,26 +155,45 @@ def evaluate_dataset(
     about = None if kept is None else kept.begin(_identity(task, values, prefix))
     chosen = replace(chosen, control=chosen.control or RunControl())
     how = HowJudged(
-        built, opened, values, replace(chosen, control=None, budget=None, progress=False), prefix, kept, about or ""
+        built,
+        opened,
+        values,
+        replace(chosen, control=None, budget=None, progress=False),
+        prefix,
+        kept,
+        about or "",
     )
     cluster = ray.cluster_resources()
     room = cluster.get("GPU", 0) / num_gpus if num_gpus else cluster.get("CPU", 1)
     actors = chosen.processes or max(1, int(room))
-    claims = {"num_cpus": num_cpus if num_cpus is not None else 0 if standing else 1, "num_gpus": num_gpus}
+    claims = {
+        "num_cpus": num_cpus if num_cpus is not None else 0 if standing else 1,
+        "num_gpus": num_gpus,
+    }
     most = part_rows or (JUDGED_ROWS if standing else RULE_ROWS)
     cut = rows.repartition(target_num_rows_per_block=most)
     # a block is a part as it is; where a GPU is claimed Ray wants to be told so
-    as_it_is: dict[str, Any] = {"batch_size": most if num_gpus else None, "batch_format": "pyarrow", "zero_copy_batch": True}
+    as_it_is: dict[str, Any] = {
+        "batch_size": most if num_gpus else None,
+        "batch_format": "pyarrow",
+        "zero_copy_batch": True,
+    }
     with DatasetRun(chosen, how, -(-chosen.max_workers // actors) if standing else None) as run:
         if standing:
             pool = ray.data.ActorPoolStrategy(size=actors, max_concurrent_calls_per_actor=AT_ONCE)
             going = cut.map_batches(
-                JudgingActor, compute=pool, fn_constructor_args=(run.told,), memory=ACTOR_BYTES, **as_it_is, **claims
+                JudgingActor,
+                compute=pool,
+                fn_constructor_args=(run.told,),
+                memory=ACTOR_BYTES,
+                **as_it_is,
+                **claims,
             )
         else:
             going = cut.map_batches(judge_here, fn_kwargs={"told": run.told}, **as_it_is, **claims)
         going.context.enable_progress_bars = False
-        going.context.raise_original_map_exception = True  # what wraps an error loses its cause on the way
+        # what wraps an error loses its cause on the way
+        going.context.raise_original_map_exception = True
         report = run.report(task, going, seed, on_judged)
     if kept is not None:
         kept.finish(run.parts, report)
@@ -161,39 +201,58 @@ def evaluate_dataset(
     return ScoredDataset(report, ray.data.from_arrow_refs(run.tables))
 
 
-# -- what is read ---------------------------------------------------------------------------------------------------------
+# -- what is read ----------------------------------------------------------------------------------
 
 
-def _opened(ray: Any, data: Any, benchmark: str | Benchmark | None, config: dict[str, Any]) -> tuple[Any, Data]:
+def _opened(
+    ray: Any, data: Any, benchmark: str | Benchmark | None, config: dict[str, Any]
+) -> tuple[Any, Data]:
     """The rows as a Dataset, and what they are."""
     data = os.fspath(data) if isinstance(data, os.PathLike) else data
     if isinstance(data, str) and "://" in data:
-        readers = {".parquet": "read_parquet", ".pq": "read_parquet", ".jsonl": "read_json", ".ndjson": "read_json"}
-        read = getattr(ray.data, {**readers, ".csv": "read_csv"}.get(Path(data).suffix.lower(), "read_parquet"))
+        readers = {
+            ".parquet": "read_parquet",
+            ".pq": "read_parquet",
+            ".jsonl": "read_json",
+            ".ndjson": "read_json",
+        }
+        read = getattr(
+            ray.data, {**readers, ".csv": "read_csv"}.get(Path(data).suffix.lower(), "read_parquet")
+        )
         return _of_dataset(read(data), data, benchmark, config)
     if hasattr(data, "map_batches"):
         return _of_dataset(data, "a Ray Dataset", benchmark, config)
     given = data if isinstance(data, list) else [data]
     if not given or not all(isinstance(path, (str, os.PathLike)) for path in given):
-        raise ConfigError(f"data is {data!r:.80}; give a file or folder, several, a URL, or a Ray Dataset.")
+        raise ConfigError(
+            f"data is {data!r:.80}; give a file or folder, several, a URL, or a Ray Dataset."
+        )
     paths = [str(Path(path).expanduser().absolute()) for path in given]
     sources = [source for path in paths for source in file_sources(Path(path))]
     opened = open_data(data, benchmark, **config)
-    files = [str(source.path) for source in sources if isinstance(source, (ParquetSource, *_READABLE))]
+    files = [
+        str(source.path) for source in sources if isinstance(source, (ParquetSource, *_READABLE))
+    ]
     if all(isinstance(source, ParquetSource) for source in sources):
         return ray.data.read_parquet(files, partitioning=None), opened
     if not all(isinstance(source, _READABLE) for source in sources):
-        raise ConfigError(f"{data!r:.80}: Ray Data is given parquet, json lines or csv, one form at a time.")
+        raise ConfigError(
+            f"{data!r:.80}: Ray Data is given parquet, json lines or csv, one form at a time."
+        )
     items = ray.data.from_items([{"path": file} for file in files], override_num_blocks=len(files))
-    return items.map_batches(read_lines, batch_size=1, batch_format="pyarrow", num_cpus=READER_CPUS), opened
+    return items.map_batches(
+        read_lines, batch_size=1, batch_format="pyarrow", num_cpus=READER_CPUS
+    ), opened
 
 
-def _of_dataset(rows: Any, name: str, benchmark: str | Benchmark | None, config: dict[str, Any]) -> tuple[Any, Data]:
+def _of_dataset(
+    rows: Any, name: str, benchmark: str | Benchmark | None, config: dict[str, Any]
+) -> tuple[Any, Data]:
     first = rows.limit(1).take_batch(1, batch_format="pyarrow")
     return rows, replace(open_data(batch_rows(first), benchmark, **config), name=name)
 
 
-# -- where they come together ----------------------------------------------------------------------------------------------
+# -- where they come together ----------------------------------------------------------------------
 
 
 class DatasetRun:
@@ -214,7 +273,8 @@ class DatasetRun:
                 self.told = by_value(how)
         except Exception as error:
             raise ConfigError(
-                f"What is to judge cannot be sent to the nodes: {type(error).__name__}: {error!s:.300}."
+                f"What is to judge cannot be sent to the nodes: {type(error).__name__}: "
+                f"{error!s:.300}."
             ) from error
         self._keeps = how.kept is not None
         self.parts: Counter[str] = Counter()
@@ -253,12 +313,18 @@ class DatasetRun:
 
         seen = SeenRows()
         for table in self._tables(going):
-            for name, blob, packed in zip(*(table[name] for name in ("part", "found", "table")), strict=True):
+            for name, blob, packed in zip(
+                *(table[name] for name in ("part", "found", "table")), strict=True
+            ):
                 self.parts[name.as_py()] += 1
                 found, noted, (rows, samples, skipped, messages) = unpacked(blob.as_buffer())
                 for given_id, content, number in noted:
                     seen.count(given_id, content, number, met)
-                met.rows, met.samples, met.skipped = met.rows + rows, met.samples + samples, met.skipped + skipped
+                met.rows, met.samples, met.skipped = (
+                    met.rows + rows,
+                    met.samples + samples,
+                    met.skipped + skipped,
+                )
                 met.messages = [*met.messages, *messages][:5]
                 if not self._keeps:
                     import pyarrow as pa
@@ -270,7 +336,9 @@ class DatasetRun:
 
     def _tables(self, going: Any) -> Iterator[Any]:
         try:
-            yield from going.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=1)
+            yield from going.iter_batches(
+                batch_size=None, batch_format="pyarrow", prefetch_batches=1
+            )
         except Exception as error:
             own = None if self._desk is None else self._desk.error
             raised: Any = error
@@ -288,7 +356,9 @@ def _identity(task: Task, hooks: Mapping[str, Any], prefix: str) -> dict[str, An
     assert loader is not None
     return {
         "reward": task.reward.describe(),
-        "hooks": {key: plain_form(value, f"keyword '{key}'") for key, value in sorted(hooks.items())},
+        "hooks": {
+            key: plain_form(value, f"keyword '{key}'") for key, value in sorted(hooks.items())
+        },
         "benchmark": benchmark.name,
         "rule": benchmark.protocol,
         "columns": dict(loader.options.columns),

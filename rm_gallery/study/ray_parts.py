@@ -1,4 +1,6 @@
-"""What the workers of a data set on Ray do with a block of rows: read, judge, write as a part, and tell what there is to count."""
+"""What the workers of a data set on Ray do with a block of rows: read, judge, write as a part, and
+tell what there is to count.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,11 @@ def read_lines(files: Any) -> Iterator[Any]:
 
     def table(lines: list[tuple[str | None, str, int, str, bool, str | None]]) -> Any:
         return pa.Table.from_arrays(
-            [pa.array(column, kind) for column, kind in zip(zip(*lines, strict=True), kinds, strict=True)], _LINE
+            [
+                pa.array(column, kind)
+                for column, kind in zip(zip(*lines, strict=True), kinds, strict=True)
+            ],
+            _LINE,
         )
 
     kinds = (pa.string(), pa.string(), pa.int64(), pa.string(), pa.bool_(), pa.string())
@@ -63,7 +69,9 @@ _LINE = ["row", "row_source", "row_number", "row_unit", "row_untyped", "row_unre
 
 def _rows_of(table: Any) -> Iterator[tuple[RowRef, dict[str, Any] | DataError]]:
     if table.column_names == _LINE:
-        for line, *place, wrong in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        for line, *place, wrong in zip(
+            *(column.to_pylist() for column in table.columns), strict=True
+        ):
             yield RowRef(*place), DataError(wrong) if line is None else orjson.loads(line)
         return
     for number, row in enumerate(batch_rows(table), 1):
@@ -71,7 +79,7 @@ def _rows_of(table: Any) -> Iterator[tuple[RowRef, dict[str, Any] | DataError]]:
         yield where, row if isinstance(row, dict) else DataError(f"{where}: cannot be read: {row}")
 
 
-# -- where rows are judged -------------------------------------------------------------------------------------------------
+# -- where rows are judged -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,9 @@ class RowBlock:
     places: list[int] = field(default_factory=list)
     """Of which row each line of the output is."""
     lines: list[Any] = field(default_factory=list)
-    """By line what was asked about it: a question, a `Judged` that nobody is asked about, or why the row cannot be used."""
+    """By line what was asked about it: a question, a `Judged` that nobody is asked about, or why
+    the row cannot be used.
+    """
     met: LoadReport = field(default_factory=LoadReport)
 
     @property
@@ -154,20 +164,37 @@ class BlockWorker:
         """The same for the same rows judged in the same way."""
         found = blake2b(self.how.about.encode(), digest_size=16)
         for given_id, content, number in part.seen.noted:
-            found.update(b"%d:%d:" % (number, len(given_id)) + given_id.encode("utf-8", "surrogatepass") + content)
+            found.update(
+                b"%d:%d:" % (number, len(given_id))
+                + given_id.encode("utf-8", "surrogatepass")
+                + content
+            )
         for message in part.met.messages:
             found.update(message.encode("utf-8", "surrogatepass"))
         return f"part-{found.hexdigest()}.parquet"
 
     def known(self, part: RowBlock) -> list[DataSample] | None:
-        """What an earlier run, or a node that was lost, left of a part; None where it has to be judged."""
-        before = None if self.how.kept is None else self.how.kept.read(self.name(part), [f"{self.how.prefix}said"])
-        said = [] if before is None else [line for line in before[0].to_pylist() if line is not None]
+        """What an earlier run, or a node that was lost, left of a part; None where it has to be
+        judged.
+        """
+        before = (
+            None
+            if self.how.kept is None
+            else self.how.kept.read(self.name(part), [f"{self.how.prefix}said"])
+        )
+        said = (
+            [] if before is None else [line for line in before[0].to_pylist() if line is not None]
+        )
         questions = [writable_copy(question) for question in part.questions]
         if before is None or len(said) != len(questions):
             return None
-        fits = (restore_all(self.how.reward, one, orjson.loads(line)) for one, line in zip(questions, said, strict=True))
-        if not all(fits) or any(judged(self.how.reward, one).status in ("failed", "stopped") for one in questions):
+        fits = (
+            restore_all(self.how.reward, one, orjson.loads(line))
+            for one, line in zip(questions, said, strict=True)
+        )
+        if not all(fits) or any(
+            judged(self.how.reward, one).status in ("failed", "stopped") for one in questions
+        ):
             return None
         return questions
 
@@ -180,26 +207,36 @@ class BlockWorker:
         records: list[dict[str, Any]] = []
         for line in part.lines:
             if isinstance(line, DataError):
-                records.append({"status": "skipped", "cause": "data", "reason": "row", "message": str(line)})
+                records.append(
+                    {"status": "skipped", "cause": "data", "reason": "row", "message": str(line)}
+                )
                 continue
             asked = isinstance(line, DataSample)
             one = judged(reward, next(given)) if asked else line
-            _ = one.cluster, one.subset, one.chosen, one.scores  # worked out here, and not where all come together
+            # worked out here, and not where all come together
+            _ = one.cluster, one.subset, one.chosen, one.scores
             found.append((one, asked))
             records.append(_record(reward, one, asked))
         kinds = {**dict.fromkeys(_COLUMNS, pa.string()), "scores": pa.list_(pa.float64())}
         table = part.table.take(part.places)
         for name, kind in kinds.items():
-            table = table.append_column(self.how.prefix + name, pa.array([record.get(name) for record in records], kind))
+            table = table.append_column(
+                self.how.prefix + name, pa.array([record.get(name) for record in records], kind)
+            )
         name = self.name(part)
         if self.how.kept is not None:
             self.how.kept.write(name, table)
         met = part.met
         blob = pickle.dumps(
-            (found, part.seen.noted, (met.rows, met.samples, met.skipped, met.messages)), pickle.HIGHEST_PROTOCOL
+            (found, part.seen.noted, (met.rows, met.samples, met.skipped, met.messages)),
+            pickle.HIGHEST_PROTOCOL,
         )
         sent = b"" if self.how.kept is not None else _packed(table)
-        return {"part": [name], "found": pa.array([blob], pa.large_binary()), "table": pa.array([sent], pa.large_binary())}
+        return {
+            "part": [name],
+            "found": pa.array([blob], pa.large_binary()),
+            "table": pa.array([sent], pa.large_binary()),
+        }
 
 
 _COLUMNS = ("id", "status", "cause", "reason", "message", "scores", "said")
@@ -214,7 +251,9 @@ def _record(reward: BaseReward, one: Judged, asked: bool) -> dict[str, Any]:
         "reason": issue and issue.reason,
         "message": issue and issue.message,
         "scores": one.scores,
-        "said": orjson.dumps(all_said(reward, one.sample), option=orjson.OPT_NON_STR_KEYS).decode() if asked else None,
+        "said": orjson.dumps(all_said(reward, one.sample), option=orjson.OPT_NON_STR_KEYS).decode()
+        if asked
+        else None,
     }
 
 
@@ -240,7 +279,12 @@ class JudgingActor(BlockWorker):
         """Judge a block while others are judged."""
         part = self.taken(table)
         known = self.known(part)
-        return self.told(part, await asyncio.wrap_future(self._member.feed(part.questions)) if known is None else known)
+        return self.told(
+            part,
+            await asyncio.wrap_future(self._member.feed(part.questions))
+            if known is None
+            else known,
+        )
 
 
 @lru_cache(maxsize=1)
@@ -255,11 +299,16 @@ def judge_here(table: Any, told: bytes) -> dict[str, Any]:
     known = worker.known(part)
     if known is None:
         how = worker.how
-        known = run_list(how.reward, part.questions, replace(how.options, processes=1, engine=None, address=None), how.hooks)
+        known = run_list(
+            how.reward,
+            part.questions,
+            replace(how.options, processes=1, engine=None, address=None),
+            how.hooks,
+        )
     return worker.told(part, known)
 
 
-# -- what is kept ----------------------------------------------------------------------------------------------------------
+# -- what is kept ----------------------------------------------------------------------------------
 
 
 class PartFolder:
@@ -271,19 +320,32 @@ class PartFolder:
     def _at(self, name: str) -> tuple[Any, str]:
         from pyarrow import fs
 
-        system, path = fs.FileSystem.from_uri(self.root) if "://" in self.root else (fs.LocalFileSystem(), self.root)
+        system, path = (
+            fs.FileSystem.from_uri(self.root)
+            if "://" in self.root
+            else (fs.LocalFileSystem(), self.root)
+        )
         return system, f"{path}/{name}" if name else path
 
     def begin(self, identity: dict[str, Any]) -> str:
-        """Note what is judged how; ConfigError where the folder is another run's. Gives a hash of it."""
+        """Note what is judged how; ConfigError where the folder is another run's. Gives a hash of
+        it.
+        """
         system, path = self._at("")
         system.create_dir(path, recursive=True)
         mine = digest(identity)
         before = self._object(_MANIFEST)
         if before is not None and digest(before) != mine:
-            names = sorted(name for name in {*before, *identity} if before.get(name) != identity.get(name))
-            raise ConfigError(f"{self.root} holds the parts of another run: {', '.join(names)} differ. Give another out=.")
-        self._put(_MANIFEST, orjson.dumps(identity, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS))
+            names = sorted(
+                name for name in {*before, *identity} if before.get(name) != identity.get(name)
+            )
+            raise ConfigError(
+                f"{self.root} holds the parts of another run: {', '.join(names)} differ. Give "
+                f"another out=."
+            )
+        self._put(
+            _MANIFEST, orjson.dumps(identity, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+        )
         return mine
 
     def _object(self, name: str) -> dict[str, Any] | None:
@@ -326,7 +388,9 @@ class PartFolder:
         self._put(name, sink.getvalue())
 
     def finish(self, parts: Mapping[str, int], report: Report) -> None:
-        """Leave the parts of this run alone, as often as there were equal ones, and the report beside them."""
+        """Leave the parts of this run alone, as often as there were equal ones, and the report
+        beside them.
+        """
         from pyarrow import fs
 
         system, path = self._at("")
@@ -335,5 +399,7 @@ class PartFolder:
                 system.delete_file(found.path)
         for name, n in parts.items():
             for again in range(1, n):
-                system.copy_file(f"{path}/{name}", f"{path}/{name.removesuffix('.parquet')}-{again}.parquet")
+                system.copy_file(
+                    f"{path}/{name}", f"{path}/{name.removesuffix('.parquet')}-{again}.parquet"
+                )
         self._put(_REPORT, orjson.dumps(report.to_dict(), option=orjson.OPT_INDENT_2))

@@ -1,4 +1,6 @@
-"""Probes of the numbers themselves: range, saturation, length, noise, and replies that cannot be read."""
+"""Probes of the numbers themselves: range, saturation, length, noise, and replies that cannot be
+read.
+"""
 
 from __future__ import annotations
 
@@ -48,22 +50,53 @@ class Range(Probe):
         scores: list[list[float]] = []
         poor: list[tuple[float, int]] = []
         for number, material in enumerate(pairs.materials):
-            texts = [pairs.text(material.worse, NO_ANSWERS[name][1](material)) for name in ("gibberish", "echo")]
-            given = [pairs.score(output, number) for output in (pairs.good[number], pairs.worse[number], *texts)]
+            texts = [
+                pairs.text(material.worse, NO_ANSWERS[name][1](material))
+                for name in ("gibberish", "echo")
+            ]
+            given = [
+                pairs.score(output, number)
+                for output in (pairs.good[number], pairs.worse[number], *texts)
+            ]
             scores.append([score for score in given if score is not None])
             poor += [(score, number) for score in given[1:] if score is not None]
         every = [score for own in scores for score in own]
         top, low = self._ends(every)
         ties = "pairs of a good and a worse answer that get the same score"
-        at_top = f"worse answers and texts that answer nothing that get the highest score ({top:g})" if every else ""
+        at_top = (
+            f"worse answers and texts that answer nothing that get the highest score ({top:g})"
+            if every
+            else ""
+        )
         values = [float(score == top) for score, _ in poor]
         counts = Counter(every)
-        extra: dict[str, Any] = {"levels": len(counts), "lowest": min(every, default=None), "highest": max(every, default=None)}
+        extra: dict[str, Any] = {
+            "levels": len(counts),
+            "lowest": min(every, default=None),
+            "highest": max(every, default=None),
+        }
         if counts:
-            extra["most_common"] = {"score": (most := counts.most_common(1)[0])[0], "share": most[1] / len(every)}
+            extra["most_common"] = {
+                "score": (most := counts.most_common(1)[0])[0],
+                "share": most[1] / len(every),
+            }
         return [
-            self._rate("ties", ties, pairs.plain, lambda margin: float(margin == 0), Limit(0.25, 0.50), extra=extra),
-            found(self.name, "saturation", at_top, values, [pairs.plain[n].cluster for _, n in poor], Limit(0.15, 0.40)),
+            self._rate(
+                "ties",
+                ties,
+                pairs.plain,
+                lambda margin: float(margin == 0),
+                Limit(0.25, 0.50),
+                extra=extra,
+            ),
+            found(
+                self.name,
+                "saturation",
+                at_top,
+                values,
+                [pairs.plain[n].cluster for _, n in poor],
+                Limit(0.15, 0.40),
+            ),
             self._used(scores, low, top),
         ]
 
@@ -89,12 +122,26 @@ class Range(Probe):
             high, small = np.quantile(values, [0.95, 0.05])
             return float((high - small) / width)
 
-        draws = [used([s for i in rng.integers(0, len(kept), len(kept)) for s in kept[i]]) for _ in range(RESAMPLES // 2)]
+        draws = [
+            used([s for i in rng.integers(0, len(kept), len(kept)) for s in kept[i]])
+            for _ in range(RESAMPLES // 2)
+        ]
         every = [score for own in kept for score in own]
         ci95 = from_draws(used(every), np.array(draws), len(kept)).interval()
         limit = Limit(0.40, 0.20, "high")
         verdict = decide(used(every), ci95, len(kept), limit)
-        return Finding(self.name, "used", what, "share", used(every), ci95, len(every), len(kept), limit, verdict)
+        return Finding(
+            self.name,
+            "used",
+            what,
+            "share",
+            used(every),
+            ci95,
+            len(every),
+            len(kept),
+            limit,
+            verdict,
+        )
 
 
 class LengthCorrelation(Probe):
@@ -103,40 +150,79 @@ class LengthCorrelation(Probe):
     name = "length_correlation"
 
     def read(self) -> list[Finding]:
-        """Rank correlation of score (or verdict) and length, and how far it exceeds that of the labels."""
+        """Rank correlation of score (or verdict) and length, and how far it exceeds that of the
+        labels.
+        """
         import numpy as np
 
-        blocks = [block for number in range(len(self.pairs.materials)) if (block := self._block(number))]
+        blocks = [
+            block for number in range(len(self.pairs.materials)) if (block := self._block(number))
+        ]
         of = "verdict and difference in length" if self.pairs.comparing else "score and length"
         what = f"rank correlation of {of}, of plain answers"
-        beyond = f"rank correlation of {of}, less that of the labels with length on the same answers"
+        beyond = (
+            f"rank correlation of {of}, less that of the labels with length on the same answers"
+        )
         if len(blocks) < 5:
             n = 2 * len(blocks)
-            return [Finding(self.name, name, what, "correlation", n=n, verdict="not enough") for name in ("rank", "excess")]
+            return [
+                Finding(self.name, name, what, "correlation", n=n, verdict="not enough")
+                for name in ("rank", "excess")
+            ]
         table = np.array(blocks, dtype=np.float64)  # prompt, answer, (score, length, label)
         rng = np.random.default_rng(self.pairs.seed)
-        drawn = table[rng.integers(0, len(blocks), (RESAMPLES, len(blocks)))].reshape(RESAMPLES, -1, 3)
+        drawn = table[rng.integers(0, len(blocks), (RESAMPLES, len(blocks)))].reshape(
+            RESAMPLES, -1, 3
+        )
         here = table.reshape(1, -1, 3)
         r, labels = _spearman(here[..., 0], here[..., 1]), _spearman(here[..., 2], here[..., 1])
         if np.isnan(r[0]):
-            return [self._does_not_apply("rank", what, "all scores, or all lengths, are equal", "correlation")]
-        excess = _spearman(drawn[..., 0], drawn[..., 1]) - np.nan_to_num(_spearman(drawn[..., 2], drawn[..., 1]))
+            return [
+                self._does_not_apply(
+                    "rank", what, "all scores, or all lengths, are equal", "correlation"
+                )
+            ]
+        excess = _spearman(drawn[..., 0], drawn[..., 1]) - np.nan_to_num(
+            _spearman(drawn[..., 2], drawn[..., 1])
+        )
         own = float(np.nan_to_num(labels)[0])
-        shared: dict[str, Any] = {"unit": "correlation", "n": here.shape[1], "clusters": len(blocks)}
+        shared: dict[str, Any] = {
+            "unit": "correlation",
+            "n": here.shape[1],
+            "clusters": len(blocks),
+        }
         value, limit = float(r[0]) - own, Limit(0.40, 0.50, "both")
         names = [number for number in range(len(blocks)) for _ in range(2)]
         rank = spearman_estimate(here[0, :, 0].tolist(), here[0, :, 1].tolist(), clusters=names)
         low, high = map(float, np.nanquantile(excess, [0.025, 0.975]))
-        # draws that are all alike say nothing: then it is as uncertain as a correlation of so many prompts can be
-        ci95 = Interval(low, high) if high - low > 1e-9 else from_draws(value, excess, len(blocks), bounds=(-1, 1)).interval()
-        decided: dict[str, Any] = {"limit": limit, "verdict": decide(value, ci95, len(blocks), limit), "extra": {"labels": own}}
+        # draws that are all alike say nothing: then it is as uncertain as a correlation of so many
+        # prompts can be
+        ci95 = (
+            Interval(low, high)
+            if high - low > 1e-9
+            else from_draws(value, excess, len(blocks), bounds=(-1, 1)).interval()
+        )
+        decided: dict[str, Any] = {
+            "limit": limit,
+            "verdict": decide(value, ci95, len(blocks), limit),
+            "extra": {"labels": own},
+        }
         return [
-            Finding(self.name, "rank", what, value=float(r[0]), ci95=None if rank is None else rank.interval(), **shared),
+            Finding(
+                self.name,
+                "rank",
+                what,
+                value=float(r[0]),
+                ci95=None if rank is None else rank.interval(),
+                **shared,
+            ),
             Finding(self.name, "excess", beyond, value=value, ci95=ci95, **decided, **shared),
         ]
 
     def _block(self, number: int) -> list[tuple[float, float, float]]:
-        """Score, length and label of a prompt's two answers; for a comparing reward the differences, both ways round."""
+        """Score, length and label of a prompt's two answers; for a comparing reward the
+        differences, both ways round.
+        """
         pairs = self.pairs
         outputs: list[DataOutput] = [pairs.good[number], pairs.worse[number]]
         lengths = [float(len(text_of(output))) for output in outputs]
@@ -157,7 +243,9 @@ def _spearman(first: Numbers, second: Numbers) -> Numbers:
 
     a, b = (rankdata(values, axis=1) - (values.shape[1] + 1) / 2 for values in (first, second))
     scale = np.sqrt((a * a).sum(axis=1) * (b * b).sum(axis=1))
-    out: Numbers = np.divide((a * b).sum(axis=1), scale, out=np.full(len(a), np.nan), where=scale > 0)
+    out: Numbers = np.divide(
+        (a * b).sum(axis=1), scale, out=np.full(len(a), np.nan), where=scale > 0
+    )
     return out
 
 
@@ -175,7 +263,10 @@ class Repeatability(Probe):
         pairs = self.pairs
         both = list(zip(pairs.plain, self.second.plain, strict=True))
         what = "comparisons with another verdict when the same question is asked a second time"
-        return [changed(pairs.sheet, self.name, "changed", what, both, self.second.sheet), self._noise()]
+        return [
+            changed(pairs.sheet, self.name, "changed", what, both, self.second.sheet),
+            self._noise(),
+        ]
 
     def _noise(self) -> Finding:
         """The share of one score's variance around the answer's own in the variance of all scores."""
@@ -184,33 +275,54 @@ class Repeatability(Probe):
         what = "the part of the variance of all scores that comes from asking twice"
         if self.pairs.comparing:
             return self._does_not_apply("noise", what, "a verdict has no variance of its own")
-        blocks = [block for number in range(len(self.pairs.materials)) if (block := self._twice(number))]
+        blocks = [
+            block for number in range(len(self.pairs.materials)) if (block := self._twice(number))
+        ]
         table = np.array(blocks, dtype=np.float64)  # prompt, answer, time
         if len(blocks) < 2 or np.ptp(table) == 0.0:
             if len(blocks) > 1:
                 return self._does_not_apply("noise", what, "all scores are equal")
             return Finding(self.name, "noise", what, verdict="not enough")
-        scale = float(np.abs(table).max())  # scores near the end of what a float holds have squares beyond it
+        # scores near the end of what a float holds have squares beyond it
+        scale = float(np.abs(table).max())
         rng = np.random.default_rng(self.pairs.seed)
-        drawn = table[rng.integers(0, len(blocks), (RESAMPLES, len(blocks)))].reshape(RESAMPLES, -1, 2) / scale
+        drawn = (
+            table[rng.integers(0, len(blocks), (RESAMPLES, len(blocks)))].reshape(RESAMPLES, -1, 2)
+            / scale
+        )
         here = table.reshape(1, -1, 2) / scale
         value, limit = float(_noise_share(here)[0]), Limit(0.15, 0.40)
         ci95 = from_draws(value, _noise_share(drawn), len(blocks)).interval()
         deviation = scale * math.sqrt(float(((here[..., 0] - here[..., 1]) ** 2).mean() / 2))
-        verdict, why = decide(value, ci95, len(blocks), limit), f"one score varies by {deviation:.2g} (standard deviation)"
-        about: dict[str, Any] = {"limit": limit, "verdict": verdict, "why": why, "extra": {"score_sd": deviation}}
-        return Finding(self.name, "noise", what, "share", value, ci95, here.shape[1], len(blocks), **about)
+        verdict, why = (
+            decide(value, ci95, len(blocks), limit),
+            f"one score varies by {deviation:.2g} (standard deviation)",
+        )
+        about: dict[str, Any] = {
+            "limit": limit,
+            "verdict": verdict,
+            "why": why,
+            "extra": {"score_sd": deviation},
+        }
+        return Finding(
+            self.name, "noise", what, "share", value, ci95, here.shape[1], len(blocks), **about
+        )
 
     def _twice(self, number: int) -> list[list[float]]:
         """Both scores of both answers to a prompt; empty where one is missing."""
         pairs = self.pairs
-        scores = [[pairs.score(o[number], number), self.second.score(o[number], number)] for o in (pairs.good, pairs.worse)]
+        scores = [
+            [pairs.score(o[number], number), self.second.score(o[number], number)]
+            for o in (pairs.good, pairs.worse)
+        ]
         found = [[score for score in both if score is not None] for both in scores]
         return found if all(len(both) == 2 for both in found) else []
 
 
 def _noise_share(scores: Numbers) -> Numbers:
-    """Per draw, half the mean squared difference of two scores over the variance of all; 0 where all are equal."""
+    """Per draw, half the mean squared difference of two scores over the variance of all; 0 where
+    all are equal.
+    """
     import numpy as np
 
     within = ((scores[..., 0] - scores[..., 1]) ** 2).mean(axis=1) / 2
@@ -230,9 +342,17 @@ class Replies(Probe):
 
     def read(self) -> list[Finding]:
         """Questions without a verdict: those whose reply could not be read, and those that broke."""
-        said = [(key, one) for key in self.keys if (one := self.pairs.sheet.said.get(key)) and one.status != "stopped"]
+        said = [
+            (key, one)
+            for key in self.keys
+            if (one := self.pairs.sheet.said.get(key)) and one.status != "stopped"
+        ]
         judged = asks_a_model(self.pairs.reward)
-        unread = "questions whose reply held no verdict that could be read" if judged else "questions without a score"
+        unread = (
+            "questions whose reply held no verdict that could be read"
+            if judged
+            else "questions without a score"
+        )
         limit = Limit(0.03, 0.10)
         return [
             self._without("unread", unread, said, "unscored", limit if judged else None),
@@ -240,9 +360,23 @@ class Replies(Probe):
         ]
 
     def _without(
-        self, name: str, what: str, said: list[tuple[str, QuestionOutcome]], status: str, limit: Limit | None
+        self,
+        name: str,
+        what: str,
+        said: list[tuple[str, QuestionOutcome]],
+        status: str,
+        limit: Limit | None,
     ) -> Finding:
         reasons = Counter(one.reason for _, one in said if one.status == status)
         why = ", ".join(f"{n} × {reason}" for reason, n in reasons.most_common(3))
         credits = [float(one.status == status) for _, one in said]
-        return found(self.name, name, what, credits, [key for key, _ in said], limit, extra={"reasons": dict(reasons)}, why=why)
+        return found(
+            self.name,
+            name,
+            what,
+            credits,
+            [key for key, _ in said],
+            limit,
+            extra={"reasons": dict(reasons)},
+            why=why,
+        )

@@ -1,4 +1,6 @@
-"""Judges held against the same labels: how often each agrees with people, and whether one does so more often than another."""
+"""Judges held against the same labels: how often each agrees with people, and whether one does so
+more often than another.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from typing import Any
 from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderMode, GraderScore
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.core.stats import Bools, Floats, np
-from rm_gallery.core.stats.agreement import cohen_kappa, cohen_kappa_estimate, spearman, spearman_estimate, spearman_filled
+from rm_gallery.core.stats.agreement import (
+    cohen_kappa,
+    cohen_kappa_estimate,
+    spearman,
+    spearman_estimate,
+    spearman_filled,
+)
 from rm_gallery.core.stats.clustered import ClusteredMean, clustered_mean
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.significance import PairedDifference, holm, paired_difference
@@ -35,11 +43,13 @@ class JudgeFigure:
         missing: those that it did not, by who caused it.
         figures: by measure, the value over the rows that it judged; what is not defined is absent.
         ci95: by measure, its 95 % interval, over clusters.
-        worst: by measure, the lowest value that missing verdicts or scores could give it; as `figures` where nothing is missing.
+        worst: by measure, the lowest value that missing verdicts or scores could give it; as
+            `figures` where nothing is missing.
         threshold: from where on a score passes; None where labels are no verdicts.
         tokens: used by its calls, as far as they were counted.
-        constant: whether it gives every answer the same verdict, or the same score where labels are no verdicts. Such a judge agrees
-            with labels as often as the larger class occurs, and tells nothing; it is never recommended.
+        constant: whether it gives every answer the same verdict, or the same score where labels are
+            no verdicts. Such a judge agrees with labels as often as the larger class occurs, and
+            tells nothing; it is never recommended.
     """
 
     name: str
@@ -56,17 +66,20 @@ class JudgeFigure:
 
 @dataclass(frozen=True)
 class JudgeSelection:
-    """Judges compared on the same labels; one is shown to be better where it is so even with what it did not judge at worst.
+    """Judges compared on the same labels; one is shown to be better where it is so even with what
+    it did not judge at worst.
 
     Attributes:
-        measure: what they are compared by: accuracy for labels of 0 and 1, else Spearman's correlation.
+        measure: what they are compared by: accuracy for labels of 0 and 1, else Spearman's
+            correlation.
         judges: in the config's order; the first one is the judge in use.
         n_shared: labelled rows that all of them judged.
         shared: by judge, the measure over these rows.
-        differences: by (first, second), second minus first over these rows, with a p-value corrected for all pairs (Holm). It is that
-            of `limits` nearer to no difference, over all labelled rows.
-        limits: by (first, second), second minus first over all labelled rows, with what the second did not judge at worst and what the
-            first did not at best, and the other way round.
+        differences: by (first, second), second minus first over these rows, with a p-value
+            corrected for all pairs (Holm). It is that of `limits` nearer to no difference, over all
+            labelled rows.
+        limits: by (first, second), second minus first over all labelled rows, with what the second
+            did not judge at worst and what the first did not at best, and the other way round.
         report: what the graders said, and what it cost.
     """
 
@@ -80,13 +93,21 @@ class JudgeSelection:
 
     @property
     def best(self) -> str | None:
-        """The judge with the highest measure at worst of those that tell answers apart; of equal ones the first."""
-        known = {judge.name: judge.worst.get(self.measure, -math.inf) for judge in self.judges if not judge.constant}
+        """The judge with the highest measure at worst of those that tell answers apart; of equal
+        ones the first.
+        """
+        known = {
+            judge.name: judge.worst.get(self.measure, -math.inf)
+            for judge in self.judges
+            if not judge.constant
+        }
         return max(known, key=known.__getitem__, default=None)
 
     @property
     def verdict(self) -> str:
-        """Which judge to take, or why that cannot be told; and which ones give every answer the same verdict."""
+        """Which judge to take, or why that cannot be told; and which ones give every answer the
+        same verdict.
+        """
         if not self.n_shared:
             return "No labelled row was judged by all of them, so nothing can be said."
         constant = [judge.name for judge in self.judges if judge.constant]
@@ -94,28 +115,56 @@ class JudgeSelection:
         if self.best is None:
             return f"No judge can be recommended.{named}"
         silent = [
-            f"{judge.name} has none for {judge.n - judge.n_scored} of {judge.n} rows" for judge in self.judges if judge.missing
+            f"{judge.name} has none for {judge.n - judge.n_scored} of {judge.n} rows"
+            for judge in self.judges
+            if judge.missing
         ]
         missing = f" Missing scores count at worst: {', '.join(silent)}." if silent else ""
         return f"{self._recommended(self.judges[0].name, self.best, constant)}{missing}{named}"
 
     def _recommended(self, used: str, best: str, constant: Sequence[str]) -> str:
         if best == used:
-            pairs = [other for first, other in self.differences if first == used and other not in constant]
+            pairs = [
+                other
+                for first, other in self.differences
+                if first == used and other not in constant
+            ]
             rivals = [other for other in pairs if not self._beats(used, other)]
-            told = f"; {', '.join(rivals)} cannot be told apart from it with {self.judges[0].n} rows" if rivals else ""
-            return f"Keep {used}: none {'that tells answers apart ' if constant else ''}agrees more with the labels{told}."
+            told = (
+                f"; {', '.join(rivals)} cannot be told apart from it with {self.judges[0].n} rows"
+                if rivals
+                else ""
+            )
+            return (
+                f"Keep {used}: none {'that tells answers apart ' if constant else ''}agrees more "
+                f"with the labels{told}."
+            )
         found, p = self._between(used, best)
         low, high = found.interval or (math.nan, math.nan)
-        said = f"{self._points(found.difference)} [{self._points(low)}, {self._points(high)}], {self.n_shared} rows"
+        said = (
+            f"{self._points(found.difference)} [{self._points(low)}, {self._points(high)}], "
+            f"{self.n_shared} rows"
+        )
         ends = self._limits(used, best)
         if ends[0] < ends[1]:
-            said += f" that all judged, {self._points(ends[0])} to {self._points(ends[1])} whatever the missing scores were"
+            said += (
+                f" that all judged, {self._points(ends[0])} to {self._points(ends[1])} whatever "
+                f"the missing scores were"
+            )
         if self._beats(best, used):
-            return f"Take {best}: it agrees more with the labels than {used}, by {said}, p = {p:.2g}."
-        more = f"; about {found.needed:,} rows would show a difference of this size" if found.needed else ""
+            return (
+                f"Take {best}: it agrees more with the labels than {used}, by {said}, p = {p:.2g}."
+            )
+        more = (
+            f"; about {found.needed:,} rows would show a difference of this size"
+            if found.needed
+            else ""
+        )
         if used in constant:
-            return f"{used} cannot be recommended, and {best} is not shown to agree more with the labels: {said}{more}."
+            return (
+                f"{used} cannot be recommended, and {best} is not shown to agree more with the "
+                f"labels: {said}{more}."
+            )
         return f"{best} and {used} cannot be told apart: {said}{more}."
 
     def _points(self, value: float | None) -> str:
@@ -128,11 +177,17 @@ class JudgeSelection:
         if (first, second) in self.differences:
             return self.differences[first, second]
         found, p = self.differences[second, first]
-        turned = None if found.interval is None else Interval(-found.interval.high, -found.interval.low)
-        return found._replace(difference=None if found.difference is None else -found.difference, interval=turned), p
+        turned = (
+            None if found.interval is None else Interval(-found.interval.high, -found.interval.low)
+        )
+        return found._replace(
+            difference=None if found.difference is None else -found.difference, interval=turned
+        ), p
 
     def _beats(self, one: str, other: str) -> bool:
-        """Whether one is shown to agree more, what it missed taken at worst, the other at best, and several looks allowed for."""
+        """Whether one is shown to agree more, what it missed taken at worst, the other at best, and
+        several looks allowed for.
+        """
         _, p = self._between(other, one)
         return p is not None and p < 0.05 and self._limits(other, one)[0] > 0.0
 
@@ -143,30 +198,41 @@ class JudgeSelection:
         low, high = self.limits.get((second, first), (-math.inf, math.inf))
         return -high, -low
 
-    def missed(self, least: Mapping[str, float], *, name: str | None = None, surely: bool = False) -> list[str]:
-        """Why a judge does not reach the least of a measure, with what it did not judge counted as wrong; nothing where it does.
+    def missed(
+        self, least: Mapping[str, float], *, name: str | None = None, surely: bool = False
+    ) -> list[str]:
+        """Why a judge does not reach the least of a measure, with what it did not judge counted as
+        wrong; nothing where it does.
 
         Args:
             least: by measure.
             name: of the judge; the first one by default.
-            surely: hold the lower end of the 95 % interval to it, moved down as far as the worst case lies below the figure.
+            surely: hold the lower end of the 95 % interval to it, moved down as far as the worst
+                case lies below the figure.
 
         Raises:
             ConfigError: a measure or a judge that there is not.
         """
         known = {judge.name: judge for judge in self.judges}
         if name is not None and name not in known:
-            raise ConfigError(f"there is no judge {name!r:.60} to hold to a limit; the config has {', '.join(known)}.")
+            raise ConfigError(
+                f"there is no judge {name!r:.60} to hold to a limit; the config has "
+                f"{', '.join(known)}."
+            )
         judge = known[name or self.judges[0].name]
         found = []
         for measure, limit in least.items():
             if measure not in judge.figures:
-                found.append(f"there is no {measure} of {judge.name} with these labels, which should reach {limit:g}")
+                found.append(
+                    f"there is no {measure} of {judge.name} with these labels, which should reach "
+                    f"{limit:g}"
+                )
                 continue
             if measure not in judge.worst:
                 lost = judge.n - judge.n_scored
                 found.append(
-                    f"{judge.name} has no score for {lost} of {judge.n} rows, so that its {measure} is not known at worst"
+                    f"{judge.name} has no score for {lost} of {judge.n} rows, so that its "
+                    f"{measure} is not known at worst"
                 )
                 continue
             value = judge.worst[measure]
@@ -175,7 +241,9 @@ class JudgeSelection:
             if value < limit:
                 at = " at worst" if judge.worst[measure] < judge.figures[measure] else ""
                 end = "the lower end of the 95 % interval of " if surely else ""
-                found.append(f"{end}the {measure} of {judge.name} is {value:.3g}{at}, below {limit:g}")
+                found.append(
+                    f"{end}the {measure} of {judge.name} is {value:.3g}{at}, below {limit:g}"
+                )
         return found
 
     def to_dict(self) -> dict[str, Any]:
@@ -192,22 +260,53 @@ class JudgeSelection:
             }
             for (a, b), (found, p) in self.differences.items()
         ]
-        said = {"measure": self.measure, "n_shared": self.n_shared, "shared": dict(self.shared), "best": self.best}
+        said = {
+            "measure": self.measure,
+            "n_shared": self.n_shared,
+            "shared": dict(self.shared),
+            "best": self.best,
+        }
         judges = [vars(judge) for judge in self.judges]
         return dict(
-            plain({**said, "verdict": self.verdict, "judges": judges, "differences": pairs, "report": self.report.to_dict()})
+            plain(
+                {
+                    **said,
+                    "verdict": self.verdict,
+                    "judges": judges,
+                    "differences": pairs,
+                    "report": self.report.to_dict(),
+                }
+            )
         )
 
     def rows(self) -> list[list[str]]:
         """A table for people: a head and a row per judge."""
-        measures = [name for name in MEASURES if any(name in judge.figures for judge in self.judges)]
-        head = ["judge", *(f"{name} (95 %)" for name in measures), "on shared rows", "judged", "missing", "tokens"]
+        measures = [
+            name for name in MEASURES if any(name in judge.figures for judge in self.judges)
+        ]
+        head = [
+            "judge",
+            *(f"{name} (95 %)" for name in measures),
+            "on shared rows",
+            "judged",
+            "missing",
+            "tokens",
+        ]
         table = [head]
         for judge in self.judges:
             figures = [_with_interval(judge, name) for name in measures]
             lost = ", ".join(f"{cause} {n}" for cause, n in judge.missing.items()) or "0"
             shared = "-" if judge.name not in self.shared else f"{self.shared[judge.name]:.3f}"
-            table.append([judge.name, *figures, shared, f"{judge.n_scored} of {judge.n}", lost, f"{judge.tokens:,}"])
+            table.append(
+                [
+                    judge.name,
+                    *figures,
+                    shared,
+                    f"{judge.n_scored} of {judge.n}",
+                    lost,
+                    f"{judge.tokens:,}",
+                ]
+            )
         return table
 
 
@@ -215,51 +314,77 @@ def _with_interval(judge: JudgeFigure, measure: str) -> str:
     if measure not in judge.figures:
         return "-"
     ci = judge.ci95.get(measure)
-    return f"{judge.figures[measure]:.3f}" + ("" if ci is None else f" [{ci.low:.3f}, {ci.high:.3f}]")
+    return f"{judge.figures[measure]:.3f}" + (
+        "" if ci is None else f" [{ci.low:.3f}, {ci.high:.3f}]"
+    )
 
 
 def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any) -> JudgeSelection:
-    """Grade the rows of a data set with every judge, and compare how they agree with people's labels on the same rows.
+    """Grade the rows of a data set with every judge, and compare how they agree with people's
+    labels on the same rows.
 
     Args:
         runner: the judges, as graders by name; the first is the one in use.
         data: as for `GradingRunner.run`.
-        labels: the column of labels: 0 and 1 (true and false, pass and fail), which a score is held against at the grader's
-            threshold, else the middle of its range; or numbers, of which the order counts.
-        **arguments: `cluster`, `limit`, `seed`, `options` and run options, as in `rm_gallery.study.grading.grade`.
+        labels: the column of labels: 0 and 1 (true and false, pass and fail), which a score is held
+            against at the grader's threshold, else the middle of its range; or numbers, of which
+            the order counts.
+        **arguments: `cluster`, `limit`, `seed`, `options` and run options, as in
+            `rm_gallery.study.grading.grade`.
 
     Raises:
         ConfigError: fewer than two judges, no labels, or as `grade` says.
     """
     names = list(runner.grader_configs)
     if len(names) < 2:
-        raise ConfigError(f"judges are compared with each other; found {len(names)}, give two or more under `graders:`.")
+        raise ConfigError(
+            f"judges are compared with each other; found {len(names)}, give two or more under "
+            f"`graders:`."
+        )
     for name, config in runner.grader_configs.items():
         if config.grader.mode is not GraderMode.POINTWISE:
-            raise ConfigError(f"{name} ranks answers; judges are compared by scores of single answers, so leave it out.")
+            raise ConfigError(
+                f"{name} ranks answers; judges are compared by scores of single answers, so leave "
+                f"it out."
+            )
     heard: list[GradedRow] = []
     report = grade(runner, data, labels=labels, on_graded=heard.append, **arguments)
     first = names[0]
     labelled = [row for row in heard if row.labels[first] is not None]
     if not labelled:
-        raise ConfigError(f"column {labels!r:.60} holds no label, so that nothing can be compared with it.")
+        raise ConfigError(
+            f"column {labels!r:.60} holds no label, so that nothing can be compared with it."
+        )
     seed = int(arguments.get("seed") or 0)
     wanted = np.array([row.labels[first] for row in labelled], dtype=np.float64)
     clusters = [row.cluster for row in labelled]
     verdicts = set(np.unique(wanted)) <= {0.0, 1.0}
-    columns = {name: _Judge.of(name, config.grader, labelled, verdicts) for name, config in runner.grader_configs.items()}
+    columns = {
+        name: _Judge.of(name, config.grader, labelled, verdicts)
+        for name, config in runner.grader_configs.items()
+    }
     judges = tuple(column.figure(wanted, clusters, seed) for column in columns.values())
     kept: Bools = ~np.any([np.isnan(column.said) for column in columns.values()], axis=0)
     own = [cluster for cluster, keep in zip(clusters, kept, strict=True) if keep]
-    outcomes = {name: (column.right(wanted) if verdicts else column.said)[kept] for name, column in columns.items()}
-    measured = {name: _measured(verdicts, values, wanted[kept]) for name, values in outcomes.items()}
+    outcomes = {
+        name: (column.right(wanted) if verdicts else column.said)[kept]
+        for name, column in columns.items()
+    }
+    measured = {
+        name: _measured(verdicts, values, wanted[kept]) for name, values in outcomes.items()
+    }
 
-    def difference(second: Floats, first: Floats, labels: Floats, clusters: Sequence[str]) -> PairedDifference:
+    def difference(
+        second: Floats, first: Floats, labels: Floats, clusters: Sequence[str]
+    ) -> PairedDifference:
         if verdicts:
             return paired_difference(second.tolist(), first.tolist(), clusters=clusters)
         return _order_difference(second, first, labels, clusters, seed)
 
-    ends = {name: (column.filled(wanted), column.filled(wanted, best=True)) for name, column in columns.items()}
+    ends = {
+        name: (column.filled(wanted), column.filled(wanted, best=True))
+        for name, column in columns.items()
+    }
     found, limits, tested = {}, {}, {}
     for a, b in combinations(names, 2):
         found[a, b] = difference(outcomes[b], outcomes[a], wanted[kept], own)
@@ -267,11 +392,25 @@ def judge_select(runner: GradingRunner, data: Any, labels: str, **arguments: Any
             at_worst = at_best = found[a, b]
         else:  # a judge may be silent where it would be wrong
             (a_low, a_high), (b_low, b_high) = ends[a], ends[b]
-            at_worst, at_best = difference(b_low, a_high, wanted, clusters), difference(b_high, a_low, wanted, clusters)
-        if at_worst.difference is None or at_best.difference is None or at_worst.p_value is None or at_best.p_value is None:
+            at_worst, at_best = (
+                difference(b_low, a_high, wanted, clusters),
+                difference(b_high, a_low, wanted, clusters),
+            )
+        if (
+            at_worst.difference is None
+            or at_best.difference is None
+            or at_worst.p_value is None
+            or at_best.p_value is None
+        ):
             continue
         limits[a, b] = at_worst.difference, at_best.difference
-        tested[a, b] = at_worst.p_value if limits[a, b][0] > 0 else at_best.p_value if limits[a, b][1] < 0 else 1.0
+        tested[a, b] = (
+            at_worst.p_value
+            if limits[a, b][0] > 0
+            else at_best.p_value
+            if limits[a, b][1] < 0
+            else 1.0
+        )
     if kept.all():
         tested = {pair: one.p_value for pair, one in found.items() if one.p_value is not None}
     adjusted = dict(zip(tested, holm(list(tested.values())), strict=True))
@@ -294,7 +433,9 @@ def _measured(verdicts: bool, values: Floats, wanted: Floats) -> float | None:
 
 @dataclass
 class _Judge:
-    """What a judge said of the labelled rows: numbers that rise with quality, not a number where it said nothing."""
+    """What a judge said of the labelled rows: numbers that rise with quality, not a number where it
+    said nothing.
+    """
 
     name: str
     said: Floats
@@ -314,26 +455,39 @@ class _Judge:
             shown = (low + high) / 2
         if verdicts and shown is None:
             raise ConfigError(
-                f"the scores of {name} have no threshold and an open range, so that none is a verdict: write "
-                f"`threshold: X` below {name} in the config. What was judged is in the cache."
+                f"the scores of {name} have no threshold and an open range, so that none is a "
+                f"verdict: write `threshold: X` below {name} in the config. What was judged is in "
+                f"the cache."
             )
         return cls(
             name,
-            np.array([turn * r.score if isinstance(r, GraderScore) else math.nan for r in results], dtype=np.float64),
+            np.array(
+                [turn * r.score if isinstance(r, GraderScore) else math.nan for r in results],
+                dtype=np.float64,
+            ),
             turn * shown if verdicts and shown is not None else None,
             shown if verdicts else None,
             Counter(cause_of(result) for result in results if isinstance(result, GraderError)),
-            int(sum(r.usage.get("input_tokens", 0) + r.usage.get("output_tokens", 0) for r in results)),
+            int(
+                sum(
+                    r.usage.get("input_tokens", 0) + r.usage.get("output_tokens", 0)
+                    for r in results
+                )
+            ),
         )
 
     def right(self, wanted: Floats) -> Floats:
         """1 where its verdict is the label's, 0 where it is not, not a number where it has none."""
-        right: Floats = ((self.said >= (self.threshold or 0.0)) == (wanted > 0.5)).astype(np.float64)
+        right: Floats = ((self.said >= (self.threshold or 0.0)) == (wanted > 0.5)).astype(
+            np.float64
+        )
         right[np.isnan(self.said)] = math.nan
         return right
 
     def filled(self, wanted: Floats, *, best: bool = False) -> Floats:
-        """What is compared, with what is missing at worst or at best: verdicts wrong or right, scores against or along the labels."""
+        """What is compared, with what is missing at worst or at best: verdicts wrong or right,
+        scores against or along the labels.
+        """
         if self.threshold is None:
             return spearman_filled(self.said, wanted, best=best)
         right = self.right(wanted)
@@ -349,18 +503,30 @@ class _Judge:
         if self.threshold is not None:
             right, passed, should = self.right(wanted), self.said >= self.threshold, wanted > 0.5
             estimates["accuracy"] = clustered_mean(right[known], own)
-            estimates["kappa"] = cohen_kappa_estimate(passed[known].tolist(), should[known].tolist(), clusters=own, seed=seed)
+            estimates["kappa"] = cohen_kappa_estimate(
+                passed[known].tolist(), should[known].tolist(), clusters=own, seed=seed
+            )
             worst["accuracy"] = float(np.nan_to_num(right).mean())
-            # kappa is a ratio of linear functions of the verdicts, so it is lowest where all that are missing of a label are alike
-            fillings = (np.where(known, passed, np.where(should, *filling)) for filling in product((False, True), repeat=2))
+            # kappa is a ratio of linear functions of the verdicts, so it is lowest where all that
+            # are missing of a label are alike
+            fillings = (
+                np.where(known, passed, np.where(should, *filling))
+                for filling in product((False, True), repeat=2)
+            )
             kappas = [cohen_kappa(filled.tolist(), should.tolist()) for filled in fillings]
             worst |= (
-                {"kappa": min(value for value in kappas if value is not None)} if any(k is not None for k in kappas) else {}
+                {"kappa": min(value for value in kappas if value is not None)}
+                if any(k is not None for k in kappas)
+                else {}
             )
-        estimates["spearman"] = spearman_estimate(self.said[known].tolist(), wanted[known].tolist(), clusters=own)
+        estimates["spearman"] = spearman_estimate(
+            self.said[known].tolist(), wanted[known].tolist(), clusters=own
+        )
         lowest = spearman(spearman_filled(self.said, wanted), wanted)
         worst |= {} if lowest is None else {"spearman": lowest}
-        figures = {measure: float(one.estimate) for measure, one in estimates.items() if one is not None}
+        figures = {
+            measure: float(one.estimate) for measure, one in estimates.items() if one is not None
+        }
         return JudgeFigure(
             self.name,
             len(self.said),
@@ -368,16 +534,26 @@ class _Judge:
             dict(self.missing),
             figures,
             {measure: one.interval() for measure, one in estimates.items() if one is not None},
-            {**(figures if known.all() else {}), **{measure: value for measure, value in worst.items() if measure in figures}},
+            {
+                **(figures if known.all() else {}),
+                **{measure: value for measure, value in worst.items() if measure in figures},
+            },
             self.shown,
             self.tokens,
             int(known.sum()) > 1
-            and len(set((self.said if self.threshold is None else self.said >= self.threshold)[known])) == 1,
+            and len(
+                set((self.said if self.threshold is None else self.said >= self.threshold)[known])
+            )
+            == 1,
         )
 
 
-def _order_difference(first: Floats, second: Floats, wanted: Floats, clusters: Sequence[str], seed: int) -> PairedDifference:
-    """First's correlation with the labels minus second's, with a percentile interval over clusters drawn anew."""
+def _order_difference(
+    first: Floats, second: Floats, wanted: Floats, clusters: Sequence[str], seed: int
+) -> PairedDifference:
+    """First's correlation with the labels minus second's, with a percentile interval over clusters
+    drawn anew.
+    """
     nothing = PairedDifference(None, None, None, None, len(wanted), 0, 0)
     estimates = [spearman(side.tolist(), wanted.tolist()) for side in (first, second)]
     members: dict[str, list[int]] = {}
@@ -398,7 +574,9 @@ def _order_difference(first: Floats, second: Floats, wanted: Floats, clusters: S
     low, high = np.quantile(kept, [0.025, 0.975])
     tail = min((kept <= 0).mean(), (kept >= 0).mean())
     p = min(1.0, 2 * (tail * len(kept) + 1) / (len(kept) + 1))
-    return PairedDifference(a - b, Interval(float(low), float(high)), float(p), None, len(wanted), len(groups), 0)
+    return PairedDifference(
+        a - b, Interval(float(low), float(high)), float(p), None, len(wanted), len(groups), 0
+    )
 
 
 def _ranked(x: Floats, y: Floats) -> float:

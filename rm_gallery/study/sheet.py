@@ -1,4 +1,6 @@
-"""Anybody's table, read before anything is spent: its rows, its cells as texts and numbers, its labels and subgroups."""
+"""Anybody's table, read before anything is spent: its rows, its cells as texts and numbers, its
+labels and subgroups.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ _IN_MEMORY = 1 << 20
 
 
 class Rows(Sequence[dict[str, Any]]):
-    """The rows of a table with where each stands; all but a first few MB wait in a temporary file, in blocks."""
+    """The rows of a table with where each stands; all but a first few MB wait in a temporary file,
+    in blocks.
+    """
 
     def __init__(self, placed: Iterable[tuple[RowRef, dict[str, Any]]] = ()) -> None:
         self._file = SpooledTemporaryFile(max_size=_IN_MEMORY)
@@ -86,8 +90,14 @@ class Rows(Sequence[dict[str, Any]]):
         return self._found(number)[0]
 
     def name(self, place: RowRef) -> str:
-        """What a row is called within the table: "line 3", behind its file where the table is several."""
-        return place.within if len(self._sources) == 1 else f"{Path(place.source).name}, {place.within}"
+        """What a row is called within the table: "line 3", behind its file where the table is
+        several.
+        """
+        return (
+            place.within
+            if len(self._sources) == 1
+            else f"{Path(place.source).name}, {place.within}"
+        )
 
     def __len__(self) -> int:
         return self._firsts[-1] + len(self._last)
@@ -135,11 +145,17 @@ class Sheet:
         """ConfigError when there is no column of that name."""
         if name not in self.columns:
             known = nearest(name, self.columns)
-            tail = "" if known.startswith("known") else f" Its columns: {', '.join(self.columns[:12])}"
-            raise ConfigError(f"{role} is '{name}', and {self.name} has no such column; {known}{tail}")
+            tail = (
+                "" if known.startswith("known") else f" Its columns: {', '.join(self.columns[:12])}"
+            )
+            raise ConfigError(
+                f"{role} is '{name}', and {self.name} has no such column; {known}{tail}"
+            )
 
     def column(self, name: str, role: str) -> Iterator[Any]:
-        """The cells of a column; ConfigError when there is none of that name, or when it is blank throughout."""
+        """The cells of a column; ConfigError when there is none of that name, or when it is blank
+        throughout.
+        """
         self.require(name, role)
         if all(blank_is_none(row.get(name)) is None for row in self.rows):
             raise self.all_blank(name, role)
@@ -147,12 +163,20 @@ class Sheet:
 
     def all_blank(self, name: str, role: str) -> ConfigError:
         """What is said of a column without a cell that is filled."""
-        return ConfigError(f"{role} is '{name}', and that column is blank in all {len(self)} rows; name another one.")
+        return ConfigError(
+            f"{role} is '{name}', and that column is blank in all {len(self)} rows; name another "
+            f"one."
+        )
 
     def values(
-        self, name: str, role: str, read: Callable[[Any], float | None] | None = None, expected: str = "a number"
+        self,
+        name: str,
+        role: str,
+        read: Callable[[Any], float | None] | None = None,
+        expected: str = "a number",
     ) -> list[float | None]:
-        """The cells of a column as numbers, decimal commas included, or as `read` takes them; None for a blank cell.
+        """The cells of a column as numbers, decimal commas included, or as `read` takes them; None
+        for a blank cell.
 
         Raises ConfigError for a cell that cannot be read, saying what was `expected`.
         """
@@ -163,7 +187,9 @@ class Sheet:
             if cell is not None and value is None:
                 where = f"column '{name}'" if role in _LABELS else f"column '{name}' ({role})"
                 raise ConfigError(f"{place}, {where}: expected {expected}, found {shown(cell)}")
-            found.append(value if value is None or len(known) > _FEW else known.setdefault(value, value))
+            found.append(
+                value if value is None or len(known) > _FEW else known.setdefault(value, value)
+            )
         return found
 
     def digest(self) -> str:
@@ -174,22 +200,38 @@ class Sheet:
         return digest.hexdigest()
 
 
-def open_sheet(data: Any, *, limit: int | None = None, seed: int = 0, on_bad_row: str = "raise", **reading: Any) -> Sheet:
+def open_sheet(
+    data: Any, *, limit: int | None = None, seed: int = 0, on_bad_row: str = "raise", **reading: Any
+) -> Sheet:
     """Read a file, a folder, a pandas frame or a list of rows as one table.
 
-    `reading` are the loader's keys `encoding`, `separator`, `sheet`, `header_row` and `records_key`; what is None is found.
+    `reading` are the loader's keys `encoding`, `separator`, `sheet`, `header_row` and
+    `records_key`; what is None is found.
 
     Raises:
-        ConfigError: a key is unknown; the data are samples, which `evaluate` takes, or no table at all.
+        ConfigError: a key is unknown; the data are samples, which `evaluate` takes, or no table at
+            all.
         DataError: the source cannot be read, a row does not fit, or there is none.
     """
     path = isinstance(data, (str, os.PathLike))
-    if not path and isinstance(data, Iterable) and not hasattr(data, "iloc") and not isinstance(data, Mapping):
+    if (
+        not path
+        and isinstance(data, Iterable)
+        and not hasattr(data, "iloc")
+        and not isinstance(data, Mapping)
+    ):
         data = list(data)
         if data and isinstance(data[0], DataSample):
-            raise ConfigError("data are samples already; judge them with evaluate(reward, samples).")
+            raise ConfigError(
+                "data are samples already; judge them with evaluate(reward, samples)."
+            )
     config = {key: value for key, value in reading.items() if value is not None}
-    config |= {"limit": limit, "seed": seed, "on_bad_row": on_bad_row, "path" if path else "data": data}
+    config |= {
+        "limit": limit,
+        "seed": seed,
+        "on_bad_row": on_bad_row,
+        "path" if path else "data": data,
+    }
     loader = create_loader("table", "local", "*", config)
     name = str(data) if path else "the data"
     columns: dict[str, None] = {}
@@ -207,14 +249,21 @@ def open_sheet(data: Any, *, limit: int | None = None, seed: int = 0, on_bad_row
             columns.update(dict.fromkeys(map(str, own)))
         rows.add(where, row)
     if not len(rows):
-        raise DataError(f"{name}: no rows found; give a table with names in its first row and at least one row below.")
+        raise DataError(
+            f"{name}: no rows found; give a table with names in its first row and at least one row "
+            f"below."
+        )
     understood = "; ".join(dict.fromkeys(source.understood() for source in loader.sources()))
     return Sheet(name, understood, list(columns), rows, tuple(report.notes()))
 
 
 def blank_is_none(cell: Any) -> Any:
     """The cell, or None for one that holds nothing but white space or NaN."""
-    if cell is None or (isinstance(cell, str) and not cell.strip()) or (isinstance(cell, float) and math.isnan(cell)):
+    if (
+        cell is None
+        or (isinstance(cell, str) and not cell.strip())
+        or (isinstance(cell, float) and math.isnan(cell))
+    ):
         return None
     return cell
 
@@ -229,19 +278,25 @@ def text_of_cell(cell: Any) -> Cell:
 _FEW = 1000
 WORDS = {
     **dict.fromkeys(("pass", "passed", "yes", "true", "correct", "good", "win", "safe"), 1.0),
-    **dict.fromkeys(("fail", "failed", "no", "false", "incorrect", "wrong", "bad", "loss", "unsafe"), 0.0),
+    **dict.fromkeys(
+        ("fail", "failed", "no", "false", "incorrect", "wrong", "bad", "loss", "unsafe"), 0.0
+    ),
     "tie": 0.5,
 }
 
 
 def value_of(cell: Any) -> float | None:
-    """A number, or a verdict in a word (pass, fail, yes, no, tie …) as a number 0..1; None for anything else."""
+    """A number, or a verdict in a word (pass, fail, yes, no, tie …) as a number 0..1; None for
+    anything else.
+    """
     number = number_of(cell)
     return WORDS.get(str(cell).strip().lower()) if number is None else number
 
 
 def number_of(cell: Any) -> float | None:
-    """A cell as a finite number: `3.5`, `3,5`, `1.234,5`, `12 %`; None for anything else. The last mark is the decimal one."""
+    """A cell as a finite number: `3.5`, `3,5`, `1.234,5`, `12 %`; None for anything else. The last
+    mark is the decimal one.
+    """
     if isinstance(cell, bool):
         return float(cell)
     if isinstance(cell, (int, float)):
@@ -252,7 +307,11 @@ def number_of(cell: Any) -> float | None:
     share = text.endswith("%")
     text = text.rstrip("% ").replace("−", "-")
     if "," in text:
-        text = text.replace(",", "") if text.rfind(",") < text.rfind(".") else text.replace(".", "").replace(",", ".")
+        text = (
+            text.replace(",", "")
+            if text.rfind(",") < text.rfind(".")
+            else text.replace(".", "").replace(",", ".")
+        )
     try:
         value = float(text)
     except ValueError:
@@ -275,24 +334,31 @@ def row_ids(sheet: Sheet, column: str) -> list[str]:
     ids = []
     for place, cell in zip(sheet.places, sheet.column(column, "--id"), strict=True):
         if cell is None:
-            raise ConfigError(f"{place}: column '{column}' (--id) is blank; every row needs its id.")
+            raise ConfigError(
+                f"{place}: column '{column}' (--id) is blank; every row needs its id."
+            )
         ids.append(id_text(cell))
     doubled = [name for name, times in Counter(ids).items() if times > 1]
     if doubled:
         raise ConfigError(
-            f"{sheet.name}: column '{column}' (--id) names {len(doubled)} rows more than once, such as "
-            f"{doubled[0][:40]!r}; name a column that tells rows apart, or call this one --cluster."
+            f"{sheet.name}: column '{column}' (--id) names {len(doubled)} rows more than once, "
+            f"such as {doubled[0][:40]!r}; name a column that tells rows apart, or call this one "
+            f"--cluster."
         )
     return ids
 
 
-def joined(sheet: Sheet, other: Sheet, column: str, id_column: str, prompt: str) -> tuple[Sheet, str]:
-    """The table with a column of another one beside its own, by equal ids, and the name it has there.
+def joined(
+    sheet: Sheet, other: Sheet, column: str, id_column: str, prompt: str
+) -> tuple[Sheet, str]:
+    """The table with a column of another one beside its own, by equal ids, and the name it has
+    there.
 
     A row the other table lacks has a blank cell in it.
 
     Raises:
-        ConfigError: an id is blank, doubled or only in the other table, or rows of one id have different prompts.
+        ConfigError: an id is blank, doubled or only in the other table, or rows of one id have
+            different prompts.
     """
     cells = other.column(column, "--b")
     hint = "answers are compared by equal ids only, so give files of the same questions."
@@ -307,26 +373,34 @@ def joined(sheet: Sheet, other: Sheet, column: str, id_column: str, prompt: str)
             where, key, cell, asked = beside.pop(place, (None, "", None, None))
             if where and prompt in other.columns and asked != text_of_cell(row.get(prompt)):
                 raise ConfigError(
-                    f"{where}: id {key[:40]!r} has another '{prompt}' than in {sheet.name}; give files of the same questions."
+                    f"{where}: id {key[:40]!r} has another '{prompt}' than in {sheet.name}; give "
+                    f"files of the same questions."
                 )
             yield own, {**row, name: cell}
 
     rows = Rows(widened())
-    return replace(sheet, columns=[*sheet.columns, name], rows=rows, name=f"{sheet.name} with {other.name}"), name
+    return replace(
+        sheet, columns=[*sheet.columns, name], rows=rows, name=f"{sheet.name} with {other.name}"
+    ), name
 
 
 def _matched(sheet: Sheet, other: Sheet, id_column: str | None, hint: str) -> list[tuple[str, int]]:
-    """Per row of the other table its id and the place of that id in `sheet`; ConfigError with `hint` where there is none.
+    """Per row of the other table its id and the place of that id in `sheet`; ConfigError with
+    `hint` where there is none.
 
-    Without a column of ids, rows go by where they stand, as runs and the labels made on their pages name them.
+    Without a column of ids, rows go by where they stand, as runs and the labels made on their pages
+    name them.
     """
-    own = [where.within for where in sheet.places] if id_column is None else row_ids(sheet, id_column)
+    own = (
+        [where.within for where in sheet.places] if id_column is None else row_ids(sheet, id_column)
+    )
     known = {name: place for place, name in enumerate(own)}
     ids = row_ids(other, id_column or "id")
     strange = [name for name in ids if name not in known]
     if strange:
         raise ConfigError(
-            f"{other.name}: {len(strange)} of {len(ids)} ids are in no row of {sheet.name}, such as {strange[0][:40]!r}; {hint}"
+            f"{other.name}: {len(strange)} of {len(ids)} ids are in no row of {sheet.name}, such "
+            f"as {strange[0][:40]!r}; {hint}"
         )
     return [(name, known[name]) for name in ids]
 
@@ -349,10 +423,12 @@ def labels_of(
     id_column: str | None = None,
     label_column: str | None = None,
 ) -> list[float | None]:
-    """A label per row (None where there is none): from the column `labels`, or from the file `labels`, joined by the id.
+    """A label per row (None where there is none): from the column `labels`, or from the file
+    `labels`, joined by the id.
 
     Raises:
-        ConfigError: there is neither; ids of the file are unknown, blank or doubled; a label cannot be read.
+        ConfigError: there is neither; ids of the file are unknown, blank or doubled; a label cannot
+            be read.
     """
     if labels in sheet.columns:
         return sheet.values(labels, "--labels", read, expected)
@@ -362,34 +438,51 @@ def labels_of(
             f"{nearest(labels, sheet.columns)}"
         )
     other = open_sheet(labels)
-    if id_column is None and not ("id" in other.columns and all(map(_ROW.fullmatch, row_ids(other, "id")))):
-        raise ConfigError("labels in a file of their own are joined by an id; name its column with --id COL.")
+    if id_column is None and not (
+        "id" in other.columns and all(map(_ROW.fullmatch, row_ids(other, "id")))
+    ):
+        raise ConfigError(
+            "labels in a file of their own are joined by an id; name its column with --id COL."
+        )
     rest = [name for name in other.columns if name != (id_column or "id")]
     if label_column is None and len(rest) != 1:
-        raise ConfigError(f"{labels} has the columns {', '.join(other.columns)}; say which holds labels: --label-column COL.")
+        raise ConfigError(
+            f"{labels} has the columns {', '.join(other.columns)}; say which holds labels: "
+            f"--label-column COL."
+        )
     given = other.values(label_column or rest[0], "--label-column", read, expected)
-    matched = _matched(sheet, other, id_column, "labels are joined by equal ids only, so mend or remove these.")
+    matched = _matched(
+        sheet, other, id_column, "labels are joined by equal ids only, so mend or remove these."
+    )
     found: list[float | None] = [None] * len(sheet)
     for value, (_, place) in zip(given, matched, strict=True):
         found[place] = value
     return found
 
 
-def label_chances(sheet: Sheet, labels: Sequence[float | None] | None, column: str | None) -> list[float | None] | None:
+def label_chances(
+    sheet: Sheet, labels: Sequence[float | None] | None, column: str | None
+) -> list[float | None] | None:
     """Per row the probability with which it was chosen for labelling; None without such a column.
 
     Raises:
-        ConfigError: there are no labels, a labelled row has no probability, or one is not within 0..1.
+        ConfigError: there are no labels, a labelled row has no probability, or one is not within
+            0..1.
     """
     if column is None:
         return None
     if labels is None:
-        raise ConfigError("--label-probability says how labelled rows were drawn; name the labels with --labels.")
+        raise ConfigError(
+            "--label-probability says how labelled rows were drawn; name the labels with --labels."
+        )
     found = sheet.values(column, "--label-probability")
     for place, label, chance in zip(sheet.places, labels, found, strict=True):
-        if (label is not None and chance is None) or (chance is not None and not 0.0 < chance <= 1.0):
+        if (label is not None and chance is None) or (
+            chance is not None and not 0.0 < chance <= 1.0
+        ):
             raise ConfigError(
-                f"{place}, column '{column}' (--label-probability): expected a probability above 0 and at most 1 for every "
-                f"labelled row, found {'a blank cell' if chance is None else f'{chance:g}'}"
+                f"{place}, column '{column}' (--label-probability): expected a probability above 0 "
+                f"and at most 1 for every labelled row, found "
+                f"{'a blank cell' if chance is None else f'{chance:g}'}"
             )
     return found

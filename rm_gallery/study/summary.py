@@ -1,4 +1,6 @@
-"""What the samples of a run say together: the arrays and counts behind every figure of the report, read in one pass."""
+"""What the samples of a run say together: the arrays and counts behind every figure of the report,
+read in one pass.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,12 @@ from rm_gallery.core.stats.agreement import spearman
 from rm_gallery.core.stats.clustered import clustered_mean, first_seen
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.stats.ranking import BestOf, Gaps, best_of_n_curve, reward_gaps
-from rm_gallery.core.stats.validation import Calibration, HeldOut, calibration_curve, held_out_calibration
+from rm_gallery.core.stats.validation import (
+    Calibration,
+    HeldOut,
+    calibration_curve,
+    held_out_calibration,
+)
 from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.core.utils.shown import number
 from rm_gallery.gallery.benchmarks.figures import UNNAMED
@@ -59,7 +66,9 @@ def hashes() -> array[int]:
 
 
 def shared(values: Array, clusters: Array) -> Share:
-    """The share of things that were so or not (0..1), each with a hash of the cluster it belongs to."""
+    """The share of things that were so or not (0..1), each with a hash of the cluster it belongs
+    to.
+    """
     found = clustered_mean(values, first_seen(clusters))
     return Share(math.fsum(values), len(values), found.interval() if found is not None else None)
 
@@ -160,7 +169,9 @@ class Positions:
     """Verdicts on pairs; `none` where there is no usable one."""
     pairs: SeenThings = field(default_factory=lambda: SeenThings(PAIR_KINDS))
     """Pairs seen in both orders: `same` verdict, `flipped`, `tie` in one order only."""
-    lists: dict[int, SeenThings] = field(default_factory=lambda: defaultdict(lambda: SeenThings(range(sys.maxsize))))
+    lists: dict[int, SeenThings] = field(
+        default_factory=lambda: defaultdict(lambda: SeenThings(range(sys.maxsize)))
+    )
     """By number of candidates, at which shown place (from 0) the only winner stood."""
 
     @property
@@ -228,13 +239,18 @@ class Summary:
         subsets: credits by subset, of the samples that earned one.
         subset_n: samples by subset.
         answers: every scored answer.
-        gaps: best chosen score minus best rejected score of each labelled sample that is scored whole.
+        gaps: best chosen score minus best rejected score of each labelled sample that is scored
+            whole.
         clusters: hashes of the clusters of the samples in `gaps`, in the same order.
-        guesses: share of chosen answers of each sample in `gaps`: what guessing the best one reaches.
-        lists: of labelled samples with three answers or more, scores, worth (chosen 1, rejected 0) and cluster.
+        guesses: share of chosen answers of each sample in `gaps`: what guessing the best one
+            reaches.
+        lists: of labelled samples with three answers or more, scores, worth (chosen 1, rejected 0)
+            and cluster.
         step_scores: by name out of `STEP_LABELS`.
-        longer: pairs of a chosen and a rejected answer of different length whose longer answer scored higher (ties half).
-        longer_chosen: such pairs whose longer answer is the chosen one: what a reader would expect instead.
+        longer: pairs of a chosen and a rejected answer of different length whose longer answer
+            scored higher (ties half).
+        longer_chosen: such pairs whose longer answer is the chosen one: what a reader would expect
+            instead.
     """
 
     statuses: Counter[str] = field(default_factory=Counter)
@@ -259,7 +275,9 @@ class Summary:
 
     def scores(self, label: str) -> Floats:
         """Scores of the answers with this label."""
-        found: Floats = np.asarray(self.answers.scores)[np.asarray(self.answers.labels) == LABELS.index(label)]
+        found: Floats = np.asarray(self.answers.scores)[
+            np.asarray(self.answers.labels) == LABELS.index(label)
+        ]
         return found
 
     def add(self, row: SampleRow) -> None:
@@ -269,10 +287,14 @@ class Summary:
         self.subset_n[subset] += 1
         if row.credit is not None:
             self.subsets[subset].append(row.credit)
-        for key, message in {f"{issue.status}: {issue.reason}": issue.message for issue in row.issues}.items():
+        for key, message in {
+            f"{issue.status}: {issue.reason}": issue.message for issue in row.issues
+        }.items():
             known, example = self.issues.get(key, (0, message))
             self.issues[key] = known + 1, example
-        labels = [label if label in LABELS else "unlabelled" for label in row.labels] or ["unlabelled"] * len(row.answers)
+        labels = [label if label in LABELS else "unlabelled" for label in row.labels] or [
+            "unlabelled"
+        ] * len(row.answers)
         found = [
             ScoredAnswer(len(text), score, label)
             for text, score, label in zip(row.answers, row.scores, labels, strict=False)
@@ -299,7 +321,10 @@ class Summary:
             self.guesses.append(row.labels.count("chosen") / len(row.labels))
 
     def _add_lengths(self, found: Sequence[ScoredAnswer], cluster: str) -> None:
-        sides = ([answer for answer in found if answer.label == label] for label in ("chosen", "rejected"))
+        sides = (
+            [answer for answer in found if answer.label == label]
+            for label in ("chosen", "rejected")
+        )
         for good, bad in product(*sides):
             if good.length != bad.length:
                 up = good.length > bad.length
@@ -308,15 +333,22 @@ class Summary:
                 self.longer_chosen.add(float(up), cluster)
 
     def length_correlation(self) -> float | None:
-        """Spearman correlation of length and score over all answers; None where one of them does not vary."""
-        return spearman(np.asarray(self.answers.lengths).astype(np.float64), np.asarray(self.answers.scores))
+        """Spearman correlation of length and score over all answers; None where one of them does
+        not vary.
+        """
+        return spearman(
+            np.asarray(self.answers.lengths).astype(np.float64), np.asarray(self.answers.scores)
+        )
 
     def ordering(self) -> Share:
-        """Labelled samples whose best chosen answer scores above the best rejected one; ties count half."""
+        """Labelled samples whose best chosen answer scores above the best rejected one; ties count
+        half.
+        """
         return shared(_half_steps(np.asarray(self.gaps)), np.asarray(self.clusters))
 
     def reliability(self) -> list[Bin]:
-        """Samples binned by the size of the gap between the two sides: how often the highest score is a chosen one.
+        """Samples binned by the size of the gap between the two sides: how often the highest score
+        is a chosen one.
 
         About equal numbers a bin, equal gaps in one bin, ties left out; in order of the gap.
         """
@@ -330,29 +362,47 @@ class Summary:
 
     def gap_distribution(self) -> Gaps | None:
         """Mean, quantiles and histogram of the gaps; None without any."""
-        return reward_gaps(self.gaps, np.zeros(len(self.gaps)), clusters=first_seen(np.asarray(self.clusters)), bins=20)
+        return reward_gaps(
+            self.gaps,
+            np.zeros(len(self.gaps)),
+            clusters=first_seen(np.asarray(self.clusters)),
+            bins=20,
+        )
 
     def calibration(self) -> Calibration | None:
-        """How true the probabilities are that a Bradley–Terry model makes of the gaps: the logistic function of their size."""
+        """How true the probabilities are that a Bradley–Terry model makes of the gaps: the logistic
+        function of their size.
+        """
         from scipy.special import expit
 
         gaps = np.asarray(self.gaps)
         return calibration_curve(
-            expit(np.abs(gaps)), _half_steps(gaps), clusters=first_seen(np.asarray(self.clusters)), bins=10
+            expit(np.abs(gaps)),
+            _half_steps(gaps),
+            clusters=first_seen(np.asarray(self.clusters)),
+            bins=10,
         )
 
     def held_out(self) -> HeldOut | None:
-        """A curve from gap to being right, fitted on half of the prompts and looked at on the other; None for few."""
+        """A curve from gap to being right, fitted on half of the prompts and looked at on the
+        other; None for few.
+        """
         xs, ys, clusters = self._decided()
         if len(xs) < FEWEST_TO_FIT or xs.max() > HUGE or xs.max() < 1 / HUGE:
             return None
         return held_out_calibration(xs, ys, "platt", clusters=first_seen(clusters))
 
     def best_of_n(self) -> list[BestOf]:
-        """What picking the highest score of n answers is worth, over at most `MAX_LISTS` seeded lists; empty without lists."""
+        """What picking the highest score of n answers is worth, over at most `MAX_LISTS` seeded
+        lists; empty without lists.
+        """
         lists = [self.lists[place] for place in seeded_positions(len(self.lists), MAX_LISTS, 0)]
-        fits = [(scores, worth, name) for scores, worth, name in lists if max(map(abs, scores)) <= HUGE]
-        return best_of_n_curve([s for s, _, _ in fits], [w for _, w, _ in fits], clusters=[name for _, _, name in fits])
+        fits = [
+            (scores, worth, name) for scores, worth, name in lists if max(map(abs, scores)) <= HUGE
+        ]
+        return best_of_n_curve(
+            [s for s, _, _ in fits], [w for _, w, _ in fits], clusters=[name for _, _, name in fits]
+        )
 
 
 def summarize(run: OpenRun) -> Summary:
@@ -392,7 +442,11 @@ def binned(xs: Floats, ys: Floats, clusters: Integers | None = None) -> list[Bin
         end = int(np.searchsorted(xs, xs[start + size - 1], side="right"))
         part = ys[start:end]
         x = math.fsum(xs[start:end] / (end - start))
-        share = Share(math.fsum(part), end - start) if clusters is None else shared(part, clusters[order[start:end]])
+        share = (
+            Share(math.fsum(part), end - start)
+            if clusters is None
+            else shared(part, clusters[order[start:end]])
+        )
         found.append(Bin(float(xs[start]), float(xs[end - 1]), x, share))
         start = end
     return found
@@ -407,7 +461,10 @@ def mean(values: Iterable[float]) -> float | None:
 def tokens_of(entry: Mapping[str, Any]) -> dict[str, int]:
     """The `input` and `output` tokens of an entry of the trace; 0 where it does not tell."""
     known = entry.get("tokens")
-    return {name: int(number(known.get(name))) if isinstance(known, Mapping) else 0 for name in ("input", "output")}
+    return {
+        name: int(number(known.get(name))) if isinstance(known, Mapping) else 0
+        for name in ("input", "output")
+    }
 
 
 def _half_steps(values: Floats) -> Floats:
@@ -415,8 +472,13 @@ def _half_steps(values: Floats) -> Floats:
 
 
 def _step_label(label: dict[str, Any]) -> str:
-    """Whether a step is known to be right: by `correctness`, or as process-reward data rate it (1, 0, -1)."""
-    words = {**dict.fromkeys(("correct", "right", "+", "good"), 1), **dict.fromkeys(("incorrect", "wrong", "-", "bad"), 0)}
+    """Whether a step is known to be right: by `correctness`, or as process-reward data rate it (1,
+    0, -1).
+    """
+    words = {
+        **dict.fromkeys(("correct", "right", "+", "good"), 1),
+        **dict.fromkeys(("incorrect", "wrong", "-", "bad"), 0),
+    }
     for name in ("correctness", "rating", "label"):
         value = label.get(name)
         value = words.get(value.lower()) if isinstance(value, str) else value

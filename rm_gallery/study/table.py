@@ -1,4 +1,6 @@
-"""How good are the answers of a table, by a reward: mean score with interval, spread, subgroups, and what people say."""
+"""How good are the answers of a table, by a reward: mean score with interval, spread, subgroups,
+and what people say.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,8 @@ class Columns:
         id: column of ids, which labels in a file of their own need.
         labels: column of people's labels for some rows, or a file that holds them by id.
         label_column: the file's column of labels, where it has several.
-        label_probability: column of the probability with which a row was chosen for labelling, where that was no plain chance.
+        label_probability: column of the probability with which a row was chosen for labelling,
+            where that was no plain chance.
         cluster: column that says which rows belong together; rows with the same prompt do anyway.
         by: columns whose values are subgroups; p-values are corrected for all of them.
         numbers: take columns of numbers for texts.
@@ -123,7 +126,9 @@ class TableTask:
         expected: str,
         **own: Any,
     ) -> T:
-        """Find the columns of a table; `label` reads a cell of labels, of which `expected` says what it may hold."""
+        """Find the columns of a table; `label` reads a cell of labels, of which `expected` says
+        what it may hold.
+        """
         questions = questions_of(
             sheet,
             prompt,
@@ -151,39 +156,74 @@ class TableTask:
 
     def data(self, samples: Sequence[DataSample], seed: int) -> Data:
         """The samples as what `evaluate` judges by the rule."""
-        return Data(self.rule(), f"{len(samples)} samples", {"limit": None, "data_seed": seed}, samples=samples)
+        return Data(
+            self.rule(),
+            f"{len(samples)} samples",
+            {"limit": None, "data_seed": seed},
+            samples=samples,
+        )
 
     @abstractmethod
     def rule(self) -> TableRule[Any]:
         """What the rows are judged and counted by."""
 
     def understood(self, reward: BaseReward, *, early: bool = False) -> list[str]:
-        """What was understood and what it will take, a line each; `early` where it may stop before the end."""
+        """What was understood and what it will take, a line each; `early` where it may stop before
+        the end.
+        """
         return self.questions.understood(self.columns["prompt"], reward, self.labels, early=early)
 
-    def estimate(self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any) -> Estimate:
+    def estimate(
+        self,
+        reward: BaseReward,
+        *,
+        seed: int = 0,
+        options: RunOptions | None = None,
+        **keywords: Any,
+    ) -> Estimate:
         """Judge ten rows and extrapolate."""
-        return estimate(reward, self.data(self.questions.samples, seed), seed=seed, options=options, **keywords)
+        return estimate(
+            reward, self.data(self.questions.samples, seed), seed=seed, options=options, **keywords
+        )
 
-    def judge(self, reward: BaseReward, *, seed: int = 0, options: RunOptions | None = None, **keywords: Any) -> Report:
-        """Judge the rows and report; arguments as in `evaluate`. Rows of other parts count as not begun."""
+    def judge(
+        self,
+        reward: BaseReward,
+        *,
+        seed: int = 0,
+        options: RunOptions | None = None,
+        **keywords: Any,
+    ) -> Report:
+        """Judge the rows and report; arguments as in `evaluate`. Rows of other parts count as not
+        begun.
+        """
         chosen, hooks = options_of(reward, options, None, keywords, progress=None)
         share, chosen = parted(self.part, chosen)
         chosen, samples = self.begun(reward, chosen, seed)
         if chosen.run_dir is not None:
             about = {"sheet": self.questions.sheet.digest(), "columns": self.columns}
             chosen = replace(chosen, manifest={**about, **(chosen.manifest or {})})
-        report = evaluate(reward, replace(self.data(samples, seed), part=share), seed=seed, hooks=hooks, options=chosen)
+        report = evaluate(
+            reward,
+            replace(self.data(samples, seed), part=share),
+            seed=seed,
+            hooks=hooks,
+            options=chosen,
+        )
         reasons = dict(report.reasons)
         if self.questions.blank:
             reasons[BLANK_REASON] = self.questions.blank_reason()
-        report = self.finished(replace(report, data=self.questions.sheet.name, reasons=reasons), reward)
+        report = self.finished(
+            replace(report, data=self.questions.sheet.name, reasons=reasons), reward
+        )
         if chosen.run_dir is not None:
             self.questions.keep_blank(chosen.run_dir)
             report.save(Path(chosen.run_dir) / "report.json")
         return report
 
-    def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, Sequence[DataSample]]:
+    def begun(
+        self, reward: BaseReward, options: RunOptions, seed: int
+    ) -> tuple[RunOptions, Sequence[DataSample]]:
         """How the run goes, and the samples in the order in which they are judged."""
         return options, self.questions.samples
 
@@ -193,7 +233,9 @@ class TableTask:
 
 
 class TableRule(Benchmark, Generic[T]):
-    """A table as what `evaluate` judges by a rule: its rows are samples already, and its columns were named."""
+    """A table as what `evaluate` judges by a rule: its rows are samples already, and its columns
+    were named.
+    """
 
     source = "none: anybody's table"
     licence = "that of the table"
@@ -219,8 +261,17 @@ class TableRule(Benchmark, Generic[T]):
     def traits(self, one: Judged) -> dict[str, Trait]:
         """Lengths by column, what people say of the row, and its subgroups."""
         row: int = one.metadata["row"]
-        sides = dict(zip(self.sides(one), (len(output.answer.text) for output in one.sample.output), strict=True))
-        traits = {**lengths(sides), "length of the prompt": float(sum(len(m.text) for m in one.sample.input))}
+        sides = dict(
+            zip(
+                self.sides(one),
+                (len(output.answer.text) for output in one.sample.output),
+                strict=True,
+            )
+        )
+        traits = {
+            **lengths(sides),
+            "length of the prompt": float(sum(len(m.text) for m in one.sample.input)),
+        }
         if self.task.labels is not None and (label := self.task.labels[row]) is not None:
             traits["people's label"] = label
         groups = {f"column '{name}'": cells[row] for name, cells in self.task.groups.items()}
@@ -239,12 +290,16 @@ _NOT_BEGUN: Fate = ("stopped", "caller")
 
 
 def fate_of(judged: Judged) -> Fate:
-    """What became of a judged row; where it is scored and one of its values is not there, the table had nothing to judge."""
+    """What became of a judged row; where it is scored and one of its values is not there, the table
+    had nothing to judge.
+    """
     return judged.status, judged.cause or "data"
 
 
 class Fates:
-    """What became of every row of a table; of those of which nothing was said, that they were not begun."""
+    """What became of every row of a table; of those of which nothing was said, that they were not
+    begun.
+    """
 
     def __init__(self, blank: Mapping[int, Any], n: int) -> None:
         self._known: dict[Fate, int] = {_NOT_BEGUN: 0, BLANK: 1}
@@ -262,12 +317,16 @@ class Fates:
 
     def scored(self) -> Bools:
         """Per row whether it is scored."""
-        return np.isin(self._codes, [code for (status, _), code in self._known.items() if status == "scored"])
+        return np.isin(
+            self._codes, [code for (status, _), code in self._known.items() if status == "scored"]
+        )
 
     def count(self, places: Integers) -> Counter[Fate]:
         """How many of these rows met which fate."""
         found = np.bincount(self._codes[places], minlength=len(self._known))
-        return Counter({fate: int(found[code]) for fate, code in self._known.items() if found[code]})
+        return Counter(
+            {fate: int(found[code]) for fate, code in self._known.items() if found[code]}
+        )
 
 
 def counted_part(
@@ -278,10 +337,11 @@ def counted_part(
     scale: tuple[float, float] = (0.0, 1.0),
     **more: Any,
 ) -> Figure:
-    """The mean of some rows: how many there are, how many have a value, and what became of the others.
+    """The mean of some rows: how many there are, how many have a value, and what became of the
+    others.
 
-    `values` are an array, not a number where a row has none. `scale` holds the lowest and the highest value a row can have, which
-    is what is missing at worst and at best.
+    `values` are an array, not a number where a row has none. `scale` holds the lowest and the
+    highest value a row can have, which is what is missing at worst and at best.
     """
     places = np.asarray(places, dtype=np.int64)
     known = values[places]
@@ -299,9 +359,11 @@ def counted_part(
 
 @dataclass(frozen=True)
 class ScoreReport(Report):
-    """The mean score of a table's answers; `score` and `ci95` are in the reward's own unit, and so are those of the parts.
+    """The mean score of a table's answers; `score` and `ci95` are in the reward's own unit, and so
+    are those of the parts.
 
-    `extra` holds the spread (sd, min, quartiles, max) of the scores, and with labels agreement (rank correlations) and corrected.
+    `extra` holds the spread (sd, min, quartiles, max) of the scores, and with labels agreement
+    (rank correlations) and corrected.
     """
 
     unit: ClassVar[str] = "score"
@@ -312,24 +374,37 @@ class ScoreReport(Report):
         return range_text(bounds)
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """Name, score and interval in the reward's own unit, and the counts that are not 0; the whole last."""
+        """Name, score and interval in the reward's own unit, and the counts that are not 0; the
+        whole last.
+        """
         parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
-        return [(one_line(name), number_text(f.score), range_text(f.ci95), counted(f)) for name, f in parts]
+        return [
+            (one_line(name), number_text(f.score), range_text(f.ci95), counted(f))
+            for name, f in parts
+        ]
 
     def about(self) -> list[str]:
         """The spread in words, what people say, and what the figures rest on."""
         extra, lines = self.extra, []
         if spread := extra.get("spread"):
-            shown = [f"{name.replace('_', ' ')} {number_text(spread[name])}" for name in _SPREAD if spread[name] is not None]
+            shown = [
+                f"{name.replace('_', ' ')} {number_text(spread[name])}"
+                for name in _SPREAD
+                if spread[name] is not None
+            ]
             lines.append("scores: " + ", ".join(shown))
         if found := extra.get("agreement"):
             known = [name for name in ("spearman", "kendall") if found.get(name) is not None]
-            shown = [f"{name} {found[name]:.2f} ({range_text(found[f'{name}_ci95'])})" for name in known]
+            shown = [
+                f"{name} {found[name]:.2f} ({range_text(found[f'{name}_ci95'])})" for name in known
+            ]
             lines.append(f"agreement with people: {', '.join([*shown, 'n=' + str(found['n'])])}")
         if found := extra.get("corrected"):
             lines.append(
-                f"corrected by labels: {number_text(found['estimate'])} ({range_text(found['ci95'])}), {found['n_labelled']} labels, "
-                f"worth {found['effective_labels']:.0f}; labels alone {number_text(found['labels_alone'])} ({found['method']})"
+                f"corrected by labels: {number_text(found['estimate'])} "
+                f"({range_text(found['ci95'])}), {found['n_labelled']} labels, worth "
+                f"{found['effective_labels']:.0f}; labels alone "
+                f"{number_text(found['labels_alone'])} ({found['method']})"
             )
             lines += found["notes"]
         return [*lines, *super().about()]
@@ -371,7 +446,9 @@ class _ScoreCounter:
         return value if value is not None and 0.0 <= value <= 1.0 else None
 
     def _values(self) -> Floats:
-        """The mean score of each row's answers, which is scored whole or not at all: what is missing cannot leave the mean."""
+        """The mean score of each row's answers, which is scored whole or not at all: what is
+        missing cannot leave the mean.
+        """
         known = ~np.isnan(self._scores)
         n = known.sum(axis=1)
         whole = self._fates.scored() & (n > 0)
@@ -397,28 +474,41 @@ class _ScoreCounter:
             labels = np.array(of.labels, dtype=float)
             both = ~np.isnan(values) & ~np.isnan(labels)
             extra["agreement"] = {"n": int(both.sum())}
-            for name, estimate in (("spearman", spearman_estimate), ("kendall", kendall_tau_b_estimate)):
-                order = estimate(values[both].tolist(), labels[both].tolist(), clusters=clusters[both])
+            for name, estimate in (
+                ("spearman", spearman_estimate),
+                ("kendall", kendall_tau_b_estimate),
+            ):
+                order = estimate(
+                    values[both].tolist(), labels[both].tolist(), clusters=clusters[both]
+                )
                 extra["agreement"][name] = None if order is None else order.estimate
                 extra["agreement"][f"{name}_ci95"] = None if order is None else order.interval()
             # in the unit of the labels, whose scale may be another one
             scale = label_scale(of.labels, of.bounds)
-            corrected = corrected_mean(values, labels, clusters=clusters, probabilities=of.probabilities, bounds=scale)
+            corrected = corrected_mean(
+                values, labels, clusters=clusters, probabilities=of.probabilities, bounds=scale
+            )
             extra["corrected"] = {**figures.as_dict(corrected), "p_value": None}
         return ScoreReport(**vars(whole) | {"extra": extra}, by_subset=parts)
 
     def _part(self, values: Floats, places: Integers) -> Figure:
         clusters = self._of.questions.clusters.codes
-        own = (values, clusters) if len(places) == len(values) else (values[places], clusters[places])
+        own = (
+            (values, clusters) if len(places) == len(values) else (values[places], clusters[places])
+        )
         mean = figures.mean_of(*own, bounds=self._of.bounds)
-        return counted_part("mean_score", values, places, self._fates, self._of.bounds, ci95=mean.ci95)
+        return counted_part(
+            "mean_score", values, places, self._fates, self._of.bounds, ci95=mean.ci95
+        )
 
 
 def spread_of(values: Floats) -> dict[str, Any]:
     """Standard deviation and quartiles of an array of scores by name; empty without any."""
     if not len(values):
         return {}
-    low, lower, middle, upper, high = (float(value) for value in np.quantile(values, [0, 0.25, 0.5, 0.75, 1]))
+    low, lower, middle, upper, high = (
+        float(value) for value in np.quantile(values, [0, 0.25, 0.5, 0.75, 1])
+    )
     sd = float(np.std(values, ddof=1)) if len(values) > 1 else None
     return dict(zip(_SPREAD, (sd, low, lower, middle, upper, high), strict=True))
 
@@ -432,7 +522,8 @@ class Scores(TableRule["Scoring"]):
         """Raise ConfigError for a reward that only compares, when there is nothing to compare."""
         if reward.kind != "pointwise" and len(self.task.questions.answers) == 1:
             raise ConfigError(
-                f"{reward.name} is {reward.kind} and one column of answers is scored by pointwise rewards; name one, or "
+                f"{reward.name} is {reward.kind} and one column of answers is scored by pointwise "
+                f"rewards; name one, or "
                 "compare two columns with `rm-gallery winrate`."
             )
 
@@ -452,17 +543,32 @@ class Scoring(TableTask):
     bounds: tuple[float, float] = UNBOUNDED
 
     @classmethod
-    def read(cls, data: Any, prompt: str, answers: Sequence[str], columns: Columns | None = None) -> Scoring:
+    def read(
+        cls, data: Any, prompt: str, answers: Sequence[str], columns: Columns | None = None
+    ) -> Scoring:
         """Read a table and find its columns. Raises ConfigError as `score_table` does."""
         columns = columns or Columns()
-        roles = {"--answer" if len(answers) == 1 else f"--answer {k}": name for k, name in enumerate(answers, 1)}
-        return cls.found(columns.open(data), prompt, roles, columns, needed=1, label=number_of, expected="a number")
+        roles = {
+            "--answer" if len(answers) == 1 else f"--answer {k}": name
+            for k, name in enumerate(answers, 1)
+        }
+        return cls.found(
+            columns.open(data),
+            prompt,
+            roles,
+            columns,
+            needed=1,
+            label=number_of,
+            expected="a number",
+        )
 
     def rule(self) -> Scores:
         """The mean score."""
         return Scores(self)
 
-    def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, Sequence[DataSample]]:
+    def begun(
+        self, reward: BaseReward, options: RunOptions, seed: int
+    ) -> tuple[RunOptions, Sequence[DataSample]]:
         """Take over the reward's range and direction."""
         low, high = reward.score_range
         self.bounds = (-math.inf if low is None else low, math.inf if high is None else high)
@@ -487,7 +593,8 @@ def score_table(
 
     Args:
         reward: a registered name, a reward class or a reward.
-        data: a file (csv, xlsx, parquet, json lines, a result file of another tool), a pandas frame or a list of rows.
+        data: a file (csv, xlsx, parquet, json lines, a result file of another tool), a pandas frame
+            or a list of rows.
         prompt: the column of prompts.
         answers: the column of answers, or several.
         params: fields of a reward that is given by name or class.
@@ -495,10 +602,12 @@ def score_table(
         base_url: the judge's endpoint; OPENAI_BASE_URL by default.
         seed: decides samples and orders.
         options: how the run goes; with `run_dir` the same call continues an unfinished run.
-        **keywords: the fields of `Columns`, and of `RunOptions`, which win over `options`; labels are people's scores as numbers.
+        **keywords: the fields of `Columns`, and of `RunOptions`, which win over `options`; labels
+            are people's scores as numbers.
 
     Raises:
-        ConfigError: a column is missing, blank or numeric, or a label no number; said before anything is paid.
+        ConfigError: a column is missing, blank or numeric, or a label no number; said before
+            anything is paid.
     """
     built = build_reward(reward, params, llm, base_url, seed)
     columns, run_options = Columns.out_of({"seed": seed, **keywords})

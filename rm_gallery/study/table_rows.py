@@ -1,4 +1,6 @@
-"""The rows of a table as samples: which of them can be judged, what each belongs to, and what judging them takes."""
+"""The rows of a table as samples: which of them can be judged, what each belongs to, and what
+judging them takes.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,15 @@ from rm_gallery.core.stats.clustered import first_seen
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.file import to_line
 from rm_gallery.study.opened import SAMPLES
-from rm_gallery.study.sheet import Cell, Sheet, blank_is_none, id_text, number_of, row_ids, text_of_cell
+from rm_gallery.study.sheet import (
+    Cell,
+    Sheet,
+    blank_is_none,
+    id_text,
+    number_of,
+    row_ids,
+    text_of_cell,
+)
 
 _CONVERSATION_NAMES = frozenset(
     {"conversation", "conversation_id", "session", "session_id", "thread", "thread_id", "dialog_id"}
@@ -29,7 +39,9 @@ _CONVERSATION_NAMES = frozenset(
 
 
 class Clusters:
-    """What each row of a table belongs to, as a number that counts from 0 in the order in which clusters first appear."""
+    """What each row of a table belongs to, as a number that counts from 0 in the order in which
+    clusters first appear.
+    """
 
     def __init__(self, codes: Integers, name: Callable[[int], str]) -> None:
         self.codes = codes
@@ -65,11 +77,18 @@ def _clusters(sheet: Sheet, hashes: Any, cluster: str | None) -> tuple[Clusters,
     if cluster is not None:
         cells = sheet.column(cluster, "--cluster")
         placed = zip(sheet.places, cells, strict=True)
-        found = Clusters.of_names(sheet.rows.name(where) if cell is None else str(cell) for where, cell in placed)
+        found = Clusters.of_names(
+            sheet.rows.name(where) if cell is None else str(cell) for where, cell in placed
+        )
         return found, f"column '{cluster}': {found.n} clusters in {len(sheet)} rows"
     found = Clusters.of_hashes(hashes)
     same = found.n < len(sheet)
-    return found, f"rows with the same prompt count as one cluster: {found.n} in {len(sheet)} rows" if same else ""
+    return (
+        found,
+        f"rows with the same prompt count as one cluster: {found.n} in {len(sheet)} rows"
+        if same
+        else "",
+    )
 
 
 def _noticed(sheet: Sheet, cluster: str | None) -> tuple[str, ...]:
@@ -78,9 +97,15 @@ def _noticed(sheet: Sheet, cluster: str | None) -> tuple[str, ...]:
     for name in sheet.columns:
         if name.lower().replace(" ", "_").replace("-", "_") in _CONVERSATION_NAMES:
             seen: set[str] = set()
-            filled = (str(cell) for row in sheet.rows if (cell := blank_is_none(row.get(name))) is not None)
+            filled = (
+                str(cell)
+                for row in sheet.rows
+                if (cell := blank_is_none(row.get(name))) is not None
+            )
             if any(cell in seen or seen.add(cell) for cell in filled):  # type: ignore[func-returns-value]
-                return (f"column '{name}' repeats: if its rows belong together, say --cluster {name}",)
+                return (
+                    f"column '{name}' repeats: if its rows belong together, say --cluster {name}",
+                )
     return ()
 
 
@@ -89,8 +114,8 @@ class TableSamples:
     """The rows of a table that can be judged, as samples, and what is known about all of its rows.
 
     Attributes:
-        samples: one per row that can be judged; `metadata["row"]` is its place among the rows read, from 0, and
-            `metadata["number"]` its number in the file, as messages and ids have it.
+        samples: one per row that can be judged; `metadata["row"]` is its place among the rows read,
+            from 0, and `metadata["number"]` its number in the file, as messages and ids have it.
         blank: the column for want of which the other rows cannot, by place.
         clusters: what each row belongs to.
         clustered_by: in words; empty where every row stands alone.
@@ -109,19 +134,31 @@ class TableSamples:
     notes: tuple[str, ...] = field(default=())
 
     def understood(
-        self, prompt: str, reward: BaseReward, labels: Sequence[float | None] | None = None, early: bool = False
+        self,
+        prompt: str,
+        reward: BaseReward,
+        labels: Sequence[float | None] | None = None,
+        early: bool = False,
     ) -> list[str]:
-        """How the table was read and what judging it will take, a line each; `early` when it may stop before the end."""
+        """How the table was read and what judging it will take, a line each; `early` when it may
+        stop before the end.
+        """
         judgements = self.judgements(reward)
         lines = [
-            f"{self.sheet.name}: {len(self.sheet)} rows ({self.sheet.understood}); columns: {', '.join(self.sheet.columns)}",
+            f"{self.sheet.name}: {len(self.sheet)} rows ({self.sheet.understood}); columns: "
+            f"{', '.join(self.sheet.columns)}",
             f"prompt '{prompt}', answers " + ", ".join(f"'{name}'" for name in self.answers),
             self.clustered_by,
             *self.notes,
             *self.sheet.notes,
-            f"{len(self.blank)} rows cannot be judged; {self.why_blank(next(iter(self.blank)))}" if self.blank else "",
-            "" if labels is None else f"{sum(label is not None for label in labels)} rows have a label",
-            f"{len(self.samples)} rows to judge with {reward.name}: {judgements:,} judgements, {self._calls(reward, judgements)}"
+            f"{len(self.blank)} rows cannot be judged; {self.why_blank(next(iter(self.blank)))}"
+            if self.blank
+            else "",
+            ""
+            if labels is None
+            else f"{sum(label is not None for label in labels)} rows have a label",
+            f"{len(self.samples)} rows to judge with {reward.name}: {judgements:,} judgements, "
+            f"{self._calls(reward, judgements)}"
             + (", fewer if it is decided earlier" if early else ""),
         ]
         return [line for line in lines if line]
@@ -134,7 +171,10 @@ class TableSamples:
         """How many calls of which models the judgements are, in words."""
         if not asks_a_model(reward):
             return "no calls"
-        calls, names = self._over_rows(lambda sample: most_calls(reward, sample)), ", ".join(m.model for m in models_of(reward))
+        calls, names = (
+            self._over_rows(lambda sample: most_calls(reward, sample)),
+            ", ".join(m.model for m in models_of(reward)),
+        )
         of = f" of {names}" if names else ""
         if calls == judgements and not reward.made_of_parts:
             return f"each a call{of} unless its reply is in the cache"
@@ -155,7 +195,9 @@ class TableSamples:
         return _why_blank(self.sheet, place, self.blank[place])
 
     def blank_reason(self) -> dict[str, Any]:
-        """How many rows could not be judged for want of text, with an example, as a report names reasons."""
+        """How many rows could not be judged for want of text, with an example, as a report names
+        reasons.
+        """
         return {"n": len(self.blank), "example": self.why_blank(next(iter(self.blank)))}
 
     def keep_blank(self, run_dir: str) -> None:
@@ -171,9 +213,15 @@ class TableSamples:
                     "key": f"blank:{place}",
                     "cluster": self.clusters.name(place),
                     "status": "unscored",
-                    "answers": [text_of_cell(blank_is_none(row.get(name))) or "" for name in self.answers],
+                    "answers": [
+                        text_of_cell(blank_is_none(row.get(name))) or "" for name in self.answers
+                    ],
                     "issues": [["unscored", "blank", self.why_blank(place), "data"]],
-                    "metadata": {"row": place, "number": where.number, "columns": list(range(len(self.answers)))},
+                    "metadata": {
+                        "row": place,
+                        "number": where.number,
+                        "columns": list(range(len(self.answers))),
+                    },
                 }
                 file.write(to_line(record))
 
@@ -189,31 +237,47 @@ def questions_of(
     numbers: bool = False,
     needed: int = 1,
 ) -> TableSamples:
-    """The rows as samples with these columns; `answers` maps the option that names a column to its name.
+    """The rows as samples with these columns; `answers` maps the option that names a column to its
+    name.
 
-    A row without a prompt, or with fewer than `needed` answers, is not judged. Rows that share a prompt are one cluster unless
-    `cluster` names a column.
+    A row without a prompt, or with fewer than `needed` answers, is not judged. Rows that share a
+    prompt are one cluster unless `cluster` names a column.
 
     Raises:
-        ConfigError: a column is missing, blank or, without `numbers`, numeric; one is named twice; an id stands twice.
+        ConfigError: a column is missing, blank or, without `numbers`, numeric; one is named twice;
+            an id stands twice.
     """
     doubled = [name for name, times in Counter([prompt, *answers.values()]).items() if times > 1]
     if doubled:
-        raise ConfigError(f"column '{doubled[0]}' is named twice; prompt and answers are columns of their own.")
+        raise ConfigError(
+            f"column '{doubled[0]}' is named twice; prompt and answers are columns of their own."
+        )
     roles = {prompt: "--prompt", **{name: role.split()[0] for role, name in answers.items()}}
     texts = {name: _TextColumn(sheet, name, role, numbers) for name, role in roles.items()}
     if reference is not None:
         sheet.require(reference, "--reference")
-    names, counts, blank, hashes, referenced = tuple(answers.values()), Counter[int](), dict[int, str](), array("Q"), False
+    names, counts, blank, hashes, referenced = (
+        tuple(answers.values()),
+        Counter[int](),
+        dict[int, str](),
+        array("Q"),
+        False,
+    )
     for place, row in enumerate(sheet.rows):
         asked, *said = (texts[name].look(row) for name in (prompt, *names))
         hashes.append(_prompt_hash(text_of_cell(asked), place))
         filled = sum(cell is not None for cell in said)
         if asked is None or filled < needed:
-            blank[place] = prompt if asked is None else names[next(k for k, cell in enumerate(said) if cell is None)]
+            blank[place] = (
+                prompt
+                if asked is None
+                else names[next(k for k, cell in enumerate(said) if cell is None)]
+            )
         else:
             counts[filled] += 1
-        referenced = referenced or reference is not None and blank_is_none(row.get(reference)) is not None
+        referenced = (
+            referenced or reference is not None and blank_is_none(row.get(reference)) is not None
+        )
     for column in texts.values():
         column.check()
     if reference is not None and not referenced:
@@ -223,9 +287,14 @@ def questions_of(
     clusters, clustered_by = _clusters(sheet, hashes, cluster)
     if not counts:
         first = next(iter(blank))
-        raise ConfigError(f"{sheet.name}: no row can be judged; the first: {_why_blank(sheet, first, blank[first])}")
+        raise ConfigError(
+            f"{sheet.name}: no row can be judged; the first: "
+            f"{_why_blank(sheet, first, blank[first])}"
+        )
     samples = RowSamples(sheet, blank, clusters, prompt, names, reference, id_column)
-    return TableSamples(sheet, samples, blank, clusters, clustered_by, names, counts, _noticed(sheet, cluster))
+    return TableSamples(
+        sheet, samples, blank, clusters, clustered_by, names, counts, _noticed(sheet, cluster)
+    )
 
 
 class _TextColumn:
@@ -245,13 +314,16 @@ class _TextColumn:
         return cell
 
     def check(self) -> None:
-        """ConfigError for a column that is blank, or holds nothing but numbers, which are hardly what is to be judged."""
+        """ConfigError for a column that is blank, or holds nothing but numbers, which are hardly
+        what is to be judged.
+        """
         if not self._filled:
             raise self._sheet.all_blank(self._name, self._role)
         if not self._a_text and not self._numbers:
             example = ", ".join(dict.fromkeys(str(cell) for cell in self._filled))
             raise ConfigError(
-                f"{self._role} is '{self._name}', and that column holds numbers only ({example}), no text to judge; name "
+                f"{self._role} is '{self._name}', and that column holds numbers only ({example}), "
+                f"no text to judge; name "
                 "another one, or say --numbers (numbers=True) where these numbers are the texts."
             )
 
@@ -270,7 +342,12 @@ class RowSamples(Sequence[DataSample]):
         id_column: str | None,
     ) -> None:
         self._sheet, self._blank, self._clusters = sheet, sorted(blank), clusters
-        self._prompt, self._answers, self._reference, self._id = prompt, answers, reference, id_column
+        self._prompt, self._answers, self._reference, self._id = (
+            prompt,
+            answers,
+            reference,
+            id_column,
+        )
 
     def __len__(self) -> int:
         return len(self._sheet) - len(self._blank)
@@ -278,7 +355,11 @@ class RowSamples(Sequence[DataSample]):
     def __iter__(self) -> Iterator[DataSample]:
         left_out = frozenset(self._blank)
         placed = enumerate(self._sheet.rows.placed())
-        return (self._sample(place, where, row) for place, (where, row) in placed if place not in left_out)
+        return (
+            self._sample(place, where, row)
+            for place, (where, row) in placed
+            if place not in left_out
+        )
 
     @overload
     def __getitem__(self, number: int) -> DataSample: ...
@@ -297,12 +378,26 @@ class RowSamples(Sequence[DataSample]):
         filled = [k for k, cell in enumerate(cells) if cell is not None]
         about: dict[str, Any] = {"row": place, "number": where.number, "columns": filled}
         about["cluster"] = self._clusters.name(place)
-        if self._reference is not None and (text := text_of_cell(blank_is_none(row.get(self._reference)))) is not None:
+        if (
+            self._reference is not None
+            and (text := text_of_cell(blank_is_none(row.get(self._reference)))) is not None
+        ):
             about["reference"] = text
         asked = text_of_cell(blank_is_none(row.get(self._prompt)))
-        outputs = [{"answer": {"role": "assistant", "content": cell}} for cell in cells if cell is not None]
-        name = self._sheet.rows.name(where) if self._id is None else id_text(blank_is_none(row.get(self._id)))
-        made = {"unique_id": name, "input": [{"role": "user", "content": asked}], "output": outputs, "metadata": about}
+        outputs = [
+            {"answer": {"role": "assistant", "content": cell}} for cell in cells if cell is not None
+        ]
+        name = (
+            self._sheet.rows.name(where)
+            if self._id is None
+            else id_text(blank_is_none(row.get(self._id)))
+        )
+        made = {
+            "unique_id": name,
+            "input": [{"role": "user", "content": asked}],
+            "output": outputs,
+            "metadata": about,
+        }
         return DataSample.model_validate(made)
 
 

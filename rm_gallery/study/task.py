@@ -1,4 +1,6 @@
-"""What is judged with what: a reward and data in any form, checked and made ready before anything is paid."""
+"""What is judged with what: a reward and data in any form, checked and made ready before anything
+is paid.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ from rm_gallery.core.reward.judges import models_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import seeded_positions
-from rm_gallery.gallery.benchmarks.base import Benchmark, detect_benchmark, find_benchmark, get_benchmark, own_layouts
+from rm_gallery.gallery.benchmarks.base import (
+    Benchmark,
+    detect_benchmark,
+    find_benchmark,
+    get_benchmark,
+    own_layouts,
+)
 from rm_gallery.gallery.benchmarks.judgements import NOT_ASKED, Judged
 from rm_gallery.gallery.benchmarks.preferences import Preferences
 
@@ -34,7 +42,9 @@ KEYWORDS = (*OF_REWARD, *OF_DATA, "benchmark", "hooks", "options")
 
 @dataclass(frozen=True)
 class RunPart:
-    """One of several equal shares of a run, by what its samples hold: equal samples are in one part on every machine."""
+    """One of several equal shares of a run, by what its samples hold: equal samples are in one part
+    on every machine.
+    """
 
     number: int
     of: int
@@ -44,7 +54,11 @@ class RunPart:
         """The part written as "2/4"; ConfigError for anything else."""
         number, _, of = str(text).partition("/")
         if not (
-            number.isascii() and number.isdigit() and of.isascii() and of.isdigit() and 1 <= int(number) <= int(of) <= 100_000
+            number.isascii()
+            and number.isdigit()
+            and of.isascii()
+            and of.isdigit()
+            and 1 <= int(number) <= int(of) <= 100_000
         ):
             raise ConfigError(f"part is {text!r:.40}; write the second of four as 2/4.")
         return cls(int(number), int(of))
@@ -69,7 +83,9 @@ def parted(part: str | None, options: RunOptions) -> tuple[RunPart | None, RunOp
     if part is None:
         return None, options
     share = RunPart.read(part)
-    return share, replace(options, run_dir=share.folder(options.run_dir)) if options.run_dir else options
+    return share, replace(
+        options, run_dir=share.folder(options.run_dir)
+    ) if options.run_dir else options
 
 
 @dataclass
@@ -96,7 +112,11 @@ class Data:
             return len(self.samples)
         counts = [source.count() for source in self.loader.sources()]
         known = [count for count in counts if count is not None]
-        return min(sum(known), self.loader.options.limit or sum(known)) if len(known) == len(counts) else None
+        return (
+            min(sum(known), self.loader.options.limit or sum(known))
+            if len(known) == len(counts)
+            else None
+        )
 
     @property
     def met(self) -> LoadReport:
@@ -104,9 +124,13 @@ class Data:
         return LoadReport() if self.loader is None else self.loader.report
 
     def identity(self) -> dict[str, Any]:
-        """What tells them from others: content hashes of the files, for the same data elsewhere are the same data."""
+        """What tells them from others: content hashes of the files, for the same data elsewhere are
+        the same data.
+        """
         sources = self.loader.sources() if self.loader is not None else []
-        paths = [path for source in sources if isinstance(path := getattr(source, "path", None), Path)]
+        paths = [
+            path for source in sources if isinstance(path := getattr(source, "path", None), Path)
+        ]
         return {**self.chosen, **({"data": [file_sha256(path) for path in paths]} if paths else {})}
 
 
@@ -117,7 +141,9 @@ class Task:
     reward: BaseReward
     data: Data
     left_out: list[Judged] = field(default_factory=list)
-    """Samples the reward is not asked about in this mode, unscored with the reason; complete when all questions are out."""
+    """Samples the reward is not asked about in this mode, unscored with the reason; complete when
+    all questions are out.
+    """
 
     def __post_init__(self) -> None:
         self.benchmark.check(self.reward)
@@ -128,9 +154,11 @@ class Task:
         return self.data.benchmark
 
     def questions(self, control: RunControl | None = None) -> Iterator[DataSample]:
-        """What the reward is asked: the samples, or where the benchmark compares parts of one, those.
+        """What the reward is asked: the samples, or where the benchmark compares parts of one,
+        those.
 
-        Once the run with this `control` is over no further sample is asked about: the others are counted in `control.unread`.
+        Once the run with this `control` is over no further sample is asked about: the others are
+        counted in `control.unread`.
         """
         self.left_out.clear()
         rows, part, n = self.data.rows(), self.data.part, 0
@@ -144,9 +172,15 @@ class Task:
                 yield from self.asked_of(sample)
 
     def _count(self, rows: Iterator[DataSample], n: int) -> int:
-        """How many samples of the part there are still, after `n`; they are read only where nothing else tells."""
+        """How many samples of the part there are still, after `n`; they are read only where nothing
+        else tells.
+        """
         part, met = self.data.part, self.data.met
-        total = self.data.count() if part is None and met.rows in (0, met.samples + met.skipped) else None
+        total = (
+            self.data.count()
+            if part is None and met.rows in (0, met.samples + met.skipped)
+            else None
+        )
         if total is not None:
             return max(0, total - n - met.skipped)
         return sum(part is None or part.holds(sample.sample_key) for sample in rows)
@@ -161,15 +195,23 @@ class Task:
         return ()
 
     def n_questions(self) -> int | None:
-        """Number of questions; reads the data where the benchmark asks several of one sample, or leaves some out."""
+        """Number of questions; reads the data where the benchmark asks several of one sample, or
+        leaves some out.
+        """
         kind = type(self.benchmark)
-        if self.data.part is None and kind.questions is Benchmark.questions and kind.left_out is Benchmark.left_out:
+        if (
+            self.data.part is None
+            and kind.questions is Benchmark.questions
+            and kind.left_out is Benchmark.left_out
+        ):
             return self.data.count()
         return sum(1 for _ in self.questions())
 
 
 class Reasons(dict[str, dict[str, Any]]):
-    """Why samples or questions have no score: "status: reason" to how many (`n`), and the message of one (`example`)."""
+    """Why samples or questions have no score: "status: reason" to how many (`n`), and the message
+    of one (`example`).
+    """
 
     def add(self, key: str, message: str) -> None:
         """Count one."""
@@ -187,7 +229,9 @@ def repeat_folder(run_dir: str | None, number: int) -> str | None:
 
 def spent_by(control: RunControl) -> dict[str, Any]:
     """Tokens and cost of a run so far."""
-    return {name: getattr(control.usage, name) for name in ("input_tokens", "output_tokens", "cost")}
+    return {
+        name: getattr(control.usage, name) for name in ("input_tokens", "output_tokens", "cost")
+    }
 
 
 def open_data(
@@ -199,10 +243,17 @@ def open_data(
     on_bad_row: str = "raise",
     columns: Mapping[str, str | None] | None = None,
 ) -> Data:
-    """Find the data and their benchmark, before anything is read but the first row; arguments as in `evaluate`."""
+    """Find the data and their benchmark, before anything is read but the first row; arguments as in
+    `evaluate`.
+    """
     if isinstance(data, Data):  # found and understood already
         return data
-    config = {"limit": limit, "seed": seed, "on_bad_row": on_bad_row, "columns": dict(columns or {})}
+    config = {
+        "limit": limit,
+        "seed": seed,
+        "on_bad_row": on_bad_row,
+        "columns": dict(columns or {}),
+    }
     load_options(config)
     chosen = {"limit": limit, "data_seed": seed}
     if isinstance(data, BaseDataSet):
@@ -211,19 +262,27 @@ def open_data(
         data = [data]
     elif not isinstance(data, (str, os.PathLike)) and not hasattr(data, "iloc"):
         if not isinstance(data, Iterable):
-            raise DataError(f"data is {data!r:.80}; give a path or several, a pandas frame, rows or samples.")
+            raise DataError(
+                f"data is {data!r:.80}; give a path or several, a pandas frame, rows or samples."
+            )
         data = list(data)
     if isinstance(data, list) and not data:
         raise DataError("data is empty: no rows found; give data with at least one row.")
     if isinstance(data, list) and isinstance(data[0], DataSample):
         if columns:
-            raise ConfigError("columns names the columns of rows; samples are taken as they are, so leave it out.")
+            raise ConfigError(
+                "columns names the columns of rows; samples are taken as they are, so leave it out."
+            )
         samples = _samples(data, limit, seed)
-        return Data(_of_samples(samples, benchmark), f"{len(samples)} samples", chosen, samples=samples)
+        return Data(
+            _of_samples(samples, benchmark), f"{len(samples)} samples", chosen, samples=samples
+        )
     known = None if benchmark is None else _named(benchmark)
     hub = _on_hub(data, known[0] if known else None)
     if hub is not None:
-        return _hub_data(*hub, known[1] if known else hub[0].name, known[0] if known else hub[0], config, chosen)
+        return _hub_data(
+            *hub, known[1] if known else hub[0].name, known[0] if known else hub[0], config, chosen
+        )
     paths = _paths(data)
     shown = ", ".join(map(str, paths)) or f"{len(data)} rows"
     config |= {"path": str(paths[0])} if paths else {"data": data}
@@ -238,29 +297,41 @@ def open_data(
 class _Local(LocalDataLoader):
     """Files and folders, one after another, as one data set; or data in memory."""
 
-    def __init__(self, name: str, data_source: str, config: Mapping[str, Any], paths: Sequence[Path]) -> None:
+    def __init__(
+        self, name: str, data_source: str, config: Mapping[str, Any], paths: Sequence[Path]
+    ) -> None:
         super().__init__(name, data_source, config)
         self._paths = paths
 
     def sources(self) -> list[RowSource]:
         """The sources of all paths, in the order given."""
-        return [source for path in self._paths for source in file_sources(path, self.reading())] or super().sources()
+        return [
+            source for path in self._paths for source in file_sources(path, self.reading())
+        ] or super().sources()
 
 
 def judge_of(reward: Any) -> tuple[str | None, str | None]:
-    """Name and endpoint of the model that judges for a reward or a grader, without credentials; None where none does.
+    """Name and endpoint of the model that judges for a reward or a grader, without credentials;
+    None where none does.
 
-    Of several, such as the judges of a composition's parts, the names and the different endpoints with commas between.
+    Of several, such as the judges of a composition's parts, the names and the different endpoints
+    with commas between.
     """
     known = models_of(reward)
     if not known:
         return None, None
-    return ", ".join(llm.model for llm in known), ", ".join(dict.fromkeys(_endpoint(llm) for llm in known))
+    return ", ".join(llm.model for llm in known), ", ".join(
+        dict.fromkeys(_endpoint(llm) for llm in known)
+    )
 
 
 def _endpoint(llm: BaseLLM) -> str:
     parts = urlsplit(llm.endpoint_key())
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.netloc else llm.endpoint_key()
+    return (
+        f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+        if parts.netloc
+        else llm.endpoint_key()
+    )
 
 
 def file_sha256(file: Path) -> str:
@@ -273,7 +344,9 @@ def file_sha256(file: Path) -> str:
 
 
 def _named(benchmark: str | Benchmark) -> tuple[Benchmark, str]:
-    """The benchmark, and the format its rows are read in: its own, or that of a registered converter without a rule."""
+    """The benchmark, and the format its rows are read in: its own, or that of a registered
+    converter without a rule.
+    """
     if isinstance(benchmark, str) and find_benchmark(benchmark) is None:
         if benchmark in DataConverterRegistry.list_sources():
             return Preferences(), benchmark
@@ -282,45 +355,75 @@ def _named(benchmark: str | Benchmark) -> tuple[Benchmark, str]:
 
 
 def _of_samples(samples: Sequence[DataSample], benchmark: str | Benchmark | None) -> Benchmark:
-    """The benchmark that was named, else the one all samples say they are from, else preference labels in general."""
+    """The benchmark that was named, else the one all samples say they are from, else preference
+    labels in general.
+    """
     if benchmark is not None:
         return _named(benchmark)[0]
     sources = {sample.source for sample in samples}
-    own = [found() for source in sources if source and (found := find_benchmark(source)) is not None]
+    own = [
+        found() for source in sources if source and (found := find_benchmark(source)) is not None
+    ]
     if len(own) == len(sources) == 1:
         return own[0]
     if len(own) > 1:
         names = " and ".join(sorted(found.name for found in own))
-        raise DataError(f"the samples come from {names}; score them apart, or say which rule holds with benchmark=.")
+        raise DataError(
+            f"the samples come from {names}; score them apart, or say which rule holds with "
+            f"benchmark=."
+        )
     if not any(preference_of(output) for sample in samples for output in sample.output):
-        raise DataError("no output is labelled chosen or rejected, so there is nothing to compare scores with.")
+        raise DataError(
+            "no output is labelled chosen or rejected, so there is nothing to compare scores with."
+        )
     return Preferences()
 
 
 def _samples(data: list[Any], limit: int | None, seed: int) -> list[DataSample]:
-    wrong = next((place for place, sample in enumerate(data) if not isinstance(sample, DataSample)), None)
+    wrong = next(
+        (place for place, sample in enumerate(data) if not isinstance(sample, DataSample)), None
+    )
     if wrong is not None:
-        raise DataError(f"sample {wrong}: expected a DataSample like the others, found {type(data[wrong]).__name__}")
+        raise DataError(
+            f"sample {wrong}: expected a DataSample like the others, found "
+            f"{type(data[wrong]).__name__}"
+        )
     if limit is None or limit >= len(data):
         return data
     return [data[place] for place in seeded_positions(len(data), limit, seed)]
 
 
 def _on_hub(data: Any, wanted: Benchmark | None) -> tuple[Benchmark, str] | None:
-    """The benchmark whose hub name `data` is, when it is no path, and the split: the one in brackets, else its own."""
+    """The benchmark whose hub name `data` is, when it is no path, and the split: the one in
+    brackets, else its own.
+    """
     if not isinstance(data, str) or Path(data).exists():
         return None
     name, bracket, split = data.partition("[")
-    found = find_benchmark(name) if wanted is None or wanted.hub.lower() != name.lower() else type(wanted)
+    found = (
+        find_benchmark(name)
+        if wanted is None or wanted.hub.lower() != name.lower()
+        else type(wanted)
+    )
     if found is None or not found.hub or found.hub.lower() != name.lower():
         return None
     return found(), split.removesuffix("]") if bracket else found.split
 
 
 def _hub_data(
-    hub: Benchmark, split: str, layout: str, benchmark: Benchmark, config: dict[str, Any], chosen: dict[str, Any]
+    hub: Benchmark,
+    split: str,
+    layout: str,
+    benchmark: Benchmark,
+    config: dict[str, Any],
+    chosen: dict[str, Any],
 ) -> Data:
-    config |= {"path": hub.hub, "split": split or None, "dataset_config": hub.hub_config, "parts": hub.hub_parts}
+    config |= {
+        "path": hub.hub,
+        "split": split or None,
+        "dataset_config": hub.hub_config,
+        "parts": hub.hub_parts,
+    }
     loader = create_loader(hub.name, "huggingface", layout, config)
     name = hub.hub if split == hub.split else f"{hub.hub}[{split}]"
     return Data(benchmark, ", ".join([name, *hub.hub_parts]), {**chosen, "data": name}, loader)
@@ -333,9 +436,11 @@ def _paths(data: Any) -> list[Path]:
 
 
 def _refuse_others(loader: DataLoader, benchmark: Benchmark) -> None:
-    """DataError when a source has the columns of another benchmark: no file is scored by another's rule.
+    """DataError when a source has the columns of another benchmark: no file is scored by another's
+    rule.
 
-    Only rules for anybody's rows (preferences, pairs, lists) take the rows of a benchmark, when they are asked to by name.
+    Only rules for anybody's rows (preferences, pairs, lists) take the rows of a benchmark, when
+    they are asked to by name.
     """
     if benchmark.general:
         return
@@ -343,10 +448,14 @@ def _refuse_others(loader: DataLoader, benchmark: Benchmark) -> None:
         if isinstance(row, DataError):
             continue
         others = own_layouts(row, where.untyped)
-        if others and not any(issubclass(type(benchmark), found) or issubclass(found, type(benchmark)) for found in others):
+        if others and not any(
+            issubclass(type(benchmark), found) or issubclass(found, type(benchmark))
+            for found in others
+        ):
             names = " and ".join(found.name for found in others)
             raise DataError(
-                f"{where.source} has the columns of {names}, and {benchmark.name} has another rule; score it as {names}."
+                f"{where.source} has the columns of {names}, and {benchmark.name} has another "
+                f"rule; score it as {names}."
             )
 
 
@@ -355,7 +464,10 @@ def _first_row(loader: DataLoader, shown: str) -> tuple[dict[str, Any], str, boo
         if isinstance(row, DataError):
             raise row
         return row, shown, where.untyped
-    raise DataError(f"{loader.origin().get('path', 'the data')}: no rows found; give data with at least one row.")
+    raise DataError(
+        f"{loader.origin().get('path', 'the data')}: no rows found; give data with at least one "
+        f"row."
+    )
 
 
 def _first_rows(loader: DataLoader) -> Iterator[tuple[RowRef, dict[str, Any] | DataError]]:

@@ -1,4 +1,6 @@
-"""Which of two answers wins how often, in anybody's table: read, judged, and reported with what the figure rests on."""
+"""Which of two answers wins how often, in anybody's table: read, judged, and reported with what the
+figure rests on.
+"""
 
 from __future__ import annotations
 
@@ -23,24 +25,38 @@ from rm_gallery.gallery.benchmarks.judgements import Judged, Status
 from rm_gallery.study import winrate_figures as figures
 from rm_gallery.study.opened import is_run, open_run
 from rm_gallery.study.sheet import joined, number_of, open_sheet
-from rm_gallery.study.table import BLANK_REASON, Columns, Fates, TableRule, TableTask, counted_part, fate_of
+from rm_gallery.study.table import (
+    BLANK_REASON,
+    Columns,
+    Fates,
+    TableRule,
+    TableTask,
+    counted_part,
+    fate_of,
+)
 from rm_gallery.study.winrate_figures import WinRateReport
 
-TIES = frozenset({"tie", "draw", "equal", "same", "both", "=", "c", "neither", "unentschieden", "gleich", "平局"})
+TIES = frozenset(
+    {"tie", "draw", "equal", "same", "both", "=", "c", "neither", "unentschieden", "gleich", "平局"}
+)
 EXPECTED_LABEL = "a, b, tie, the name of an answer column, or the win of a as a number from 0 to 1"
 
 
 @dataclass
 class _UntilDecided:
-    """Counts rows in an order fixed beforehand, and stops the run when 50 % is left out whatever the missing ones would have been.
+    """Counts rows in an order fixed beforehand, and stops the run when 50 % is left out whatever
+    the missing ones would have been.
 
-    Results come in as they finish, and how long an answer takes may go with who wins; so each waits for its turn, and what finishes
-    after the stop does not count. A judge may be silent where it would be wrong: a row without a verdict enters one sequence as lost
-    and another one as won, and both have to lie on one side.
+    Results come in as they finish, and how long an answer takes may go with who wins; so each waits
+    for its turn, and what finishes after the stop does not count. A judge may be silent where it
+    would be wrong: a row without a verdict enters one sequence as lost and another one as won, and
+    both have to lie on one side.
     """
 
     clusters: Sequence[Sequence[int]]
-    """Rows by cluster, in the order of their turn; a cluster goes in as the mean of its rows, weighed by their number."""
+    """Rows by cluster, in the order of their turn; a cluster goes in as the mean of its rows,
+    weighed by their number.
+    """
     control: RunControl
     blank: Collection[int] = ()
     """Rows of which nothing is asked, since an answer is missing."""
@@ -49,9 +65,13 @@ class _UntilDecided:
     """Whether an earlier part of the run decided it, and nothing is left to ask."""
     sequence: ConfidenceSequence = field(default_factory=ConfidenceSequence)
     """Of the rows with a verdict alone."""
-    _limits: tuple[ConfidenceSequence, ...] = field(default_factory=lambda: (ConfidenceSequence(), ConfidenceSequence()))
+    _limits: tuple[ConfidenceSequence, ...] = field(
+        default_factory=lambda: (ConfidenceSequence(), ConfidenceSequence())
+    )
     """With what is missing at worst and at best."""
-    _tests: tuple[SequentialTest, ...] = field(default_factory=lambda: (SequentialTest(0.5), SequentialTest(0.5)))
+    _tests: tuple[SequentialTest, ...] = field(
+        default_factory=lambda: (SequentialTest(0.5), SequentialTest(0.5))
+    )
     _wins: dict[int, float | None] = field(default_factory=dict)
     _held: dict[int, Judged] = field(default_factory=dict)
     _passed: list[int] = field(default_factory=list)
@@ -66,7 +86,11 @@ class _UntilDecided:
         if status == "stopped":
             return
         self._wins[row] = win
-        while not self.decided and self._turn < len(self.clusters) and all(r in self._wins for r in self.clusters[self._turn]):
+        while (
+            not self.decided
+            and self._turn < len(self.clusters)
+            and all(r in self._wins for r in self.clusters[self._turn])
+        ):
             rows = self.clusters[self._turn]
             self._turn += 1
             self._passed += rows
@@ -78,16 +102,23 @@ class _UntilDecided:
             self.sequence.add(sum(known) / len(known), len(known) / self._largest)
         p_values = []
         for sequence, test, filling in zip(self._limits, self._tests, (0.0, 1.0), strict=True):
-            value, weight = (sum(known) + filling * (len(wins) - len(known))) / len(wins), len(wins) / self._largest
+            value, weight = (
+                (sum(known) + filling * (len(wins) - len(known))) / len(wins),
+                len(wins) / self._largest,
+            )
             sequence.add(value, weight)
             p_values.append(test.add(value, weight))
         # the tests ask about one value, which is quick; the intervals are looked at when it matters
-        if max(p_values) <= 0.05 and shown_side(0.5, self._limits[0].interval, self._limits[1].interval):
+        if max(p_values) <= 0.05 and shown_side(
+            0.5, self._limits[0].interval, self._limits[1].interval
+        ):
             self.decided = True
             self.stop()
 
     def hold(self, one: Judged) -> Iterable[Judged]:
-        """The samples whose turn has passed with this one, which waits for its own; none after the stop."""
+        """The samples whose turn has passed with this one, which waits for its own; none after the
+        stop.
+        """
         if one.status == "stopped":
             return () if self.decided else (one,)
         self._held[one.metadata["row"]] = one
@@ -106,7 +137,9 @@ class _UntilDecided:
         self.control.stop("decided: the comparison is settled")
 
     def look_back(self, folder: Path) -> None:
-        """Find out whether the rows that the folder holds decide it, before more are asked side by side with reading them."""
+        """Find out whether the rows that the folder holds decide it, before more are asked side by
+        side with reading them.
+        """
         known = _UntilDecided(self.clusters, RunControl(), self.blank)
         rows = {row for cluster in self.clusters for row in cluster}
         for sample in open_run(folder).samples():
@@ -161,12 +194,18 @@ class _WinCounter:
         if of.length_controlled:
             extra["length_controlled"] = figures.equal_length_of(rows)
         subgroups = figures.subgroups_of(wins, rows)
-        extra["subgroups"] = {name: {k: v for k, v in part.items() if k != "places"} for name, part in subgroups.items()}
+        extra["subgroups"] = {
+            name: {k: v for k, v in part.items() if k != "places"}
+            for name, part in subgroups.items()
+        }
         if len(names) > 2:
             extra["ranking"] = figures.ranking_of(rows, names)
             extra["pairs"] = figures.pairs_of(rows, names)
         whole = self._figure(every, wins, fates, found.ci95)
-        parts = {name: self._figure(part["places"], wins, fates, part["ci95"]) for name, part in subgroups.items()}
+        parts = {
+            name: self._figure(part["places"], wins, fates, part["ci95"])
+            for name, part in subgroups.items()
+        }
         places = {"": every, **{name: part["places"] for name, part in subgroups.items()}}
         extra["longest"] = {name: figures.longest_of(rows, own) for name, own in places.items()}
         kept = {name: value for name, value in extra.items() if value not in ({}, [])}
@@ -177,12 +216,16 @@ class _WinCounter:
 
 
 class WinRate(TableRule["WinRateTask"]):
-    """A table as what `evaluate` judges by a rule: the win rate of the first answer column over the second."""
+    """A table as what `evaluate` judges by a rule: the win rate of the first answer column over the
+    second.
+    """
 
     version = "ties count half, both orders of a row are one row"
 
     def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
-        """The row; what was settled by an earlier part of the run is read again, and nothing more is asked."""
+        """The row; what was settled by an earlier part of the run is read again, and nothing more
+        is asked.
+        """
         if self.task.until is not None and self.task.until.settled:
             self.task.until.stop()
         return super().questions(sample, reward)
@@ -201,7 +244,9 @@ WinRate.name = "winrate"  # no name of the catalogue: it cannot be asked for wit
 
 @dataclass
 class WinRateTask(TableTask):
-    """A table with columns of answers to be compared; `labels` are the win of the first column by people."""
+    """A table with columns of answers to be compared; `labels` are the win of the first column by
+    people.
+    """
 
     length_controlled: bool = False
     until_decided: bool = False
@@ -219,20 +264,36 @@ class WinRateTask(TableTask):
         length_controlled: bool = False,
         until_decided: bool = False,
     ) -> WinRateTask:
-        """Read a table and find its columns; arguments as in `winrate`. Raises ConfigError as it does."""
+        """Read a table and find its columns; arguments as in `winrate`. Raises ConfigError as it
+        does.
+        """
         columns = columns or Columns()
         if len(answers) < 2:
-            raise ConfigError(f"a win rate compares at least two columns of answers; found {len(answers)}.")
+            raise ConfigError(
+                f"a win rate compares at least two columns of answers; found {len(answers)}."
+            )
         if until_decided and columns.labels is not None:
-            raise ConfigError("--until-decided leaves rows unjudged and --labels correct a mean over all rows; give one.")
+            raise ConfigError(
+                "--until-decided leaves rows unjudged and --labels correct a mean over all rows; "
+                "give one."
+            )
         if until_decided and columns.part is not None:
-            raise ConfigError("--until-decided looks at the whole run as it goes, and --part judges a share of it; give one.")
+            raise ConfigError(
+                "--until-decided looks at the whole run as it goes, and --part judges a share of "
+                "it; give one."
+            )
         sheet = columns.open(data)
         if other is not None:
             beside = open_sheet(other, on_bad_row=columns.on_bad_row)
             sheet, second = joined(sheet, beside, answers[1], columns.id or "id", prompt)
             answers = [answers[0], second, *answers[2:]]
-        roles = dict(zip(["--a", "--b", *(f"--other {k}" for k in range(1, len(answers)))], answers, strict=False))
+        roles = dict(
+            zip(
+                ["--a", "--b", *(f"--other {k}" for k in range(1, len(answers)))],
+                answers,
+                strict=False,
+            )
+        )
         names = {answers[0].casefold(): 1.0, answers[1].casefold(): 0.0}
         return cls.found(
             sheet,
@@ -254,9 +315,14 @@ class WinRateTask(TableTask):
         """What was understood and what it will take, a line each."""
         return super().understood(reward, early=early or self.until_decided)
 
-    def begun(self, reward: BaseReward, options: RunOptions, seed: int) -> tuple[RunOptions, Sequence[DataSample]]:
+    def begun(
+        self, reward: BaseReward, options: RunOptions, seed: int
+    ) -> tuple[RunOptions, Sequence[DataSample]]:
         """Prepare to stop where it is settled, if that is wanted."""
-        samples, control = cast("Sequence[DataSample]", self.questions.samples), options.control or RunControl()
+        samples, control = (
+            cast("Sequence[DataSample]", self.questions.samples),
+            options.control or RunControl(),
+        )
         if self.until_decided:  # in a seeded order, clusters together
             clusters: dict[int, list[int]] = {}
             for row, cluster in enumerate(self.questions.clusters.codes.tolist()):
@@ -269,21 +335,32 @@ class WinRateTask(TableTask):
             if options.run_dir and not options.force_new and is_run(options.run_dir):
                 self.until.look_back(Path(options.run_dir))
         about = {"until_decided": self.until_decided}
-        return replace(options, control=control, manifest={**about, **(options.manifest or {})}), samples
+        return replace(
+            options, control=control, manifest={**about, **(options.manifest or {})}
+        ), samples
 
     def finished(self, report: Report, reward: BaseReward) -> WinRateReport:
-        """Put in what length alone reaches and, where the run could stop early, the interval that allows for it."""
+        """Put in what length alone reaches and, where the run could stop early, the interval that
+        allows for it.
+        """
         assert isinstance(report, WinRateReport)
         extra = dict(report.extra)
-        longest = {name: {} if x is None else {"longest": x, "shortest": 1.0 - x} for name, x in extra.pop("longest").items()}
-        parts = {name: replace(part, baselines=longest[name]) for name, part in report.by_subset.items()}
+        longest = {
+            name: {} if x is None else {"longest": x, "shortest": 1.0 - x}
+            for name, x in extra.pop("longest").items()
+        }
+        parts = {
+            name: replace(part, baselines=longest[name]) for name, part in report.by_subset.items()
+        }
         report = replace(report, baselines=longest[""], extra=extra, by_subset=parts)
         if self.until is None:
             return report
         sequence, total = self.until.sequence, len(self.questions.sheet)
         saved = total - report.n if self.until.decided else 0
         each = self.questions.judgements(reward)
-        most = max(len(reward.plan(sample)) * reward.asked_times for sample in self.questions.samples)
+        most = max(
+            len(reward.plan(sample)) * reward.asked_times for sample in self.questions.samples
+        )
         found = {
             "decided": self.until.decided,
             "n_sequence": sequence.n,
@@ -295,11 +372,17 @@ class WinRateTask(TableTask):
             "judgements_saved": max(0, min(saved * most, each - report.calls - report.cached)),
         }
         # after looking often only the sequence's interval holds
-        extra = {name: value for name, value in extra.items() if name != "test"} | {"until_decided": found}
+        extra = {name: value for name, value in extra.items() if name != "test"} | {
+            "until_decided": found
+        }
         report = replace(report, extra=extra, ci95=sequence.interval if sequence.n else None)
         if not self.until.decided:
             return report
-        reasons = {name: value for name, value in report.reasons.items() if not name.startswith("stopped: ")}
+        reasons = {
+            name: value
+            for name, value in report.reasons.items()
+            if not name.startswith("stopped: ")
+        }
         if blank := reasons.pop(BLANK_REASON, None):
             counted = self.until.counted(total)[list(self.questions.blank)]
             reasons |= {BLANK_REASON: {**blank, "n": int(counted.sum())}} if counted.any() else {}
@@ -307,7 +390,9 @@ class WinRateTask(TableTask):
 
 
 def label_of(cell: Any, names: Mapping[str, float]) -> float | None:
-    """A person's verdict as the win of a: from `a`, `b`, `tie`, the name of an answer column, or a number 0..1; else None."""
+    """A person's verdict as the win of a: from `a`, `b`, `tie`, the name of an answer column, or a
+    number 0..1; else None.
+    """
     value = number_of(cell)
     if value is not None:
         return value if 0.0 <= value <= 1.0 else None
@@ -333,35 +418,47 @@ def winrate(
     options: RunOptions | None = None,
     **keywords: Any,
 ) -> WinRateReport:
-    """Say how often the first column of answers beats the second, by a reward, with ties, flips, n and a 95 % interval.
+    """Say how often the first column of answers beats the second, by a reward, with ties, flips, n
+    and a 95 % interval.
 
-    A pairwise judge sees each row in both orders, whose mean is the row's result; other rewards compare their scores.
+    A pairwise judge sees each row in both orders, whose mean is the row's result; other rewards
+    compare their scores.
 
     Args:
         reward: a registered name, a reward class or a reward.
-        data: a file (csv, xlsx, parquet, json lines, a result file of another tool), a pandas frame or a list of rows.
+        data: a file (csv, xlsx, parquet, json lines, a result file of another tool), a pandas frame
+            or a list of rows.
         prompt: the column of prompts.
-        answers: two or more columns of answers; with more than two there is a Bradley–Terry ranking as well.
-        other: another table that holds the second column, joined by `id` (default: the column `id`), such as the result file
-            of another model on the same questions.
+        answers: two or more columns of answers; with more than two there is a Bradley–Terry ranking
+            as well.
+        other: another table that holds the second column, joined by `id` (default: the column
+            `id`), such as the result file of another model on the same questions.
         length_controlled: adds the win rate at equal length.
-        until_decided: stop as soon as a confidence sequence leaves 50 % out. The order of rows is then seeded.
+        until_decided: stop as soon as a confidence sequence leaves 50 % out. The order of rows is
+            then seeded.
         params: fields of a reward that is given by name or class.
         llm: its judge; there is no default. `base_url` is its endpoint.
         base_url: the judge's endpoint; OPENAI_BASE_URL by default.
         seed: decides samples, orders and bootstrap draws.
         options: how the run goes; with `run_dir` the same call continues an unfinished run.
-        **keywords: the fields of `Columns`, and of `RunOptions`, which win over `options`. Labels are people's verdicts: a, b, tie, the name of a column, or the win of a as a
-            number 0..1; they give agreement and the win rate corrected for the judge's errors.
+        **keywords: the fields of `Columns`, and of `RunOptions`, which win over `options`. Labels
+            are people's verdicts: a, b, tie, the name of a column, or the win of a as a number
+            0..1; they give agreement and the win rate corrected for the judge's errors.
 
     Raises:
-        ConfigError: a column is missing, blank or numeric, a label cannot be read or joined, options exclude each other; said
-            before anything is paid.
+        ConfigError: a column is missing, blank or numeric, a label cannot be read or joined,
+            options exclude each other; said before anything is paid.
     """
     built = build_reward(reward, params, llm, base_url, seed)
     columns, run_options = Columns.out_of({"seed": seed, **keywords})
     comparison = WinRateTask.read(
-        data, prompt, answers, columns, other=other, length_controlled=length_controlled, until_decided=until_decided
+        data,
+        prompt,
+        answers,
+        columns,
+        other=other,
+        length_controlled=length_controlled,
+        until_decided=until_decided,
     )
     report = comparison.judge(built, seed=seed, options=options, **run_options)
     assert isinstance(report, WinRateReport)

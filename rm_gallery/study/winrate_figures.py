@@ -1,5 +1,5 @@
-"""Figures of answers compared row by row: win rate, ties and flips, agreement with people, subgroups, equal length, ranking; and
-their report in words.
+"""Figures of answers compared row by row: win rate, ties and flips, agreement with people,
+subgroups, equal length, ranking; and their report in words.
 """
 
 from __future__ import annotations
@@ -35,14 +35,20 @@ class Compared:
     def __init__(self, n: int, columns: int) -> None:
         self.pairs = {pair: k for k, pair in enumerate(combinations(range(columns), 2))}
         self.wins = np.full((n, len(self.pairs)), math.nan)
-        """Per row and pair of answer columns the win of the first, 1, 0.5 or 0, mean over the orders played."""
+        """Per row and pair of answer columns the win of the first, 1, 0.5 or 0, mean over the
+        orders played.
+        """
         self.orders = np.full((n, len(self.pairs), 2), _NOT_PLAYED, dtype=np.int8)
-        """Of a pair that was played in both orders, what the answer shown first did: +1 won, 0 tied, -1 lost."""
+        """Of a pair that was played in both orders, what the answer shown first did: +1 won, 0
+        tied, -1 lost.
+        """
         self.lengths = np.full((n, columns), -1, dtype=np.int32)
         """Characters by answer column; -1 where there is no answer."""
 
     def add(self, row: int, judged: Judged) -> float | None:
-        """Keep the comparisons that a judged row holds, and give the win of the first column over the second."""
+        """Keep the comparisons that a judged row holds, and give the win of the first column over
+        the second.
+        """
         columns: list[int] = judged.metadata["columns"]
         self.lengths[row, columns] = [len(output.answer.text) for output in judged.sample.output]
         if judged.status != "scored":
@@ -62,7 +68,11 @@ class Compared:
     def only(self, rows: Bools) -> Compared:
         """The same of these rows alone, as if the others had not been judged."""
         kept = Compared(len(rows), self.lengths.shape[1])
-        for own, other in ((kept.wins, self.wins), (kept.orders, self.orders), (kept.lengths, self.lengths)):
+        for own, other in (
+            (kept.wins, self.wins),
+            (kept.orders, self.orders),
+            (kept.lengths, self.lengths),
+        ):
             own[rows] = other[rows]
         return kept
 
@@ -73,7 +83,9 @@ class Compared:
 
 @dataclass(frozen=True)
 class ComparedRows:
-    """All rows of a table, in its order, with what people and columns say about them; entries are None where unknown."""
+    """All rows of a table, in its order, with what people and columns say about them; entries are
+    None where unknown.
+    """
 
     clusters: Integers
     """Per row the number of what it belongs to, an array."""
@@ -83,27 +95,39 @@ class ComparedRows:
     compared: Compared = field(default_factory=lambda: Compared(0, 2))
 
     def wins(self, pair: tuple[int, int] = (0, 1)) -> Floats:
-        """Per row the win of the first column of a pair, an array; not a number where there is none."""
+        """Per row the win of the first column of a pair, an array; not a number where there is
+        none.
+        """
         found: Floats = self.compared.wins[:, self.compared.pairs[pair]]
         return found
 
 
 class Mean(NamedTuple):
-    """A mean with its 95 % interval over clusters, and a p-value that agrees with it; all None where nothing is known."""
+    """A mean with its 95 % interval over clusters, and a p-value that agrees with it; all None
+    where nothing is known.
+    """
 
     estimate: float | None
     ci95: Interval | None
     p_value: float | None
 
 
-def mean_of(values: Floats, clusters: Integers, null: float | None = None, bounds: tuple[float, float] = (0.0, 1.0)) -> Mean:
-    """The mean of those of an array of values that are numbers, all within `bounds`, and the p-value of "it is `null`"."""
+def mean_of(
+    values: Floats,
+    clusters: Integers,
+    null: float | None = None,
+    bounds: tuple[float, float] = (0.0, 1.0),
+) -> Mean:
+    """The mean of those of an array of values that are numbers, all within `bounds`, and the
+    p-value of "it is `null`".
+    """
     known = ~np.isnan(values)
     alone, names = (values, clusters) if known.all() else (values[known], clusters[known])
     if not len(alone):
         return Mean(None, None, None)
     exact = math.fsum(alone) / len(alone)
-    if not all(map(math.isfinite, bounds)):  # no share of anything: Student's interval over clusters
+    # no share of anything: Student's interval over clusters
+    if not all(map(math.isfinite, bounds)):
         found = corrected_mean(alone, alone, clusters=names, bounds=bounds)
         return Mean(exact, _wide(found.ci95), None if null is None else found.p_value(null))
     within = clustered_mean(alone, names, bounds=bounds)
@@ -112,20 +136,28 @@ def mean_of(values: Floats, clusters: Integers, null: float | None = None, bound
 
 
 def _wide(bounds: Interval | None) -> Interval | None:
-    """The interval, or None where it has no width: equal values on an open scale do not say how far others may lie."""
+    """The interval, or None where it has no width: equal values on an open scale do not say how far
+    others may lie.
+    """
     return None if bounds is None or bounds.low == bounds.high else bounds
 
 
 def counts_of(wins: Floats) -> dict[str, int]:
     """How many rows were won, lost and tied by the first."""
-    won, lost, known = int((wins > 0.5).sum()), int((wins < 0.5).sum()), int((~np.isnan(wins)).sum())
+    won, lost, known = (
+        int((wins > 0.5).sum()),
+        int((wins < 0.5).sum()),
+        int((~np.isnan(wins)).sum()),
+    )
     return {"wins": won, "losses": lost, "ties": known - won - lost}
 
 
 def flips_of(rows: ComparedRows, pair: tuple[int, int] = (0, 1)) -> dict[str, Any]:
-    """How often the two orders of a row contradict each other, and which position that served; empty if one order was played.
+    """How often the two orders of a row contradict each other, and which position that served;
+    empty if one order was played.
 
-    The p-value is that of the sign test on the contradictory rows alone, which sees a preference for a position best.
+    The p-value is that of the sign test on the contradictory rows alone, which sees a preference
+    for a position best.
     """
     orders = rows.compared.orders[:, rows.compared.pairs[pair]]
     known = orders[:, 0] != _NOT_PLAYED
@@ -133,7 +165,9 @@ def flips_of(rows: ComparedRows, pair: tuple[int, int] = (0, 1)) -> dict[str, An
         return {}
     shown = orders[known]
     first, second = (int((shown == who).all(axis=1).sum()) for who in (1, -1))
-    rate = mean_of(((shown[:, 0] == shown[:, 1]) & (shown[:, 0] != 0)).astype(float), rows.clusters[known])
+    rate = mean_of(
+        ((shown[:, 0] == shown[:, 1]) & (shown[:, 0] != 0)).astype(float), rows.clusters[known]
+    )
     return {
         "n": len(shown),
         "flips": first + second,
@@ -146,10 +180,14 @@ def flips_of(rows: ComparedRows, pair: tuple[int, int] = (0, 1)) -> dict[str, An
 
 
 def agreement_of(rows: ComparedRows) -> dict[str, Any]:
-    """How far the judge's verdicts (won, tied, lost) are those of the labelled rows: share and Cohen's kappa, with intervals."""
+    """How far the judge's verdicts (won, tied, lost) are those of the labelled rows: share and
+    Cohen's kappa, with intervals.
+    """
     pairs = [
         (_verdict(win), _verdict(label), name)
-        for win, label, name in zip(rows.wins(), rows.labels or [None] * len(rows.clusters), rows.clusters, strict=True)
+        for win, label, name in zip(
+            rows.wins(), rows.labels or [None] * len(rows.clusters), rows.clusters, strict=True
+        )
         if win == win and label is not None
     ]
     if not pairs:
@@ -157,7 +195,8 @@ def agreement_of(rows: ComparedRows) -> dict[str, Any]:
     names = np.array([name for _, _, name in pairs])
     share = mean_of(np.array([float(win == label) for win, label, _ in pairs]), names)
     wins, labels = [win for win, _, _ in pairs], [label for _, label, _ in pairs]
-    # labels that are all the same make kappa 0 whatever the judge says, also where it is right in every row but one
+    # labels that are all the same make kappa 0 whatever the judge says, also where it is right in
+    # every row but one
     kappa = cohen_kappa_estimate(wins, labels, clusters=names) if len(set(labels)) > 1 else None
     table = Counter(f"judge {win}, people {label}" for win, label, _ in pairs)
     return {
@@ -175,8 +214,15 @@ def _verdict(win: float) -> str:
 
 
 def corrected_of(rows: ComparedRows) -> dict[str, Any]:
-    """The win rate from all verdicts and the labelled rows together, free of the judge's errors on average."""
-    found = corrected_mean(rows.wins(), list(rows.labels or ()), clusters=rows.clusters, probabilities=rows.probabilities)
+    """The win rate from all verdicts and the labelled rows together, free of the judge's errors on
+    average.
+    """
+    found = corrected_mean(
+        rows.wins(),
+        list(rows.labels or ()),
+        clusters=rows.clusters,
+        probabilities=rows.probabilities,
+    )
     return as_dict(found)
 
 
@@ -197,14 +243,22 @@ def as_dict(found: Corrected) -> dict[str, Any]:
 
 
 def subgroups_of(
-    values: Floats, rows: ComparedRows, null: float | None = 0.5, bounds: tuple[float, float] = (0.0, 1.0)
+    values: Floats,
+    rows: ComparedRows,
+    null: float | None = 0.5,
+    bounds: tuple[float, float] = (0.0, 1.0),
 ) -> dict[str, dict[str, Any]]:
-    """Mean by subgroup ("column = value") with its interval, and the p-value of "it is `null`", Holm over all subgroups."""
+    """Mean by subgroup ("column = value") with its interval, and the p-value of "it is `null`",
+    Holm over all subgroups.
+    """
     found: dict[str, dict[str, Any]] = {}
     for column, names in rows.groups.items():
         for name in sorted({name for name in names if name is not None}):
             places = np.array([place for place, other in enumerate(names) if other == name])
-            found[f"{column} = {name}"] = {"places": places, **_subgroup(values, rows, places, null, bounds)}
+            found[f"{column} = {name}"] = {
+                "places": places,
+                **_subgroup(values, rows, places, null, bounds),
+            }
     _adjust(part for part in found.values() if part.get("p_value") is not None)
     return found
 
@@ -212,22 +266,37 @@ def subgroups_of(
 def _adjust(parts: Iterable[dict[str, Any]]) -> None:
     """Put p-values corrected for their number (Holm) beside them."""
     tested = list(parts)
-    for part, adjusted in zip(tested, holm([part["p_value"] or 0.0 for part in tested]), strict=True):
+    for part, adjusted in zip(
+        tested, holm([part["p_value"] or 0.0 for part in tested]), strict=True
+    ):
         part["p_holm"] = adjusted
 
 
 def _subgroup(
-    values: Floats, rows: ComparedRows, places: Integers, null: float | None, bounds: tuple[float, float]
+    values: Floats,
+    rows: ComparedRows,
+    places: Integers,
+    null: float | None,
+    bounds: tuple[float, float],
 ) -> dict[str, Any]:
     own, clusters = values[places], rows.clusters[places]
-    part: dict[str, Any] = {"n_scored": int((~np.isnan(own)).sum()), **mean_of(own, clusters, null, bounds)._asdict()}
+    part: dict[str, Any] = {
+        "n_scored": int((~np.isnan(own)).sum()),
+        **mean_of(own, clusters, null, bounds)._asdict(),
+    }
     labels = [rows.labels[place] for place in places] if rows.labels is not None else []
     if sum(label is not None for label in labels) >= _FEWEST_LABELS:
-        probabilities = None if rows.probabilities is None else [rows.probabilities[place] for place in places]
+        probabilities = (
+            None if rows.probabilities is None else [rows.probabilities[place] for place in places]
+        )
         # scores and labels may have scales of their own, which all labels together show
         scale = bounds if null is not None else label_scale(list(rows.labels or ()), bounds)
-        corrected = corrected_mean(own, labels, clusters=clusters, probabilities=probabilities, bounds=scale)
-        part["corrected"] = as_dict(corrected) if null is not None else {**as_dict(corrected), "p_value": None}
+        corrected = corrected_mean(
+            own, labels, clusters=clusters, probabilities=probabilities, bounds=scale
+        )
+        part["corrected"] = (
+            as_dict(corrected) if null is not None else {**as_dict(corrected), "p_value": None}
+        )
     return part
 
 
@@ -235,7 +304,12 @@ def equal_length_of(rows: ComparedRows) -> dict[str, Any]:
     """The win rate were both answers equally long."""
     lengths = np.where(rows.compared.lengths < 0, math.nan, rows.compared.lengths)
     found = length_controlled(rows.wins(), lengths[:, 0], lengths[:, 1], clusters=rows.clusters)
-    return {"estimate": found.estimate, "ci95": _wide(found.ci95), "length_effect": found.length_effect, "n": found.n}
+    return {
+        "estimate": found.estimate,
+        "ci95": _wide(found.ci95),
+        "length_effect": found.length_effect,
+        "n": found.n,
+    }
 
 
 def longest_of(rows: ComparedRows, places: Integers) -> float | None:
@@ -247,10 +321,11 @@ def longest_of(rows: ComparedRows, places: Integers) -> float | None:
 
 
 def ranking_of(rows: ComparedRows, names: Sequence[str]) -> dict[str, Any]:
-    """The answer columns by Bradley–Terry strength, the strongest first, with prompt-level intervals and ranks.
+    """The answer columns by Bradley–Terry strength, the strongest first, with prompt-level
+    intervals and ranks.
 
-    Strengths are log-odds around a mean of 0; an end of an interval that the results leave open is None. `win_rate` is that
-    against all others.
+    Strengths are log-odds around a mean of 0; an end of an interval that the results leave open is
+    None. `win_rate` is that against all others.
     """
     played = [
         (names[i], names[j], float(win), int(cluster))
@@ -262,7 +337,12 @@ def ranking_of(rows: ComparedRows, names: Sequence[str]) -> dict[str, Any]:
         return {}
     first, second, results, clusters = map(list, zip(*played, strict=True))
     found = bradley_terry(first, second, results, clusters=clusters)
-    won = {name: math.fsum(win if a == name else 1.0 - win for a, b, win, _ in played if name in (a, b)) for name in names}
+    won = {
+        name: math.fsum(
+            win if a == name else 1.0 - win for a, b, win, _ in played if name in (a, b)
+        )
+        for name in names
+    }
     systems = [
         {
             "answer": each.name,
@@ -279,26 +359,38 @@ def ranking_of(rows: ComparedRows, names: Sequence[str]) -> dict[str, Any]:
 
 
 def pairs_of(rows: ComparedRows, names: Sequence[str]) -> list[dict[str, Any]]:
-    """The win rate of every pair of answer columns, with interval, counts, and p-values corrected for their number."""
+    """The win rate of every pair of answer columns, with interval, counts, and p-values corrected
+    for their number.
+    """
     found: list[dict[str, Any]] = []
     for i, j in combinations(range(len(names)), 2):
         wins = rows.wins((i, j))
         if not np.isnan(wins).all():
             mean = mean_of(wins, rows.clusters, 0.5)._asdict()
-            found.append({"a": names[i], "b": names[j], "win_rate": mean.pop("estimate"), **mean, **counts_of(wins)})
+            found.append(
+                {
+                    "a": names[i],
+                    "b": names[j],
+                    "win_rate": mean.pop("estimate"),
+                    **mean,
+                    **counts_of(wins),
+                }
+            )
     _adjust(found)
     return found
 
 
-# -- in words ----------------------------------------------------------------------------------------------------------------
+# -- in words --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class WinRateReport(Report):
-    """How often one column of answers beats another, with what people and length say about it in `extra`.
+    """How often one column of answers beats another, with what people and length say about it in
+    `extra`.
 
-    `score` is the win rate of a, ties counting half; `extra` holds a, b, wins, losses, ties, test (p_value of "50 %"), and where
-    they apply flips, agreement, corrected, length_controlled, until_decided, pairs and ranking.
+    `score` is the win rate of a, ties counting half; `extra` holds a, b, wins, losses, ties, test
+    (p_value of "50 %"), and where they apply flips, agreement, corrected, length_controlled,
+    until_decided, pairs and ranking.
     """
 
     def about(self) -> list[str]:
@@ -311,7 +403,10 @@ def _verdicts(extra: Mapping[str, Any], *, against: bool) -> str:
     """How many rows each side got; nothing is won `against` the labels of people."""
     a, b = extra["a"], extra["b"]
     won, lost = (f"for {a}", f"for {b}") if against else ("won", "lost")
-    counts = f"{extra['wins']} {won}, {extra['losses']} {lost}, {extra['ties']} tied{_p(extra.get('test', {}))}"
+    counts = (
+        f"{extra['wins']} {won}, {extra['losses']} {lost}, {extra['ties']} "
+        f"tied{_p(extra.get('test', {}))}"
+    )
     return f"{a} against {b}{' by the judge alone' if against else ''}: {counts}"
 
 
@@ -319,47 +414,72 @@ def _in_words(extra: Mapping[str, Any]) -> list[str]:
     lines = []
     if flips := extra.get("flips"):
         lines.append(
-            f"flips: {flips['flips']} of {flips['n']} rows are judged differently in the other order "
-            f"({hundredths(flips['rate'])} %, {interval(flips['ci95'])}); {flips['first_preferred']} for the answer shown first, "
-            f"{flips['second_preferred']} for the second, p = {flips['position_p_value']:.3g}"
+            f"flips: {flips['flips']} of {flips['n']} rows are judged differently in the other "
+            f"order ({hundredths(flips['rate'])} %, {interval(flips['ci95'])}); "
+            f"{flips['first_preferred']} for the answer shown first, {flips['second_preferred']} "
+            f"for the second, p = {flips['position_p_value']:.3g}"
         )
     if found := extra.get("agreement"):
         kappa = found.get("kappa")
         shown = "" if kappa is None else f", kappa {kappa:.2f} {_plain(found['kappa_ci95'])}"
-        share = f"{hundredths(found['agreement'])} % ({interval(found['ci95'])}){shown}, " if found["n"] else ""
+        share = (
+            f"{hundredths(found['agreement'])} % ({interval(found['ci95'])}){shown}, "
+            if found["n"]
+            else ""
+        )
         lines.append(f"agreement with people: {share}n={found['n']}")
     if found := extra.get("corrected"):
         lines.append(
-            f"corrected by labels: {hundredths(found['estimate'])} % ({interval(found['ci95'])}){_p(found)}, "
-            f"{found['n_labelled']} labels, worth {found['effective_labels']:.0f}; judge alone {hundredths(found['judge_alone'])}, "
+            f"corrected by labels: {hundredths(found['estimate'])} % "
+            f"({interval(found['ci95'])}){_p(found)}, {found['n_labelled']} labels, worth "
+            f"{found['effective_labels']:.0f}; judge alone {hundredths(found['judge_alone'])}, "
             f"labels alone {hundredths(found['labels_alone'])} ({found['method']})"
         )
         lines += found["notes"]
     if found := extra.get("length_controlled"):
-        lines.append(f"at equal length: {hundredths(found['estimate'])} % ({interval(found['ci95'])}), n={found['n']}")
+        lines.append(
+            f"at equal length: {hundredths(found['estimate'])} % ({interval(found['ci95'])}), "
+            f"n={found['n']}"
+        )
     if found := extra.get("until_decided"):
         lines.append(_decided_in_words(found))
     ranking = extra.get("ranking", {})
     for part in ranking.get("systems", ()):
         low, high = part["ci95"]
-        ends = f"{'-∞' if low is None else f'{low:+.2f}'} – {'∞' if high is None else f'{high:+.2f}'}"
+        ends = (
+            f"{'-∞' if low is None else f'{low:+.2f}'} – {'∞' if high is None else f'{high:+.2f}'}"
+        )
         rank = "–".join(dict.fromkeys((str(part["best_rank"]), str(part["worst_rank"]))))
         won = f"wins {hundredths(part['win_rate'])} % of {part['n']}"
-        lines.append(f"rank {rank}: {part['answer']}, strength {part['strength']:+.2f} ({ends}), {won}")
+        lines.append(
+            f"rank {rank}: {part['answer']}, strength {part['strength']:+.2f} ({ends}), {won}"
+        )
     lines += ranking.get("notes", ())
     for name, part in extra.get("subgroups", {}).items():
-        said = [] if part.get("p_holm") is None else [f"judge alone p = {part['p_holm']:.3g} for 50 %, counting all subgroups"]
+        said = (
+            []
+            if part.get("p_holm") is None
+            else [f"judge alone p = {part['p_holm']:.3g} for 50 %, counting all subgroups"]
+        )
         if own := part.get("corrected"):
-            said.append(f"corrected by labels {hundredths(own['estimate'])} % ({interval(own['ci95'])})")
+            said.append(
+                f"corrected by labels {hundredths(own['estimate'])} % ({interval(own['ci95'])})"
+            )
         lines += [f"{name}: {'; '.join(said)}"] if said else []
     return lines
 
 
 def _decided_in_words(found: Mapping[str, Any]) -> str:
-    holds = f"after {found['n_sequence']} {found['unit']}: the interval that holds at every look is {interval(found['ci95'])}"
+    holds = (
+        f"after {found['n_sequence']} {found['unit']}: the interval that holds at every look is "
+        f"{interval(found['ci95'])}"
+    )
     if not found["decided"]:
         return f"not decided {holds}"
-    saved = f"{found['rows_saved']} of {found['rows']} rows and {found['judgements_saved']} judgements saved"
+    saved = (
+        f"{found['rows_saved']} of {found['rows']} rows and {found['judgements_saved']} judgements "
+        f"saved"
+    )
     return f"decided {holds}; {saved}"
 
 

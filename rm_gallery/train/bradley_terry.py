@@ -1,4 +1,5 @@
-"""Training the embedded reward model: samples with preferences in, a model folder and an honest report out.
+"""Training the embedded reward model: samples with preferences in, a model folder and an honest
+report out.
 
 Samples are split by prompt: what is learned about a prompt is not tested on it.
 """
@@ -34,20 +35,26 @@ STRENGTHS = (0.001, 0.004, 0.016, 0.064, 0.25, 1.0, 4.0)
 DEFAULT_STRENGTH = 0.016
 FOLDS = 3
 CHOSEN_BY = 20_000
-"""Pairs at most by which the penalty is chosen, of prompts that the seed draws: the prior's width, which it is, wants no more."""
+"""Pairs at most by which the penalty is chosen, of prompts that the seed draws: the prior's width,
+which it is, wants no more.
+"""
 _FEWEST_PROMPTS = 20
 """Below this, folds are too small to choose by, and the default stands."""
 _SHAPE_PRIOR = 1.5
-"""Length and form get a wider prior than single words and cues: they are few, and seen in every pair."""
+"""Length and form get a wider prior than single words and cues: they are few, and seen in every
+pair.
+"""
 _DAMPING = 20.0
-"""Dense features seen in far fewer pairs than this are shrunk: one pair must not decide a weight."""
+"""Dense features seen in far fewer pairs than this are shrunk: one pair must not decide a weight.
+"""
 
 
 def prompt_key(sample: DataSample) -> str:
-    """Hash of what opens the conversation: the first user turn's text, case, width and white space aside.
+    """Hash of what opens the conversation: the first user turn's text, case, width and white space
+    aside.
 
-    Dialogues that begin alike share a key however they go on. Without a user turn the first message counts, and a sample
-    without input stands for itself.
+    Dialogues that begin alike share a key however they go on. Without a user turn the first message
+    counts, and a sample without input stands for itself.
     """
     opening = next((m.text for m in sample.input if m.role == MessageRole.USER), None)
     if opening is None and sample.input:
@@ -59,7 +66,8 @@ def prompt_key(sample: DataSample) -> str:
 
 
 def held_out_keys(keys: Sequence[str], share: float, seed: int) -> set[str]:
-    """The prompts to hold out: whole groups, in an order drawn from the seed, until `share` of all samples is reached.
+    """The prompts to hold out: whole groups, in an order drawn from the seed, until `share` of all
+    samples is reached.
 
     The draw depends on prompt and seed alone, not on the order of the samples.
 
@@ -79,7 +87,8 @@ def held_out_keys(keys: Sequence[str], share: float, seed: int) -> set[str]:
         return set()
     if len(counts) < 2:
         raise DataError(
-            f"the {len(keys)} samples with a preference have {len(counts)} different prompts, and a split by prompt needs 2; "
+            f"the {len(keys)} samples with a preference have {len(counts)} different prompts, and "
+            f"a split by prompt needs 2; "
             "add data, or train on all of it with test_share=0"
         )
     wanted = share * len(keys)
@@ -97,7 +106,9 @@ def held_out_keys(keys: Sequence[str], share: float, seed: int) -> set[str]:
 
 
 def prompt_folds(keys: Sequence[str], folds: int, seed: int) -> list[int]:
-    """A fold in 0..folds-1 for each sample, the same for all samples of a prompt, folds of nearly equal size."""
+    """A fold in 0..folds-1 for each sample, the same for all samples of a prompt, folds of nearly
+    equal size.
+    """
     counts = Counter(keys)
     sizes = [0] * folds
     fold_of: dict[str, int] = {}
@@ -109,7 +120,12 @@ def prompt_folds(keys: Sequence[str], folds: int, seed: int) -> list[int]:
 
 
 def _drawn(keys: dict[str, int], seed: int) -> list[str]:
-    return sorted(keys, key=lambda key: hashlib.sha256(f"{seed}\x1f{key}".encode("utf-8", "surrogatepass")).digest())
+    return sorted(
+        keys,
+        key=lambda key: hashlib.sha256(
+            f"{seed}\x1f{key}".encode("utf-8", "surrogatepass")
+        ).digest(),
+    )
 
 
 @dataclass(frozen=True)
@@ -137,7 +153,8 @@ class Labelled:
 
 
 def read_samples(samples: Iterable[DataSample]) -> Labelled:
-    """Features and pairs of every sample whose outputs are labelled `preference`: chosen or rejected.
+    """Features and pairs of every sample whose outputs are labelled `preference`: chosen or
+    rejected.
 
     Raises DataError when no sample has both a chosen and a rejected output.
     """
@@ -170,7 +187,9 @@ def read_samples(samples: Iterable[DataSample]) -> Labelled:
 
 def data_hash(samples: Iterable[LabelledSample]) -> str:
     """Sha256 of texts and labels, whatever the order of the samples."""
-    return hashlib.sha256("\n".join(sorted(sample.digest for sample in samples)).encode()).hexdigest()
+    return hashlib.sha256(
+        "\n".join(sorted(sample.digest for sample in samples)).encode()
+    ).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -182,7 +201,8 @@ class PairMatrix:
     words: Any
     """Scipy CSR matrix of shape (pairs, 2**HASH_BITS) with entries -1 and 1."""
     weights: Floats
-    """Per pair 1 / number of pairs of its sample, so that a sample with many outputs counts once."""
+    """Per pair 1 / number of pairs of its sample, so that a sample with many outputs counts once.
+    """
     sample: Integers
     """Per pair the position of its sample."""
 
@@ -238,19 +258,24 @@ def build_design(pairs: PairMatrix) -> Design:
     scale = np.where(seen > 0, 1.0 / np.sqrt(np.where(seen > 0, square, 1.0)), 0.0)
     scale[[name.startswith("shape.") for name in dense_names()]] *= _SHAPE_PRIOR
     full = sparse.hstack([sparse.csr_matrix(pairs.dense * scale), pairs.words], format="csr")
-    # by a table and not by sorting and slicing, which take many seconds in one call where there are many pairs
+    # by a table and not by sorting and slicing, which take many seconds in one call where there are
+    # many pairs
     occurs = np.zeros(full.shape[1], np.bool_)
     occurs[full.indices] = True
     columns = np.flatnonzero(occurs).astype(np.int64)
     place = np.cumsum(occurs, dtype=np.int64) - 1
-    matrix = sparse.csr_matrix((full.data, place[full.indices], full.indptr), shape=(full.shape[0], len(columns)))
+    matrix = sparse.csr_matrix(
+        (full.data, place[full.indices], full.indptr), shape=(full.shape[0], len(columns))
+    )
     return Design(matrix, columns, scale, full.shape[1])
 
 
 def random_order(n: int, seed: int) -> Integers:
-    """Which answer of each pair comes first: 1 the chosen, -1 the rejected; as many of one as of the other, give or take one.
+    """Which answer of each pair comes first: 1 the chosen, -1 the rejected; as many of one as of
+    the other, give or take one.
 
-    Without an intercept the order does not change the fitted weights; drawing it keeps the classes balanced.
+    Without an intercept the order does not change the fitted weights; drawing it keeps the classes
+    balanced.
     """
     signs = [1 if place % 2 == 0 else -1 for place in range(n)]
     random.Random(seed).shuffle(signs)
@@ -276,13 +301,17 @@ def choose_strength(design: Design, pairs: PairMatrix, keys: Sequence[str], seed
     """
     if len(set(keys)) < _FEWEST_PROMPTS:
         return DEFAULT_STRENGTH
-    number = np.array(prompt_folds(keys, FOLDS * math.ceil(pairs.n / CHOSEN_BY), seed))[pairs.sample]
+    number = np.array(prompt_folds(keys, FOLDS * math.ceil(pairs.n / CHOSEN_BY), seed))[
+        pairs.sample
+    ]
     matrix, weights = design.matrix, pairs.weights
     # cut once, because slicing costs as much as a step of the fit
     parts = [
         (matrix[train], weights[train], matrix[test], weights[test])
         for fold in range(FOLDS)
-        for train, test in [(np.flatnonzero((number != fold) & (number < FOLDS)), np.flatnonzero(number == fold))]
+        for train, test in [
+            (np.flatnonzero((number != fold) & (number < FOLDS)), np.flatnonzero(number == fold))
+        ]
     ]
     models = [_regression(STRENGTHS[0], 1e-3) for _ in parts]
     best, least = STRENGTHS[0], float("inf")
@@ -302,7 +331,9 @@ def _regression(strength: float, tolerance: float) -> Any:
     from sklearn.linear_model import LogisticRegression
 
     # a fitted object starts its next fit from the solution before, which lies near
-    return LogisticRegression(C=strength, fit_intercept=False, max_iter=5000, tol=tolerance, warm_start=True)
+    return LogisticRegression(
+        C=strength, fit_intercept=False, max_iter=5000, tol=tolerance, warm_start=True
+    )
 
 
 def _fit(model: Any, matrix: Any, weights: Floats, seed: int) -> Floats:
@@ -312,7 +343,8 @@ def _fit(model: Any, matrix: Any, weights: Floats, seed: int) -> Floats:
     # each row times 1 or -1, with the places of the entries shared
     data = matrix.data * np.repeat(first.astype(np.float64), np.diff(matrix.indptr))
     signed = type(matrix)((data, matrix.indices, matrix.indptr), shape=matrix.shape)
-    # the vectors are too short for threads to pay off: on a busy machine, waiting for one another takes most of the time
+    # the vectors are too short for threads to pay off: on a busy machine, waiting for one another
+    # takes most of the time
     with threadpool_limits(limits=1, user_api="blas"):
         model.fit(signed, first, sample_weight=weights)
     found: Floats = model.coef_[0]
@@ -326,7 +358,9 @@ class Accuracy:
     accuracy: float | None
     """In 0..1, higher is better; None without pairs."""
     ci95: tuple[float, float] | None
-    """Bootstrap by prompt, because the pairs of a prompt win and lose together; where all agree, Wilson's for the prompts."""
+    """Bootstrap by prompt, because the pairs of a prompt win and lose together; where all agree,
+    Wilson's for the prompts.
+    """
     n: int
     """Number of pairs."""
 
@@ -352,7 +386,9 @@ class TrainingReport:
     data_sha256: str
     """Texts and labels of the training part."""
     held_out: dict[str, Accuracy]
-    """`model`, and as baselines on the same pairs `longest` and `shortest`: the answer with more, or fewer, characters wins."""
+    """`model`, and as baselines on the same pairs `longest` and `shortest`: the answer with more,
+    or fewer, characters wins.
+    """
     by_subset: dict[str, dict[str, Accuracy]] = field(default_factory=dict)
     """The same for each subset named in the samples' metadata."""
     rule: str = "pair_strict"
@@ -363,8 +399,12 @@ class TrainingReport:
         return asdict(self)
 
 
-def held_out_accuracy(samples: Sequence[LabelledSample], scores: Sequence[Sequence[float]]) -> dict[str, Accuracy]:
-    """Accuracy of the scores (one list per sample, one score per output) and of both length baselines."""
+def held_out_accuracy(
+    samples: Sequence[LabelledSample], scores: Sequence[Sequence[float]]
+) -> dict[str, Accuracy]:
+    """Accuracy of the scores (one list per sample, one score per output) and of both length
+    baselines.
+    """
     lengths = [sample.lengths for sample in samples]
     rules: dict[str, Sequence[Sequence[float]]] = {
         "model": scores,
@@ -386,19 +426,26 @@ def held_out_accuracy(samples: Sequence[LabelledSample], scores: Sequence[Sequen
     for column, (rule, won) in enumerate(zip(rules, right, strict=True)):
         alike = won in (0, n)
         ci95 = (
-            wilson_interval(len(prompts) * won / n, len(prompts)) if alike else draws_interval(draws[:, column] / draws[:, -1])
+            wilson_interval(len(prompts) * won / n, len(prompts))
+            if alike
+            else draws_interval(draws[:, column] / draws[:, -1])
         )
         found[rule] = Accuracy(won / n, None if ci95 is None else (ci95.low, ci95.high), int(n))
     return found
 
 
-def accuracy_by_subset(samples: Sequence[LabelledSample], scores: Sequence[Sequence[float]]) -> dict[str, dict[str, Accuracy]]:
+def accuracy_by_subset(
+    samples: Sequence[LabelledSample], scores: Sequence[Sequence[float]]
+) -> dict[str, dict[str, Accuracy]]:
     """`held_out_accuracy` for each subset, by name; samples without one are left out."""
     members: dict[str, list[tuple[LabelledSample, Sequence[float]]]] = {}
     for sample, own in zip(samples, scores, strict=True):
         if sample.subset is not None:
             members.setdefault(sample.subset, []).append((sample, own))
-    return {name: held_out_accuracy([s for s, _ in both], [own for _, own in both]) for name, both in sorted(members.items())}
+    return {
+        name: held_out_accuracy([s for s, _ in both], [own for _, own in both])
+        for name, both in sorted(members.items())
+    }
 
 
 _FEWEST_PAIRS = 2
@@ -412,25 +459,33 @@ def train_bradley_terry(
     test_share: float = 0.2,
     regularization: float | None = None,
 ) -> TrainingReport:
-    """Fit a Bradley–Terry model on labelled samples, save it in `out`, and test it on prompts it has not seen.
+    """Fit a Bradley–Terry model on labelled samples, save it in `out`, and test it on prompts it
+    has not seen.
 
-    Every chosen answer of a sample is paired with every rejected one; each sample weighs the same however many pairs it
-    has. The saved model is the one that was tested: the held-out prompts are not trained on.
+    Every chosen answer of a sample is paired with every rejected one; each sample weighs the same
+    however many pairs it has. The saved model is the one that was tested: the held-out prompts are
+    not trained on.
 
     Args:
-        samples: samples whose outputs carry `label["preference"]`; those without a pair are counted and left out.
-        out: folder for the model, made if needed; a model there is replaced. `bt:OUT` then names the reward.
-        seed: decides the split by prompt and the order within pairs. Same samples and seed, same files.
-        test_share: share of the samples held out, by whole prompts; 0 trains on everything and tests nothing.
-        regularization: inverse strength C of the ridge penalty; by default chosen by likelihood on folds of the training
-            prompts.
+        samples: samples whose outputs carry `label["preference"]`; those without a pair are counted
+            and left out.
+        out: folder for the model, made if needed; a model there is replaced. `bt:OUT` then names
+            the reward.
+        seed: decides the split by prompt and the order within pairs. Same samples and seed, same
+            files.
+        test_share: share of the samples held out, by whole prompts; 0 trains on everything and
+            tests nothing.
+        regularization: inverse strength C of the ridge penalty; by default chosen by likelihood on
+            folds of the training prompts.
 
     Raises:
         ConfigError: an option is out of range or `out` is a file.
-        DataError: there is no pair to learn from, the split is impossible, or `out` cannot be written to.
+        DataError: there is no pair to learn from, the split is impossible, or `out` cannot be
+            written to.
 
-    Source: logistic regression without intercept on feature differences is the maximum-likelihood fit of Bradley and
-    Terry (1952) with linear strengths; one weight per sample follows Ouyang et al. (2022), equation 1.
+    Source: logistic regression without intercept on feature differences is the maximum-likelihood
+    fit of Bradley and Terry (1952) with linear strengths; one weight per sample follows Ouyang et
+    al. (2022), equation 1.
     """
     began = time.perf_counter()
     _check(out, seed, regularization)
@@ -468,19 +523,32 @@ def _check(out: Path | str, seed: int, regularization: float | None) -> None:
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise ConfigError(f"seed must be a whole number, found {seed!r}")
     if regularization is not None and not 0.0 < regularization < float("inf"):
-        raise ConfigError(f"regularization must be a positive number, or None to choose one; found {regularization!r}")
+        raise ConfigError(
+            f"regularization must be a positive number, or None to choose one; found "
+            f"{regularization!r}"
+        )
     if Path(out).exists() and not Path(out).is_dir():
         raise ConfigError(f"'{out}' is a file; give a folder for the model")
 
 
-def _fit_model(train: list[LabelledSample], seed: int, regularization: float | None) -> tuple[BradleyTerryModel, float]:
+def _fit_model(
+    train: list[LabelledSample], seed: int, regularization: float | None
+) -> tuple[BradleyTerryModel, float]:
     pairs = pair_matrix(train, 1 << HASH_BITS)
     if pairs.n < _FEWEST_PAIRS:
-        raise DataError(f"training needs at least {_FEWEST_PAIRS} pairs, found {pairs.n}; add data or lower test_share")
+        raise DataError(
+            f"training needs at least {_FEWEST_PAIRS} pairs, found {pairs.n}; add data or lower "
+            f"test_share"
+        )
     design = build_design(pairs)
     if not len(design.columns):
-        raise DataError(f"in all {pairs.n} pairs the chosen and the rejected answer are equal; there is nothing to learn")
-    strength = regularization or choose_strength(design, pairs, [sample.key for sample in train], seed)
+        raise DataError(
+            f"in all {pairs.n} pairs the chosen and the rejected answer are equal; there is "
+            f"nothing to learn"
+        )
+    strength = regularization or choose_strength(
+        design, pairs, [sample.key for sample in train], seed
+    )
     weights = fit_weights(design, pairs.weights, strength, seed)
     size = len(dense_names())
     # what is saved has single precision, so that is what is tested

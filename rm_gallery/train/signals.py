@@ -1,11 +1,13 @@
-"""Signals in the rewards of a training run: advantages, groups that teach nothing, how components move and hang together.
+"""Signals in the rewards of a training run: advantages, groups that teach nothing, how components
+move and hang together.
 
-A reward that is None or NaN was not given: it counts in no mean, and its own advantage is 0, which is no gradient, not a bad
-mark. Group statistics use Bessel's correction. Sources: GRPO (arXiv 2402.03300), its variant without division by the spread
-(2503.20783), RLOO (2402.14740), GDPO (2601.05242), dynamic sampling (DAPO, 2503.14476).
+A reward that is None or NaN was not given: it counts in no mean, and its own advantage is 0, which
+is no gradient, not a bad mark. Group statistics use Bessel's correction. Sources: GRPO (arXiv
+2402.03300), its variant without division by the spread (2503.20783), RLOO (2402.14740), GDPO
+(2601.05242), dynamic sampling (DAPO, 2503.14476).
 
-Completions of one prompt share its fate, so the group is the witness: correlations are taken inside groups, where the prompt is
-the same for all, and intervals are those of groups drawn anew.
+Completions of one prompt share its fate, so the group is the witness: correlations are taken inside
+groups, where the prompt is the same for all, and intervals are those of groups drawn anew.
 """
 
 from __future__ import annotations
@@ -34,16 +36,22 @@ ZERO = 1e-8
 
 
 def group_advantages(
-    rewards: Numbers, groups: Groups, method: Method = "std", *, eps: float = 1e-4, missing: float = 0.0
+    rewards: Numbers,
+    groups: Groups,
+    method: Method = "std",
+    *,
+    eps: float = 1e-4,
+    missing: float = 0.0,
 ) -> Floats:
     """Advantages of completions against the others of their group, one per reward, in their order.
 
     Args:
         rewards: one per completion; None or NaN where there is none.
         groups: the size of the groups, or for every completion the name of its group (its prompt).
-        method: `std`, the distance from the group's mean in its standard deviations (GRPO); `batch_std`, in those of the
-            whole batch; `mean`, the distance itself; `leave_one_out`, the distance from the mean of the others (RLOO);
-            `rank`, the place in the group from -1 to 1, ties sharing theirs, whatever the distances are.
+        method: `std`, the distance from the group's mean in its standard deviations (GRPO);
+            `batch_std`, in those of the whole batch; `mean`, the distance itself; `leave_one_out`,
+            the distance from the mean of the others (RLOO); `rank`, the place in the group from -1
+            to 1, ties sharing theirs, whatever the distances are.
         eps: added to the standard deviation.
         missing: the advantage of a completion without reward.
 
@@ -81,7 +89,9 @@ def group_advantages(
 
 
 def whitened(values: Numbers, *, eps: float = 1e-4) -> Floats:
-    """Values of a whole batch with mean 0 and standard deviation 1; None and NaN stay NaN, equal values become 0."""
+    """Values of a whole batch with mean 0 and standard deviation 1; None and NaN stay NaN, equal
+    values become 0.
+    """
     found = numbers_of(values)
     given = ~np.isnan(found)
     known = found[given]
@@ -91,18 +101,24 @@ def whitened(values: Numbers, *, eps: float = 1e-4) -> Floats:
 
 
 def weighted_sum(
-    components: Mapping[str, Numbers], weights: Mapping[str, float] | None = None, *, missing: Literal["row", "zero"] = "row"
+    components: Mapping[str, Numbers],
+    weights: Mapping[str, float] | None = None,
+    *,
+    missing: Literal["row", "zero"] = "row",
 ) -> Floats:
-    """One reward per completion from its components, each times its weight (1 by default, negative for a penalty).
+    """One reward per completion from its components, each times its weight (1 by default, negative
+    for a penalty).
 
-    A completion that lacks a component has no reward (NaN); with `missing="zero"` the component counts 0, as trainers add
-    them up, and only a completion without any has none. Raises ConfigError for weights of components there are none of.
+    A completion that lacks a component has no reward (NaN); with `missing="zero"` the component
+    counts 0, as trainers add them up, and only a completion without any has none. Raises
+    ConfigError for weights of components there are none of.
     """
     values = _table(components)
     scaled = values * _weights(components, weights)
     absent = np.isnan(values)
     none = absent.any(axis=1) if missing == "row" else absent.all(axis=1)
-    with np.errstate(over="ignore"):  # a sum beyond the range is infinite, which is refused where it is used
+    # a sum beyond the range is infinite, which is refused where it is used
+    with np.errstate(over="ignore"):
         return np.where(none, np.nan, np.nansum(scaled, axis=1))
 
 
@@ -117,16 +133,18 @@ def component_advantages(
 ) -> Floats:
     """Advantages from components that are normalised one by one before they are added up (GDPO).
 
-    Added up first, completions with different components may have the same sum, and so the same advantage; a component on
-    a wide scale drowns the others. Normalised inside the group first, each has its weight's say.
+    Added up first, completions with different components may have the same sum, and so the same
+    advantage; a component on a wide scale drowns the others. Normalised inside the group first,
+    each has its weight's say.
 
     Args:
-        components: by name one value per completion; a missing one is neutral, and a completion without any gets 0.
+        components: by name one value per completion; a missing one is neutral, and a completion
+            without any gets 0.
         groups: as in `group_advantages`.
         weights: by name; 1 by default, negative for a penalty.
         method: how each component is normalised.
-        whiten: whether the sums are normalised once more over the batch, which keeps their size apart from the number of
-            components.
+        whiten: whether the sums are normalised once more over the batch, which keeps their size
+            apart from the number of components.
         eps: as in `group_advantages`.
     """
     values = _table(components)
@@ -155,8 +173,8 @@ class Spread:
     Attributes:
         n_groups: groups there are.
         flat: those whose rewards are all equal, and so give no gradient.
-        flat_high, flat_low: flat ones at the highest and at the lowest reward of the batch: too easy, too hard (or a
-            reward that cannot tell).
+        flat_high, flat_low: flat ones at the highest and at the lowest reward of the batch: too
+            easy, too hard (or a reward that cannot tell).
         unknown: groups with fewer than two rewards.
         keep: for every completion whether its group differs; what a dynamic filter keeps.
     """
@@ -180,24 +198,35 @@ class Spread:
             return ""
         said = f"{self.flat} of {self.n_groups} groups have equal rewards and teach nothing"
         if self.unknown > self.flat:
-            return f"{self.unknown} of {self.n_groups} groups have fewer than two rewards: most completions get no score."
+            return (
+                f"{self.unknown} of {self.n_groups} groups have fewer than two rewards: most "
+                f"completions get no score."
+            )
         if self.flat_high > self.flat_low and self.flat_high * 2 >= self.flat:
-            return f"{said}, {self.flat_high} of them at the top: the prompts are too easy; filter them out or add harder ones."
+            return (
+                f"{said}, {self.flat_high} of them at the top: the prompts are too easy; filter "
+                f"them out or add harder ones."
+            )
         if self.flat_low * 2 >= self.flat:
             return (
-                f"{said}, {self.flat_low} of them at the bottom: the prompts are too hard, or the reward never says yes; "
+                f"{said}, {self.flat_low} of them at the bottom: the prompts are too hard, or the "
+                f"reward never says yes; "
                 "filter them out, draw more completions, or reward steps on the way."
             )
         return f"{said}: sample more completions per prompt, or use a reward with finer grades."
 
 
 def spread_of(rewards: Numbers, groups: Groups) -> Spread:
-    """Which groups have rewards that differ, and what to do when most do not; arguments as in `group_advantages`."""
+    """Which groups have rewards that differ, and what to do when most do not; arguments as in
+    `group_advantages`.
+    """
     values = numbers_of(rewards)
     names = group_numbers(groups, len(values))
     keep = np.zeros(len(values), dtype=bool)
     known = values[~np.isnan(values)]
-    lowest, highest = (float(known.min()), float(known.max())) if len(known) else (math.nan, math.nan)
+    lowest, highest = (
+        (float(known.min()), float(known.max())) if len(known) else (math.nan, math.nan)
+    )
     n_groups = flat = high = low = unknown = 0
     for rows in _rows_by_group(names):
         n_groups += 1
@@ -216,14 +245,20 @@ def spread_of(rewards: Numbers, groups: Groups) -> Spread:
 def numbers_of(values: Numbers, what: str = "rewards", *, finite: bool = True) -> Floats:
     """Numbers as a new array, None as NaN; ConfigError for what is no number, or infinite."""
     try:
-        found = np.array([math.nan if value is None else value for value in values], dtype=np.float64)
+        found = np.array(
+            [math.nan if value is None else value for value in values], dtype=np.float64
+        )
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{what}: a list of numbers and None is needed: {error}") from error
     if found.ndim != 1:
-        raise ConfigError(f"{what}: one number per completion is needed, found an array of {found.shape}.")
+        raise ConfigError(
+            f"{what}: one number per completion is needed, found an array of {found.shape}."
+        )
     if finite and np.isinf(found).any():
         place = int(np.argmax(np.isinf(found)))
-        raise ConfigError(f"{what}[{place}] is {found[place]}; rewards are finite, or None where there is none.")
+        raise ConfigError(
+            f"{what}[{place}] is {found[place]}; rewards are finite, or None where there is none."
+        )
     return found
 
 
@@ -231,10 +266,15 @@ def group_numbers(groups: Groups, n: int) -> Integers:
     """A number for every row's group; ConfigError when the groups do not fit the rows."""
     if isinstance(groups, (int, np.integer)):
         if groups < 1 or n % groups:
-            raise ConfigError(f"groups is {groups}: {n} rewards cannot be cut into groups of that size.")
+            raise ConfigError(
+                f"groups is {groups}: {n} rewards cannot be cut into groups of that size."
+            )
         return np.arange(n) // int(groups)
     if isinstance(groups, (str, bytes)) or not hasattr(groups, "__len__") or len(groups) != n:
-        raise ConfigError(f"groups: the size of the groups, or {n} names of groups, are needed; found {groups!r:.60}.")
+        raise ConfigError(
+            f"groups: the size of the groups, or {n} names of groups, are needed; found "
+            f"{groups!r:.60}."
+        )
     try:
         return cluster_numbers(list(groups), n)
     except TypeError:  # prompts that are lists of messages
@@ -275,7 +315,9 @@ def _table(components: Mapping[str, Numbers]) -> Floats:
     for name, column in zip(components, columns, strict=True):
         if len(column) != len(columns[0]):
             first = next(iter(components))
-            raise ConfigError(f"component '{name}' has {len(column)} values and '{first}' has {len(columns[0])}.")
+            raise ConfigError(
+                f"component '{name}' has {len(column)} values and '{first}' has {len(columns[0])}."
+            )
     return np.stack(columns, axis=1) if columns else np.zeros((0, 0))
 
 
@@ -288,7 +330,7 @@ def _weights(components: Mapping[str, Numbers], weights: Mapping[str, float] | N
     return np.array([(weights or {}).get(name, 1.0) for name in components], dtype=np.float64)
 
 
-# -- movements and links -------------------------------------------------------------------------------------------------
+# -- movements and links ---------------------------------------------------------------------------
 
 LEAST_GROUPS = 5
 """Groups (or steps) below which nothing is said to have changed."""
@@ -296,7 +338,9 @@ LEAST_GROUPS = 5
 
 @dataclass(frozen=True)
 class GroupCorrelation:
-    """How two values hang together inside groups, -1..1; the slope is the change of the first per unit of the second."""
+    """How two values hang together inside groups, -1..1; the slope is the change of the first per
+    unit of the second.
+    """
 
     correlation: float
     interval: Interval
@@ -311,11 +355,14 @@ class GroupCorrelation:
         return not self.interval.covers(0.0)
 
 
-def link(first: Numbers, second: Numbers, groups: Groups, *, level: float = 0.95) -> GroupCorrelation | None:
-    """The correlation of two values of completions inside their groups, pooled over groups, with its interval.
+def link(
+    first: Numbers, second: Numbers, groups: Groups, *, level: float = 0.95
+) -> GroupCorrelation | None:
+    """The correlation of two values of completions inside their groups, pooled over groups, with
+    its interval.
 
-    Rows without one of the values count in nothing. None where no group has two rows that differ in both values, or there are
-    fewer than five groups.
+    Rows without one of the values count in nothing. None where no group has two rows that differ in
+    both values, or there are fewer than five groups.
 
     Raises:
         ConfigError: the values or groups do not fit one another.
@@ -336,7 +383,9 @@ def link(first: Numbers, second: Numbers, groups: Groups, *, level: float = 0.95
     a = a - (np.bincount(names, a) / sizes)[names]
     b = b - (np.bincount(names, b) / sizes)[names]
     aa, bb = float(np.sum(a * a)), float(np.sum(b * b))
-    varied = int(np.sum((np.bincount(names, np.abs(b)) > 1e-12) | (np.bincount(names, np.abs(a)) > 1e-12)))
+    varied = int(
+        np.sum((np.bincount(names, np.abs(b)) > 1e-12) | (np.bincount(names, np.abs(a)) > 1e-12))
+    )
     if aa <= 1e-18 or bb <= 1e-18 or varied < LEAST_GROUPS:
         return None
     x, y = a / math.sqrt(aa), b / math.sqrt(bb)
@@ -348,8 +397,11 @@ def link(first: Numbers, second: Numbers, groups: Groups, *, level: float = 0.95
     return GroupCorrelation(r, interval, slope, variance, len(a), varied)
 
 
-def length_bias(rewards: Numbers, lengths: Numbers, groups: Groups, *, level: float = 0.95) -> GroupCorrelation | None:
-    """How a reward follows the length of completions to the same prompt; the slope is what a doubling of the length is worth.
+def length_bias(
+    rewards: Numbers, lengths: Numbers, groups: Groups, *, level: float = 0.95
+) -> GroupCorrelation | None:
+    """How a reward follows the length of completions to the same prompt; the slope is what a
+    doubling of the length is worth.
 
     Lengths are compared by their logarithm, so the unit does not count. None as in `link`.
     """
@@ -378,34 +430,47 @@ class Shift:
 
 
 def shift(early: Any, late: Any, *, level: float = 0.95, in_a_row: bool = False) -> Shift | None:
-    """The change of a mean between two sets of independent values (groups' means, steps), with Welch's interval.
+    """The change of a mean between two sets of independent values (groups' means, steps), with
+    Welch's interval.
 
-    NaN counts in nothing; None for fewer than five values on either side. `in_a_row` widens it for steps that follow one
-    another and resemble their neighbours.
+    NaN counts in nothing; None for fewer than five values on either side. `in_a_row` widens it for
+    steps that follow one another and resemble their neighbours.
     """
     from scipy import stats
 
-    sides = [side[~np.isnan(side)] for side in (np.asarray(early, dtype=np.float64), np.asarray(late, dtype=np.float64))]
+    sides = [
+        side[~np.isnan(side)]
+        for side in (np.asarray(early, dtype=np.float64), np.asarray(late, dtype=np.float64))
+    ]
     if min(len(side) for side in sides) < LEAST_GROUPS:
         return None
     scale = _scale(np.concatenate(sides))
     sides = [side / scale for side in sides]
     means = [float(np.mean(side)) for side in sides]
-    parts = [float(np.var(side, ddof=1)) / len(side) * (_inflation(side) if in_a_row else 1.0) for side in sides]
+    parts = [
+        float(np.var(side, ddof=1)) / len(side) * (_inflation(side) if in_a_row else 1.0)
+        for side in sides
+    ]
     total = sum(parts)
     change = means[1] - means[0]
     if total <= 1e-18 * max(1.0, change * change):
         interval = Interval(change, change)
     else:
-        freedom = total**2 / sum(part**2 / (len(side) - 1) for part, side in zip(parts, sides, strict=True) if part > 0)
+        freedom = total**2 / sum(
+            part**2 / (len(side) - 1) for part, side in zip(parts, sides, strict=True) if part > 0
+        )
         half = float(stats.t.ppf(0.5 + check_level(level) / 2.0, freedom)) * math.sqrt(total)
         interval = Interval(change - half, change + half)
     low, high = (end * scale for end in interval)
-    return Shift(means[0] * scale, means[1] * scale, Interval(low, high), (len(sides[0]), len(sides[1])))
+    return Shift(
+        means[0] * scale, means[1] * scale, Interval(low, high), (len(sides[0]), len(sides[1]))
+    )
 
 
 def _inflation(side: Floats) -> float:
-    """By how much neighbours that resemble one another enlarge the variance of their mean (first-order autocorrelation)."""
+    """By how much neighbours that resemble one another enlarge the variance of their mean
+    (first-order autocorrelation).
+    """
     apart = side - np.mean(side)
     whole = float(np.sum(apart**2))
     rho = float(np.sum(apart[1:] * apart[:-1])) / whole if whole > 0 else 0.0
@@ -430,25 +495,34 @@ _WORD = re.compile(r"[\u3400-\u9fff\u3040-\u30ff\uac00-\ud7af]|[^\W_]+|[^\w\s]")
 WORDS, LONGEST, AT_MOST = 4, 12, 400
 """Words of a phrase at least and at most, and words read at either end of a completion."""
 SPREAD, SHORT_SPREAD = 0.3, 0.5
-"""By how much its share has to grow; that of a phrase of one to three words more, since few of these say much."""
+"""By how much its share has to grow; that of a phrase of one to three words more, since few of
+these say much.
+"""
 _CUT = "\0"
 """Where the middle of a long completion was left out; no phrase goes over it."""
 
 
-def spread_phrase(texts: Sequence[str], early: Any, late: Any) -> tuple[str, float, float, Any] | None:
-    """The phrase of four words or more whose share of the completions has grown most, when it grew by 30 points or more; else one of
-    three words, two or one whose share grew by 50.
+def spread_phrase(
+    texts: Sequence[str], early: Any, late: Any
+) -> tuple[str, float, float, Any] | None:
+    """The phrase of four words or more whose share of the completions has grown most, when it grew
+    by 30 points or more; else one of three words, two or one whose share grew by 50.
 
-    `early` and `late` say for every text whether it belongs there. Gives the phrase, its share early and late, and for every
-    text whether it holds the phrase; characters of scripts without spaces are words. None when no phrase has spread.
+    `early` and `late` say for every text whether it belongs there. Gives the phrase, its share
+    early and late, and for every text whether it holds the phrase; characters of scripts without
+    spaces are words. None when no phrase has spread.
     """
     n_early, n_late = int(np.sum(early)), int(np.sum(late))
     if n_early < 10 or n_late < 10:
         return None
     for words in range(WORDS, 0, -1):
-        grams = [_grams(text, words) if first or last else set() for text, first, last in zip(texts, early, late, strict=True)]
+        grams = [
+            _grams(text, words) if first or last else set()
+            for text, first, last in zip(texts, early, late, strict=True)
+        ]
         before, after = (
-            Counter(gram for own, inside in zip(grams, rows, strict=True) if inside for gram in own) for rows in (early, late)
+            Counter(gram for own, inside in zip(grams, rows, strict=True) if inside for gram in own)
+            for rows in (early, late)
         )
         grown = {gram: count / n_late - before[gram] / n_early for gram, count in after.items()}
         top = max(grown.items(), key=lambda item: (item[1], item[0]), default=None)

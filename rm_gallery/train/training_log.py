@@ -1,8 +1,8 @@
 """Logs of training runs, read: completions with the components of their reward, and charts by step.
 
-Understood are TRL's output folder (`completions/completions_*.parquet` of `log_completions=True`, `trainer_state.json`), verl's
-folder of rollouts (`N.jsonl` with input, output, score) and the lines of its file logger, and jsonl, parquet or csv files with
-one completion or one step per row.
+Understood are TRL's output folder (`completions/completions_*.parquet` of `log_completions=True`,
+`trainer_state.json`), verl's folder of rollouts (`N.jsonl` with input, output, score) and the lines
+of its file logger, and jsonl, parquet or csv files with one completion or one step per row.
 """
 
 from __future__ import annotations
@@ -25,15 +25,24 @@ STEPS = ("step", "global_step", "_step", "global_steps", "training_step")
 PROMPTS = ("prompt", "input", "question", "query", "prompts")
 COMPLETIONS = ("completion", "output", "response", "answer", "completions", "text")
 TOTALS = ("reward", "score", "total_reward", "total")
-LENGTHS = ("completion_length", "response_length", "completion_tokens", "num_tokens", "length", "n_tokens")
+LENGTHS = (
+    "completion_length",
+    "response_length",
+    "completion_tokens",
+    "num_tokens",
+    "length",
+    "n_tokens",
+)
 PARTS = ("components", "rewards", "metrics", "reward_extra_info", "reward_components", "extra_logs")
 """Columns that hold several components by name."""
 NO_COMPONENT = frozenset(
-    "advantage advantages epoch index idx id row rank seed time timestamp turn turns num_turns n_turns group group_id "
-    "prompt_id sample_id rollout_id entropy kl logprob logprobs temperature __index_level_0__".split()
+    "advantage advantages epoch index idx id row rank seed time timestamp turn turns num_turns "
+    "n_turns group group_id prompt_id sample_id rollout_id entropy kl logprob logprobs temperature __index_level_0__".split()
 )
 FLAGS = ("unscored", "failed")
-"""Columns that this package's adapters write together: with a 1 in one of them the row's rewards only stand for a missing one."""
+"""Columns that this package's adapters write together: with a 1 in one of them the row's rewards
+only stand for a missing one.
+"""
 _NAMES = re.compile(r"completions?_0*(\d+)|(?:^|[-_])(\d+)$")
 
 
@@ -43,7 +52,8 @@ class TrainingLog:
 
     Attributes:
         name: where it comes from.
-        steps: the training step of each completion; its place in the log where `has_steps` is False.
+        steps: the training step of each completion; its place in the log where `has_steps` is
+            False.
         prompts: text of the prompt, the name of its group within a step.
         texts: text of the completion.
         lengths: in `unit`; NaN where unknown.
@@ -84,8 +94,10 @@ def read_training_log(
 
     Args:
         log: a path, or rows as dicts.
-        components: columns that are rewards; by default all columns of numbers that are not known to be something else.
-        step: the column of the training step, where it is called otherwise than usual; so are the next ones.
+        components: columns that are rewards; by default all columns of numbers that are not known
+            to be something else.
+        step: the column of the training step, where it is called otherwise than usual; so are the
+            next ones.
         prompt: that of the prompt.
         completion: that of the completion.
         total: that of the reward the components add up to.
@@ -95,14 +107,24 @@ def read_training_log(
         ConfigError: there is no such file or column, or nothing that a monitor could look at.
         DataError: a line in the middle of a file cannot be read.
     """
-    asked = {"step": step, "prompt": prompt, "completion": completion, "total": total, "length": length}
+    asked = {
+        "step": step,
+        "prompt": prompt,
+        "completion": completion,
+        "total": total,
+        "length": length,
+    }
     rows: list[dict[str, Any]] = []
     charts: dict[str, list[tuple[float, float]]] = {}
     left_out = [0]
     name = "the rows" if not isinstance(log, (str, Path)) else str(log)
     columns: set[str] = set()
     for row in _rows(log, left_out):
-        if completion in row if completion is not None else any(name in row for name in COMPLETIONS):
+        if (
+            completion in row
+            if completion is not None
+            else any(name in row for name in COMPLETIONS)
+        ):
             rows.append(row)
         else:
             columns.update(row)
@@ -110,20 +132,24 @@ def read_training_log(
     for points in charts.values():
         points.sort()
     if not rows and completion is not None:
-        raise ConfigError(f"completion is '{completion}', and {name} has no such column; {nearest(completion, columns)}")
+        raise ConfigError(
+            f"completion is '{completion}', and {name} has no such column; "
+            f"{nearest(completion, columns)}"
+        )
     if not rows and not columns.isdisjoint(PROMPTS if prompt is None else (prompt,)):
         raise ConfigError(  # its charts alone would look like a run in which nothing is wrong
-            f"{name} holds prompts and no column {listed(COMPLETIONS)}; say with completion= (--completion) which of "
-            f"these it is: {listed(sorted(columns))}."
+            f"{name} holds prompts and no column {listed(COMPLETIONS)}; say with completion= "
+            f"(--completion) which of these it is: {listed(sorted(columns))}."
         )
     if not rows and not charts:
         raise ConfigError(
-            f"{name} holds neither completions (a column {listed(COMPLETIONS)}) nor numbers by step; give a file or folder of such."
+            f"{name} holds neither completions (a column {listed(COMPLETIONS)}) nor numbers by "
+            f"step; give a file or folder of such."
         )
     return _completions(name, rows, charts, asked, components, left_out[0])
 
 
-# -- rows --------------------------------------------------------------------------------------------------------------------
+# -- rows ------------------------------------------------------------------------------------------
 
 
 def _rows(log: Any, left_out: list[int]) -> Iterator[dict[str, Any]]:
@@ -147,17 +173,24 @@ def _rows(log: Any, left_out: list[int]) -> Iterator[dict[str, Any]]:
 
 
 def _files(path: Path) -> list[Path]:
-    """The files of a run's folder, by the steps in their names; of several trainer states the longest."""
+    """The files of a run's folder, by the steps in their names; of several trainer states the
+    longest.
+    """
     if not path.is_dir():
         return [path]
-    found = [file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith(".")]
+    found = [
+        file for file in sorted(path.rglob("*")) if file.is_file() and not file.name.startswith(".")
+    ]
     states = [file for file in found if file.name == "trainer_state.json"]
     logs = [file for file in found if file.suffix in (".jsonl", ".parquet", ".ndjson")]
     logs = [file for file in logs if "completion" in file.name or file.suffix != ".parquet"] or logs
     if states:
         logs.append(max(states, key=lambda file: file.stat().st_size))
     if not logs:
-        raise ConfigError(f"{path} holds no jsonl or parquet file and no trainer_state.json; give the folder of a run.")
+        raise ConfigError(
+            f"{path} holds no jsonl or parquet file and no trainer_state.json; give the folder of "
+            f"a run."
+        )
     return sorted(logs, key=lambda file: (_number(file) is None, _number(file) or 0, str(file)))
 
 
@@ -188,7 +221,9 @@ def _file_rows(file: Path, left_out: list[int]) -> Iterator[dict[str, Any]]:
                 torn = DataError(f"{file}, line {number}: no JSON: {error.msg}")
                 continue
             if not isinstance(row, dict):
-                raise DataError(f"{file}, line {number}: expected an object, found {type(row).__name__}")
+                raise DataError(
+                    f"{file}, line {number}: expected an object, found {type(row).__name__}"
+                )
             yield row
     left_out[0] += torn is not None
 
@@ -213,10 +248,12 @@ def _of_json(file: Path) -> Iterator[dict[str, Any]]:
     yield from rows
 
 
-# -- charts and completions --------------------------------------------------------------------------------------------------
+# -- charts and completions ------------------------------------------------------------------------
 
 
-def _chart(row: dict[str, Any], charts: dict[str, list[tuple[float, float]]], step: str | None) -> None:
+def _chart(
+    row: dict[str, Any], charts: dict[str, list[tuple[float, float]]], step: str | None
+) -> None:
     at = _value(next((row[name] for name in ((step,) if step else STEPS) if name in row), None))
     inner = row.get("data")
     for name, value in {**row, **(inner if isinstance(inner, dict) else {})}.items():
@@ -246,11 +283,20 @@ def _completions(
     columns = list(dict.fromkeys(column for row in flat for column in row))
     for option, column in asked.items():
         if column is not None and rows and column not in columns:
-            raise ConfigError(f"{option} is '{column}', and {name} has no such column; {nearest(column, columns)}")
-    named = [c for c in columns if f"rewards/{c}/mean" in charts]  # the trainer's own charts say what is a reward
+            raise ConfigError(
+                f"{option} is '{column}', and {name} has no such column; {nearest(column, columns)}"
+            )
+    # the trainer's own charts say what is a reward
+    named = [c for c in columns if f"rewards/{c}/mean" in charts]
     chosen = {
-        role: asked[role] or next((column for column in names if column in columns and column not in named), None)
-        for role, names in (("step", STEPS), ("prompt", PROMPTS), ("completion", COMPLETIONS), ("length", LENGTHS))
+        role: asked[role]
+        or next((column for column in names if column in columns and column not in named), None)
+        for role, names in (
+            ("step", STEPS),
+            ("prompt", PROMPTS),
+            ("completion", COMPLETIONS),
+            ("length", LENGTHS),
+        )
     }
     texts = [_text(row.get(chosen["completion"] or "")) for row in flat]
     numbers = {column: np.array([_value(row.get(column)) for row in flat]) for column in columns}
@@ -261,20 +307,33 @@ def _completions(
         rewards = {c: np.where(missing, math.nan, n) for c, n in numbers.items()}
         # verl gets the score under several names
         beside_it = [c for c in (*TOTALS, "acc") if summed and c in columns]
-        same = {c for c in beside_it if np.array_equal(rewards[c], rewards[summed or ""], equal_nan=True)} | {*FLAGS}
+        same = {
+            c
+            for c in beside_it
+            if np.array_equal(rewards[c], rewards[summed or ""], equal_nan=True)
+        } | {*FLAGS}
     if components is not None:
         wrong = [column for column in components if column not in columns]
         if wrong and rows:
-            raise ConfigError(f"components names '{wrong[0]}', and {name} has no such column; {nearest(wrong[0], columns)}")
+            raise ConfigError(
+                f"components names '{wrong[0]}', and {name} has no such column; "
+                f"{nearest(wrong[0], columns)}"
+            )
         names = list(components)
     elif named:
         names = named
     else:
         beside = {*STEPS, *LENGTHS, *NO_COMPONENT, *same, *chosen.values(), summed}
-        names = [c for c in columns if c not in beside and _is_numeric([row.get(c) for row in flat])]
+        names = [
+            c for c in columns if c not in beside and _is_numeric([row.get(c) for row in flat])
+        ]
     lengths, unit = _lengths(flat, texts, chosen["length"])
     # of charts alone no column is left
-    steps = numbers[chosen["step"]] if chosen["step"] in numbers else np.arange(len(rows), dtype=np.float64)
+    steps = (
+        numbers[chosen["step"]]
+        if chosen["step"] in numbers
+        else np.arange(len(rows), dtype=np.float64)
+    )
     return TrainingLog(
         name,
         np.where(np.isnan(steps), 0.0, steps),
@@ -298,7 +357,8 @@ def _flattened(row: dict[str, Any]) -> dict[str, Any]:
         if isinstance(inner, dict):
             del found[part]
             for name, value in inner.items():
-                if isinstance(value, dict):  # the number of a metric that could not be judged stands for nothing
+                # the number of a metric that could not be judged stands for nothing
+                if isinstance(value, dict):
                     value = value.get("score") if value.get("is_score_valid", True) else None
                 found.setdefault(str(name), value)
     return found
@@ -306,7 +366,9 @@ def _flattened(row: dict[str, Any]) -> dict[str, Any]:
 
 def _is_numeric(cells: Iterable[Any]) -> bool:
     given = [cell for cell in cells if cell is not None]
-    return bool(given) and all(isinstance(getattr(cell, "item", lambda c=cell: c)(), (int, float)) for cell in given)
+    return bool(given) and all(
+        isinstance(getattr(cell, "item", lambda c=cell: c)(), (int, float)) for cell in given
+    )
 
 
 def _text(value: Any) -> str:
@@ -314,11 +376,15 @@ def _text(value: Any) -> str:
     if isinstance(value, str) or value is None:
         return value or ""
     turns = list(value) if isinstance(value, (list, tuple)) or hasattr(value, "tolist") else [value]
-    said = [text_of(turn.get("content")) if isinstance(turn, Mapping) else str(turn) for turn in turns]
+    said = [
+        text_of(turn.get("content")) if isinstance(turn, Mapping) else str(turn) for turn in turns
+    ]
     return "\n".join(said)
 
 
-def _lengths(rows: list[dict[str, Any]], texts: list[str], column: str | None) -> tuple[Floats, str]:
+def _lengths(
+    rows: list[dict[str, Any]], texts: list[str], column: str | None
+) -> tuple[Floats, str]:
     if column is not None:
         return np.array([_value(row.get(column)) for row in rows]), "tokens"
     ids = [row.get("completion_ids") for row in rows]

@@ -1,7 +1,9 @@
-"""Looking over a training run for rewards that are being gamed: drift of components against each other and against length.
+"""Looking over a training run for rewards that are being gamed: drift of components against each
+other and against length.
 
-The run is cut into an early and a late part. A finding is a change or a correlation that chance does not explain (intervals over
-groups, widened for the number of figures looked at) and that is large enough to matter; each comes with completions to read.
+The run is cut into an early and a late part. A finding is a change or a correlation that chance
+does not explain (intervals over groups, widened for the number of figures looked at) and that is
+large enough to matter; each comes with completions to read.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ from rm_gallery.train.training_log import TrainingLog, read_training_log
 MATTERS = 0.05
 """Share of its own range by which a mean has to change."""
 RELATIVE = 0.5
-"""A mean that falls to this share of what it was, or rises from it, has changed, however small it is beside its range."""
+"""A mean that falls to this share of what it was, or rises from it, has changed, however small it
+is beside its range.
+"""
 LINKED, MIRRORED = 0.3, 0.99
 LONGER, UNSCORED, FLAT, CUT, ALIKE = 0.25, 0.2, 0.5, 0.3, 0.5
 EXCERPT = 240
@@ -101,12 +105,15 @@ def watch(
     confidence: float = 0.95,
     **columns: str | None,
 ) -> Watched:
-    """Look over the log of a training run for rewards that part ways, follow length, teach nothing or say nothing.
+    """Look over the log of a training run for rewards that part ways, follow length, teach nothing
+    or say nothing.
 
     Args:
-        log: what `read_training_log` reads: a run's folder, a file, rows, or a log that was read already.
+        log: what `read_training_log` reads: a run's folder, a file, rows, or a log that was read
+            already.
         components: the rewards to look at; all that the log has by default.
-        weights: by name; a negative weight says that a component is a penalty, so that less of it is better.
+        weights: by name; a negative weight says that a component is a penalty, so that less of it
+            is better.
         window: the share of the run's steps that is early, and that is late; at most 0.5.
         examples: completions shown with a finding.
         confidence: of a finding, over all figures of its kind together.
@@ -119,7 +126,11 @@ def watch(
         raise ConfigError(f"window is {window}; a share above 0 and up to 0.5 is needed.")
     if not 0.5 <= confidence < 1.0:
         raise ConfigError(f"confidence is {confidence}; a share from 0.5 to below 1 is needed.")
-    read = log if isinstance(log, TrainingLog) else read_training_log(log, components=components, **columns)
+    read = (
+        log
+        if isinstance(log, TrainingLog)
+        else read_training_log(log, components=components, **columns)
+    )
     for name, weight in (weights or {}).items():
         if read.components and name not in read.components:
             raise ConfigError(unknown_name("component", name, read.components))
@@ -134,18 +145,34 @@ def watch(
 class _Look:
     """One look at one log."""
 
-    def __init__(self, log: TrainingLog, weights: dict[str, float], window: float, examples: int, confidence: float) -> None:
+    def __init__(
+        self,
+        log: TrainingLog,
+        weights: dict[str, float],
+        window: float,
+        examples: int,
+        confidence: float,
+    ) -> None:
         self.log, self.weights, self.shown = log, weights, examples
         self.parts = dict(log.components)
         by_step = zip(log.steps.tolist(), log.prompts, strict=True)
         self.groups = group_numbers(list(by_step) if log.has_steps else log.prompts, len(log))
         total = log.total
         if total is None and self.parts:
-            total = weighted_sum(self.parts, {name: weights.get(name, 1.0) for name in self.parts}, missing="zero")
+            total = weighted_sum(
+                self.parts, {name: weights.get(name, 1.0) for name in self.parts}, missing="zero"
+            )
             total = np.where(np.isinf(total), math.nan, total)
         self.total: Floats = np.full(len(log), math.nan) if total is None else total
-        self.values = {**self.parts, **({"reward": self.total} if len(log) and "reward" not in self.parts else {})}
-        steps = np.unique(log.steps) if len(log) else np.unique([at for points in log.charts.values() for at, _ in points])
+        self.values = {
+            **self.parts,
+            **({"reward": self.total} if len(log) and "reward" not in self.parts else {}),
+        }
+        steps = (
+            np.unique(log.steps)
+            if len(log)
+            else np.unique([at for points in log.charts.values() for at, _ in points])
+        )
         n = max(1, round(window * len(steps)))
         self.steps = (float(steps[0]), float(steps[-1]))
         self.early_steps = (float(steps[0]), float(steps[n - 1]))
@@ -156,7 +183,9 @@ class _Look:
             self.early = self.early & False
         self.confidence = confidence
         # two figures (a change and a correlation) for each value and each pair
-        self.level = 1.0 - (1.0 - confidence) / max(1, len(self.values) + len(self.values) * (len(self.values) - 1) // 2)
+        self.level = 1.0 - (1.0 - confidence) / max(
+            1, len(self.values) + len(self.values) * (len(self.values) - 1) // 2
+        )
         self.findings: list[TrainingFinding] = []
 
     def all(self) -> Watched:
@@ -180,26 +209,36 @@ class _Look:
             if np.isnan(self.total).all():
                 seen.notes.append("no reward was found beside the completions; name its columns")
             if n_groups == len(log):
-                seen.notes.append("every completion is alone with its prompt, so nothing is compared inside groups")
+                seen.notes.append(
+                    "every completion is alone with its prompt, so nothing is compared inside "
+                    "groups"
+                )
         self._charts(seen, {f"rewards/{name}/mean" for name in self.values} if len(log) else set())
         if len(log) and self._solved(ways):
-            self.findings = [replace(f, severity="look") if f.kind in ("flat", "alike") else f for f in self.findings]
+            self.findings = [
+                replace(f, severity="look") if f.kind in ("flat", "alike") else f
+                for f in self.findings
+            ]
         seen.findings = sorted(self.findings, key=lambda finding: finding.severity != "warn")
         return seen
 
     @staticmethod
     def _solved(ways: Mapping[str, int]) -> bool:
-        """Whether a run learned what it should: then its groups are alike and equally good because they are right."""
+        """Whether a run learned what it should: then its groups are alike and equally good because
+        they are right.
+        """
         return any(way > 0 for way in ways.values()) and all(way >= 0 for way in ways.values())
 
-    # -- completions ----------------------------------------------------------------------------------------------------
+    # -- completions -------------------------------------------------------------------------------
 
     def _shift(self, values: Floats) -> Shift | None:
         means = [group_means(values[rows], self.groups[rows]) for rows in (self.early, self.late)]
         return shift(*means, level=self.level)
 
     def _by_length(self, values: Floats, rows: Bools) -> GroupCorrelation | None:
-        return length_bias(values[rows], self.log.lengths[rows], self.groups[rows], level=self.level)
+        return length_bias(
+            values[rows], self.log.lengths[rows], self.groups[rows], level=self.level
+        )
 
     def _range(self, name: str) -> float:
         values = self.values[name][~np.isnan(self.values[name])]
@@ -212,70 +251,114 @@ class _Look:
         """1 when a reward surely became better by at least `least`, -1 when worse, 0 when neither."""
         if moved is None or not moved.sure:
             return 0
-        # a verified reward that falls from .05 to .01 has lost most of what there was, though little of its range
-        halved = min(moved.early, moved.late) >= 0.0 and min(moved.early, moved.late) <= RELATIVE * max(moved.early, moved.late)
+        # a verified reward that falls from .05 to .01 has lost most of what there was, though
+        # little of its range
+        halved = min(moved.early, moved.late) >= 0.0 and min(
+            moved.early, moved.late
+        ) <= RELATIVE * max(moved.early, moved.late)
         if abs(moved.change) < least and not halved:
             return 0
         return 1 if moved.change * self._sign(name) > 0 else -1
 
     def _ways(self, moved: Mapping[str, Shift | None]) -> dict[str, int]:
-        return {name: self._way(name, moved[name], MATTERS * self._range(name)) for name in self.parts or self.values}
+        return {
+            name: self._way(name, moved[name], MATTERS * self._range(name))
+            for name in self.parts or self.values
+        }
 
-    def _apart(self, ways: Mapping[str, int], moved: Mapping[str, Shift | None], names: Mapping[str, str]) -> None:
-        """Each reward that became better with each that became worse; `names` are those people know them by."""
+    def _apart(
+        self, ways: Mapping[str, int], moved: Mapping[str, Shift | None], names: Mapping[str, str]
+    ) -> None:
+        """Each reward that became better with each that became worse; `names` are those people know
+        them by.
+        """
         for better, worse in product(ways, ways):
             rose, fell = moved[better], moved[worse]
             if ways[better] <= 0 or ways[worse] >= 0 or rose is None or fell is None:
                 continue
             up, down = names[better], names[worse]
             text = (
-                f"{up} became better ({rose.early:.3g} to {rose.late:.3g}) while {down} became worse "
-                f"({fell.early:.3g} to {fell.late:.3g})"
+                f"{up} became better ({rose.early:.3g} to {rose.late:.3g}) while {down} became "
+                f"worse ({fell.early:.3g} to {fell.late:.3g})"
             )
             order = None
             if up in self.values and down in self.values:
                 text += ": what is learned pays for one at the cost of the other"
                 order = self._sign(up) * self._share(up) - self._sign(down) * self._share(down)
-            self._add("apart", "warn", (up, down), text, {better: asdict(rose), worse: asdict(fell)}, order)
+            self._add(
+                "apart",
+                "warn",
+                (up, down),
+                text,
+                {better: asdict(rose), worse: asdict(fell)},
+                order,
+            )
 
     def _traded(self) -> None:
         for first, second in combinations(self.parts, 2):
             sign = self._sign(first) * self._sign(second)
             links = [
-                link(self.parts[first][rows], self.parts[second][rows], self.groups[rows], level=self.level)
+                link(
+                    self.parts[first][rows],
+                    self.parts[second][rows],
+                    self.groups[rows],
+                    level=self.level,
+                )
                 for rows in (self.early, self.late)
             ]
             early, late = links
             if late is None:
                 continue
-            if abs(late.correlation) >= MIRRORED and (early is None or abs(early.correlation) >= MIRRORED):
-                text = f"{first} and {second} say the same ({late.correlation:+.3f}): the second adds weight, not information"
+            if abs(late.correlation) >= MIRRORED and (
+                early is None or abs(early.correlation) >= MIRRORED
+            ):
+                text = (
+                    f"{first} and {second} say the same ({late.correlation:+.3f}): the second adds "
+                    f"weight, not information"
+                )
                 self._add("mirror", "warn", (first, second), text, {"late": asdict(late)})
             elif early is not None and late.sure and sign * late.correlation <= -LINKED:
                 fell = sign * (early.correlation - late.correlation)
                 apart = fell / math.sqrt(early.variance + late.variance) if fell > 0 else 0.0
                 if apart > 1.96 and fell >= LINKED:
-                    order = self._sign(first) * self._share(first) - self._sign(second) * self._share(second)
+                    order = self._sign(first) * self._share(first) - self._sign(
+                        second
+                    ) * self._share(second)
                     text = (
-                        f"{first} and {second} have come to exclude one another: correlation inside groups "
-                        f"{early.correlation:+.2f} early, {late.correlation:+.2f} late"
+                        f"{first} and {second} have come to exclude one another: correlation "
+                        f"inside groups {early.correlation:+.2f} early, {late.correlation:+.2f} "
+                        f"late"
                     )
-                    self._add("traded", "warn", (first, second), text, {"early": asdict(early), "late": asdict(late)}, order)
+                    self._add(
+                        "traded",
+                        "warn",
+                        (first, second),
+                        text,
+                        {"early": asdict(early), "late": asdict(late)},
+                        order,
+                    )
 
     def _length(self, seen: Watched, better: bool) -> None:
         for name, late in seen.by_length.items():
-            if late is None or not late.sure or abs(late.correlation) < LINKED or (name == "reward" and len(self.parts) == 1):
+            if (
+                late is None
+                or not late.sure
+                or abs(late.correlation) < LINKED
+                or (name == "reward" and len(self.parts) == 1)
+            ):
                 continue
             early = self._by_length(self.values[name], self.early)
             way = "longer" if late.correlation > 0 else "shorter"
             since = f", {early.correlation:+.2f} early" if early is not None else ""
             text = (
                 f"{name} follows length: of completions to one prompt the {way} ones score higher "
-                f"(correlation {late.correlation:+.2f} [{late.interval.low:+.2f}, {late.interval.high:+.2f}]{since}); "
-                f"a doubling is worth {late.slope:+.3g}"
+                f"(correlation {late.correlation:+.2f} [{late.interval.low:+.2f}, "
+                f"{late.interval.high:+.2f}]{since}); a doubling is worth {late.slope:+.3g}"
             )
             figures = {"late": asdict(late), "early": None if early is None else asdict(early)}
-            order = self._share(name) + math.copysign(1.0, late.correlation) * _ranked(self.log.lengths)
+            order = self._share(name) + math.copysign(1.0, late.correlation) * _ranked(
+                self.log.lengths
+            )
             self._add("length", "warn", (name,), text, figures, order)
         grown = self._shift(np.log2(self.log.lengths + 1.0))
         if grown is None or not grown.sure or grown.change < math.log2(1.0 + LONGER):
@@ -283,24 +366,45 @@ class _Look:
         if not better:
             before, after = (2.0**mean - 1.0 for mean in (grown.early, grown.late))
             text = (
-                f"completions have become longer ({before:,.0f} to {after:,.0f} {self.log.unit}, typically) and no reward "
+                f"completions have become longer ({before:,.0f} to {after:,.0f} {self.log.unit}, "
+                f"typically) and no reward "
                 "better: length is paid for by something else, or by nothing"
             )
-            self._add("longer", "warn", (), text, {"early": before, "late": after}, _ranked(self.log.lengths))
+            self._add(
+                "longer",
+                "warn",
+                (),
+                text,
+                {"early": before, "late": after},
+                _ranked(self.log.lengths),
+            )
 
     def _says_nothing(self) -> None:
         # adapters write the total alone where a reward has no components
         for name, values in (self.parts or self.values).items():
             known = values[~np.isnan(values)]
             if len(known) >= 20 and self._range(name) <= 1e-12:
-                text = f"{name} is {known[0]:g} for all of {len(known)} completions: it rewards nothing"
+                text = (
+                    f"{name} is {known[0]:g} for all of {len(known)} completions: it rewards "
+                    f"nothing"
+                )
                 self._add("hollow", "warn", (name,), text, {"value": float(known[0])})
             missing = np.isnan(values[self.late])
             share = float(missing.mean()) if len(missing) else 0.0
             before = float(np.isnan(values[self.early]).mean()) if self.early.any() else share
             if share >= UNSCORED and len(missing) >= 20:
-                text = f"{name} gave no score for {share:.0%} of the late completions ({before:.0%} of the early ones)"
-                self._add("unscored", "warn", (name,), text, {"early": before, "late": share}, np.isnan(values).astype(float))
+                text = (
+                    f"{name} gave no score for {share:.0%} of the late completions ({before:.0%} "
+                    f"of the early ones)"
+                )
+                self._add(
+                    "unscored",
+                    "warn",
+                    (name,),
+                    text,
+                    {"early": before, "late": share},
+                    np.isnan(values).astype(float),
+                )
 
     def _teaches_nothing(self) -> None:
         if not self.late.any():
@@ -329,18 +433,24 @@ class _Look:
             return
         moved = shift(*shares, level=self.confidence)
         before = f" ({moved.early:.0%} early)" if moved is not None else ""
-        text = f"completions to one prompt are alike: only {late.mean():.0%} differ{before}, so there is little to compare"
+        text = (
+            f"completions to one prompt are alike: only {late.mean():.0%} differ{before}, so there "
+            f"is little to compare"
+        )
         self._add("alike", "warn", (), text, {"late": float(late.mean())})
 
     def _phrase(self) -> None:
         found = spread_phrase(self.log.texts, self.early, self.late)
         if found is not None:
             phrase, before, after, has = found
-            text = f"a phrase has spread from {before:.0%} to {after:.0%} of the completions: {phrase!r}"
+            text = (
+                f"a phrase has spread from {before:.0%} to {after:.0%} of the completions: "
+                f"{phrase!r}"
+            )
             figures = {"early": before, "late": after, "phrase": phrase}
             self._add("phrase", "look", (), text, figures, has + self._share("reward"))
 
-    # -- charts ---------------------------------------------------------------------------------------------------------
+    # -- charts ------------------------------------------------------------------------------------
 
     def _charts(self, seen: Watched, known: set[str]) -> None:
         """What the figures by step tell, where the completions have not told it already."""
@@ -351,20 +461,34 @@ class _Look:
         rewards = {
             name: name.removeprefix("rewards/").removesuffix("/mean")
             for name in charts
-            if name.startswith("rewards/") and not name.endswith(("/std", *_SHARES)) and name not in known
+            if name.startswith("rewards/")
+            and not name.endswith(("/std", *_SHARES))
+            and name not in known
         }
         if not len(self.log):
             seen.moved = {short: moved[name] for name, short in rewards.items()}
             ways = {}
             for name, short in rewards.items():
                 values = [value for _, value in charts[name]]
-                ways[name] = self._way(short, moved[name], 2 * MATTERS * (max(values) - min(values)))
+                ways[name] = self._way(
+                    short, moved[name], 2 * MATTERS * (max(values) - min(values))
+                )
             self._apart(ways, moved, rewards)
             self._chart_length(moved, any(way > 0 for way in ways.values()))
         for name, kind, limit, text in (
             ("frac_reward_zero_std", "flat", FLAT, "groups have equal rewards and teach nothing"),
-            ("completions/clipped_ratio", "cut", CUT, "completions are cut off at the longest length"),
-            ("response_length/clip_ratio", "cut", CUT, "completions are cut off at the longest length"),
+            (
+                "completions/clipped_ratio",
+                "cut",
+                CUT,
+                "completions are cut off at the longest length",
+            ),
+            (
+                "response_length/clip_ratio",
+                "cut",
+                CUT,
+                "completions are cut off at the longest length",
+            ),
             *(
                 (name, "unscored", UNSCORED, f"completions got no score ({name})")
                 for name in charts
@@ -372,15 +496,27 @@ class _Look:
             ),
         ):
             late = windows[name][1] if name in windows else []
-            if late and sum(late) / len(late) >= limit and kind not in {finding.kind for finding in self.findings}:
+            if (
+                late
+                and sum(late) / len(late) >= limit
+                and kind not in {finding.kind for finding in self.findings}
+            ):
                 share = sum(late) / len(late)
                 self._add(kind, "warn", (), f"{share:.0%} of the late {text}", {name: share})
 
     def _chart_length(self, moved: Mapping[str, Shift | None], better: bool) -> None:
         for name in ("completions/mean_length", "response_length/mean"):
             grown = moved.get(name)
-            if grown is not None and grown.sure and grown.late >= (1.0 + LONGER) * grown.early and not better:
-                text = f"completions have become longer ({grown.early:,.0f} to {grown.late:,.0f} tokens) and no reward better"
+            if (
+                grown is not None
+                and grown.sure
+                and grown.late >= (1.0 + LONGER) * grown.early
+                and not better
+            ):
+                text = (
+                    f"completions have become longer ({grown.early:,.0f} to {grown.late:,.0f} "
+                    f"tokens) and no reward better"
+                )
                 self._add("longer", "warn", (), text, {name: asdict(grown)})
 
     def _windows(self, points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
@@ -388,7 +524,7 @@ class _Look:
         late = [value for at, value in points if at >= self.late_steps[0]]
         return ([] if self.early_steps == self.late_steps else early), late
 
-    # -- findings -------------------------------------------------------------------------------------------------------
+    # -- findings ----------------------------------------------------------------------------------
 
     def _share(self, name: str) -> Floats:
         """Where each completion stands in a value, 0 to 1; a missing one at the bottom."""
@@ -420,7 +556,10 @@ class _Look:
             texts.add(text)
             rewards = {name: _known(column[row]) for name, column in self.values.items()}
             example = {"row": int(row), "step": float(self.log.steps[row]), "rewards": rewards}
-            example |= {"length": _known(self.log.lengths[row]), "prompt": _excerpt(self.log.prompts[row])}
+            example |= {
+                "length": _known(self.log.lengths[row]),
+                "prompt": _excerpt(self.log.prompts[row]),
+            }
             chosen.append({**example, "completion": _excerpt(text)})
         return chosen
 
@@ -444,8 +583,14 @@ def _excerpt(text: str) -> str:
 def watched_lines(found: Watched) -> list[str]:
     """The findings with their completions, then how every reward moved; the verdict first."""
     warned = [finding for finding in found.findings if finding.severity == "warn"]
-    verdict = f"{len(warned)} finding{'s' if len(warned) != 1 else ''}" if warned else "nothing found"
-    size = f"{found.n_completions:,} completions to {found.n_groups:,} prompts" if found.n_completions else "charts only"
+    verdict = (
+        f"{len(warned)} finding{'s' if len(warned) != 1 else ''}" if warned else "nothing found"
+    )
+    size = (
+        f"{found.n_completions:,} completions to {found.n_groups:,} prompts"
+        if found.n_completions
+        else "charts only"
+    )
     lines = [
         f"{verdict}: {found.name}, {size}, steps {found.steps[0]:g} to {found.steps[1]:g} "
         f"(early up to {found.early[1]:g}, late from {found.late[0]:g})"
@@ -456,14 +601,21 @@ def watched_lines(found: Watched) -> list[str]:
             lines += _example(example)
     if found.moved:
         width = max(len(name) for name in found.moved)
-        lines += ["", f"{'reward':<{width}}    early     late  {'change':<28}with length, late".rstrip()]
+        lines += [
+            "",
+            f"{'reward':<{width}}    early     late  {'change':<28}with length, late".rstrip(),
+        ]
         for name, moved in found.moved.items():
             change = f"  {'too few groups to tell':<46}"
             if moved is not None:
                 ci = f"[{moved.interval.low:+.3g}, {moved.interval.high:+.3g}]"
                 change = f"{moved.early:9.3g}{moved.late:9.3g}  {f'{moved.change:+.3g} {ci}':<28}"
             link = found.by_length.get(name)
-            told = "" if link is None else f"{link.correlation:+.2f} [{link.interval.low:+.2f}, {link.interval.high:+.2f}]"
+            told = (
+                ""
+                if link is None
+                else f"{link.correlation:+.2f} [{link.interval.low:+.2f}, {link.interval.high:+.2f}]"
+            )
             lines.append(f"{name:<{width}}{change}{told}".rstrip())
     return [plain_line(line) for line in (*lines, *(f"note: {note}" for note in found.notes))]
 
@@ -471,6 +623,9 @@ def watched_lines(found: Watched) -> list[str]:
 def _example(example: dict[str, object]) -> list[str]:
     rewards = example["rewards"]
     assert isinstance(rewards, dict)
-    said = ", ".join(f"{name} {'none' if value is None else format(value, '.3g')}" for name, value in rewards.items())
+    said = ", ".join(
+        f"{name} {'none' if value is None else format(value, '.3g')}"
+        for name, value in rewards.items()
+    )
     text = textwrap.shorten(str(example["completion"]), 200, placeholder=" …") or "(empty)"
     return [f"  step {example['step']:g}, row {example['row']}: {said}", f"    {text}"]

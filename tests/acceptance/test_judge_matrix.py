@@ -1,4 +1,6 @@
-"""Judges of known quality, behind real HTTP, on every benchmark: each gets the figure it deserves, and none without a verdict."""
+"""Judges of known quality, behind real HTTP, on every benchmark: each gets the figure it deserves,
+and none without a verdict.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ from tests.support.judge_server import JudgeServer
 
 REWARD, SOURCE = "safety_listwise_reward", "rewardbench2"
 FIGURES = ("score", "ci95", "n", "n_scored", "n_unscored", "n_failed", "n_stopped", "by_subset")
-KINDS = {"listwise": REWARD, "pairwise": "base_helpfulness_pairwise", "pointwise": "base_helpfulness_pointwise"}
+KINDS = {
+    "listwise": REWARD,
+    "pairwise": "base_helpfulness_pairwise",
+    "pointwise": "base_helpfulness_pointwise",
+}
 STEPWISE = {"prmbench", "processbench"}
 """They judge steps, which no judge of answers does."""
 NAMES = sorted(benchmarks().keys() - STEPWISE - {"helpsteer2"})  # whose rows are pairs by twos
@@ -35,7 +41,9 @@ NAMES = sorted(benchmarks().keys() - STEPWISE - {"helpsteer2"})  # whose rows ar
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built-in split without its Ties rows: one right answer among four, which a listwise judge can name."""
+    """The built-in split without its Ties rows: one right answer among four, which a listwise judge
+    can name.
+    """
     table = pq.read_table(ROOT / "data" / "test.parquet")
     file = tmp_path_factory.mktemp("matrix") / "best_of_4.parquet"
     pq.write_table(table.filter(pc.not_equal(table["subset"], "Ties")), file)
@@ -60,16 +68,22 @@ def reward_of(kind: str, server: JudgeServer) -> BaseReward:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_judge_that_knows_beats_one_that_errs_and_one_that_mumbles_has_no_score(name: str, server: JudgeServer) -> None:
+def test_a_judge_that_knows_beats_one_that_errs_and_one_that_mumbles_has_no_score(
+    name: str, server: JudgeServer
+) -> None:
     for kind in sorted(KINDS.keys() & benchmarks()[name].kinds):
         found = {}
         for behaviour in ("perfect", "worst", "first", "garbage"):
             server.set(behaviour=behaviour)
-            found[behaviour] = evaluate(reward_of(kind, server), rows_of(name), name, progress=False)
+            found[behaviour] = evaluate(
+                reward_of(kind, server), rows_of(name), name, progress=False
+            )
         best, worst, first, none = found.values()
         assert best.score is not None and worst.score is not None and first.score is not None, kind
         assert worst.score < best.score and worst.score <= first.score <= best.score, (kind, found)
-        assert (none.score, none.ci95, none.n_scored, none.n_unscored) == (None, None, 0, none.n), kind
+        assert (none.score, none.ci95, none.n_scored, none.n_unscored) == (None, None, 0, none.n), (
+            kind
+        )
 
 
 @pytest.mark.parametrize("behaviour", ["perfect", "first", "last", "garbage"])
@@ -78,13 +92,29 @@ def test_the_same_figure_in_python_and_on_the_command_line(
 ) -> None:
     server.set(behaviour=behaviour)
     report = evaluate(reward_of("listwise", server), samples, max_workers=64).to_dict()
-    endpoint = ["--llm", "judge-1", "--base-url", server.base_url, "--no-cache", "--max-workers", "64"]
+    endpoint = [
+        "--llm",
+        "judge-1",
+        "--base-url",
+        server.base_url,
+        "--no-cache",
+        "--max-workers",
+        "64",
+    ]
     done = command("eval", REWARD, str(path), *endpoint, "--json")
     printed: dict[str, Any] = json.loads(done.out)
     assert {name: printed[name] for name in FIGURES} == {name: report[name] for name in FIGURES}
     if behaviour == "garbage":
-        assert (done.code, report["score"], report["n_scored"], report["n_unscored"]) == (1, None, 0, 312)
-        counts = {reason: int(n) for n, reason in re.findall(r"^(\d+) samples unscored: (\w+)", done.err, re.MULTILINE)}
+        assert (done.code, report["score"], report["n_scored"], report["n_unscored"]) == (
+            1,
+            None,
+            0,
+            312,
+        )
+        counts = {
+            reason: int(n)
+            for n, reason in re.findall(r"^(\d+) samples unscored: (\w+)", done.err, re.MULTILINE)
+        }
         assert set(counts) == {"parse", "empty"} and sum(counts.values()) == 312
         return
     chances = {name: [0.25] * part["n"] for name, part in report["by_subset"].items()}
@@ -103,12 +133,25 @@ def test_a_failing_server_gives_no_score_and_no_success(
     llm = json.dumps({"model": "judge-1", "base_url": server.base_url, "max_attempts": 1})
     kind = "pointwise" if "pointwise" in benchmarks()[name].kinds else "listwise"
     server.set(behaviour="perfect", faults={"always": fault})
-    arguments = ["bench", name, "--reward", KINDS[kind], "--data", str(data), "--param", f"llm={llm}", "--json"]
+    arguments = [
+        "bench",
+        name,
+        "--reward",
+        KINDS[kind],
+        "--data",
+        str(data),
+        "--param",
+        f"llm={llm}",
+        "--json",
+    ]
     try:
         done = command(*arguments, "--no-cache", "--max-failures", "1000")
     finally:
         server.set(faults={})
     printed = json.loads(done.out)
     assert (done.code, printed["score"], printed["ci95"], printed["n_scored"]) == (1, None, None, 0)
-    assert printed["n_failed"] + printed["n_stopped"] + printed["n_unscored"] == printed["n"] and printed["n_failed"] > 0
+    assert (
+        printed["n_failed"] + printed["n_stopped"] + printed["n_unscored"] == printed["n"]
+        and printed["n_failed"] > 0
+    )
     assert "no sample could be scored" in done.err and said in done.err

@@ -1,4 +1,6 @@
-"""No way out: an answer that cannot be judged gets no more than one that is honestly wrong, whatever reward, way and door."""
+"""No way out: an answer that cannot be judged gets no more than one that is honestly wrong,
+whatever reward, way and door.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ WAYS: dict[str, str] = {
 
 
 class Family(NamedTuple):
-    """A kind of reward: its settings, what a row holds beside the answer, a right and a wrong answer, and its own ways out."""
+    """A kind of reward: its settings, what a row holds beside the answer, a right and a wrong
+    answer, and its own ways out.
+    """
 
     make: Callable[[], BaseReward]
     row: dict[str, Any]
@@ -58,7 +62,11 @@ def judge(asked: str) -> str:
     """Reads a plain sentence, and refuses everything else."""
     if "It is four." in asked:
         return "<score>9</score>"
-    return "<score>2</score>" if "It is five." in asked or NEUTRAL in asked else "I would rather not say."
+    return (
+        "<score>2</score>"
+        if "It is five." in asked or NEUTRAL in asked
+        else "I would rather not say."
+    )
 
 
 @reward_function(score_range=(0.0, 1.0))
@@ -71,12 +79,21 @@ class Environment:
 
     score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
-    async def compute_reward(self, rollout_id: str, messages: list[Any], task: Any, **kwargs: Any) -> dict[str, float]:
+    async def compute_reward(
+        self, rollout_id: str, messages: list[Any], task: Any, **kwargs: Any
+    ) -> dict[str, float]:
         return {"reward": float(float(messages[-1]["content"]) == 4)}
 
 
-SLOW = {"sleeps": code("import time\ntime.sleep(60)"), "loops": code("while True: pass"), "crashes": code("import os\nos._exit(0)"),
-        "eats memory": code("x = 'a' * 10**10"), "no code": "double it", "broken code": code("def double(")}  # fmt: skip
+SLOW = {
+    "sleeps": code("import time\ntime.sleep(60)"),
+    "loops": code("while True: pass"),
+    "crashes": code("import os\nos._exit(0)"),
+    # fmt: skip
+    "eats memory": code("x = 'a' * 10**10"),
+    "no code": "double it",
+    "broken code": code("def double("),
+}
 FAMILIES: dict[str, Family] = {
     "mathematics": Family(
         lambda: RewardRegistry.create("math_verify_reward", timeout=0.5), {"reference": "\\frac{1}{2}"}, "\\boxed{\\frac{2}{4}}", "\\boxed{3}",
@@ -117,7 +134,9 @@ def in_batch(family: Family, texts: Sequence[str]) -> list[float | None]:
     label = {"reference": row.pop("reference")} if "reference" in row else None
     answers = [{"role": "assistant", "content": text, "label": label} for text in texts]
     asked = [{"role": "user", "content": "What is it?"}]
-    samples = [{"input": asked, "output": [{"answer": answer}], "metadata": row} for answer in answers]
+    samples = [
+        {"input": asked, "output": [{"answer": answer}], "metadata": row} for answer in answers
+    ]
     done = reward.evaluate_batch(samples, blame="probe")
     return [reward.score_of_output(sample.output[0]) for sample in done]
 
@@ -144,7 +163,13 @@ def in_benchmark(family: Family, texts: Sequence[str]) -> list[float | None]:
             "unique_id": str(place),
             "input": [{"role": "user", "content": "What is it?"}],
             "output": [
-                {"answer": {"role": "assistant", "content": said, "label": {"preference": worth, **reference}}}
+                {
+                    "answer": {
+                        "role": "assistant",
+                        "content": said,
+                        "label": {"preference": worth, **reference},
+                    }
+                }
                 for said, worth in ((family.right, "chosen"), (text, "rejected"))
             ],
             "metadata": row,
@@ -155,26 +180,43 @@ def in_benchmark(family: Family, texts: Sequence[str]) -> list[float | None]:
     def note(judged: Judged, credit: float | None) -> None:
         found[int(judged.sample.unique_id)] = judged.scores[1]
 
-    evaluate(family.make(), [DataSample(**each) for each in samples], "preferences", blame="probe", on_judged=note)
+    evaluate(
+        family.make(),
+        [DataSample(**each) for each in samples],
+        "preferences",
+        blame="probe",
+        on_judged=note,
+    )
     return [found[place] for place in range(len(texts))]
 
 
 def in_sheet(family: Family, texts: Sequence[str]) -> list[float | None]:
-    """Each text is a cell; those that no file can hold are left out, and what is blank has no answer."""
-    rows = [{"q": f"What is it? {place}", "a": text, "way": f"way {place}", **family.row} for place, text in enumerate(texts)]
+    """Each text is a cell; those that no file can hold are left out, and what is blank has no
+    answer.
+    """
+    rows = [
+        {"q": f"What is it? {place}", "a": text, "way": f"way {place}", **family.row}
+        for place, text in enumerate(texts)
+    ]
     cells = [row for row in rows if row["a"].strip() and row["a"] != WAYS["half a pair"]]
     reference = "reference" if "reference" in family.row else None
-    parts = score_table(family.make(), cells, "q", "a", reference=reference, by=["way"], blame="probe").by_subset
+    parts = score_table(
+        family.make(), cells, "q", "a", reference=reference, by=["way"], blame="probe"
+    ).by_subset
     return [parts[f"way = {row['way']}"].score if row in cells else 0.0 for row in rows]
 
 
 def over_http(family: Family, texts: Sequence[str]) -> list[float | None]:
-    """Each text is a completion of one request; half a pair of surrogates is no text that JSON can carry."""
+    """Each text is a completion of one request; half a pair of surrogates is no text that JSON can
+    carry.
+    """
     row = {key: value for key, value in family.row.items() if key != "reference"}
     fixed = {"prompt": "What is it?", "reference": family.row.get("reference"), "row": row}
     said = [text if text != WAYS["half a pair"] else "" for text in texts]
     app = create_app(Handler({"it": family.make()}), ServeSettings(max_body=1 << 26))
-    reply = post(app, "/v1/rewards/it/batch", {"items": [{"completion": text, **fixed} for text in said]})
+    reply = post(
+        app, "/v1/rewards/it/batch", {"items": [{"completion": text, **fixed} for text in said]}
+    )
     assert reply.status_code == 200, reply.text
     return [each["score"] for each in reply.json()["results"]]
 
@@ -194,7 +236,8 @@ CELLS = [
     (name, door)
     for name in FAMILIES
     for door in DOORS
-    if not (name in SLOW_WAYS and door not in ("a batch", "verl")) and not (name in NO_COLUMNS and door == "a spreadsheet")
+    if not (name in SLOW_WAYS and door not in ("a batch", "verl"))
+    and not (name in NO_COLUMNS and door == "a spreadsheet")
 ]
 
 
@@ -204,4 +247,8 @@ def test_what_cannot_be_judged_gets_no_more_than_what_is_wrong(name: str, door: 
     ways = {**WAYS, **family.own}
     right, wrong, *others = DOORS[door](family, [family.right, family.wrong, *ways.values()])
     assert right is not None and wrong is not None and right > wrong
-    assert {way: score for way, score in zip(ways, others, strict=True) if score is None or score > wrong} == {}
+    assert {
+        way: score
+        for way, score in zip(ways, others, strict=True)
+        if score is None or score > wrong
+    } == {}

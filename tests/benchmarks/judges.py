@@ -1,4 +1,6 @@
-"""Rewards of every kind over one function, and judges of known quality for the rows of any benchmark."""
+"""Rewards of every kind over one function, and judges of known quality for the rows of any
+benchmark.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.schema import DataSample, Step, preference_of
-from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward, BaseStepWiseReward
+from rm_gallery.core.reward.base import (
+    BaseListWiseReward,
+    BasePairWiseReward,
+    BasePointWiseReward,
+    BaseStepWiseReward,
+)
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import Unscored
@@ -77,18 +84,33 @@ class Steps(BaseStepWiseReward):
         return scored(self.name, self.judge(sample)[0])
 
 
-KINDS: dict[str, type[BaseReward]] = {"pointwise": Point, "listwise": List, "pairwise": Two, "stepwise": Steps}
-CONSTANT: dict[str, Judge] = {"first": first_wins, "equal": all_equal, "silent": silent, "longest": lengths}
-"""Judges that know nothing: the first answer, no difference, nothing readable, the longest answer."""
+KINDS: dict[str, type[BaseReward]] = {
+    "pointwise": Point,
+    "listwise": List,
+    "pairwise": Two,
+    "stepwise": Steps,
+}
+CONSTANT: dict[str, Judge] = {
+    "first": first_wins,
+    "equal": all_equal,
+    "silent": silent,
+    "longest": lengths,
+}
+"""Judges that know nothing: the first answer, no difference, nothing readable, the longest answer.
+"""
 
 
 def knowing(samples: Iterable[DataSample], turned: bool = False) -> Judge:
-    """A judge that knows the labels of these samples by their texts, and says them or, `turned`, their opposite."""
+    """A judge that knows the labels of these samples by their texts, and says them or, `turned`,
+    their opposite.
+    """
     truth: dict[tuple[str, str], float] = {}
     for sample in samples:
         for output in sample.output:
             for said in (output.answer, *(output.steps or ())):
-                truth[sample.query_text(), said.text] = _worth(said, preference_of(output)) * (-1 if turned else 1)
+                truth[sample.query_text(), said.text] = _worth(said, preference_of(output)) * (
+                    -1 if turned else 1
+                )
 
     def judge(sample: DataSample) -> list[float]:
         said = [(output.steps or [output.answer])[-1] for output in sample.output]

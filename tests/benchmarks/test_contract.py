@@ -1,4 +1,6 @@
-"""What every registered benchmark promises, held against its own golden rows: a new one is held to it by being there."""
+"""What every registered benchmark promises, held against its own golden rows: a new one is held to
+it by being there.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ import pytest
 from rm_gallery.core.data.load.converters import RowRef
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored
-from rm_gallery.gallery.benchmarks.base import Benchmark, benchmarks, detect_benchmark, find_benchmark, get_benchmark
+from rm_gallery.gallery.benchmarks.base import (
+    Benchmark,
+    benchmarks,
+    detect_benchmark,
+    find_benchmark,
+    get_benchmark,
+)
 from rm_gallery.gallery.benchmarks.figures import RULES, Figure, Report
 from rm_gallery.study.benchmark import evaluate
 from rm_gallery.study.task import open_data
@@ -41,9 +49,15 @@ def first_kind(name: str) -> str:
     return next(kind for kind in KINDS if kind in benchmarks()[name].kinds)
 
 
-def report_of(name: str, judge: str | Judge, rows: list[Row] | None = None, kind: str = "") -> Report:
+def report_of(
+    name: str, judge: str | Judge, rows: list[Row] | None = None, kind: str = ""
+) -> Report:
     rows = rows_of(name) if rows is None else rows
-    judge = judge_named(judge, map(get_benchmark(name).convert, rows)) if isinstance(judge, str) else judge
+    judge = (
+        judge_named(judge, map(get_benchmark(name).convert, rows))
+        if isinstance(judge, str)
+        else judge
+    )
     return evaluate(KINDS[kind or first_kind(name)](judge=judge), rows, name, progress=False)
 
 
@@ -53,8 +67,12 @@ def test_it_says_where_it_comes_from_and_what_it_is(name: str) -> None:
     wanted = ["measures", "source", "licence", "version", "formula", "layout", "traps", "__doc__"]
     wanted += [] if name in OWN_DATA else ["sizes"]
     assert [what for what in wanted if not getattr(found, what, None)] == []
-    assert all(len(line) == 3 for line in found.published) and all(len(line) == 2 for line in found.peers)
-    assert all(find_benchmark(alias) is found for alias in (name, found.hub, *found.aliases) if alias)
+    assert all(len(line) == 3 for line in found.published) and all(
+        len(line) == 2 for line in found.peers
+    )
+    assert all(
+        find_benchmark(alias) is found for alias in (name, found.hub, *found.aliases) if alias
+    )
     page = benchmark_pages.page(found)
     kept = ROOT / "docs" / "benchmarks" / f"{name}.md"
     assert page == kept.read_text(encoding="utf-8"), "run `python tools/benchmark_pages.py`"
@@ -65,7 +83,9 @@ def test_it_says_where_it_comes_from_and_what_it_is(name: str) -> None:
 
 def test_no_page_is_missing_stale_or_left_over(tmp_path: Any) -> None:
     found = differences(ROOT / "docs" / "benchmarks", benchmark_pages.pages())
-    assert found == {"missing": [], "stale": [], "surplus": []}, "run `python tools/benchmark_pages.py`"
+    assert found == {"missing": [], "stale": [], "surplus": []}, (
+        "run `python tools/benchmark_pages.py`"
+    )
     done = [benchmark_pages.main([str(tmp_path), *more]) for more in (["--check"], [], ["--check"])]
     assert done == [1, 0, 0], "what is written is what is compared"
 
@@ -74,7 +94,9 @@ def test_no_page_is_missing_stale_or_left_over(tmp_path: Any) -> None:
 def test_its_columns_are_found_and_taken_for_no_other_benchmark(name: str) -> None:
     found = benchmarks()[name]
     for row in rows_of(name):
-        taken_by = [n for n, other in benchmarks().items() if not other.general and other().detect(row)]
+        taken_by = [
+            n for n, other in benchmarks().items() if not other.general and other().detect(row)
+        ]
         if asked_for(found):
             continue
         assert taken_by == ([] if found.general else [name])
@@ -91,7 +113,9 @@ def test_rows_of_nobody_are_looked_at_without_an_error(name: str) -> None:
     benchmark = get_benchmark(name)
     assert not benchmark.detect({})
     for row in rows_of(name):
-        assert not any(benchmark.detect({column: row[column]}) for column in row), "one column is anybody's"
+        assert not any(benchmark.detect({column: row[column]}) for column in row), (
+            "one column is anybody's"
+        )
         values: list[Any] = [None, [], [1], {}, "", 7, True]
         for value in values:
             assert benchmark.detect(dict.fromkeys(row, value)) in (True, False)
@@ -101,26 +125,39 @@ def test_rows_of_nobody_are_looked_at_without_an_error(name: str) -> None:
 
 def told_of(sample: DataSample) -> dict[str, bool]:
     """Whether an answer is a chosen one, by text, where a preference is known."""
-    return {output.answer.text: told == "chosen" for output in sample.output if (told := preference_of(output)) is not None}
+    return {
+        output.answer.text: told == "chosen"
+        for output in sample.output
+        if (told := preference_of(output)) is not None
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_row_that_does_not_fit_is_named_with_its_column(name: str) -> None:
-    """Each column left out, and each of every wrong type: a sample all the same, or the row and the column are told."""
+    """Each column left out, and each of every wrong type: a sample all the same, or the row and the
+    column are told.
+    """
     benchmark, refused = get_benchmark(name), set()
     for row in rows_of(name):
         known = told_of(benchmark.convert(row, WHERE))
         for column in row:
             changed = [{key: value for key, value in row.items() if key != column}]
-            changed += [{**row, column: value} for value in (None, 7, 2.5, True, [], [1], ["a"], {}, {"a": 1}, "", "x")]
+            changed += [
+                {**row, column: value}
+                for value in (None, 7, 2.5, True, [], [1], ["a"], {}, {"a": 1}, "", "x")
+            ]
             for one in changed:
                 try:
                     now = told_of(benchmark.convert(one, WHERE))
                     unknown = one.get(column) == "x" and now.keys() == known.keys()
-                    assert not unknown or {text for text in now if now[text] > known[text]} == set(), "a label nobody knows"
+                    assert (
+                        not unknown or {text for text in now if now[text] > known[text]} == set()
+                    ), "a label nobody knows"
                 except DataError as error:
                     told = str(error)
-                    assert "mine.jsonl, row 42" in told and any(f"'{each}" in told for each in row), (column, one)
+                    assert "mine.jsonl, row 42" in told and any(
+                        f"'{each}" in told for each in row
+                    ), (column, one)
                     refused.add(column)
     assert len(refused) >= 2, "a benchmark needs a question and answers"
 
@@ -130,7 +167,13 @@ def cells(value: Any) -> list[str]:
     if isinstance(value, str) and value[:1] in ("[", "{"):
         with suppress(ValueError):
             return [value, *cells(json.loads(value))]
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
+    inner = (
+        value.values()
+        if isinstance(value, dict)
+        else value
+        if isinstance(value, (list, tuple))
+        else ()
+    )
     return [value] if isinstance(value, str) else [text for each in inner for text in cells(each)]
 
 
@@ -139,13 +182,21 @@ def test_what_is_shown_to_a_reward_stands_in_the_row_word_for_word(name: str) ->
     """A mark, a blank or a note that is added could tell the label."""
     for row in rows_of(name):
         sample = get_benchmark(name).convert(row)
-        shown = [text for turn in sample.input for text in (turn.text, *map(str, turn.additional_kwargs.values()))]
-        shown += [step.text for output in sample.output for step in (output.steps or [output.answer])]
+        shown = [
+            text
+            for turn in sample.input
+            for text in (turn.text, *map(str, turn.additional_kwargs.values()))
+        ]
+        shown += [
+            step.text for output in sample.output for step in (output.steps or [output.answer])
+        ]
         assert [text for text in shown if not any(text in cell for cell in cells(row))] == []
 
 
 def near(found: float | None, wanted: float | None) -> bool:
-    return found == wanted or (found is not None and wanted is not None and math.isclose(found, wanted, abs_tol=1e-12))
+    return found == wanted or (
+        found is not None and wanted is not None and math.isclose(found, wanted, abs_tol=1e-12)
+    )
 
 
 def parts_of(report: Report) -> list[Figure]:
@@ -170,7 +221,10 @@ def test_perfect_is_best_worst_is_worst_and_nobody_else_is_beyond_them(name: str
 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_cannot_be_read_is_unscored_and_counted(name: str) -> None:
-    rows, judge = rows_of(name), judge_named("perfect", map(get_benchmark(name).convert, rows_of(name)))
+    rows, judge = (
+        rows_of(name),
+        judge_named("perfect", map(get_benchmark(name).convert, rows_of(name))),
+    )
     whole = report_of(name, judge)
     none = report_of(name, "silent")
     assert (none.score, none.ci95, none.n, none.n_scored) == (None, None, whole.n, 0)
@@ -189,13 +243,19 @@ def test_what_cannot_be_read_is_unscored_and_counted(name: str) -> None:
 
 
 LOOSE = {"rewardbench2", "helpsteer2"}
-"""The limits of each part of the Ties composite by itself, and answers whose pair is lost with either: never too narrow."""
+"""The limits of each part of the Ties composite by itself, and answers whose pair is lost with
+either: never too narrow.
+"""
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_bounds_are_the_least_and_the_most_of_all_fillings_of_what_is_missing(name: str) -> None:
+def test_the_bounds_are_the_least_and_the_most_of_all_fillings_of_what_is_missing(
+    name: str,
+) -> None:
     samples = [get_benchmark(name).convert(row) for row in rows_of(name)]
-    perfect, worst, middle = (judge_named(judge, samples) for judge in ("perfect", "worst", "longest"))
+    perfect, worst, middle = (
+        judge_named(judge, samples) for judge in ("perfect", "worst", "longest")
+    )
     turned: Judge = lambda sample: [1.0 - score for score in perfect(sample)]  # noqa: E731
     asked = [sample for sample in samples if not (sample.metadata or {}).get("tie")]
     hidden = sorted({sample.query_text() for sample in asked})[:2]
@@ -209,7 +269,10 @@ def test_the_bounds_are_the_least_and_the_most_of_all_fillings_of_what_is_missin
 
     silent = judge_named("silent", samples)
     some = filled(*[silent] * len(hidden))
-    scores = [filled(*judges).score for judges in product((perfect, worst, turned, middle), repeat=len(hidden))]
+    scores = [
+        filled(*judges).score
+        for judges in product((perfect, worst, turned, middle), repeat=len(hidden))
+    ]
     known = [score for score in scores if score is not None]
     assert some.bounds is not None and known
     assert some.bounds.low <= min(known) + 1e-9 and some.bounds.high >= max(known) - 1e-9
@@ -218,7 +281,9 @@ def test_the_bounds_are_the_least_and_the_most_of_all_fillings_of_what_is_missin
     assert set(some.missing) == {"data"} and 0 < some.missing["data"] <= some.n - some.n_scored
     for part in parts_of(filled(*[perfect] * len(hidden))):
         assert name == "helpsteer2" or part.missing == {}
-        assert name == "helpsteer2" or (part.score is None or part.bounds == pytest.approx((part.score, part.score)))
+        assert name == "helpsteer2" or (
+            part.score is None or part.bounds == pytest.approx((part.score, part.score))
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -244,7 +309,9 @@ MODES = [(name, mode) for name in NAMES for mode in (None, *benchmarks()[name].m
 
 
 def guessers(samples: list[DataSample], ties: bool) -> list[Judge]:
-    """Judges of whom each answer comes out on top in as many, and either of two in half; with ties, in a third each and neither in a third."""
+    """Judges of whom each answer comes out on top in as many, and either of two in half; with ties,
+    in a third each and neither in a third.
+    """
     asked: dict[str, list[str]] = {}
     for sample in samples:
         own = asked.setdefault(sample.query_text(), [])
@@ -264,31 +331,46 @@ def guessers(samples: list[DataSample], ties: bool) -> list[Judge]:
 
 
 @pytest.mark.parametrize(("name", "mode"), MODES)
-def test_the_chance_of_the_whole_and_of_every_part_is_what_guessers_earn(name: str, mode: str | None) -> None:
+def test_the_chance_of_the_whole_and_of_every_part_is_what_guessers_earn(
+    name: str, mode: str | None
+) -> None:
     benchmark = get_benchmark(name, mode)
     if "pointwise" not in benchmark.kinds:
         assert report_of(name, "perfect").chance is None and benchmark.chance_note
         return
     samples = [benchmark.convert(row) for row in rows_of(name)]
     kind = KINDS["listwise" if mode == "ranking" else "pointwise"]
-    known = evaluate(kind(judge=judge_named("perfect", samples)), rows_of(name), benchmark, progress=False)
+    known = evaluate(
+        kind(judge=judge_named("perfect", samples)), rows_of(name), benchmark, progress=False
+    )
     judges = guessers(samples, known.rule == "three_class_agreement")
-    reports = [evaluate(kind(judge=judge), rows_of(name), benchmark, progress=False) for judge in judges]
+    reports = [
+        evaluate(kind(judge=judge), rows_of(name), benchmark, progress=False) for judge in judges
+    ]
     for part in ("", *known.by_subset):
         figures = [report.by_subset[part] if part else report for report in reports]
         earned = [figure.score for figure in figures if figure.score is not None]
-        levels = [figure.chance for figure in figures if figure.chance is not None and figure.score is not None]
+        levels = [
+            figure.chance
+            for figure in figures
+            if figure.chance is not None and figure.score is not None
+        ]
         if levels and earned:
-            assert math.fsum(earned) / len(earned) == pytest.approx(math.fsum(levels) / len(levels)), part
+            assert math.fsum(earned) / len(earned) == pytest.approx(
+                math.fsum(levels) / len(levels)
+            ), part
         assert levels or benchmark.chance_note or not earned, part
 
 
 def random_scores(seed: int, values: int) -> Judge:
-    """Scores that know nothing: of 0 as many as there are (without ties), of 1 the same for all, else that many different ones. The same
-    for the same answers, whatever the order in which threads ask."""
+    """Scores that know nothing: of 0 as many as there are (without ties), of 1 the same for all,
+    else that many different ones. The same for the same answers, whatever the order in which
+    threads ask."""
 
     def judged(sample: DataSample) -> list[float]:
-        rng = random.Random(f"{seed} {sample.query_text()} {[output.answer.text for output in sample.output]}")
+        rng = random.Random(
+            f"{seed} {sample.query_text()} {[output.answer.text for output in sample.output]}"
+        )
         return [rng.random() if not values else float(rng.randrange(values)) for _ in sample.output]
 
     return judged
@@ -296,14 +378,18 @@ def random_scores(seed: int, values: int) -> Judge:
 
 @pytest.mark.parametrize("values", [0, 1, 3])
 @pytest.mark.parametrize(("name", "mode"), MODES)
-def test_a_reward_that_knows_nothing_earns_no_more_than_the_chance_printed(name: str, mode: str | None, values: int) -> None:
+def test_a_reward_that_knows_nothing_earns_no_more_than_the_chance_printed(
+    name: str, mode: str | None, values: int
+) -> None:
     benchmark = get_benchmark(name, mode)
     if not {"pointwise", "listwise"} & benchmark.kinds or report_of(name, "perfect").chance is None:
         return
     kind = KINDS["listwise" if mode == "ranking" else "pointwise"]
     more: defaultdict[str, list[float]] = defaultdict(list)
     for seed in range(20):
-        found = evaluate(kind(judge=random_scores(seed, values)), rows_of(name), benchmark, progress=False)
+        found = evaluate(
+            kind(judge=random_scores(seed, values)), rows_of(name), benchmark, progress=False
+        )
         for part, figure in (("", found), *found.by_subset.items()):
             if figure.score is not None and figure.chance is not None:
                 more[part].append(figure.score - figure.chance)
@@ -316,13 +402,20 @@ def test_every_kind_it_names_can_judge_it_and_another_is_refused_before_it_costs
     kinds = benchmarks()[name].kinds
     assert [kind for kind in kinds if not report_of(name, "perfect", kind=kind).n_scored] == []
     for kind in KINDS.keys() - kinds:
-        with pytest.raises(ConfigError, match=f"is {kind} and {name} is judged by {' or '.join(sorted(kinds))} rewards"):
+        with pytest.raises(
+            ConfigError,
+            match=f"is {kind} and {name} is judged by {' or '.join(sorted(kinds))} rewards",
+        ):
             report_of(name, "equal", kind=kind)
-    with pytest.raises(ConfigError, match=f"(There is no mode of {name} 'no_such'|{name} has no modes)"):
+    with pytest.raises(
+        ConfigError, match=f"(There is no mode of {name} 'no_such'|{name} has no modes)"
+    ):
         get_benchmark(name, "no_such")
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if benchmarks()[name].baselines and name != "helpsteer2"])
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if benchmarks()[name].baselines and name != "helpsteer2"]
+)
 def test_scores_made_elsewhere_earn_what_a_reward_does(name: str, tmp_path: Any) -> None:
     from rm_gallery.study.benchmark import score_recorded
     from tests.data.loading import write
@@ -334,28 +427,58 @@ def test_scores_made_elsewhere_earn_what_a_reward_does(name: str, tmp_path: Any)
         name_of = sample.unique_id if sample.unique_id != sample.content_hash() else number
         outputs = sorted(sample.output, key=lambda output: preference_of(output) == "rejected")
         scores = [float(len(output.answer.text)) for output in outputs]
-        rows += [{"id": name_of, "candidate": place, "score": score} for place, score in enumerate(scores)]
-    [(group, report)] = score_recorded(benchmark, scores=write(tmp_path / "s.jsonl", rows), data=data)
+        rows += [
+            {"id": name_of, "candidate": place, "score": score}
+            for place, score in enumerate(scores)
+        ]
+    [(group, report)] = score_recorded(
+        benchmark, scores=write(tmp_path / "s.jsonl", rows), data=data
+    )
     wanted = report_of(name, "longest", kind="pointwise")
-    same = ("rule", "n", "n_scored", "score", "ci95", "benchmark", "version", "chance", "baselines", "by_subset")
+    same = (
+        "rule",
+        "n",
+        "n_scored",
+        "score",
+        "ci95",
+        "benchmark",
+        "version",
+        "chance",
+        "baselines",
+        "by_subset",
+    )
     if not wanted.n_unscored:
-        assert {field: getattr(report, field) for field in same} == {field: getattr(wanted, field) for field in same}
+        assert {field: getattr(report, field) for field in same} == {
+            field: getattr(wanted, field) for field in same
+        }
     assert group == {} and near(report.score, wanted.score)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_answers_and_steps_called_right_are_the_ones_that_win(name: str) -> None:
-    """Rows of `case` "right and wrong", written by what the benchmark says of its columns: swapped labels would pass all else."""
-    rows = [line["row"] for _, line in lines(HERE / "converters" / f"{name}.jsonl") if line.get("case") == "right and wrong"]
-    assert rows, f"write such a row into tests/golden/converters/{name}.jsonl: its texts begin with right and wrong"
+    """Rows of `case` "right and wrong", written by what the benchmark says of its columns: swapped
+    labels would pass all else.
+    """
+    rows = [
+        line["row"]
+        for _, line in lines(HERE / "converters" / f"{name}.jsonl")
+        if line.get("case") == "right and wrong"
+    ]
+    assert rows, (
+        f"write such a row into tests/golden/converters/{name}.jsonl: its texts begin with right "
+        f"and wrong"
+    )
 
     def by_name(sample: DataSample) -> list[float]:
-        said = [(output.steps[-1] if output.steps else output.answer).text for output in sample.output]
+        said = [
+            (output.steps[-1] if output.steps else output.answer).text for output in sample.output
+        ]
         assert all(text.startswith(("right", "wrong")) for text in said), said
         return [float(text.startswith("right")) for text in said]
 
     for kind in sorted(benchmarks()[name].kinds):
         found, turned = (
-            report_of(name, judge, rows, kind) for judge in (by_name, lambda sample: [-s for s in by_name(sample)])
+            report_of(name, judge, rows, kind)
+            for judge in (by_name, lambda sample: [-s for s in by_name(sample)])
         )
         assert found.score == 1.0 and turned.score is not None and turned.score < 0.5, kind

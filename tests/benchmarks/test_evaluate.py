@@ -28,13 +28,31 @@ from tests.support.samples import make_sample
 def test_every_form_of_data_gives_the_same_figure(tmp_path: Path) -> None:
     rows = EXCERPTS["rewardbench2"]
     path = write(tmp_path / "a.jsonl", rows)
-    halves = [write(tmp_path / "halves" / "b.parquet", rows[:2]), write(tmp_path / "halves" / "c.json", rows[2:])]
-    samples = create_loader(name="rewardbench2", data_source="rewardbench2", config={"data": rows}).run()
-    cells = [{k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows]
+    halves = [
+        write(tmp_path / "halves" / "b.parquet", rows[:2]),
+        write(tmp_path / "halves" / "c.json", rows[2:]),
+    ]
+    samples = create_loader(
+        name="rewardbench2", data_source="rewardbench2", config={"data": rows}
+    ).run()
+    cells = [
+        {k: json.dumps(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows
+    ]
     table = write(tmp_path / "lists.csv", cells)
-    forms: list[Any] = [path, str(path), table, halves, tmp_path / "halves", pd.DataFrame(rows), rows, samples]
+    forms: list[Any] = [
+        path,
+        str(path),
+        table,
+        halves,
+        tmp_path / "halves",
+        pd.DataFrame(rows),
+        rows,
+        samples,
+    ]
     forms.append(list(samples))
-    figures = [(r.benchmark, r.score, r.n) for r in (evaluate("length_baseline", data) for data in forms)]
+    figures = [
+        (r.benchmark, r.score, r.n) for r in (evaluate("length_baseline", data) for data in forms)
+    ]
     assert set(figures) == {("rewardbench2", figures[0][1], 5)}
 
 
@@ -63,7 +81,9 @@ def test_a_reward_by_name_class_or_object() -> None:
 
 def test_report_on_samples_judged_before() -> None:
     reward = RewardRegistry.create("length_baseline")
-    samples = create_loader("x", data_source="rewardbench2", config={"data": EXCERPTS["rewardbench2"]}).run()
+    samples = create_loader(
+        "x", data_source="rewardbench2", config={"data": EXCERPTS["rewardbench2"]}
+    ).run()
     report = report_on(reward, reward.evaluate_batch(list(samples)))
     assert (report.benchmark, report.score) == ("rewardbench2", evaluate(reward, samples).score)
 
@@ -86,7 +106,9 @@ def test_a_limit_draws_by_the_seed_from_samples_as_from_a_file(tmp_path: Path) -
     def judged_ids(data: Any, seed: int) -> list[str]:
         folder = tmp_path / f"{type(data).__name__}{seed}"
         evaluate("length_baseline", data, limit=5, seed=seed, run_dir=str(folder))
-        return sorted(json.loads(line)["id"] for line in (folder / "results.jsonl").read_text().splitlines())
+        return sorted(
+            json.loads(line)["id"] for line in (folder / "results.jsonl").read_text().splitlines()
+        )
 
     drawn = [judged_ids(samples, seed) for seed in (0, 1, 2)]
     assert drawn == [judged_ids(path, seed) for seed in (0, 1, 2)]
@@ -95,19 +117,29 @@ def test_a_limit_draws_by_the_seed_from_samples_as_from_a_file(tmp_path: Path) -
 
 def test_an_estimate_keeps_no_run(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    found = estimate("length_baseline", [*EXCERPTS["rewardbench"]] * 5, run_dir=str(folder), trace=True)
+    found = estimate(
+        "length_baseline", [*EXCERPTS["rewardbench"]] * 5, run_dir=str(folder), trace=True
+    )
     assert found.samples == 10
     assert not folder.exists()
 
 
 def test_the_report_names_judge_endpoint_benchmark_and_version(tmp_path: Path) -> None:
-    judge = {"model": "judge-1", "base_url": "http://127.0.0.1:1/v1", "max_attempts": 1, "api_key": "SECRET"}
+    judge = {
+        "model": "judge-1",
+        "base_url": "http://127.0.0.1:1/v1",
+        "max_attempts": 1,
+        "api_key": "SECRET",
+    }
     rows, folder = EXCERPTS["rewardbench2"][:1], tmp_path / "run"
     report = evaluate("safety_listwise_reward", rows, llm=judge, run_dir=str(folder))
     shown = report.to_dict()
     assert shown["judge"] == "judge-1"
     assert shown["endpoint"] == "http://127.0.0.1:1/v1"
-    assert (shown["benchmark"], shown["version"]) == ("rewardbench2", get_benchmark("rewardbench2").version)
+    assert (shown["benchmark"], shown["version"]) == (
+        "rewardbench2",
+        get_benchmark("rewardbench2").version,
+    )
     assert json.loads((folder / "report.json").read_text(encoding="utf-8")) == shown
     for text in (str(report), report._repr_html_(), json.dumps(shown)):
         assert "SECRET" not in text
@@ -131,7 +163,9 @@ def test_samples_stopped_by_a_budget_are_a_count_of_their_own() -> None:
 
 
 def test_a_run_is_continued_and_its_reasons_are_counted(tmp_path: Path) -> None:
-    reward = RewardRegistry.create("safety_listwise_reward", llm=FakeLLM(reply="I would rather not say."))
+    reward = RewardRegistry.create(
+        "safety_listwise_reward", llm=FakeLLM(reply="I would rather not say.")
+    )
     report = evaluate(reward, many(3), run_dir=str(tmp_path / "run"))
     assert (report.score, report.n_unscored) == (None, 3)
     assert [(key, found["n"]) for key, found in report.reasons.items()] == [("unscored: parse", 3)]
@@ -142,7 +176,9 @@ def test_a_run_is_continued_and_its_reasons_are_counted(tmp_path: Path) -> None:
 
 
 def test_estimate_asks_ten_of_many() -> None:
-    reward = RewardRegistry.create("safety_listwise_reward", llm=FakeLLM(reply="<best>1</best>", cache=False))
+    reward = RewardRegistry.create(
+        "safety_listwise_reward", llm=FakeLLM(reply="<best>1</best>", cache=False)
+    )
     found = estimate(reward, many(40))
     assert (found.samples, found.calls.mean) == (30, 30)
 
@@ -155,7 +191,9 @@ def test_an_estimate_of_rows_sorted_by_length_is_near(seed: int) -> None:
     judge = FakeLLM(reply="<best>1</best>", cache=False)
     arguments: dict[str, Any] = {"llm": judge, "params": {"channel": "text"}}
     found = estimate("safety_listwise_reward", rows, seed=seed, **arguments)
-    spent = evaluate("safety_listwise_reward", rows, progress=False, **arguments).usage["input_tokens"]
+    spent = evaluate("safety_listwise_reward", rows, progress=False, **arguments).usage[
+        "input_tokens"
+    ]
     assert found.input_tokens.mean * 400 / 390 == pytest.approx(spent, rel=0.3)
 
 
@@ -176,7 +214,10 @@ def test_samples_of_no_or_of_two_benchmarks(tmp_path: Path) -> None:
     assert evaluate("length_baseline", path).score == 1.0
     with pytest.raises(DataError, match="no output is labelled chosen or rejected"):
         evaluate("length_baseline", [make_sample("a", "b")])
-    first, second = own.model_copy(update={"source": "judgebench"}), own.model_copy(update={"source": "hh_rlhf"})
+    first, second = (
+        own.model_copy(update={"source": "judgebench"}),
+        own.model_copy(update={"source": "hh_rlhf"}),
+    )
     with pytest.raises(DataError, match="hh_rlhf and judgebench"):
         evaluate("length_baseline", [first, second])
     assert evaluate("length_baseline", [first, second], "pairs").score == 1.0
@@ -186,16 +227,27 @@ def test_the_report_is_plain_json_and_its_rule_is_explained(tmp_path: Path) -> N
     report = evaluate("length_baseline", EXCERPTS["rm_bench"])
     shown = report.to_dict()
     assert json.loads(json.dumps(shown, allow_nan=False)) == shown
-    assert json.loads(report.save(tmp_path / "deep" / "report.json").read_text(encoding="utf-8")) == shown
+    assert (
+        json.loads(report.save(tmp_path / "deep" / "report.json").read_text(encoding="utf-8"))
+        == shown
+    )
     assert shown["extra"]["hard"] == pytest.approx((0 + 0.5) / 2)
     assert "hard 25.0 · normal 25.0 · easy 75.0" in str(report)
     assert {report.rule, *(part.rule for part in report.by_subset.values())} <= RULES.keys()
-    assert shown["n"] == sum(shown[f"n_{status}"] for status in ("scored", "unscored", "failed", "stopped"))
+    assert shown["n"] == sum(
+        shown[f"n_{status}"] for status in ("scored", "unscored", "failed", "stopped")
+    )
 
 
 def test_a_report_is_saved_whatever_the_names_of_subsets_hold(tmp_path: Path) -> None:
     about = {"subset": "half \ud800", "big": 2**80}
-    samples = [make_sample("longer", "no", chosen=0, unique_id=str(k), metadata=about) for k in range(3)]
+    samples = [
+        make_sample("longer", "no", chosen=0, unique_id=str(k), metadata=about) for k in range(3)
+    ]
     report = evaluate("length_baseline", samples, run_dir=str(tmp_path / "run"), progress=False)
     saved = json.loads((tmp_path / "run" / "report.json").read_bytes())
-    assert (saved["score"], list(report.by_subset), list(saved["by_subset"])) == (1.0, ["half \ud800"], ["half ?"])
+    assert (saved["score"], list(report.by_subset), list(saved["by_subset"])) == (
+        1.0,
+        ["half \ud800"],
+        ["half ?"],
+    )

@@ -1,4 +1,6 @@
-"""What a reward of each kind is asked on a benchmark, what its protocols leave out, and how its judgements reach the rule."""
+"""What a reward of each kind is asked on a benchmark, what its protocols leave out, and how its
+judgements reach the rule.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from tests.support.samples import make_sample
     ("rmbbenchmark_bestofn", None, "pairwise", 2 * (2 + 2 + 3), 2), ("rewardbench2", None, "listwise", 5, 3),
     ("rewardbench2", "ranking", "listwise", 3, 4),
 ])  # fmt: skip
-def test_how_often_and_about_how_many_answers(name: str, mode: str | None, kind: str, questions: int, answers: int) -> None:
+def test_how_often_and_about_how_many_answers(
+    name: str, mode: str | None, kind: str, questions: int, answers: int
+) -> None:
     asked: list[int] = []
 
     def listen(sample: DataSample) -> list[float]:
@@ -38,7 +42,9 @@ def test_how_often_and_about_how_many_answers(name: str, mode: str | None, kind:
     assert min(asked) == (1 if kind == "pointwise" else answers) and report.n == len(EXCERPTS[name])
 
 
-@pytest.mark.parametrize("name", ["mt_bench", "helpsteer2_preference", "helpsteer3", "ppe_human_preference"])
+@pytest.mark.parametrize(
+    "name", ["mt_bench", "helpsteer2_preference", "helpsteer3", "ppe_human_preference"]
+)
 def test_what_people_called_a_tie_costs_nothing_unless_ties_are_a_class(name: str) -> None:
     asked: list[int] = []
 
@@ -55,11 +61,16 @@ def test_what_people_called_a_tie_costs_nothing_unless_ties_are_a_class(name: st
 
 def test_only_the_validation_rows_of_helpsteer2_preference_and_no_withdrawn_set() -> None:
     preference = get_benchmark("helpsteer2_preference", "validation")
-    rows = [*rows_of("helpsteer2_preference"), {**rows_of("helpsteer2_preference")[0], "split": "val"}]
+    rows = [
+        *rows_of("helpsteer2_preference"),
+        {**rows_of("helpsteer2_preference")[0], "split": "val"},
+    ]
     report = evaluate(Point(), rows, preference)
     assert (report.n, report.n_scored, report.by_subset["train"].score) == (5, 3, None)
     prior, row = get_benchmark("rewardbench_prior_sets"), rows_of("pairs")[0]
-    left = [prior.left_out(prior.convert({**row, "subset": s}), Point()) for s in ("pku_safer", "shp")]
+    left = [
+        prior.left_out(prior.convert({**row, "subset": s}), Point()) for s in ("pku_safer", "shp")
+    ]
     assert left == ["upstream withdrew this set from scoring", None]
 
 
@@ -70,7 +81,9 @@ def test_an_estimate_does_not_ask_what_the_mode_leaves_out() -> None:
         asked.append(len(sample.output))
         return lengths(sample)
 
-    found = estimate(List(judge=listen), EXCERPTS["rewardbench2"], get_benchmark("rewardbench2", "ranking"))
+    found = estimate(
+        List(judge=listen), EXCERPTS["rewardbench2"], get_benchmark("rewardbench2", "ranking")
+    )
     assert (len(asked), found.samples) == (3, 0)
 
 
@@ -100,10 +113,17 @@ def test_every_judgement_reaches_the_rule_with_its_place() -> None:
     reward = Two(judge=first_wins)
     found = judged(reward, reward.evaluate(sample))
     games = {j.place: j.verdict for j in found.judgements if isinstance(j.place, Pair)}
-    assert games == {Pair(i, j): 1 for i in range(3) for j in range(3) if i != j}, "who was shown first won every game"
+    assert games == {Pair(i, j): 1 for i in range(3) for j in range(3) if i != j}, (
+        "who was shown first won every game"
+    )
     assert found.played_orders == 2
     whole = judged(Point(), Point().evaluate(sample))
-    assert (whole.scores, whole.verdict(2, 0), whole.verdict(0, 2), whole.played_orders) == ([1.0, 2.0, 3.0], 1, -1, 0)
+    assert (whole.scores, whole.verdict(2, 0), whole.verdict(0, 2), whole.played_orders) == (
+        [1.0, 2.0, 3.0],
+        1,
+        -1,
+        0,
+    )
 
     def brief(said: DataSample) -> list[float]:
         last = (said.output[0].steps or [])[-1].text
@@ -112,10 +132,16 @@ def test_every_judgement_reaches_the_rule_with_its_place() -> None:
         return [float(len(last))]
 
     data = make_sample("a", "b").model_dump()
-    data["output"][0]["steps"] = [{"role": "assistant", "content": text} for text in ("one", "", "three")]
+    data["output"][0]["steps"] = [
+        {"role": "assistant", "content": text} for text in ("one", "", "three")
+    ]
     steps = judged(Steps(judge=brief), Steps(judge=brief).evaluate(DataSample.model_validate(data)))
     assert steps.steps(0) == [3.0, None, 5.0]
-    assert [j.status for j in steps.judgements if isinstance(j.place, StepOf)] == ["scored", "unscored", "scored"]
+    assert [j.status for j in steps.judgements if isinstance(j.place, StepOf)] == [
+        "scored",
+        "unscored",
+        "scored",
+    ]
     assert (steps.steps(1), steps.status) == ([], "unscored")
 
 
@@ -139,12 +165,24 @@ def test_lower_may_be_better_and_a_rule_says_the_same_in_both_orders() -> None:
 
 
 def test_a_judge_of_steps_needs_a_threshold_on_its_own_scale() -> None:
-    reply = FakeLLM(reply=lambda asked: "<score>9</score>" if "right" in asked.rsplit("<step", 1)[-1] else "<score>2</score>")
+    reply = FakeLLM(
+        reply=lambda asked: (
+            "<score>9</score>" if "right" in asked.rsplit("<step", 1)[-1] else "<score>2</score>"
+        )
+    )
     judge = BaseStepWiseRubricReward(name="steps", llm=reply)
     for bound in ("threshold:0.5", "threshold:10"):
-        with pytest.raises(ConfigError, match=rf"from 1 to 10, so {bound} .* --step-rule threshold:5.5"):
-            evaluate(judge, EXCERPTS["processbench"], get_benchmark("processbench").under(step_rule=bound))
+        with pytest.raises(
+            ConfigError, match=rf"from 1 to 10, so {bound} .* --step-rule threshold:5.5"
+        ):
+            evaluate(
+                judge,
+                EXCERPTS["processbench"],
+                get_benchmark("processbench").under(step_rule=bound),
+            )
     for rule in ("threshold:1", "threshold:5.5", "threshold:8.9", "delta:-100"):
-        report = evaluate(judge, EXCERPTS["processbench"], get_benchmark("processbench").under(step_rule=rule))
+        report = evaluate(
+            judge, EXCERPTS["processbench"], get_benchmark("processbench").under(step_rule=rule)
+        )
         assert (report.n_scored, rule in report.version, rule in report.notes[0]) == (4, True, True)
         assert report.score == (1.0 if rule in ("threshold:5.5", "threshold:8.9") else 0.0)

@@ -1,4 +1,6 @@
-"""`bench --scores` and `--replay` from the command: groups, folders, exports, exit codes and usage errors."""
+"""`bench --scores` and `--replay` from the command: groups, folders, exports, exit codes and usage
+errors.
+"""
 
 from __future__ import annotations
 
@@ -30,27 +32,48 @@ def data(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", ["scores.csv", "scores.parquet", "scores.jsonl"])
-def test_candidates_of_every_format_are_scored_and_exported(name: str, data: Path, tmp_path: Path) -> None:
+def test_candidates_of_every_format_are_scored_and_exported(
+    name: str, data: Path, tmp_path: Path
+) -> None:
     path, table = write(tmp_path / name, GOOD), tmp_path / "out.csv"
     given = ("bench", "preferences", "--data", str(data), "--export", str(table), "--json")
     done = command(*given, "--scores", str(path))
     assert (done.code, json.loads(done.out)["score"]) == (0, 0.5), done.err
     frame = pd.read_csv(table)
     assert list(frame["score"]) == [row["score"] for row in GOOD]
-    assert set(frame["answer"]) == {EXCERPTS["preferences"][0][side] for side in ("chosen", "rejected")}
+    assert set(frame["answer"]) == {
+        EXCERPTS["preferences"][0][side] for side in ("chosen", "rejected")
+    }
     several = [{**row, "judge_model": model} for model in "ab" for row in GOOD]
     refused = command(*given, "--scores", str(write(tmp_path / "m.jsonl", several)))
     assert refused.code == 2 and "the file holds 2; keep one" in refused.err
 
 
 def test_several_models_in_a_file_are_groups(data: Path, tmp_path: Path) -> None:
-    rows = [{**row, "judge_model": m, "score": sign * row["score"]} for m, sign in (("a", 1), ("b", -1)) for row in GOOD]
+    rows = [
+        {**row, "judge_model": m, "score": sign * row["score"]}
+        for m, sign in (("a", 1), ("b", -1))
+        for row in GOOD
+    ]
     path, out = write(tmp_path / "s.jsonl", rows), tmp_path / "run"
-    done = command("bench", "preferences", "--scores", str(path), "--data", str(data), "--json", "--out", str(out))
+    done = command(
+        "bench",
+        "preferences",
+        "--scores",
+        str(path),
+        "--data",
+        str(data),
+        "--json",
+        "--out",
+        str(out),
+    )
     told = [(line["judge_model"], line["score"], line["n"]) for line in json.loads(done.out)]
     assert (done.code, told) == (0, [("a", 0.5, 2), ("b", 0.5, 2)]), done.err
     kept = {model: open_run(out / model) for model in "ab"}
-    assert [[row.credit for row in run.samples()] for run in kept.values()] == [[1.0, 0.0], [0.0, 1.0]]
+    assert [[row.credit for row in run.samples()] for run in kept.values()] == [
+        [1.0, 0.0],
+        [0.0, 1.0],
+    ]
     assert kept["a"].report["reward"] == "a"
 
 
@@ -60,7 +83,9 @@ def test_a_folder_of_recorded_scores_is_written_anew_and_never_over_a_run(tmp_pa
     for sign in (1, -1):
         path = write(tmp_path / "s.jsonl", [{**row, "score": sign * row["score"]} for row in GOOD])
         score_recorded(benchmark, scores=path, data=rows, run_dir=out)
-        assert [row.credit for row in open_run(out).samples()] == ([1.0, 0.0] if sign == 1 else [0.0, 1.0])
+        assert [row.credit for row in open_run(out).samples()] == (
+            [1.0, 0.0] if sign == 1 else [0.0, 1.0]
+        )
     evaluate("length_baseline", EXCERPTS["preferences"], run_dir=str(tmp_path / "judged"))
     with pytest.raises(ConfigError, match="holds a run with a reward"):
         score_recorded(benchmark, scores=path, data=rows, run_dir=tmp_path / "judged")
@@ -69,12 +94,17 @@ def test_a_folder_of_recorded_scores_is_written_anew_and_never_over_a_run(tmp_pa
 
 
 def test_a_folder_of_step_scores_keeps_each_step(tmp_path: Path) -> None:
-    """Logs bring one score more than there are steps, or fewer; texts only where the data are at hand."""
+    """Logs bring one score more than there are steps, or fewer; texts only where the data are at
+    hand.
+    """
     rows = [{"id": "gsm8k-0", "scores": [0.9, 0.1, 0.9, 0.8]}, {"id": "gsm8k-1", "scores": [0.7]}]
     benchmark, scores = get_benchmark("processbench"), write(tmp_path / "s.jsonl", rows)
     given = open_data(EXCERPTS["processbench"][:2], benchmark)
     score_recorded(benchmark, scores=scores, data=given, run_dir=tmp_path / "run")
-    kept = {row.id: [(step.text, step.score) for step in row.steps[0]] for row in open_run(tmp_path / "run").samples()}
+    kept = {
+        row.id: [(step.text, step.score) for step in row.steps[0]]
+        for row in open_run(tmp_path / "run").samples()
+    }
     assert kept["gsm8k-0"] == [("right 0", 0.9), ("wrong 1", 0.1), ("right 2", 0.9), ("", 0.8)]
     assert kept["gsm8k-1"] == [("right 0", 0.7), ("right 1", None)]
 

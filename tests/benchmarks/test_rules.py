@@ -1,4 +1,6 @@
-"""A benchmark is one class in one file, found by its name and columns; how its samples add up beyond the golden files."""
+"""A benchmark is one class in one file, found by its name and columns; how its samples add up
+beyond the golden files.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +17,42 @@ from rm_gallery.gallery.benchmarks.base import get_benchmark
 from rm_gallery.gallery.benchmarks.figures import plain
 from rm_gallery.gallery.benchmarks.judgements import cluster_of
 from rm_gallery.gallery.benchmarks.rewardbench import SECTION_WEIGHTS
-from rm_gallery.gallery.benchmarks.rewardbench2 import ScoredRow, TiesRow, TiesTally, ties_difference
+from rm_gallery.gallery.benchmarks.rewardbench2 import (
+    ScoredRow,
+    TiesRow,
+    TiesTally,
+    ties_difference,
+)
 from rm_gallery.study.benchmark import evaluate
 from tests.benchmarks.excerpts import EXCERPTS
 from tests.data.loading import write
 
 
-@pytest.mark.parametrize("name", ["allenai/reward-bench-2", "REWARD_BENCH 2", "rewardbench2", "Reward-Bench-2"])
+@pytest.mark.parametrize(
+    "name", ["allenai/reward-bench-2", "REWARD_BENCH 2", "rewardbench2", "Reward-Bench-2"]
+)
 def test_case_owner_and_separators_of_a_name_do_not_matter(name: str) -> None:
     assert get_benchmark(name).name == "rewardbench2"
     assert get_benchmark(get_benchmark(name)).name == "rewardbench2"
 
 
-def test_files_of_two_benchmarks_are_not_scored_together_unless_one_rule_is_asked_for(tmp_path: Path) -> None:
-    paths = [write(tmp_path / f"{name}.jsonl", EXCERPTS[name][:1]) for name in ("rewardbench2", "rm_bench")]
-    with pytest.raises(DataError, match="rm_bench.jsonl has the columns of rm_bench, and rewardbench2 has another rule"):
+def test_files_of_two_benchmarks_are_not_scored_together_unless_one_rule_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    paths = [
+        write(tmp_path / f"{name}.jsonl", EXCERPTS[name][:1])
+        for name in ("rewardbench2", "rm_bench")
+    ]
+    with pytest.raises(
+        DataError,
+        match="rm_bench.jsonl has the columns of rm_bench, and rewardbench2 has another rule",
+    ):
         evaluate("length_baseline", paths)
     assert evaluate("length_baseline", EXCERPTS["rewardbench"], "pairs").rule == "pair_strict"
-    assert evaluate("length_baseline", EXCERPTS["rewardbench2"], "lists").rule == "best_of_n_tie_credit"
+    assert (
+        evaluate("length_baseline", EXCERPTS["rewardbench2"], "lists").rule
+        == "best_of_n_tie_credit"
+    )
 
 
 def test_prior_sets_are_told_by_their_files_and_weigh_half_a_section(tmp_path: Path) -> None:
@@ -41,7 +61,15 @@ def test_prior_sets_are_told_by_their_files_and_weigh_half_a_section(tmp_path: P
 
     def prior(*chosen: str) -> list[dict[str, object]]:
         asked = [{"role": "user", "content": "q"}]
-        return [{"prompt": asked, "chosen": one, "rejected": short if one == long else long, "subset": "own"} for one in chosen]
+        return [
+            {
+                "prompt": asked,
+                "chosen": one,
+                "rejected": short if one == long else long,
+                "subset": "own",
+            }
+            for one in chosen
+        ]
 
     sets = tmp_path / "sets"
     write(sets / "anthropic_helpful-00000-of-00001.jsonl", prior(long, long, short))
@@ -52,7 +80,9 @@ def test_prior_sets_are_told_by_their_files_and_weigh_half_a_section(tmp_path: P
     assert alone.score == pytest.approx((2 / 3 + 1 / 2) / 2)
     assert alone.extra["prior_sets_absent"] == ["shp", "summarize"]
     sections = evaluate("length_baseline", [main, sets], "rewardbench")
-    leaderboard = evaluate("length_baseline", [main, sets], get_benchmark("rewardbench", "leaderboard"))
+    leaderboard = evaluate(
+        "length_baseline", [main, sets], get_benchmark("rewardbench", "leaderboard")
+    )
     assert sections.score == 1.0
     assert leaderboard.score == pytest.approx((2 * 1.0 + (2 / 3 + 1 / 2) / 2) / 3)
 
@@ -68,18 +98,38 @@ def test_samples_of_one_prompt_are_one_cluster() -> None:
     assert len({cluster_of(_about(*turns)) for turns in different}) == len(different)
     asked = {"input": [{"role": "user", "content": "why?"}]}
     roles = ("user", "system", "assistant")
-    of_roles = [DataSample.model_validate({"input": [{**asked["input"][0], "role": role}]}) for role in roles]
-    assert len(set(map(cluster_of, of_roles))) == len(roles), "the same words of a user and of a system are two prompts"
-    one_turn, two_turns = _about("a", "user"), _about("auser")  # a role is no text, and a text no role
+    of_roles = [
+        DataSample.model_validate({"input": [{**asked["input"][0], "role": role}]})
+        for role in roles
+    ]
+    assert len(set(map(cluster_of, of_roles))) == len(roles), (
+        "the same words of a user and of a system are two prompts"
+    )
+    # a role is no text, and a text no role
+    one_turn, two_turns = _about("a", "user"), _about("auser")
     assert cluster_of(one_turn) != cluster_of(two_turns)
-    assert cluster_of(_about("why?", cluster="7")) == cluster_of(_about("why not?", cluster="7")) == "7"
+    assert (
+        cluster_of(_about("why?", cluster="7"))
+        == cluster_of(_about("why not?", cluster="7"))
+        == "7"
+    )
     assert cluster_of(_about("why?", cluster="")) == cluster_of(_about("why?"))
     assert cluster_of(DataSample(unique_id="x")) == "id:x", "no prompt, nothing shared"
 
 
 def test_figures_are_told_in_plain_json() -> None:
-    told = {"a": (1, {"b": math.nan}), 1: "x", "c": Interval(0.1, math.nan), "d": (math.inf, 1j, True)}
-    assert plain(told) == {"a": [1, {"b": None}], "1": "x", "c": [0.1, None], "d": [None, "1j", True]}
+    told = {
+        "a": (1, {"b": math.nan}),
+        1: "x",
+        "c": Interval(0.1, math.nan),
+        "d": (math.inf, 1j, True),
+    }
+    assert plain(told) == {
+        "a": [1, {"b": None}],
+        "1": "x",
+        "c": [0.1, None],
+        "d": [None, "1j", True],
+    }
 
 
 def test_the_sections_of_rewardbench_weigh_as_many_rows_as_they_have() -> None:
@@ -94,7 +144,9 @@ def test_ties_that_all_behave_alike_are_not_known_exactly() -> None:
         tally.add_row(f"tied:{k}", [2.0 + k, 1.0 + k, 0.0], (True, True, False))
     figure, _ = tally.figure(0, "ties")
     assert figure.score == pytest.approx(1.01, abs=1e-3)
-    assert figure.ci95 is not None and figure.ci95.low == pytest.approx(wilson_interval(40, 40).low, abs=0.02)
+    assert figure.ci95 is not None and figure.ci95.low == pytest.approx(
+        wilson_interval(40, 40).low, abs=0.02
+    )
 
 
 def test_equal_infinities_are_no_distance_apart_and_what_reorders_text_is_a_space() -> None:
@@ -104,7 +156,9 @@ def test_equal_infinities_are_no_distance_apart_and_what_reorders_text_is_a_spac
 
 
 def test_two_rewards_on_ties_are_compared_prompt_by_prompt() -> None:
-    """Prompt 1 is right in both; in prompt 2 the second reward rates a wrong answer best in both rows."""
+    """Prompt 1 is right in both; in prompt 2 the second reward rates a wrong answer best in both
+    rows.
+    """
     ref, tied = (True, False), (True, True, False)
     kinds = (("ref", [5.0, 1.0], ref), ("tied", [5.0, 5.0, 1.0], tied))
     first = [(f"{kind}:{k}", scores, right) for k in (1, 2) for kind, scores, right in kinds]

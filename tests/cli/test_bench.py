@@ -17,27 +17,50 @@ from tests.support.command import command
 
 def test_bench_and_eval_are_one_path(tmp_path: Path) -> None:
     data = tmp_path / "rows.jsonl"
-    data.write_text("".join(json.dumps(row) + "\n" for row in EXCERPTS["judgebench"]), encoding="utf-8")
-    by_name = command("bench", "JudgeBench", "--reward", "length_baseline", "--data", str(data), "--json")
+    data.write_text(
+        "".join(json.dumps(row) + "\n" for row in EXCERPTS["judgebench"]), encoding="utf-8"
+    )
+    by_name = command(
+        "bench", "JudgeBench", "--reward", "length_baseline", "--data", str(data), "--json"
+    )
     by_file = command("eval", "length_baseline", str(data), "--json")
     found, expected = (json.loads(done.out) for done in (by_name, by_file))
     assert {**found, "seconds": 0} == {**expected, "seconds": 0}
-    estimate = ("bench", "judgebench", "-r", "length_baseline", "--data", str(data), "--estimate", "--json")
+    estimate = (
+        "bench",
+        "judgebench",
+        "-r",
+        "length_baseline",
+        "--data",
+        str(data),
+        "--estimate",
+        "--json",
+    )
     once, thrice = (json.loads(command(*estimate, "--repeats", k).out)["samples"] for k in "13")
     assert thrice - once == 2 * len(EXCERPTS["judgebench"])
 
 
 def test_list_names_every_benchmark_and_its_modes() -> None:
-    listed = {entry["name"]: entry for entry in json.loads(command("bench", "--list", "--json").out)}
-    assert listed.keys() == benchmarks().keys() and listed["rewardbench2"]["modes"].keys() == {"ranking", "ratings"}
+    listed = {
+        entry["name"]: entry for entry in json.loads(command("bench", "--list", "--json").out)
+    }
+    assert listed.keys() == benchmarks().keys() and listed["rewardbench2"]["modes"].keys() == {
+        "ranking",
+        "ratings",
+    }
     plain = command("bench", "--list").out.splitlines()
     assert [line.split()[0] for line in plain if not line.startswith(" ")] == sorted(benchmarks())
-    assert any(line.startswith("rewardbench2 ") and line.endswith("modes: ranking, ratings") for line in plain)
+    assert any(
+        line.startswith("rewardbench2 ") and line.endswith("modes: ranking, ratings")
+        for line in plain
+    )
 
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any, Any]]:
-    """What the hub is asked for; it has JudgeBench and PPE, and is out of reach for splits that are gone."""
+    """What the hub is asked for; it has JudgeBench and PPE, and is out of reach for splits that are
+    gone.
+    """
     seen: list[tuple[str, Any, Any]] = []
 
     def load_dataset(path: str, config: Any, **options: Any) -> Any:
@@ -52,7 +75,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any, Any]]:
     return seen
 
 
-def test_the_hub_is_asked_for_the_published_split_another_one_or_every_part(asked: list[Any]) -> None:
+def test_the_hub_is_asked_for_the_published_split_another_one_or_every_part(
+    asked: list[Any],
+) -> None:
     for split, more in (("gpt", []), ("claude", ["--split", "claude"])):
         done = command("bench", "judgebench", "-r", "length_baseline", "--hub", *more, "--json")
         assert (done.code, json.loads(done.out)["score"]) == (0, 0.5), done.err
@@ -65,4 +90,7 @@ def test_the_hub_is_asked_for_the_published_split_another_one_or_every_part(aske
 def test_without_a_network_it_says_what_to_do(asked: list[Any]) -> None:
     done = command("bench", "judgebench", "-r", "length_baseline", "--hub", "--split", "gone")
     assert (done.code, done.out) == (2, "")
-    assert "'ScalerLab/JudgeBench' cannot be loaded: ConnectionError: no route to host. Without a network" in done.err
+    assert (
+        "'ScalerLab/JudgeBench' cannot be loaded: ConnectionError: no route to host. Without a "
+        "network" in done.err
+    )

@@ -1,4 +1,6 @@
-"""`rm-gallery demo` runs without a key and prints one table; with an endpoint the judge is in it as well."""
+"""`rm-gallery demo` runs without a key and prints one table; with an endpoint the judge is in it as
+well.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def figures(table: str, label: str) -> list[str]:
     return re.findall(r"-?\d+(?:\.\d+)?", line.removeprefix(label))
 
 
-def test_without_a_model_named_nothing_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_model_named_nothing_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A key in the environment is no order to spend money."""
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
@@ -45,5 +49,7 @@ def test_with_a_model_named_the_judge_is_added() -> None:
         url = server.base_url
     assert done.code == 0, done.err
     perfect = {label: figures(done.out, label)[-1] for label in (*SUBSETS, "unscored", "failed")}
-    assert {perfect.pop("Ties") != "100.0", *perfect.values()} == {True, "100.0", "0"}, "perfect everywhere but in Ties"
+    assert {perfect.pop("Ties") != "100.0", *perfect.values()} == {True, "100.0", "0"}, (
+        "perfect everywhere but in Ties"
+    )
     assert f"judge judge-1 at {url}" in " ".join(done.out.split())

@@ -1,4 +1,6 @@
-"""What holds for every command, found by walking the command line: help, spelling, missing files, JSON and exit codes."""
+"""What holds for every command, found by walking the command line: help, spelling, missing files,
+JSON and exit codes.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ from tests.support.spelled import OWN, SOUND, SPELLED, WRONG, write_files
 from tests.train import runs as training
 
 FINE = {line["command"]: line["call"] for _, line in lines(HERE / "every_command" / "works.jsonl")}
-"""A call of every command that works in the folder below; those of `serve` and `view` are only begun, for they have no end."""
+"""A call of every command that works in the folder below; those of `serve` and `view` are only
+begun, for they have no end.
+"""
 ENDLESS = ("serve", "view")
 OUTPUTS = ("--out", "--export", "--store", "--save", "--annotate", "--pdf")
 INSTEAD = {
@@ -41,17 +45,22 @@ INSTEAD = {
     ("serve-token create", "--tokens"): None,  # it makes the file
     ("serve-token list", "--tokens"): "serve-token list",
 }
-"""The call to which an option that names a file is added, where it does not go with the one above."""
+"""The call to which an option that names a file is added, where it does not go with the one above.
+"""
 
 GATES = [line for _, line in lines(HERE / "every_command" / "gates.jsonl")]
 """Both sides of every gate: the call, its exit code, and what it says on stderr."""
 
 FALTERS = (
-    'if "FAIL" in messages[-1].text:\n        raise ValueError("no answer")\n    return min(1.0, len(messages[-1].text) / 99)'
+    'if "FAIL" in messages[-1].text:\n        raise ValueError("no answer")\n    return min(1.0, '
+    "len(messages[-1].text) / 99)"
 )
 REWARDS = {
     "sound.py": SOUND,
-    "bare.py": 'said = messages[-1].text.strip()\n    return float(said == ground_truth or said.endswith(f"<answer>{ground_truth}</answer>"))',
+    "bare.py": (
+        "said = messages[-1].text.strip()\n    return float(said == ground_truth or "
+        'said.endswith(f"<answer>{ground_truth}</answer>"))'
+    ),
     "lenient.py": "return float(str(ground_truth) in messages[-1].text)",
 }
 CASE = {"prompt": "What is 40 + 2?", "ground_truth": "42", "gold": "So it is.\n<answer>42</answer>"}
@@ -90,14 +99,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(place)
         patched.setenv("RM_GALLERY_CACHE", "off")
-        pairs = [{"id": str(k), "prompt": f"q{k}", "chosen": "long" * (k % 4), "rejected": "xx"} for k in range(40)]
+        pairs = [
+            {"id": str(k), "prompt": f"q{k}", "chosen": "long" * (k % 4), "rejected": "xx"}
+            for k in range(40)
+        ]
         jsonl("pairs.jsonl", pairs)
-        jsonl("broken.jsonl", [{**row, "chosen": "FAIL" if row["id"] == "3" else "fine"} for row in pairs[:5]])
+        jsonl(
+            "broken.jsonl",
+            [{**row, "chosen": "FAIL" if row["id"] == "3" else "fine"} for row in pairs[:5]],
+        )
         best_of_4(Path("lists.jsonl"), 4)
         jsonl(
-            "broken-lists.jsonl", [{"prompt": f"q{k}", "chosen": ["ab"], "rejected": ["FAIL" if k else "b"]} for k in range(2)]
+            "broken-lists.jsonl",
+            [
+                {"prompt": f"q{k}", "chosen": ["ab"], "rejected": ["FAIL" if k else "b"]}
+                for k in range(2)
+            ],
         )
-        Path("table.csv").write_text("q,x,y\n" + "".join(f"q{k},{'long' * (k % 4)}a,xx\n" for k in range(8)))
+        Path("table.csv").write_text(
+            "q,x,y\n" + "".join(f"q{k},{'long' * (k % 4)}a,xx\n" for k in range(8))
+        )
         Path("broken.csv").write_text("q,x,y\nq1,fine,xx\nq2,FAIL,xx\nq3,well,yy\n")
         for name, body in REWARDS.items():
             Path(name).write_text(OWN.format("own", "ground_truth='', ", body))
@@ -109,17 +130,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         jsonl(
             "samples.jsonl",
             [
-                {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": text}]}
+                {
+                    "messages": [
+                        {"role": "user", "content": "q"},
+                        {"role": "assistant", "content": text},
+                    ]
+                }
                 for text in ("fine", "FAIL")
             ],
         )
-        Path("graders.yaml").write_text("graders: {long: {grader: string_match, mapper: {reference_response: truth}}}\n")
+        Path("graders.yaml").write_text(
+            "graders: {long: {grader: string_match, mapper: {reference_response: truth}}}\n"
+        )
         judges = ", ".join(
-            f"{name}: {{grader: string_match, mapper: {{reference_response: truth}}}}" for name in ("long", "other")
+            f"{name}: {{grader: string_match, mapper: {{reference_response: truth}}}}"
+            for name in ("long", "other")
         )
         Path("judges.yaml").write_text(f"graders: {{{judges}}}\nlabels: ok\n")
         labelled = [{"query": f"q{k}", "response": "a", "truth": "ab"[k % 2]} for k in range(40)]
-        jsonl("labelled.jsonl", [{**row, "ok": (k % 2 == 0) != (k % 5 == 0)} for k, row in enumerate(labelled)])
+        jsonl(
+            "labelled.jsonl",
+            [{**row, "ok": (k % 2 == 0) != (k % 5 == 0)} for k, row in enumerate(labelled)],
+        )
         graded = [{"query": "q", "response": "a", "truth": "ab"[k % 2]} for k in range(4)]
         jsonl("graded.jsonl", graded)
         jsonl("half-graded.jsonl", [*graded, {"query": "q", "response": "a"}])
@@ -129,7 +161,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             ("same", scores),
             ("moved", [0.0 if k % 2 else score for k, score in enumerate(scores)]),
         ):
-            jsonl(f"{name}.jsonl", [{"id": f"a{k}", "prompt": f"q{k}", "score": score} for k, score in enumerate(values)])
+            jsonl(
+                f"{name}.jsonl",
+                [
+                    {"id": f"a{k}", "prompt": f"q{k}", "score": score}
+                    for k, score in enumerate(values)
+                ],
+            )
         Path("pilot.csv").write_text("s\n" + "".join(f"{score}\n" for score in scores))
         jsonl("varied.jsonl", training.run(0, steps=12))
         jsonl("mirrored.jsonl", training.run(0, "mirror", steps=12))
@@ -137,7 +175,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             assert run(f"eval length_baseline pairs.jsonl --out {name} {more}").code == 0
         Path("stopped", "report.json").unlink()
         assert run("eval func:falters.py broken.jsonl --out falters --max-failures 1").code == 0
-        assert run("eval safety_listwise_reward lists.jsonl --llm fake:<best>1</best> --out traced --trace").code == 0
+        assert (
+            run(
+                "eval safety_listwise_reward lists.jsonl --llm fake:<best>1</best> --out traced "
+                "--trace"
+            ).code
+            == 0
+        )
         Path("serve.yaml").write_text("rewards: {exact: {reference: accuracy}}\n")
         yield place
 
@@ -165,7 +209,9 @@ def stored(folder: Path, name: str) -> None:
 
 
 def test_every_command_is_called_here() -> None:
-    assert FINE.keys() == COMMANDS.keys(), "give a new command a call that works, and its exit codes to docs/gates.md"
+    assert FINE.keys() == COMMANDS.keys(), (
+        "give a new command a call that works, and its exit codes to docs/gates.md"
+    )
 
 
 def names(parameter: Any) -> list[str]:
@@ -181,7 +227,10 @@ def test_help_explains_the_command_and_every_option(name: str) -> None:
     for parameter in COMMANDS[name].params:
         assert (parameter.help or "").strip(), f"{name}: {parameter.name} has no help"
         assert all(option in shown for option in names(parameter)), parameter.name
-    assert "…" not in done.out.replace("RUN_B …", "").replace("{…}", "") and max(map(len, done.out.splitlines())) <= 80
+    assert (
+        "…" not in done.out.replace("RUN_B …", "").replace("{…}", "")
+        and max(map(len, done.out.splitlines())) <= 80
+    )
 
 
 def test_every_command_has_an_example_that_parses_and_a_place_in_the_help() -> None:
@@ -193,15 +242,24 @@ def test_every_command_has_an_example_that_parses_and_a_place_in_the_help() -> N
     for name, call in shown.items():
         words = call.split()
         assert " ".join(words[: len(name.split())]) == name
-        COMMANDS[name].make_context(name, words[len(name.split()) :])  # an unknown option or a missing one raises
+        # an unknown option or a missing one raises
+        COMMANDS[name].make_context(name, words[len(name.split()) :])
         known = [*RewardRegistry.list(), *DataConverterRegistry.list_sources()]
-        named = [word for word in (each.rpartition("=")[2] for each in words) if word.endswith("_reward") or word in known]
+        named = [
+            word
+            for word in (each.rpartition("=")[2] for each in words)
+            if word.endswith("_reward") or word in known
+        ]
         assert all(word in known for word in named), call
         assert f"rm-gallery {call}" in " ".join(command(*name.split(), "--help").out.split())
 
 
-@pytest.mark.parametrize("name", ["eval", "score", "winrate", "grade", "report", "compare", "table"])
-def test_what_is_large_is_named_before_it_is_read(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "name", ["eval", "score", "winrate", "grade", "report", "compare", "table"]
+)
+def test_what_is_large_is_named_before_it_is_read(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert "reading " not in run(FINE[name]).err
     monkeypatch.setattr(options, "LARGE", 1)
     assert run(FINE[name]).err.startswith("reading ")
@@ -229,7 +287,9 @@ def test_a_call_that_works_ends_with_0_and_json_is_all_there_is_on_stdout(name: 
     assert done.code == 0, done.err
     if any("--json" in parameter.opts for parameter in COMMANDS[name].params):
         again = run(f"{FINE[name]} --json")
-        assert again.code == 0 and json.loads(again.out, parse_constant=pytest.fail) is not None, again.err
+        assert again.code == 0 and json.loads(again.out, parse_constant=pytest.fail) is not None, (
+            again.err
+        )
 
 
 FOREIGN = "问题 پرسش 😀 "
@@ -244,10 +304,17 @@ def foreign(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for path in place.glob("*.jsonl"):
         rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
         texts = {name for name in ("prompt", "query", "subset") if any(name in row for row in rows)}
-        changed = [{**row, **{name: f"{FOREIGN}{row[name]}" for name in texts & row.keys()}} for row in rows]
-        path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in changed), encoding="utf-8")
+        changed = [
+            {**row, **{name: f"{FOREIGN}{row[name]}" for name in texts & row.keys()}}
+            for row in rows
+        ]
+        path.write_text(
+            "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in changed), encoding="utf-8"
+        )
     for path in (place / "table.csv", place / "broken.csv"):
-        path.write_text(path.read_text(encoding="utf-8").replace("\nq", f"\n{FOREIGN}q"), encoding="utf-8")
+        path.write_text(
+            path.read_text(encoding="utf-8").replace("\nq", f"\n{FOREIGN}q"), encoding="utf-8"
+        )
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
@@ -266,9 +333,11 @@ def test_what_a_pipe_cannot_hold_is_written_as_json_writes_it(encoding: str) -> 
     Path("row.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n", encoding="utf-8")
     assert run("eval length_baseline row.jsonl --out رد").code == 0
     done = command("explain", "رد", "é😀", encoding=encoding)
-    written = {"utf-8": ["问题"], "cp1252": ["\\u95ee\\u9898"], "ascii": ["问题", "\\u95ee\\u9898"]}[
-        encoding
-    ]  # click mends ASCII
+    written = {
+        "utf-8": ["问题"],
+        "cp1252": ["\\u95ee\\u9898"],
+        "ascii": ["问题", "\\u95ee\\u9898"],
+    }[encoding]  # click mends ASCII
     assert done.code == 0 and any(text in done.out for text in written)
     done = command("eval", "length_baseline", "چنین نیست.jsonl", encoding=encoding)
     shown = "چنین" if encoding == "utf-8" else "\\u0686\\u0646"
@@ -280,7 +349,12 @@ def test_what_a_pipe_cannot_hold_is_written_as_json_writes_it(encoding: str) -> 
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in FINE if any("--limit" in parameter.opts for parameter in COMMANDS[name].params)]
+    "name",
+    [
+        name
+        for name in FINE
+        if any("--limit" in parameter.opts for parameter in COMMANDS[name].params)
+    ],
 )
 def test_the_same_call_tells_the_same_and_a_limit_is_heard(name: str) -> None:
     def told(*more: str) -> str:
@@ -290,7 +364,9 @@ def test_the_same_call_tells_the_same_and_a_limit_is_heard(name: str) -> None:
 
 
 def paths_of(name: str) -> list[tuple[str, str]]:
-    """(option or word, call with a path that is not there in its place) for each parameter of a command that names a file."""
+    """(option or word, call with a path that is not there in its place) for each parameter of a
+    command that names a file.
+    """
     found = []
     for number, word in enumerate(words := FINE[name].split()):
         if word in ("longest", "shortest", "traced", "tokens", "fine=fine") or (
@@ -302,14 +378,23 @@ def paths_of(name: str) -> list[tuple[str, str]]:
     hints = get_type_hints(COMMANDS[name].callback)
     for parameter in COMMANDS[name].params:
         options = names(parameter)
-        if options and Path in (hints[parameter.name], *get_args(hints[parameter.name])) and options[0] not in OUTPUTS:
+        if (
+            options
+            and Path in (hints[parameter.name], *get_args(hints[parameter.name]))
+            and options[0] not in OUTPUTS
+        ):
             call = INSTEAD.get((name, options[0]), FINE[name])
             found += [] if call is None else [(options[0], f"{call} {options[0]} absent.x")]
     return found
 
 
 @pytest.mark.parametrize(
-    ("name", "call"), [pytest.param(name, call, id=f"{name} {what}") for name in FINE for what, call in paths_of(name)]
+    ("name", "call"),
+    [
+        pytest.param(name, call, id=f"{name} {what}")
+        for name in FINE
+        for what, call in paths_of(name)
+    ],
 )
 @pytest.mark.usefixtures("stored")
 def test_a_missing_and_a_damaged_file_are_named_with_exit_code_2(name: str, call: str) -> None:
@@ -329,7 +414,9 @@ def test_a_missing_and_a_damaged_file_are_named_with_exit_code_2(name: str, call
 def test_a_gate_has_two_sides(gate: Line) -> None:
     with JudgeServer(falters, in_process=True) as server:
         llm = json.dumps({"model": "judge-1", "base_url": server.base_url, "max_attempts": 1})
-        done = command(*(f"llm={llm}" if word == "JUDGE" else word for word in gate["call"].split()))
+        done = command(
+            *(f"llm={llm}" if word == "JUDGE" else word for word in gate["call"].split())
+        )
     assert done.code == gate["code"], done.err
     assert gate.get("said", "") in done.err
     assert done.code != 2 or "done" not in done.err, "wrong use is said before anything is judged"
@@ -347,32 +434,49 @@ def gates_of(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_exit_codes_are_documented_and_both_sides_of_each_gate_are_tried(name: str) -> None:
-    section = (ROOT / "docs" / "gates.md").read_text(encoding="utf-8").split("## Exit codes")[1].split("\n## ")[0]
+    section = (
+        (ROOT / "docs" / "gates.md")
+        .read_text(encoding="utf-8")
+        .split("## Exit codes")[1]
+        .split("\n## ")[0]
+    )
     rows = [line.split("|")[1:-1] for line in section.splitlines() if line.startswith("| `")]
     said_of = [row[1].strip() for row in rows if f"`{name}`" in row[0]]
-    assert len(said_of) == 1, f"{name} has {len(said_of)} rows in the table of exit codes in docs/gates.md"
+    assert len(said_of) == 1, (
+        f"{name} has {len(said_of)} rows in the table of exit codes in docs/gates.md"
+    )
     (said,) = said_of
     told = [(line["call"], line["code"]) for line in GATES]
     codes = {code for call, code in told if f"{call} ".startswith(f"{name} ")}
     assert (1 in codes) == (said != "–"), f"{name}: docs/gates.md says of exit code 1: {said}"
     callback, ends = COMMANDS[name].callback, re.compile(r"\bexit\((\d+)\)", re.I)
     module = inspect.getsource(sys.modules[callback.__module__])
-    assert set(ends.findall(module)) <= {"0", "1", "2"}, f"{name} ends with a code that docs/gates.md does not tell"
-    assert said != "–" or "1" not in ends.findall(inspect.getsource(callback)), f"{name} ends with 1: say in docs/gates.md when"
+    assert set(ends.findall(module)) <= {"0", "1", "2"}, (
+        f"{name} ends with a code that docs/gates.md does not tell"
+    )
+    assert said != "–" or "1" not in ends.findall(inspect.getsource(callback)), (
+        f"{name} ends with 1: say in docs/gates.md when"
+    )
     for gate in gates_of(name):
         both = {code for call, code in told if call.startswith(f"{name} ") and gate in call.split()}
         assert both >= {0, 1}, f"{name} {gate}: a call that passes and one that fails are needed"
 
 
 def test_no_command_shows_the_help_and_an_unknown_one_is_an_error() -> None:
-    assert (run("").code, run("--help").code, run("evaluate").code) == (2, 0, 2) and "eval" in run("--help").out
+    assert (run("").code, run("--help").code, run("evaluate").code) == (2, 0, 2) and "eval" in run(
+        "--help"
+    ).out
 
 
 def test_a_trace_as_json_is_a_line_a_judgement() -> None:
-    assert {json.loads(line)["id"] for line in run("trace traced r0 --json").out.splitlines()} == {"r0"}
+    assert {json.loads(line)["id"] for line in run("trace traced r0 --json").out.splitlines()} == {
+        "r0"
+    }
 
 
-def test_what_goes_wrong_in_a_run_is_one_line_and_exit_code_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_in_a_run_is_one_line_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(main, "_command", Mock(side_effect=RMGalleryError("the judge is gone")))
     assert run("doctor") == Done(1, "", "rm-gallery: the judge is gone\n")
 
@@ -398,7 +502,12 @@ def _named(folder: Path) -> None:
 
 
 def test_every_command_with_a_reward_is_named_here() -> None:
-    takes = {name for name, found in COMMANDS.items() for each in found.params if each.name in ("reward", "rewards")}
+    takes = {
+        name
+        for name, found in COMMANDS.items()
+        for each in found.params
+        if each.name in ("reward", "rewards")
+    }
     assert takes | {"show"} == TAKES.keys()
 
 
@@ -414,7 +523,10 @@ def test_every_command_says_how_a_reward_is_named_in_the_same_words() -> None:
 def test_every_spelling_of_a_name_is_known_to_every_command(name: str) -> None:
     for spelled in SPELLED:
         done = run(TAKES[name].replace("REWARD", spelled))
-        assert "There is no" not in done.err and "cannot be read" not in done.err, (spelled, done.err)
+        assert "There is no" not in done.err and "cannot be read" not in done.err, (
+            spelled,
+            done.err,
+        )
     shown = {run(TAKES[name].replace("REWARD", each)).code for each in SPELLED[:4]}
     assert len(shown) == 1, "the same reward however it is spelled"
 
@@ -430,7 +542,9 @@ def test_a_wrong_name_is_one_line_and_the_same_at_every_command(name: str) -> No
 
 @pytest.mark.parametrize("spelled", SPELLED)
 def test_every_spelling_is_known_in_a_config_of_graders(spelled: str) -> None:
-    Path("named.yaml").write_text(f"graders: {{a: {{grader: '{spelled}', mapper: {{reference_response: truth}}}}}}\n")
+    Path("named.yaml").write_text(
+        f"graders: {{a: {{grader: '{spelled}', mapper: {{reference_response: truth}}}}}}\n"
+    )
     done = run("grade named.yaml graded.jsonl")
     assert done.code == 0, done.err
 
@@ -469,12 +583,14 @@ SETTINGS = {
 """A value that fits where it applies, for each setting whose type alone does not give one."""
 OF_TYPE = {bool: "true", int: "2", float: "0.05"}
 OF_DATA = frozenset(
-    "a annotate answer b bounds by cases certificate cluster completion component config data description display_name encoding"
-    " header_row id key label label_column label_probability labels length metrics_folders mode new_again numbers old_again other param"
-    " pilot prompt reference reward samples score scores replay second separator sheet step step_rule total weight"
-    " benchmark judge scope task kind needs probe form as_format".split()
+    "a annotate answer b bounds by cases certificate cluster completion component config data "
+    "description display_name encoding header_row id key label label_column label_probability "
+    "labels length metrics_folders mode new_again numbers old_again other param pilot prompt "
+    "reference reward samples score scores replay second separator sheet step step_rule total "
+    "weight benchmark judge scope task kind needs probe form as_format".split()
 )
-"""Settings that name something in the data, or a choice, of one command; nobody sets them for all."""
+"""Settings that name something in the data, or a choice, of one command; nobody sets them for all.
+"""
 OF_MACHINE = frozenset(
     "access_log browser cache engine host hub open out pdf port processes queue sandbox save status_port store tokens".split()
 )
@@ -493,14 +609,20 @@ def settings_of(name: str) -> dict[str, str]:
             found[option.name] = SETTINGS[option.name]
         elif option.name not in OF_DATA | OF_MACHINE:
             kinds = {hints[option.name], *get_args(hints[option.name])}
-            found[option.name] = next((value for kind, value in OF_TYPE.items() if kind in kinds), "")
+            found[option.name] = next(
+                (value for kind, value in OF_TYPE.items() if kind in kinds), ""
+            )
     return found
 
 
 def test_every_setting_has_a_value_or_a_reason_why_it_has_none() -> None:
     keys = {key for command in COMMANDS.values() for key in options_of(command)}
-    assert keys >= {*SETTINGS, *OF_DATA, *OF_MACHINE} and not SETTINGS.keys() & (OF_DATA | OF_MACHINE)
-    assert all(all(settings_of(name).values()) for name in COMMANDS), "a setting of a new type needs a value"
+    assert keys >= {*SETTINGS, *OF_DATA, *OF_MACHINE} and not SETTINGS.keys() & (
+        OF_DATA | OF_MACHINE
+    )
+    assert all(all(settings_of(name).values()) for name in COMMANDS), (
+        "a setting of a new type needs a value"
+    )
 
 
 @pytest.fixture
@@ -510,7 +632,12 @@ def _priced(folder: Path) -> None:
 
 def untyped(name: str) -> dict[str, str]:
     typed = FINE[name].split()
-    words = {option for each in COMMANDS[name].params if {*names(each)} & {*typed} for option in [each.name]}
+    words = {
+        option
+        for each in COMMANDS[name].params
+        if {*names(each)} & {*typed}
+        for option in [each.name]
+    }
     return {key: value for key, value in settings_of(name).items() if key not in words}
 
 
@@ -519,7 +646,9 @@ RUNS = [name for name in FINE if name not in (*ENDLESS, "demo", "init")]
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.usefixtures("stored", "_priced")
-def test_a_setting_that_nobody_typed_is_never_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_that_nobody_typed_is_never_refused(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused = {}
     for key, value in untyped(name).items():
         if key == "max_cost" and "--llm" in FINE[name]:
@@ -534,10 +663,21 @@ def test_a_setting_that_nobody_typed_is_never_refused(name: str, monkeypatch: py
 
 @pytest.mark.parametrize("name", RUNS)
 @pytest.mark.usefixtures("stored", "_priced")
-def test_a_file_that_sets_everything_stops_no_command(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    keys = {key: value for each in RUNS for key, value in settings_of(each).items() if key not in FLAGGED}
+def test_a_file_that_sets_everything_stops_no_command(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    keys = {
+        key: value
+        for each in RUNS
+        for key, value in settings_of(each).items()
+        if key not in FLAGGED
+    }
     own = untyped(name)
-    lines_ = [f"{key} = {json.dumps(own.get(key, value))}" for key, value in keys.items() if key != "param"]
+    lines_ = [
+        f"{key} = {json.dumps(own.get(key, value))}"
+        for key, value in keys.items()
+        if key != "param"
+    ]
     (tmp_path / "own.toml").write_text("\n".join(lines_))
     monkeypatch.setenv("RM_GALLERY_CONFIG", str(tmp_path / "own.toml"))
     done = run(FINE[name])
@@ -547,26 +687,35 @@ def test_a_file_that_sets_everything_stops_no_command(name: str, monkeypatch: py
 JUDGED = "eval safety_listwise_reward lists.jsonl --llm fake:<best>1</best>"
 
 
-def test_a_limit_of_cost_without_prices_stops_what_calls_a_model_and_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_limit_of_cost_without_prices_stops_what_calls_a_model_and_no_rule(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     refused = run(JUDGED + " --max-cost 1")
     assert (refused.code, "max_cost needs prices" in refused.err) == (2, True)
     monkeypatch.setenv("RM_GALLERY_MAX_COST", "1")
     assert run(FINE["eval"]).code == 0
     refused = run(JUDGED)
-    assert refused.code == 2 and "max_cost is set, but a run without --prices has no price for" in refused.err
+    assert (
+        refused.code == 2
+        and "max_cost is set, but a run without --prices has no price for" in refused.err
+    )
     monkeypatch.setenv("RM_GALLERY_PRICES", "prices.yaml")
     Path("prices.yaml").write_text("'*': {input: 1, output: 1}\n")
     assert run(JUDGED).code == 0
 
 
-def test_an_endpoint_for_a_model_without_one_is_refused_where_it_is_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_for_a_model_without_one_is_refused_where_it_is_typed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     refused = run(JUDGED + " --base-url http://127.0.0.1:9/v1")
     assert (refused.code, "fake: has no endpoint; leave out --base-url" in refused.err) == (2, True)
     monkeypatch.setenv("RM_GALLERY_BASE_URL", "http://127.0.0.1:9/v1")
     assert run(JUDGED).code == 0
 
 
-def test_what_is_read_is_said_once_also_where_a_setting_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_read_is_said_once_also_where_a_setting_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(options, "LARGE", 1)
     monkeypatch.setenv("RM_GALLERY_LLM", "fake:x")
     assert run(FINE["eval"]).err.count("reading ") == 1

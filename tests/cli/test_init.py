@@ -18,9 +18,15 @@ def test_every_step_of_the_new_project_passes_and_nothing_is_overwritten(
     place = tmp_path / "new" / "project"
     assert command("init", str(place)).code == 0
     monkeypatch.chdir(place)
-    steps = yaml.safe_load((place / ".github/workflows/rewards.yml").read_text())["jobs"]["rewards"]["steps"]
+    steps = yaml.safe_load((place / ".github/workflows/rewards.yml").read_text())["jobs"][
+        "rewards"
+    ]["steps"]
     calls = [shlex.split(step["run"]) for step in steps if "run" in step]
-    shown = [shlex.split(line, comments=True) for line in (place / "README.md").read_text().splitlines() if line[:4] == "    "]
+    shown = [
+        shlex.split(line, comments=True)
+        for line in (place / "README.md").read_text().splitlines()
+        if line[:4] == "    "
+    ]
     assert len(calls) == len(shown) == 3
     for words in [*calls[1:], *shown]:  # the first one installs
         module = "rm_gallery" if words[0] == "rm-gallery" else "pytest"

@@ -40,7 +40,9 @@ def test_the_only_function_of_a_file_is_its_reward_and_of_several_all_are_named(
         build_reward("env:one.py")
 
 
-@pytest.mark.parametrize("name", ["dec.py:0.2", "dec.py:0,2", "dec.py:2", "dec.py:brief:-0.5", "math_verify_reward:0.2"])
+@pytest.mark.parametrize(
+    "name", ["dec.py:0.2", "dec.py:0,2", "dec.py:2", "dec.py:brief:-0.5", "math_verify_reward:0.2"]
+)
 def test_a_weight_where_none_is_taken_is_called_one(name: str) -> None:
     Path("dec.py").write_text(PLAIN)
     done = command(*SCORE, name)
@@ -55,27 +57,47 @@ def test_a_module_of_the_working_directory_is_taken_by_commands_too() -> None:
         build_reward("func:module_nowhere:brief")
 
 
-def test_a_variable_that_nothing_reads_is_named_once_with_the_nearest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_nothing_reads_is_named_once_with_the_nearest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert "nothing reads" not in command("list").err
     monkeypatch.setenv("RM_GALLERY_MAXCALLS", "10")
     monkeypatch.setenv("RM_GALLERY_ZZQQ", "1")
     [line] = [line for line in command("list").err.splitlines() if "nothing reads" in line]
-    assert "RM_GALLERY_MAXCALLS is no setting (RM_GALLERY_MAX_CALLS is); RM_GALLERY_ZZQQ is no setting." in line
+    assert (
+        "RM_GALLERY_MAXCALLS is no setting (RM_GALLERY_MAX_CALLS is); RM_GALLERY_ZZQQ is no "
+        "setting." in line
+    )
 
 
 def test_labels_that_are_all_the_same_refute_nobody() -> None:
-    rows = [{"q": f"q{k}", "new": "x" * (k + 2), "old": "x" if k else "xxx", "human": "a"} for k in range(12)]
-    told = winrate("length_baseline", rows, "q", ["new", "old"], labels="human", progress=False).to_dict()
-    assert told["extra"]["agreement"]["kappa"] is None and told["extra"]["agreement"]["agreement"] > 0.5
-    assert contradicted(told) == "" and not [fact for fact in leads(told) if fact.kind == "contradicted"]
-    unknown = {"rule": "mean_score", "score": 0.5, "extra": {"agreement": {"n": 9, "spearman": None}}}
+    rows = [
+        {"q": f"q{k}", "new": "x" * (k + 2), "old": "x" if k else "xxx", "human": "a"}
+        for k in range(12)
+    ]
+    told = winrate(
+        "length_baseline", rows, "q", ["new", "old"], labels="human", progress=False
+    ).to_dict()
+    assert (
+        told["extra"]["agreement"]["kappa"] is None
+        and told["extra"]["agreement"]["agreement"] > 0.5
+    )
+    assert contradicted(told) == "" and not [
+        fact for fact in leads(told) if fact.kind == "contradicted"
+    ]
+    unknown = {
+        "rule": "mean_score",
+        "score": 0.5,
+        "extra": {"agreement": {"n": 9, "spearman": None}},
+    }
     assert contradicted(unknown) == ""
     assert contradicted({**unknown, "extra": {"agreement": {"n": 9, "spearman": -0.2}}})
 
 
 def test_a_part_inside_its_own_range_is_no_fault_and_the_uneven_weight_names_the_option() -> None:
     Path("stars.py").write_text(
-        "from rm_gallery import reward_function\n\n@reward_function(score_range=(1, 10))\ndef stars(messages, **kwargs):\n"
+        "from rm_gallery import reward_function\n\n@reward_function(score_range=(1, 10))\ndef "
+        "stars(messages, **kwargs):\n"
         '    return 10.0 if "42" in messages[-1].text else 7.0\n'
     )
     found = check_mix({"math_verify_reward": 1.0, "stars.py": 0.1}).whole
@@ -85,9 +107,9 @@ def test_a_part_inside_its_own_range_is_no_fault_and_the_uneven_weight_names_the
 
 def test_a_null_answer_is_a_bad_row_and_an_empty_one_is_judged() -> None:
     Path("rows.jsonl").write_text('{"prompt": "q", "chosen": "long", "rejected": ""}\n')
-    assert '"n_scored": 1' in command("eval", "length_baseline", "rows.jsonl", "--json").out.replace('":', '": ').replace(
-        ":  ", ": "
-    )
+    assert '"n_scored": 1' in command(
+        "eval", "length_baseline", "rows.jsonl", "--json"
+    ).out.replace('":', '": ').replace(":  ", ": ")
     Path("rows.jsonl").write_text('{"prompt": "q", "chosen": "long", "rejected": null}\n')
     done = command("eval", "length_baseline", "rows.jsonl")
     assert done.code == 2 and "column 'rejected': expected an answer, found null" in done.err
@@ -101,6 +123,7 @@ def test_an_unknown_sample_is_answered_with_ids_that_are_there() -> None:
 
 def test_weights_without_names_are_refused_with_the_names() -> None:
     with pytest.raises(
-        ConfigError, match=r"weights is \[1, 0.2\]; give them by name: weights=\{'length_baseline': …, 'boxed_answer': …\}"
+        ConfigError,
+        match=r"weights is \[1, 0.2\]; give them by name: weights=\{'length_baseline': …, 'boxed_answer': …\}",
     ):
         WeightedSum(["length_baseline", "boxed_answer"], weights=[1, 0.2])  # type: ignore[arg-type]

@@ -1,4 +1,6 @@
-"""Settings come from flags, then the environment, then `rm-gallery.toml`; `--dry-run` tells each and its origin."""
+"""Settings come from flags, then the environment, then `rm-gallery.toml`; `--dry-run` tells each
+and its origin.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +37,16 @@ TOLD = [
     (("list",), {"RM_GALLERY_JSON": "true"}, "--json = True  (environment, RM_GALLERY_JSON)"),
 ]  # fmt: skip
 WRONG = [
-    ("max_worker = 3", "rm-gallery.toml: There is no setting 'max_worker'. Did you mean max_workers"),
+    (
+        "max_worker = 3",
+        "rm-gallery.toml: There is no setting 'max_worker'. Did you mean max_workers",
+    ),
     ("[evil]\nllm = 1", "rm-gallery.toml: There is no command 'evil'. Did you mean eval"),
     ("[eval]\nout-put = 1", "rm-gallery.toml [eval]: There is no setting 'out-put'."),
-    ("llm = 2026-01-01", "rm-gallery.toml: llm is a date; give text, a number, true, false or a list."),
+    (
+        "llm = 2026-01-01",
+        "rm-gallery.toml: llm is a date; give text, a number, true, false or a list.",
+    ),
     ("llm =", "rm-gallery.toml is no TOML file"),
     ("max_workers = 'many'", "--max-workers"),
     ("max_workers = 'many'", "Settings were also read from: rm-gallery.toml."),
@@ -60,7 +68,10 @@ def test_a_dry_run_tells_each_setting_and_its_origin(
         monkeypatch.setenv(name, value)
     done = command(*call, "--dry-run")
     assert (done.code, done.err) == (0, "") and line in done.out.splitlines()
-    assert "secret" not in done.out and sorted(path.name for path in Path().iterdir()) == ["rm-gallery.toml", "rows.jsonl"]
+    assert "secret" not in done.out and sorted(path.name for path in Path().iterdir()) == [
+        "rm-gallery.toml",
+        "rows.jsonl",
+    ]
 
 
 @pytest.mark.parametrize(("text", "said"), WRONG)
@@ -70,7 +81,9 @@ def test_what_is_no_setting_is_an_error_that_names_the_nearest(text: str, said: 
     assert (done.code, done.out) == (2, "") and said in done.err
 
 
-def test_the_file_decides_what_a_run_does_and_another_one_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_decides_what_a_run_does_and_another_one_can_be_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     shortest = '[eval]\njson = true\nparam = ["shortest=true"]\n'
     assert '"score": 1.0' in command(*EVAL, "--json").out
     Path("rm-gallery.toml").write_text(shortest, encoding="utf-8-sig")  # as some editors save it
@@ -79,13 +92,30 @@ def test_the_file_decides_what_a_run_does_and_another_one_can_be_named(monkeypat
     monkeypatch.setenv("RM_GALLERY_CONFIG", "other.toml")
     assert '"score": 0.0' in command(*EVAL).out
     monkeypatch.setenv("RM_GALLERY_CONFIG", "gone.toml")
-    assert (
-        command(*EVAL).err
-        == "rm-gallery: RM_GALLERY_CONFIG names gone.toml, which cannot be read: No such file or directory.\n"
+    assert command(*EVAL).err == (
+        "rm-gallery: RM_GALLERY_CONFIG names gone.toml, which cannot be read: No such file or "
+        "directory.\n"
     )
 
 
 def test_a_table_command_says_its_settings_beside_what_it_understood() -> None:
     Path("t.csv").write_text("prompt,a,b\nq,long,x\n")
-    done = command("winrate", "t.csv", "--prompt", "prompt", "--a", "a", "--b", "b", "-r", "length_baseline", "--dry-run")
-    assert done.code == 0 and "--seed = 0  (default)" in done.err and "1 rows to judge" in done.err and not done.out
+    done = command(
+        "winrate",
+        "t.csv",
+        "--prompt",
+        "prompt",
+        "--a",
+        "a",
+        "--b",
+        "b",
+        "-r",
+        "length_baseline",
+        "--dry-run",
+    )
+    assert (
+        done.code == 0
+        and "--seed = 0  (default)" in done.err
+        and "1 rows to judge" in done.err
+        and not done.out
+    )

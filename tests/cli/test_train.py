@@ -1,4 +1,6 @@
-"""`rm-gallery train bt` writes a model that `bt:DIR` then names everywhere, and says how good it is beside length."""
+"""`rm-gallery train bt` writes a model that `bt:DIR` then names everywhere, and says how good it is
+beside length.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path,
     return out, command("train", "bt", str(data), "--out", str(out), "--json")
 
 
-def test_a_model_is_written_that_is_a_reward_and_said_beside_both_length_baselines(trained: tuple[Path, Done]) -> None:
+def test_a_model_is_written_that_is_a_reward_and_said_beside_both_length_baselines(
+    trained: tuple[Path, Done],
+) -> None:
     out, done = trained
     held_out: dict[str, Any] = json.loads(done.out)["held_out"]
     assert set(held_out) == {"model", "longest", "shortest"}
@@ -44,10 +48,25 @@ def test_a_model_is_written_that_is_a_reward_and_said_beside_both_length_baselin
     assert "kind: pointwise" in command("show", f"bt:{out}").out
 
 
-def test_seed_and_share_arrive_and_the_table_says_how_to_use_it(data: Path, trained: tuple[Path, Done], tmp_path: Path) -> None:
-    other = command("train", "bt", str(data), "--out", str(tmp_path / "model"), "--seed", "1", "--test-share", "0.5")
+def test_seed_and_share_arrive_and_the_table_says_how_to_use_it(
+    data: Path, trained: tuple[Path, Done], tmp_path: Path
+) -> None:
+    other = command(
+        "train",
+        "bt",
+        str(data),
+        "--out",
+        str(tmp_path / "model"),
+        "--seed",
+        "1",
+        "--test-share",
+        "0.5",
+    )
     assert other.code == 0 and f"use it as bt:{tmp_path / 'model'}" in other.out
     lines = [line.split() for line in other.out.splitlines()[:3]]
     assert [line[0] for line in lines] == ["model", "longest", "shortest"]
-    assert int(lines[0][-1].removeprefix("n=")) > 2 * json.loads(trained[1].out)["held_out"]["model"]["n"]
+    assert (
+        int(lines[0][-1].removeprefix("n="))
+        > 2 * json.loads(trained[1].out)["held_out"]["model"]["n"]
+    )
     assert load_model(tmp_path / "model").metadata["seed"] == 1

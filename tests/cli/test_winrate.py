@@ -1,4 +1,6 @@
-"""A spreadsheet from the desk: read as it was saved, judged over HTTP, and a workbook that other programs open."""
+"""A spreadsheet from the desk: read as it was saved, judged over HTTP, and a workbook that other
+programs open.
+"""
 
 from __future__ import annotations
 
@@ -25,16 +27,30 @@ def longer(call: JudgeCall) -> Answer:
     """Prefers the longer answer, in any order; scores by length."""
     lengths = [len(text) for text in call.reading.candidates]
     ranking = sorted(range(1, len(lengths) + 1), key=lambda k: -lengths[k - 1])
-    return Judgement(tuple(ranking), tuple(float(min(10, length)) for length in lengths), tie=len(set(lengths)) < 2)
+    return Judgement(
+        tuple(ranking),
+        tuple(float(min(10, length)) for length in lengths),
+        tie=len(set(lengths)) < 2,
+    )
 
 
 def table() -> list[list[Any]]:
-    """Rows in which a is longer in 20 of 30, and people agree in all but two of the 12 they looked at."""
+    """Rows in which a is longer in 20 of 30, and people agree in all but two of the 12 they looked
+    at.
+    """
     rows = []
     for k in range(N):
         a_wins = k % 3 != 2
         a, b = (NASTY if k == 3 else "Größe über alles", "klein") if a_wins else ("„kurz“", LONG)
-        said = "" if k >= 12 else ("b" if a_wins else "a") if k in (4, 6) else "a" if a_wins else "Modell B"
+        said = (
+            ""
+            if k >= 12
+            else ("b" if a_wins else "a")
+            if k in (4, 6)
+            else "a"
+            if a_wins
+            else "Modell B"
+        )
         rows.append([k, f"Frage {k}: wie groß?", a, b, said, ("Mathe", "Chat")[k % 2]])
     return rows
 
@@ -51,31 +67,74 @@ server = judge_fixture(longer, in_process=True)
 
 def judged(server: JudgeServer, path: Path, *options: str) -> Done:
     server.reset()
-    columns = ["--prompt", "Frage", "--a", "Modell A", "--b", "Modell B", "--reward", "base_helpfulness_pairwise"]
-    return command("winrate", str(path), *columns, "--llm", "judge-1", "--base-url", server.base_url, "--no-cache", *options)
+    columns = [
+        "--prompt",
+        "Frage",
+        "--a",
+        "Modell A",
+        "--b",
+        "Modell B",
+        "--reward",
+        "base_helpfulness_pairwise",
+    ]
+    return command(
+        "winrate",
+        str(path),
+        *columns,
+        "--llm",
+        "judge-1",
+        "--base-url",
+        server.base_url,
+        "--no-cache",
+        *options,
+    )
 
 
 def test_a_table_gives_a_win_rate_and_a_workbook(server: JudgeServer, tmp_path: Path) -> None:
     data = german_csv(tmp_path / "daten.csv")
-    done = judged(server, data, "--labels", "Urteil", "--by", "Thema", "--json", "--export", str(tmp_path / "results.xlsx"))
+    done = judged(
+        server,
+        data,
+        "--labels",
+        "Urteil",
+        "--by",
+        "Thema",
+        "--json",
+        "--export",
+        str(tmp_path / "results.xlsx"),
+    )
     assert done.code == 0, done.err
     found = json.loads(done.out)
     extra = found["extra"]
     assert (found["n"], found["n_scored"], found["score"]) == (N, N, pytest.approx(20 / 30))
     assert [extra[name] for name in ("wins", "losses", "ties")] == [20, 10, 0]
     assert (extra["flips"]["n"], extra["flips"]["flips"]) == (N, 0)
-    assert (extra["agreement"]["n"], extra["agreement"]["agreement"]) == (12, pytest.approx(10 / 12))
+    assert (extra["agreement"]["n"], extra["agreement"]["agreement"]) == (
+        12,
+        pytest.approx(10 / 12),
+    )
     assert extra["corrected"]["estimate"] < found["score"]
-    assert set(found["by_subset"]) == {"Thema = Chat", "Thema = Mathe"} and server.stats()["requests"] == 2 * N
-    assert "30 rows (csv, separator semicolon, encoding cp1252)" in done.err and "60 judgements" in done.err
+    assert (
+        set(found["by_subset"]) == {"Thema = Chat", "Thema = Mathe"}
+        and server.stats()["requests"] == 2 * N
+    )
+    assert (
+        "30 rows (csv, separator semicolon, encoding cp1252)" in done.err
+        and "60 judgements" in done.err
+    )
 
     sheet = openpyxl.load_workbook(tmp_path / "results.xlsx").active
     assert sheet is not None
-    rows = [dict(zip((c.value for c in sheet[1]), (c.value for c in row), strict=True)) for row in sheet.iter_rows(2)]
+    rows = [
+        dict(zip((c.value for c in sheet[1]), (c.value for c in row), strict=True))
+        for row in sheet.iter_rows(2)
+    ]
     assert len(rows) == 2 * N and rows[0]["input_tokens"] > 0
     shown = [rows[0][name] for name in ("candidate", "verdict", "order", "status")]
     assert shown == ["Modell A", "won", "both", "scored"]
-    assert rows[6]["answer"] == NASTY and sheet["F8"].data_type == "s", "text that looks like a formula stays text"
+    assert rows[6]["answer"] == NASTY and sheet["F8"].data_type == "s", (
+        "text that looks like a formula stays text"
+    )
 
 
 @pytest.mark.system("libreoffice")
@@ -85,7 +144,12 @@ def test_libreoffice_reads_the_workbook(server: JudgeServer, tmp_path: Path) -> 
         pytest.skip("libreoffice is not installed")
     judged(server, german_csv(tmp_path / "daten.csv"), "--export", str(tmp_path / "results.xlsx"))
     profile = f"-env:UserInstallation={(tmp_path / 'profile').as_uri()}"
-    form = ["--convert-to", "csv:Text - txt - csv (StarCalc):44,34,76", "--outdir", str(tmp_path / "converted")]
+    form = [
+        "--convert-to",
+        "csv:Text - txt - csv (StarCalc):44,34,76",
+        "--outdir",
+        str(tmp_path / "converted"),
+    ]
     call = [program, "--headless", profile, *form, str(tmp_path / "results.xlsx")]
     subprocess.run(call, check=True, capture_output=True, timeout=120)
     with (tmp_path / "converted" / "results.csv").open(encoding="utf-8", newline="") as file:
@@ -95,7 +159,9 @@ def test_libreoffice_reads_the_workbook(server: JudgeServer, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("early", [[], ["--until-decided"]])
-def test_an_unfinished_comparison_is_continued(server: JudgeServer, tmp_path: Path, early: list[str]) -> None:
+def test_an_unfinished_comparison_is_continued(
+    server: JudgeServer, tmp_path: Path, early: list[str]
+) -> None:
     data = german_csv(tmp_path / "daten.csv")
     options = ["--out", str(tmp_path / "run"), "--json", *early]
     stopped = judged(server, data, *options, "--max-calls", "20", "--max-workers", "2")

@@ -1,4 +1,6 @@
-"""Every door to a reward: how samples go in, and what the caller reads of each answer. The material of `test_siblings.py`."""
+"""Every door to a reward: how samples go in, and what the caller reads of each answer. The material
+of `test_siblings.py`.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ class Read(NamedTuple):
     scores: Scores
     """By answer, None where there is no score."""
     causes: list[str | None] | frozenset[str | None] | None = None
-    """By answer, or all of the sample where it does not say which answer's they are; None where the door has no word for them."""
+    """By answer, or all of the sample where it does not say which answer's they are; None where the
+    door has no word for them.
+    """
 
 
 class Ask(NamedTuple):
@@ -48,7 +52,9 @@ class Ask(NamedTuple):
 
 
 class Door(NamedTuple):
-    """`call` gives what is read of each sample, and raises ConfigError for a reward that it does not take."""
+    """`call` gives what is read of each sample, and raises ConfigError for a reward that it does
+    not take.
+    """
 
     call: Callable[[Ask], list[Read]]
     blame: Literal["off", "probe"] = "off"
@@ -56,7 +62,9 @@ class Door(NamedTuple):
     steps: bool = False
     """Whether an answer may have steps."""
     groups: bool = True
-    """Whether it hands over the answers to one prompt together; else it refuses rewards that compare them."""
+    """Whether it hands over the answers to one prompt together; else it refuses rewards that
+    compare them.
+    """
 
 
 DOORS: dict[str, Door] = {}
@@ -68,12 +76,14 @@ def read(reward: BaseReward, sample: DataSample) -> Read:
     return Read([outcome.score for outcome in outcomes], [outcome.cause for outcome in outcomes])
 
 
-# -- methods of a reward -----------------------------------------------------------------------------------------------------
+# -- methods of a reward ---------------------------------------------------------------------------
 
 
 def _each(method: str) -> Callable[[Ask], list[Read]]:
     def call(ask: Ask) -> list[Read]:
-        return [read(ask.reward, waited(getattr(ask.reward, method)(sample))) for sample in ask.samples]
+        return [
+            read(ask.reward, waited(getattr(ask.reward, method)(sample))) for sample in ask.samples
+        ]
 
     return call
 
@@ -91,7 +101,9 @@ def _all(method: str) -> Callable[[Ask], list[Read]]:
 
 
 def _best(method: str) -> Callable[[Ask], list[Read]]:
-    """The best answers come first, those without a score not at all: put back in their places by their texts."""
+    """The best answers come first, those without a score not at all: put back in their places by
+    their texts.
+    """
 
     def call(ask: Ask) -> list[Read]:
         found = []
@@ -101,7 +113,9 @@ def _best(method: str) -> Callable[[Ask], list[Read]]:
             except Unscored:
                 found.append(Read([None] * len(sample.output)))
                 continue
-            kept = {output.answer.text: ask.reward.score_of_output(output) for output in done.output}
+            kept = {
+                output.answer.text: ask.reward.score_of_output(output) for output in done.output
+            }
             found.append(Read([kept.get(output.answer.text) for output in sample.output]))
         return found
 
@@ -112,20 +126,30 @@ METHODS: dict[str, Door] = {
     **{name: Door(_each(name), steps=True) for name in ("evaluate", "async_evaluate")},
     **{
         name: Door(_all(name), steps=True)
-        for name in ("evaluate_batch", "async_evaluate_batch", "evaluate_stream", "async_evaluate_stream")
+        for name in (
+            "evaluate_batch",
+            "async_evaluate_batch",
+            "evaluate_stream",
+            "async_evaluate_stream",
+        )
     },
     **{name: Door(_best(name), steps=True) for name in ("best_of_n", "async_best_of_n")},
 }
 DOORS |= METHODS
 
 
-# -- tables, graders, the command line -----------------------------------------------------------------------------------------
+# -- tables, graders, the command line -------------------------------------------------------------
 
 
 def pairs(samples: Sequence[DataSample]) -> list[dict[str, Any]]:
     """Rows of the layout `preferences`: the first answer is the chosen one."""
     return [
-        {"id": sample.unique_id, "prompt": sample.query_text(), "chosen": texts[:1], "rejected": texts[1:]}
+        {
+            "id": sample.unique_id,
+            "prompt": sample.query_text(),
+            "chosen": texts[:1],
+            "rejected": texts[1:],
+        }
         for sample in samples
         for texts in ([output.answer.text for output in sample.output],)
     ]
@@ -150,7 +174,10 @@ def _graded(reward: BaseReward, found: Sequence[GraderResult]) -> Read:
     if isinstance(rank, GraderRank):
         own = rank.metadata.get("scores")
         n = len(rank.rank)
-        shares = [(sum(o > r for o in rank.rank) + (rank.rank.count(r) - 1) / 2) / max(1, n - 1) for r in rank.rank]
+        shares = [
+            (sum(o > r for o in rank.rank) + (rank.rank.count(r) - 1) / 2) / max(1, n - 1)
+            for r in rank.rank
+        ]
         return Read(list(own or shares), [None] * n)
     errors = [each if isinstance(each, GraderError) else None for each in found]
     return Read(
@@ -169,9 +196,14 @@ def runner(method: str) -> Callable[[Ask], list[Read]]:
             rows += (
                 [{"query": sample.query_text(), "responses": texts}]
                 if ask.reward.compares
-                else [{"query": sample.query_text(), "response": text, "steps": [text]} for text in texts]
+                else [
+                    {"query": sample.query_text(), "response": text, "steps": [text]}
+                    for text in texts
+                ]
             )
-        going = getattr(GradingRunner({"it": as_grader(ask.reward)}, show_progress=False), method)(rows)
+        going = getattr(GradingRunner({"it": as_grader(ask.reward)}, show_progress=False), method)(
+            rows
+        )
         if hasattr(going, "__aiter__"):
 
             async def listed() -> list[Any]:
@@ -182,16 +214,23 @@ def runner(method: str) -> Callable[[Ask], list[Read]]:
         found = done["it"] if isinstance(done, dict) else [row["it"] for row in done]
         if ask.reward.compares:
             return [
-                _graded(ask.reward, [one] if isinstance(one, GraderRank) else [one] * len(sample.output))
+                _graded(
+                    ask.reward, [one] if isinstance(one, GraderRank) else [one] * len(sample.output)
+                )
                 for one, sample in zip(found, ask.samples, strict=True)
             ]
         answers = iter(found)
-        return [_graded(ask.reward, [next(answers) for _ in sample.output]) for sample in ask.samples]
+        return [
+            _graded(ask.reward, [next(answers) for _ in sample.output]) for sample in ask.samples
+        ]
 
     return call
 
 
-RUNNER = {f"GradingRunner.{name}": Door(runner(name), steps=True) for name in ("run", "arun", "stream", "astream")}
+RUNNER = {
+    f"GradingRunner.{name}": Door(runner(name), steps=True)
+    for name in ("run", "arun", "stream", "astream")
+}
 DOORS |= RUNNER
 
 
@@ -205,12 +244,16 @@ def _written(ask: Ask, *arguments: str) -> list[Read]:
     done = command(*arguments, "--out", str(ask.folder / "run"), "--no-cache")
     if done.code == 2:
         raise ConfigError(done.err)
-    records = map(json.loads, (ask.folder / "run" / "samples.jsonl").read_text(encoding="utf-8").splitlines())
+    records = map(
+        json.loads, (ask.folder / "run" / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    )
     known = {record["prompt"]: record for record in records}
     found = []
     for sample in ask.samples:
         record = known[sample.query_text()]
-        found.append(Read(record["scores"], frozenset(issue[3] for issue in record.get("issues", ()))))
+        found.append(
+            Read(record["scores"], frozenset(issue[3] for issue in record.get("issues", ())))
+        )
     return found
 
 
@@ -219,11 +262,19 @@ def cli_eval(ask: Ask) -> list[Read]:
 
 
 def _table(ask: Ask) -> tuple[str, list[str]]:
-    """A file with a column per place, and the columns; rows with fewer answers than the others are left out by the caller."""
+    """A file with a column per place, and the columns; rows with fewer answers than the others are
+    left out by the caller.
+    """
     rows = [
-        {"prompt": s.query_text(), **{f"a{at}": output.answer.text for at, output in enumerate(s.output)}} for s in ask.samples
+        {
+            "prompt": s.query_text(),
+            **{f"a{at}": output.answer.text for at, output in enumerate(s.output)},
+        }
+        for s in ask.samples
     ]
-    return _lines(ask.folder / "table.jsonl", rows), [f"a{at}" for at in range(max(len(s.output) for s in ask.samples))]
+    return _lines(ask.folder / "table.jsonl", rows), [
+        f"a{at}" for at in range(max(len(s.output) for s in ask.samples))
+    ]
 
 
 def cli_score(ask: Ask) -> list[Read]:
@@ -235,25 +286,46 @@ def cli_score(ask: Ask) -> list[Read]:
 def cli_winrate(ask: Ask) -> list[Read]:
     path, (a, b, *others) = _table(ask)
     others = [word for column in others for word in ("--other", column)]
-    return _written(ask, "winrate", path, "--prompt", "prompt", "--a", a, "--b", b, *others, "--reward", ask.name)
+    return _written(
+        ask,
+        "winrate",
+        path,
+        "--prompt",
+        "prompt",
+        "--a",
+        a,
+        "--b",
+        b,
+        *others,
+        "--reward",
+        ask.name,
+    )
 
 
 CLI = {"eval": Door(cli_eval), "score": Door(cli_score), "winrate": Door(cli_winrate)}
 DOORS |= {f"rm-gallery {name}": door for name, door in CLI.items()}
 
 
-# -- rows, as trainers and servers have them ---------------------------------------------------------------------------------
+# -- rows, as trainers and servers have them -------------------------------------------------------
 
 
 def rows_of(samples: Sequence[DataSample]) -> list[Row]:
-    return [Row(sample.query_text(), output.answer.text) for sample in samples for output in sample.output]
+    return [
+        Row(sample.query_text(), output.answer.text)
+        for sample in samples
+        for output in sample.output
+    ]
 
 
-def _by_sample(samples: Sequence[DataSample], scores: Sequence[Any], causes: Sequence[str | None] | None = None) -> list[Read]:
+def _by_sample(
+    samples: Sequence[DataSample], scores: Sequence[Any], causes: Sequence[str | None] | None = None
+) -> list[Read]:
     found, start = [], 0
     for sample in samples:
         end = start + len(sample.output)
-        found.append(Read(list(scores[start:end]), None if causes is None else list(causes[start:end])))
+        found.append(
+            Read(list(scores[start:end]), None if causes is None else list(causes[start:end]))
+        )
         start = end
     return found
 
@@ -271,8 +343,12 @@ def row_scorer(method: str) -> Callable[[Ask], list[Read]]:
     def call(ask: Ask) -> list[Read]:
         rows = rows_of(ask.samples)
         scorer = RowScorer(ask.reward)
-        outcomes = waited(getattr(scorer, method)([row.prompt for row in rows], [row.completion for row in rows]))
-        return _by_sample(ask.samples, [one.score for one in outcomes], [one.cause for one in outcomes])
+        outcomes = waited(
+            getattr(scorer, method)([row.prompt for row in rows], [row.completion for row in rows])
+        )
+        return _by_sample(
+            ask.samples, [one.score for one in outcomes], [one.cause for one in outcomes]
+        )
 
     return call
 
@@ -287,8 +363,12 @@ def adapted(adapter: Adapter) -> Callable[[Ask], list[Read]]:
         rows = rows_of(ask.samples)
         settings: dict[str, Any] = {"on_error": "raise"} if adapter.silent else {}
         made = adapter.make(ask.reward, **adapter.given, **settings)
-        found = waited(adapter.batch(made, rows)) if adapter.batch else one_by_one(adapter, made, rows)
-        return _by_sample(ask.samples, [None if each is None else adapter.score(each) for each in found])
+        found = (
+            waited(adapter.batch(made, rows)) if adapter.batch else one_by_one(adapter, made, rows)
+        )
+        return _by_sample(
+            ask.samples, [None if each is None else adapter.score(each) for each in found]
+        )
 
     return call
 
@@ -306,16 +386,23 @@ async def _group(made: Any, adapter: str, rows: list[Row]) -> list[Any]:
     ids = [f"r{at}" for at in range(len(rows))]
     if adapter.endswith("3"):
         rollouts = [
-            SimpleNamespace(rollout_id=i, messages=row.talk, example_args=row.columns) for i, row in zip(ids, rows, strict=True)
+            SimpleNamespace(rollout_id=i, messages=row.talk, example_args=row.columns)
+            for i, row in zip(ids, rows, strict=True)
         ]
         found = await made.compute_group_rewards(rollouts)
         return [found[i] for i in ids]
     if adapter.endswith("1"):
         prompts = {"prompt": rows[0].prompt}
         return list(
-            await made.compute_group_reward(ids, [row.completion for row in rows], [row.solution for row in rows], **prompts)
+            await made.compute_group_reward(
+                ids, [row.completion for row in rows], [row.solution for row in rows], **prompts
+            )
         )
-    return list(await made.compute_group_reward(ids, [row.talk for row in rows], [row.columns for row in rows]))
+    return list(
+        await made.compute_group_reward(
+            ids, [row.talk for row in rows], [row.columns for row in rows]
+        )
+    )
 
 
 def grouped(name: str, adapter: Adapter) -> Callable[[Ask], list[Read]]:
@@ -326,7 +413,10 @@ def grouped(name: str, adapter: Adapter) -> Callable[[Ask], list[Read]]:
             return adapted(adapter)(ask)
         made = adapter.make(ask.reward, on_error=NONE, **adapter.given)
         groups = [asyncio.run(_group(made, name, rows_of([sample]))) for sample in ask.samples]
-        return [Read([None if value["r"] == NONE else value["r"] for value in values]) for values in groups]
+        return [
+            Read([None if value["r"] == NONE else value["r"] for value in values])
+            for values in groups
+        ]
 
     return call
 

@@ -1,6 +1,8 @@
-"""One small reward of every kind, each of which breaks in the same way at the same text: the material of `test_siblings.py`.
+"""One small reward of every kind, each of which breaks in the same way at the same text: the
+material of `test_siblings.py`.
 
-A sound answer is worth a tenth of its number of words. An answer `break WAY` makes its scorer misbehave as `WAYS` says.
+A sound answer is worth a tenth of its number of words. An answer `break WAY` makes its scorer
+misbehave as `WAYS` says.
 """
 
 from __future__ import annotations
@@ -15,7 +17,12 @@ from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.graders.base import FunctionGrader, GraderMode
 from rm_gallery.core.graders.bridge import GraderListReward, GraderReward, as_reward
 from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward, BaseStepWiseReward
+from rm_gallery.core.reward.base import (
+    BaseListWiseReward,
+    BasePairWiseReward,
+    BasePointWiseReward,
+    BaseStepWiseReward,
+)
 from rm_gallery.core.reward.compose import Cascade, Gate, Stage, WeightedSum
 from rm_gallery.core.reward.function import EvaluateResult, reward_function
 from rm_gallery.core.reward.function_reward import (
@@ -28,7 +35,11 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.reward.template import BasePromptTemplate
 from rm_gallery.core.utils.errors import Cause, ProviderError, Unscored
-from rm_gallery.envs.environment import AsyncEnvironmentReward, EnvironmentReward, environment_reward
+from rm_gallery.envs.environment import (
+    AsyncEnvironmentReward,
+    EnvironmentReward,
+    environment_reward,
+)
 from tests.reward import rewards as small
 from tests.reward.rewards import ranked, scored
 from tests.support.samples import make_sample
@@ -46,7 +57,9 @@ class Way(NamedTuple):
     gives: Any = None
     """What stands in the place of the score, where nothing is raised."""
     of: str = "code"
-    """`code`: scorers that are code; `judge`: those that ask one; `lists`: those that give one number per answer."""
+    """`code`: scorers that are code; `judge`: those that ask one; `lists`: those that give one
+    number per answer.
+    """
 
 
 WAYS: dict[str, Way] = {
@@ -198,7 +211,9 @@ class AsyncEnv:
 class GroupEnv:
     """Scores the rollouts of a prompt together."""
 
-    def compute_group_reward(self, rollout_ids: Any, messages_list: Any, tasks: Any, **kwargs: Any) -> Any:
+    def compute_group_reward(
+        self, rollout_ids: Any, messages_list: Any, tasks: Any, **kwargs: Any
+    ) -> Any:
         found = numbers([messages[-1]["content"] for messages in messages_list])
         return None if found is None else [{"words": each} for each in found]
 
@@ -210,7 +225,11 @@ def graded(response: str) -> Any:
 def ranks(responses: list[str]) -> Any:
     """Places, 1 for the best: graders that compare say no more."""
     found = numbers(responses)
-    return found if found is None else {"rank": [1 + sum(other > each for other in found) for each in found]}
+    return (
+        found
+        if found is None
+        else {"rank": [1 + sum(other > each for other in found) for each in found]}
+    )
 
 
 class Kind(NamedTuple):
@@ -222,7 +241,9 @@ class Kind(NamedTuple):
     of: frozenset[str] = frozenset({"code"})
     """Which ways it can meet."""
     never: frozenset[str] = frozenset()
-    """Ways that are none for it: a margin and a component may have any size, and any finite number can be ranked."""
+    """Ways that are none for it: a margin and a component may have any size, and any finite number
+    can be ranked.
+    """
 
 
 ANY_SIZE = frozenset({"out-of-range"})
@@ -273,4 +294,8 @@ def sample_with(*texts: str, unique_id: str = "s") -> DataSample:
 
 def ways_of(kind: str) -> list[str]:
     """The ways in which a scorer of the kind can break."""
-    return [name for name, way in WAYS.items() if way.of in KINDS[kind].of and name not in KINDS[kind].never]
+    return [
+        name
+        for name, way in WAYS.items()
+        if way.of in KINDS[kind].of and name not in KINDS[kind].never
+    ]

@@ -1,8 +1,10 @@
-"""Forty rows for every registered reward, made of the example on its class: the same material for the contracts of every axis.
+"""Forty rows for every registered reward, made of the example on its class: the same material for
+the contracts of every axis.
 
-A row is what a person keeps in a table: `id`, `prompt`, `answer` (one answer) or `answers` (texts to compare), what the example
-holds as metadata (`reference`, `tests`, `tool_calls`, …), and columns no reward asks for. A column has one type, since most formats
-have columns with a type; each of its cells may be a gap, which is an absent key. Rewards that read a `reference` of text have further
+A row is what a person keeps in a table: `id`, `prompt`, `answer` (one answer) or `answers` (texts
+to compare), what the example holds as metadata (`reference`, `tests`, `tool_calls`, …), and columns
+no reward asks for. A column has one type, since most formats have columns with a type; each of its
+cells may be a gap, which is an absent key. Rewards that read a `reference` of text have further
 rows whose references are whole numbers or booleans.
 """
 
@@ -43,10 +45,18 @@ def material() -> Iterator[Material]:
         sample = example_of(name).sample
         yield Material(name, "as written", [_row(name, sample, place) for place in range(COUNT)])
         if isinstance((sample.metadata or {}).get("reference"), str):
-            for kind, references in (("whole", (42, None, -7, 0, 2**53 + 1)), ("flags", (True, False, None))):
+            for kind, references in (
+                ("whole", (42, None, -7, 0, 2**53 + 1)),
+                ("flags", (True, False, None)),
+            ):
                 rows = [_row(name, sample, place) for place in range(COUNT)]
                 yield Material(
-                    name, kind, [_with(row, references[at % len(references)], at % 2 > 0) for at, row in enumerate(rows)]
+                    name,
+                    kind,
+                    [
+                        _with(row, references[at % len(references)], at % 2 > 0)
+                        for at, row in enumerate(rows)
+                    ],
                 )
 
 
@@ -56,26 +66,41 @@ def _compares(name: str) -> bool:
 
 
 def _with(row: Row, reference: int | bool | None, right: bool) -> Row:
-    """The row with another reference, or none, and where it is to be `right` with the same as its answer."""
+    """The row with another reference, or none, and where it is to be `right` with the same as its
+    answer.
+    """
     kept = {key: item for key, item in row.items() if key != "reference"}
     if reference is None:
         return kept
     return (
-        kept | {"reference": reference} | ({"answer": str(reference)} if right and isinstance(kept.get("answer"), str) else {})
+        kept
+        | {"reference": reference}
+        | ({"answer": str(reference)} if right and isinstance(kept.get("answer"), str) else {})
     )
 
 
 def _row(name: str, sample: DataSample, place: int) -> Row:
-    """The example for the first rows and for every third one, with other texts in its place elsewhere."""
+    """The example for the first rows and for every third one, with other texts in its place
+    elsewhere.
+    """
     text = TEXTS[place % len(TEXTS)]
     changed = place > 3 and place % 3 > 0
     row: Row = {"id": f"r{place}", "prompt": sample.query_text()}
-    outputs = [sample.output[(place + shift) % len(sample.output)] for shift in range(len(sample.output))]
-    texts = [text if changed and shift == 0 else output.answer.text for shift, output in enumerate(outputs)]
+    outputs = [
+        sample.output[(place + shift) % len(sample.output)] for shift in range(len(sample.output))
+    ]
+    texts = [
+        text if changed and shift == 0 else output.answer.text
+        for shift, output in enumerate(outputs)
+    ]
     if _compares(name):
         row["answers"] = texts
     elif any(output.answer.label for output in sample.output):
-        row["answer"] = {"role": "assistant", "content": texts[0], "label": _varied(outputs[0].answer.label, place)}
+        row["answer"] = {
+            "role": "assistant",
+            "content": texts[0],
+            "label": _varied(outputs[0].answer.label, place),
+        }
     else:
         row["answer"] = texts[0]
     for key, value in (sample.metadata or {}).items():
@@ -93,10 +118,14 @@ def _row(name: str, sample: DataSample, place: int) -> Row:
 
 
 def _varied(value: Any, place: int) -> Any:
-    """The value with one more key in each of its dicts in every third row: the rows between lack it."""
+    """The value with one more key in each of its dicts in every third row: the rows between lack
+    it.
+    """
     if isinstance(value, list):
         return [_varied(item, place) for item in value]
     if not isinstance(value, dict):
         return value
     fields = {key: _varied(item, place) for key, item in value.items()}
-    return fields | ({f"other_{key}": item for key, item in list(fields.items())[:1]} if place % 3 == 1 else {})
+    return fields | (
+        {f"other_{key}": item for key, item in list(fields.items())[:1]} if place % 3 == 1 else {}
+    )

@@ -1,4 +1,6 @@
-"""Breaking the judge never pays, and costs no neighbour: every kind of reward that compares answers, at every door."""
+"""Breaking the judge never pays, and costs no neighbour: every kind of reward that compares
+answers, at every door.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ CONDITIONAL = "breaks beside good ones"
 
 
 class Judge:
-    """Ranks answers by a phrase, counts what it is asked, and gives no verdict where it is shown the breaker."""
+    """Ranks answers by a phrase, counts what it is asked, and gives no verdict where it is shown
+    the breaker.
+    """
 
     def __init__(self, *phrases: str) -> None:
         self._judge, self.asked = PhraseJudge((*phrases, WRONG, NEUTRAL)), 0
@@ -55,7 +59,8 @@ def comparing() -> list[str]:
     return [
         name
         for name in names
-        if issubclass(RewardRegistry.get(name), BaseReward) and RewardRegistry.get(name).kind in ("listwise", "pairwise")
+        if issubclass(RewardRegistry.get(name), BaseReward)
+        and RewardRegistry.get(name).kind in ("listwise", "pairwise")
     ]
 
 
@@ -71,18 +76,24 @@ def batch(rollouts_messages: list[Any], responses: list[str], **kwargs: Any) -> 
 
 
 @reward_function(mode="batch", score_range=(0.0, 1.0))
-async def async_batch(rollouts_messages: list[Any], responses: list[str], **kwargs: Any) -> list[float]:
+async def async_batch(
+    rollouts_messages: list[Any], responses: list[str], **kwargs: Any
+) -> list[float]:
     return [worth(text) for text in responses]
 
 
 @reward_function(mode="batch", score_range=(0.0, 1.0))
-def batch_of_one_size(rollouts_messages: list[Any], responses: list[str], **kwargs: Any) -> list[float | None]:
+def batch_of_one_size(
+    rollouts_messages: list[Any], responses: list[str], **kwargs: Any
+) -> list[float | None]:
     """Says itself that it has no score for one."""
     return [None if BREAKER in text else worth(text) for text in responses]
 
 
 @reward_function(mode="batch", score_range=(0.0, 1.0))
-def beside_good_ones(rollouts_messages: list[Any], responses: list[str], **kwargs: Any) -> list[float]:
+def beside_good_ones(
+    rollouts_messages: list[Any], responses: list[str], **kwargs: Any
+) -> list[float]:
     """Breaks where the breaker would lose."""
     if any(BREAKER in text for text in responses) and any("good" in text for text in responses):
         raise ValueError("cannot be compared")
@@ -144,7 +155,11 @@ def by_itself(reward: BaseReward, texts: Sequence[str]) -> list[float | None]:
 
 def over_http(reward: BaseReward, texts: Sequence[str]) -> list[float | None]:
     app = create_app(Handler({"it": reward}), ServeSettings())
-    reply = post(app, "/v1/rewards/it/batch", {"items": [{"prompt": "Which?", "completion": text} for text in texts]})
+    reply = post(
+        app,
+        "/v1/rewards/it/batch",
+        {"items": [{"prompt": "Which?", "completion": text} for text in texts]},
+    )
     assert reply.status_code == 200, reply.text
     return [each["score"] for each in reply.json()["results"]]
 
@@ -158,7 +173,10 @@ def in_trainer(name: str) -> Callable[[BaseReward, Sequence[str]], list[float | 
         except ConfigError as error:
             pytest.skip(f"it takes no reward that compares: {error}"[:100])
         assert adapter.batch is not None
-        return [adapter.score(each) for each in waited(adapter.batch(made, [Row("Which?", text) for text in texts]))]
+        return [
+            adapter.score(each)
+            for each in waited(adapter.batch(made, [Row("Which?", text) for text in texts]))
+        ]
 
     return scores
 
@@ -186,7 +204,9 @@ def test_every_composition_is_among_the_kinds() -> None:
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_breaker_gets_no_more_than_an_honest_wrong_answer_and_costs_no_neighbour(kind: str, door: str) -> None:
+def test_a_breaker_gets_no_more_than_an_honest_wrong_answer_and_costs_no_neighbour(
+    kind: str, door: str
+) -> None:
     *others, honest = DOORS[door](KINDS[kind](), [*GROUP, WRONG])
     *neighbours, breaker = DOORS[door](KINDS[kind](), [*GROUP, BREAKER])
     assert honest is not None and breaker is not None and breaker <= honest
@@ -194,7 +214,9 @@ def test_a_breaker_gets_no_more_than_an_honest_wrong_answer_and_costs_no_neighbo
     if kind == CONDITIONAL:  # two of them beside two good ones might be either two
         return
     *neighbours, one, two = DOORS[door](KINDS[kind](), [*GROUP, BREAKER, f"another {BREAKER}"])
-    assert None not in neighbours and one is not None and two is not None and max(one, two) <= honest
+    assert (
+        None not in neighbours and one is not None and two is not None and max(one, two) <= honest
+    )
 
 
 @pytest.mark.parametrize("name", comparing())
@@ -213,9 +235,13 @@ def test_every_registered_one_finds_its_breaker_in_a_bounded_number_of_calls(nam
         return [reward.score_of_output(output) for output in done.output], judge.asked
 
     scores, calls = asked(WRONG)
-    assert asked(WRONG, blame="probe") == (scores, calls), "nothing failed, and nothing more is asked"
+    assert asked(WRONG, blame="probe") == (scores, calls), (
+        "nothing failed, and nothing more is asked"
+    )
     honest, (*neighbours, breaker), most = scores[-1], *asked(BREAKER, blame="probe")
-    assert honest is not None and breaker is not None and breaker <= honest and None not in neighbours
+    assert (
+        honest is not None and breaker is not None and breaker <= honest and None not in neighbours
+    )
     pair = RewardRegistry.get(name).kind == "pairwise"
     assert most - calls <= (2 * TRIALS if pair else len(scores) + 2)
 
@@ -223,11 +249,18 @@ def test_every_registered_one_finds_its_breaker_in_a_bounded_number_of_calls(nam
 def test_who_caused_it_is_said_of_the_breaker_alone() -> None:
     reward = batch.reward()
     done = reward.evaluate(sample_of("Which?", *GROUP, BREAKER), blame="probe")
-    said = [output.answer.reward.extra_data.get("batch", {}).get("caused_by") for output in done.output]
+    said = [
+        output.answer.reward.extra_data.get("batch", {}).get("caused_by") for output in done.output
+    ]
     assert said == [None, None, None, "answer"]
     open_range = reward_function(mode="batch", score_range=(None, 1.0))(batch.function).reward()
     done = open_range.evaluate(sample_of("Which?", *GROUP, BREAKER), blame="probe")
-    assert [[issue.cause for issue in output.answer.reward.issues] for output in done.output] == [[], [], [], ["answer"]]
+    assert [[issue.cause for issue in output.answer.reward.issues] for output in done.output] == [
+        [],
+        [],
+        [],
+        ["answer"],
+    ]
 
 
 class Steps(BaseStepWiseReward):
@@ -242,11 +275,13 @@ def test_a_step_that_breaks_its_reward_has_the_worst_score() -> None:
         "answer": {"role": "assistant", "content": "a"},
         "steps": [{"content": "good"}, {"content": BREAKER}, {"content": "good"}],
     }
-    done = Steps().evaluate({"input": [{"role": "user", "content": "q"}], "output": [output]}, blame="probe")
+    done = Steps().evaluate(
+        {"input": [{"role": "user", "content": "q"}], "output": [output]}, blame="probe"
+    )
     assert [step.reward.score for step in done.output[0].steps or []] == [1.0, 0.0, 1.0]
 
 
-# -- chance, and networks ------------------------------------------------------------------------------------------------
+# -- chance, and networks --------------------------------------------------------------------------
 
 
 class Seen(NamedTuple):
@@ -258,7 +293,9 @@ class Seen(NamedTuple):
 
 
 class Chance:
-    """Every n-th call breaks, whatever it is about: one counter for a run, so that a seed is not needed."""
+    """Every n-th call breaks, whatever it is about: one counter for a run, so that a seed is not
+    needed.
+    """
 
     def __init__(self, share: float) -> None:
         self.calls, self._share, self._state = 0, share, 1
@@ -270,7 +307,9 @@ class Chance:
 
 
 def honest(reward: BaseReward, chance: Chance, n: int) -> Seen:
-    done = reward.evaluate_batch([sample_of(f"q {i}", f"an answer {i}") for i in range(n)], blame="probe")
+    done = reward.evaluate_batch(
+        [sample_of(f"q {i}", f"an answer {i}") for i in range(n)], blame="probe"
+    )
     scores = [reward.score_of_output(sample.output[0]) for sample in done]
     return Seen(scores.count(reward.worst_score), scores.count(None), chance.calls)
 
@@ -302,18 +341,29 @@ def test_a_judge_that_is_unreadable_at_random_blames_nobody_in_a_group(name: str
     judge = FakeLLM(reply=lambda prompt: "Hard to say." if chance.breaks() else "<best>1</best>")
     reward = RewardRegistry.create(name, llm=judge)
     done = reward.evaluate_batch(
-        [sample_of(f"q {i}", *(f"answer {i} {j}" for j in range(4))) for i in range(100)], blame="probe"
+        [sample_of(f"q {i}", *(f"answer {i} {j}" for j in range(4))) for i in range(100)],
+        blame="probe",
     )
-    said = [output.answer.reward.extra_data.get(reward.name, {}) for sample in done for output in sample.output]
+    said = [
+        output.answer.reward.extra_data.get(reward.name, {})
+        for sample in done
+        for output in sample.output
+    ]
     assert not any("caused_by" in each for each in said)
 
 
-def test_an_answer_that_silences_a_judge_sometimes_is_not_asked_about_until_a_verdict_pleases() -> None:
+def test_an_answer_that_silences_a_judge_sometimes_is_not_asked_about_until_a_verdict_pleases() -> (
+    None
+):
     replies = iter(["no verdict", "<score>10</score>", "no verdict", "<score>10</score>"])
     judge = FakeLLM(reply=lambda prompt: next(replies))
     reward: Any = RewardRegistry.create("base_helpfulness_pointwise", llm=judge, repair_attempts=0)
     said = reward.evaluate(sample_of("q", "an answer"), blame="probe").output[0].answer.reward
-    assert said.score is None and said.issues[0].cause == "judge" and next(replies) == "<score>10</score>"
+    assert (
+        said.score is None
+        and said.issues[0].cause == "judge"
+        and next(replies) == "<score>10</score>"
+    )
 
 
 def test_an_outage_in_a_group_is_nobodys_doing() -> None:
@@ -325,7 +375,9 @@ def test_an_outage_in_a_group_is_nobodys_doing() -> None:
         raise ConnectionRefusedError("nobody listens")
 
     done = away.reward().evaluate(sample_of("q", *GROUP), blame="probe")
-    assert [output.answer.reward.issues[0].cause for output in done.output] == ["endpoint"] * 3 and calls == [3]
+    assert [output.answer.reward.issues[0].cause for output in done.output] == [
+        "endpoint"
+    ] * 3 and calls == [3]
 
 
 class Raises(BasePointWiseReward):

@@ -1,7 +1,9 @@
-"""The same rows give the same scores in every format that can hold them, for every registered reward.
+"""The same rows give the same scores in every format that can hold them, for every registered
+reward.
 
-Rewards come from the registry, formats from the loader's table of readers. Samples that are equal to those of plain rows have their
-scores; the others, where a gap is a null or a number a text, are scored.
+Rewards come from the registry, formats from the loader's table of readers. Samples that are equal
+to those of plain rows have their scores; the others, where a gap is a null or a number a text, are
+scored.
 """
 
 from __future__ import annotations
@@ -33,10 +35,12 @@ from tests.gallery.registry_cases import example_of
 
 Score = tuple[Any, ...]
 MATERIAL = list(material())
-every_material = pytest.mark.parametrize("given", MATERIAL, ids=lambda given: f"{given.reward}-{given.kind.replace(' ', '-')}")
+every_material = pytest.mark.parametrize(
+    "given", MATERIAL, ids=lambda given: f"{given.reward}-{given.kind.replace(' ', '-')}"
+)
 
 
-# -- formats: what can be written, and how ------------------------------------------------------------------------------------
+# -- formats: what can be written, and how ---------------------------------------------------------
 
 
 class CannotHold(Exception):
@@ -75,7 +79,12 @@ def _csv(rows: Sequence[Row], path: Path) -> None:
         writer = csv.DictWriter(file, names, delimiter="\t" if path.suffix == ".tsv" else ",")
         writer.writeheader()
         for row in rows:
-            writer.writerow({key: json.dumps(value) if isinstance(value, list) else value for key, value in row.items()})
+            writer.writerow(
+                {
+                    key: json.dumps(value) if isinstance(value, list) else value
+                    for key, value in row.items()
+                }
+            )
 
 
 def _xlsx(rows: Sequence[Row], path: Path) -> None:
@@ -102,7 +111,9 @@ def _csv_holds(column: str, value: Any) -> bool:
 
 
 def _xlsx_holds(column: str, value: Any) -> bool:
-    """Texts that are not blank, numbers and booleans; XML makes \\r\\n a \\n, and numbers are floats."""
+    """Texts that are not blank, numbers and booleans; XML makes \\r\\n a \\n, and numbers are
+    floats.
+    """
     if isinstance(value, str):
         return value.strip() != "" and "\r" not in value
     return isinstance(value, float | bool) or (type(value) is int and abs(value) < 2**53)
@@ -158,16 +169,23 @@ def _held(form: str, rows: Sequence[Row]) -> list[Row]:
     holds: Callable[[str, Any], bool] = _frame_holds if form.startswith("frame") else _any
     if form in READERS and not isinstance(writer := WRITERS[_source(form)], str):
         holds = writer[1]
-    lean = [{key: value for key, value in row.items() if key not in UNUSED or holds(key, value)} for row in rows]
+    lean = [
+        {key: value for key, value in row.items() if key not in UNUSED or holds(key, value)}
+        for row in rows
+    ]
     return [row for row in lean if all(holds(*cell) for cell in row.items())]
 
 
 def test_every_reader_has_a_writer_here() -> None:
     for suffix in READERS:
-        assert _source(suffix) in WRITERS, f"add a writer of {suffix} files to WRITERS, or why there is none"
+        assert _source(suffix) in WRITERS, (
+            f"add a writer of {suffix} files to WRITERS, or why there is none"
+        )
 
 
-@pytest.mark.parametrize("suffix", [suffix for suffix in READERS if not isinstance(WRITERS.get(_source(suffix)), str)])
+@pytest.mark.parametrize(
+    "suffix", [suffix for suffix in READERS if not isinstance(WRITERS.get(_source(suffix)), str)]
+)
 def test_every_extension_is_read_as_that_of_its_reader(suffix: str, tmp_path: Path) -> None:
     (given,) = (given for given in MATERIAL if given[:2] == ("accuracy", "as written"))
     rows = _held(suffix, given.rows)
@@ -175,7 +193,7 @@ def test_every_extension_is_read_as_that_of_its_reader(suffix: str, tmp_path: Pa
     assert rows and _samples(suffix, rows, tmp_path) == _samples(first, rows, tmp_path)
 
 
-# -- scores ------------------------------------------------------------------------------------------------------------------
+# -- scores ----------------------------------------------------------------------------------------
 
 
 class _Scored:
@@ -223,11 +241,17 @@ def _scored(name: str) -> _Scored:
 def _filled(sample: DataSample) -> dict[str, Any]:
     """The sample without gaps, which are absent in rows and null in columns."""
     fields = sample.model_dump()
-    return fields | {"metadata": {key: value for key, value in (sample.metadata or {}).items() if value is not None}}
+    return fields | {
+        "metadata": {
+            key: value for key, value in (sample.metadata or {}).items() if value is not None
+        }
+    }
 
 
 @every_material
-def test_a_reward_scores_the_same_rows_alike_in_every_format(given: Material, tmp_path: Path) -> None:
+def test_a_reward_scores_the_same_rows_alike_in_every_format(
+    given: Material, tmp_path: Path
+) -> None:
     scored, held = _scored(given.reward), Counter[str]()
     plain = {sample.unique_id: sample for sample in load_rows(given.rows)}
     for form in FORMATS:
@@ -263,7 +287,9 @@ def _has_datasets() -> bool:
 
 
 def test_rows_of_datasets_are_among_the_formats() -> None:
-    pytest.importorskip("datasets", reason="rows of a datasets.Dataset need the extra hub: pip install datasets")
+    pytest.importorskip(
+        "datasets", reason="rows of a datasets.Dataset need the extra hub: pip install datasets"
+    )
 
 
 @pytest.mark.parametrize(
@@ -272,12 +298,19 @@ def test_rows_of_datasets_are_among_the_formats() -> None:
     ids=lambda given: f"{given.reward}-{given.kind}",
 )
 def test_a_trainer_gets_the_scores_of_the_rows_as_they_were_written(given: Material) -> None:
-    """Trainers hand over what a `datasets.Dataset` holds: columns of Arrow, read back with their padding."""
+    """Trainers hand over what a `datasets.Dataset` holds: columns of Arrow, read back with their
+    padding.
+    """
     scored, rows = _scored(given.reward), given.rows
     written = RowScorer(scored.reward)
-    padded = for_training(RowScorer(scored.reward, worst=None if scored.reward.worst_score is not None else 0.0))
+    padded = for_training(
+        RowScorer(scored.reward, worst=None if scored.reward.worst_score is not None else 0.0)
+    )
     prompts, said = [row["prompt"] for row in rows], [row["answer"] for row in rows]
-    columns = [{key: value for key, value in row.items() if key not in ("id", "prompt", "answer")} for row in rows]
+    columns = [
+        {key: value for key, value in row.items() if key not in ("id", "prompt", "answer")}
+        for row in rows
+    ]
     wanted = written.score_rows(prompts, said, columns)
     found = padded.score_rows(prompts, said, _table(columns).to_pylist())
     assert [outcome.score for outcome in found] == [outcome.score for outcome in wanted]

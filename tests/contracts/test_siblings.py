@@ -1,7 +1,9 @@
-"""What holds for one reward holds for every kind, at every door, for every way to give no score and on every side.
+"""What holds for one reward holds for every kind, at every door, for every way to give no score and
+on every side.
 
-The products are made by discovery: kinds from the classes of the library, doors from one table that is compared with what there
-is. `KNOWN` lists the products that do not hold yet; one that holds has to be removed from it.
+The products are made by discovery: kinds from the classes of the library, doors from one table that
+is compared with what there is. `KNOWN` lists the products that do not hold yet; one that holds has
+to be removed from it.
 """
 
 from __future__ import annotations
@@ -37,7 +39,14 @@ from tests.integrations.packages import installed
 from tests.support.reward_server import RewardServer
 from tests.support.samples import make_sample
 
-AT_ONCE = ("listwise", "batch-function", "batch-function-async", "weighted-sum-of-lists", "environment-group", "grader-list")
+AT_ONCE = (
+    "listwise",
+    "batch-function",
+    "batch-function-async",
+    "weighted-sum-of-lists",
+    "environment-group",
+    "grader-list",
+)
 KNOWN: dict[str, str] = {
     **{
         f"neighbours of the blamed/{kind}/answers-fault": "an answer that a reward itself calls impossible costs all of them the score"
@@ -50,7 +59,12 @@ KNOWN: dict[str, str] = {
     },
     **{
         f"neighbours/{kind}/answers-fault": "all answers have the worst score where one made the call impossible"
-        for kind in ("batch-function", "batch-function-async", "weighted-sum-of-lists", "environment-group")
+        for kind in (
+            "batch-function",
+            "batch-function-async",
+            "weighted-sum-of-lists",
+            "environment-group",
+        )
     },
     **{
         f"outcome/{kind}/answers-fault": "an answer that made itself impossible to compare has no score instead of the worst"
@@ -82,25 +96,36 @@ KNOWN: dict[str, str] = {
 
 
 def settle(found: Mapping[str, str]) -> None:
-    """Fail for each product that does not hold and is not in KNOWN, and for each that is there and holds.
+    """Fail for each product that does not hold and is not in KNOWN, and for each that is there and
+    holds.
 
     `found` says of each product what is wrong with it, nothing where it holds.
     """
     known = {name for name in found if any(fnmatchcase(name, pattern) for pattern in KNOWN)}
-    wrong = [f"{name}: {problem}" for name, problem in found.items() if problem and name not in known]
+    wrong = [
+        f"{name}: {problem}" for name, problem in found.items() if problem and name not in known
+    ]
     mended = [f"{name}: holds now, remove it from KNOWN" for name in known if not found[name]]
     assert not wrong + mended, "\n".join(wrong + mended)
 
 
 def test_every_known_fault_names_a_product() -> None:
-    names = [f"{promise}/{kind}/{way}" for promise in PROMISES for kind in KINDS for way in ways_of(kind)]
-    names += [f"door/{door}/{kind}/{way}" for door in DOORS for kind in KINDS for way in ways_of(kind)]
-    names += [f"reference/{name}/{reading}" for name in RewardRegistry.list() for reading in READINGS]
+    names = [
+        f"{promise}/{kind}/{way}" for promise in PROMISES for kind in KINDS for way in ways_of(kind)
+    ]
+    names += [
+        f"door/{door}/{kind}/{way}" for door in DOORS for kind in KINDS for way in ways_of(kind)
+    ]
+    names += [
+        f"reference/{name}/{reading}" for name in RewardRegistry.list() for reading in READINGS
+    ]
     for pattern in KNOWN:
-        assert any(fnmatchcase(name, pattern) for name in names), f"no product has the name {pattern}"
+        assert any(fnmatchcase(name, pattern) for name in names), (
+            f"no product has the name {pattern}"
+        )
 
 
-# -- kinds × ways × sides ------------------------------------------------------------------------------------------------------
+# -- kinds × ways × sides --------------------------------------------------------------------------
 
 PROMISES = ("outcome", "neighbours", "sides", "blame", "neighbours of the blamed")
 SIDES = {"first": 0, "middle": 1, "last": len(SOUND)}
@@ -130,7 +155,10 @@ def judged(kind: str, blame: str) -> dict[str, Judged]:
     sound = [sample_with(*SOUND, unique_id=name) for name in ("before", "after")]
     given = [sound[0], *(broken(way, side) for way in ways_of(kind) for side in SIDES), sound[1]]
     done = reward.evaluate_batch(given, options=RunOptions(blame=blame, progress=False))  # type: ignore[arg-type]
-    return {s.unique_id: {output.answer.text: said_of(reward, output) for output in s.output} for s in done}
+    return {
+        s.unique_id: {output.answer.text: said_of(reward, output) for output in s.output}
+        for s in done
+    }
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -140,23 +168,34 @@ def test_every_missing_score_has_a_cause_and_a_message_and_costs_no_neighbour(ki
     assert found["after"] == sound and all(one.score is not None for one in sound.values())
     for way in ways_of(kind):
         cases = [found[f"{way} {side}"] for side in SIDES]
-        wrong[f"outcome/{kind}/{way}"] = _not_its_own(reward_of(kind), way, [case[BREAK + way] for case in cases])
+        wrong[f"outcome/{kind}/{way}"] = _not_its_own(
+            reward_of(kind), way, [case[BREAK + way] for case in cases]
+        )
         wrong[f"neighbours/{kind}/{way}"] = _not_kept(sound, cases, at_once(kind))
-        codes = [{text: (one.score, one.status, one.cause, one.reason) for text, one in case.items()} for case in cases]
-        wrong[f"sides/{kind}/{way}"] = "" if codes[1:] == codes[:-1] else f"depends on the side: {codes}"
+        codes = [
+            {text: (one.score, one.status, one.cause, one.reason) for text, one in case.items()}
+            for case in cases
+        ]
+        wrong[f"sides/{kind}/{way}"] = (
+            "" if codes[1:] == codes[:-1] else f"depends on the side: {codes}"
+        )
     settle(wrong)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_breaks_a_reward_is_blamed_for_what_is_its_own_doing_alone(kind: str) -> None:
-    """Where scores train: nobody who serves, and no row, becomes the answer's fault; and no neighbour pays."""
+    """Where scores train: nobody who serves, and no row, becomes the answer's fault; and no
+    neighbour pays.
+    """
     found, wrong = judged(kind, "probe"), {}
     sound = found["before"]
     for way in ways_of(kind):
         cases = [found[f"{way} {side}"] for side in SIDES]
         own = [case[BREAK + way] for case in cases]
         spared = WAYS[way].cause in ("endpoint", "data")
-        blamed = [one for one in own if one.score is not None and one.score != reward_of(kind).worst_score]
+        blamed = [
+            one for one in own if one.score is not None and one.score != reward_of(kind).worst_score
+        ]
         wrong[f"blame/{kind}/{way}"] = (
             f"a score that nobody gave: {blamed}"
             if blamed
@@ -164,7 +203,9 @@ def test_who_breaks_a_reward_is_blamed_for_what_is_its_own_doing_alone(kind: str
             if spared and any(one.score is not None for one in own)
             else ""
         )
-        wrong[f"neighbours of the blamed/{kind}/{way}"] = _not_kept(sound, cases, spared and at_once(kind))
+        wrong[f"neighbours of the blamed/{kind}/{way}"] = _not_kept(
+            sound, cases, spared and at_once(kind)
+        )
     settle(wrong)
 
 
@@ -185,28 +226,43 @@ def _not_its_own(reward: BaseReward, way: str, said: list[Outcome[float]]) -> st
 
 
 def at_once(kind: str) -> bool:
-    """Whether one call judges all answers to a prompt, so that nobody knows whose doing it is when it breaks."""
+    """Whether one call judges all answers to a prompt, so that nobody knows whose doing it is when
+    it breaks.
+    """
     return reward_of(kind).kind == "listwise"
 
 
 def _not_kept(sound: Judged, cases: list[Judged], may_be_missing: bool) -> str:
-    """Which neighbours have not the scores they have without the broken answer; where they may be missing, all of them are."""
+    """Which neighbours have not the scores they have without the broken answer; where they may be
+    missing, all of them are.
+    """
     scores = {text: one.score for text, one in sound.items()}
     for case in cases:
         beside = {text: case[text] for text in scores}
         given = {text: one.score for text, one in beside.items()}
-        if given != scores and not (may_be_missing and all(one.score is None and one.message for one in beside.values())):
-            return f"neighbours have {list(given.values())}, without the broken answer {list(scores.values())}"
+        if given != scores and not (
+            may_be_missing and all(one.score is None and one.message for one in beside.values())
+        ):
+            return (
+                f"neighbours have {list(given.values())}, without the broken answer "
+                f"{list(scores.values())}"
+            )
     return ""
 
 
 def test_every_cause_occurs() -> None:
-    said = {cause for kind in KINDS for case in judged(kind, "off").values() for cause in (one.cause for one in case.values())}
+    said = {
+        cause
+        for kind in KINDS
+        for case in judged(kind, "off").values()
+        for cause in (one.cause for one in case.values())
+    }
     assert {way.cause for way in WAYS.values()} | {"caller"} == set(get_args(Cause))
-    assert said >= set(get_args(Cause)) - {"caller", "answer"}  # who breaks a reward has a score, and stopping is below
+    # who breaks a reward has a score, and stopping is below
+    assert said >= set(get_args(Cause)) - {"caller", "answer"}
 
 
-# -- kinds × doors × ways --------------------------------------------------------------------------------------------------------
+# -- kinds × doors × ways --------------------------------------------------------------------------
 
 
 def registered(kind: str) -> str:
@@ -226,7 +282,9 @@ def url() -> Iterator[str]:
 
 def asked(kind: str) -> list[DataSample]:
     """A sample for each way, between two sound ones of as many answers."""
-    sound = [sample_with(*SOUND, "one two three four", unique_id=name) for name in ("before", "after")]
+    sound = [
+        sample_with(*SOUND, "one two three four", unique_id=name) for name in ("before", "after")
+    ]
     return [sound[0], *(broken(way, "middle") for way in ways_of(kind)), sound[1]]
 
 
@@ -242,14 +300,18 @@ def differs(given: Read, want: Read) -> str:
     causes = want.causes
     if isinstance(given.causes, frozenset):
         causes = frozenset(want.causes or ()) - {None}
-    if repr(given.scores) != repr(want.scores) or (given.causes is not None and given.causes != causes):
+    if repr(given.scores) != repr(want.scores) or (
+        given.causes is not None and given.causes != causes
+    ):
         return f"{given.scores} {given.causes or ''}, evaluate_batch says {want.scores} {causes}"
     return ""
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", DOORS)
-def test_a_sample_has_the_same_score_and_cause_through_every_door(name: str, kind: str, url: str, tmp_path: Path) -> None:
+def test_a_sample_has_the_same_score_and_cause_through_every_door(
+    name: str, kind: str, url: str, tmp_path: Path
+) -> None:
     door, reward, samples = DOORS[name], reward_of(kind), asked(kind)
     if reward.kind == "stepwise" and not door.steps:
         pytest.skip("answers have no steps at this door")
@@ -259,10 +321,15 @@ def test_a_sample_has_the_same_score_and_cause_through_every_door(name: str, kin
             door.call(ask)
         return
     pairs = zip(samples, door.call(ask), wanted(kind, door.blame), strict=True)
-    settle({f"door/{name}/{kind}/{sample.unique_id.split()[0]}": differs(given, want) for sample, given, want in pairs})
+    settle(
+        {
+            f"door/{name}/{kind}/{sample.unique_id.split()[0]}": differs(given, want)
+            for sample, given, want in pairs
+        }
+    )
 
 
-# -- both sides of a comparison are read alike -------------------------------------------------------------------------------------
+# -- both sides of a comparison are read alike -----------------------------------------------------
 
 READINGS: dict[str, Callable[[str], str]] = {
     "CRLF": lambda text: text.replace("\n", "\r\n") + "\r\n",
@@ -280,7 +347,9 @@ READINGS: dict[str, Callable[[str], str]] = {
 
 def _has_reference(name: str) -> bool:
     example = registry_cases.example_of(name)
-    return example.judge is None and isinstance((example.sample.metadata or {}).get("reference"), str)
+    return example.judge is None and isinstance(
+        (example.sample.metadata or {}).get("reference"), str
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in RewardRegistry.list() if _has_reference(name)])
@@ -300,7 +369,10 @@ def test_a_reference_is_read_as_an_answer_is(name: str) -> None:
 
     plain = scores_with(texts, reference)
     for reading, written in READINGS.items():
-        if written(reference) != reference and scores_with([written(text) for text in texts], reference) == plain:
+        if (
+            written(reference) != reference
+            and scores_with([written(text) for text in texts], reference) == plain
+        ):
             other = scores_with(texts, written(reference))
             wrong[f"reference/{name}/{reading}"] = (
                 "" if other == plain else f"{plain}, but {other} against {written(reference)!r}"
@@ -308,7 +380,7 @@ def test_a_reference_is_read_as_an_answer_is(name: str) -> None:
     settle(wrong)
 
 
-# -- by discovery ------------------------------------------------------------------------------------------------------------------
+# -- by discovery ----------------------------------------------------------------------------------
 
 OTHER_CLASSES = {
     "PerOutputReward": "the base of compositions and environments",
@@ -389,28 +461,54 @@ def test_every_class_of_rewards_has_a_kind_here() -> None:
     covered = {c for kind in KINDS.values() for c in kind.covers}
     made = {c for c in named if getattr(sys.modules[c.__module__], c.__name__, None) is c}
     absent = sorted(c.__name__ for c in made - covered if c.__name__ not in OTHER_CLASSES)
-    assert not absent, f"add a kind to tests/contracts/kinds.py, or why there is none to OTHER_CLASSES: {absent}"
+    assert not absent, (
+        f"add a kind to tests/contracts/kinds.py, or why there is none to OTHER_CLASSES: {absent}"
+    )
 
 
 def test_every_method_that_takes_samples_is_a_door() -> None:
     for owner, takes, doors in (
         (BaseReward, {"sample", "samples"}, METHODS),
-        (GradingRunner, {"dataset"}, {name.partition(".")[2]: door for name, door in RUNNER.items()}),
+        (
+            GradingRunner,
+            {"dataset"},
+            {name.partition(".")[2]: door for name, door in RUNNER.items()},
+        ),
     ):
         beside = {"plan", "view", "merge"}  # what kinds implement
-        public = {n for n, f in vars(owner).items() if not n.startswith("_") and n not in beside and _parameters(f) & takes}
+        public = {
+            n
+            for n, f in vars(owner).items()
+            if not n.startswith("_") and n not in beside and _parameters(f) & takes
+        }
         assert public == set(doors), f"add to tests/contracts/doors.py: {public ^ set(doors)}"
-    rows = {n for n, f in vars(RowScorer).items() if not n.startswith("_") and "completions" in _parameters(f)}
-    assert {f"RowScorer.{name}" for name in rows} == {name for name in DOORS if name.startswith("RowScorer.")}
+    rows = {
+        n
+        for n, f in vars(RowScorer).items()
+        if not n.startswith("_") and "completions" in _parameters(f)
+    }
+    assert {f"RowScorer.{name}" for name in rows} == {
+        name for name in DOORS if name.startswith("RowScorer.")
+    }
 
 
 def test_every_command_and_function_that_takes_a_reward_is_a_door() -> None:
-    commands = {n for n, c in COMMANDS.items() if {p.name for p in c.params} & {"reward", "rewards", "config"}}
+    commands = {
+        n
+        for n, c in COMMANDS.items()
+        if {p.name for p in c.params} & {"reward", "rewards", "config"}
+    }
     absent = sorted(commands - set(CLI) - set(OTHER_COMMANDS))
-    assert not absent, f"add to CLI in tests/contracts/doors.py, or why not to OTHER_COMMANDS: {absent}"
+    assert not absent, (
+        f"add to CLI in tests/contracts/doors.py, or why not to OTHER_COMMANDS: {absent}"
+    )
     face = {name for name in rm_gallery.__all__ if inspect.isfunction(getattr(rm_gallery, name))}
-    takes = {name for name in face if _parameters(getattr(rm_gallery, name)) & {"reward", "rewards"}}
-    absent = sorted(name for name in takes - set(OTHER_FUNCTIONS) if f"rm_gallery.{name}" not in DOORS)
+    takes = {
+        name for name in face if _parameters(getattr(rm_gallery, name)) & {"reward", "rewards"}
+    }
+    absent = sorted(
+        name for name in takes - set(OTHER_FUNCTIONS) if f"rm_gallery.{name}" not in DOORS
+    )
     assert not absent, f"add to tests/contracts/doors.py, or why not to OTHER_FUNCTIONS: {absent}"
 
 
@@ -422,7 +520,17 @@ def test_every_adapter_is_a_door() -> None:
         for name, given in vars(held).items():
             own = not name.startswith("_") and getattr(given, "__module__", "") == held.__name__
             # the class that such a function makes is called through it
-            made = inspect.isclass(given) and module.name in {adapter.partition(".")[0] for adapter in ADAPTERS}
-            if own and not made and _parameters(given) & {"reward", "rewards"} and f"{module.name}.{name}" not in known:
+            made = inspect.isclass(given) and module.name in {
+                adapter.partition(".")[0] for adapter in ADAPTERS
+            }
+            if (
+                own
+                and not made
+                and _parameters(given) & {"reward", "rewards"}
+                and f"{module.name}.{name}" not in known
+            ):
                 absent.append(f"{module.name}.{name}")
-    assert not absent, f"add to the table in tests/integrations/adapters.py, or why not to OTHER_ADAPTERS: {absent}"
+    assert not absent, (
+        f"add to the table in tests/integrations/adapters.py, or why not to OTHER_ADAPTERS: "
+        f"{absent}"
+    )

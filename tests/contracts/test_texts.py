@@ -1,6 +1,8 @@
-"""What a text says counts, and not how its characters are written: for every registered rule, on the answer's side and on the reference's.
+"""What a text says counts, and not how its characters are written: for every registered rule, on
+the answer's side and on the reference's.
 
-Rules come from the registry. One whose score depends on a text's form says so in `looks_at`, and is left out of those changes alone.
+Rules come from the registry. One whose score depends on a text's form says so in `looks_at`, and is
+left out of those changes alone.
 """
 
 from __future__ import annotations
@@ -16,7 +18,16 @@ import pytest
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.text.canonical import Form, fold, normalized, readable, split_reasoning, turn_text, visible, whole_word
+from rm_gallery.core.text.canonical import (
+    Form,
+    fold,
+    normalized,
+    readable,
+    split_reasoning,
+    turn_text,
+    visible,
+    whole_word,
+)
 from tests.gallery import registry_cases
 from tests.gallery.registry_cases import example_of
 
@@ -62,7 +73,9 @@ ANSWERS = [
     Change("ZWSP behind", lambda text: text + "\u200b", "ends"),
     Change("CRLF", lambda text: text.replace("\n", "\r\n"), "ends"),
     *(Change(f"thought: {name}", form.format, "thought") for name, form in THOUGHTS.items()),
-    Change("soft hyphens", lambda text: re.sub(r"(?<=[a-z])(?=[a-z])", "\u00ad", text), "characters"),
+    Change(
+        "soft hyphens", lambda text: re.sub(r"(?<=[a-z])(?=[a-z])", "\u00ad", text), "characters"
+    ),
     Change("no-break spaces", lambda text: text.replace(" ", "\u00a0"), "characters"),
 ]
 REFERENCES = [
@@ -90,7 +103,10 @@ def _reward(name: str) -> BaseReward:
 def _scores(name: str, samples: list[DataSample]) -> list[list[tuple[float | None, list[str]]]]:
     done = _reward(name).evaluate_batch(samples)
     places = [[output.answer.reward for output in sample.output] for sample in done]
-    return [[(place.score, [issue.reason for issue in place.issues]) for place in sample] for sample in places]
+    return [
+        [(place.score, [issue.reason for issue in place.issues]) for place in sample]
+        for sample in places
+    ]
 
 
 def _answered(sample: DataSample, write: Callable[[str], str]) -> DataSample:
@@ -118,26 +134,38 @@ def _referred(sample: DataSample, change: Change) -> DataSample:
 def _alike(name: str, samples: dict[str, DataSample]) -> None:
     """Every sample has the scores of the first one."""
     wanted, *found = _scores(name, list(samples.values()))
-    differ = {key: scores for key, scores in zip([*samples][1:], found, strict=True) if scores != wanted}
+    differ = {
+        key: scores for key, scores in zip([*samples][1:], found, strict=True) if scores != wanted
+    }
     assert not differ, (wanted, differ)
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_reads_an_answer_however_it_is_written(name: str) -> None:
     sample, looks = registry_cases.fitting(name)[0], _reward(name).looks_at
-    changes = {change.name: _answered(sample, change.write) for change in ANSWERS if change.form not in looks}
+    changes = {
+        change.name: _answered(sample, change.write)
+        for change in ANSWERS
+        if change.form not in looks
+    }
     _alike(name, {"": sample, **changes})
 
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_reads_what_it_compares_with_however_it_is_written(name: str) -> None:
     sample, looks = registry_cases.fitting(name)[0], _reward(name).looks_at
-    changes = {change.name: _referred(sample, change) for change in [*REFERENCES, *WORDS] if change.form not in looks}
+    changes = {
+        change.name: _referred(sample, change)
+        for change in [*REFERENCES, *WORDS]
+        if change.form not in looks
+    }
     _alike(name, {"": sample, **changes})
 
 
 def _same_text(name: str, given: str, wanted: str) -> DataSample | None:
-    """The example with `wanted` for its reference, and in its first answer `given` for that; None where it has no reference of words."""
+    """The example with `wanted` for its reference, and in its first answer `given` for that; None
+    where it has no reference of words.
+    """
     sample = registry_cases.fitting(name)[0]
     known = sample.metadata or {}
     reference = known.get("reference")
@@ -159,12 +187,19 @@ def test_a_text_equals_itself_with_and_without_its_joiners(name: str) -> None:
     for text in JOINED.values():
         bare = visible(text)
         assert bare != text
-        pairs = {"": (text, text), "answer": (bare, text), "reference": (text, bare), "both": (bare, bare)}
+        pairs = {
+            "": (text, text),
+            "answer": (bare, text),
+            "reference": (text, bare),
+            "both": (bare, bare),
+        }
         samples = {key: _same_text(name, *pair) for key, pair in pairs.items()}
         _alike(name, {key: sample for key, sample in samples.items() if sample is not None})
 
 
-@pytest.mark.parametrize("name", ["accuracy", "f1_score", "rouge", "bleu", "chrf", "search_answer", "choice_match"])
+@pytest.mark.parametrize(
+    "name", ["accuracy", "f1_score", "rouge", "bleu", "chrf", "search_answer", "choice_match"]
+)
 def test_a_text_in_any_script_is_right_against_itself(name: str) -> None:
     for text in JOINED.values():
         sample = _same_text(name, text, text)
@@ -181,8 +216,14 @@ def test_every_dash_before_a_number_is_a_minus(name: str) -> None:
     if "characters" in _reward(name).looks_at or _same_text(name, "", "") is None:
         return
     for wanted in ("-42", "42"):
-        pairs = {"": ("-42", wanted)} | {f"U+{ord(dash):04X}": (f"{dash}42", wanted) for dash in DASHES}
-        pairs |= {f"{key}, reference": (given, wanted.replace("-", given[0])) for key, (given, _) in pairs.items() if key}
+        pairs = {"": ("-42", wanted)} | {
+            f"U+{ord(dash):04X}": (f"{dash}42", wanted) for dash in DASHES
+        }
+        pairs |= {
+            f"{key}, reference": (given, wanted.replace("-", given[0]))
+            for key, (given, _) in pairs.items()
+            if key
+        }
         samples = {key: _same_text(name, *pair) for key, pair in pairs.items()}
         _alike(name, {key: sample for key, sample in samples.items() if sample is not None})
 
@@ -197,7 +238,9 @@ def test_values_of_json_compare_as_texts_do(text: str) -> None:
         call = registry_cases.fitting("tool_call_match")[0]
         call.metadata = {"tool_calls": [{"name": "post", "arguments": {"text": wanted}}]}
         arguments = json.dumps({"text": given}, ensure_ascii=False)
-        call.output[0].answer.content = f'<tool_call>{{"name": "post", "arguments": {arguments}}}</tool_call>'
+        call.output[
+            0
+        ].answer.content = f'<tool_call>{{"name": "post", "arguments": {arguments}}}</tool_call>'
         for name, sample in (("json_schema", schema), ("tool_call_match", call)):
             assert _scores(name, [sample])[0][0] == (1.0, []), (name, given, wanted)
 
@@ -206,15 +249,25 @@ def test_code_runs_as_it_is_written() -> None:
     text = JOINED["emoji"]
     sample = registry_cases.fitting("code_unit_tests")[0]
     sample.metadata = {"tests": [f"assert family() == {ascii(text)}"]}
-    sample.output[0].answer.content = f"```python\ndef family():\n    return '{text}'\n```<|im_end|>"
+    sample.output[
+        0
+    ].answer.content = f"```python\ndef family():\n    return '{text}'\n```<|im_end|>"
     assert _scores("code_unit_tests", [sample])[0][0] == (1.0, [])
 
 
 def test_paragraphs_are_those_of_the_final_text() -> None:
     sample = registry_cases.fitting("ifeval")[0]
     first = {"num_paragraphs": 2, "nth_paragraph": 1, "first_word": "sea"}
-    sample.metadata = {"instruction_id_list": ["length_constraints:nth_paragraph_first_word"], "kwargs": [first]}
-    for thought in ("", *(form.partition("{}")[0] for form in THOUGHTS.values()), "<think>a\n\nb</think>\n\n", "\n\n"):
+    sample.metadata = {
+        "instruction_id_list": ["length_constraints:nth_paragraph_first_word"],
+        "kwargs": [first],
+    }
+    for thought in (
+        "",
+        *(form.partition("{}")[0] for form in THOUGHTS.values()),
+        "<think>a\n\nb</think>\n\n",
+        "\n\n",
+    ):
         sample.output[0].answer.content = f"{thought}Sea and sky.\n\nSky and sea.\n\n"
         assert _scores("ifeval", [sample])[0][0] == (1.0, []), thought
 
@@ -249,8 +302,20 @@ def test_a_word_is_whole_in_every_script() -> None:
     def holds(text: str, word: str) -> bool:
         return re.search(whole_word(word), text) is not None
 
-    inside = (("недостоверно", "верно"), ("unwahr", "wahr"), ("हिंदी", "हिंद"), ("naïvely", "na"), ("٤٢٣", "٤٢"))
-    whole = (("это верно.", "верно"), ("答案是好的", "好"), ("我选yes了", "yes"), ("हिंदी।", "हिंदी"), ("a_b", "b"))
+    inside = (
+        ("недостоверно", "верно"),
+        ("unwahr", "wahr"),
+        ("हिंदी", "हिंद"),
+        ("naïvely", "na"),
+        ("٤٢٣", "٤٢"),
+    )
+    whole = (
+        ("это верно.", "верно"),
+        ("答案是好的", "好"),
+        ("我选yes了", "yes"),
+        ("हिंदी।", "हिंदी"),
+        ("a_b", "b"),
+    )
     assert not any(holds(*pair) for pair in inside)
     assert all(holds(*pair) for pair in whole)
 
@@ -263,6 +328,8 @@ def test_what_is_folded() -> None:
 
 
 def test_many_marks_on_one_letter_are_normalized_in_linear_time() -> None:
-    """The standard library sorts them by insertion: the pieces show that it never gets more than a few at once."""
+    """The standard library sorts them by insertion: the pieces show that it never gets more than a
+    few at once.
+    """
     text = "a" + "\u0301\u0323" * 100_000
     assert len(normalized("NFC", text)) >= 100_000

@@ -1,6 +1,8 @@
-"""What every registered reward says of its example, also with every optional package blocked: `python -m tests.contracts.without_extras`.
+"""What every registered reward says of its example, also with every optional package blocked:
+`python -m tests.contracts.without_extras`.
 
-A JSON object on stdout: by reward the scores of its outputs, or the words of the error or issue that stands in their place.
+A JSON object on stdout: by reward the scores of its outputs, or the words of the error or issue
+that stands in their place.
 """
 
 from __future__ import annotations
@@ -31,19 +33,25 @@ def _project() -> dict[str, Any]:
         import tomllib
     else:
         import tomli as tomllib
-    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     return project
 
 
 def _packages(requirements: Sequence[str]) -> set[str]:
-    return {re.split(r"[^\w-]", each, maxsplit=1)[0].lower().replace("_", "-") for each in requirements}
+    return {
+        re.split(r"[^\w-]", each, maxsplit=1)[0].lower().replace("_", "-") for each in requirements
+    }
 
 
 def optional_modules() -> set[str]:
     """The top-level modules of the packages that extras name and the library itself does not."""
     project = _project()
     extras: Mapping[str, list[str]] = project["optional-dependencies"]
-    wanted = {name for extra, each in extras.items() if extra not in TOOLS for name in _packages(each)}
+    wanted = {
+        name for extra, each in extras.items() if extra not in TOOLS for name in _packages(each)
+    }
     optional = wanted - _packages(project["dependencies"])
     modules = {name.replace("-", "_") for name in optional}
     for module, packages in metadata.packages_distributions().items():
@@ -58,7 +66,9 @@ class Blocked(MetaPathFinder):
     def __init__(self, modules: set[str]) -> None:
         self.modules = modules
 
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if fullname.partition(".")[0] in self.modules:
             raise ModuleNotFoundError(f"No module named {fullname!r} (blocked)", name=fullname)
         return None
@@ -80,6 +90,8 @@ def scores() -> dict[str, list[Any]]:
 
 if __name__ == "__main__":
     blocked = optional_modules()
-    assert not blocked & sys.modules.keys(), f"imported before it was blocked: {blocked & sys.modules.keys()}"
+    assert not blocked & sys.modules.keys(), (
+        f"imported before it was blocked: {blocked & sys.modules.keys()}"
+    )
     sys.meta_path.insert(0, Blocked(blocked))
     sys.stdout.write(json.dumps(scores()))

@@ -20,7 +20,9 @@ Row = dict[str, Any]
 
 def numbered(count: int) -> list[Row]:
     """Rows of a question and an answer each, with ids r0, r1, …"""
-    return [{"id": f"r{n}", "prompt": f"question {n}", "response": f"answer {n}"} for n in range(count)]
+    return [
+        {"id": f"r{n}", "prompt": f"question {n}", "response": f"answer {n}"} for n in range(count)
+    ]
 
 
 def write(path: Path, rows: list[Row]) -> Path:
@@ -68,7 +70,9 @@ def load_rows(rows: Any, data_source: str = "*", **config: Any) -> BaseDataSet:
 
 def convert(source: str, row: Row, untyped: bool = False) -> DataSample:
     """One row through one converter."""
-    found = DataConverterRegistry.get_converter(source).convert(row, RowRef("test.jsonl", 7, "line", untyped))
+    found = DataConverterRegistry.get_converter(source).convert(
+        row, RowRef("test.jsonl", 7, "line", untyped)
+    )
     assert isinstance(found, DataSample)
     return found
 
@@ -85,4 +89,7 @@ def spoken(sample: DataSample) -> list[tuple[str, str]]:
 
 def answers(sample: DataSample) -> list[tuple[str, str | None]]:
     """Text and preference of the outputs."""
-    return [(output.answer.text, (output.answer.label or {}).get("preference")) for output in sample.output]
+    return [
+        (output.answer.text, (output.answer.label or {}).get("preference"))
+        for output in sample.output
+    ]

@@ -1,4 +1,6 @@
-"""The built-in split: schema, sizes, truth by construction, balance, and that a rebuild gives the stored files."""
+"""The built-in split: schema, sizes, truth by construction, balance, and that a rebuild gives the
+stored files.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def rebuilt() -> dict[str, pa.Table]:
 @pytest.mark.parametrize("split", SPLITS)
 def test_schema_is_that_of_rewardbench_2(split: str) -> None:
     schema = pq.read_schema(ROOT / f"{split}.parquet")
-    assert {field.name: str(field.type) for field in schema if field.name != "additional_metadata"} == COLUMNS
+    assert {
+        field.name: str(field.type) for field in schema if field.name != "additional_metadata"
+    } == COLUMNS
     assert pa.types.is_struct(schema.field("additional_metadata").type)
 
 
@@ -58,9 +62,14 @@ def test_sizes_and_counts(split: str) -> None:
     assert set(safety) == {"harmful", "benign"} and abs(safety["harmful"] - safety["benign"]) <= 4
     assert sum(counts.values()) >= 240 and min(counts.values()) >= 40
     for row in rows(split):
-        assert (row["num_correct"], row["num_incorrect"]) == (len(row["chosen"]), len(row["rejected"]))
+        assert (row["num_correct"], row["num_incorrect"]) == (
+            len(row["chosen"]),
+            len(row["rejected"]),
+        )
         assert row["total_completions"] == len(row["models"]) == len(answers(row))
-        assert all(text.strip() for text in answers(row)) and len(set(answers(row))) == len(answers(row))
+        assert all(text.strip() for text in answers(row)) and len(set(answers(row))) == len(
+            answers(row)
+        )
         if row["subset"] in BEST_OF_4:
             assert (row["num_correct"], row["num_incorrect"]) == (1, 3)
     assert (ROOT / f"{split}.parquet").stat().st_size < 1_000_000
@@ -79,7 +88,9 @@ def test_splits_share_neither_prompts_nor_answers_nor_ids() -> None:
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_five_to_eight_percent_of_prompts_are_chinese(split: str) -> None:
-    share = sum(bool(re.search(r"[\u4e00-\u9fff]", row["prompt"])) for row in rows(split)) / len(rows(split))
+    share = sum(bool(re.search(r"[\u4e00-\u9fff]", row["prompt"])) for row in rows(split)) / len(
+        rows(split)
+    )
     assert 0.05 <= share <= 0.08
 
 
@@ -90,8 +101,14 @@ def has_markdown(text: str) -> bool:
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("subset", BEST_OF_4)
 @pytest.mark.parametrize("sign", [1, -1])
-@pytest.mark.parametrize("measure", [len, lambda text: len(text.split()), has_markdown], ids=["length", "words", "markdown"])
-def test_surface_baselines_are_near_chance(split: str, subset: str, measure: Callable[[str], int], sign: int) -> None:
+@pytest.mark.parametrize(
+    "measure",
+    [len, lambda text: len(text.split()), has_markdown],
+    ids=["length", "words", "markdown"],
+)
+def test_surface_baselines_are_near_chance(
+    split: str, subset: str, measure: Callable[[str], int], sign: int
+) -> None:
     credit = []
     for row in rows(split, subset):
         values = [sign * measure(text) for text in answers(row)]
@@ -136,7 +153,9 @@ CHECKS: dict[str, Callable[[str, str], bool]] = {
     "paragraphs": lambda text, n: text.count("\n\n") + 1 == int(n),
     "bullets": lambda text, n: [line[:2] for line in text.splitlines()] == ["- "] * int(n),
     "without": lambda text, letters: letters not in text and letters.upper() not in text,
-    "keyword": lambda text, spec: len(re.findall(rf"(?i)\b{spec.split(':')[0]}\b", text)) == int(spec.split(":")[1]),
+    "keyword": lambda text, spec: (
+        len(re.findall(rf"(?i)\b{spec.split(':')[0]}\b", text)) == int(spec.split(":")[1])
+    ),
     "starts": lambda text, start: text.find(start) == 0,
     "ends": lambda text, end: text[-len(end) :] == end,
     "lower": lambda text, _: text == text.lower(),
@@ -156,7 +175,9 @@ def is_object(text: str, keys: str) -> bool:
 
 def is_sorted(text: str, number: str) -> bool:
     items = [line.split(". ", 1)[1] for line in text.splitlines()]
-    return len(items) == int(number) and all(one < two for one, two in zip(items, items[1:], strict=False))
+    return len(items) == int(number) and all(
+        one < two for one, two in zip(items, items[1:], strict=False)
+    )
 
 
 def obeys(text: str, rule: str) -> bool:
@@ -174,7 +195,9 @@ def test_precise_if_chosen_obeys_and_every_rejected_breaks_a_rule(split: str) ->
             continue
         checked[row["additional_metadata"]["category"]] += 1
         assert all(obeys(row["chosen"][0], rule) for rule in rules), row["id"]
-        assert not any(all(obeys(text, rule) for rule in rules) for text in row["rejected"]), row["id"]
+        assert not any(all(obeys(text, rule) for rule in rules) for text in row["rejected"]), row[
+            "id"
+        ]
     assert len(checked) >= 15 and sum(checked.values()) >= 50
 
 
@@ -197,8 +220,14 @@ def test_ties_come_in_pairs_of_one_and_several_right_answers(split: str) -> None
     assert set(by_id) == {f"{kind}:{number}" for kind in ("ref", "tied") for number in numbers}
     for number in numbers:
         ref, tied = by_id[f"ref:{number}"], by_id[f"tied:{number}"]
-        assert ref["num_correct"] == 1 < tied["num_correct"] and min(ref["num_incorrect"], tied["num_incorrect"]) >= 2
-        assert (ref["additional_metadata"]["label"], tied["additional_metadata"]["label"]) == ("ref", "tied")
+        assert (
+            ref["num_correct"] == 1 < tied["num_correct"]
+            and min(ref["num_incorrect"], tied["num_incorrect"]) >= 2
+        )
+        assert (ref["additional_metadata"]["label"], tied["additional_metadata"]["label"]) == (
+            "ref",
+            "tied",
+        )
 
 
 def test_a_changed_or_missing_file_is_named(rebuilt: dict[str, pa.Table], tmp_path: Path) -> None:
@@ -213,10 +242,15 @@ def test_the_script_finds_the_files_up_to_date(
     rebuilt: dict[str, pa.Table], monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.setattr(build, "build_tables", lambda: rebuilt)
-    assert (build.main(["--check"]), capsys.readouterr().out) == (0, "train.parquet and test.parquet are up to date\n")
+    assert (build.main(["--check"]), capsys.readouterr().out) == (
+        0,
+        "train.parquet and test.parquet are up to date\n",
+    )
 
 
 def test_readme_shows_the_measured_figures() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     for split in SPLITS:
-        assert "\n".join(report.summary(rows(split))) in text, f"paste the table of {split}.parquet from data/build.py"
+        assert "\n".join(report.summary(rows(split))) in text, (
+            f"paste the table of {split}.parquet from data/build.py"
+        )

@@ -1,4 +1,6 @@
-"""Messages of any make are read alike, as objects and as mappings; how they become samples stands in `tests/golden`."""
+"""Messages of any make are read alike, as objects and as mappings; how they become samples stands
+in `tests/golden`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from rm_gallery.core.data.conversation import Message, as_messages, chat_messages, group_of, message_dicts, sample_of_messages
+from rm_gallery.core.data.conversation import (
+    Message,
+    as_messages,
+    chat_messages,
+    group_of,
+    message_dicts,
+    sample_of_messages,
+)
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.envs.reward_helpers import extract_completion_text
 
@@ -44,9 +53,23 @@ class Said(BaseModel):
 ])  # fmt: skip
 def test_messages_of_any_make(message: Any) -> None:
     (found,) = as_messages([message])
-    assert (found.role, found.content, found.text, found["role"]) == ("assistant", "a", "a", "assistant")
-    assert (found.get("nothing"), "role" in found, "nothing" in found, bool(found)) == (None, True, False, True)
-    assert (len(found), set(found.keys()), dict(found)["content"]) == (len(list(found)), set(found), "a")
+    assert (found.role, found.content, found.text, found["role"]) == (
+        "assistant",
+        "a",
+        "a",
+        "assistant",
+    )
+    assert (found.get("nothing"), "role" in found, "nothing" in found, bool(found)) == (
+        None,
+        True,
+        False,
+        True,
+    )
+    assert (len(found), set(found.keys()), dict(found)["content"]) == (
+        len(list(found)),
+        set(found),
+        "a",
+    )
     assert list(found.values()) == [value for _, value in found.items()]
     (chat,) = chat_messages((message,))
     assert (chat.role.value, chat.text) == ("assistant", "a")
@@ -61,7 +84,9 @@ def test_tool_calls_and_keys_of_ones_own_read_as_objects_and_as_mappings() -> No
     assert message.tool_calls is not None
     assert (message.content, message.text, message.tool_calls[0].function.name) == (None, "", "f")
     assert (message["tool_calls"][0]["function"]["arguments"], message["weight"]) == ("", 3)
-    assert given["tool_calls"] == [{"name": "f", "arguments": None}], "what was given stays as it was"
+    assert given["tool_calls"] == [{"name": "f", "arguments": None}], (
+        "what was given stays as it was"
+    )
 
 
 def test_what_a_client_s_object_leaves_empty_is_no_key() -> None:
@@ -72,11 +97,18 @@ def test_what_a_client_s_object_leaves_empty_is_no_key() -> None:
 
     (message,) = as_messages([{"role": "assistant", "tool_calls": [Call(name="f")]}])
     (call,) = message["tool_calls"]
-    assert (call["function"]["name"], "index" in call["function"], "index" in call) == ("f", False, False)
+    assert (call["function"]["name"], "index" in call["function"], "index" in call) == (
+        "f",
+        False,
+        False,
+    )
 
 
 def test_roles_and_types_of_parts_may_be_defaults_of_their_classes() -> None:
-    said = [Said(role="user", content="hi"), Said(content=[Part(type="reasoning", text="hm"), Part(text="4")])]
+    said = [
+        Said(role="user", content="hi"),
+        Said(content=[Part(type="reasoning", text="hm"), Part(text="4")]),
+    ]
     found = message_dicts(said)
     parts = [{"type": "reasoning", "text": "hm"}, {"type": "text", "text": "4"}]
     assert found == [{"role": "user", "content": "hi"}, {"role": "assistant", "content": parts}]

@@ -7,7 +7,12 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.data.load.base import DataConverter, DataConverterRegistry, RowRef, create_loader
+from rm_gallery.core.data.load.base import (
+    DataConverter,
+    DataConverterRegistry,
+    RowRef,
+    create_loader,
+)
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.utils.errors import ConfigError, DataError
@@ -17,7 +22,9 @@ class Upper(DataConverter):
     """A converter as a user would write it."""
 
     def convert(self, row: dict[str, Any], where: RowRef) -> DataSample:
-        return DataSample(unique_id=str(row["n"]), input=[ChatMessage(content=row["words"].upper())])
+        return DataSample(
+            unique_id=str(row["n"]), input=[ChatMessage(content=row["words"].upper())]
+        )
 
 
 class Several(DataConverter):
@@ -29,7 +36,9 @@ class Several(DataConverter):
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(DataConverterRegistry, "_registered", dict(DataConverterRegistry._registered))
+    monkeypatch.setattr(
+        DataConverterRegistry, "_registered", dict(DataConverterRegistry._registered)
+    )
 
 
 def load(source: str, rows: list[dict[str, Any]], **config: Any) -> list[DataSample]:
@@ -37,7 +46,11 @@ def load(source: str, rows: list[dict[str, Any]], **config: Any) -> list[DataSam
 
 
 @pytest.mark.parametrize(
-    "register", [lambda: DataConverterRegistry.register("up")(Upper), lambda: DataConverterRegistry.register("up", Upper)]
+    "register",
+    [
+        lambda: DataConverterRegistry.register("up")(Upper),
+        lambda: DataConverterRegistry.register("up", Upper),
+    ],
 )
 def test_own_converter_as_decorator_and_by_call(register: Any) -> None:
     assert register() is Upper
@@ -54,11 +67,15 @@ def test_a_row_may_give_several_samples() -> None:
     DataConverterRegistry.register("several", Several)
     found = load("several", [{"n": 1}, {"n": 2}, {"n": 1}])
     assert [sample.query_text() for sample in found] == ["1a", "1b", "2a", "2b", "1a", "1b"]
-    again = create_loader("x", data_source="several", config={"data": [{"n": 1}, {"n": 2}, {"n": 1}]}).run()
+    again = create_loader(
+        "x", data_source="several", config={"data": [{"n": 1}, {"n": 2}, {"n": 1}]}
+    ).run()
     assert again.metadata["duplicates"] == 2
 
 
-@pytest.mark.parametrize(("result", "found"), [(None, "found NoneType"), ([None], ""), ("text", "found str")])
+@pytest.mark.parametrize(
+    ("result", "found"), [(None, "found NoneType"), ([None], ""), ("text", "found str")]
+)
 def test_wrong_results_are_named(result: Any, found: str) -> None:
     class Wrong(DataConverter):
         def convert(self, row: dict[str, Any], where: RowRef) -> Any:
@@ -83,9 +100,14 @@ def entry(value: str) -> metadata.EntryPoint:
 
 def test_installed_packages_bring_converters(monkeypatch: pytest.MonkeyPatch) -> None:
     found = [entry(f"{__name__}:Upper")]
-    monkeypatch.setattr(metadata, "entry_points", lambda group: found if group == "rm_gallery.converters" else [])
+    monkeypatch.setattr(
+        metadata, "entry_points", lambda group: found if group == "rm_gallery.converters" else []
+    )
     assert "third" in DataConverterRegistry.list_sources()
     assert load("third", [{"n": 1, "words": "hi"}])[0].query_text() == "HI"
     found[0] = entry("no_such_module_anywhere:X")
-    with pytest.raises(ConfigError, match="converter 'third' names 'no_such_module_anywhere:X', which cannot be imported"):
+    with pytest.raises(
+        ConfigError,
+        match="converter 'third' names 'no_such_module_anywhere:X', which cannot be imported",
+    ):
         DataConverterRegistry.get_converter("third")

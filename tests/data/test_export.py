@@ -1,4 +1,6 @@
-"""Data sets come back from parquet and JSON lines as they were, or are refused with the field named."""
+"""Data sets come back from parquet and JSON lines as they were, or are refused with the field
+named.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,14 @@ from rm_gallery.core.utils.errors import DataError
 from tests.data.loading import load, numbered, write
 
 texts = st.one_of(
-    st.text(max_size=20), st.sampled_from(["", "法国的首都是哪里？", "a\r\n\0b", "👩‍👩‍👧", "<best>1</best>", "[1]"])
+    st.text(max_size=20),
+    st.sampled_from(["", "法国的首都是哪里？", "a\r\n\0b", "👩‍👩‍👧", "<best>1</best>", "[1]"]),
 )
-numbers = st.one_of(st.integers(-(2**63), 2**64 - 1), st.floats(allow_nan=False, allow_infinity=False), st.booleans())
+numbers = st.one_of(
+    st.integers(-(2**63), 2**64 - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.booleans(),
+)
 values = st.recursive(
     st.one_of(st.none(), numbers, texts),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(texts, inner, max_size=3)),
@@ -40,16 +47,32 @@ values = st.recursive(
 )
 objects = st.dictionaries(texts, values, max_size=3)
 calls = st.builds(
-    ToolCall, id=st.one_of(st.none(), texts), function=st.builds(ToolFunction, name=texts, arguments=st.one_of(texts, objects))
+    ToolCall,
+    id=st.one_of(st.none(), texts),
+    function=st.builds(ToolFunction, name=texts, arguments=st.one_of(texts, objects)),
 )
-parts = st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": texts}, optional={"extra": values}), max_size=2)
+parts = st.lists(
+    st.fixed_dictionaries({"type": st.just("text"), "text": texts}, optional={"extra": values}),
+    max_size=2,
+)
 spoken: dict[str, Any] = {
     "role": st.sampled_from(MessageRole), "name": st.one_of(st.none(), texts), "content": st.one_of(texts, parts),
     "reasoning_content": texts, "tool_calls": st.one_of(st.none(), st.lists(calls, max_size=2)),
     "tool_call_id": st.one_of(st.none(), texts), "additional_kwargs": objects,
 }  # fmt: skip
-scores = st.builds(RewardDimensionWithScore, name=texts, reason=st.one_of(st.none(), texts), score=st.floats(-1e9, 1e9))
-issues = st.builds(RewardIssue, name=texts, status=st.sampled_from(["unscored", "failed"]), reason=texts, message=texts)
+scores = st.builds(
+    RewardDimensionWithScore,
+    name=texts,
+    reason=st.one_of(st.none(), texts),
+    score=st.floats(-1e9, 1e9),
+)
+issues = st.builds(
+    RewardIssue,
+    name=texts,
+    status=st.sampled_from(["unscored", "failed"]),
+    reason=texts,
+    message=texts,
+)
 rewards = st.builds(
     Reward, score=st.one_of(st.none(), st.floats(-1e9, 1e9)), details=st.lists(scores, max_size=2),
     issues=st.lists(issues, max_size=1), extra_data=st.dictionaries(texts, objects, max_size=1),
@@ -60,13 +83,20 @@ samples = st.builds(
     DataSample,
     unique_id=texts,
     input=st.lists(st.builds(ChatMessage, **spoken), max_size=2),
-    output=st.lists(st.builds(DataOutput, answer=steps, steps=st.one_of(st.none(), st.lists(steps, max_size=1))), max_size=2),
+    output=st.lists(
+        st.builds(
+            DataOutput, answer=steps, steps=st.one_of(st.none(), st.lists(steps, max_size=1))
+        ),
+        max_size=2,
+    ),
     task_category=st.one_of(st.none(), texts),
     source=st.one_of(st.none(), texts),
     created_at=st.one_of(st.none(), st.datetimes(), st.datetimes(timezones=st.just(timezone.utc))),
     metadata=st.one_of(st.none(), objects),
 )
-datasets = st.builds(BaseDataSet, name=texts, datasamples=st.lists(samples, max_size=3), metadata=objects)
+datasets = st.builds(
+    BaseDataSet, name=texts, datasamples=st.lists(samples, max_size=3), metadata=objects
+)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -82,11 +112,16 @@ def test_round_trips_lose_nothing(dataset: BaseDataSet) -> None:
 def lost(write_dataset: Callable[[BaseDataSet, Path], object], metadata: dict[Any, Any]) -> None:
     """Write a sample of which something would be lost."""
     with tempfile.TemporaryDirectory() as folder:
-        write_dataset(BaseDataSet(name="d", datasamples=[DataSample(unique_id="x", metadata=metadata)]), Path(folder, "a"))
+        write_dataset(
+            BaseDataSet(name="d", datasamples=[DataSample(unique_id="x", metadata=metadata)]),
+            Path(folder, "a"),
+        )
 
 
 def test_the_largest_and_the_smallest_integers_come_back(tmp_path: Path) -> None:
-    dataset = BaseDataSet(name="d", datasamples=[DataSample(unique_id="x", metadata={"n": [-(2**63), 2**64 - 1]})])
+    dataset = BaseDataSet(
+        name="d", datasamples=[DataSample(unique_id="x", metadata={"n": [-(2**63), 2**64 - 1]})]
+    )
     assert from_parquet(to_parquet(dataset, tmp_path / "a.parquet")) == dataset
 
 
@@ -129,7 +164,9 @@ def test_other_files_are_refused(tmp_path: Path, name: str, content: str, expect
 
 
 def test_other_parquet_files_are_refused_and_missing_files_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="not a data set written by to_parquet; read it with create_loader"):
+    with pytest.raises(
+        DataError, match="not a data set written by to_parquet; read it with create_loader"
+    ):
         from_parquet(write(tmp_path / "a.parquet", numbered(2)))
     for read in (from_parquet, from_jsonl):
         with pytest.raises(DataError, match="gone"):

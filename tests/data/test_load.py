@@ -1,6 +1,8 @@
-"""Loading: the same rows out of every format and from memory, what is said about them, seeded limits, and streams.
+"""Loading: the same rows out of every format and from memory, what is said about them, seeded
+limits, and streams.
 
-What files and rows are read as, and what is wrong with them, stands in `tests/golden/files` and `tests/golden/loading`.
+What files and rows are read as, and what is wrong with them, stands in `tests/golden/files` and
+`tests/golden/loading`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,17 @@ from rm_gallery.core.utils.file import seeded_positions
 from rm_gallery.study.task import open_data
 from tests.data.loading import Row, answers, ids, load, load_rows, loader, numbered, spoken, write
 
-NAMES = ["a.parquet", "a.pq", "a.json", "a.jsonl", "a.csv", "a.tsv", "a.jsonl.gz", "a.csv.gz", "a.json.gz"]
+NAMES = [
+    "a.parquet",
+    "a.pq",
+    "a.json",
+    "a.jsonl",
+    "a.csv",
+    "a.tsv",
+    "a.jsonl.gz",
+    "a.csv.gz",
+    "a.json.gz",
+]
 TRICKY: list[Row] = [
     {"id": "zh", "prompt": "法国的首都是哪里？", "response": "巴黎 🗼"},
     {"id": "lines", "prompt": 'say "hi",\nplease', "response": "hi\n\n"},
@@ -40,7 +52,9 @@ def test_rows_of_every_format_are_equal(tmp_path: Path, name: str) -> None:
     found = load(write(tmp_path / name, TRICKY))
     assert ids(found) == [row["id"] for row in TRICKY]
     assert [spoken(sample) for sample in found] == [[("user", row["prompt"])] for row in TRICKY]
-    assert [answers(sample) for sample in found][:-1] == [[(row["response"], None)] for row in TRICKY[:-1]]
+    assert [answers(sample) for sample in found][:-1] == [
+        [(row["response"], None)] for row in TRICKY[:-1]
+    ]
     # a table of texts has no other way to say that there is none
     blank_is_missing = ".csv" in name or ".tsv" in name
     assert answers(found[5]) == ([] if blank_is_missing else [("", None)])
@@ -48,24 +62,37 @@ def test_rows_of_every_format_are_equal(tmp_path: Path, name: str) -> None:
 
 def test_a_blank_cell_is_a_missing_answer_and_never_a_scored_one(tmp_path: Path) -> None:
     rows = [{"prompt": "q", "chosen": "a", "rejected": "", "reference": "", "id": ""}]
-    assert answers(load(write(tmp_path / "a.jsonl", rows))[0]) == [("a", "chosen"), ("", "rejected")]
+    assert answers(load(write(tmp_path / "a.jsonl", rows))[0]) == [
+        ("a", "chosen"),
+        ("", "rejected"),
+    ]
     path = write(tmp_path / "a.csv", rows)
-    with pytest.raises(DataError, match="line 2, column 'rejected': expected an answer, found null"):
+    with pytest.raises(
+        DataError, match="line 2, column 'rejected': expected an answer, found null"
+    ):
         load(path)
     (found,) = load(path, columns={"chosen": None, "rejected": None, "response": "chosen"})
     assert (answers(found), found.metadata) == ([("a", None)], {"reference": None})
 
 
-@pytest.mark.parametrize("rows", [TRICKY, tuple(TRICKY), pd.DataFrame(TRICKY)], ids=["list", "tuple", "frame"])
+@pytest.mark.parametrize(
+    "rows", [TRICKY, tuple(TRICKY), pd.DataFrame(TRICKY)], ids=["list", "tuple", "frame"]
+)
 def test_rows_in_memory_are_equal(rows: Any) -> None:
-    assert [answers(sample)[0][0] for sample in load_rows(rows)] == [row["response"] for row in TRICKY]
+    assert [answers(sample)[0][0] for sample in load_rows(rows)] == [
+        row["response"] for row in TRICKY
+    ]
 
 
 @pytest.mark.parametrize("chosen", [["only"], np.array(["only"], dtype=object), np.array(["only"])])
 def test_one_element_arrays_stay_lists(tmp_path: Path, chosen: Any) -> None:
     row = {"id": "x", "prompt": "q", "chosen": chosen, "rejected": ["bad"], "subset": "Math"}
     path = write(tmp_path / "a.parquet", [{**row, "chosen": list(chosen)}])
-    for found in (load_rows([row], "rewardbench2"), load_rows(pd.DataFrame([row]), "rewardbench2"), load(path, "rewardbench2")):
+    for found in (
+        load_rows([row], "rewardbench2"),
+        load_rows(pd.DataFrame([row]), "rewardbench2"),
+        load(path, "rewardbench2"),
+    ):
         assert answers(found[0]) == [("only", "chosen"), ("bad", "rejected")]
 
 
@@ -79,15 +106,32 @@ def test_numpy_and_pandas_values_become_plain() -> None:
     assert sample.unique_id == "7" and sample.metadata is not None
     when = sample.metadata.pop("when")
     assert (type(when).__name__, when.year) == ("datetime", 2024)
-    plain = {"weight": 0.5, "good": True, "scores": [1, 2], "nested": {"list": [3]}, "gone": None, "hole": None}
+    plain = {
+        "weight": 0.5,
+        "good": True,
+        "scores": [1, 2],
+        "nested": {"list": [3]},
+        "gone": None,
+        "hole": None,
+    }
     assert sample.metadata == plain
-    assert [type(value) for value in sample.metadata.values()] == [float, bool, list, dict, type(None), type(None)]
+    assert [type(value) for value in sample.metadata.values()] == [
+        float,
+        bool,
+        list,
+        dict,
+        type(None),
+        type(None),
+    ]
 
 
 def test_a_csv_of_a_benchmark_gives_the_same_samples(tmp_path: Path) -> None:
     """Lists and objects stand as JSON in the cells of a table of texts."""
     rows = pq.read_table(Path(__file__).parents[2] / "data" / "test.parquet").to_pylist()[:40]
-    cells = [{k: v if v is None or isinstance(v, str | int) else json.dumps(v) for k, v in row.items()} for row in rows]
+    cells = [
+        {k: v if v is None or isinstance(v, str | int) else json.dumps(v) for k, v in row.items()}
+        for row in rows
+    ]
     path = write(tmp_path / "a.csv", cells)
     assert load(path, "rewardbench2").datasamples == load_rows(rows, "rewardbench2").datasamples
     assert open_data(path).benchmark.name == "rewardbench2"
@@ -106,10 +150,26 @@ def test_a_folder_is_read_recursively_in_sorted_order_and_named(tmp_path: Path) 
     found = create_loader("mine", config={"path": str(tmp_path)}, metadata={"owner": "me"}).run()
     assert ids(found) == ["r0", "r1", "r2", "r3", "r4", "r5", "r0"]
     assert {sample.source for sample in found} == {found.name} == {"mine"}
-    about = {"data_source": "*", "load_strategy": "local", "path": str(tmp_path), "limit": None, "seed": 0}
-    assert found.metadata == {**about, "rows": 7, "skipped": 0, "duplicates": 0, "id_collisions": 1, "owner": "me"}
+    about = {
+        "data_source": "*",
+        "load_strategy": "local",
+        "path": str(tmp_path),
+        "limit": None,
+        "seed": 0,
+    }
+    assert found.metadata == {
+        **about,
+        "rows": 7,
+        "skipped": 0,
+        "duplicates": 0,
+        "id_collisions": 1,
+        "owner": "me",
+    }
     (tmp_path / "empty").mkdir()
-    for path, message in ((tmp_path / "gone.jsonl", "no such file or folder"), (tmp_path / "empty", "holds no data file")):
+    for path, message in (
+        (tmp_path / "gone.jsonl", "no such file or folder"),
+        (tmp_path / "empty", "holds no data file"),
+    ):
         with pytest.raises(DataError, match=message):
             load(path)
 
@@ -122,7 +182,9 @@ def test_without_id_the_hash_of_the_texts_is_the_id() -> None:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv"])
-def test_skipped_rows_are_counted_shown_and_warned_about_once(tmp_path: Path, name: str, warned: list[str]) -> None:
+def test_skipped_rows_are_counted_shown_and_warned_about_once(
+    tmp_path: Path, name: str, warned: list[str]
+) -> None:
     path = write(tmp_path / name, numbered(20))
     content = path.read_bytes().splitlines(keepends=True)
     for line in (3, 4, 5, 9, 10, 11, 12):
@@ -132,8 +194,15 @@ def test_skipped_rows_are_counted_shown_and_warned_about_once(tmp_path: Path, na
     load_rows([*numbered(1), {"id": "r0", "prompt": "other"}])
     load_rows([*numbered(1), *numbered(1)])
     assert (len(found), found.metadata["rows"], found.metadata["skipped"]) == (13, 20, 7)
-    assert len(found.metadata["skipped_rows"]) == 5 and ", line 4: " in found.metadata["skipped_rows"][0]
-    assert len(warned) == 2 and "skipped 7 of 20 rows" in warned[0] and "id of a different one" in warned[1]
+    assert (
+        len(found.metadata["skipped_rows"]) == 5
+        and ", line 4: " in found.metadata["skipped_rows"][0]
+    )
+    assert (
+        len(warned) == 2
+        and "skipped 7 of 20 rows" in warned[0]
+        and "id of a different one" in warned[1]
+    )
 
 
 @pytest.mark.parametrize("running", [True, False])
@@ -146,14 +215,18 @@ def test_the_garbage_collector_is_left_as_it_was(running: bool) -> None:
         gc.enable()
 
 
-# -- limits ----------------------------------------------------------------------------------------------------------------
+# -- limits ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.json", "a.jsonl", "a.csv"])
-def test_a_limit_is_a_seeded_sample_in_order_the_same_for_every_format(tmp_path: Path, name: str) -> None:
+def test_a_limit_is_a_seeded_sample_in_order_the_same_for_every_format(
+    tmp_path: Path, name: str
+) -> None:
     path = write(tmp_path / name, numbered(200))
     first, rows = ids(load(path, limit=20, seed=3)), numbered(200)
-    assert [ids(load_rows(given, limit=20, seed=3)) for given in (rows, pd.DataFrame(rows))] == [first] * 2
+    assert [ids(load_rows(given, limit=20, seed=3)) for given in (rows, pd.DataFrame(rows))] == [
+        first
+    ] * 2
     assert first == [sample.unique_id for sample in loader(path, limit=20, seed=3).stream()]
     assert first == sorted(set(first), key=lambda name: int(name[1:])) and len(first) == 20
     assert ids(load(path, limit=20, seed=4)) != first != [f"r{n}" for n in range(20)]
@@ -167,12 +240,14 @@ def test_a_limit_spans_a_folder_and_row_groups_and_looks_at_no_other_row(tmp_pat
     write(tmp_path / "c.csv", rows[200:])
     wanted = seeded_positions(300, 90, 0)
     lines = path.read_text().splitlines()
-    path.write_text("\n".join(line if 100 + n in wanted else "{broken" for n, line in enumerate(lines)))
+    path.write_text(
+        "\n".join(line if 100 + n in wanted else "{broken" for n, line in enumerate(lines))
+    )
     assert ids(load(tmp_path, limit=90)) == [f"r{n}" for n in wanted]
     assert {n // 100 for n in wanted} == {0, 1, 2}
 
 
-# -- streams ---------------------------------------------------------------------------------------------------------------
+# -- streams ---------------------------------------------------------------------------------------
 
 
 def test_samples_come_before_a_later_bad_line_and_are_counted(tmp_path: Path) -> None:
@@ -191,7 +266,9 @@ def test_samples_come_before_a_later_bad_line_and_are_counted(tmp_path: Path) ->
 def test_streams_of_one_loader_do_not_disturb_each_other(tmp_path: Path) -> None:
     source = loader(write(tmp_path / "a.jsonl", numbered(4)))
     pairs = list(zip(source.stream(), source.stream(), strict=True))
-    assert [(one.unique_id, two.unique_id) for one, two in pairs] == [(f"r{n}", f"r{n}") for n in range(4)]
+    assert [(one.unique_id, two.unique_id) for one, two in pairs] == [
+        (f"r{n}", f"r{n}") for n in range(4)
+    ]
     assert source.run() == source.run()
 
 
@@ -212,7 +289,9 @@ def test_memory_does_not_grow_with_the_rows(tmp_path: Path, name: str) -> None:
     assert peak < 3_000_000
 
 
-def test_parquet_keeps_order_reads_wanted_row_groups_and_loses_only_the_broken_row(tmp_path: Path) -> None:
+def test_parquet_keeps_order_reads_wanted_row_groups_and_loses_only_the_broken_row(
+    tmp_path: Path,
+) -> None:
     path, broken = tmp_path / "groups.parquet", tmp_path / "broken.parquet"
     pq.write_table(pa.Table.from_pylist(numbered(1_100)), path, row_group_size=70)
     assert ids(load(path)) == [f"r{n}" for n in range(1_100)]
@@ -221,7 +300,9 @@ def test_parquet_keeps_order_reads_wanted_row_groups_and_loses_only_the_broken_r
     content[start : start + 200] = b"\xff" * 200
     path.write_bytes(content)
     wanted = [n for n in range(1_100) if not 210 <= n < 280][::50]
-    assert [row["id"] for _, row in ParquetSource(path).rows(wanted) if isinstance(row, dict)] == [f"r{n}" for n in wanted]
+    assert [row["id"] for _, row in ParquetSource(path).rows(wanted) if isinstance(row, dict)] == [
+        f"r{n}" for n in wanted
+    ]
     with pytest.raises(DataError, match="row group 4 cannot be read"):
         load(path)
     texts = pa.array([b"fine", b"\xff\xfe", b"good"]).view(pa.string())

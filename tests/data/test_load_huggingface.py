@@ -64,19 +64,29 @@ def hub(name: str, **config: Any) -> Any:
 def test_only_split_is_taken_and_the_name_is_the_path(calls: list[dict[str, Any]]) -> None:
     found = hub("some/set").run()
     assert ids(found) == [f"r{n}" for n in range(50)]
-    assert calls == [{"path": "some/set", "name": None, "split": None, "revision": None, "streaming": False}]
+    assert calls == [
+        {"path": "some/set", "name": None, "split": None, "revision": None, "streaming": False}
+    ]
     assert (found.metadata["path"], found.metadata["load_strategy"]) == ("some/set", "huggingface")
 
 
 def test_config_reaches_the_hub(calls: list[dict[str, Any]]) -> None:
     found = hub("x", path="two/splits", split="train", dataset_config="en", revision="v1").run()
     assert (len(found), found.metadata["split"], found.metadata["revision"]) == (5, "train", "v1")
-    assert calls[0] == {"path": "two/splits", "name": "en", "split": "train", "revision": "v1", "streaming": False}
+    assert calls[0] == {
+        "path": "two/splits",
+        "name": "en",
+        "split": "train",
+        "revision": "v1",
+        "streaming": False,
+    }
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_limit_is_a_seeded_sample_in_order(calls: list[dict[str, Any]], streaming: bool) -> None:
-    first, second, other = (ids(hub("s/s", limit=8, seed=seed, streaming=streaming).run()) for seed in (1, 1, 2))
+    first, second, other = (
+        ids(hub("s/s", limit=8, seed=seed, streaming=streaming).run()) for seed in (1, 1, 2)
+    )
     assert first == second != other
     assert len(first) == 8
     assert first == sorted(first, key=lambda name: int(name[1:]))
@@ -90,7 +100,11 @@ def test_a_sample_is_uniform(calls: list[dict[str, Any]], limit: int, sized: boo
     counts, seeds = [0] * 12, 1_500
     for seed in range(seeds):
         streamed = hub("a/dozen", limit=limit, seed=seed, streaming=True).stream
-        found = seeded_positions(12, limit, seed) if sized else [int(sample.unique_id[1:]) for sample in streamed()]
+        found = (
+            seeded_positions(12, limit, seed)
+            if sized
+            else [int(sample.unique_id[1:]) for sample in streamed()]
+        )
         assert found == sorted(set(found)) and len(found) == limit
         for number in found:
             counts[number] += 1
@@ -101,7 +115,9 @@ def test_a_sample_is_uniform(calls: list[dict[str, Any]], limit: int, sized: boo
 
 
 def test_several_splits_must_be_named(calls: list[dict[str, Any]]) -> None:
-    with pytest.raises(ConfigError, match="several splits; name one in config key 'split'; known: test, train"):
+    with pytest.raises(
+        ConfigError, match="several splits; name one in config key 'split'; known: test, train"
+    ):
         hub("two/splits").run()
 
 
@@ -114,14 +130,22 @@ def test_parts_and_all_splits_are_read_one_after_another(calls: list[dict[str, A
 
 def test_hub_errors_name_the_data_set(calls: list[dict[str, Any]]) -> None:
     with pytest.raises(
-        DataError, match="'gone/away' cannot be loaded: FileNotFoundError: no data set gone/away. Without a network, give files"
+        DataError,
+        match=(
+            "'gone/away' cannot be loaded: FileNotFoundError: no data set gone/away. Without a "
+            "network, give files"
+        ),
     ):
         hub("gone/away").run()
 
 
-def test_bad_rows_name_set_split_and_row(calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_rows_name_set_split_and_row(
+    calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rows: list[Row] = [{"prompt": "q", "models": np.array(["m"])}, {"prompt": None}]
-    monkeypatch.setattr(sys.modules["datasets"], "load_dataset", lambda *_, **__: {"test": Split(rows)})
+    monkeypatch.setattr(
+        sys.modules["datasets"], "load_dataset", lambda *_, **__: {"test": Split(rows)}
+    )
     with pytest.raises(DataError, match=r"a/b\[test\], row 2, column 'prompt': expected"):
         hub("a/b").run()
     assert hub("a/b", on_bad_row="skip").run()[0].metadata == {"models": ["m"]}

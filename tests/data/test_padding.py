@@ -1,4 +1,6 @@
-"""Data as it was written: nulls that Arrow put into structs, whole numbers that a gap made floats, NaN, maps."""
+"""Data as it was written: nulls that Arrow put into structs, whole numbers that a gap made floats,
+NaN, maps.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,14 @@ Row = dict[str, Any]
 ROWS: list[Row] = [
     {
         "id": "r1",
-        "calls": [{"name": "weather", "arguments": {"city": "Oslo"}}, {"name": "stop", "arguments": {"symbol": "X", "n": 1}}],
-        "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "tool_calls": [{"id": "1"}]}],
+        "calls": [
+            {"name": "weather", "arguments": {"city": "Oslo"}},
+            {"name": "stop", "arguments": {"symbol": "X", "n": 1}},
+        ],
+        "messages": [
+            {"role": "user", "content": "q"},
+            {"role": "assistant", "content": "a", "tool_calls": [{"id": "1"}]},
+        ],
         "info": {"deep": {"one": {"a": 1}}, "plain": "text"},
         "nested": [[{"x": 1}], [{"y": "two"}, {}]],
     },
@@ -43,13 +51,19 @@ def parquet(table: pa.Table, path: Path) -> RowSource:
 
 
 def arrow_file(table: pa.Table, path: Path) -> RowSource:
-    with pa.OSFile(str(path / "t.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+    with (
+        pa.OSFile(str(path / "t.arrow"), "wb") as sink,
+        pa.ipc.new_file(sink, table.schema) as writer,
+    ):
         writer.write_table(table, max_chunksize=1)
     return file_sources(path / "t.arrow")[0]
 
 
 def arrow_stream(table: pa.Table, path: Path) -> RowSource:
-    with pa.OSFile(str(path / "s.arrow"), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+    with (
+        pa.OSFile(str(path / "s.arrow"), "wb") as sink,
+        pa.ipc.new_stream(sink, table.schema) as writer,
+    ):
         writer.write_table(table)
     return file_sources(path / "s.arrow")[0]
 
@@ -70,7 +84,9 @@ def arrow_frame(table: pa.Table, path: Path) -> RowSource:
 
 
 def dataset(table: pa.Table, path: Path) -> RowSource:
-    datasets = pytest.importorskip("datasets", reason="rows of a datasets.Dataset need the extra hub")
+    datasets = pytest.importorskip(
+        "datasets", reason="rows of a datasets.Dataset need the extra hub"
+    )
     return memory_source(datasets.Dataset(datasets.table.InMemoryTable(table)))
 
 
@@ -96,10 +112,15 @@ def test_what_arrow_holds_is_read_as_it_was_written(store: Store, tmp_path: Path
 
 
 @every_store
-def test_columns_items_of_lists_and_fields_that_no_row_fills_are_no_padding(store: Store, tmp_path: Path) -> None:
+def test_columns_items_of_lists_and_fields_that_no_row_fills_are_no_padding(
+    store: Store, tmp_path: Path
+) -> None:
     if store is arrow_frame and pd.__version__ < "2.2":
         pytest.skip("this pandas cannot iterate over a list of structs that begins with a null")
-    rows: list[Row] = [{"a": None, "b": [None, {"k": 1, "none": None}]}, {"a": "x", "b": [{"k": 2, "none": None}, None]}]
+    rows: list[Row] = [
+        {"a": None, "b": [None, {"k": 1, "none": None}]},
+        {"a": "x", "b": [{"k": 2, "none": None}, None]},
+    ]
     assert read(store(pa.Table.from_pylist(rows), tmp_path)) == rows
 
 
@@ -127,16 +148,20 @@ def test_maps_are_dicts_and_types_of_columns_cost_no_value(store: Store, tmp_pat
         "nothing": (pa.null(), [None, None], [None, None]),
         "told": (pa.bool_(), [True, None], [True, None]),
     }  # fmt: skip
-    if store is frame:  # pandas has neither integers nor booleans with gaps, nor a difference between 42.0 and 42 there
+    # pandas has neither integers nor booleans with gaps, nor a difference between 42.0 and 42 there
+    if store is frame:
         columns["real"] = (pa.float64(), [42.5, None], [42.5, None])
         columns["empty"] = (pa.struct([("k", pa.int64())]), [{}, {"k": 42}], [{}, {"k": 42}])
     if store in (dataset, frame):
-        del columns["map"]  # `datasets` has none, and in a frame they are lists of pairs, as others are
+        # `datasets` has none, and in a frame they are lists of pairs, as others are
+        del columns["map"]
     table = pa.table({name: pa.array(values, kind) for name, (kind, values, _) in columns.items()})
     if store is not arrow_frame:  # pandas has no extension type of dictionaries
         table = table.append_column("category", pa.array(["a", None]).dictionary_encode())
         columns["category"] = (pa.string(), [], ["a", None])
-    wanted = [{name: wanted[place] for name, (_, _, wanted) in columns.items()} for place in range(2)]
+    wanted = [
+        {name: wanted[place] for name, (_, _, wanted) in columns.items()} for place in range(2)
+    ]
     found = read(store(table, tmp_path))
     assert found == wanted
     assert [[type(value) for value in row.values()] for row in found if store is parquet] in (
@@ -175,22 +200,34 @@ def test_whole_numbers_stay_whole_and_nan_is_a_gap(tmp_path: Path) -> None:
 
 
 def test_digits_beyond_those_of_a_float_are_not_invented(tmp_path: Path) -> None:
-    made = pd.DataFrame({"n": [float(2**60), None, 3.0], "exact": pd.array([2**60 + 1, None, 3], dtype="Int64")})
+    made = pd.DataFrame(
+        {"n": [float(2**60), None, 3.0], "exact": pd.array([2**60 + 1, None, 3], dtype="Int64")}
+    )
     made.to_parquet(tmp_path / "t.parquet")
     for source in (memory_source(made), file_sources(tmp_path / "t.parquet")[0]):
         rows = read(source)
-        assert [(type(row["n"]), row["n"]) for row in rows] == [(float, float(2**60)), (type(None), None), (int, 3)]
+        assert [(type(row["n"]), row["n"]) for row in rows] == [
+            (float, float(2**60)),
+            (type(None), None),
+            (int, 3),
+        ]
         assert [row["exact"] for row in rows] == [2**60 + 1, None, 3]
     assert EXACT == 2**53
 
 
 def test_nan_in_rows_is_no_reference() -> None:
-    (sample,) = load_rows([{"id": "a", "prompt": "q", "response": "nan", "reference": float("nan")}])
+    (sample,) = load_rows(
+        [{"id": "a", "prompt": "q", "response": "nan", "reference": float("nan")}]
+    )
     assert sample.reference() is None
 
 
 def test_rows_without_a_type_lose_every_null_field_and_no_column() -> None:
-    given = {"a": [{"b": None, "c": [{"d": None}, None]}], "e": np.array([{"f": None, "g": 1}], dtype=object), "h": ["x", None]}
+    given = {
+        "a": [{"b": None, "c": [{"d": None}, None]}],
+        "e": np.array([{"f": None, "g": 1}], dtype=object),
+        "h": ["x", None],
+    }
     assert without_padding(given) == {"a": [{"c": [{}, None]}], "e": [{"g": 1}], "h": ["x", None]}
 
 

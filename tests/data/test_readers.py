@@ -1,4 +1,6 @@
-"""Files that no text can stand for: hostile workbooks and archives, stored formulas, logs as a zip, also one packed with Zstandard."""
+"""Files that no text can stand for: hostile workbooks and archives, stored formulas, logs as a zip,
+also one packed with Zstandard.
+"""
 
 from __future__ import annotations
 
@@ -42,28 +44,39 @@ def workbook(path: Path, lines: list[list[Any]], change: Callable[[bytes], bytes
     (b'<row r="2"', b'<row r="999999999999"'), (b"</sheetData>", b""), (b"<v>2</v>", b"<v>x</v>"),
     (b"</worksheet>", b"</worksheet>" + b" " * (3 << 20)), (b'<c r="B2"', b'<c r="B2" t="s"'),
 ])  # fmt: skip
-def test_a_hostile_workbook_is_one_short_line(old: bytes, new: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hostile_workbook_is_one_short_line(
+    old: bytes, new: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """None of them hangs or fills the memory."""
     monkeypatch.setattr(readers, "ROOM", 1 << 20)
-    path = workbook(tmp_path / "bad.xlsx", [["q", "a"], ["one", 2]], lambda sheet: sheet.replace(old, new))
+    path = workbook(
+        tmp_path / "bad.xlsx", [["q", "a"], ["one", 2]], lambda sheet: sheet.replace(old, new)
+    )
     with pytest.raises(DataError) as caught:
         list(rows_in(path))
     assert path.name in str(caught.value) and len(str(caught.value)) < 700
 
 
-def test_a_parquet_file_that_unpacks_out_of_proportion_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_parquet_file_that_unpacks_out_of_proportion_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(readers, "ROOM", 4_000_000)
     for name, text, count in (("bomb", "x" * 1000, 20_000), ("fine", "x" * 1000, 3_500)):
         pq.write_table(pa.table({"a": [text] * count}), tmp_path / f"{name}.parquet")
     seen = 0
-    with pytest.raises(DataError, match=r"unpack to more than .*the bound is 4,000,000 bytes, or 1000 times the file"):
+    with pytest.raises(
+        DataError,
+        match=r"unpack to more than .*the bound is 4,000,000 bytes, or 1000 times the file",
+    ):
         for _ in rows_in(tmp_path / "bomb.parquet"):
             seen += 1
     assert seen < 8_000
     assert sum(1 for _ in rows_in(tmp_path / "fine.parquet")) == 3_500
 
 
-def test_a_line_beyond_the_bound_is_refused_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_beyond_the_bound_is_refused_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(readers, "LONGEST_LINE", 1000)
     line = b'{"a": "' + b"x" * 990 + b'"}\n'
     (tmp_path / "long.jsonl").write_bytes(line + line.replace(b"xx", b"xxx", 1))
@@ -92,16 +105,24 @@ def test_what_unpacks_out_of_proportion_is_refused_and_names_are_not_told_by_the
     check_unpacked(packed, 1, 1 << 20)
 
 
-def test_a_workbook_gives_stored_values_dates_and_rows_beyond_the_size_it_claims(tmp_path: Path) -> None:
+def test_a_workbook_gives_stored_values_dates_and_rows_beyond_the_size_it_claims(
+    tmp_path: Path,
+) -> None:
     def stored(sheet: bytes) -> bytes:
         for empty in (b"<f>1+1</f><v></v>", b"<f>1+1</f><v />", b"<f>1+1</f><v/>"):
             sheet = sheet.replace(empty, b"<f>1+1</f><v>2</v>")
         return sheet.replace(b'<dimension ref="A1:C4"', b'<dimension ref="A1:A1"')
 
     when = datetime.datetime.fromisoformat("2026-01-02")
-    path = workbook(tmp_path / "a.xlsx", [["id", "n", "when"], ["a", "=1+1", when], ["b", 3], ["c"]], stored)
+    path = workbook(
+        tmp_path / "a.xlsx", [["id", "n", "when"], ["a", "=1+1", when], ["b", 3], ["c"]], stored
+    )
     blank = {"when": None}
-    rows = [{"id": "a", "n": 2, "when": when}, {"id": "b", "n": 3, **blank}, {"id": "c", "n": None, **blank}]
+    rows = [
+        {"id": "a", "n": 2, "when": when},
+        {"id": "b", "n": 3, **blank},
+        {"id": "c", "n": None, **blank},
+    ]
     assert list(rows_in(path)) == rows
 
 
@@ -110,14 +131,18 @@ def test_an_inspect_archive_is_read_sample_by_sample(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("header.json", json.dumps({"eval": {}}))
         for name in ("s1", "s2"):
-            archive.writestr(f"samples/{name}.json", json.dumps({"id": name, "input": "q", "target": "4"}))
+            archive.writestr(
+                f"samples/{name}.json", json.dumps({"id": name, "input": "q", "target": "4"})
+            )
         archive.writestr("samples/s3.json", "{torn")
         archive.writestr("samples/s4.txt", "other")
     (source,) = file_sources(path)
     found = [row for _, row in source.rows()]
     assert (source.count(), source.understood()) == (3, "Inspect log")
     assert [row["id"] for row in found if isinstance(row, dict)] == ["s1", "s2"]
-    assert isinstance(found[2], DataError) and "item 3: samples/s3.json cannot be read" in str(found[2])
+    assert isinstance(found[2], DataError) and "item 3: samples/s3.json cannot be read" in str(
+        found[2]
+    )
     assert [where.number for where, _ in source.rows([1])] == [2]
 
 
@@ -128,7 +153,9 @@ def frame(text: bytes) -> bytes:
 
 
 def log(path: Path, *members: tuple[bytes, bytes]) -> Path:
-    """An Inspect log of (what a sample is, what stands in the file for it), marked as packed by method 93."""
+    """An Inspect log of (what a sample is, what stands in the file for it), marked as packed by
+    method 93.
+    """
     with zipfile.ZipFile(path, "w") as archive:
         for number, (_, packed) in enumerate(members):
             archive.writestr(f"samples/{number}.json", packed)
@@ -138,7 +165,9 @@ def log(path: Path, *members: tuple[bytes, bytes]) -> Path:
         for text, packed in members:
             at = data.index(mark, at + 1)
             data[at + method : at + method + 2] = struct.pack("<H", 93)
-            data[at + sizes : at + sizes + 12] = struct.pack("<III", zlib.crc32(text), len(packed), len(text))
+            data[at + sizes : at + sizes + 12] = struct.pack(
+                "<III", zlib.crc32(text), len(packed), len(text)
+            )
     path.write_bytes(data)
     return path
 
@@ -151,10 +180,18 @@ def read(path: Path) -> list[Any]:
 def test_a_log_packed_with_zstandard_is_read(tmp_path: Path) -> None:
     texts = [json.dumps({"id": name, "input": "q"}).encode() for name in ("one", "two", "three")]
     members = [(text, frame(text)) for text in texts]
-    members += [(texts[0], b"no frame at all"), (b"{}" + texts[1], frame(texts[1])), (texts[1], frame(texts[1][:-1] + b"]"))]
+    members += [
+        (texts[0], b"no frame at all"),
+        (b"{}" + texts[1], frame(texts[1])),
+        (texts[1], frame(texts[1][:-1] + b"]")),
+    ]
     found = read(log(tmp_path / "log.eval", *members))
     assert found[:3] == ["one", "two", "three"]
-    assert [re.findall("cannot be read: .*(ZSTD|checksum)", text) for text in found[3:]] == [["ZSTD"], ["ZSTD"], ["checksum"]]
+    assert [re.findall("cannot be read: .*(ZSTD|checksum)", text) for text in found[3:]] == [
+        ["ZSTD"],
+        ["ZSTD"],
+        ["checksum"],
+    ]
 
 
 def test_a_log_packed_otherwise_names_the_command_that_converts_it(tmp_path: Path) -> None:

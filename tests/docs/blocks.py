@@ -21,12 +21,20 @@ class Block:
     line: int
     code: str
     not_run: str | None = None
-    """The reason why it is not run, from `<!-- not run: reason -->` right before it, or the file that a recipe writes it to."""
+    """The reason why it is not run, from `<!-- not run: reason -->` right before it, or the file
+    that a recipe writes it to.
+    """
 
 
 def documents() -> list[Path]:
     """The Markdown files whose blocks are checked."""
-    single = ("README.md", "data/README.md", "gallery/README.md", "CONTRIBUTING.md", "skills/rm-gallery/SKILL.md")
+    single = (
+        "README.md",
+        "data/README.md",
+        "gallery/README.md",
+        "CONTRIBUTING.md",
+        "skills/rm-gallery/SKILL.md",
+    )
     found = [ROOT / name for name in single] + sorted((ROOT / "docs").glob("*.md"))
     return [path for path in found if path.is_file()]
 
@@ -50,14 +58,18 @@ def blocks_of(text: str) -> list[Block]:
             raise ValueError(f"line {start}: a code block is never closed")
         reason = _OPT_OUT.match(before)
         code = "\n".join(line[indent:] for line in lines[start:at]) + "\n"
-        found.append(Block(opening["language"], start + 1, code, reason["reason"] if reason else None))
+        found.append(
+            Block(opening["language"], start + 1, code, reason["reason"] if reason else None)
+        )
         before = ""
         at += 1
     return found
 
 
 def commands_of(block: Block) -> list[list[str]]:
-    """The commands of a shell block as argument lists; comments, prompts and line continuations are taken out."""
+    """The commands of a shell block as argument lists; comments, prompts and line continuations are
+    taken out.
+    """
     found: list[list[str]] = []
     for line in block.code.replace("\\\n", " ").splitlines():
         words = shlex.split(line.strip().removeprefix("$ "), comments=True)

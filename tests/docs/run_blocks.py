@@ -1,7 +1,9 @@
-"""Runs the Python blocks of documents, each document in one namespace; started as a process of its own with jobs on stdin.
+"""Runs the Python blocks of documents, each document in one namespace; started as a process of its
+own with jobs on stdin.
 
-Comment lines directly below a `print` are its output: a print that writes something else is reported. Blocks may use
-`await` at the top level, as in a notebook. Each document has a process of its own, forked when the package is there already.
+Comment lines directly below a `print` are its output: a print that writes something else is
+reported. Blocks may use `await` at the top level, as in a notebook. Each document has a process of
+its own, forked when the package is there already.
 """
 
 from __future__ import annotations
@@ -33,7 +35,13 @@ def expected_output(statement: ast.stmt, lines: list[str]) -> str | None:
 
 def run_statement(statement: ast.stmt, name: str, namespace: dict[str, Any]) -> str:
     """Run one statement and give back what it printed."""
-    code = compile(ast.Module([statement], []), name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    code = compile(
+        ast.Module([statement], []),
+        name,
+        "exec",
+        flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT,
+        dont_inherit=True,
+    )
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         result = eval(code, namespace)
@@ -62,7 +70,9 @@ def run_document(job: dict[str, Any]) -> list[str]:
     """What is wrong with the blocks of one document, run in its folder."""
     os.chdir(job["folder"])
     namespace = sys.modules["__main__"].__dict__
-    found = (run_block(block["code"], block["line"], job["name"], namespace) for block in job["blocks"])
+    found = (
+        run_block(block["code"], block["line"], job["name"], namespace) for block in job["blocks"]
+    )
     return [finding for finding in found if finding is not None]
 
 
@@ -70,7 +80,9 @@ def in_process_of_its_own(job: dict[str, Any]) -> list[str]:
     """The same, in a fork of this process, or where there is no fork in a new one."""
     if not hasattr(os, "fork"):
         fresh = [sys.executable, "-m", "tests.docs.run_blocks"]
-        done = subprocess.run(fresh, input=json.dumps([job]), capture_output=True, encoding="utf-8", check=True)
+        done = subprocess.run(
+            fresh, input=json.dumps([job]), capture_output=True, encoding="utf-8", check=True
+        )
         findings: list[str] = json.loads(done.stdout)[job["name"]]
         return findings
     reading, writing = os.pipe()

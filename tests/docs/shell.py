@@ -1,4 +1,6 @@
-"""Checking a document's shell commands: ours are run, those of other tools are held against what this project offers."""
+"""Checking a document's shell commands: ours are run, those of other tools are held against what
+this project offers.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,18 @@ _EXTRA = re.compile(r"^([\w-]+) = \[", re.MULTILINE)
 
 
 def problem_of(words: list[str]) -> str | None:
-    """What is wrong with a command, run in the current folder; None when it is fine or not ours to check."""
+    """What is wrong with a command, run in the current folder; None when it is fine or not ours to
+    check.
+    """
     checks = {"rm-gallery": _run, "make": _make, "pip": _pip, "python": _python, "git": _git}
     check = checks.get(words[0])
     return check(words[1:]) if check is not None else None
 
 
 def misspelt(arguments: list[str]) -> str | None:
-    """What the command line would refuse about a command before doing anything: an unknown command or option."""
+    """What the command line would refuse about a command before doing anything: an unknown command
+    or option.
+    """
     here = _commands()
     try:
         while hasattr(here, "commands") and arguments:
@@ -32,7 +38,8 @@ def misspelt(arguments: list[str]) -> str | None:
             here = here.commands[name]
         here.make_context(here.name, list(arguments)).close()
     except Exception as error:
-        if not hasattr(error, "format_message"):  # click's, of which some versions of typer have a copy
+        # click's, of which some versions of typer have a copy
+        if not hasattr(error, "format_message"):
             raise
         return str(error.format_message())
     return None
@@ -61,8 +68,15 @@ def _make(arguments: list[str]) -> str | None:
 
 def _pip(arguments: list[str]) -> str | None:
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    known = set(_EXTRA.findall(pyproject.split("[project.optional-dependencies]")[1].split("\n[")[0]))
-    asked = {extra for word in arguments for listed in re.findall(r"\[(.+)\]", word) for extra in listed.split(",")}
+    known = set(
+        _EXTRA.findall(pyproject.split("[project.optional-dependencies]")[1].split("\n[")[0])
+    )
+    asked = {
+        extra
+        for word in arguments
+        for listed in re.findall(r"\[(.+)\]", word)
+        for extra in listed.split(",")
+    }
     if not asked <= known:
         return f"there is no extra {sorted(asked - known)[0]}"
     if arguments[:1] != ["install"]:
@@ -77,5 +91,20 @@ def _python(arguments: list[str]) -> str | None:
 
 
 def _git(arguments: list[str]) -> str | None:
-    known = ("clone", "pull", "fetch", "checkout", "switch", "add", "commit", "push", "diff", "status")
-    return None if arguments[:1] and arguments[0] in known else f"git {' '.join(arguments[:1])} is not known"
+    known = (
+        "clone",
+        "pull",
+        "fetch",
+        "checkout",
+        "switch",
+        "add",
+        "commit",
+        "push",
+        "diff",
+        "status",
+    )
+    return (
+        None
+        if arguments[:1] and arguments[0] in known
+        else f"git {' '.join(arguments[:1])} is not known"
+    )

@@ -1,4 +1,6 @@
-"""Every Python block of the documents and every notebook runs; every command that is shown works; the checks notice what is wrong."""
+"""Every Python block of the documents and every notebook runs; every command that is shown works;
+the checks notice what is wrong.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def folder(place: Path) -> Path:
 
 def blocks(name: str, *languages: str) -> list[Block]:
     text = (ROOT / name).read_text(encoding="utf-8")
-    return [block for block in blocks_of(text) if block.language in languages and block.not_run is None]
+    return [
+        block for block in blocks_of(text) if block.language in languages and block.not_run is None
+    ]
 
 
 def test_python_blocks_run_and_print_what_they_promise(tmp_path: Path, server: JudgeServer) -> None:
@@ -51,25 +55,37 @@ def test_python_blocks_run_and_print_what_they_promise(tmp_path: Path, server: J
         {
             "name": name,
             "folder": str(folder(tmp_path / f"{number}")),
-            "blocks": [{"line": b.line, "code": b.code.replace(SHOWN_URL, server.base_url)} for b in found],
+            "blocks": [
+                {"line": b.line, "code": b.code.replace(SHOWN_URL, server.base_url)} for b in found
+            ],
         }
         for number, (name, found) in enumerate(shown.items())
     ]
     environment = {"OPENAI_BASE_URL": server.base_url}
-    done = run_python("-m", "tests.docs.run_blocks", cwd=tmp_path, stdin=json.dumps(jobs), env=environment, timeout=280)
+    done = run_python(
+        "-m",
+        "tests.docs.run_blocks",
+        cwd=tmp_path,
+        stdin=json.dumps(jobs),
+        env=environment,
+        timeout=280,
+    )
     assert done.returncode == 0, done.stderr
     assert {name: found for name, found in json.loads(done.stdout).items() if found} == {}
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if blocks(name, *SHELLS)])
-def test_commands_work(name: str, tmp_path: Path, server: JudgeServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_work(
+    name: str, tmp_path: Path, server: JudgeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder(tmp_path / "work"))
     monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
     problems = [
         f"line {block.line}: {' '.join(words)}: {problem}"
         for block in blocks(name, *SHELLS)
         for words in commands_of(block)
-        if (problem := problem_of([word.replace(SHOWN_URL, server.base_url) for word in words])) is not None
+        if (problem := problem_of([word.replace(SHOWN_URL, server.base_url) for word in words]))
+        is not None
     ]
     assert problems == []
 
@@ -98,7 +114,9 @@ def test_every_message_that_is_shown_is_what_the_command_says(
     monkeypatch.chdir(tmp_path)
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    Path("pairs.jsonl").write_text(re.findall(r"`(\{.*\})`", (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"))[0])
+    Path("pairs.jsonl").write_text(
+        re.findall(r"`(\{.*\})`", (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"))[0]
+    )
     Path("sheet.csv").write_text("prompt,answer\nWhat is 12 + 30?,42\n")
     lines = block.code.splitlines()
     calls = [line.removeprefix("$ rm-gallery ").split() for line in lines if line.startswith("$ ")]
@@ -110,7 +128,9 @@ def test_every_message_that_is_shown_is_what_the_command_says(
 @pytest.mark.parametrize("name", NAMES)
 def test_local_links_lead_somewhere(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
-    links = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+    links = re.findall(
+        r"\]\(([^)#\s]+)(?:#[^)]*)?\)", re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    )
     local = [link for link in links if "://" not in link and not link.startswith("mailto:")]
     assert [link for link in local if not (ROOT / name).parent.joinpath(link).exists()] == []
 
@@ -124,7 +144,8 @@ def notebook(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("path", [notebook(path) for path in NOTEBOOKS])
-@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")  # TRL's own calls of transformers
+# TRL's own calls of transformers
+@pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
 def test_a_notebook_runs_inside_a_running_loop(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,16 +174,26 @@ def test_an_error_in_a_notebook_is_a_line_and_all_of_it_when_asked_again() -> No
     with pytest.raises(ConfigError) as raised:
         RewardRegistry.get("no_such_reward")
     first, second = (raised.value._render_traceback_() for _ in range(2))
-    assert first[0].startswith("ConfigError: There is no reward 'no_such_reward'") and "%tb" in first[-1] and len(first) == 2
+    assert (
+        first[0].startswith("ConfigError: There is no reward 'no_such_reward'")
+        and "%tb" in first[-1]
+        and len(first) == 2
+    )
     assert second[0].startswith("Traceback") and "no_such_reward" in second[-1]
 
 
 def test_a_report_draws_its_figures(tmp_path: Path) -> None:
-    rows = [{"prompt": f"q{k}", "chosen": "ab" * k, "rejected": "abc", "subset": f"<b>{k % 3}"} for k in range(30)]
+    rows = [
+        {"prompt": f"q{k}", "chosen": "ab" * k, "rejected": "abc", "subset": f"<b>{k % 3}"}
+        for k in range(30)
+    ]
     plot = evaluate("length_baseline", rows, progress=False).plot()
-    assert [row[0] for row in plot.rows] == ["<b>0", "<b>1", "<b>2", "all"] and "<b>" not in plot._repr_html_().replace(
-        "<body", ""
-    )
+    assert [row[0] for row in plot.rows] == [
+        "<b>0",
+        "<b>1",
+        "<b>2",
+        "all",
+    ] and "<b>" not in plot._repr_html_().replace("<body", "")
     root = ElementTree.parse(plot.save(tmp_path / "figures.svg")).getroot()
     assert len(root.findall("{*}circle")) == len(root.findall("{*}line[@class='whisker']")) == 4
     lost = evaluate("safety_listwise_reward", rows, llm=FakeLLM(reply="no"), progress=False).plot()
@@ -173,7 +204,9 @@ def test_there_is_a_notebook_and_none_holds_outputs() -> None:
     assert NOTEBOOKS
     for path in NOTEBOOKS:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-        assert all(not cell.get("outputs") for cell in cells if cell["cell_type"] == "code"), path.name
+        assert all(not cell.get("outputs") for cell in cells if cell["cell_type"] == "code"), (
+            path.name
+        )
 
 
 TEXT = (Path(__file__).parent / "example.md").read_text(encoding="utf-8")
@@ -204,7 +237,10 @@ CODE = [
 
 def test_findings(tmp_path: Path) -> None:
     done = {"line": 20, "code": "done = True\n"}
-    jobs = [{"name": code, "folder": str(tmp_path), "blocks": [{"line": 11, "code": code}, done]} for code, _ in CODE]
+    jobs = [
+        {"name": code, "folder": str(tmp_path), "blocks": [{"line": 11, "code": code}, done]}
+        for code, _ in CODE
+    ]
     finished = run_python("-m", "tests.docs.run_blocks", cwd=tmp_path, stdin=json.dumps(jobs))
     findings = json.loads(finished.stdout)
     for code, finding in CODE:

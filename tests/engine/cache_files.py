@@ -41,7 +41,8 @@ def make_older(path: Path, key: str, *, created: float, used: float) -> None:
     now = time.time()
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(
-            "UPDATE calls SET created = ?, used = ? WHERE key = ?", (int(now - created), int(now - used), bytes.fromhex(key))
+            "UPDATE calls SET created = ?, used = ? WHERE key = ?",
+            (int(now - created), int(now - used), bytes.fromhex(key)),
         )
 
 
@@ -49,4 +50,7 @@ def stored(path: Path) -> dict[str, tuple[int, bytes]]:
     """Seconds of last use and value by key, read by nobody but SQLite."""
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        return {key.hex(): (used, value) for key, used, value in connection.execute("SELECT key, used, value FROM calls")}
+        return {
+            key.hex(): (used, value)
+            for key, used, value in connection.execute("SELECT key, used, value FROM calls")
+        }

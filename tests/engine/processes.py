@@ -16,7 +16,8 @@ from tests.support.children import ROOT, child_environment
 
 
 def start(script: str, *args: object, cwd: Path | None = None) -> subprocess.Popen[str]:
-    """Run a script in a child whose output can be read; in a folder of its own as the file `program.py` there.
+    """Run a script in a child whose output can be read; in a folder of its own as the file
+    `program.py` there.
 
     Warnings are errors, but for the one that newer Pythons give on any fork beside threads.
     """
@@ -26,11 +27,15 @@ def start(script: str, *args: object, cwd: Path | None = None) -> subprocess.Pop
         code = [str(cwd / "program.py")]
     strict = ["-W", "error", "-W", "ignore:This process:DeprecationWarning"]
     command, pipe = [sys.executable, *strict, *code, *map(str, args)], subprocess.PIPE
-    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, cwd=cwd or ROOT, env=child_environment())
+    return subprocess.Popen(
+        command, stdout=pipe, stderr=pipe, text=True, cwd=cwd or ROOT, env=child_environment()
+    )
 
 
 def finish(*children: subprocess.Popen[str], timeout: float = 120.0) -> str:
-    """What the children printed, one after the other; fails with the error output of those that failed or complained."""
+    """What the children printed, one after the other; fails with the error output of those that
+    failed or complained.
+    """
     ends = [(child.communicate(timeout=timeout), child.returncode) for child in children]
     errors = [err or f"exit code {code}" for (_, err), code in ends if code or err]
     assert not errors, errors[0]
@@ -69,7 +74,10 @@ def is_alive(pid: int) -> bool:
         return False
     status = Path(f"/proc/{pid}/stat")
     try:
-        return not status.parent.parent.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
+        return (
+            not status.parent.parent.exists()
+            or status.read_text().rpartition(")")[2].split()[0] != "Z"
+        )
     except (FileNotFoundError, ProcessLookupError):  # it ended between the two looks
         return False
 
@@ -80,7 +88,12 @@ def read_pid(path: Path) -> int:
     return int(path.read_text())
 
 
-def every(pool: WorkerPool, function: Callable[..., Any], items: Iterable[Any], deadline: float | None = None) -> list[Any]:
+def every(
+    pool: WorkerPool,
+    function: Callable[..., Any],
+    items: Iterable[Any],
+    deadline: float | None = None,
+) -> list[Any]:
     """What a pool's calls of a function gave, item by item: the value, or the error."""
     futures = [pool.submit(function, item, deadline=deadline) for item in items]
     return [future.exception() or future.result() for future in futures]

@@ -1,4 +1,6 @@
-"""A run stops before it exceeds its budget, however many calls are in flight, and says how to go on; what is spent is in a golden file."""
+"""A run stops before it exceeds its budget, however many calls are in flight, and says how to go
+on; what is spent is in a golden file.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What is put comes back: at once, in a later process, in the same bytes; within its size and age, or it is done without."""
+"""What is put comes back: at once, in a later process, in the same bytes; within its size and age,
+or it is done without.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,12 @@ import pytest
 
 from rm_gallery.core.engine.calls import cache as cache_module
 from rm_gallery.core.engine.calls import cache_file
-from rm_gallery.core.engine.calls.cache import FILE_NAME, CallCache, canonical_key, default_cache_folder
+from rm_gallery.core.engine.calls.cache import (
+    FILE_NAME,
+    CallCache,
+    canonical_key,
+    default_cache_folder,
+)
 from rm_gallery.core.engine.calls.cache_file import CacheFile
 from rm_gallery.core.utils.errors import ConfigError
 from tests.engine.cache_files import keys, make_older, put_all, put_one, stored
@@ -35,7 +42,9 @@ def test_keys_are_sha256_of_json_with_sorted_keys() -> None:
     assert surrogates[0] == surrogates[1] != surrogates[2]
 
 
-def test_the_default_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_default_folder_follows_the_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert default_cache_folder() == tmp_path / "rm-gallery"
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -43,14 +52,18 @@ def test_the_default_folder_follows_the_environment(monkeypatch: pytest.MonkeyPa
     assert default_cache_folder().name == "rm-gallery"
 
 
-@pytest.mark.parametrize("value", [b"", "评分：4".encode(), b"ab" * 40_000, os.urandom(300_000)], ids=len)
+@pytest.mark.parametrize(
+    "value", [b"", "评分：4".encode(), b"ab" * 40_000, os.urandom(300_000)], ids=len
+)
 def test_values_come_back_unchanged(tmp_path: Path, value: bytes) -> None:
     with CallCache(tmp_path) as cache:
         assert cache.get(KEYS[0]) is None and put_one(cache, KEYS[0], value)
         assert cache.get(KEYS[0]) == value
     with CallCache(tmp_path) as cache:
         assert cache.get(KEYS[0]) == value and cache.get(KEYS[1]) is None
-        assert cache.get(KEYS[0][:16] + KEYS[1][16:]) is None, "found by a part of its key and told by the whole of it"
+        assert cache.get(KEYS[0][:16] + KEYS[1][16:]) is None, (
+            "found by a part of its key and told by the whole of it"
+        )
         assert (cache.hits, cache.misses) == (1, 2)
 
 
@@ -81,7 +94,10 @@ def test_a_closed_cache_is_empty_and_takes_nothing(tmp_path: Path) -> None:
 
 
 def test_path_may_be_a_folder_or_a_file(tmp_path: Path) -> None:
-    for path, file in ((tmp_path / "deep" / "er", tmp_path / "deep" / "er" / FILE_NAME), (tmp_path / "a.db",) * 2):
+    for path, file in (
+        (tmp_path / "deep" / "er", tmp_path / "deep" / "er" / FILE_NAME),
+        (tmp_path / "a.db",) * 2,
+    ):
         with CallCache(path) as cache:
             assert cache.path == file
         assert file.exists()
@@ -97,8 +113,12 @@ def test_another_programs_file_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "notes.db").read_bytes() == before
 
 
-@pytest.mark.parametrize(("days", "most", "found"), [(2, 3 * DAY, b"x"), (2, DAY, None), (400, None, b"x")])
-def test_old_replies_are_not_used(tmp_path: Path, days: int, most: float | None, found: bytes | None) -> None:
+@pytest.mark.parametrize(
+    ("days", "most", "found"), [(2, 3 * DAY, b"x"), (2, DAY, None), (400, None, b"x")]
+)
+def test_old_replies_are_not_used(
+    tmp_path: Path, days: int, most: float | None, found: bytes | None
+) -> None:
     with CallCache(tmp_path, max_age=most) as cache:
         put_all(cache, {KEYS[0]: b"x"})
         make_older(cache.path, KEYS[0], created=days * DAY, used=0.0)
@@ -130,7 +150,9 @@ def test_prune_by_size_removes_the_longest_unused(tmp_path: Path) -> None:
         assert names[-1] not in left and names[-2] in left
 
 
-def test_the_writer_keeps_the_file_within_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_writer_keeps_the_file_within_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cache_module, "_TEND_EVERY", 0.0)  # else once a minute
     limit = 1_000_000
     with CallCache(tmp_path, max_bytes=limit) as cache:
@@ -150,8 +172,12 @@ def test_use_is_noted_at_the_latest_when_the_cache_closes(tmp_path: Path) -> Non
         assert (cache.get(used), cache.get(lately)) == (b"1", b"3")
     now = time.time()
     rows = stored(cache.path)
-    assert rows[used][0] == pytest.approx(now, abs=60) and rows[unused][0] == pytest.approx(now - DAY, abs=60)
-    assert rows[lately][0] == pytest.approx(now - 3000, abs=60), "what was used within an hour is not noted again"
+    assert rows[used][0] == pytest.approx(now, abs=60) and rows[unused][0] == pytest.approx(
+        now - DAY, abs=60
+    )
+    assert rows[lately][0] == pytest.approx(now - 3000, abs=60), (
+        "what was used within an hour is not noted again"
+    )
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
@@ -160,14 +186,23 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     path = tmp_path / "file" / "cache"
     with CallCache(path, on_warning=warnings.append) as cache:
         assert put_all(cache, dict.fromkeys(KEYS, b"x")) == [False] * len(KEYS)
-        assert [cache.get(key) for key in KEYS] == [None] * len(KEYS) and not put_one(cache, KEYS[0], b"x")
+        assert [cache.get(key) for key in KEYS] == [None] * len(KEYS) and not put_one(
+            cache, KEYS[0], b"x"
+        )
         cache.flush()
-        assert (cache.stats().entries, cache.writable, cache.prune(), cache.clear()) == (0, False, 0, 0)
+        assert (cache.stats().entries, cache.writable, cache.prune(), cache.clear()) == (
+            0,
+            False,
+            0,
+            0,
+        )
     assert len(warnings) == 1 and str(path / FILE_NAME) in warnings[0]
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["told", "a warning that is an error here"])
-def test_writes_that_begin_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool) -> None:
+def test_writes_that_begin_to_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
     """Where warnings are errors the writer thread has to live on all the same."""
     warnings: list[str] = []
 
@@ -182,11 +217,16 @@ def test_writes_that_begin_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert cache.get(KEYS[0]) == b"before", "what is there can still be read"
         assert cache.get(KEYS[2]) is None
     assert len(warnings) == (1 if told else 0)
-    assert all(str(cache.path) in text and "cannot be written (database or disk is full)" in text for text in warnings)
+    assert all(
+        str(cache.path) in text and "cannot be written (database or disk is full)" in text
+        for text in warnings
+    )
     assert len(stored(cache.path)) == 1
 
 
-def test_a_lock_held_by_another_process_does_not_switch_it_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_held_by_another_process_does_not_switch_it_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cache_file, "BUSY_SECONDS", 0.2)
     monkeypatch.setattr(cache_module, "_BACKLOG_BYTES", 20)
     warnings: list[str] = []
@@ -204,7 +244,12 @@ def test_a_lock_held_by_another_process_does_not_switch_it_off(tmp_path: Path, m
         assert wait_until(lambda: len(stored(cache.path)) == 3) and cache.writable
         assert put_all(cache, {KEYS[3]: b"after"}) == [True]
     assert len(warnings) == 1 and "held by another process" in warnings[0]
-    assert {value for _, value in stored(cache.path).values()} == {b"before", b"held up", b"nobody waits again", b"after"}
+    assert {value for _, value in stored(cache.path).values()} == {
+        b"before",
+        b"held up",
+        b"nobody waits again",
+        b"after",
+    }
 
 
 def test_only_the_user_can_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,7 +261,9 @@ def test_only_the_user_can_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     try:
         with CallCache() as cache:
             put_all(cache, {KEYS[0]: b"x"})
-            modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [folder, *folder.iterdir()]}
+            modes = {
+                path.name: stat.S_IMODE(path.stat().st_mode) for path in [folder, *folder.iterdir()]
+            }
     finally:
         os.umask(before)
     assert len(modes) >= 3
@@ -224,14 +271,24 @@ def test_only_the_user_can_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_a_row_that_is_or_unpacks_to_gigabytes_is_none_of_ours(tmp_path: Path, packed: bool) -> None:
+def test_a_row_that_is_or_unpacks_to_gigabytes_is_none_of_ours(
+    tmp_path: Path, packed: bool
+) -> None:
     with CallCache(tmp_path) as cache:
         put_all(cache, dict.fromkeys(KEYS[:2], b"x"))
         packer = zlib.compressobj(9)
         bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(256)) + packer.flush()
         bomb = bomb if packed else bytes(cache_file.MAX_VALUE_BYTES + 1)
         with closing(sqlite3.connect(cache.path)) as connection, connection:
-            connection.execute("UPDATE calls SET value = ?, codec = ? WHERE key = ?", (bomb, packed, bytes.fromhex(KEYS[0])))
+            connection.execute(
+                "UPDATE calls SET value = ?, codec = ? WHERE key = ?",
+                (bomb, packed, bytes.fromhex(KEYS[0])),
+            )
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        assert cache.get(KEYS[0]) is None and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 120_000
-        assert cache.get(KEYS[1]) == b"x" and not put_one(cache, KEYS[2], bytes(cache_file.MAX_VALUE_BYTES + 1))
+        assert (
+            cache.get(KEYS[0]) is None
+            and resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 120_000
+        )
+        assert cache.get(KEYS[1]) == b"x" and not put_one(
+            cache, KEYS[2], bytes(cache_file.MAX_VALUE_BYTES + 1)
+        )

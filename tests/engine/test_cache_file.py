@@ -1,4 +1,6 @@
-"""A damaged file is set aside with one warning; what was promised survives kill -9, forks and other processes."""
+"""A damaged file is set aside with one warning; what was promised survives kill -9, forks and other
+processes.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,11 @@ def without_table(path: Path) -> None:
 
 
 def set_aside(folder: Path) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if ".corrupt-" in name and not name.endswith(("-wal", "-shm")))
+    return sorted(
+        name
+        for name in os.listdir(folder)
+        if ".corrupt-" in name and not name.endswith(("-wal", "-shm"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -51,7 +57,13 @@ def set_aside(folder: Path) -> list[str]:
         lambda path: scribble(path, 4096, path.stat().st_size - 4096),
         without_table,
     ],
-    ids=["another file", "header", "cut in half", "everything but the header", "tables of another kind"],
+    ids=[
+        "another file",
+        "header",
+        "cut in half",
+        "everything but the header",
+        "tables of another kind",
+    ],
 )
 def test_a_file_damaged_between_runs(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     path = fill(tmp_path)
@@ -70,13 +82,18 @@ def test_a_file_damaged_between_runs(tmp_path: Path, damage: Callable[[Path], ob
 def test_two_caches_set_a_damaged_file_aside_once(tmp_path: Path) -> None:
     path = fill(tmp_path)
     warnings: list[str] = []
-    with CallCache(tmp_path, on_warning=warnings.append) as one, CallCache(tmp_path, on_warning=warnings.append) as two:
+    with (
+        CallCache(tmp_path, on_warning=warnings.append) as one,
+        CallCache(tmp_path, on_warning=warnings.append) as two,
+    ):
         scribble(path, 4096, path.stat().st_size - 4096)
         for cache in (one, two):
             for key in KEYS:
                 cache.get(key)
             put_all(cache, {KEYS[0]: b"new"})
-        assert one.get(KEYS[0]) == two.get(KEYS[0]) == b"new" and put_all(one, {KEYS[1]: b"from one"}) == [True]
+        assert one.get(KEYS[0]) == two.get(KEYS[0]) == b"new" and put_all(
+            one, {KEYS[1]: b"from one"}
+        ) == [True]
         assert two.get(KEYS[1]) == b"from one"
     assert len(warnings) == 1 and len(set_aside(tmp_path)) == 1
 
@@ -117,7 +134,9 @@ def test_a_file_that_another_process_began_anew_is_not_set_aside(
             cache.get(key)
         assert Overtaken.replaced == [tmp_path] and all(cache.get(key) is not None for key in KEYS)
         assert put_all(cache, {KEYS[0]: b"new"}) == [True]
-    assert set_aside(tmp_path) == [f"{FILE_NAME}.corrupt-by-another"], "what others stored since is kept"
+    assert set_aside(tmp_path) == [f"{FILE_NAME}.corrupt-by-another"], (
+        "what others stored since is kept"
+    )
     assert set(stored(path)) == set(KEYS)
 
 
@@ -189,7 +208,9 @@ FORKING = """
 def test_fork_while_another_thread_writes(tmp_path: Path) -> None:
     finish(start(FORKING, tmp_path))
     with CallCache(tmp_path) as cache:
-        assert [cache.get(canonical_key(["left behind", child])) for child in range(5)] == [b"x"] * 5
+        assert [cache.get(canonical_key(["left behind", child])) for child in range(5)] == [
+            b"x"
+        ] * 5
     # The busy thread got to between one and all fifty of its own.
     assert 1105 < len(stored(tmp_path / FILE_NAME)) <= 1155
 
@@ -221,7 +242,9 @@ def test_promised_rows_survive_kill_9(tmp_path: Path) -> None:
         assert not lost
         path = cache.path
     rows = stored(path)
-    assert all(value == key.encode() * 10 for key, (_, value) in rows.items()) and len(rows) >= len(promised)
+    assert all(value == key.encode() * 10 for key, (_, value) in rows.items()) and len(rows) >= len(
+        promised
+    )
 
 
 def test_what_nobody_awaited_is_stored_at_exit(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""How many calls an endpoint gets, in which order, and what an outage costs; single steps are in the golden files."""
+"""How many calls an endpoint gets, in which order, and what an outage costs; single steps are in
+the golden files.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,9 @@ class Server:
 
     async def call(self) -> None:
         start = now()
-        if self.begin <= start < self.end and not (self.how.endswith("beyond eight") and self.flying < 8):
+        if self.begin <= start < self.end and not (
+            self.how.endswith("beyond eight") and self.flying < 8
+        ):
             self.asked_while_gone += 1
             await self.fail(start)
         self.flying += 1
@@ -129,7 +133,9 @@ class Server:
 def play(
     server: Server, calls: int, workers: int, max_outage: float = 300.0, deadline: float = math.inf
 ) -> tuple[float, list[Exception], float]:
-    """Seconds it took, the errors of lost calls, and calls served per second within 5 s of the end of the trouble."""
+    """Seconds it took, the errors of lost calls, and calls served per second within 5 s of the end
+    of the trouble.
+    """
     lost: list[Exception] = []
 
     async def main() -> float:
@@ -142,7 +148,9 @@ def play(
             for number in left:
                 fresh, clock = [True], Deadline(deadline, clock=now)
 
-                async def attempt(number: int = number, fresh: list[bool] = fresh, clock: Deadline = clock) -> None:
+                async def attempt(
+                    number: int = number, fresh: list[bool] = fresh, clock: Deadline = clock
+                ) -> None:
                     with clock.paused():
                         probe = await endpoint.acquire(fresh=fresh[0])
                     fresh[0] = False
@@ -152,7 +160,9 @@ def play(
                     except ProviderError as error:
                         assert error.kind != "fatal"
                         endpoint.overdue.ended(number, answered=False)
-                        endpoint.release(error.kind, error.retry_after, call=number, probe=probe, why=str(error))
+                        endpoint.release(
+                            error.kind, error.retry_after, call=number, probe=probe, why=str(error)
+                        )
                         raise
                     endpoint.overdue.ended(number, answered=True)
                     endpoint.release(probe=probe)
@@ -175,7 +185,9 @@ def play(
 
 @pytest.mark.parametrize(("workers", "length"), [(1, 10.0), (8, 60.0), (32, 1.0), (32, 10.0)])
 @pytest.mark.parametrize("how", ["refused", "503", "500", "dropped", "hangs"])
-def test_an_outage_costs_its_length_and_three_seconds_and_no_call(how: str, length: float, workers: int) -> None:
+def test_an_outage_costs_its_length_and_three_seconds_and_no_call(
+    how: str, length: float, workers: int
+) -> None:
     if workers == 1 and how in ("500", "dropped"):
         how = "503"  # what may be the one call's own fault uses up its attempts
     calls = 20 * workers
@@ -195,7 +207,9 @@ def test_a_storm_of_429_loses_nothing_and_the_rate_is_back_in_five_seconds(how: 
 
 
 @pytest.mark.parametrize(("workers", "length"), [(1, 10.0), (8, 60.0), (32, 10.0)])
-def test_an_endpoint_that_stops_answering_spends_its_own_time_and_no_samples(length: float, workers: int) -> None:
+def test_an_endpoint_that_stops_answering_spends_its_own_time_and_no_samples(
+    length: float, workers: int
+) -> None:
     server = Server("hangs", 6.0, 6.0 + length)
     _, lost, _ = play(server, 40 * workers, workers, deadline=8.0)
     assert lost == [] and server.asked_while_gone > 0
@@ -203,4 +217,6 @@ def test_an_endpoint_that_stops_answering_spends_its_own_time_and_no_samples(len
 
 def test_dead_for_good_ends_for_all_at_once_within_the_limit() -> None:
     _, lost, _ = play(Server("refused", 1.2, 1e9), 20 * 32, 32, max_outage=20.0)
-    assert {type(error) for error in lost[:32]} == {EndpointDown} and "http://judge/v1 has been down for 20 s" in str(lost[0])
+    assert {type(error) for error in lost[:32]} == {
+        EndpointDown
+    } and "http://judge/v1 has been down for 20 s" in str(lost[0])

@@ -9,11 +9,17 @@ from rm_gallery.core.engine.calls.limits import Overdue
 from tests.engine.virtual_time import now, run_virtual
 
 Asked = list[tuple[int, float, bool]]
-"""Number of the call, seconds since the beginning, and whether that was instead of the first attempt."""
+"""Number of the call, seconds since the beginning, and whether that was instead of the first
+attempt.
+"""
 
 
-def asked_again(play: Callable[[Callable[[int], None], Callable[[int], None]], object], room: bool = True) -> Asked:
-    """What is asked again in 40 seconds after ten answers of 0.1 s; `play` gets `send` and `answer`, and may be awaited."""
+def asked_again(
+    play: Callable[[Callable[[int], None], Callable[[int], None]], object], room: bool = True
+) -> Asked:
+    """What is asked again in 40 seconds after ten answers of 0.1 s; `play` gets `send` and
+    `answer`, and may be awaited.
+    """
 
     async def main() -> Asked:
         began, found = now(), Asked()
@@ -58,7 +64,9 @@ def test_what_is_old_is_asked_again_once_a_later_call_was_answered() -> None:
         answer(2)
 
     found = asked_again(play)
-    assert [(number, instead) for number, _, instead in found] == [(0, False)] and 5.0 <= found[0][1] <= 6.0
+    assert [(number, instead) for number, _, instead in found] == [(0, False)] and 5.0 <= found[0][
+        1
+    ] <= 6.0
 
 
 def test_where_nothing_is_answered_one_after_the_other_is_asked_in_growing_steps() -> None:
@@ -67,9 +75,16 @@ def test_where_nothing_is_answered_one_after_the_other_is_asked_in_growing_steps
             send(number)
 
     found = asked_again(play, room=False)
-    assert [number for number, *_ in found] == list(range(len(found))) and all(instead for *_, instead in found)
+    assert [number for number, *_ in found] == list(range(len(found))) and all(
+        instead for *_, instead in found
+    )
     steps = [later[1] - earlier[1] for earlier, later in zip(found, found[1:], strict=False)]
-    assert 5.0 <= found[0][1] <= 6.0 and min(steps) >= 1.0 and steps[-1] > 4.0 * steps[0] and len(found) < 12
+    assert (
+        5.0 <= found[0][1] <= 6.0
+        and min(steps) >= 1.0
+        and steps[-1] > 4.0 * steps[0]
+        and len(found) < 12
+    )
 
 
 def test_a_slow_endpoint_has_no_overdue_calls() -> None:

@@ -1,4 +1,6 @@
-"""What can be sent to a worker process and what comes back; what hangs or dies costs itself alone, and nothing is left."""
+"""What can be sent to a worker process and what comes back; what hangs or dies costs itself alone,
+and nothing is left.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,23 @@ from rm_gallery.core.engine.context import Deadline, current_deadline
 from rm_gallery.core.engine.processes import driver as worker_process
 from rm_gallery.core.engine.processes import pool as workers
 from rm_gallery.core.engine.processes.driver import AnswerFrame, WorkerProcess
-from rm_gallery.core.engine.processes.pool import WorkerCrashed, WorkerMemoryExceeded, WorkerPool, get_pool
+from rm_gallery.core.engine.processes.pool import (
+    WorkerCrashed,
+    WorkerMemoryExceeded,
+    WorkerPool,
+    get_pool,
+)
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 from tests.engine import slow_to_import, worker_jobs
-from tests.engine.processes import every, finish, is_alive, kill_after_lines, read_pid, start, wait_until
+from tests.engine.processes import (
+    every,
+    finish,
+    is_alive,
+    kill_after_lines,
+    read_pid,
+    start,
+    wait_until,
+)
 from tests.engine.slow_to_import import SECONDS
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
@@ -38,7 +53,10 @@ def pool() -> Iterator[WorkerPool]:
 
 def test_map_keeps_order_over_many_chunks(pool: WorkerPool) -> None:
     assert every(pool, worker_jobs.plus_one, range(5000)) == list(range(1, 5001))
-    assert every(pool, worker_jobs.plus_one, []) == [] and pool.submit(worker_jobs.add, 3, 4).result() == 7
+    assert (
+        every(pool, worker_jobs.plus_one, []) == []
+        and pool.submit(worker_jobs.add, 3, 4).result() == 7
+    )
 
 
 def test_kinds_of_functions(pool: WorkerPool) -> None:
@@ -82,7 +100,9 @@ class _FromScript:
         (_FromScript().method, "move it to a module"),
     ],
 )
-def test_functions_that_workers_cannot_find(pool: WorkerPool, function: Callable[..., Any], message: str) -> None:
+def test_functions_that_workers_cannot_find(
+    pool: WorkerPool, function: Callable[..., Any], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
         pool.submit(function, 1)
     with pytest.raises(ConfigError, match=r"an argument of tests\.engine\.worker_jobs\.plus_one"):
@@ -97,10 +117,14 @@ def test_functions_that_workers_cannot_find(pool: WorkerPool, function: Callable
         ("interrupt", RuntimeError, "KeyboardInterrupt"),
     ],
 )
-def test_errors_of_a_call(pool: WorkerPool, kind: str, error: type[Exception], message: str) -> None:
+def test_errors_of_a_call(
+    pool: WorkerPool, kind: str, error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message) as caught:
         pool.submit(worker_jobs.fail, kind).result()
-    assert type(caught.value) is error and isinstance(caught.value.__cause__, workers.RemoteTraceback)
+    assert type(caught.value) is error and isinstance(
+        caught.value.__cause__, workers.RemoteTraceback
+    )
     assert "in fail" in str(caught.value.__cause__)
 
 
@@ -135,13 +159,20 @@ def test_prints_go_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
         ("leave", RuntimeError, "leaving"),
     ],
 )
-def test_only_the_bad_call_fails(pool: WorkerPool, mishap: str, error: type[Exception], message: str) -> None:
+def test_only_the_bad_call_fails(
+    pool: WorkerPool, mishap: str, error: type[Exception], message: str
+) -> None:
     function = functools.partial(worker_jobs.at_seven, mishap)
-    every(pool, worker_jobs.plus_one, range(200))  # warm, so that the bad call travels inside a chunk
+    # warm, so that the bad call travels inside a chunk
+    every(pool, worker_jobs.plus_one, range(200))
     results = every(pool, function, range(40), deadline=1.0)
     assert type(results[7]) is error and message in str(results[7])
-    assert getattr(results[7], "exit_code", None) == (None if error is not WorkerCrashed else -11 if "fault" in message else 3)
-    assert [result for result in results if result is not results[7]] == [n for n in range(40) if n != 7]
+    assert getattr(results[7], "exit_code", None) == (
+        None if error is not WorkerCrashed else -11 if "fault" in message else 3
+    )
+    assert [result for result in results if result is not results[7]] == [
+        n for n in range(40) if n != 7
+    ]
     assert every(pool, function, range(8, 40), deadline=60) == list(range(8, 40))
 
 
@@ -153,17 +184,27 @@ def test_deadline_counts_from_the_start_of_the_call_itself() -> None:
 
 def test_a_fresh_process_imports_what_its_first_call_is_about_before_the_clock_runs() -> None:
     with WorkerPool(1) as pool:
-        assert pool.submit(worker_jobs.label_of, slow_to_import.Labelled("a"), deadline=SECONDS / 2).result() == "a"
+        assert (
+            pool.submit(
+                worker_jobs.label_of, slow_to_import.Labelled("a"), deadline=SECONDS / 2
+            ).result()
+            == "a"
+        )
 
 
 def test_worker_killed_while_idle_costs_nothing() -> None:
     with WorkerPool(1) as pool:
         worker = pool.submit(worker_jobs.pid).result()
         os.kill(worker, 9)
-        assert wait_until(lambda: not is_alive(worker)) and pool.submit(worker_jobs.plus_one, 1).result() == 2
+        assert (
+            wait_until(lambda: not is_alive(worker))
+            and pool.submit(worker_jobs.plus_one, 1).result() == 2
+        )
 
 
-def test_a_worker_that_has_grown_beyond_half_of_its_cap_is_replaced_however_large_its_parent_is() -> None:
+def test_a_worker_that_has_grown_beyond_half_of_its_cap_is_replaced_however_large_its_parent_is() -> (
+    None
+):
     parent = bytearray(b"x") * (350 << 20)
     with WorkerPool(1, memory_cap=2**29) as pool:
         workers = [pool.submit(worker_jobs.pid).result() for _ in range(2)]
@@ -188,19 +229,27 @@ def test_kill_takes_grandchildren_along(tmp_path: Path) -> None:
         (worker_process, "_BOOT", "raise SystemExit(5)", "could not begin"),
     ],
 )
-def test_a_worker_that_does_not_begin(of: object, name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_does_not_begin(
+    of: object, name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(of, name, value)
     with WorkerPool(1) as pool:
         results = every(pool, worker_jobs.plus_one, range(3))
-    assert [type(result) for result in results] == [WorkerCrashed] * 3 and message in str(results[0])
+    assert [type(result) for result in results] == [WorkerCrashed] * 3 and message in str(
+        results[0]
+    )
 
 
 def test_pipes_without_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_process, "_PIPES", worker_process._ThreadPipes)
     with WorkerPool(1) as pool:
-        results = every(pool, functools.partial(worker_jobs.at_seven, "hang"), range(20), deadline=1.5)
+        results = every(
+            pool, functools.partial(worker_jobs.at_seven, "hang"), range(20), deadline=1.5
+        )
         assert isinstance(results[7], DeadlineExceeded)
-        assert [result for result in results if result is not results[7]] == [n for n in range(20) if n != 7]
+        assert [result for result in results if result is not results[7]] == [
+            n for n in range(20) if n != 7
+        ]
 
 
 def test_queued_call_is_cancelled_and_never_runs(tmp_path: Path) -> None:
@@ -264,7 +313,11 @@ def test_cancelling_the_awaiting_task_kills_the_call(tmp_path: Path) -> None:
 
 def test_await_from_two_event_loops(pool: WorkerPool) -> None:
     async def several() -> list[int]:
-        return list(await asyncio.gather(*(pool.asubmit(worker_jobs.plus_one, n, deadline=60) for n in range(50))))
+        return list(
+            await asyncio.gather(
+                *(pool.asubmit(worker_jobs.plus_one, n, deadline=60) for n in range(50))
+            )
+        )
 
     assert asyncio.run(several()) == asyncio.run(several()) == list(range(1, 51))
 
@@ -296,7 +349,9 @@ def test_shared_pool_is_one_and_comes_back_after_shutdown() -> None:
 
 def test_sixteen_threads_share_a_pool(pool: WorkerPool) -> None:
     def work(thread: int) -> list[Any]:
-        return every(pool, worker_jobs.plus_one, range(thread * 100, thread * 100 + 100), deadline=60)
+        return every(
+            pool, worker_jobs.plus_one, range(thread * 100, thread * 100 + 100), deadline=60
+        )
 
     with ThreadPoolExecutor(16) as threads:
         results = list(threads.map(work, range(16)))
@@ -306,7 +361,10 @@ def test_sixteen_threads_share_a_pool(pool: WorkerPool) -> None:
 
 def test_one_call_at_a_time_needs_one_process_and_none_before_the_first() -> None:
     with WorkerPool(4) as pool:
-        assert pool.worker_pids() == [] and len({pool.submit(worker_jobs.pid).result() for _ in range(20)}) == 1
+        assert (
+            pool.worker_pids() == []
+            and len({pool.submit(worker_jobs.pid).result() for _ in range(20)}) == 1
+        )
 
 
 def test_a_samples_clock_stands_still_while_its_call_waits_for_a_process() -> None:
@@ -317,7 +375,9 @@ def test_a_samples_clock_stands_still_while_its_call_waits_for_a_process() -> No
             await pool.asubmit(worker_jobs.plus_one, 1)
             before = clock.left
             others = [pool.submit(time.sleep, first), pool.submit(time.sleep, first)]
-            assert await pool.asubmit(worker_jobs.plus_one, 1) == 2 and all(other.done() for other in others)
+            assert await pool.asubmit(worker_jobs.plus_one, 1) == 2 and all(
+                other.done() for other in others
+            )
             waiting = pool.submit(time.sleep, first), pool.asubmit(worker_jobs.plus_one, 1)
             waiting[1].cancel()
             await asyncio.wait([waiting[1]])
@@ -406,10 +466,12 @@ def test_orphan_that_holds_the_interpreter_lock_ends_itself(tmp_path: Path) -> N
         assert process.stderr is not None and process.stderr.read() == ""
 
 
-# -- turns ----------------------------------------------------------------------------------------------------------------
+# -- turns -----------------------------------------------------------------------------------------
 
 
-def _asked_by(deadline: Deadline, pool: WorkerPool, function: Callable[..., Any], *given: Any, **how: Any) -> Future[Any]:
+def _asked_by(
+    deadline: Deadline, pool: WorkerPool, function: Callable[..., Any], *given: Any, **how: Any
+) -> Future[Any]:
     """A call of the request that has this deadline."""
 
     def submit() -> Future[Any]:
@@ -436,7 +498,11 @@ def test_calls_that_hang_hold_up_their_own_request_alone() -> None:
     one, other = Deadline(600, shared=True), Deadline(600, shared=True)
     with WorkerPool(2) as pool:
         hanging = [_asked_by(one, pool, worker_jobs.at_seven, "hang", 7) for _ in range(6)]
-        assert [_asked_by(other, pool, worker_jobs.plus_one, i).result(120) for i in range(3)] == [1, 2, 3]
+        assert [_asked_by(other, pool, worker_jobs.plus_one, i).result(120) for i in range(3)] == [
+            1,
+            2,
+            3,
+        ]
         assert not any(future.done() for future in hanging) and len(pool.worker_pids()) <= 4
 
 
@@ -446,7 +512,9 @@ def test_what_is_to_settle_a_call_comes_before_the_other_calls_of_its_request() 
     async def main() -> None:
         current_deadline.set(Deadline(600, shared=True))
         with WorkerPool(1) as pool:
-            calls: list[tuple[str, asyncio.Future[Any]]] = [(f"queued {i}", pool.asubmit(time.sleep, 0.1)) for i in range(6)]
+            calls: list[tuple[str, asyncio.Future[Any]]] = [
+                (f"queued {i}", pool.asubmit(time.sleep, 0.1)) for i in range(6)
+            ]
             calls.append(("urgent", pool.asubmit(worker_jobs.plus_one, 1, urgent=True)))
             for name, future in calls:
                 future.add_done_callback(lambda _, name=name: done.append(name))  # type: ignore[misc]
@@ -472,7 +540,9 @@ def test_calls_of_a_request_share_its_time() -> None:
 def test_what_a_request_no_longer_waits_for_leaves_the_queue() -> None:
     async def main(pool: WorkerPool) -> int:
         current_deadline.set(Deadline(600, shared=True))
-        calls = [asyncio.ensure_future(pool.asubmit(worker_jobs.at_seven, "hang", 7)) for _ in range(4)]
+        calls = [
+            asyncio.ensure_future(pool.asubmit(worker_jobs.at_seven, "hang", 7)) for _ in range(4)
+        ]
         await asyncio.sleep(0)
         for call in calls:
             call.cancel()

@@ -1,4 +1,6 @@
-"""Which waits are drawn, what the deadline allows, and when a run stops trying; the cases are in the golden files."""
+"""Which waits are drawn, what the deadline allows, and when a run stops trying; the cases are in
+the golden files.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,17 @@ def waits(policy: RetryPolicy, error: ProviderError = DOWN) -> list[RetryEvent]:
 @pytest.mark.parametrize("seed", range(2))
 def test_jitter_is_full_seeded_and_never_below_retry_after(seed: int) -> None:
     events = waits(RetryPolicy(rng=random.Random(seed)))
-    assert [event.wait for event in events] == [event.wait for event in waits(RetryPolicy(rng=random.Random(seed)))]
+    assert [event.wait for event in events] == [
+        event.wait for event in waits(RetryPolicy(rng=random.Random(seed)))
+    ]
     assert all(0 <= event.wait <= 0.5 * 2**i for i, event in enumerate(events))
-    assert [(event.attempt, event.kind, event.error) for event in events] == [(n, "transient", DOWN) for n in range(1, 6)]
-    asked = waits(RetryPolicy(rng=random.Random(seed)), ProviderError("later", kind="rate_limit", status=429, retry_after=3.0))
+    assert [(event.attempt, event.kind, event.error) for event in events] == [
+        (n, "transient", DOWN) for n in range(1, 6)
+    ]
+    asked = waits(
+        RetryPolicy(rng=random.Random(seed)),
+        ProviderError("later", kind="rate_limit", status=429, retry_after=3.0),
+    )
     assert all(3.0 <= event.wait <= 3.5 for event in asked)
 
 

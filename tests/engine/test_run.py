@@ -1,4 +1,6 @@
-"""What a run shows while it goes, on a terminal and elsewhere, and what it changes in its process and gives back."""
+"""What a run shows while it goes, on a terminal and elsewhere, and what it changes in its process
+and gives back.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,16 @@ def shown(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, **options: Any) 
     """What a batch of eight, one of which fails, writes to stderr."""
     monkeypatch.setattr(sys, "stderr", stream)
     texts = ["raise", *("x" * k for k in range(1, 8))]
-    Plain().evaluate_batch([make_sample(text, unique_id=text) for text in texts], max_workers=2, **options)
+    Plain().evaluate_batch(
+        [make_sample(text, unique_id=text) for text in texts], max_workers=2, **options
+    )
     return stream.getvalue()
 
 
-@pytest.mark.parametrize(("asked", "terminal", "wanted"), [(True, False, True), (None, False, False), (False, True, False)])
+@pytest.mark.parametrize(
+    ("asked", "terminal", "wanted"),
+    [(True, False, True), (None, False, False), (False, True, False)],
+)
 def test_who_asks_or_looks_is_shown_it(
     monkeypatch: pytest.MonkeyPatch, asked: bool | None, terminal: bool, wanted: bool
 ) -> None:
@@ -50,8 +57,12 @@ def test_on_a_terminal_one_line_is_rewritten(monkeypatch: pytest.MonkeyPatch) ->
     assert found.count("\n") == 1
 
 
-def test_what_was_there_before_is_counted_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    first, second = (shown(monkeypatch, io.StringIO(), progress=True, run_dir=tmp_path / "run") for _ in range(2))
+def test_what_was_there_before_is_counted_apart(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first, second = (
+        shown(monkeypatch, io.StringIO(), progress=True, run_dir=tmp_path / "run") for _ in range(2)
+    )
     assert "reused" not in first
     assert " · 7 reused" in second and "1 failed" in second
 
@@ -80,7 +91,9 @@ def usual() -> Iterator[tuple[int, int, int]]:
     gc.set_threshold(*before)
 
 
-def test_cycles_are_looked_for_less_often_until_the_last_run_is_over(usual: tuple[int, int, int]) -> None:
+def test_cycles_are_looked_for_less_often_until_the_last_run_is_over(
+    usual: tuple[int, int, int],
+) -> None:
     stream = Looks().evaluate_stream(iter(SAMPLES), max_workers=2)
     next(stream)
     Looks().evaluate_batch(SAMPLES, max_workers=2)
@@ -89,7 +102,9 @@ def test_cycles_are_looked_for_less_often_until_the_last_run_is_over(usual: tupl
     assert gc.get_threshold() == usual
     Looks.seen.clear()
     Looks().evaluate_batch(SAMPLES)
-    assert Looks.seen == {(200_000 + 17 * len(SAMPLES), 50, 100)}, "and still less where results are kept"
+    assert Looks.seen == {(200_000 + 17 * len(SAMPLES), 50, 100)}, (
+        "and still less where results are kept"
+    )
     assert gc.get_threshold() == usual
 
 

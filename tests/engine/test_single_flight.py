@@ -33,14 +33,20 @@ class Work:
 def test_equal_keys_share_different_ones_do_not_and_nothing_is_remembered() -> None:
     async def main() -> None:
         flights, work, other = SingleFlight[int](), Work(), Work()
-        waiting = asyncio.gather(*(flights.run("a", work, f"the {n}th") for n in range(5)), flights.run("b", other))
+        waiting = asyncio.gather(
+            *(flights.run("a", work, f"the {n}th") for n in range(5)), flights.run("b", other)
+        )
         await asyncio.sleep(0.5)
         assert [flights.leader(key) for key in ("a", "b", "c")] == ["the 0th", None, None]
         assert (await waiting, len(flights)) == ([1] * 6, 0)
         assert (work.started, other.started, await flights.run("a", work)) == (1, 1, 2)
         work.error = KeyError("no")
-        results = await asyncio.gather(*(flights.run("a", work) for _ in range(3)), return_exceptions=True)
-        assert [type(result) for result in results] == [KeyError] * 3, "a failure reaches every waiter"
+        results = await asyncio.gather(
+            *(flights.run("a", work) for _ in range(3)), return_exceptions=True
+        )
+        assert [type(result) for result in results] == [KeyError] * 3, (
+            "a failure reaches every waiter"
+        )
         work.error = None
         assert await flights.run("a", work) == 4
 
@@ -56,7 +62,9 @@ def test_the_execution_ends_with_its_last_waiter_and_not_before(who: set[int]) -
         for number in who:
             tasks[number].cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
-        assert [number for number in range(3) if isinstance(results[number], asyncio.CancelledError)] == sorted(who)
+        assert [
+            number for number in range(3) if isinstance(results[number], asyncio.CancelledError)
+        ] == sorted(who)
         assert all(results[number] == 1 for number in {0, 1, 2} - who)
         assert (work.ended, work.cut, len(flights)) == ((0, 1, 0) if len(who) == 3 else (1, 0, 0))
 
@@ -80,7 +88,9 @@ def test_a_failure_nobody_waits_for_is_silent() -> None:
 
     async def main() -> list[str]:
         complaints: list[str] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: complaints.append(context["message"])
+        )
         flights: SingleFlight[int] = SingleFlight()
 
         async def fail() -> int:

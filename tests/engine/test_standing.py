@@ -1,4 +1,6 @@
-"""A run without an end: what is fed comes back under its number, and what breaks takes only what was in flight."""
+"""A run without an end: what is fed comes back under its number, and what breaks takes only what
+was in flight.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ def standing(request: pytest.FixtureRequest) -> Iterator[tuple[StandingRun, Told
     told: Told = queue.Queue()
     run = StandingRun(
         work if request.param == "threads" else awaited,
-        lambda data, jobs, outcomes: (data, [outcome.value or outcome.reason for outcome in outcomes]),
+        lambda data, jobs, outcomes: (
+            data,
+            [outcome.value or outcome.reason for outcome in outcomes],
+        ),
         lambda results: told.put(("done", results)),
         lambda error, lost: told.put(("broken", (str(error), lost))),
         max_workers=2,
@@ -48,16 +53,26 @@ def standing(request: pytest.FixtureRequest) -> Iterator[tuple[StandingRun, Told
     run.close()
 
 
-def test_what_is_fed_comes_back_and_what_breaks_is_begun_anew(standing: tuple[StandingRun, Told]) -> None:
+def test_what_is_fed_comes_back_and_what_breaks_is_begun_anew(
+    standing: tuple[StandingRun, Told],
+) -> None:
     run, told = standing
 
     def ask(number: int, *jobs: str, seconds: float = 30.0) -> tuple[str, Any]:
         run.feed([(number, ("data", list(jobs)), Deadline(seconds))])
         return told.get(timeout=30)
 
-    assert ask(7, "a", "b") == ("done", [(7, ("data", ["A", "B"]))]) and ask(8) == ("done", [(8, ("data", []))])
+    assert ask(7, "a", "b") == ("done", [(7, ("data", ["A", "B"]))]) and ask(8) == (
+        "done",
+        [(8, ("data", []))],
+    )
     assert ask(9, "late", seconds=-1.0) == ("done", [(9, ("data", ["deadline"]))])
     assert run.counters() == {"calls": 2, "cached": 4, "retries": 6}
-    assert ask(5, "mend") == ("broken", ("mend this", [5])) and ask(6, "stop") == ("done", [(6, ("data", ["STOP"]))])
-    assert ask(4, "again") == ("done", [(4, ("data", ["AGAIN"]))]), "one that stopped is followed by another"
+    assert ask(5, "mend") == ("broken", ("mend this", [5])) and ask(6, "stop") == (
+        "done",
+        [(6, ("data", ["STOP"]))],
+    )
+    assert ask(4, "again") == ("done", [(4, ("data", ["AGAIN"]))]), (
+        "one that stopped is followed by another"
+    )
     assert run.counters() == {"calls": 5, "cached": 10, "retries": 15} and told.empty()

@@ -1,4 +1,6 @@
-"""A run folder: continued by whoever asks for the same, whole after a full disk or a kill, and written by one at a time."""
+"""A run folder: continued by whoever asks for the same, whole after a full disk or a kill, and
+written by one at a time.
+"""
 
 from __future__ import annotations
 
@@ -28,30 +30,52 @@ def record(sample: str, status: str = "scored", **more: Any) -> dict[str, Any]:
 
 
 def test_a_run_continues_where_the_same_is_asked_for_and_tells_what_differs(tmp_path: Path) -> None:
-    first = {"model": {"name": "judge", "api_key": "sk-very-secret-key-1"}, "weights": (0.5, 1), "versions": {"a": "1"}}
+    first = {
+        "model": {"name": "judge", "api_key": "sk-very-secret-key-1"},
+        "weights": (0.5, 1),
+        "versions": {"a": "1"},
+    }
     RunStore.open(tmp_path, first).close()
-    again = {**first, "model": {"name": "judge", "api_key": "sk-another-secret-key"}, "weights": [0.5, 1.0]}
+    again = {
+        **first,
+        "model": {"name": "judge", "api_key": "sk-another-secret-key"},
+        "weights": [0.5, 1.0],
+    }
     RunStore.open(tmp_path, {**again, "versions": {"a": "2"}, "created": "now"}).close()
     with pytest.raises(
-        ConfigError, match=r"(?s)holds a different run \(old → new\):\n  model.name: .judge. → .j.\nUse.*--force-new"
+        ConfigError,
+        match=r"(?s)holds a different run \(old → new\):\n  model.name: .judge. → .j.\nUse.*--force-new",
     ):
         RunStore.open(tmp_path, {**first, "model": {"name": "j", "api_key": "x"}})
 
 
 def test_a_class_of_the_library_that_moved_is_no_other_run(tmp_path: Path) -> None:
     RunStore.open(
-        tmp_path, {"class": "rm_gallery.gallery.rm.math.reward.Maths", "mode": ["rm_gallery.core.old.Mode", "a"]}
+        tmp_path,
+        {
+            "class": "rm_gallery.gallery.rm.math.reward.Maths",
+            "mode": ["rm_gallery.core.old.Mode", "a"],
+        },
     ).close()
     for here in ("rm_gallery.gallery.rm.math.Maths", "rm_gallery.Maths"):
         RunStore.open(tmp_path, {"class": here, "mode": ["rm_gallery.core.new.Mode", "a"]}).close()
-    with pytest.raises(ConfigError, match=r"class: .rm_gallery.gallery.rm.math.reward.Maths. → .mine.Maths."):
+    with pytest.raises(
+        ConfigError, match=r"class: .rm_gallery.gallery.rm.math.reward.Maths. → .mine.Maths."
+    ):
         RunStore.open(tmp_path, {"class": "mine.Maths", "mode": ["rm_gallery.core.old.Mode", "a"]})
 
 
 def test_the_written_manifest_is_readable_and_holds_no_secret(tmp_path: Path) -> None:
-    RunStore.open(tmp_path, {"api_key": "sk-very-secret", "path": tmp_path, "text": "评分", "n": {"b", "a"}}).close()
+    RunStore.open(
+        tmp_path, {"api_key": "sk-very-secret", "path": tmp_path, "text": "评分", "n": {"b", "a"}}
+    ).close()
     text = (tmp_path / "manifest.json").read_text(encoding="utf-8")
-    assert orjson.loads(text) == {"api_key": "***", "path": str(tmp_path), "text": "评分", "n": ["a", "b"]}
+    assert orjson.loads(text) == {
+        "api_key": "***",
+        "path": str(tmp_path),
+        "text": "评分",
+        "n": ["a", "b"],
+    }
     assert "评分" in text and text.count("\n") == 9
 
 
@@ -65,7 +89,10 @@ def test_force_new_moves_the_old_run_aside(tmp_path: Path, monkeypatch: pytest.M
     assert orjson.loads((folder / "manifest.json").read_bytes())["seed"] == 2
     aside = sorted(tmp_path.glob("run.old-*"))
     assert [path.name for path in aside] == ["run.old-NOW", "run.old-NOW-2"]
-    assert {(path / "results.jsonl").read_text()[:10] for path in aside} == {'{"id":"s0"', '{"id":"s1"'}
+    assert {(path / "results.jsonl").read_text()[:10] for path in aside} == {
+        '{"id":"s0"',
+        '{"id":"s1"',
+    }
 
 
 def test_a_folder_with_other_files_may_be_used(tmp_path: Path) -> None:
@@ -82,7 +109,9 @@ def test_a_folder_with_other_files_may_be_used(tmp_path: Path) -> None:
         ("manifest.json", "[]", "different run"),
     ],
 )
-def test_folders_nobody_can_make_sense_of_are_refused(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_folders_nobody_can_make_sense_of_are_refused(
+    tmp_path: Path, name: str, content: str, message: str
+) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(ConfigError, match=message):
         RunStore.open(tmp_path, MANIFEST)
@@ -96,7 +125,16 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         RunStore.open(tmp_path / "file" / "run", MANIFEST)
 
 
-VALUES = ["评分：好\r\n", "\u2028", "lone \ud800 surrogate", 2**70, math.inf, [1, {"x": None}], "", "a\nb"]
+VALUES = [
+    "评分：好\r\n",
+    "\u2028",
+    "lone \ud800 surrogate",
+    2**70,
+    math.inf,
+    [1, {"x": None}],
+    "",
+    "a\nb",
+]
 
 
 @pytest.mark.parametrize("value", VALUES, ids=ascii)
@@ -104,7 +142,10 @@ def test_any_text_comes_back_on_its_one_line(tmp_path: Path, value: Any) -> None
     with RunStore.open(tmp_path, MANIFEST) as store:
         store.append(record("编号", value=value), record("b"))
         found = store.finished()["编号"]["value"]
-    assert found == (None if value == math.inf else value) and (tmp_path / "results.jsonl").read_bytes().count(b"\n") == 2
+    assert (
+        found == (None if value == math.inf else value)
+        and (tmp_path / "results.jsonl").read_bytes().count(b"\n") == 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,14 +154,18 @@ def test_any_text_comes_back_on_its_one_line(tmp_path: Path, value: Any) -> None
      record("a", value=object())],
     ids=["no id", "id is no text", "no status", "unknown status", "not JSON"],
 )  # fmt: skip
-def test_a_record_that_could_not_be_found_again_is_refused(tmp_path: Path, entry: dict[str, Any]) -> None:
+def test_a_record_that_could_not_be_found_again_is_refused(
+    tmp_path: Path, entry: dict[str, Any]
+) -> None:
     with RunStore.open(tmp_path, MANIFEST) as store:
         with pytest.raises(DataError):
             store.append(record("ok"), entry)
         assert list(store.records()) == []
 
 
-def test_the_summary_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_summary_is_replaced_as_a_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -128,10 +173,14 @@ def test_the_summary_is_replaced_as_a_whole_or_not_at_all(tmp_path: Path, monkey
         store.write_summary({"n": 1, "api_key": "sk-abc"})
         store.write_summary({"n": 2})
         monkeypatch.setattr(os, "fsync", full)
-        with pytest.raises(ConfigError, match="No space left.*Free some space, then run the same command"):
+        with pytest.raises(
+            ConfigError, match="No space left.*Free some space, then run the same command"
+        ):
             store.write_summary({"n": 3})
         monkeypatch.undo()
-    assert (tmp_path / "summary.json").read_text() == '{\n  "n": 2\n}\n' and not list(tmp_path.glob("*.tmp"))
+    assert (tmp_path / "summary.json").read_text() == '{\n  "n": 2\n}\n' and not list(
+        tmp_path.glob("*.tmp")
+    )
 
 
 def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
@@ -143,7 +192,9 @@ def test_a_closed_store_takes_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut_fails", [False, True], ids=["the half line can be cut", "it cannot"])
-def test_the_store_goes_on_once_there_is_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_fails: bool) -> None:
+def test_the_store_goes_on_once_there_is_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_fails: bool
+) -> None:
     real_write, real_truncate = os.write, os.ftruncate
     full = True
 
@@ -220,7 +271,10 @@ def test_a_forked_child_cannot_write_into_its_parents_run(tmp_path: Path) -> Non
         pid = os.fork()
         if not pid:
             with contextlib.suppress(BaseException):
-                for attempt in (lambda: store.append(record("x")), lambda: RunStore.open(tmp_path, MANIFEST)):
+                for attempt in (
+                    lambda: store.append(record("x")),
+                    lambda: RunStore.open(tmp_path, MANIFEST),
+                ):
                     with pytest.raises(ConfigError):
                         attempt()
                 store.close()  # and frees nothing that it has not
@@ -251,7 +305,9 @@ def test_a_copied_or_read_folder_keeps_its_lock(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need rights on Windows")
-@pytest.mark.parametrize("name", ["manifest.json.tmp", "summary.json.tmp", ".lock", "results.jsonl"])
+@pytest.mark.parametrize(
+    "name", ["manifest.json.tmp", "summary.json.tmp", ".lock", "results.jsonl"]
+)
 def test_a_planted_link_is_not_followed(tmp_path: Path, name: str) -> None:
     victim, folder = tmp_path / "victim", tmp_path / "run"
     victim.write_text("")

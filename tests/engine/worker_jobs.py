@@ -14,7 +14,9 @@ prepared: list[int] = []
 
 
 def prepare_worker() -> None:
-    """Called by a worker that loads a function of this module, before the clock of its first call runs."""
+    """Called by a worker that loads a function of this module, before the clock of its first call
+    runs.
+    """
     prepared.append(os.getpid())
 
 

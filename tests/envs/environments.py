@@ -22,13 +22,18 @@ ODD: dict[str, Any] = {
 class Correct:
     """Async, one component and a format that costs the judge nothing."""
 
-    async def compute_reward(self, rollout_id: str, messages: Any, task: Any, **kwargs: Any) -> dict[str, float]:
+    async def compute_reward(
+        self, rollout_id: str, messages: Any, task: Any, **kwargs: Any
+    ) -> dict[str, float]:
         await asyncio.sleep(0)
         answer = extract_strict_answer(extract_completion_text(messages, which="last"))
         logger.info("%s answers %s", rollout_id, answer)
         if not answer:
             return {"correct": 0.0, "format": 0.0}
-        return {"correct": float(answer == (task or {}).get("ground_truth", "").strip()), "format": 1.0}
+        return {
+            "correct": float(answer == (task or {}).get("ground_truth", "").strip()),
+            "format": 1.0,
+        }
 
 
 class Plain:
@@ -37,7 +42,10 @@ class Plain:
     def compute_reward(self, rollout_id: str, messages: Any, task: Any) -> dict[str, float]:
         answer = extract_strict_answer(extract_completion_text(messages))
         logger.info("%s answers %s", rollout_id, answer)
-        return {"correct": float(answer == (task or {}).get("ground_truth", "")), "format": float(bool(answer))}
+        return {
+            "correct": float(answer == (task or {}).get("ground_truth", "")),
+            "format": float(bool(answer)),
+        }
 
 
 class Later:
@@ -50,7 +58,9 @@ class Later:
 class Older:
     """The older form: the truth itself."""
 
-    async def compute_reward(self, rollout_id: str, completion: Any, ground_truth: Any, **kwargs: Any) -> Any:
+    async def compute_reward(
+        self, rollout_id: str, completion: Any, ground_truth: Any, **kwargs: Any
+    ) -> Any:
         return {"correct": float(extract_completion_text(completion) == ground_truth)}
 
 
@@ -86,7 +96,9 @@ class Group(Odd):
 class PlainGroup:
     """Only together, plain, by id."""
 
-    def compute_group_reward(self, rollout_ids: list[str], messages_list: Any, tasks: Any) -> dict[str, Any]:
+    def compute_group_reward(
+        self, rollout_ids: list[str], messages_list: Any, tasks: Any
+    ) -> dict[str, Any]:
         return {one: {"place": float(n)} for n, one in enumerate(reversed(rollout_ids))}
 
 
@@ -96,7 +108,9 @@ class Async(Group):
     async def compute_reward(self, rollout_id: str, messages: Any, task: Any, **kwargs: Any) -> Any:
         return super().compute_reward(rollout_id, messages, task)
 
-    def compute_group_reward(self, rollout_ids: Any, messages_list: Any, tasks: Any, **kwargs: Any) -> Any:
+    def compute_group_reward(
+        self, rollout_ids: Any, messages_list: Any, tasks: Any, **kwargs: Any
+    ) -> Any:
         logger.warning("%d together", len(rollout_ids))
         return [{"length": 0.5} for _ in rollout_ids]
 
@@ -104,7 +118,9 @@ class Async(Group):
 class BadGroup(Group):
     """Too few results, the same name twice, or an error, as the task says."""
 
-    async def compute_group_reward(self, rollout_ids: Any, messages_list: Any, tasks: Any, **kwargs: Any) -> Any:
+    async def compute_group_reward(
+        self, rollout_ids: Any, messages_list: Any, tasks: Any, **kwargs: Any
+    ) -> Any:
         case = tasks[0]["case"]
         if case == "raise":
             raise TimeoutError("judge")
@@ -117,7 +133,9 @@ class Seen:
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any, Any, Any]] = []
 
-    def compute_reward(self, rollout_id: str, messages: Any, task: Any, **kwargs: Any) -> dict[str, float]:
+    def compute_reward(
+        self, rollout_id: str, messages: Any, task: Any, **kwargs: Any
+    ) -> dict[str, float]:
         self.calls.append((rollout_id, messages, task, kwargs))
         if task:
             task["mine"] = True

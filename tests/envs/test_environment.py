@@ -1,4 +1,6 @@
-"""Environments as rewards: what they are given, what is logged, what tells them apart; scores and helpers are golden (`environments`, `envs`)."""
+"""Environments as rewards: what they are given, what is logged, what tells them apart; scores and
+helpers are golden (`environments`, `envs`).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from rm_gallery.core.data.conversation import sample_of_messages
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.envs.environment import environment_reward
-from rm_gallery.envs.reward_helpers import citation_score, extract_answer_block, extract_strict_answer
+from rm_gallery.envs.reward_helpers import (
+    citation_score,
+    extract_answer_block,
+    extract_strict_answer,
+)
 from tests.envs import environments as envs
 from tests.support.samples import issues, make_sample, scores
 
@@ -38,12 +44,18 @@ def test_an_environment_is_named_by_its_module_or_file() -> None:
         reward = RewardRegistry.create(name, weights={"format": 0.5})
         found = reward.evaluate(question(RIGHT, WRONG, "none", ground_truth="4"))
         assert (scores(found), reward.name) == ([1.5, 0.5, 0.0], "Correct")
-        assert scores(pickle.loads(pickle.dumps(reward)).evaluate(question(RIGHT, ground_truth="4"))) == [1.5]
+        assert scores(
+            pickle.loads(pickle.dumps(reward)).evaluate(question(RIGHT, ground_truth="4"))
+        ) == [1.5]
 
 
 TOOLS = [
     {"role": "user", "content": "weather?"},
-    {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "w", "arguments": "{}"}}]},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"function": {"name": "w", "arguments": "{}"}}],
+    },
     {"role": "tool", "content": "晴", "tool_call_id": "1"},
     {"role": "assistant", "content": [{"type": "text", "text": "sunny\r\n"}]},
 ]
@@ -53,18 +65,27 @@ TOOLS = [
     ("sample", "task"),
     [
         (sample_of_messages(TOOLS), None),
-        (sample_of_messages(TOOLS, ground_truth="sun", row={"city": "X"}), {"ground_truth": "sun", "city": "X"}),
+        (
+            sample_of_messages(TOOLS, ground_truth="sun", row={"city": "X"}),
+            {"ground_truth": "sun", "city": "X"},
+        ),
         (sample_of_messages(TOOLS, row={"ground_truth": "sun"}), {"ground_truth": "sun"}),
     ],
 )
-def test_the_whole_conversation_and_the_row_arrive(sample: DataSample, task: dict[str, Any] | None) -> None:
+def test_the_whole_conversation_and_the_row_arrive(
+    sample: DataSample, task: dict[str, Any] | None
+) -> None:
     env = envs.Seen()
     environment_reward(env).evaluate(sample, hooks={"step": 3})
     [(rollout, messages, given, kwargs)] = env.calls
     assert (rollout, kwargs) == (sample.sample_id, {"step": 3})
     assert [m["role"] for m in messages] == ["user", "assistant", "tool", "assistant"]
-    assert messages[1]["content"] is None and messages[1]["tool_calls"][0]["function"]["name"] == "w"
-    own = given and {name: value for name, value in given.items() if name not in ("mine", "reference")}
+    assert (
+        messages[1]["content"] is None and messages[1]["tool_calls"][0]["function"]["name"] == "w"
+    )
+    own = given and {
+        name: value for name, value in given.items() if name not in ("mine", "reference")
+    }
     assert own == task and "mine" not in (sample.metadata or {})
 
 
@@ -77,7 +98,10 @@ def test_every_rollout_has_an_id_of_its_own() -> None:
 def test_a_component_outside_0_to_1_is_told_once(warned: list[str]) -> None:
     reward = environment_reward(envs.Odd())
     samples = [make_sample("above", "fine", "below", unique_id=str(n)) for n in range(20)]
-    assert all(scores(sample) == [1e300, 1.0, -0.5] for sample in reward.evaluate_batch(samples)) and len(warned) == 2
+    assert (
+        all(scores(sample) == [1e300, 1.0, -0.5] for sample in reward.evaluate_batch(samples))
+        and len(warned) == 2
+    )
     assert "'length' is 1e+300" in "".join(warned) and "'correct' is -0.5" in "".join(warned)
 
 
@@ -119,15 +143,21 @@ def test_an_environment_of_a_file_travels_by_its_file(tmp_path: Path) -> None:
     file = tmp_path / "own_env.py"
     file.write_text(
         "class Own:\n    def __init__(self): self.bonus = 1.0\n"
-        "    def compute_reward(self, rollout_id, messages, task, **kwargs): return {'one': self.bonus}\n",
+        "    def compute_reward(self, rollout_id, messages, task, **kwargs): return {'one': "
+        "self.bonus}\n",
         encoding="utf-8",
     )
     reward = build_reward(f"env:{file}")  # there is one
     reward.environment.env.bonus = 0.25  # type: ignore[attr-defined]
-    code = "import pickle, sys; from rm_gallery import DataSample; r = pickle.loads(sys.stdin.buffer.read())\n"
+    code = (
+        "import pickle, sys; from rm_gallery import DataSample; r = "
+        "pickle.loads(sys.stdin.buffer.read())\n"
+    )
     code += "s = DataSample(output=[{'answer': {'role': 'assistant', 'content': 'x'}}])\n"
     code += "print(r.evaluate(s).output[0].answer.reward.score)"
-    done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(reward), capture_output=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=pickle.dumps(reward), capture_output=True, timeout=60
+    )
     assert done.stdout.split() == [b"0.25"], done.stderr
 
 
@@ -139,7 +169,9 @@ def test_a_failed_rollout_keeps_its_lines() -> None:
             raise OSError("gone")
 
     found = environment_reward(Broken(), loggers=["tests.envs.judge"]).evaluate(question("a"))
-    assert said(found)["logs"] == ["ERROR: judge said nothing", "INFO: %d"] and issues(found) == [("failed", "error")]
+    assert said(found)["logs"] == ["ERROR: judge said nothing", "INFO: %d"] and issues(found) == [
+        ("failed", "error")
+    ]
 
 
 def test_long_logs_are_cut() -> None:
@@ -167,4 +199,7 @@ def test_attributes_and_weights_identify_an_environment(tmp_path: Path) -> None:
 def test_a_model_that_writes_a_tag_over_and_over_holds_nothing_up(tag: str) -> None:
     text = tag * 200_000  # whose pairs would take hours
     assert extract_answer_block(text) == text.strip() and extract_strict_answer(text) in ("", "x")
-    assert citation_score(text, [{"metadata": {"source_id": "a"}}]) == {"precision": 0.0, "recall": 0.0}
+    assert citation_score(text, [{"metadata": {"source_id": "a"}}]) == {
+        "precision": 0.0,
+        "recall": 0.0,
+    }

@@ -19,7 +19,9 @@ def postgresql_server() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system("postgresql"))])
+@pytest.fixture(
+    params=["sqlite", pytest.param("postgresql", marks=pytest.mark.system("postgresql"))]
+)
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of an empty store."""
     if request.param == "sqlite":
@@ -40,7 +42,11 @@ MakeFolder = Callable[..., Path]
 def make_folder(tmp_path: Path) -> MakeFolder:
     """Writes a metric folder: `make_folder("name", main="…", **{"helper.py": "…"})`."""
 
-    def make(name: str = "metric", main: str = "def evaluate(messages, **kwargs):\n    return 1.0\n", **others: str) -> Path:
+    def make(
+        name: str = "metric",
+        main: str = "def evaluate(messages, **kwargs):\n    return 1.0\n",
+        **others: str,
+    ) -> Path:
         folder = tmp_path / "metrics" / name
         for path, text in {"main.py": main, **others}.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,6 @@
-"""Run as a program: processes that die in the middle of a deployment, and processes that deploy at once; prints JSON."""
+"""Run as a program: processes that die in the middle of a deployment, and processes that deploy at
+once; prints JSON.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +84,11 @@ def together() -> dict[str, Any]:
 
     codes = [ended(pid) for pid in [forked(deploys) for _ in range(6)]]
     with Store.open(URL) as store:
-        return {"codes": codes, "versions": [each.version for each in store.versions("a")], "revision": store.revision()}
+        return {
+            "codes": codes,
+            "versions": [each.version for each in store.versions("a")],
+            "revision": store.revision(),
+        }
 
 
 if __name__ == "__main__":

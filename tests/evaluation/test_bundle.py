@@ -1,4 +1,6 @@
-"""What of a folder becomes part of an evaluator, what never does, and what is refused before anything is stored."""
+"""What of a folder becomes part of an evaluator, what never does, and what is refused before
+anything is stored.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,16 @@ MakeFolder = Callable[..., Path]
 PLAIN = "def evaluate(messages, **kwargs):\n    return 1.0\n"
 
 
-def test_files_below_a_folder_are_in_it_and_secrets_are_not(make_folder: MakeFolder, tmp_path: Path) -> None:
+def test_files_below_a_folder_are_in_it_and_secrets_are_not(
+    make_folder: MakeFolder, tmp_path: Path
+) -> None:
     kept = {
         "helper.py": "X = 1\n", "data/words.txt": "a\r\nb\n", "词.txt": "词", "tokenizer.json": "{}", "secrets.py": "X = 1\n",
     }  # fmt: skip
     left = (
-        ".env prod.env server.pem id.key id_rsa id_ed25519 credentials.json gcp-credentials.json Secrets.YAML token.json "
-        "service_account.json client_secret_1.json cert.p12 data/api_keys.txt kubeconfig .git/config old.pyc main.py~ "
-        "__pycache__/main.cpython-311.pyc"
+        ".env prod.env server.pem id.key id_rsa id_ed25519 credentials.json gcp-credentials.json "
+        "Secrets.YAML token.json service_account.json client_secret_1.json cert.p12 "
+        "data/api_keys.txt kubeconfig .git/config old.pyc main.py~ __pycache__/main.cpython-311.pyc"
     ).split()
     folder = make_folder("relevance", PLAIN, **kept, **dict.fromkeys(left, "KEY"))
     (tmp_path / "outside.txt").write_text("secret")
@@ -41,7 +45,13 @@ def test_files_below_a_folder_are_in_it_and_secrets_are_not(make_folder: MakeFol
     assert set(found.files) == {f"relevance/{name}" for name in ("main.py", *kept)}
     assert found.files["relevance/data/words.txt"] == b"a\r\nb\n"
     assert b"secret" not in found.pack()
-    for name in ("linked.txt (symbolic link)", "linked (symbolic link)", ".env (hidden)", "prod.env", "pipe (no plain"):
+    for name in (
+        "linked.txt (symbolic link)",
+        "linked (symbolic link)",
+        ".env (hidden)",
+        "prod.env",
+        "pipe (no plain",
+    ):
         assert any(name in skipped for skipped in found.skipped), name
     assert Bundle.unpack(found.pack(), found.hash) == found
 
@@ -64,7 +74,9 @@ def test_one_folder_or_the_folders_in_it(make_folder: MakeFolder, tmp_path: Path
     make_folder("two")
     (tmp_path / "metrics" / "notes.txt").write_text("x")
     (tmp_path / "metrics" / "linked").symlink_to(one, target_is_directory=True)
-    assert bundle_folders(folder=tmp_path / "metrics").metrics == ("one", "two"), "a link is no metric"
+    assert bundle_folders(folder=tmp_path / "metrics").metrics == ("one", "two"), (
+        "a link is no metric"
+    )
 
 
 def test_what_main_says_of_itself_is_read_not_run_and_what_cannot_be_an_evaluator_refused() -> None:
@@ -75,8 +87,15 @@ def test_what_main_says_of_itself_is_read_not_run_and_what_cannot_be_an_evaluato
             return {"error": re.search(line["says"], str(error)) is not None}
         return {"requirements": found.requirements, "mode": found.mode}
 
-    check(Path(__file__).parents[1] / "golden" / "evaluation" / "bundles.jsonl", read, ("requirements", "mode", "error"))
-    for text, message in (("def evaluate(m): ...\nx = '\ud800'", "no valid Unicode"), ("(" * 5000, "no valid Python")):
+    check(
+        Path(__file__).parents[1] / "golden" / "evaluation" / "bundles.jsonl",
+        read,
+        ("requirements", "mode", "error"),
+    )
+    for text, message in (
+        ("def evaluate(m): ...\nx = '\ud800'", "no valid Unicode"),
+        ("(" * 5000, "no valid Python"),
+    ):
         with pytest.raises(ConfigError, match=message):
             bundle_folders(code=text)
 
@@ -117,8 +136,12 @@ def test_folders_that_do_not_fit_are_refused(make_folder: MakeFolder, tmp_path: 
             bundle_folders(**given)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("bound", "value"), [("MAX_FILES", 3), ("MAX_BYTES", 100), ("MAX_DEPTH", 1)])
-def test_bounds(bound: str, value: int, make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("bound", "value"), [("MAX_FILES", 3), ("MAX_BYTES", 100), ("MAX_DEPTH", 1)]
+)
+def test_bounds(
+    bound: str, value: int, make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deep = {"a/b/c.txt": "", "d.txt": "x" * 100, "e.txt": "", "f.txt": ""}
     folder = make_folder("m", PLAIN, **deep)
     assert len(bundle_folders([f"m={folder}"]).files) == 5
@@ -127,7 +150,9 @@ def test_bounds(bound: str, value: int, make_folder: MakeFolder, monkeypatch: py
         bundle_folders([f"m={folder}"])
 
 
-def test_bounds_hold_for_all_folders_together(make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_hold_for_all_folders_together(
+    make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     small = [f"{name}={make_folder(name, PLAIN)}" for name in ("a", "b")]
     monkeypatch.setattr(bundles, "MAX_FILES", 2)
     monkeypatch.setattr(bundles, "MAX_BYTES", 2 * len(PLAIN))
@@ -140,7 +165,9 @@ def test_bounds_hold_for_all_folders_together(make_folder: MakeFolder, monkeypat
 
 @pytest.mark.skipif(os.name == "nt", reason="links and pipes as POSIX has them")
 def test_what_becomes_a_link_or_a_pipe_after_it_was_listed_is_refused(tmp_path: Path) -> None:
-    """The folder may change while it is read: a link is not followed, and nobody waits for a pipe's writer."""
+    """The folder may change while it is read: a link is not followed, and nobody waits for a pipe's
+    writer.
+    """
     (tmp_path / "plain").write_bytes(b"x")
     (tmp_path / "link").symlink_to(tmp_path / "plain")
     os.mkfifo(tmp_path / "pipe")
@@ -150,7 +177,9 @@ def test_what_becomes_a_link_or_a_pipe_after_it_was_listed_is_refused(tmp_path: 
             bundles._read(tmp_path / name, 10)
 
 
-@pytest.mark.parametrize("path", ["a", "/a/b", "a/../b", "a/./b", "a//b", "a\\b/c", "a/b\0", "", "../a/b", "a/"])
+@pytest.mark.parametrize(
+    "path", ["a", "/a/b", "a/../b", "a/./b", "a//b", "a\\b/c", "a/b\0", "", "../a/b", "a/"]
+)
 def test_paths_that_lead_elsewhere_are_never_written(path: str) -> None:
     assert not is_inside(path)
     bad = Bundle({path: b""}, ("a",))
@@ -178,7 +207,10 @@ def test_whatever_changes_what_is_run_changes_the_hash() -> None:
         replace(plain, mode="batch"),
     ]
     assert len({bundle.hash for bundle in (plain, *others)}) == 5
-    assert replace(plain, skipped=("x",), files=dict(reversed(list(plain.files.items())))).hash == plain.hash
+    assert (
+        replace(plain, skipped=("x",), files=dict(reversed(list(plain.files.items())))).hash
+        == plain.hash
+    )
     with pytest.raises(bundles.DamagedBundle, match="not those that were deployed"):
         Bundle.unpack(plain.pack(), others[0].hash)
 

@@ -1,4 +1,6 @@
-"""A server's evaluators follow the store: new versions, roll-backs and deletions of whoever made them."""
+"""A server's evaluators follow the store: new versions, roll-backs and deletions of whoever made
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,16 @@ from rm_gallery.evaluation.store import Store, UnknownEvaluator
 from tests.support.system import require_bubblewrap
 
 pytestmark = pytest.mark.system("bubblewrap")
-ASKED = {"messages": [{"role": "user", "content": "What?"}, {"role": "assistant", "content": "That."}]}
+ASKED = {
+    "messages": [{"role": "user", "content": "What?"}, {"role": "assistant", "content": "That."}]
+}
 
 
 def gives(score: float, seconds: float = 0.0) -> Bundle:
-    code = f"import time\ndef evaluate(messages, **kwargs):\n    time.sleep({seconds})\n    return {score}\n"
+    code = (
+        f"import time\ndef evaluate(messages, **kwargs):\n    time.sleep({seconds})\n    return "
+        f"{score}\n"
+    )
     return bundle_folders(code=code)
 
 
@@ -62,7 +69,9 @@ def test_two_servers_on_one_store_see_what_either_deploys(store_url: str) -> Non
                 ]
                 for change in changes:
                     change()
-                    seen += [(await server.evaluate("a", ASKED, 10.0)).score for server in (here, there)]
+                    seen += [
+                        (await server.evaluate("a", ASKED, 10.0)).score for server in (here, there)
+                    ]
                 elsewhere.delete("a")
                 for server in (here, there):
                     with pytest.raises(UnknownEvaluator, match="no evaluator 'a'"):
@@ -101,7 +110,9 @@ def test_while_the_store_is_gone_what_runs_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("at_once")
-def test_a_store_that_hangs_holds_up_nothing_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_hangs_holds_up_nothing_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(live, "_PATIENCE", 0.2)
 
     async def body(evaluators: LiveEvaluators) -> list[float]:
@@ -124,9 +135,15 @@ def test_a_locked_store_costs_a_request_no_more_than_its_time(tmp_path: Path) ->
         locking.execute("ROLLBACK")
         return [result.error for result in found]
 
-    with Store.open(tmp_path / "s.db") as store, closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as locking:
+    with (
+        Store.open(tmp_path / "s.db") as store,
+        closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as locking,
+    ):
         locking.execute("BEGIN EXCLUSIVE")
-        assert run(store, body) == ["deadline: the store of evaluators did not answer within 0.3 s"] * 3
+        assert (
+            run(store, body)
+            == ["deadline: the store of evaluators did not answer within 0.3 s"] * 3
+        )
 
 
 @pytest.mark.parametrize(("asked", "left"), [(10.0, 7.0), (2.0, 0.0)])
@@ -164,9 +181,13 @@ def test_results_as_outcomes() -> None:
     scored = scored_of_result(EvaluateResult(score=0.25, reason="why", metrics={"m": metric}))
     assert scored == Outcome("scored", 0.25, "", "why", None, {"m": 0.5}, scored.extra)
     assert scored.extra["metrics"]["m"]["reason"] == "half"
-    unscored = scored_of_result(EvaluateResult(score=0.0, is_score_valid=False, reason="nothing to judge by"))
+    unscored = scored_of_result(
+        EvaluateResult(score=0.0, is_score_valid=False, reason="nothing to judge by")
+    )
     assert unscored == Outcome("unscored", None, "invalid_score", "nothing to judge by", "rule")
-    failed = scored_of_result(EvaluateResult(score=0.0, is_score_valid=False, error="deadline: it took longer than 1 s"))
+    failed = scored_of_result(
+        EvaluateResult(score=0.0, is_score_valid=False, error="deadline: it took longer than 1 s")
+    )
     assert failed == Outcome("failed", None, "deadline", "it took longer than 1 s", "rule")
     own = scored_of_result(EvaluateResult(score=1.0, error="HTTP 500: from somewhere"))
     assert own == Outcome("failed", None, "function_error", "HTTP 500: from somewhere", "rule")

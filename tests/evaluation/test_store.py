@@ -1,4 +1,6 @@
-"""What a store keeps, in SQLite and in PostgreSQL: versions, the one that is served, and nothing of a change that did not end or was killed."""
+"""What a store keeps, in SQLite and in PostgreSQL: versions, the one that is served, and nothing of
+a change that did not end or was killed.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,16 @@ def bundle(text: str = "1") -> Bundle:
 def test_versions_are_kept_and_one_is_served(store_url: str) -> None:
     with Store.open(store_url) as store:
         first = store.save("relevance", bundle("1"), display_name="相关性", description="how near")
-        assert (first.version, first.is_current, first.name) == (1, True, "accounts/local/evaluators/relevance")
-        assert (first.display_name, first.description, first.metrics) == ("相关性", "how near", ("evaluator",))
+        assert (first.version, first.is_current, first.name) == (
+            1,
+            True,
+            "accounts/local/evaluators/relevance",
+        )
+        assert (first.display_name, first.description, first.metrics) == (
+            "相关性",
+            "how near",
+            ("evaluator",),
+        )
         with pytest.raises(EvaluatorExists, match="'relevance' .version 1.*--force"):
             store.save("relevance", bundle("2"))
         second = store.save("relevance", bundle("2"), force=True)
@@ -32,7 +42,10 @@ def test_versions_are_kept_and_one_is_served(store_url: str) -> None:
         assert store.current("relevance").bundle == bundle("2")
         assert store.rollback("relevance").version == 1
         assert store.current("relevance").bundle == bundle("1")
-        assert [(each.version, each.is_current) for each in store.versions("relevance")] == [(2, False), (1, True)]
+        assert [(each.version, each.is_current) for each in store.versions("relevance")] == [
+            (2, False),
+            (1, True),
+        ]
         assert store.save("relevance", bundle("3"), force=True).version == 3
         assert store.rollback("relevance", 2).hash == second.hash
         assert store.current("relevance", version=3).bundle == bundle("3")
@@ -101,7 +114,10 @@ def test_two_stores_on_one_database_see_each_other(store_url: str) -> None:
 
 @pytest.mark.parametrize("evaluator_id", ["", "-a", "a/b", "../a", "a b", "é", "a" * 64, None, 3])
 def test_an_id_is_part_of_an_address(tmp_path: Path, evaluator_id: str) -> None:
-    with Store.open(tmp_path / "s.db") as store, pytest.raises(ConfigError, match="evaluator_id is"):
+    with (
+        Store.open(tmp_path / "s.db") as store,
+        pytest.raises(ConfigError, match="evaluator_id is"),
+    ):
         store.save(evaluator_id, bundle())
 
 
@@ -125,7 +141,9 @@ def test_damage_is_found_and_never_run(tmp_path: Path) -> None:
                 store.current("a")
 
 
-@pytest.mark.parametrize("change", ["facts = '{'", "facts = '[]'", "facts = '{\"metrics\": 3}'", "files = 'text'"])
+@pytest.mark.parametrize(
+    "change", ["facts = '{'", "facts = '[]'", "facts = '{\"metrics\": 3}'", "files = 'text'"]
+)
 def test_one_damaged_evaluator_hides_no_other(tmp_path: Path, change: str) -> None:
     with Store.open(tmp_path / "s.db") as store:
         for name in ("a", "b"):
@@ -146,7 +164,9 @@ def test_one_damaged_evaluator_hides_no_other(tmp_path: Path, change: str) -> No
     ("://", "no database URL"),
     ("/proc/none/store.db", "cannot be opened"),
 ])  # fmt: skip
-def test_a_store_that_cannot_be_opened_says_why_and_shows_no_password(url: str, message: str) -> None:
+def test_a_store_that_cannot_be_opened_says_why_and_shows_no_password(
+    url: str, message: str
+) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         Store.open(url)
     assert "geheim" not in str(caught.value)
@@ -163,7 +183,10 @@ def test_the_variable_names_the_store(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("RM_GALLERY_STORE", str(tmp_path / "here" / "s.db"))
     with Store.open() as store:
         store.save("a", bundle())
-    assert [(tmp_path / "here" / name).stat().st_mode & 0o777 for name in (".", "s.db")] == [0o700, 0o600]
+    assert [(tmp_path / "here" / name).stat().st_mode & 0o777 for name in (".", "s.db")] == [
+        0o700,
+        0o600,
+    ]
     monkeypatch.delenv("RM_GALLERY_STORE")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     with Store.open() as store:
@@ -184,7 +207,9 @@ def run(url: str, what: str, folder: Path) -> Any:
     return json.loads(done.stdout)
 
 
-def test_a_deployment_killed_at_any_step_leaves_the_old_version(store_url: str, tmp_path: Path) -> None:
+def test_a_deployment_killed_at_any_step_leaves_the_old_version(
+    store_url: str, tmp_path: Path
+) -> None:
     steps = run(store_url, "interrupted", tmp_path)
     assert len(steps) > 8 and [step["code"] for step in steps] == [-9] * (len(steps) - 1) + [0]
     for step in steps:

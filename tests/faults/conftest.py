@@ -1,4 +1,6 @@
-"""A judge server of its own for every test: what a client learned about one endpoint must not reach the next."""
+"""A judge server of its own for every test: what a client learned about one endpoint must not reach
+the next.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ def cluster() -> Iterator[Any]:
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(ROOT)
     made = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, "object_store_memory": 200 << 20}
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 1,
+            "include_dashboard": False,
+            "object_store_memory": 200 << 20,
+        },
     )
     made.lost = made.add_node(num_cpus=1, object_store_memory=200 << 20)
     ray.init(address=made.address, log_to_driver=False, logging_level="error")

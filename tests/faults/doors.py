@@ -1,7 +1,8 @@
-"""Ways in which programs call the library, each run as `python -W error -m tests.faults.doors WAY URL`.
+"""Ways in which programs call the library, each run as
+`python -W error -m tests.faults.doors WAY URL`.
 
-Every way judges the same samples and prints one JSON line: the distinct results it saw, how often, and the connections that
-the library held open before the end.
+Every way judges the same samples and prints one JSON line: the distinct results it saw, how often,
+and the connections that the library held open before the end.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ async def awaited(reward: BaseReward) -> str:
 
 
 def running_loop() -> list[str]:
-    """As in a notebook: a blocking call while a loop runs, then awaited ones, then a blocking one of a single sample."""
+    """As in a notebook: a blocking call while a loop runs, then awaited ones, then a blocking one
+    of a single sample.
+    """
 
     async def cell() -> list[str]:
         reward = judge()
@@ -136,7 +139,9 @@ def unfinished_thread() -> list[str]:
 def unfinished_tasks() -> list[str]:
     async def main() -> str:
         reward = judge()
-        tasks = [asyncio.ensure_future(reward.async_evaluate(sample)) for sample in make_samples(600)]
+        tasks = [
+            asyncio.ensure_future(reward.async_evaluate(sample)) for sample in make_samples(600)
+        ]
         return result(await asyncio.gather(*tasks[:N]))
 
     return [asyncio.run(main())]
@@ -151,7 +156,14 @@ def run_folder_left_open() -> list[str]:
     return [result([next(stream) for _ in range(N)])]
 
 
-WAYS: list[Callable[[], list[str]]] = [running_loop, sixteen_threads, loops_in_threads, fork, fork_during_a_run, spawn]
+WAYS: list[Callable[[], list[str]]] = [
+    running_loop,
+    sixteen_threads,
+    loops_in_threads,
+    fork,
+    fork_during_a_run,
+    spawn,
+]
 WAYS += [unfinished_thread, unfinished_tasks, run_folder_left_open]
 
 

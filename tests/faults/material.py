@@ -1,4 +1,6 @@
-"""Judged samples with a known verdict, a judge to ask, and runs over them, for tests of what may go wrong."""
+"""Judged samples with a known verdict, a judge to ask, and runs over them, for tests of what may go
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,11 @@ def open_connections() -> int:
     for session in list(transport._sessions.values()):
         connector = session.connector
         if connector is not None:
-            idle = [protocol for kept in list(getattr(connector, "_conns", {}).values()) for protocol, *_ in list(kept)]
+            idle = [
+                protocol
+                for kept in list(getattr(connector, "_conns", {}).values())
+                for protocol, *_ in list(kept)
+            ]
             taken = list(getattr(connector, "_acquired", ()))
             # one that is being made is held by a placeholder that has nothing to ask
             asked = [getattr(protocol, "is_connected", None) for protocol in (*idle, *taken)]
@@ -82,12 +88,18 @@ def truth(samples: Iterable[DataSample]) -> list[list[float | None]]:
 
 def oracle_for(samples: Sequence[DataSample]) -> dict[str, dict[str, Any]]:
     return make_query_oracle(
-        (sample.input[0].text, [o.answer.text for o in sample.output], [score == 1.0 for score in scores])
+        (
+            sample.input[0].text,
+            [o.answer.text for o in sample.output],
+            [score == 1.0 for score in scores],
+        )
         for sample, scores in zip(samples, truth(samples), strict=True)
     )
 
 
-def make_judge(url: str, *, timeout: float = 20.0, max_workers: int = 8, channel: str = "auto", **llm: Any) -> BaseReward:
+def make_judge(
+    url: str, *, timeout: float = 20.0, max_workers: int = 8, channel: str = "auto", **llm: Any
+) -> BaseReward:
     """A reward that asks the judge at this URL; one call per sample."""
     model = OpenaiLLM("judge-1", base_url=url, timeout=timeout, **llm)
     return RewardRegistry.create(REWARD, llm=model, max_workers=max_workers, channel=channel)
@@ -118,7 +130,9 @@ def scores_of(samples: Iterable[DataSample]) -> list[list[float | None]]:
 
 
 def outcomes_of(samples: Iterable[DataSample]) -> Counter[tuple[str, str]]:
-    """Samples by (status, reason); ("scored", "") for those with a verdict, ("lost", "") for those with nothing at all."""
+    """Samples by (status, reason); ("scored", "") for those with a verdict, ("lost", "") for those
+    with nothing at all.
+    """
     return Counter(_outcome(sample) for sample in samples)
 
 
@@ -129,7 +143,13 @@ def _outcome(sample: DataSample) -> tuple[str, str]:
     return ("lost" if None in (o.answer.reward.score for o in sample.output) else "scored", "")
 
 
-def run(reward: BaseReward, samples: Sequence[DataSample], *, retry: RetryPolicy | None = None, **options: Any) -> Ran:
+def run(
+    reward: BaseReward,
+    samples: Sequence[DataSample],
+    *,
+    retry: RetryPolicy | None = None,
+    **options: Any,
+) -> Ran:
     """One batch through the engine; `options` are those of a run."""
     control = RunControl(retry=retry)
     began = time.perf_counter()
@@ -143,7 +163,11 @@ def write_data(path: Path, count: int) -> Path:
         for number in range(count):
             answers = texts(number)
             right = answers.pop(number % ANSWERS)
-            row = {"id": f"sum-{number}", "prompt": f"What is {7 * number} plus 5?", "chosen": [right]}
+            row = {
+                "id": f"sum-{number}",
+                "prompt": f"What is {7 * number} plus 5?",
+                "chosen": [right],
+            }
             file.write(orjson.dumps({**row, "rejected": answers, "subset": "Math"}) + b"\n")
     return path
 

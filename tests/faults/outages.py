@@ -1,4 +1,6 @@
-"""An endpoint that goes away in the middle of a run and comes back, for the outage table and its tests."""
+"""An endpoint that goes away in the middle of a run and comes back, for the outage table and its
+tests.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ def go_through(
             faults = Faults(**TROUBLES[trouble])
             timers = [
                 threading.Timer(begin, lambda: server.set(faults=faults)),
-                threading.Timer(begin + (0.2 if once else length), lambda: server.set(faults=Faults())),
+                threading.Timer(
+                    begin + (0.2 if once else length), lambda: server.set(faults=Faults())
+                ),
             ]
         server.reset()
         for timer in timers:

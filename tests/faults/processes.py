@@ -18,9 +18,11 @@ from tests.support.judge_server import JudgeServer
 
 @contextmanager
 def started(*arguments: str, cwd: Path, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """Python with these arguments in a process group of its own, which is killed at the end of the block.
+    """Python with these arguments in a process group of its own, which is killed at the end of the
+    block.
 
-    It hears Ctrl-C even where this process was started to ignore it (nohup, a background job): that would be inherited.
+    It hears Ctrl-C even where this process was started to ignore it (nohup, a background job): that
+    would be inherited.
     """
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     if ignored:
@@ -49,9 +51,14 @@ def command(*arguments: str) -> list[str]:
 
 
 def reached(
-    server: JudgeServer, process: subprocess.Popen[str], condition: Callable[[dict[str, Any]], bool], timeout: float = 30.0
+    server: JudgeServer,
+    process: subprocess.Popen[str],
+    condition: Callable[[dict[str, Any]], bool],
+    timeout: float = 30.0,
 ) -> None:
-    """Wait until the server's statistics fulfil the condition; a process that ends before fails at once, with its words."""
+    """Wait until the server's statistics fulfil the condition; a process that ends before fails at
+    once, with its words.
+    """
 
     def or_over(stats: dict[str, Any]) -> bool:
         return condition(stats) or process.poll() is not None
@@ -59,7 +66,9 @@ def reached(
     found = server.wait_until(or_over, timeout)
     if not condition(found):
         out, err = process.communicate()
-        raise AssertionError(f"the process ended with {process.returncode} before its time: {out}{err}")
+        raise AssertionError(
+            f"the process ended with {process.returncode} before its time: {out}{err}"
+        )
 
 
 def group_is_alive(group: int) -> bool:

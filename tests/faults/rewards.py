@@ -17,7 +17,8 @@ HANG_SECONDS = 600.0
 
 def length_of(sample: DataSample) -> RewardResult:
     return RewardResult(
-        name="length", details=[RewardDimensionWithScore(name="length", score=len(sample.output[0].answer.text))]
+        name="length",
+        details=[RewardDimensionWithScore(name="length", score=len(sample.output[0].answer.text))],
     )
 
 

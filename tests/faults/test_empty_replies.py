@@ -1,4 +1,6 @@
-"""A judge's reply that holds nothing is a server's hiccup: asked for once more, and again when the run is continued."""
+"""A judge's reply that holds nothing is a server's hiccup: asked for once more, and again when the
+run is continued.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def reward_run(kind: str) -> Callable[[FakeLLM, Path, RunControl], list[float | 
 
 def grader_run(llm: FakeLLM, folder: Path, control: RunControl) -> list[float | None]:
     rows = [{"query": f"q{n}", "response": "r"} for n in range(3)]
-    runner = GradingRunner({"r": RelevanceGrader(model=llm, channel="text")}, run_dir=folder, show_progress=False)
+    runner = GradingRunner(
+        {"r": RelevanceGrader(model=llm, channel="text")}, run_dir=folder, show_progress=False
+    )
     results = runner.run(rows, options=RunOptions(control=control))["r"]
     return [result.score if isinstance(result, GraderScore) else None for result in results]
 
@@ -74,7 +78,9 @@ def test_an_empty_reply_is_asked_for_once_more(run: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("run", RUNS)
-def test_what_stayed_empty_has_no_score_and_is_asked_for_when_the_run_goes_on(run: str, tmp_path: Path) -> None:
+def test_what_stayed_empty_has_no_score_and_is_asked_for_when_the_run_goes_on(
+    run: str, tmp_path: Path
+) -> None:
     judge, control = Forgetful(2), RunControl()
     scores = RUNS[run](FakeLLM(reply=judge), tmp_path / "run", control)
     assert set(scores) == {None} and set(judge.asked.values()) == {2} and control.stopped is None

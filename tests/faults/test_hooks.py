@@ -1,4 +1,5 @@
-"""Hooks and judges that raise, cancel, block or take too long: a sample ends by its deadline with that reason, and its neighbours are scored.
+"""Hooks and judges that raise, cancel, block or take too long: a sample ends by its deadline with
+that reason, and its neighbours are scored.
 
 What hangs here hangs for minutes: that a test ends is that it was not waited for.
 """
@@ -34,17 +35,23 @@ def _count_anew() -> None:
 def test_what_a_hook_raises_is_that_samples_failure(reward: BaseReward, text: str) -> None:
     texts = [text if k % 10 == 0 else "x" * k for k in range(60)]
     scored = reward.evaluate_batch([make_sample(t) for t in texts], max_workers=4)
-    assert [scores(sample) for sample in scored] == [[None] if t == text else [len(t)] for t in texts]
+    assert [scores(sample) for sample in scored] == [
+        [None] if t == text else [len(t)] for t in texts
+    ]
     assert [issues(sample) for sample in scored if issues(sample)] == [[("failed", "error")]] * 6
 
 
 def test_plain_hooks_awaited_by_themselves_share_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many run at once depends on what they cost, which a busy machine makes look dear; never more than is allowed."""
+    """How many run at once depends on what they cost, which a busy machine makes look dear; never
+    more than is allowed.
+    """
     monkeypatch.setattr(standing, "MAX_ALONE", 12)
     monkeypatch.setattr(standing, "_shared", None)
 
     async def main() -> list[list[float | None]]:
-        calls = [asyncio.ensure_future(Blocking().async_evaluate(make_sample("x"))) for _ in range(100)]
+        calls = [
+            asyncio.ensure_future(Blocking().async_evaluate(make_sample("x"))) for _ in range(100)
+        ]
         while Blocking.inside < 12:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)
@@ -56,7 +63,9 @@ def test_plain_hooks_awaited_by_themselves_share_threads(monkeypatch: pytest.Mon
 
 
 def test_plain_hooks_that_block_block_threads_and_not_the_loop() -> None:
-    """The loop lets them go on once all four are at it: had they blocked it, or each other, nobody would."""
+    """The loop lets them go on once all four are at it: had they blocked it, or each other, nobody
+    would.
+    """
 
     async def let_go() -> None:
         while Blocking.inside < 4:
@@ -71,15 +80,24 @@ def test_plain_hooks_that_block_block_threads_and_not_the_loop() -> None:
 
 def test_a_slow_judge_is_given_up(server: JudgeServer) -> None:
     server.set(latency=30.0)
-    ran = run(make_judge(server.base_url, channel="text"), make_samples(12), max_workers=12, deadline=1.0)
+    ran = run(
+        make_judge(server.base_url, channel="text"), make_samples(12), max_workers=12, deadline=1.0
+    )
     assert ran.outcomes == {("failed", "deadline"): 12}
     stats = server.wait_until(lambda stats: stats["connections_open"] == 0)
-    assert (stats["requests"], stats["client_closed"], stats["in_flight"]) == (12, 12, 0), "none was waited for"
+    assert (stats["requests"], stats["client_closed"], stats["in_flight"]) == (12, 12, 0), (
+        "none was waited for"
+    )
 
 
 def test_the_deadline_counts_attempts_and_waits_together(server: JudgeServer) -> None:
     server.set(faults=Faults(server_error=1.0))
-    ran = run(make_judge(server.base_url, max_attempts=50, channel="text"), make_samples(3), max_workers=3, deadline=1.0)
+    ran = run(
+        make_judge(server.base_url, max_attempts=50, channel="text"),
+        make_samples(3),
+        max_workers=3,
+        deadline=1.0,
+    )
     assert ran.outcomes == {("failed", "deadline"): 3}
     assert all("last cause (transient)" in message for message in ran.messages)
 
@@ -103,7 +121,10 @@ def test_giving_up_an_awaited_call_closes_its_connection(server: JudgeServer) ->
             await asyncio.sleep(0.01)
         for call in calls:
             call.cancel()
-        assert all(isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*calls, return_exceptions=True))
+        assert all(
+            isinstance(end, asyncio.CancelledError)
+            for end in await asyncio.gather(*calls, return_exceptions=True)
+        )
 
     asyncio.run(impatient())
     stats = server.wait_until(lambda stats: stats["connections_open"] == 0)
@@ -152,7 +173,9 @@ def test_a_hook_that_will_not_be_cancelled_holds_up_its_own_sample_only() -> Non
     scored = Awaited().evaluate_batch(given, max_workers=2, deadline=0.5, control=control)
     assert [scores(sample) for sample in scored] == [[None], *([float(k)] for k in range(1, 20))]
     assert issues(scored[0]) == [("failed", "deadline")]
-    assert "its task ignored that and was left" in scored[0].output[0].answer.reward.issues[0].message
+    assert (
+        "its task ignored that and was left" in scored[0].output[0].answer.reward.issues[0].message
+    )
     while Awaited.ended == ended:  # long after its run
         time.sleep(0.01)
     assert library_loop.submit(asyncio.sleep(0, "turned")).result(20) == "turned"

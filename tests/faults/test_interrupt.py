@@ -1,4 +1,6 @@
-"""Ctrl-C: no new work, calls in flight get five seconds, what is done is kept, and nothing is left behind."""
+"""Ctrl-C: no new work, calls in flight get five seconds, what is done is kept, and nothing is left
+behind.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from tests.faults.processes import command, group_ended, reached, started
 from tests.support.command import command as here
 from tests.support.judge_server import Faults, JudgeServer
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="Ctrl-C reaches a child process by a signal on POSIX only")
+pytestmark = pytest.mark.skipif(
+    os.name != "posix", reason="Ctrl-C reaches a child process by a signal on POSIX only"
+)
 N = 40
 WORKERS = 6
 GRACE_SECONDS = 5.0
@@ -51,7 +55,9 @@ def stopped(
     *presses: Callable[[subprocess.Popen[str]], None],
     grace: float | None = None,
 ) -> tuple[int, str, float]:
-    """Press once the server has seen enough: the exit code, what was said, and the seconds after the last one."""
+    """Press once the server has seen enough: the exit code, what was said, and the seconds after
+    the last one.
+    """
     line = command(*arguments) if grace is None else ["-c", COMMAND.format(grace=grace), *arguments]
     with started(*line, cwd=cwd) as process:
         reached(server, process, ready)
@@ -73,7 +79,9 @@ def test_calls_in_flight_are_finished_and_kept(
     server.set(latency=0.5)
     data, folder = write_data(tmp_path / "data.jsonl", N), tmp_path / "run"
     arguments = eval_arguments(data, server, folder, "--no-cache", "--max-workers", str(WORKERS))
-    ended, err, _ = stopped(server, arguments, tmp_path, lambda stats: stats["requests"] >= WORKERS + 1, press)
+    ended, err, _ = stopped(
+        server, arguments, tmp_path, lambda stats: stats["requests"] >= WORKERS + 1, press
+    )
     assert ended == code and "the same command continues it" in err
     asked = server.stats()["requests"]
     assert asked <= 3 * WORKERS, "no new work"
@@ -84,7 +92,9 @@ def test_calls_in_flight_are_finished_and_kept(
 
     server.set(latency=0.0)
     finished = here(*arguments)
-    assert (finished.code, json.loads(finished.out)["n_scored"]) == (0, N) and server.stats()["requests"] == N
+    assert (finished.code, json.loads(finished.out)["n_scored"]) == (0, N) and server.stats()[
+        "requests"
+    ] == N
 
 
 def test_one_that_hits_between_two_results_loses_no_call(
@@ -112,14 +122,24 @@ def test_calls_that_hang_are_cut_after_five_seconds_or_by_the_second_one(
     server: JudgeServer, tmp_path: Path, presses: int
 ) -> None:
     server.set(faults=Faults(hang=1.0, hang_s=600.0))
-    data, folder = write_data(tmp_path / "data.jsonl", N), tmp_path / "run" if presses == 1 else None
+    data, folder = (
+        write_data(tmp_path / "data.jsonl", N),
+        tmp_path / "run" if presses == 1 else None,
+    )
     arguments = eval_arguments(data, server, folder, "--max-workers", str(WORKERS))
     grace = None if presses == 1 else 200.0  # which nobody waits for
     ended, err, took = stopped(
-        server, arguments, tmp_path, lambda stats: stats["in_flight"] == WORKERS, *[interrupt] * presses, grace=grace
+        server,
+        arguments,
+        tmp_path,
+        lambda stats: stats["in_flight"] == WORKERS,
+        *[interrupt] * presses,
+        grace=grace,
     )
     assert ended == 130 and (presses == 2 or took > GRACE_SECONDS - 0.5)
-    assert ("the same command continues it" if folder else "with --out RUN it could be continued") in err
+    assert (
+        "the same command continues it" if folder else "with --out RUN it could be continued"
+    ) in err
     stats = server.wait_until(lambda stats: stats["connections_open"] == 0)
     assert (stats["requests"], stats["client_closed"], stats["in_flight"]) == (WORKERS, WORKERS, 0)
 
@@ -142,7 +162,9 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.parametrize("reward", ["Plain", "Awaited", "InWorker"])
-def test_hooks_that_hang_are_left_or_cut_and_the_session_goes_on(tmp_path: Path, reward: str) -> None:
+def test_hooks_that_hang_are_left_or_cut_and_the_session_goes_on(
+    tmp_path: Path, reward: str
+) -> None:
     with started("-W", "error", "-c", HANGING.format(reward=reward), cwd=tmp_path) as process:
         assert process.stdout is not None and process.stdout.readline() == "begun\n"
         time.sleep(0.3)

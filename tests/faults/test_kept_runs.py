@@ -1,4 +1,6 @@
-"""A run in a folder: killed, out of disk or asked for by another command, it is never damaged, and nothing is paid twice."""
+"""A run in a folder: killed, out of disk or asked for by another command, it is never damaged, and
+nothing is paid twice.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ import pytest
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.study.opened import open_run
-from tests.faults.material import eval_arguments, make_judge, make_samples, records, run, truth, write_data
+from tests.faults.material import (
+    eval_arguments,
+    make_judge,
+    make_samples,
+    records,
+    run,
+    truth,
+    write_data,
+)
 from tests.faults.processes import command, group_ended, reached, started
 from tests.support.children import Finished, run_command, run_python
 from tests.support.command import command as here
@@ -50,7 +60,9 @@ def test_killed_again_and_again(server: JudgeServer, tmp_path: Path) -> None:
     ids = Counter(f"sum-{k}" for k in range(N))
     assert Counter(record["id"] for record in records(folder)) == ids
     assert Counter(row.id for row in open_run(folder).samples()) == ids
-    assert server.stats()["requests"] <= N + KILLS * WORKERS, "no more is paid twice than what was in flight"
+    assert server.stats()["requests"] <= N + KILLS * WORKERS, (
+        "no more is paid twice than what was in flight"
+    )
 
 
 ROWS = 300
@@ -71,7 +83,11 @@ def test_no_room_for_results(server: JudgeServer, tmp_path: Path) -> None:
     data, folder = write_data(tmp_path / "data.jsonl", ROWS), tmp_path / "run"
     arguments = eval_arguments(data, server, folder, "--no-cache")
     stopped = with_little_room(40_000, arguments, tmp_path)
-    assert (stopped.returncode in (1, 2), stopped.stdout, "Traceback" in stopped.stderr) == (True, "", False)
+    assert (stopped.returncode in (1, 2), stopped.stdout, "Traceback" in stopped.stderr) == (
+        True,
+        "",
+        False,
+    )
     assert str(folder) in stopped.stderr
     assert "cannot be written" in stopped.stderr or "could not be written" in stopped.stderr
     kept = records(folder)
@@ -81,13 +97,22 @@ def test_no_room_for_results(server: JudgeServer, tmp_path: Path) -> None:
     finished = here(*arguments)
     assert finished.code == 0, finished.err
     result = json.loads(finished.out)
-    assert (result["n_scored"], result["score"]) == (ROWS, 1.0) and server.stats()["requests"] == ROWS - len(kept)
-    assert sorted(record["id"] for record in records(folder)) == sorted(f"sum-{k}" for k in range(ROWS))
+    assert (result["n_scored"], result["score"]) == (ROWS, 1.0) and server.stats()[
+        "requests"
+    ] == ROWS - len(kept)
+    assert sorted(record["id"] for record in records(folder)) == sorted(
+        f"sum-{k}" for k in range(ROWS)
+    )
 
 
-def test_a_cache_that_cannot_be_or_takes_nothing_more_is_said_once(server: JudgeServer, tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_or_takes_nothing_more_is_said_once(
+    server: JudgeServer, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("in the way")
-    data, broken = write_data(tmp_path / "data.jsonl", ROWS), {"RM_GALLERY_CACHE": str(tmp_path / "file" / "cache")}
+    data, broken = (
+        write_data(tmp_path / "data.jsonl", ROWS),
+        {"RM_GALLERY_CACHE": str(tmp_path / "file" / "cache")},
+    )
     arguments = eval_arguments(data, server, None)
     for said, done in (
         ("cannot be used", run_command(*arguments, cwd=tmp_path, env=broken)),
@@ -96,7 +121,9 @@ def test_a_cache_that_cannot_be_or_takes_nothing_more_is_said_once(server: Judge
         assert (done.returncode, json.loads(done.stdout)["n_scored"]) == (0, ROWS), done.stderr
         (warned,) = [line for line in done.stderr.splitlines() if "the call cache" in line]
         assert said in warned
-    assert (tmp_path / "file").read_text() == "in the way" and json.loads(here(*arguments).out)["n_scored"] == ROWS
+    assert (tmp_path / "file").read_text() == "in the way" and json.loads(here(*arguments).out)[
+        "n_scored"
+    ] == ROWS
     assert server.stats()["requests"] < 3 * ROWS, "what was stored before is used"
 
 
@@ -139,4 +166,8 @@ def test_a_repair_is_cached_like_any_other_question(server: JudgeServer) -> None
     judge, samples = make_judge(server.base_url), make_samples(1)
     first = run(judge, samples)
     again = run(judge, samples)
-    assert first.scores == again.scores and (first.control.calls, again.control.calls, again.control.cached) == (2, 0, 2)
+    assert first.scores == again.scores and (
+        first.control.calls,
+        again.control.calls,
+        again.control.cached,
+    ) == (2, 0, 2)

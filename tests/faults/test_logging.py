@@ -1,4 +1,6 @@
-"""The host application's log is its own: never touched, never filled with secrets, and free of ours when it says so."""
+"""The host application's log is its own: never touched, never filled with secrets, and free of ours
+when it says so.
+"""
 
 from __future__ import annotations
 
@@ -38,14 +40,18 @@ print(json.dumps({{"same": same, "lines": [str(line) for line in lines], "outcom
 
 def host(server: JudgeServer, cwd: Path, before: str = "") -> list[str]:
     """What the host's sink is told; the sinks stay as they are, and nothing else is said."""
-    finished = run_python("-W", "error", "-c", HOST.format(before=before, key=KEY), server.base_url, cwd=cwd)
+    finished = run_python(
+        "-W", "error", "-c", HOST.format(before=before, key=KEY), server.base_url, cwd=cwd
+    )
     assert (finished.returncode, finished.stderr) == (0, "")
     found = json.loads(finished.stdout)
     assert found["same"]
     return [line.strip() for line in found["lines"]]
 
 
-def test_sinks_stay_as_they_are_and_calls_are_traced_without_secrets(server: JudgeServer, tmp_path: Path) -> None:
+def test_sinks_stay_as_they_are_and_calls_are_traced_without_secrets(
+    server: JudgeServer, tmp_path: Path
+) -> None:
     server.set(faults=Faults(server_error=1.0, first_attempts=1))
     lines = host(server, tmp_path)
     ours = [line for line in lines if "rm_gallery" in line]
@@ -56,17 +62,24 @@ def test_sinks_stay_as_they_are_and_calls_are_traced_without_secrets(server: Jud
 
 
 def test_disable_silences_us_and_nobody_else(server: JudgeServer, tmp_path: Path) -> None:
-    assert host(server, tmp_path, 'logger.disable("rm_gallery")') == ["INFO __main__ the host says so"]
+    assert host(server, tmp_path, 'logger.disable("rm_gallery")') == [
+        "INFO __main__ the host says so"
+    ]
 
 
 def test_a_warning_of_ours_reaches_the_hosts_sinks(server: JudgeServer, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    before = f"import os; os.environ['RM_GALLERY_CACHE'] = {str(tmp_path / 'file' / 'cache')!r}; cache = True"
+    before = (
+        f"import os; os.environ['RM_GALLERY_CACHE'] = {str(tmp_path / 'file' / 'cache')!r}; cache "
+        f"= True"
+    )
     (warning,) = [line for line in host(server, tmp_path, before) if line.startswith("WARNING")]
     assert "cannot be used" in warning
 
 
-@pytest.mark.parametrize(("level", "status", "traced"), [("http", 200, 5), ("debug", 200, 0), ("http", 401, 5)])
+@pytest.mark.parametrize(
+    ("level", "status", "traced"), [("http", 200, 5), ("debug", 200, 0), ("http", 401, 5)]
+)
 def test_the_command_traces_calls_on_request_and_shows_no_key(
     server: JudgeServer, tmp_path: Path, level: str, status: int, traced: int
 ) -> None:
@@ -74,8 +87,12 @@ def test_the_command_traces_calls_on_request_and_shows_no_key(
     data, folder = write_data(tmp_path / "data.jsonl", 5), tmp_path / "run"
     arguments = eval_arguments(data, server, folder, "--log-level", level)
     finished = run_command(*arguments, cwd=tmp_path, env={"OPENAI_API_KEY": KEY})
-    assert (finished.returncode, json.loads(finished.stdout)["n_scored"]) == ((0, 5) if status == 200 else (1, 0))
+    assert (finished.returncode, json.loads(finished.stdout)["n_scored"]) == (
+        (0, 5) if status == 200 else (1, 0)
+    )
     assert finished.stderr.count("POST http://127.0.0.1") == traced
     assert KEY not in finished.stdout + finished.stderr and PROMPT_WORD not in finished.stderr
-    assert not any(KEY.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    assert not any(
+        KEY.encode() in path.read_bytes() for path in folder.rglob("*") if path.is_file()
+    )
     assert server.stats()["auth"]["sent"] == 5

@@ -1,4 +1,6 @@
-"""Run after run in one process: no thread, no descriptor and no connection more than after the first."""
+"""Run after run in one process: no thread, no descriptor and no connection more than after the
+first.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def test_ten_runs_hold_what_one_holds(server: JudgeServer, tmp_path: Path) -> No
     judge, samples = material.make_judge(server.base_url), material.make_samples(20)
 
     def once(number: int) -> None:
-        ran = material.run(judge, samples, max_workers=WORKERS, repeat=number, run_dir=str(tmp_path / str(number)))
+        ran = material.run(
+            judge, samples, max_workers=WORKERS, repeat=number, run_dir=str(tmp_path / str(number))
+        )
         assert ran.scores == material.truth(samples)
         Plain().evaluate_batch(RULES, max_workers=WORKERS)
         Awaited().evaluate_batch(RULES, max_workers=WORKERS)
@@ -40,28 +44,40 @@ def test_ten_runs_hold_what_one_holds(server: JudgeServer, tmp_path: Path) -> No
     threads, open_files = threading.active_count(), descriptors()
     for number in range(1, 11):
         once(number)
-    assert threading.active_count() <= threads + 3, "the idle threads of one run, and the one that looks after deadlines"
+    assert threading.active_count() <= threads + 3, (
+        "the idle threads of one run, and the one that looks after deadlines"
+    )
     assert descriptors() <= open_files + 1 and material.open_connections() <= before + WORKERS
     assert server.stats()["connections_opened"] <= WORKERS, "connections stay warm from run to run"
     assert material.calls_in_flight() == 0
 
 
 @pytest.mark.parametrize("share", ["drop_mid_body", "hang", "rate_limit"])
-def test_failed_calls_leave_no_slot_and_no_connection_behind(server: JudgeServer, share: str) -> None:
+def test_failed_calls_leave_no_slot_and_no_connection_behind(
+    server: JudgeServer, share: str
+) -> None:
     faults = Faults(**{share: 0.5}, retry_after="ms", retry_after_s=0.01)  # type: ignore[arg-type]  # a share's name
     server.set(faults=faults)
     judge = material.make_judge(server.base_url, timeout=0.2, max_attempts=2)
-    material.run(judge, material.make_samples(20), retry=material.quick_retries(2), max_workers=WORKERS, cache=False)
+    material.run(
+        judge,
+        material.make_samples(20),
+        retry=material.quick_retries(2),
+        max_workers=WORKERS,
+        cache=False,
+    )
     assert material.calls_in_flight() == 0
     stats = server.wait_until(lambda stats: stats["in_flight"] == 0)
     assert stats["connections_open"] <= WORKERS
     server.set(faults=Faults())
-    assert material.run(judge, material.make_samples(20), max_workers=WORKERS, cache=False).scores == material.truth(
-        material.make_samples(20)
-    )
+    assert material.run(
+        judge, material.make_samples(20), max_workers=WORKERS, cache=False
+    ).scores == material.truth(material.make_samples(20))
 
 
-def test_a_loop_that_is_shut_down_ends_the_run_and_the_next_starts_anew(server: JudgeServer) -> None:
+def test_a_loop_that_is_shut_down_ends_the_run_and_the_next_starts_anew(
+    server: JudgeServer,
+) -> None:
     server.set(latency=30.0)
     judge, samples = material.make_judge(server.base_url), material.make_samples(10)
     ended: list[BaseException] = []
@@ -85,7 +101,9 @@ def test_a_loop_that_is_shut_down_ends_the_run_and_the_next_starts_anew(server: 
 
 
 def test_a_stream_left_early_cuts_what_it_began(server: JudgeServer) -> None:
-    stream = material.make_judge(server.base_url).evaluate_stream(material.make_samples(200), max_workers=WORKERS)
+    stream = material.make_judge(server.base_url).evaluate_stream(
+        material.make_samples(200), max_workers=WORKERS
+    )
     assert next(stream).unique_id == "sum-0"
     server.set(faults=Faults(hang=1.0))
     server.wait_until(lambda stats: stats["in_flight"] == WORKERS)

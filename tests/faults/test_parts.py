@@ -1,4 +1,6 @@
-"""A run that several machines judge in parts, on a shared folder or an object store, is the run that one would have made."""
+"""A run that several machines judge in parts, on a shared folder or an object store, is the run
+that one would have made.
+"""
 
 from __future__ import annotations
 
@@ -41,26 +43,37 @@ def copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_parts_are_put_together(server: JudgeServer, tmp_path: Path) -> None:
     data, folder = write_data(tmp_path / "data.jsonl", N), tmp_path / "run"
-    data.write_bytes(data.read_bytes() + data.read_bytes().splitlines(True)[0])  # one sample stands there twice
+    # one sample stands there twice
+    data.write_bytes(data.read_bytes() + data.read_bytes().splitlines(True)[0])
     arguments = eval_arguments(data, server, folder, "--trace", "--max-workers", "4")
     with started(*command(*arguments, "--part", "1/2"), cwd=tmp_path) as one:
         done = here(*arguments, "--part", "2/2")
         assert done.code == 0 and one.wait(60) == 0, done.err
-    first, second = ({r.key for r in open_run(folder / "parts" / f"{k}of2").samples()} for k in (1, 2))
+    first, second = (
+        {r.key for r in open_run(folder / "parts" / f"{k}of2").samples()} for k in (1, 2)
+    )
     assert len(first | second) == N and not first & second and first and second
     assert json.loads(done.out)["samples"]["scored"] in (len(second), len(second) + 1)
-    assert len(list(open_run(folder).samples())) == N + 1 and not open_run(folder).finished, "before they are put together"
+    assert len(list(open_run(folder).samples())) == N + 1 and not open_run(folder).finished, (
+        "before they are put together"
+    )
     whole = here(*arguments)
     assert whole.code == 0, whole.err
     assert server.stats()["requests"] == N + 1
     alone = here(*eval_arguments(data, server, tmp_path / "alone", "--trace"))
     assert told(whole.out) == told(alone.out)
     summary = open_run(folder).summary
-    assert summary["spent"]["calls"] == N + 1 and summary["spent"]["input_tokens"] > 0 and summary["samples"]["reused"] == N + 1
+    assert (
+        summary["spent"]["calls"] == N + 1
+        and summary["spent"]["input_tokens"] > 0
+        and summary["samples"]["reused"] == N + 1
+    )
     assert len(list(open_run(folder).trace())) == N + 1
 
 
-def test_what_a_lost_part_owes_is_judged_by_whoever_puts_together(server: JudgeServer, tmp_path: Path) -> None:
+def test_what_a_lost_part_owes_is_judged_by_whoever_puts_together(
+    server: JudgeServer, tmp_path: Path
+) -> None:
     server.set(latency=0.05)
     data, folder = write_data(tmp_path / "data.jsonl", N), tmp_path / "run"
     arguments = eval_arguments(data, server, folder, "--max-workers", "4")
@@ -72,17 +85,36 @@ def test_what_a_lost_part_owes_is_judged_by_whoever_puts_together(server: JudgeS
         one.wait(10)
     whole = here(*arguments)
     assert whole.code == 0 and json.loads(whole.out)["n_scored"] == N
-    assert server.stats()["requests"] <= N + 2 * 4, "what was out, and what had come back and was not written yet"
+    assert server.stats()["requests"] <= N + 2 * 4, (
+        "what was out, and what had come back and was not written yet"
+    )
 
 
 def test_parts_of_tables_and_of_graders(tmp_path: Path) -> None:
-    rows = [{"prompt": f"q{k}", "a": "x" * (k + 1), "b": "y" * (20 - k), "c": f"q{k % 3}"} for k in range(20)]
+    rows = [
+        {"prompt": f"q{k}", "a": "x" * (k + 1), "b": "y" * (20 - k), "c": f"q{k % 3}"}
+        for k in range(20)
+    ]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    score = ["score", str(tmp_path / "t.jsonl"), "--prompt", "prompt", "--answer", "a", "--reward", "length_baseline", "--json"]
+    score = [
+        "score",
+        str(tmp_path / "t.jsonl"),
+        "--prompt",
+        "prompt",
+        "--answer",
+        "a",
+        "--reward",
+        "length_baseline",
+        "--json",
+    ]
     against = ["winrate", str(tmp_path / "t.jsonl"), "--prompt", "prompt", "--a", "a", "--b", "b"]
     for asked in (score, [*against, "--reward", "length_baseline", "--json"]):
         folder = str(tmp_path / asked[0])
-        assert [here(*asked, "--out", folder, "--part", f"{k}/3").code for k in (1, 2, 3)] == [0, 0, 0]
+        assert [here(*asked, "--out", folder, "--part", f"{k}/3").code for k in (1, 2, 3)] == [
+            0,
+            0,
+            0,
+        ]
         assert told(here(*asked, "--out", folder).out) == told(here(*asked).out)
         assert json.loads((Path(folder) / "summary.json").read_text())["samples"]["reused"] == 20
     runner = GradingRunner({"same": StringMatchGrader()})
@@ -111,7 +143,7 @@ def test_what_is_no_part_of_the_run_is_refused(tmp_path: Path) -> None:
         assert here("eval", "length_baseline", str(path), "--part", "1/2", *out, *beside).code == 2
 
 
-# -- object stores -------------------------------------------------------------------------------------------------------------
+# -- object stores ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -137,7 +169,11 @@ def test_parts_meet_on_an_object_store(server: JudgeServer, tmp_path: Path, stor
         done = here(*arguments, "--part", part)
         assert done.code == 0, done.err
     there = sorted(path.name for path in (tmp_path / "bucket" / "run").rglob("*") if path.is_file())
-    assert "results.jsonl" not in there and "results.jsonl.000000000000000" in there and run_remote.WRITER not in there
+    assert (
+        "results.jsonl" not in there
+        and "results.jsonl.000000000000000" in there
+        and run_remote.WRITER not in there
+    )
     whole = here(*arguments)
     assert whole.code == 0 and server.stats()["requests"] == N, whole.err
     alone = here(*eval_arguments(data, server, tmp_path / "alone"))
@@ -148,7 +184,9 @@ def test_parts_meet_on_an_object_store(server: JudgeServer, tmp_path: Path, stor
     assert here(*arguments, "--force-new").code == 2
 
 
-def test_a_machine_that_is_lost_costs_what_it_had_not_sent(tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_that_is_lost_costs_what_it_had_not_sent(
+    tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(run_remote, "SECONDS", 0.05)
     bucket = tmp_path / "bucket" / "run"
     with run_remote.run_at(store) as folder:
@@ -156,15 +194,26 @@ def test_a_machine_that_is_lost_costs_what_it_had_not_sent(tmp_path: Path, store
         for k in range(5):
             with (folder / "results.jsonl").open("a") as file:
                 file.write(f'{{"k": {k}}}\n{{"torn')
-            _until(lambda k=k: f'"k": {k}'.encode() in b"".join(p.read_bytes() for p in bucket.glob("results.jsonl.*")))
-            (folder / "results.jsonl").write_bytes(b"".join((folder / "results.jsonl").read_bytes().splitlines(True)[:-1]))
+            _until(
+                lambda k=k: (
+                    f'"k": {k}'.encode()
+                    in b"".join(p.read_bytes() for p in bucket.glob("results.jsonl.*"))
+                )
+            )
+            (folder / "results.jsonl").write_bytes(
+                b"".join((folder / "results.jsonl").read_bytes().splitlines(True)[:-1])
+            )
         assert (bucket / run_remote.WRITER).is_file()
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "other"))  # another machine
-        with pytest.raises(ConfigError, match="being written by another process"), run_remote.run_at(store):
+        with (
+            pytest.raises(ConfigError, match="being written by another process"),
+            run_remote.run_at(store),
+        ):
             pass
-        assert [json.loads(line)["k"] for line in (run_remote.fetched(store) / "results.jsonl").read_text().splitlines()] == [
-            *range(5)
-        ]
+        assert [
+            json.loads(line)["k"]
+            for line in (run_remote.fetched(store) / "results.jsonl").read_text().splitlines()
+        ] == [*range(5)]
     (bucket / run_remote.WRITER).write_text(json.dumps({"who": "gone", "at": 1.0}))
     with run_remote.run_at(store) as folder:
         assert (folder / "results.jsonl").read_text().count("\n") == 5
@@ -182,7 +231,10 @@ def _until(said: Any) -> None:
 
 def test_what_cannot_be_sent_stays_and_is_sent_the_next_time(tmp_path: Path, store: str) -> None:
     bucket = tmp_path / "bucket"
-    with pytest.raises(ConfigError, match="kept on this machine"), run_remote.run_at(store) as folder:
+    with (
+        pytest.raises(ConfigError, match="kept on this machine"),
+        run_remote.run_at(store) as folder,
+    ):
         (folder / "results.jsonl").write_text('{"k": 1}\n')
         for path in sorted(bucket.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
@@ -197,7 +249,9 @@ def test_what_cannot_be_sent_stays_and_is_sent_the_next_time(tmp_path: Path, sto
 def test_places_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_remote.url_of(Path("s3://bucket/run/")) == "s3://bucket/run"
     assert run_remote.url_of(Path("file:///tmp/run")) == "file:///tmp/run"
-    assert [run_remote.url_of(place) for place in ("C:/run", "C:\\run", "run", "/tmp/a:b", "a:b")] == [None] * 5
+    assert [
+        run_remote.url_of(place) for place in ("C:/run", "C:\\run", "run", "/tmp/a:b", "a:b")
+    ] == [None] * 5
     assert run_remote.fetched(tmp_path) == tmp_path
     done = here("report", "nosuch://bucket/run")
     assert done.code == 2 and "nosuch" in done.err

@@ -1,4 +1,6 @@
-"""A data set judged by Ray Data on two nodes gives the report of one process, a row for each row, and limits that hold for all."""
+"""A data set judged by Ray Data on two nodes gives the report of one process, a row for each row,
+and limits that hold for all.
+"""
 
 from __future__ import annotations
 
@@ -31,23 +33,42 @@ EXAMPLES = ROOT / "examples" / "ray"
 
 
 def plain(report: Any, *apart: str) -> dict[str, Any]:
-    return {name: value for name, value in report.to_dict().items() if name not in {"seconds", *apart}}
+    return {
+        name: value for name, value in report.to_dict().items() if name not in {"seconds", *apart}
+    }
 
 
 @pytest.fixture(scope="module")
 def frame(tmp_path_factory: pytest.TempPathFactory) -> pd.DataFrame:
     """Rows of which one is there twice, one has the id of another one, and one cannot be used."""
-    rows = [orjson.loads(line) for line in write_data(tmp_path_factory.mktemp("rows") / "d.jsonl", N).read_bytes().splitlines()]
-    return pd.DataFrame([*rows, rows[0], {**rows[1], "prompt": "Another one?"}, {**rows[2], "id": "bad", "chosen": []}])
+    rows = [
+        orjson.loads(line)
+        for line in write_data(tmp_path_factory.mktemp("rows") / "d.jsonl", N)
+        .read_bytes()
+        .splitlines()
+    ]
+    return pd.DataFrame(
+        [
+            *rows,
+            rows[0],
+            {**rows[1], "prompt": "Another one?"},
+            {**rows[2], "id": "bad", "chosen": []},
+        ]
+    )
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv", "dataset"])
-def test_a_rule_gives_the_report_of_one_process(form: str, cluster: Any, frame: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_rule_gives_the_report_of_one_process(
+    form: str, cluster: Any, frame: pd.DataFrame, tmp_path: Path
+) -> None:
     import ray
 
     data = tmp_path / f"rows.{'parquet' if form == 'dataset' else form}"
     if form == "csv":
-        as_text = {name: frame[name].map(lambda texts: orjson.dumps(texts).decode()) for name in ("chosen", "rejected")}
+        as_text = {
+            name: frame[name].map(lambda texts: orjson.dumps(texts).decode())
+            for name in ("chosen", "rejected")
+        }
         frame.assign(**as_text).to_csv(data, index=False)
     elif form == "jsonl":
         frame.to_json(data, orient="records", lines=True)
@@ -72,7 +93,9 @@ def test_a_rule_gives_the_report_of_one_process(form: str, cluster: Any, frame: 
             evaluate_dataset("length_penalty", data, out=tmp_path / "out")
 
 
-def test_a_judge_has_one_budget_one_cache_and_loses_a_node(cluster: Any, server: JudgeServer, tmp_path: Path) -> None:
+def test_a_judge_has_one_budget_one_cache_and_loses_a_node(
+    cluster: Any, server: JudgeServer, tmp_path: Path
+) -> None:
     data, out = write_data(tmp_path / "d.jsonl", N), tmp_path / "out"
     reward = make_judge(server.base_url)
     how: dict[str, Any] = {"max_workers": 16, "part_rows": 20, "cache": False}
@@ -106,7 +129,9 @@ def test_a_judge_has_one_budget_one_cache_and_loses_a_node(cluster: Any, server:
     before = server.stats()["requests"]
     twice = tmp_path / "twice.parquet"
     pd.concat([pd.read_json(data, lines=True)[:100]] * 2).to_parquet(twice)
-    report, scored = evaluate_dataset(reward, twice, out=tmp_path / "twice", **{**how, "cache": True})
+    report, scored = evaluate_dataset(
+        reward, twice, out=tmp_path / "twice", **{**how, "cache": True}
+    )
     assert server.stats()["requests"] - before == 100 and report.n_scored == scored.count() == 200
 
 
@@ -118,16 +143,25 @@ def test_actors_get_the_gpus_they_claim(cluster: Any, tmp_path: Path) -> None:
     assert all(said.count('"reason":"GPU 0"') == 4 for said in scored.to_pandas()["rm_said"])
 
 
-def test_the_examples_run(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+def test_the_examples_run(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     data = write_data(tmp_path / "preferences.jsonl", 20)
-    monkeypatch.setattr(sys, "argv", ["evaluate_dataset.py", "length_baseline", str(data), str(tmp_path / "scored")])
+    monkeypatch.setattr(
+        sys, "argv", ["evaluate_dataset.py", "length_baseline", str(data), str(tmp_path / "scored")]
+    )
     runpy.run_path(str(EXAMPLES / "evaluate_dataset.py"), run_name="__main__")
     assert "scored" in capsys.readouterr().out
     job = yaml.safe_load((EXAMPLES / "rayjob.yaml").read_text(encoding="utf-8"))
     assert (job["apiVersion"], job["kind"]) == ("ray.io/v1", "RayJob")
-    nodes = [job["spec"]["rayClusterSpec"]["headGroupSpec"], *job["spec"]["rayClusterSpec"]["workerGroupSpecs"]]
+    nodes = [
+        job["spec"]["rayClusterSpec"]["headGroupSpec"],
+        *job["spec"]["rayClusterSpec"]["workerGroupSpecs"],
+    ]
     assert all(
-        {"name": "data", "mountPath": "/data"} in node["template"]["spec"]["containers"][0]["volumeMounts"] for node in nodes
+        {"name": "data", "mountPath": "/data"}
+        in node["template"]["spec"]["containers"][0]["volumeMounts"]
+        for node in nodes
     )
     pd.read_json(data, lines=True).to_parquet(tmp_path / "preferences.parquet")
     name, *call = shlex.split(job["spec"]["entrypoint"].replace("/data", str(tmp_path)))

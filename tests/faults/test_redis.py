@@ -1,4 +1,6 @@
-"""Processes that know one Redis server share replies, equal questions and rates; without it a run goes on by itself."""
+"""Processes that know one Redis server share replies, equal questions and rates; without it a run
+goes on by itself.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,18 @@ def redis_server(folder: Path, port: int = 0) -> Iterator[tuple[str, int]]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-    options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder), "--requirepass", PASSWORD]
+    options = [
+        "--port",
+        str(port),
+        "--bind",
+        "127.0.0.1",
+        "--save",
+        "",
+        "--dir",
+        str(folder),
+        "--requirepass",
+        PASSWORD,
+    ]
     process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL)
     try:
         for _ in range(500):
@@ -61,10 +74,14 @@ def redis(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         loop.shutdown()
 
 
-def test_two_commands_at_once_ask_each_question_once(redis: str, server: JudgeServer, tmp_path: Path) -> None:
+def test_two_commands_at_once_ask_each_question_once(
+    redis: str, server: JudgeServer, tmp_path: Path
+) -> None:
     server.set(latency=0.05)
     data = write_data(tmp_path / "data.jsonl", N)
-    first, second = (eval_arguments(data, server, tmp_path / name, "--max-workers", "16") for name in ("a", "b"))
+    first, second = (
+        eval_arguments(data, server, tmp_path / name, "--max-workers", "16") for name in ("a", "b")
+    )
     with started(*command(*first), cwd=tmp_path, RM_GALLERY_CACHE=redis) as one:
         with started(*command(*second), cwd=tmp_path, RM_GALLERY_CACHE=redis) as other:
             said = [process.communicate(timeout=60) for process in (one, other)]
@@ -76,7 +93,9 @@ def test_two_commands_at_once_ask_each_question_once(redis: str, server: JudgeSe
     kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert PASSWORD.encode() not in kept + again.err.encode()
     told = here("doctor")
-    assert "ok   cache: the Redis server of RM_GALLERY_CACHE" in told.out and PASSWORD not in told.out
+    assert (
+        "ok   cache: the Redis server of RM_GALLERY_CACHE" in told.out and PASSWORD not in told.out
+    )
     assert here("cache", "stats").code == 2
 
 
@@ -127,7 +146,10 @@ def test_who_asked_and_died_is_followed(redis: str, monkeypatch: pytest.MonkeyPa
         return [*found, kept]
 
     found = on_loop(story)
-    assert sorted(map(str, found[:2])) == ["(b'reply', False)", "None"] and found[2:] == [None, (b"reply", True)]
+    assert sorted(map(str, found[:2])) == ["(b'reply', False)", "None"] and found[2:] == [
+        None,
+        (b"reply", True),
+    ]
 
 
 def test_one_rate_for_all(redis: str) -> None:

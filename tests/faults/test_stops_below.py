@@ -1,4 +1,6 @@
-"""A rule that asks a judge inside and falls back to a number: what was not asked is no score, whichever way it asks."""
+"""A rule that asks a judge inside and falls back to a number: what was not asked is no score,
+whichever way it asks.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ GRADER = LLMGrader(name="inner", model=FakeLLM(reply="<score>1</score>"), prompt
 
 
 def asked(sample: DataSample) -> DataSample:
-    return make_sample(sample.output[0].answer.text, unique_id=sample.unique_id, query=sample.input[0].text)
+    return make_sample(
+        sample.output[0].answer.text, unique_id=sample.unique_id, query=sample.input[0].text
+    )
 
 
 def number(sample: DataSample) -> float:
@@ -75,7 +79,9 @@ BLOCKING: dict[str, Callable[[DataSample], float]] = {
     "evaluate": lambda sample: number(INNER.evaluate(asked(sample))),
     "evaluate_batch": lambda sample: number(INNER.evaluate_batch([asked(sample)])[0]),
     "evaluate_stream": lambda sample: number(next(iter(INNER.evaluate_stream([asked(sample)])))),
-    "a grader": lambda sample: float(getattr(GRADER.evaluate(response=sample.unique_id), "score", 0.0) or 0.0),
+    "a grader": lambda sample: float(
+        getattr(GRADER.evaluate(response=sample.unique_id), "score", 0.0) or 0.0
+    ),
 }
 AWAITED: dict[str, Callable[[DataSample], Any]] = {
     "async_evaluate": evaluated,
@@ -120,14 +126,28 @@ async def _of_stream(reward: BaseReward, how: RunOptions) -> list[DataSample]:
 
 DOORS: dict[str, Callable[[BaseReward, RunOptions], list[DataSample]]] = {
     "evaluate_batch": lambda reward, how: reward.evaluate_batch(samples(), options=how),
-    "evaluate_stream": lambda reward, how: list(reward.evaluate_stream(iter(samples()), options=how)),
-    "async_evaluate_batch": lambda reward, how: asyncio.run(reward.async_evaluate_batch(samples(), options=how)),
+    "evaluate_stream": lambda reward, how: list(
+        reward.evaluate_stream(iter(samples()), options=how)
+    ),
+    "async_evaluate_batch": lambda reward, how: asyncio.run(
+        reward.async_evaluate_batch(samples(), options=how)
+    ),
     "async_evaluate_stream": lambda reward, how: asyncio.run(_of_stream(reward, how)),
 }
 KINDS = [BasePointWiseReward, BaseListWiseReward, BasePairWiseReward, BaseStepWiseReward]
-CASES: list[tuple[type[Any], str, str]] = [(BasePointWiseReward, way, "evaluate_batch") for way in (*BLOCKING, *AWAITED)]
-CASES += [(kind, way, "evaluate_batch") for kind in KINDS[1:] for way in ("evaluate", "async_evaluate_batch")]
-CASES += [(BasePointWiseReward, way, door) for door in list(DOORS)[1:] for way in ("evaluate_batch", "async_evaluate")]
+CASES: list[tuple[type[Any], str, str]] = [
+    (BasePointWiseReward, way, "evaluate_batch") for way in (*BLOCKING, *AWAITED)
+]
+CASES += [
+    (kind, way, "evaluate_batch")
+    for kind in KINDS[1:]
+    for way in ("evaluate", "async_evaluate_batch")
+]
+CASES += [
+    (BasePointWiseReward, way, door)
+    for door in list(DOORS)[1:]
+    for way in ("evaluate_batch", "async_evaluate")
+]
 
 
 def records(folder: Path) -> list[dict[str, Any]]:
@@ -139,24 +159,49 @@ def numbers(record: dict[str, Any]) -> list[float]:
     return [detail["score"] for detail in details]
 
 
-@pytest.mark.parametrize(("kind", "way", "door"), CASES, ids=lambda value: getattr(value, "__name__", value))
+@pytest.mark.parametrize(
+    ("kind", "way", "door"), CASES, ids=lambda value: getattr(value, "__name__", value)
+)
 @pytest.mark.parametrize("folder", [True, False], ids=["kept", "not kept"])
-def test_what_was_not_asked_is_no_score(kind: type[Any], way: str, door: str, folder: bool, tmp_path: Path) -> None:
-    reward, control, run_dir = outer(kind, way), RunControl(), str(tmp_path / "run") if folder else None
-    how = RunOptions(max_workers=4, run_dir=run_dir, control=control, budget=Budget(max_calls=CALLS))
+def test_what_was_not_asked_is_no_score(
+    kind: type[Any], way: str, door: str, folder: bool, tmp_path: Path
+) -> None:
+    reward, control, run_dir = (
+        outer(kind, way),
+        RunControl(),
+        str(tmp_path / "run") if folder else None,
+    )
+    how = RunOptions(
+        max_workers=4, run_dir=run_dir, control=control, budget=Budget(max_calls=CALLS)
+    )
     found = DOORS[door](reward, how)
-    assert len(found) == N and control.stopped and "--max-calls" in control.stopped and control.calls == CALLS
+    assert (
+        len(found) == N
+        and control.stopped
+        and "--max-calls" in control.stopped
+        and control.calls == CALLS
+    )
     stopped = [
-        one for one in found if any(o.answer.reward.issues or any(s.reward.issues for s in o.steps or ()) for o in one.output)
+        one
+        for one in found
+        if any(
+            o.answer.reward.issues or any(s.reward.issues for s in o.steps or ())
+            for o in one.output
+        )
     ]
     assert N - CALLS <= len(stopped) < N
     if not folder:
         return
     kept = records(tmp_path / "run")
     assert len(kept) == N - len(stopped) and all(record["status"] == "scored" for record in kept)
-    assert kind in (BaseListWiseReward, BasePairWiseReward) or all(0.0 not in numbers(record) for record in kept)
+    assert kind in (BaseListWiseReward, BasePairWiseReward) or all(
+        0.0 not in numbers(record) for record in kept
+    )
     more = RunControl()
-    DOORS[door](reward, RunOptions(max_workers=4, run_dir=run_dir, control=more, budget=Budget(max_calls=1000)))
+    DOORS[door](
+        reward,
+        RunOptions(max_workers=4, run_dir=run_dir, control=more, budget=Budget(max_calls=1000)),
+    )
     assert more.stopped is None and len({record["id"] for record in records(tmp_path / "run")}) == N
 
 
@@ -166,12 +211,18 @@ def test_graders_too(way: str, tmp_path: Path) -> None:
         return min(1.0, BLOCKING[way](make_sample("a b", unique_id=response, query=response)))
 
     async def await_it(response: str) -> float:
-        return min(1.0, float(await AWAITED[way](make_sample("a b", unique_id=response, query=response))))
+        return min(
+            1.0, float(await AWAITED[way](make_sample("a b", unique_id=response, query=response)))
+        )
 
-    runner = GradingRunner({"g": FunctionGrader(ask if way in BLOCKING else await_it)}, show_progress=False)
+    runner = GradingRunner(
+        {"g": FunctionGrader(ask if way in BLOCKING else await_it)}, show_progress=False
+    )
     rows = [{"id": f"r{k}", "response": f"r{k}"} for k in range(N)]
     folder, control = tmp_path / "run", RunControl()
-    found = runner.run(rows, run_dir=str(folder), control=control, budget=Budget(max_calls=CALLS))["g"]
+    found = runner.run(rows, run_dir=str(folder), control=control, budget=Budget(max_calls=CALLS))[
+        "g"
+    ]
     good = [one.score for one in found if isinstance(one, GraderScore)]
     assert control.stopped and len(good) <= CALLS and all(good), "no zero was made up"
     assert len(records(folder)) == len(good)
@@ -188,11 +239,15 @@ def test_a_budget_that_a_rule_gives_its_own_calls_stops_those_alone() -> None:
 
     control = RunControl()
     found = Frugal().evaluate_batch(samples(3), control=control)
-    assert [one.output[0].answer.reward.score for one in found] == [2.0] * 3 and control.stopped is None
+    assert [one.output[0].answer.reward.score for one in found] == [
+        2.0
+    ] * 3 and control.stopped is None
 
 
 def test_an_interrupted_run_keeps_no_number_that_was_made_up(tmp_path: Path) -> None:
-    """Ctrl-C while the inner judge waits: what is in flight is halted, and the rule would fall back."""
+    """Ctrl-C while the inner judge waits: what is in flight is halted, and the rule would fall
+    back.
+    """
     at = threading.Event()
 
     class Halted(BasePointWiseReward):
@@ -204,4 +259,6 @@ def test_an_interrupted_run_keeps_no_number_that_was_made_up(tmp_path: Path) -> 
             return scored(self.name, BLOCKING["evaluate"](sample))
 
     Halted().evaluate_batch(samples(), max_workers=1, run_dir=str(tmp_path / "run"))
-    assert at.is_set() and {record["id"] for record in records(tmp_path / "run")} == {f"s{k}" for k in range(5)}
+    assert at.is_set() and {record["id"] for record in records(tmp_path / "run")} == {
+        f"s{k}" for k in range(5)
+    }

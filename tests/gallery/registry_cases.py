@@ -1,4 +1,6 @@
-"""A fitting sample for every registered reward: the example on its class, and what the tests vary about it."""
+"""A fitting sample for every registered reward: the example on its class, and what the tests vary
+about it.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def fields_of(name: str) -> set[str]:
 def example_of(name: str) -> Example:
     """The example on the reward's class; AssertionError tells what to add when there is none."""
     found = RewardRegistry.get(name)
-    assert found.example is not None, f"{name} has no example: add `example = Example(…)` to {found.__qualname__}."
+    assert found.example is not None, (
+        f"{name} has no example: add `example = Example(…)` to {found.__qualname__}."
+    )
     return found.example
 
 
@@ -47,7 +51,9 @@ _AS_WRITTEN = {
     for name in RewardRegistry.list()
     if (found := _class(name)) is not None and found.example is not None
 }
-"""The examples before anything was evaluated: a reward that changes what it is given would change its own as well."""
+"""The examples before anything was evaluated: a reward that changes what it is given would change
+its own as well.
+"""
 
 
 def create(name: str, **settings: Any) -> BaseReward:
@@ -56,7 +62,9 @@ def create(name: str, **settings: Any) -> BaseReward:
 
 
 def fitting(name: str) -> list[DataSample]:
-    """Three samples the reward can score: the example, the example with its answers turned round, and the example again."""
+    """Three samples the reward can score: the example, the example with its answers turned round,
+    and the example again.
+    """
     example_of(name)
     sample = _AS_WRITTEN[name]
     turned = sample.model_copy(update={"output": sample.output[::-1]})
@@ -79,11 +87,17 @@ def without(samples: list[DataSample], keys: Sequence[str] | None = None) -> lis
 
 
 def _less(known: dict[str, Any] | None, keys: Sequence[str] | None) -> dict[str, Any]:
-    return {} if keys is None else {key: value for key, value in (known or {}).items() if key not in keys}
+    return (
+        {}
+        if keys is None
+        else {key: value for key, value in (known or {}).items() if key not in keys}
+    )
 
 
 def missing(reward: BaseReward) -> str | None:
-    """Why this machine cannot run the reward: a package or a sandbox that is absent; None when it can."""
+    """Why this machine cannot run the reward: a package or a sandbox that is absent; None when it
+    can.
+    """
     try:
         reward.check()
     except (MissingExtra, SandboxUnavailable) as error:
@@ -92,12 +106,16 @@ def missing(reward: BaseReward) -> str | None:
 
 
 def score_pickled(work: list[tuple[bytes, list[str]]]) -> list[list[str] | str]:
-    """What another process makes of pickled rewards and samples: scored samples as JSON, or the error as text."""
+    """What another process makes of pickled rewards and samples: scored samples as JSON, or the
+    error as text.
+    """
     found: list[list[str] | str] = []
     for reward, samples in work:
         try:
             parsed = [DataSample.model_validate_json(sample) for sample in samples]
-            found.append([sample.model_dump_json() for sample in pickle.loads(reward).evaluate_batch(parsed)])
+            found.append(
+                [sample.model_dump_json() for sample in pickle.loads(reward).evaluate_batch(parsed)]
+            )
         except Exception as error:  # noqa: BLE001 - one reward's trouble must not hide the others' results
             found.append(f"{type(error).__name__}: {error}")
     return found

@@ -1,4 +1,6 @@
-"""Every reward has an example that tells its answers apart, and a page in `gallery/` that says what the code says today."""
+"""Every reward has an example that tells its answers apart, and a page in `gallery/` that says what
+the code says today.
+"""
 
 from __future__ import annotations
 
@@ -41,16 +43,24 @@ def test_no_page_is_missing_stale_or_left_over() -> None:
 
 
 @pytest.mark.parametrize("reward", scorecards.SETS)
-def test_a_scorecard_counts_the_labelled_answers_and_what_others_say_of_them_still_holds(reward: str) -> None:
+def test_a_scorecard_counts_the_labelled_answers_and_what_others_say_of_them_still_holds(
+    reward: str,
+) -> None:
     cases = scorecards.labelled(scorecards.SETS[reward][0])
     assert len({(case["reference"], case["answer"]) for case in cases}) == len(cases) >= 20
     passed = scorecards.verdicts(reward, cases)
-    false_1 = [case["answer"] for case, one in zip(cases, passed, strict=True) if one and not case["right"]]
-    false_0 = [case["answer"] for case, one in zip(cases, passed, strict=True) if case["right"] and not one]
+    false_1 = [
+        case["answer"] for case, one in zip(cases, passed, strict=True) if one and not case["right"]
+    ]
+    false_0 = [
+        case["answer"] for case, one in zip(cases, passed, strict=True) if case["right"] and not one
+    ]
     assert (false_1, false_0) == ([], [])
     found = scorecards.scorecard(reward)
-    assert found is not None and f"| `{reward}` | 0 of {sum(not case['right'] for case in cases)} |" in page(
-        Entry(reward, RewardRegistry.get(reward)).task + f"/{reward}.md"
+    assert (
+        found is not None
+        and f"| `{reward}` | 0 of {sum(not case['right'] for case in cases)} |"
+        in page(Entry(reward, RewardRegistry.get(reward)).task + f"/{reward}.md")
     )
     if reward == "math_verify_reward":
         assert [case | scorecards.others_say(case) for case in cases] == cases
@@ -69,7 +79,10 @@ def test_pages_are_written_compared_and_taken_away(
     (folder / "notes.md").write_text("my own notes\n", encoding="utf-8")
     capsys.readouterr()
     assert cards.main([str(folder)]) == 0
-    assert capsys.readouterr().out.splitlines() == ["stale: general/accuracy.md", "surplus: general/gone.md"]
+    assert capsys.readouterr().out.splitlines() == [
+        "stale: general/accuracy.md",
+        "surplus: general/gone.md",
+    ]
     assert cards.differences(folder, pages()) == {"missing": [], "stale": [], "surplus": []}
     assert (folder / "notes.md").exists() and not (folder / "general/gone.md").exists()
 
@@ -83,7 +96,11 @@ def test_a_pages_code_prints_what_it_shows(path: str) -> None:
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(block.code, path, "exec"), {})
-    shown = [line.removeprefix("# ").removeprefix("#") for line in block.code.splitlines() if line.startswith("#")]
+    shown = [
+        line.removeprefix("# ").removeprefix("#")
+        for line in block.code.splitlines()
+        if line.startswith("#")
+    ]
     assert [line.rstrip() for line in printed.getvalue().splitlines()] == shown
 
 
@@ -111,4 +128,6 @@ def test_every_need_and_every_field_is_explained(name: str) -> None:
     reward = RewardRegistry.get(name)
     assert reward.needs <= set(cards.NEEDS)
     silent = [parameter.name for parameter in parameters_of(reward) if not parameter.description]
-    assert silent == [], "write a string below each field, or name it in backticks in the class's docstring"
+    assert silent == [], (
+        "write a string below each field, or name it in backticks in the class's docstring"
+    )

@@ -1,4 +1,6 @@
-"""Huge and odd texts cost every rule and every reader time in proportion, and end with a score or a reason."""
+"""Huge and odd texts cost every rule and every reader time in proportion, and end with a score or a
+reason.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,15 @@ READERS: dict[str, Callable[[str], object]] = {
     "choice": lambda text: chosen(text, ("positive", "negative", "a")), "refusal": refusal_in, "reasoning": split_reasoning, "turn": turn_text, "folded": fold,
     "prose": prose, "query": ordered, "sentences": count_sentences,
 }  # fmt: skip
-SLOW = frozenset({"code_execution", "code_unit_tests", "math_verify_reward", "calibrated_math", "sql_result_equality"})
+SLOW = frozenset(
+    {
+        "code_execution",
+        "code_unit_tests",
+        "math_verify_reward",
+        "calibrated_math",
+        "sql_result_equality",
+    }
+)
 """They run in processes of their own, under a deadline of their own."""
 
 
@@ -59,12 +69,18 @@ def test_a_reader_takes_time_in_proportion_to_the_text(name: str) -> None:
 
 @pytest.mark.parametrize("form", ["score", "best of 4", "best of 2"])
 def test_a_reply_made_to_be_slow_is_not(form: str) -> None:
-    assert [piece for piece in VERDICTS if grows(lambda text: verdict(form, text), piece, 120_000)] == []
+    assert [
+        piece for piece in VERDICTS if grows(lambda text: verdict(form, text), piece, 120_000)
+    ] == []
 
 
 @pytest.mark.parametrize("name", INSTRUCTIONS)
 def test_an_instruction_is_checked_in_time_in_proportion(name: str) -> None:
-    assert [p for p in PIECES if grows(lambda text: follows(text, name, GIVEN["arguments"], loose=True), p, 50_000)] == []
+    assert [
+        p
+        for p in PIECES
+        if grows(lambda text: follows(text, name, GIVEN["arguments"], loose=True), p, 50_000)
+    ] == []
 
 
 @pytest.mark.parametrize("name", [name for name in rules() if name not in SLOW])

@@ -1,4 +1,6 @@
-"""What every rule reward with a reference keeps to: a reference equals itself, however it is stated, and nothing else."""
+"""What every rule reward with a reference keeps to: a reference equals itself, however it is
+stated, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ CASES = {
 SIMILARITIES = frozenset({"f1_score", "rouge", "bleu", "chrf", "code_patch_similarity"})
 """"Clearly different" is a little alike for these."""
 STATED = ("math_verify_reward", "tolerance_number_match", "multiple_choice_letter", "choice_match")
-NOT_ANSWERS = frozenset({"code", "llm", "embeddings", "tests", "calls", "database", "group", "sources"})
+NOT_ANSWERS = frozenset(
+    {"code", "llm", "embeddings", "tests", "calls", "database", "group", "sources"}
+)
 
 
 def _scores(name: str, answers: list[tuple[str, Case]]) -> list[float | None]:
@@ -46,7 +50,9 @@ def _scores(name: str, answers: list[tuple[str, Case]]) -> list[float | None]:
     except MissingExtra as error:
         pytest.skip(str(error))
     samples = [
-        make_sample(answer, unique_id=str(index), metadata={"reference": case.reference, **case.metadata})
+        make_sample(
+            answer, unique_id=str(index), metadata={"reference": case.reference, **case.metadata}
+        )
         for index, (answer, case) in enumerate(answers)
     ]
     found = [sample.output[0].answer.reward.details for sample in reward.evaluate_batch(samples)]
@@ -67,7 +73,9 @@ def test_every_rule_reward_with_a_reference_is_here() -> None:
     wanted = {
         name
         for name, found in classes.items()
-        if issubclass(found, RuleReward) and "reference" in found.needs and not found.needs & NOT_ANSWERS
+        if issubclass(found, RuleReward)
+        and "reference" in found.needs
+        and not found.needs & NOT_ANSWERS
     }
     assert wanted - set(CASES) == set()
 
@@ -76,11 +84,17 @@ def test_every_rule_reward_with_a_reference_is_here() -> None:
 def test_a_reference_equals_itself_and_nothing_else(name: str) -> None:
     cases = CASES[name]
     same = _scores(name, [(_own(name, case.reference), case) for case in cases])
-    assert [case for case, score in zip(cases, same, strict=True) if score is not None and score < 0.999] == []
+    assert [
+        case for case, score in zip(cases, same, strict=True) if score is not None and score < 0.999
+    ] == []
     assert sum(score is None for score in same) <= 0.05 * len(cases)
     other = _scores(name, [(_own(name, case.other), case) for case in cases])
     limit = 0.3 if name in SIMILARITIES else 0.0
-    assert [case for case, score in zip(cases, other, strict=True) if score is not None and score > limit] == []
+    assert [
+        case
+        for case, score in zip(cases, other, strict=True)
+        if score is not None and score > limit
+    ] == []
 
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - {"tool_call_match"}))
@@ -88,10 +102,13 @@ def test_one_of_several_references_is_enough(name: str) -> None:
     cases = CASES[name][:10]
     alone = [(_own(name, case.reference), case) for case in cases]
     beside = [
-        (text, case._replace(metadata={**case.metadata, "reference": [case.other, case.reference]})) for text, case in alone
+        (text, case._replace(metadata={**case.metadata, "reference": [case.other, case.reference]}))
+        for text, case in alone
     ]
     found = zip(cases, _scores(name, alone), _scores(name, beside), strict=True)
-    assert [case for case, one, two in found if one is not None and (two is None or two < one)] == []
+    assert [
+        case for case, one, two in found if one is not None and (two is None or two < one)
+    ] == []
 
 
 def _state(form: str, text: str) -> str:
@@ -108,25 +125,51 @@ def test_how_an_answer_is_stated_does_not_change_its_score(name: str) -> None:
 
 
 THOUGHTS_COUNT, LENGTHS_COUNT = set(GIVEN["thoughts_count"]), set(GIVEN["lengths_count"])
-"""Rules that look at the whole answer, its thought included; and to which a line end of two characters is longer than of one."""
+"""Rules that look at the whole answer, its thought included; and to which a line end of two
+characters is longer than of one.
+"""
 QUICK = sorted(
-    rules().keys() - {"code_execution", "code_unit_tests", "math_verify_reward", "calibrated_math", "sql_result_equality"}
+    rules().keys()
+    - {
+        "code_execution",
+        "code_unit_tests",
+        "math_verify_reward",
+        "calibrated_math",
+        "sql_result_equality",
+    }
 )
 
 
 def _lines(name: str) -> list[Line]:
-    """Some of a rule's golden lines that give a text and get a score; those with line ends and several references first.
+    """Some of a rule's golden lines that give a text and get a score; those with line ends and
+    several references first.
 
-    What takes long is left to its own line: a worker that has done it once is quicker the second time.
+    What takes long is left to its own line: a worker that has done it once is quicker the second
+    time.
     """
-    scored = [{**line, "answer": text_of(line["answer"]), "tell": False} for line in rows(name) if "score" in line]
-    texts = [line for line in scored if isinstance(line["answer"], str) and "timeout" not in line.get("params", {})]
-    return sorted(texts, key=lambda line: ("\n" not in line["answer"]) + isinstance(line.get("reference"), str))[:40]
+    scored = [
+        {**line, "answer": text_of(line["answer"]), "tell": False}
+        for line in rows(name)
+        if "score" in line
+    ]
+    texts = [
+        line
+        for line in scored
+        if isinstance(line["answer"], str) and "timeout" not in line.get("params", {})
+    ]
+    return sorted(
+        texts,
+        key=lambda line: ("\n" not in line["answer"]) + isinstance(line.get("reference"), str),
+    )[:40]
 
 
 def _changed(name: str, change: Any) -> list[Line]:
     """The golden lines that score otherwise when they are changed so."""
-    return [line for line in _lines(name) if outcome(name, change(line)).get("score") != pytest.approx(line["score"])]
+    return [
+        line
+        for line in _lines(name)
+        if outcome(name, change(line)).get("score") != pytest.approx(line["score"])
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +180,10 @@ def _here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_thought_is_no_part_of_the_answer_unless_the_rule_says_so(name: str) -> None:
-    changed = _changed(name, lambda line: {**line, "answer": f"<think>zebra@zoo.cn 777, H.</think>{line['answer']}"})
+    changed = _changed(
+        name,
+        lambda line: {**line, "answer": f"<think>zebra@zoo.cn 777, H.</think>{line['answer']}"},
+    )
     changed = [line for line in changed if not line.get("params", {}).get("include_thought")]
     assert bool(changed) is (name in THOUGHTS_COUNT), changed
 
@@ -159,6 +205,10 @@ def test_an_answer_in_content_parts_is_the_same_answer(name: str) -> None:
 @pytest.mark.parametrize("name", QUICK)
 def test_the_order_of_references_does_not_matter(name: str) -> None:
     def turned(line: Line) -> Line:
-        return {**line, "reference": line["reference"][::-1]} if isinstance(line.get("reference"), list) else line
+        return (
+            {**line, "reference": line["reference"][::-1]}
+            if isinstance(line.get("reference"), list)
+            else line
+        )
 
     assert name == "tool_call_match" or _changed(name, turned) == []

@@ -26,7 +26,9 @@ NAMES = RewardRegistry.list()
 SECRET = "sk-QsecretQ"
 JUDGED = [name for name in NAMES if "llm" in cases.needs_of(name)]
 WITH_REFERENCE = [name for name in NAMES if "reference" in cases.needs_of(name)]
-WITH_MATERIAL = [name for name in NAMES if cases.needs_of(name) - cases.MACHINE - {"llm", "embeddings"}]
+WITH_MATERIAL = [
+    name for name in NAMES if cases.needs_of(name) - cases.MACHINE - {"llm", "embeddings"}
+]
 
 
 def _created(name: str) -> BaseReward | None:
@@ -66,7 +68,9 @@ def test_a_fitting_sample_is_scored_within_the_range(name: str) -> None:
     for sample in reward.evaluate_batch(cases.fitting(name)):
         for output in sample.output:
             score = reward.score_of(output.answer.reward)
-            assert score is not None, f"the example of {name} gets no score: {output.answer.reward.issues}"
+            assert score is not None, (
+                f"the example of {name} gets no score: {output.answer.reward.issues}"
+            )
             assert math.isfinite(score)
             assert (low is None or low <= score) and (high is None or score <= high)
             if low is not None and high is not None:
@@ -99,20 +103,36 @@ def test_it_can_be_described_and_pickled(name: str) -> None:
 
 def test_a_spawned_process_gets_the_same() -> None:
     """All in one process, whose start takes longer than its work."""
-    able = {name: reward for name in NAMES if (reward := _created(name)) is not None and cases.missing(reward) is None}
-    work = [(pickle.dumps(r), [s.model_dump_json() for s in cases.fitting(name)]) for name, r in able.items()]
+    able = {
+        name: reward
+        for name in NAMES
+        if (reward := _created(name)) is not None and cases.missing(reward) is None
+    }
+    work = [
+        (pickle.dumps(r), [s.model_dump_json() for s in cases.fitting(name)])
+        for name, r in able.items()
+    ]
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         there = pool.submit(cases.score_pickled, work)
-        here = {name: [s.model_dump_json() for s in r.evaluate_batch(cases.fitting(name))] for name, r in able.items()}
+        here = {
+            name: [s.model_dump_json() for s in r.evaluate_batch(cases.fitting(name))]
+            for name, r in able.items()
+        }
         found = dict(zip(able, there.result(timeout=240), strict=True))
     assert {name: scored for name, scored in found.items() if scored != here[name]} == {}
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if {"llm", "api_key"} & cases.fields_of(name)])
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if {"llm", "api_key"} & cases.fields_of(name)]
+)
 def test_no_secret_is_shown(name: str) -> None:
-    model = OpenaiLLM("m", api_key=SECRET, default_headers={"x": SECRET}, proxy=f"http://u:{SECRET}@127.0.0.1:9")
+    model = OpenaiLLM(
+        "m", api_key=SECRET, default_headers={"x": SECRET}, proxy=f"http://u:{SECRET}@127.0.0.1:9"
+    )
     secrets = {"llm": model, "api_key": SECRET}
-    reward = cases.create(name, **{field: value for field, value in secrets.items() if field in cases.fields_of(name)})
+    reward = cases.create(
+        name, **{field: value for field, value in secrets.items() if field in cases.fields_of(name)}
+    )
     for text in (repr(reward), str(reward), f"{reward}"):
         assert SECRET not in text
 
@@ -130,7 +150,9 @@ def test_without_a_reference_there_is_no_score(name: str) -> None:
     for sample in reward.evaluate_batch(cases.without(cases.fitting(name), cases.REFERENCE_KEYS)):
         assert _scores(reward, sample) == [None] * len(sample.output)
         issues = [issue for output in sample.output for issue in output.answer.reward.issues]
-        assert {(issue.status, issue.reason.partition("_")[0]) for issue in issues} == {("unscored", "no")}
+        assert {(issue.status, issue.reason.partition("_")[0]) for issue in issues} == {
+            ("unscored", "no")
+        }
         assert all(issue.message for issue in issues)
 
 
@@ -139,22 +161,30 @@ def test_without_what_it_needs_there_is_no_score(name: str) -> None:
     reward = _runnable(name)
     for sample in reward.evaluate_batch(cases.without(cases.fitting(name))):
         assert _scores(reward, sample) == [None] * len(sample.output)
-        assert {issue.status for o in sample.output for issue in o.answer.reward.issues} == {"unscored"}
+        assert {issue.status for o in sample.output for issue in o.answer.reward.issues} == {
+            "unscored"
+        }
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMES) - set(WITH_REFERENCE)))
 def test_what_decides_its_scores_is_among_its_needs(name: str) -> None:
     reward = _runnable(name)
-    bare = cases.without(cases.fitting(name), cases.REFERENCE_KEYS if name in WITH_MATERIAL else None)
+    bare = cases.without(
+        cases.fitting(name), cases.REFERENCE_KEYS if name in WITH_MATERIAL else None
+    )
     found = [_scores(reward, sample) for sample in reward.evaluate_batch(bare)]
-    assert found == [_scores(reward, sample) for sample in reward.evaluate_batch(cases.fitting(name))], "say it in `needs`"
+    assert found == [
+        _scores(reward, sample) for sample in reward.evaluate_batch(cases.fitting(name))
+    ], "say it in `needs`"
 
 
 @pytest.mark.parametrize("name", sorted(set(WITH_REFERENCE) - set(JUDGED)))
 def test_an_answer_without_a_reference_costs_only_itself(name: str) -> None:
     reward, sample = _runnable(name), cases.fitting(name)[0]
     (bare,) = cases.without([sample], cases.REFERENCE_KEYS)
-    bare.output[0].answer.label = {key: value for key, value in (sample.metadata or {}).items() if key in cases.REFERENCE_KEYS}
+    bare.output[0].answer.label = {
+        key: value for key, value in (sample.metadata or {}).items() if key in cases.REFERENCE_KEYS
+    }
     first, *others = _scores(reward, reward.evaluate(bare))
     assert first == _scores(reward, reward.evaluate(sample))[0] and set(others) == {None}
 
@@ -176,17 +206,32 @@ def test_the_files_name_every_reward_that_importing_them_registers() -> None:
         importlib.import_module(module)
     for name in module_names(rm.__name__):
         importlib.import_module(name)
-    registered = {n: f"{c.__module__}:{c.__qualname__}" for n, c in RewardRegistry._classes.items() if n in discover()}
-    ours = {name for name, found in RewardRegistry._classes.items() if found.__module__.startswith(rm.__name__)}
-    assert ours <= {*discover(), "judge:"}, 'write the decorator as @RewardRegistry.register("name") right above the class'
+    registered = {
+        n: f"{c.__module__}:{c.__qualname__}"
+        for n, c in RewardRegistry._classes.items()
+        if n in discover()
+    }
+    ours = {
+        name
+        for name, found in RewardRegistry._classes.items()
+        if found.__module__.startswith(rm.__name__)
+    }
+    assert ours <= {*discover(), "judge:"}, (
+        'write the decorator as @RewardRegistry.register("name") right above the class'
+    )
     assert registered == {name: discover()[name] for name in registered}
 
 
 def test_a_name_is_found_without_importing_other_rewards() -> None:
     code = (
-        "import sys; from rm_gallery import RewardRegistry; RewardRegistry.get('accuracy'); RewardRegistry.list();"
-        "print(sorted(m for m in sys.modules if m.startswith('rm_gallery.gallery.rm.') or m in ('yaml', 'jinja2')))"
+        "import sys; from rm_gallery import RewardRegistry; RewardRegistry.get('accuracy'); "
+        "RewardRegistry.list();print(sorted(m for m in sys.modules if "
+        "m.startswith('rm_gallery.gallery.rm.') or m in ('yaml', 'jinja2')))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     assert "general.match" in done.stdout
-    assert not [word for word in ("rouge", "math", "alignment", "yaml", "jinja2") if word in done.stdout]
+    assert not [
+        word for word in ("rouge", "math", "alignment", "yaml", "jinja2") if word in done.stdout
+    ]

@@ -1,4 +1,6 @@
-"""Labelled answers and replies, and recorded texts of real judges: scored and read as a careful person does, with no verdict invented."""
+"""Labelled answers and replies, and recorded texts of real judges: scored and read as a careful
+person does, with no verdict invented.
+"""
 
 from __future__ import annotations
 
@@ -37,19 +39,29 @@ def test_answers_are_scored_as_labelled(name: str) -> None:
 
 def test_replies_are_read_as_labelled() -> None:
     cases = labelled_cases("judge_replies")
-    assert [case for case in cases if verdict(KINDS[case["kind"]], case["reply"]) not in case["expected"]] == []
+    assert [
+        case
+        for case in cases
+        if verdict(KINDS[case["kind"]], case["reply"]) not in case["expected"]
+    ] == []
 
 
 def read(reply: str, scale: tuple[float, float]) -> float | None:
     judge = FakeLLM(reply=reply or " ")
-    grader = LLMGrader(model=judge, prompt="{response}", score_range=scale, repair_attempts=0, channel="text")
+    grader = LLMGrader(
+        model=judge, prompt="{response}", score_range=scale, repair_attempts=0, channel="text"
+    )
     found = grader.evaluate(response="r")
     return found.score if isinstance(found, GraderScore) else None
 
 
 def test_labelled_replies_are_read_as_a_careful_person_does() -> None:
     cases = [case for case in labelled_cases("judge_replies") if case["kind"] == "pointwise"]
-    missed = [(case, score) for case in cases if (score := read(case["reply"], (1, 10))) not in case["expected"]]
+    missed = [
+        (case, score)
+        for case in cases
+        if (score := read(case["reply"], (1, 10))) not in case["expected"]
+    ]
     assert [(case, score) for case, score in missed if score is not None] == []
     assert len(missed) <= 0.05 * len(cases)
 
@@ -59,7 +71,11 @@ def test_recorded_grades_are_read_as_they_were_recorded(form: str) -> None:
     rows = pq.read_table(shared_file("prometheus_gpt4_absolute.parquet")).to_pylist()
     for row in rows:
         for reason, score in zip(row["gpt4_feedback"], row["gpt4_score"], strict=True):
-            told = json.dumps({"reason": reason, "score": score}) if form == "JSON" else form.format(reason, score)
+            told = (
+                json.dumps({"reason": reason, "score": score})
+                if form == "JSON"
+                else form.format(reason, score)
+            )
             assert read(told, (1, 5)) == score
 
 
@@ -81,9 +97,13 @@ def test_nothing_is_invented_and_hardly_anything_lost(form: str) -> None:
     texts = {
         text
         for name in ("judgebench_judge_outputs", "llmbar_judge_outputs")
-        for text in pq.read_table(shared_file(f"{name}.parquet"), columns=["raw_text"]).column(0).to_pylist()
+        for text in pq.read_table(shared_file(f"{name}.parquet"), columns=["raw_text"])
+        .column(0)
+        .to_pylist()
         if text
     }
-    readings = Counter(verdict("best of 4", layout.replace("{}", text)) for text in sorted(texts)[::3])
+    readings = Counter(
+        verdict("best of 4", layout.replace("{}", text)) for text in sorted(texts)[::3]
+    )
     assert set(readings) <= {expected, None}
     assert (readings[None] if expected else 0) <= lost * readings.total()

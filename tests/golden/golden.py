@@ -1,4 +1,6 @@
-"""Golden files: one JSON object a line, what is given and what the library makes of it, changed only on purpose."""
+"""Golden files: one JSON object a line, what is given and what the library makes of it, changed
+only on purpose.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ Line = dict[str, Any]
 def files(folder: str) -> list[Any]:
     """The golden files of a folder as parameters of a test, each named after what it pins."""
     found = sorted((HERE / folder).rglob("*.jsonl"))
-    return [pytest.param(path, id=path.relative_to(HERE / folder).with_suffix("").as_posix()) for path in found]
+    return [
+        pytest.param(path, id=path.relative_to(HERE / folder).with_suffix("").as_posix())
+        for path in found
+    ]
 
 
 def lines(path: Path) -> Iterator[tuple[int, Line]]:
@@ -35,24 +40,33 @@ def lines(path: Path) -> Iterator[tuple[int, Line]]:
 
 
 def check(path: Path, answer: Callable[[Line], Line], expected: tuple[str, ...]) -> None:
-    """Hold `answer(what is given)` against the keys in `expected` of every line; all lines that differ are told at once.
+    """Hold `answer(what is given)` against the keys in `expected` of every line; all lines that
+    differ are told at once.
 
-    What `answer` leaves out, or gives as None, may be absent from the line. Numbers agree to nine digits.
+    What `answer` leaves out, or gives as None, may be absent from the line. Numbers agree to nine
+    digits.
     """
     kept, wrong = [], []
     for number, line in lines(path):
         given = {key: value for key, value in line.items() if key not in expected}
         wanted = {key: line[key] for key in expected if line.get(key) is not None}
         found = {key: _plain(value) for key, value in answer(given).items() if value is not None}
-        assert found.keys() <= set(expected), f"{path.name}: the runner tells {found.keys() - set(expected)} too"
+        assert found.keys() <= set(expected), (
+            f"{path.name}: the runner tells {found.keys() - set(expected)} too"
+        )
         kept.append(json.dumps({**given, **found}, ensure_ascii=False) + "\n")
         if not _same(found, wanted):
-            wrong.append(f"  line {number}: {_short(given)}\n    expected {wanted}\n    found    {found}")
+            wrong.append(
+                f"  line {number}: {_short(given)}\n    expected {wanted}\n    found    {found}"
+            )
     assert kept, f"{path} has no lines"
     if WRITING:
         path.write_text("".join(kept), encoding="utf-8", newline="\n")
         return
-    head = f"{path.relative_to(HERE.parent.parent)}: {len(wrong)} of {len(kept)} lines differ (`make golden` writes them anew)"
+    head = (
+        f"{path.relative_to(HERE.parent.parent)}: {len(wrong)} of {len(kept)} lines differ (`make "
+        f"golden` writes them anew)"
+    )
     assert not wrong, "\n".join([head, *wrong])
 
 
@@ -76,7 +90,9 @@ def _plain(value: Any) -> Any:
 
 def _same(found: Any, wanted: Any) -> bool:
     if isinstance(found, dict) and isinstance(wanted, dict):
-        return found.keys() == wanted.keys() and all(_same(found[key], wanted[key]) for key in found)
+        return found.keys() == wanted.keys() and all(
+            _same(found[key], wanted[key]) for key in found
+        )
     if isinstance(found, list) and isinstance(wanted, list):
         return len(found) == len(wanted) and all(map(_same, found, wanted))
     if isinstance(found, bool) or isinstance(wanted, bool):
@@ -86,8 +102,12 @@ def _same(found: Any, wanted: Any) -> bool:
     return bool(found == wanted)
 
 
-def runner(folder: str, answer: Callable[[str, Line], Line], *expected: str) -> Callable[[Path], None]:
-    """A test of every file of a folder: what `answer` makes of the file's name and a line is held against these keys."""
+def runner(
+    folder: str, answer: Callable[[str, Line], Line], *expected: str
+) -> Callable[[Path], None]:
+    """A test of every file of a folder: what `answer` makes of the file's name and a line is held
+    against these keys.
+    """
 
     @pytest.mark.parametrize("path", files(folder))
     def test(path: Path) -> None:
@@ -106,7 +126,9 @@ def decoded(value: Any) -> Any:
 
 
 def calls(folder: str, functions: Mapping[str, Callable[..., Any]]) -> Callable[[Path], None]:
-    """A test of a folder whose files are named after functions, and whose lines are the arguments of a call each."""
+    """A test of a folder whose files are named after functions, and whose lines are the arguments
+    of a call each.
+    """
 
     def answer(name: str, line: Line) -> Line:
         try:
@@ -119,7 +141,9 @@ def calls(folder: str, functions: Mapping[str, Callable[..., Any]]) -> Callable[
 
 
 def kinds(folder: str) -> Callable[..., Callable[[Callable[[Line], Line]], Callable[[], None]]]:
-    """A decorator for this folder: the function as a test that holds its answers against those in the file of its name."""
+    """A decorator for this folder: the function as a test that holds its answers against those in
+    the file of its name.
+    """
 
     def golden(*expected: str) -> Callable[[Callable[[Line], Line]], Callable[[], None]]:
         def made(answer: Callable[[Line], Line]) -> Callable[[], None]:
@@ -137,6 +161,8 @@ def kinds(folder: str) -> Callable[..., Callable[[Callable[[Line], Line]], Calla
 
 
 def unnamed(folder: str, tests: Mapping[str, Any]) -> set[str]:
-    """The files of a folder that `kinds` has no test of among these names, and the tests without their file."""
+    """The files of a folder that `kinds` has no test of among these names, and the tests without
+    their file.
+    """
     names = {name.removeprefix("test_") for name in tests if name.startswith("test_")}
     return {path.stem for path in (HERE / folder).glob("*.jsonl")} ^ names

@@ -1,4 +1,6 @@
-"""Pins what a trainer gets: each file is an adapter, each line a reward, its settings and a completion, or several in one call."""
+"""Pins what a trainer gets: each file is an adapter, each line a reward, its settings and a
+completion, or several in one call.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from tests.integrations.adapters import ADAPTERS, Cost, Moody, Row, Unbounded, w
 from tests.integrations.packages import installed
 
 REWARDS: dict[str, Any] = {"moody": Moody, "cost": Cost, "unbounded": Unbounded}
-"""Lengths of answers, within -1 and 9 but for the last; unscored for "none", an error for "fail", too large for "huge"."""
+"""Lengths of answers, within -1 and 9 but for the last; unscored for "none", an error for "fail",
+too large for "huge".
+"""
 
 
 @pytest.mark.parametrize("path", golden.files("adapters"))
@@ -26,9 +30,15 @@ def test_adapters_golden(path: Path) -> None:
         texts = line["text"] if isinstance(line["text"], list) else [line["text"]]
         rows = [Row("q", text, line.get("solution"), line.get("more", {})) for text in texts]
         try:
-            made = adapter.make(REWARDS.get(line["reward"], line["reward"]), **line.get("settings", {}))
+            made = adapter.make(
+                REWARDS.get(line["reward"], line["reward"]), **line.get("settings", {})
+            )
             together = adapter.batch and isinstance(line["text"], list)
-            found = waited(adapter.batch(made, rows) if together and adapter.batch else adapter.call(made, rows[0]))
+            found = waited(
+                adapter.batch(made, rows)
+                if together and adapter.batch
+                else adapter.call(made, rows[0])
+            )
         except (NoScore, ConfigError) as error:
             return {"error": f"{type(error).__name__}: {error}"}
         return {"trainer gets": "None" if found is None else json.loads(json.dumps(found))}

@@ -1,4 +1,6 @@
-"""What `check_reward` finds wrong with the rewards of the golden files below `check_reward`, and with those no file can hold."""
+"""What `check_reward` finds wrong with the rewards of the golden files below `check_reward`, and
+with those no file can hold.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,14 @@ def right(messages, truth):
 KINDS = {
     "environment": "class Env:\n    async def compute_reward(self, rollout_id, messages, task, **kwargs):\n        RIGHT = "
     "float(answer(messages) == truth(task))\n",
-    "function": "@reward_function(score_range=(0, 1))\ndef score(messages, ground_truth='', **kwargs):\n    text = messages[-1].text\n",
-    "coroutine": "@reward_function\nasync def score(messages, ground_truth=None, **kwargs):\n    text = messages[-1].text\n",
+    "function": (
+        "@reward_function(score_range=(0, 1))\ndef score(messages, ground_truth='', **kwargs):\n   "
+        " text = messages[-1].text\n"
+    ),
+    "coroutine": (
+        "@reward_function\nasync def score(messages, ground_truth=None, **kwargs):\n    text = "
+        "messages[-1].text\n"
+    ),
     "file": "",
 }
 DEPTH = {"environment": 8, "function": 4, "coroutine": 4, "file": 0}
@@ -47,7 +55,12 @@ def reward_of(line: Line, folder: Path) -> str:
     """The reward that a line names, or the file with its code."""
     if "kind" not in line:
         return line.get("name") or "reward.py"
-    code = KINDS[line["kind"]] + indent(line["code"], " " * DEPTH[line["kind"]]) + "\n" + line.get("more", "")
+    code = (
+        KINDS[line["kind"]]
+        + indent(line["code"], " " * DEPTH[line["kind"]])
+        + "\n"
+        + line.get("more", "")
+    )
     (folder / "reward.py").write_text(HEAD + code, encoding="utf-8")
     return f"{folder / 'reward.py'}{line.get('of', '')}"
 
@@ -57,16 +70,38 @@ def test_wrong_texts_that_pass_are_named(path: Path, tmp_path: Path) -> None:
     def answer(line: Line) -> Line:
         try:
             found = fuzz_reward(
-                reward_of(line, tmp_path), line.get("cases"), params=line.get("params"), **line.get("settings", {})
+                reward_of(line, tmp_path),
+                line.get("cases"),
+                params=line.get("params"),
+                **line.get("settings", {}),
             )
         except ConfigError as error:
             return {"error": str(error).replace(f"{tmp_path}/", "")}
-        assert set(found.tried) <= set(MUTATIONS) and json.loads(json.dumps(found.to_dict()))["passed"] is not None
-        again = fuzz_reward(reward_of(line, tmp_path), line.get("cases"), params=line.get("params"), **line.get("settings", {}))
+        assert (
+            set(found.tried) <= set(MUTATIONS)
+            and json.loads(json.dumps(found.to_dict()))["passed"] is not None
+        )
+        again = fuzz_reward(
+            reward_of(line, tmp_path),
+            line.get("cases"),
+            params=line.get("params"),
+            **line.get("settings", {}),
+        )
         assert again == found
-        shortest = {one.mutation: one.text for one in reversed(found.passed) if one.mutation != "dressed"}
-        told = {"tasks": found.cases, "left_out": list(found.left_out) or None, "missing": found.missing or None}
-        return {**told, "of": sum(found.tried.values()), "passed": len(found.passed), "shortest": shortest or None}
+        shortest = {
+            one.mutation: one.text for one in reversed(found.passed) if one.mutation != "dressed"
+        }
+        told = {
+            "tasks": found.cases,
+            "left_out": list(found.left_out) or None,
+            "missing": found.missing or None,
+        }
+        return {
+            **told,
+            "of": sum(found.tried.values()),
+            "passed": len(found.passed),
+            "shortest": shortest or None,
+        }
 
     check(path, answer, ("tasks", "left_out", "missing", "of", "passed", "shortest", "error"))
 
@@ -76,12 +111,16 @@ def test_other_seeds_draw_other_mixtures_and_none_equals_the_right_answer() -> N
     for seed in (0, 1):
         found = fuzz_reward(always, [CASE], reference="truth", seed=seed)
         drawn.append({one.text for one in found.passed if one.mutation == "dressed"})
-        assert CASE["gold"] not in {one.text for one in found.passed} and "42" not in {one.text.strip() for one in found.passed}
+        assert CASE["gold"] not in {one.text for one in found.passed} and "42" not in {
+            one.text.strip() for one in found.passed
+        }
     assert drawn[0] and drawn[1] and drawn[0] != drawn[1]
 
 
 @pytest.mark.parametrize("path", files("check_reward"))
-def test_what_is_wrong_with_a_reward_is_named(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_wrong_with_a_reward_is_named(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if path.stem == "sandboxed":
         require_bubblewrap()
     monkeypatch.chdir(tmp_path)
@@ -89,7 +128,9 @@ def test_what_is_wrong_with_a_reward_is_named(path: Path, tmp_path: Path, monkey
     def answer(line: Line) -> Line:
         reward = reward_of(line, tmp_path)
         try:
-            found = check_reward(reward, line.get("cases"), params=line.get("params"), **line.get("settings", {}))
+            found = check_reward(
+                reward, line.get("cases"), params=line.get("params"), **line.get("settings", {})
+            )
         except ConfigError as error:
             return {"error": str(error).replace(f"{tmp_path}/", "")}
         texts = {one.kind: one.text for one in found.tried if one.kind in line.get("made", ())}
@@ -117,12 +158,18 @@ def always(messages: list[Any], **kwargs: Any) -> float:
     return 1.0
 
 
-def test_breaking_an_ordinary_rule_does_not_pay_unless_its_worst_score_is_above_a_wrong_answers() -> None:
+def test_breaking_an_ordinary_rule_does_not_pay_unless_its_worst_score_is_above_a_wrong_answers() -> (
+    None
+):
     for params, paid in (({}, False), ({"worst": 0.0}, False), ({"worst": 0.5}, True)):
         found = check_reward(last_number, [CASE], reference="truth", params=params)
         assert ("breaking_pays" in [fault.name for fault in found.faults]) is paid
         assert found.training["empty"] == found.training["crash"] == params.get("worst", 0.0)
-        assert found.training["gold"] == 1.0 and found.training["huge"] == 0.0 and found.training["outage"] is None
+        assert (
+            found.training["gold"] == 1.0
+            and found.training["huge"] == 0.0
+            and found.training["outage"] is None
+        )
         assert found.missing["mean"][0] == "verl" and found.missing["none"][0] == "TRL"
 
 
@@ -132,15 +179,23 @@ def test_a_function_that_no_process_can_be_sent_is_noted() -> None:
         return float(messages[-1].text.strip().endswith(f"<answer>{ground_truth}</answer>"))
 
     found = check_reward(inner, [CASE], reference="truth")
-    assert [(finding.level, finding.name) for finding in found.findings] == [("note", "not_picklable")]
+    assert [(finding.level, finding.name) for finding in found.findings] == [
+        ("note", "not_picklable")
+    ]
     assert [one.scored.score for one in found.tried if one.kind == "gold"] == [1.0]
 
 
 @pytest.mark.system("bubblewrap")
 def test_programs_that_solve_nothing_are_tried_on_a_cases_code_tests() -> None:
     require_bubblewrap()
-    case = {"prompt": "add", "gold": "def add(a, b):\n    return a + b", "tests": ["assert add(81, 92) == 173"]}
+    case = {
+        "prompt": "add",
+        "gold": "def add(a, b):\n    return a + b",
+        "tests": ["assert add(81, 92) == 173"],
+    }
     found = check_reward("code_unit_tests", [case], forge=True)
     assert found.faults == [] and sum(one.kind.startswith("own: ") for one in found.tried) >= 50
     weak = {**case, "tests": ["assert add(1, 2) != 7"]}
-    assert {fault.name for fault in check_reward("code_unit_tests", [weak], forge=True).faults} >= {"gold_unscored"}
+    assert {fault.name for fault in check_reward("code_unit_tests", [weak], forge=True).faults} >= {
+        "gold_unscored"
+    }

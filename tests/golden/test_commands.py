@@ -1,4 +1,6 @@
-"""What commands print and refuse: each line of the golden files below `commands` is a call in the folder that the lines before it made."""
+"""What commands print and refuse: each line of the golden files below `commands` is a call in the
+folder that the lines before it made.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +17,14 @@ from tests.support.command import command
 
 
 def written(name: str, content: Any) -> None:
-    """A file of a line: a text, or the rows of JSON lines; `times` writes rows again with their number for `#`."""
+    """A file of a line: a text, or the rows of JSON lines; `times` writes rows again with their
+    number for `#`.
+    """
     if not isinstance(content, str):
         rows = [json.dumps(row, ensure_ascii=False) for row in content["rows"]]
-        content = "".join(f"{row.replace('#', str(k))}\n" for k in range(content.get("times", 1)) for row in rows)
+        content = "".join(
+            f"{row.replace('#', str(k))}\n" for k in range(content.get("times", 1)) for row in rows
+        )
     Path(name).parent.mkdir(parents=True, exist_ok=True)
     Path(name).write_text(content, encoding="utf-8")
 
@@ -30,7 +36,9 @@ def part(found: Any, path: str) -> Any:
 
 
 @pytest.mark.parametrize("path", files("commands"))
-def test_calls_print_what_they_did(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_print_what_they_did(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
 
     def answer(line: Line) -> Line:
@@ -42,7 +50,10 @@ def test_calls_print_what_they_did(path: Path, tmp_path: Path, monkeypatch: pyte
             if done.err.startswith("Usage: "):  # the rest is in the words of a package
                 named = re.search(r"--[\w-]+|argument", done.err.splitlines()[-1])
                 return {"code": 2, "said": f"usage: {named and named[0]}"}
-            return {"code": 2, "said": done.err.strip().replace("rm-gallery: ", "").replace(str(tmp_path), "")}
+            return {
+                "code": 2,
+                "said": done.err.strip().replace("rm-gallery: ", "").replace(str(tmp_path), ""),
+            }
         if "show" in line:
             found = json.loads(done.out)
             return {"code": done.code, "out": {key: part(found, key) for key in line["show"]}}

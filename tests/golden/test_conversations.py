@@ -1,10 +1,18 @@
-"""Conversations as samples, and back as they were: where the prompt ends, which turn is the answer, what is no conversation."""
+"""Conversations as samples, and back as they were: where the prompt ends, which turn is the answer,
+what is no conversation.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from rm_gallery.core.data.conversation import as_messages, messages_of, sample_of_completion, sample_of_messages, split_turns
+from rm_gallery.core.data.conversation import (
+    as_messages,
+    messages_of,
+    sample_of_completion,
+    sample_of_messages,
+    split_turns,
+)
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.utils.errors import DataError
 from tests.golden.golden import Line, runner
@@ -12,7 +20,9 @@ from tests.golden.golden import Line, runner
 
 def answer(_: str, given: Line) -> Line:
     """How a conversation is divided, or the error that names the message that does not fit."""
-    options: dict[str, Any] = {k: given[k] for k in ("ground_truth", "tools", "row", "unique_id") if k in given}
+    options: dict[str, Any] = {
+        k: given[k] for k in ("ground_truth", "tools", "row", "unique_id") if k in given
+    }
     try:
         if "messages" in given:
             prompt = given.get("original_messages")
@@ -20,7 +30,10 @@ def answer(_: str, given: Line) -> Line:
             divided = [len(part) for part in split_turns(given["messages"], prompt)]
             texts = [message.text for message in as_messages(given["messages"])]
         else:
-            sample, texts = sample_of_completion(given["prompt"], given["completion"], **options), []
+            sample, texts = (
+                sample_of_completion(given["prompt"], given["completion"], **options),
+                [],
+            )
             divided = None
     except DataError as error:
         return {"error": str(error)}

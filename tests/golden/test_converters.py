@@ -25,7 +25,9 @@ def answer(name: str, given: Line) -> Line:
     if given.get("only") == "detection":
         return found
     try:
-        sample = DataConverterRegistry.get_converter({"any": "*"}.get(name, name)).convert(given["row"], where)
+        sample = DataConverterRegistry.get_converter({"any": "*"}.get(name, name)).convert(
+            given["row"], where
+        )
     except DataError as error:
         return {**found, "error": str(error)}
     assert isinstance(sample, DataSample)
@@ -36,9 +38,19 @@ def shown(sample: DataSample) -> Line:
     """A sample in few words: its turns as text, and each answer with its labels and steps."""
 
     def said(step: Step) -> Line:
-        calls = {"tool_calls": [call.function.name for call in step.tool_calls]} if step.tool_calls else {}
+        calls = (
+            {"tool_calls": [call.function.name for call in step.tool_calls]}
+            if step.tool_calls
+            else {}
+        )
         beside = {"reasoning": step.reasoning_content} if step.reasoning_content else {}
-        return {"text": step.text, **(step.label or {}), **calls, **beside, **step.additional_kwargs}
+        return {
+            "text": step.text,
+            **(step.label or {}),
+            **calls,
+            **beside,
+            **step.additional_kwargs,
+        }
 
     found: dict[str, Any] = {
         "id": sample.unique_id,
@@ -46,7 +58,10 @@ def shown(sample: DataSample) -> Line:
         "source": sample.source,
         "input": [f"{message.role.value}: {message.text}" for message in sample.input],
         "output": [
-            {**said(output.answer), **({"steps": [*map(said, output.steps)]} if output.steps else {})}
+            {
+                **said(output.answer),
+                **({"steps": [*map(said, output.steps)]} if output.steps else {}),
+            }
             for output in sample.output
         ],
         "metadata": sample.metadata,
@@ -60,5 +75,7 @@ test_rows_become_samples = runner("converters", answer, "found", "sample", "erro
 @pytest.mark.parametrize("folder", ["converters", "scoring"])
 def test_every_benchmark_has_a_golden_file(folder: str) -> None:
     there = {path.stem for path in (HERE / folder).glob("*.jsonl")}
-    assert set(benchmarks()) - there == set(), f"write tests/golden/{folder}/NAME.jsonl with a few rows of your own"
+    assert set(benchmarks()) - there == set(), (
+        f"write tests/golden/{folder}/NAME.jsonl with a few rows of your own"
+    )
     assert there - set(benchmarks()) <= {"any", "chat_message"}, "a file that no benchmark needs"

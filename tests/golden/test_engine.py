@@ -1,4 +1,6 @@
-"""What the engine makes of headers, prices, failures, rates and lines of a run, as golden files say."""
+"""What the engine makes of headers, prices, failures, rates and lines of a run, as golden files
+say.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,24 @@ import pytest
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import options as options_module
-from rm_gallery.core.engine.calls.budget import Budget, Estimate, PredictionInterval, Price, PriceTable, Usage
+from rm_gallery.core.engine.calls.budget import (
+    Budget,
+    Estimate,
+    PredictionInterval,
+    Price,
+    PriceTable,
+    Usage,
+)
 from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.calls.endpoint import Endpoint
 from rm_gallery.core.engine.calls.limits import RateLimit
-from rm_gallery.core.engine.calls.retry import FailFast, RetryEvent, RetryPolicy, parse_retry_after, run_attempts
+from rm_gallery.core.engine.calls.retry import (
+    FailFast,
+    RetryEvent,
+    RetryPolicy,
+    parse_retry_after,
+    run_attempts,
+)
 from rm_gallery.core.engine.context import Deadline, RunControl
 from rm_gallery.core.engine.processes.driver import describe_exit
 from rm_gallery.core.engine.run_records import RunStore, differences
@@ -32,7 +47,12 @@ from rm_gallery.core.reward.judge import BaseStepWiseRubricReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.core.utils import errors
-from rm_gallery.core.utils.errors import BudgetExceeded, ConfigError, DeadlineExceeded, ProviderError
+from rm_gallery.core.utils.errors import (
+    BudgetExceeded,
+    ConfigError,
+    DeadlineExceeded,
+    ProviderError,
+)
 from rm_gallery.core.utils.shown import redact
 from tests.engine.virtual_time import now, run_virtual
 from tests.golden.golden import Line, kinds, unnamed
@@ -84,14 +104,19 @@ def test_attempts(line: Line) -> Line:
 
     async def main() -> tuple[str, float]:
         began, endpoint = now(), Endpoint(8, max_outage=0.0, clock=now)
-        endpoint.answered, endpoint.max_outage = line.get("answered", False), line.get("max_outage", 0.0)
+        endpoint.answered, endpoint.max_outage = (
+            line.get("answered", False),
+            line.get("max_outage", 0.0),
+        )
         for end in line.get("before", ()):
             endpoint.enter()
             endpoint.release(end)
         deadline = Deadline(line["deadline"], clock=now) if "deadline" in line else None
         policy = RetryPolicy(rng=Longest(), **line.get("policy", {}))
         try:
-            end = await run_attempts(call, policy, deadline=deadline, on_retry=waits.append, endpoint=endpoint)
+            end = await run_attempts(
+                call, policy, deadline=deadline, on_retry=waits.append, endpoint=endpoint
+            )
         except (ProviderError, DeadlineExceeded, KeyError) as error:
             end = f"{type(error).__name__}: {error}"
         return end, now() - began
@@ -127,7 +152,12 @@ def test_prices(line: Line) -> Line:
         try:
             table = PriceTable.from_yaml(path)
         except ConfigError as error:
-            return {"error": str(error).replace(folder, "").partition("YAML:")[0].partition("position")[0]}
+            return {
+                "error": str(error)
+                .replace(folder, "")
+                .partition("YAML:")[0]
+                .partition("position")[0]
+            }
     price = table.find(line["model"])
     found = None if price is None else [price.input, price.output, price.cached_input]
     return {"price": found, "cost": table.cost(line["model"], Usage(**line.get("usage", {})))}
@@ -145,14 +175,18 @@ def test_sums_of_usage(line: Line) -> Line:
 def test_estimates(line: Line) -> Line:
     usages = [Usage(**usage) for usage, times in line["probed"] for _ in range(times)]
     try:
-        found = Estimate.from_probe(usages, line["seconds"], line["n_total"], concurrency=line.get("concurrency", 1))
+        found = Estimate.from_probe(
+            usages, line["seconds"], line["n_total"], concurrency=line.get("concurrency", 1)
+        )
     except ConfigError as error:
         return {"error": str(error)}
     wanted = ("samples", "calls", "input_tokens", "output_tokens", "cost", "seconds")
     values = {name: getattr(found, name) for name in wanted}
     return {
         "estimate": {
-            name: [value.mean, value.low, value.high] if isinstance(value, PredictionInterval) else value
+            name: [value.mean, value.low, value.high]
+            if isinstance(value, PredictionInterval)
+            else value
             for name, value in values.items()
         }
     }
@@ -160,7 +194,9 @@ def test_estimates(line: Line) -> Line:
 
 @golden("made", "highest", "spent", "message")
 def test_budgets(line: Line) -> Line:
-    """Calls, so many at a time, until the budget refuses: how many, the most in flight where that is asked, what they cost."""
+    """Calls, so many at a time, until the budget refuses: how many, the most in flight where that
+    is asked, what they cost.
+    """
     prices = PriceTable({"judge": Price(1.0, 4.0, 0.5)})
     budget = Budget(prices=prices, spent=Usage(**line.get("before", {})), **line["limits"])
     claims, highest, made = set[int](), 0, 0
@@ -185,7 +221,10 @@ def test_budgets(line: Line) -> Line:
 
     run_virtual(main())
     spent = [budget.spent.calls, budget.spent.total_tokens, budget.spent.cost]
-    told = {"highest": highest if line.get("workers") == 64 else None, "message": budget.message if line.get("tell") else None}
+    told = {
+        "highest": highest if line.get("workers") == 64 else None,
+        "message": budget.message if line.get("tell") else None,
+    }
     return {"made": made, "spent": spent, **told}
 
 
@@ -201,7 +240,9 @@ def test_rates(line: Line) -> Line:
             await rate.acquire(tokens, run)
             times[number] = round(now() - began, 6)
 
-        for what, *given in line.get("steps", [["ask", tokens] for tokens in line.get("tokens", ())]):
+        for what, *given in line.get(
+            "steps", [["ask", tokens] for tokens in line.get("tokens", ())]
+        ):
             if what == "ask":
                 usual: list[Any] = [0, "", 1]
                 tokens, run, count = given + usual[len(given) :]
@@ -224,10 +265,16 @@ def test_rates(line: Line) -> Line:
 
 @golden("seen")
 def test_endpoint(line: Line) -> Line:
-    """An endpoint step by step: after each of them its limit, the calls in flight and waiting, and its state."""
+    """An endpoint step by step: after each of them its limit, the calls in flight and waiting, and
+    its state.
+    """
 
     async def main() -> list[list[Any]]:
-        bound, probes, seen = Endpoint(clock=now, name="it", **line["endpoint"]), list[bool](), list[list[Any]]()
+        bound, probes, seen = (
+            Endpoint(clock=now, name="it", **line["endpoint"]),
+            list[bool](),
+            list[list[Any]](),
+        )
         waiting: list[asyncio.Future[bool]] = []
         leases: list[Any] = []
 
@@ -259,11 +306,23 @@ def test_endpoint(line: Line) -> Line:
             else:
                 for number in range(arguments[0]):
                     more = arguments[1] if len(arguments) > 1 else {}
-                    bound.release(what, **{"call": number, "probe": bool(probes and probes.pop(0)), "why": "w.", **more})
+                    bound.release(
+                        what,
+                        **{
+                            "call": number,
+                            "probe": bool(probes and probes.pop(0)),
+                            "why": "w.",
+                            **more,
+                        },
+                    )
             for _ in range(3):
                 await asyncio.sleep(0)
             seen.append([bound.limit, bound.in_flight, bound.waiting, bound.state])
-        errors = {str(waiter.exception()) for waiter in waiting if waiter.done() and not waiter.cancelled()}
+        errors = {
+            str(waiter.exception())
+            for waiter in waiting
+            if waiter.done() and not waiter.cancelled()
+        }
         for waiter in waiting:
             waiter.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
@@ -306,14 +365,25 @@ def test_run_folders(line: Line) -> Line:
     def run(folder: str) -> list[Any]:
         if "graders" in line:
             made = {
-                name: GraderRegistry.create(name, **(judge if GraderRegistry.get(name).judged else {}))
+                name: GraderRegistry.create(
+                    name, **(judge if GraderRegistry.get(name).judged else {})
+                )
                 for name in line["graders"]
             }
             GradingRunner(made, show_progress=False, run_dir=folder).run(items)
         else:
-            kind = BaseStepWiseRubricReward if line["reward"] == "steps" else RewardRegistry.get(line["reward"])
-            kind(**(judge if kind.judged else {})).evaluate_batch(items, run_dir=folder, progress=False)
-        found = sorted(map(json.loads, (Path(folder) / "results.jsonl").read_text().splitlines()), key=itemgetter("id"))
+            kind = (
+                BaseStepWiseRubricReward
+                if line["reward"] == "steps"
+                else RewardRegistry.get(line["reward"])
+            )
+            kind(**(judge if kind.judged else {})).evaluate_batch(
+                items, run_dir=folder, progress=False
+            )
+        found = sorted(
+            map(json.loads, (Path(folder) / "results.jsonl").read_text().splitlines()),
+            key=itemgetter("id"),
+        )
         for record in found:
             record.pop("asked", None)  # of the prompts, which change
             for result in record.get("results", {}).values():
@@ -322,11 +392,16 @@ def test_run_folders(line: Line) -> Line:
 
     with tempfile.TemporaryDirectory() as folder:
         fresh = run(folder)
-        (Path(folder) / "results.jsonl").write_text("".join(json.dumps(record) + "\n" for record in line["records"]))
+        (Path(folder) / "results.jsonl").write_text(
+            "".join(json.dumps(record) + "\n" for record in line["records"])
+        )
         run(folder)
         counts = json.loads((Path(folder) / "summary.json").read_bytes())["samples"]
     differs = [[old, new] for old, new in zip_longest(line["records"], fresh) if old != new]
-    return {"counts": {name: count for name, count in counts.items() if count}, "differs": differs or None}
+    return {
+        "counts": {name: count for name, count in counts.items() if count},
+        "differs": differs or None,
+    }
 
 
 @golden("equal")
@@ -345,10 +420,18 @@ def test_progress(line: Line) -> Line:
         shown.done, shown.reused = line["done"], line.get("reused", 0)
         for *outcomes, times in line.get("outcomes", ()):
             for _ in range(times):
-                shown.count([Outcome(status, reason=reason, message=reason * 2) for status, reason in outcomes])
+                shown.count(
+                    [
+                        Outcome(status, reason=reason, message=reason * 2)
+                        for status, reason in outcomes
+                    ]
+                )
         clock[0] += line["seconds"]
         failed = shown.failed or None
-        return {"line": shown.facts(line.get("width")), "most_often": failed and shown.most_common(line.get("said", ""))}
+        return {
+            "line": shown.facts(line.get("width")),
+            "most_often": failed and shown.most_common(line.get("said", "")),
+        }
 
 
 @golden("outcome", "raised")

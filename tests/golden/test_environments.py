@@ -1,4 +1,6 @@
-"""Pins environments as rewards: each file is an environment of `tests/envs/environments.py`, each line a sample of answers."""
+"""Pins environments as rewards: each file is an environment of `tests/envs/environments.py`, each
+line a sample of answers.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,19 @@ test_environments = golden.runner("environments", answer, "each", "kind", "error
 def said(reward: Any) -> dict[str, Any]:
     """The score, or why there is none; the components, the reason and what was logged."""
     extra: dict[str, Any] = next(iter(reward.extra_data.values()), {})
-    parts = {name: one["score"] for name, one in extra.get("metrics", {}).items() if one["is_score_valid"]}
+    parts = {
+        name: one["score"]
+        for name, one in extra.get("metrics", {}).items()
+        if one["is_score_valid"]
+    }
     told = {"components": parts, "logs": extra.get("logs", [])}
     if reward.issues:
         (issue,) = reward.issues
-        return {"status": issue.status, "cause": issue.cause, "reason": issue.reason, "message": issue.message, **told}
+        return {
+            "status": issue.status,
+            "cause": issue.cause,
+            "reason": issue.reason,
+            "message": issue.message,
+            **told,
+        }
     return {"score": reward.score, "words": [detail.reason for detail in reward.details], **told}

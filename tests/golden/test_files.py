@@ -1,4 +1,6 @@
-"""Files as people and tools write them, and the rows they are read as; what one filter gives of lm-evaluation-harness; and what a loader makes of rows."""
+"""Files as people and tools write them, and the rows they are read as; what one filter gives of
+lm-evaluation-harness; and what a loader makes of rows.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from tests.golden.golden import Line, check, files
 
 
 def written(folder: Path, given: Line) -> Path:
-    """The file that a line holds: text in an encoding, bytes as hex digits, JSON documents, or the sheets of a workbook."""
+    """The file that a line holds: text in an encoding, bytes as hex digits, JSON documents, or the
+    sheets of a workbook.
+    """
     path = folder / str(given["name"])
     if "sheets" in given:
         book = openpyxl.Workbook()
@@ -29,8 +33,16 @@ def written(folder: Path, given: Line) -> Path:
                 sheet.append(row)
         book.save(path)
         return path
-    text = "\n".join(map(json.dumps, given["documents"])) if "documents" in given else given.get("text", "")
-    content = bytes.fromhex(given["hex"]) if "hex" in given else text.encode(given.get("encoding", "utf-8"))
+    text = (
+        "\n".join(map(json.dumps, given["documents"]))
+        if "documents" in given
+        else given.get("text", "")
+    )
+    content = (
+        bytes.fromhex(given["hex"])
+        if "hex" in given
+        else text.encode(given.get("encoding", "utf-8"))
+    )
     path.write_bytes(gzip.compress(content, mtime=0) if given.get("gzip") else content)
     return path
 
@@ -46,15 +58,25 @@ OTHERS = re.compile(
 def test_files_are_read_as_rows(path: Path, tmp_path: Path) -> None:
     def told(value: object) -> str:
         """The library's own part of a message: other packages word theirs as they like."""
-        return OTHERS.sub(lambda found: f"{found[1] or found[2] or found[3]}…", str(value).replace(str(tmp_path) + "/", ""))
+        return OTHERS.sub(
+            lambda found: f"{found[1] or found[2] or found[3]}…",
+            str(value).replace(str(tmp_path) + "/", ""),
+        )
 
     def answer(given: Line) -> Line:
         try:
-            (source,) = file_sources(written(tmp_path, given), ReadOptions(**given.get("reading", {})))
-            rows = [{"error": told(row)} if isinstance(row, DataError) else row for _, row in source.rows()]
+            (source,) = file_sources(
+                written(tmp_path, given), ReadOptions(**given.get("reading", {}))
+            )
+            rows = [
+                {"error": told(row)} if isinstance(row, DataError) else row
+                for _, row in source.rows()
+            ]
             assert source.count() == len(rows)
             if len(rows) > 1:
-                assert [told(row) for _, row in source.rows([1])] == [told(row) for _, row in list(source.rows())[1:2]]
+                assert [told(row) for _, row in source.rows([1])] == [
+                    told(row) for _, row in list(source.rows())[1:2]
+                ]
             return {"understood": source.understood(), "rows": rows}
         except (ConfigError, DataError) as error:
             return {"error": told(error)}
@@ -81,21 +103,45 @@ def test_result_files_give_rows(path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("path", files("loading"))
 def test_rows_and_options_make_a_data_set(path: Path) -> None:
     def answer(given: Line) -> Line:
-        config: dict[str, Any] = {**({"data": given["rows"]} if "rows" in given else {}), **given.get("config", {})}
+        config: dict[str, Any] = {
+            **({"data": given["rows"]} if "rows" in given else {}),
+            **given.get("config", {}),
+        }
         try:
-            loader = create_loader("test", given.get("strategy", "local"), given.get("source", "*"), config)
+            loader = create_loader(
+                "test", given.get("strategy", "local"), given.get("source", "*"), config
+            )
             found = loader.run()
         except (ConfigError, DataError) as error:
             return {"error": str(error)}
-        ids = [sample.unique_id if sample.unique_id != sample.content_hash() else "(hash)" for sample in found]
+        ids = [
+            sample.unique_id if sample.unique_id != sample.content_hash() else "(hash)"
+            for sample in found
+        ]
         kept = ("rows", "skipped", "duplicates", "id_collisions", "skipped_rows")
         about = {name: found.metadata[name] for name in kept if found.metadata.get(name)}
-        return {"ids": ids, "metadata": [sample.metadata or {} for sample in found], **about, "notes": loader.report.notes()}
+        return {
+            "ids": ids,
+            "metadata": [sample.metadata or {} for sample in found],
+            **about,
+            "notes": loader.report.notes(),
+        }
 
-    keys = ("ids", "metadata", "rows", "skipped", "duplicates", "id_collisions", "skipped_rows", "notes", "error")
+    keys = (
+        "ids",
+        "metadata",
+        "rows",
+        "skipped",
+        "duplicates",
+        "id_collisions",
+        "skipped_rows",
+        "notes",
+        "error",
+    )
 
     def told(line: Line) -> Line:
-        given: Line = json.loads(json.dumps(line).replace("(half a pair)", "\\ud800"))  # what JSON has no word for
+        # what JSON has no word for
+        given: Line = json.loads(json.dumps(line).replace("(half a pair)", "\\ud800"))
         return {f"found {key}": value for key, value in answer(given).items()}
 
     check(path, told, tuple(f"found {key}" for key in keys))

@@ -1,4 +1,6 @@
-"""Functions held against golden files of calls: of training and its monitors, of environments, of adapters, of audits, and small ones from all over."""
+"""Functions held against golden files of calls: of training and its monitors, of environments, of
+adapters, of audits, and small ones from all over.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,11 @@ from tests.train.runs import run
 
 def spread_of(**given: Any) -> dict[str, Any]:
     found = signals.spread_of(**given)
-    return {**dataclasses.asdict(found), "frac_reward_zero_std": found.frac_reward_zero_std, "hint": found.hint}
+    return {
+        **dataclasses.asdict(found),
+        "frac_reward_zero_std": found.frac_reward_zero_std,
+        "hint": found.hint,
+    }
 
 
 def changes(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,7 +68,10 @@ def changes(function: Callable[..., Any]) -> Callable[..., Any]:
     def told(**given: Any) -> Any:
         found = function(**given)
         own = found and {**dataclasses.asdict(found), "sure": found.sure}
-        return own and {**own, **({"change": found.change} if isinstance(found, signals.Shift) else {})}
+        return own and {
+            **own,
+            **({"change": found.change} if isinstance(found, signals.Shift) else {}),
+        }
 
     return told
 
@@ -73,21 +82,30 @@ def counted(cues: CueList, text: str) -> dict[str, int]:
     return {name: count for name, count in zip(cues.names, counts, strict=True) if count}
 
 
-def cues(text: str, notation: list[str] | None = None, names: list[str] | None = None) -> dict[str, int]:
+def cues(
+    text: str, notation: list[str] | None = None, names: list[str] | None = None
+) -> dict[str, int]:
     found = counted(cue_list() if notation is None else CueList("\n".join(notation)), text)
     return found if names is None else {name: found.get(name, 0) for name in names}
 
 
-def features(answer: str, names: list[str] | None = None, conversation: list[Any] | None = None) -> dict[str, float]:
+def features(
+    answer: str, names: list[str] | None = None, conversation: list[Any] | None = None
+) -> dict[str, float]:
     """The named figures, or all that are not 0."""
     spoken = [ChatMessage.model_validate(turn) for turn in conversation or ()]
     dense = cut_up.answer_features(cut_up.read_conversation(spoken), answer).dense
     found = dict(zip(cut_up.dense_names(), dense.tolist(), strict=True))
-    return {name: value for name, value in found.items() if (value if names is None else name in names)}
+    return {
+        name: value for name, value in found.items() if (value if names is None else name in names)
+    }
 
 
 def same_prompt(one: list[dict[str, str]], other: list[dict[str, str]]) -> bool:
-    keys = [prompt_key(labelled([ChatMessage.model_validate(m) for m in turns], [])) for turns in (one, other)]
+    keys = [
+        prompt_key(labelled([ChatMessage.model_validate(m) for m in turns], []))
+        for turns in (one, other)
+    ]
     return keys[0] == keys[1]
 
 
@@ -100,7 +118,9 @@ test_training = golden.calls(
         "link": changes(signals.link),
         "length_bias": changes(signals.length_bias),
         "shift": changes(signals.shift),
-        "group_means": lambda values, names: signals.group_means(np.array(values, float), np.array(names, int)),
+        "group_means": lambda values, names: signals.group_means(
+            np.array(values, float), np.array(names, int)
+        ),
         "tokenize": tokenize,
         "sentences": lambda text: sentences(tokenize(text)),
         "hashed_features": lambda text: cut_up.hashed_features(tokenize(text)),
@@ -119,9 +139,18 @@ def test_every_method_of_advantages_has_a_line() -> None:
 def looked_over(log: Any, **options: Any) -> dict[str, Any]:
     found = watch(log, **options)
     return {
-        "findings": [[f.severity, f.kind, *f.components, f.text, [e["row"] for e in f.examples]] for f in found.findings],
-        "moved": {name: each and [each.early, each.late, *each.interval] for name, each in found.moved.items()},
-        "by_length": {name: each and [each.correlation, *each.interval] for name, each in found.by_length.items()},
+        "findings": [
+            [f.severity, f.kind, *f.components, f.text, [e["row"] for e in f.examples]]
+            for f in found.findings
+        ],
+        "moved": {
+            name: each and [each.early, each.late, *each.interval]
+            for name, each in found.moved.items()
+        },
+        "by_length": {
+            name: each and [each.correlation, *each.interval]
+            for name, each in found.by_length.items()
+        },
         "windows": [found.n_completions, found.n_groups, *found.steps, *found.early, *found.late],
         "notes": found.notes,
     }
@@ -130,14 +159,26 @@ def looked_over(log: Any, **options: Any) -> dict[str, Any]:
 def runs(of: dict[str, Any], turned: str = "", **options: Any) -> dict[str, Any]:
     """A made-up run; the component that is turned is a penalty: the same number below 0."""
     return looked_over(
-        [{name: -value if name == turned else value for name, value in row.items()} for row in run(**of)], **options
+        [
+            {name: -value if name == turned else value for name, value in row.items()}
+            for row in run(**of)
+        ],
+        **options,
     )
 
 
 def charts(values: dict[str, Any], steps: int, **options: Any) -> dict[str, Any]:
-    """Of each chart its first and last value, between which it goes straight, and how far it swings from step to step."""
+    """Of each chart its first and last value, between which it goes straight, and how far it swings
+    from step to step.
+    """
     rows = [
-        {"step": at, **{n: a + (b - a) * at / (steps - 1) + swing * (-1) ** at for n, (a, b, swing) in values.items()}}
+        {
+            "step": at,
+            **{
+                n: a + (b - a) * at / (steps - 1) + swing * (-1) ** at
+                for n, (a, b, swing) in values.items()
+            },
+        }
         for at in range(steps)
     ]
     return looked_over(rows, **options)
@@ -157,9 +198,14 @@ def rows(rows: list[Any], **options: Any) -> dict[str, Any]:
 
 
 def phrases(early: list[str], late: list[str], times: int = 10, filling: Any = ("", 0)) -> Any:
-    """The texts stand there over and over, so many times in all; "…" is the filling, so many times over."""
+    """The texts stand there over and over, so many times in all; "…" is the filling, so many times
+    over.
+    """
     word, many = filling
-    texts = [[text.replace("…", word * many) for text in (side * times)[:times]] for side in (early, late)]
+    texts = [
+        [text.replace("…", word * many) for text in (side * times)[:times]]
+        for side in (early, late)
+    ]
     is_late = np.repeat([False, True], times)
     found = spread_phrase([*texts[0], *texts[1]], ~is_late, is_late)
     return found and [*found[:3], found[3].astype(int).tolist()]
@@ -169,12 +215,18 @@ def groups(given: list[Any]) -> dict[str, Any]:
     """Groups of rewards, each so many steps long, one a step."""
     of = [rewards for rewards, times in given for _ in range(times)]
     found = looked_over(
-        [{"step": at, "prompt": f"q{at}", "completion": "x", "right": reward} for at, each in enumerate(of) for reward in each]
+        [
+            {"step": at, "prompt": f"q{at}", "completion": "x", "right": reward}
+            for at, each in enumerate(of)
+            for reward in each
+        ]
     )
     return {"findings": [finding[1] for finding in found["findings"]], "windows": found["windows"]}
 
 
-test_watch = golden.calls("watch", {"groups": groups, "runs": runs, "charts": charts, "rows": rows, "phrases": phrases})
+test_watch = golden.calls(
+    "watch", {"groups": groups, "runs": runs, "charts": charts, "rows": rows, "phrases": phrases}
+)
 
 
 def helper(name: str) -> Callable[..., Any]:
@@ -201,10 +253,17 @@ class Length(BasePointWiseReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         output = sample.output[0]
-        text = output.steps[-1].text if self.kind == "stepwise" and output.steps else output.answer.text
+        text = (
+            output.steps[-1].text
+            if self.kind == "stepwise" and output.steps
+            else output.answer.text
+        )
         if not text:
             raise Unscored("nothing there", reason="empty")
-        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=float(len(text)))])
+        return RewardResult(
+            name=self.name,
+            details=[RewardDimensionWithScore(name=self.name, score=float(len(text)))],
+        )
 
 
 class Shortness(Length):
@@ -237,7 +296,10 @@ class StepShortness(StepLength):
     higher_is_better = False
 
 
-REWARDS: dict[str, Any] = {kind.__name__: kind for kind in (Length, Shortness, Lifted, Unbounded, StepLength, StepShortness)}
+REWARDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (Length, Shortness, Lifted, Unbounded, StepLength, StepShortness)
+}
 
 
 def sample(answers: list[Any], turns: int = 1) -> DataSample:
@@ -246,7 +308,11 @@ def sample(answers: list[Any], turns: int = 1) -> DataSample:
     for answer in answers:
         if isinstance(answer, dict) and "steps" in answer and isinstance(answer["steps"][0], list):
             steps = [
-                {"role": "assistant", "content": text, "label": {} if right is None else {"correctness": right}}
+                {
+                    "role": "assistant",
+                    "content": text,
+                    "label": {} if right is None else {"correctness": right},
+                }
                 for text, right in answer["steps"]
             ]
             outputs.append({"answer": {"role": "assistant", "content": "x"}, "steps": steps})
@@ -271,12 +337,20 @@ def data_set(make: Callable[..., trl_data.TrainingRows]) -> Callable[..., Any]:
 
 def normalised(rewards: list[float | None], size: int, key: str | None = None, **args: Any) -> Any:
     """What slime trains on, of samples in groups of a size; None has no score."""
-    usual = {"advantage_estimator": "grpo", "rewards_normalization": True, "grpo_std_normalization": True}
+    usual = {
+        "advantage_estimator": "grpo",
+        "rewards_normalization": True,
+        "grpo_std_normalization": True,
+    }
     batch = {"n_samples_per_prompt": size, "rollout_batch_size": len(rewards) // max(1, size)}
     samples = [
         SimpleNamespace(
             get_reward_value=lambda args, value=value: 0.0 if value is None else value,
-            metadata={"reward_status": "failed: error"} if value is None else {} if value > 1 else None,
+            metadata={"reward_status": "failed: error"}
+            if value is None
+            else {}
+            if value > 1
+            else None,
         )
         for value in rewards
     ]
@@ -313,7 +387,9 @@ def flips(played: list[int]) -> dict[str, Any]:
 
 
 def held_out(gaps: list[list[float]]) -> Any:
-    """Gaps, each so many times over: on how many the curve was fitted, and what it makes of the first gap."""
+    """Gaps, each so many times over: on how many the curve was fitted, and what it makes of the
+    first gap.
+    """
     given = [gap for gap, times in gaps for _ in range(int(times))]
     found = Summary(gaps=array("d", given), clusters=array("q", range(len(given)))).held_out()
     return found and [found.n_fitted, round(float(found.map([abs(given[0])])[0]), 3)]
@@ -329,12 +405,18 @@ test_small_functions = golden.calls(
         "held_out": held_out,
         "label_of": lambda cell: label_of(cell, {"gpt": 1.0, "llama": 0.0}),
         "margin_term": margin_term,
-        "missed": lambda least, gate=None, **figures: dict(QualityGate(least, **gate or {}).missed(figures)),
+        "missed": lambda least, gate=None, **figures: dict(
+            QualityGate(least, **gate or {}).missed(figures)
+        ),
         "nearest": nearest,
         "number_of": number_of,
         "sign": sign,
-        "split_samples": lambda size, ratio: [len(part) for part in split_samples(range(size), ratio)],
-        "told_apart": lambda value, limit: told_apart(value, limit, lambda number, digits: f"{number:.{digits}f}", 1),
+        "split_samples": lambda size, ratio: [
+            len(part) for part in split_samples(range(size), ratio)
+        ],
+        "told_apart": lambda value, limit: told_apart(
+            value, limit, lambda number, digits: f"{number:.{digits}f}", 1
+        ),
         "unknown_name": unknown_name,
         "verdict_numbers": numbered,
         "worst": worst,
@@ -351,7 +433,10 @@ def material(question: str, good: str, worse: str, reference: str | None = None)
 
 def injected(reward: str, answer: str, place: int = 1, **params: Any) -> dict[str, str]:
     """The answer with each injection."""
-    return {each.name: each.on(answer) for each in injections(RewardRegistry.create(reward, **params), place)}
+    return {
+        each.name: each.on(answer)
+        for each in injections(RewardRegistry.create(reward, **params), place)
+    }
 
 
 test_audit = golden.calls(

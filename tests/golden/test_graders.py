@@ -1,4 +1,6 @@
-"""What becomes of a judge's replies, of a rule's fields and of a row's results, as the golden lines of judged things, graders and aggregators have it."""
+"""What becomes of a judge's replies, of a rule's fields and of a row's results, as the golden lines
+of judged things, graders and aggregators have it.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,14 @@ from typing import Any
 from pydantic import Field
 
 from rm_gallery.core.graders import strategy
-from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderRank, GraderRegistry, GraderResult, GraderScore
+from rm_gallery.core.graders.base import (
+    BaseGrader,
+    GraderError,
+    GraderRank,
+    GraderRegistry,
+    GraderResult,
+    GraderScore,
+)
 from rm_gallery.core.graders.bridge import RewardGrader
 from rm_gallery.core.graders.llm import LLMGrader
 from rm_gallery.core.model.base import FakeLLM
@@ -19,7 +28,9 @@ from tests.support.samples import make_sample
 
 
 class Scripted(FakeLLM):
-    """Gives its replies one after another, the last one again and again; with the log-probabilities it was told."""
+    """Gives its replies one after another, the last one again and again; with the log-probabilities
+    it was told.
+    """
 
     replies: list[str] = Field(default_factory=list)
     logprobs: Any = None
@@ -37,7 +48,8 @@ class Scripted(FakeLLM):
         message["refusal"] = self.refusal
         if self.called:
             calls = [
-                {"id": "1", "type": "function", "function": {"name": "verdict", "arguments": each}} for each in self.called
+                {"id": "1", "type": "function", "function": {"name": "verdict", "arguments": each}}
+                for each in self.called
             ]
             message.update(content=None, tool_calls=calls)
             found["choices"][0]["finish_reason"] = "tool_calls"
@@ -45,7 +57,11 @@ class Scripted(FakeLLM):
 
 
 def judged(_: str, line: golden.Line) -> golden.Line:
-    given = {key: line[key] for key in ("replies", "logprobs", "finish_reason", "refusal", "called") if key in line}
+    given = {
+        key: line[key]
+        for key in ("replies", "logprobs", "finish_reason", "refusal", "called")
+        if key in line
+    }
     judge = Scripted(**given)
     try:
         said = of_reward(line, judge) if "reward" in line else of_grader(line, judge)
@@ -75,19 +91,35 @@ def of_reward(line: golden.Line, judge: Scripted) -> golden.Line:
 def of_grader(line: golden.Line, judge: Scripted) -> golden.Line:
     params = line.get("params", {})
     named = line["grader"] != "llm"
-    made = GraderRegistry.create(line["grader"], llm=judge, **params) if named else LLMGrader(model=judge, **params)
+    made = (
+        GraderRegistry.create(line["grader"], llm=judge, **params)
+        if named
+        else LLMGrader(model=judge, **params)
+    )
     for name, settings in line.get("around", ()):
         made = getattr(strategy, name)(made, **settings)
-    return told(made, made.evaluate(line.get("fields", {"query": "q", "response": "r"}), options=None))
+    return told(
+        made, made.evaluate(line.get("fields", {"query": "q", "response": "r"}), options=None)
+    )
 
 
 def told(grader: BaseGrader, found: GraderResult) -> golden.Line:
     assert found.name == grader.name
     if isinstance(found, GraderError):
-        return {"status": found.status, "cause": found.cause, "reason": found.error_type, "why": found.error}
+        return {
+            "status": found.status,
+            "cause": found.cause,
+            "reason": found.error_type,
+            "why": found.error,
+        }
     usage = {name: number for name, number in found.usage.items() if name != "seconds"}
     scored = {"rank": getattr(found, "rank", None), "score": getattr(found, "score", None)}
-    return {**scored, "why": found.reason or None, "metadata": found.metadata or None, "usage": usage or None}
+    return {
+        **scored,
+        "why": found.reason or None,
+        "metadata": found.metadata or None,
+        "usage": usage or None,
+    }
 
 
 SAID = ("score", "status", "cause", "reason", "why", "metadata", "refused")
@@ -96,11 +128,18 @@ test_replies = golden.runner("judged", judged, *SAID, "scores", "rank", "usage",
 
 def of_rule(_: str, line: golden.Line) -> golden.Line:
     try:
-        found = GraderRegistry.create(line["grader"], **line.get("params", {})).evaluate(line["fields"])
+        found = GraderRegistry.create(line["grader"], **line.get("params", {})).evaluate(
+            line["fields"]
+        )
     except ConfigError as error:
         return {"refused": str(error)}
     if isinstance(found, GraderError):
-        return {"status": found.status, "cause": found.cause, "reason": found.error_type, "why": found.error}
+        return {
+            "status": found.status,
+            "cause": found.cause,
+            "reason": found.error_type,
+            "why": found.error,
+        }
     assert isinstance(found, GraderScore)
     return {"score": found.score, "why": found.reason or None, "metadata": found.metadata or None}
 
@@ -109,15 +148,29 @@ test_rules_as_graders = golden.runner("graders", of_rule, *SAID)
 
 
 def test_every_rule_that_is_no_reward_has_its_lines() -> None:
-    """Rules among the rewards have their lines with the rewards; a few stand here for all, to see their names and doors."""
+    """Rules among the rewards have their lines with the rewards; a few stand here for all, to see
+    their names and doors.
+    """
     kinds = {name: GraderRegistry.get(name) for name in GraderRegistry.list()}
-    rules = {name for name, kind in kinds.items() if not kind.judged and not issubclass(kind, RewardGrader)}
+    rules = {
+        name
+        for name, kind in kinds.items()
+        if not kind.judged and not issubclass(kind, RewardGrader)
+    }
     found = [line for path in golden.HERE.glob("graders/*.jsonl") for _, line in golden.lines(path)]
-    assert rules - {line["grader"] for line in found} == set(), "a rule has no line in tests/golden/graders"
-    assert [line for line in found if line.get("reason") == "invalid_result"] == [], "a rule leaves its range"
+    assert rules - {line["grader"] for line in found} == set(), (
+        "a rule has no line in tests/golden/graders"
+    )
+    assert [line for line in found if line.get("reason") == "invalid_result"] == [], (
+        "a rule leaves its range"
+    )
 
 
-KINDS: dict[str, type[GraderResult]] = {"score": GraderScore, "rank": GraderRank, "error": GraderError}
+KINDS: dict[str, type[GraderResult]] = {
+    "score": GraderScore,
+    "rank": GraderRank,
+    "error": GraderError,
+}
 
 
 def result(given: dict[str, Any]) -> GraderResult:
@@ -141,16 +194,47 @@ def aggregated(_: str, line: golden.Line) -> golden.Line:
         return {"refused": str(error)}
     said = {"name": found.name, "reason": found.reason, "metadata": found.metadata}
     if isinstance(found, GraderError):
-        return {**said, "status": found.status, "error_type": found.error_type, "cause": found.cause}
+        return {
+            **said,
+            "status": found.status,
+            "error_type": found.error_type,
+            "cause": found.cause,
+        }
     assert isinstance(found, GraderScore)
-    return {**said, "score": found.score, "range": found.range, "higher_is_better": found.higher_is_better}
+    return {
+        **said,
+        "score": found.score,
+        "range": found.range,
+        "higher_is_better": found.higher_is_better,
+    }
 
 
-OF_A_ROW = ("name", "reason", "metadata", "status", "error_type", "cause", "score", "range", "higher_is_better", "refused")
+OF_A_ROW = (
+    "name",
+    "reason",
+    "metadata",
+    "status",
+    "error_type",
+    "cause",
+    "score",
+    "range",
+    "higher_is_better",
+    "refused",
+)
 test_aggregators = golden.runner("aggregators", aggregated, *OF_A_ROW)
 
 
 def test_every_aggregator_has_its_lines() -> None:
-    kinds = {name for name, kind in vars(aggregators).items() if isinstance(kind, type) and name.endswith("Aggregator")}
-    seen = {line["aggregator"] for path in golden.HERE.glob("aggregators/*.jsonl") for _, line in golden.lines(path)}
-    assert kinds - seen == {"BaseAggregator", "CallableAggregator"}, "an aggregator has no line in tests/golden/aggregators"
+    kinds = {
+        name
+        for name, kind in vars(aggregators).items()
+        if isinstance(kind, type) and name.endswith("Aggregator")
+    }
+    seen = {
+        line["aggregator"]
+        for path in golden.HERE.glob("aggregators/*.jsonl")
+        for _, line in golden.lines(path)
+    }
+    assert kinds - seen == {"BaseAggregator", "CallableAggregator"}, (
+        "an aggregator has no line in tests/golden/aggregators"
+    )

@@ -11,8 +11,20 @@ from rm_gallery.core.model import transport
 from rm_gallery.core.model.base import resolve_embeddings, resolve_llm
 from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.model.openai_llm import OpenaiLLM
-from rm_gallery.core.model.reward_servers import RewardServer, ServedScorer, split_reward_url, split_url
-from rm_gallery.core.model.transport import Reply, booked, check_url, decoded, provider_error, to_response
+from rm_gallery.core.model.reward_servers import (
+    RewardServer,
+    ServedScorer,
+    split_reward_url,
+    split_url,
+)
+from rm_gallery.core.model.transport import (
+    Reply,
+    booked,
+    check_url,
+    decoded,
+    provider_error,
+    to_response,
+)
 from rm_gallery.core.utils.errors import ProviderError, RMGalleryError
 from rm_gallery.core.utils.shown import is_credential, one_line
 from tests.golden.golden import Line, kinds, unnamed
@@ -33,14 +45,27 @@ def test_replies(line: Line) -> Line:
     except ProviderError as error:
         return said(error)
     usage, book, message = reply.usage, booked(reply, 7), reply.message
-    also: dict[str, Any] = {"reasoning": message.reasoning_content, "finish": reply.finish_reason, "model": reply.model}
-    also |= {"choices": reply.choices, "logprobs": reply.logprobs, "kept": message.additional_kwargs}
+    also: dict[str, Any] = {
+        "reasoning": message.reasoning_content,
+        "finish": reply.finish_reason,
+        "model": reply.model,
+    }
+    also |= {
+        "choices": reply.choices,
+        "logprobs": reply.logprobs,
+        "kept": message.additional_kwargs,
+    }
     also["tools"] = [call.function.name for call in message.tool_calls or ()]
     return {
         "text": reply.text,
         "ended": reply.ended,
         "also": {name: value for name, value in also.items() if value},
-        "tokens": [usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens],
+        "tokens": [
+            usage.input_tokens,
+            usage.output_tokens,
+            usage.cached_tokens,
+            usage.reasoning_tokens,
+        ],
         "booked": [book.input_tokens, book.output_tokens, book.calls],
     }
 
@@ -49,14 +74,23 @@ def test_replies(line: Line) -> Line:
 def test_errors(line: Line) -> Line:
     body = line["body"] if isinstance(line["body"], str) else orjson.dumps(line["body"]).decode()
     error = provider_error("it", Reply(line["answered"], line.get("headers", {}), body.encode()))
-    told = {"kind": error.kind, "status": error.status, "wait": error.retry_after, "message": str(error)}
+    told = {
+        "kind": error.kind,
+        "status": error.status,
+        "wait": error.retry_after,
+        "message": str(error),
+    }
     return {**told, "filtered": error.filtered or None}
 
 
 @golden("value")
 def test_bodies(line: Line) -> Line:
     try:
-        return {"value": decoded("".join(text * times for text, times in line["body"]).encode("latin-1"))}
+        return {
+            "value": decoded(
+                "".join(text * times for text, times in line["body"]).encode("latin-1")
+            )
+        }
     except ValueError:
         return {"value": "no JSON"}
 
@@ -121,19 +155,31 @@ def test_requests(line: Line) -> Line:
     """What is asked with these settings, and what is told of the answer."""
     told: Line = {}
 
-    async def exchange(endpoint: transport.HttpEndpoint, path: str, body: bytes, headers: dict[str, str], *_: Any) -> Reply:
+    async def exchange(
+        endpoint: transport.HttpEndpoint, path: str, body: bytes, headers: dict[str, str], *_: Any
+    ) -> Reply:
         told.update(url=endpoint.url + path, query=dict(endpoint.query), body=orjson.loads(body))
         told["headers"] = {name.lower(): value for name, value in headers.items()}
         words = line.get("says", "hello")
         status = line.get("status", 200)
-        answer = {"choices": [{"message": {"content": words}}]} if status == 200 else {"error": {"message": words}}
+        answer = (
+            {"choices": [{"message": {"content": words}}]}
+            if status == 200
+            else {"error": {"message": words}}
+        )
         return Reply(status, {}, orjson.dumps(answer))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transport, "exchange", exchange)
         for name, value in line.get("env", {}).items():
             patch.setenv(name, value)
-        settings = {"model": "m", "base_url": "http://h/v1", "max_attempts": 1, "cache": False, **line["settings"]}
+        settings = {
+            "model": "m",
+            "base_url": "http://h/v1",
+            "max_attempts": 1,
+            "cache": False,
+            **line["settings"],
+        }
         try:
             told["text"] = OpenaiLLM(**settings).chat("hi", **line.get("changes", {})).text
         except RMGalleryError as error:
@@ -143,8 +189,13 @@ def test_requests(line: Line) -> Line:
 
 @golden("sent", "made", "error")
 def test_refused_fields(line: Line) -> Line:
-    """What is sent in the end to an endpoint that refuses fields, and in how many requests for each of two questions."""
-    llm, made = picky(refuses=line["refuses"], status=line["status"], **line["settings"]), list[int]()
+    """What is sent in the end to an endpoint that refuses fields, and in how many requests for each
+    of two questions.
+    """
+    llm, made = (
+        picky(refuses=line["refuses"], status=line["status"], **line["settings"]),
+        list[int](),
+    )
     told: Line = {}
     try:
         for question in ("one", "two"):
@@ -153,20 +204,26 @@ def test_refused_fields(line: Line) -> Line:
             made.append(len(llm._sent) - before)
     except ProviderError as error:
         told, made = said(error), [len(llm._sent)]
-    sent = {name: value for name, value in llm._sent[-1].items() if name not in ("model", "messages")}
+    sent = {
+        name: value for name, value in llm._sent[-1].items() if name not in ("model", "messages")
+    }
     return {"sent": sent, "made": made, **told}
 
 
 @golden("same")
 def test_routes(line: Line) -> Line:
     """Whether two models share replies in the cache, going by where they ask."""
-    one, other = (OpenaiLLM("m", **{"base_url": "http://h/v1", **line[which]}).route() for which in "ab")
+    one, other = (
+        OpenaiLLM("m", **{"base_url": "http://h/v1", **line[which]}).route() for which in "ab"
+    )
     return {"same": one == other}
 
 
 @golden("same")
 def test_accounts(line: Line) -> Line:
-    one, other = (OpenaiLLM("m", **{"base_url": "http://h/v1", **line[which]}).account() for which in "ab")
+    one, other = (
+        OpenaiLLM("m", **{"base_url": "http://h/v1", **line[which]}).account() for which in "ab"
+    )
     return {"same": one == other}
 
 
@@ -174,7 +231,9 @@ def test_accounts(line: Line) -> Line:
 def test_scores_of_servers(line: Line) -> Line:
     """The numbers in an answer of a scoring server."""
     try:
-        found = ServedScorer(base_url="http://h").read({"kind": line["kind"], "found": line["found"]}, {})
+        found = ServedScorer(base_url="http://h").read(
+            {"kind": line["kind"], "found": line["found"]}, {}
+        )
     except RMGalleryError as error:
         return said(error)
     return {"rows": found.rows, "names": list(found.names) or None, "tokens": found.tokens or None}

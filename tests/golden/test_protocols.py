@@ -1,4 +1,6 @@
-"""What recorded texts and scores of judges are read as: the parsers of the published protocols, and files of judgements."""
+"""What recorded texts and scores of judges are read as: the parsers of the published protocols, and
+files of judgements.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def read(given: Line) -> Any:
     if "judge" in given:
         return judgebench_reader(given["judge"])(given["text"])
     if "method" in given:
-        return llmbar_reader(given.get("evaluator", ""), given["method"], given.get("kind", "compare"))(given["text"])
+        return llmbar_reader(
+            given.get("evaluator", ""), given["method"], given.get("kind", "compare")
+        )(given["text"])
     if "ratings" in given:
         return llmbar_ratings(*given["ratings"])
     if "step_rule" in given:
@@ -47,7 +51,9 @@ def test_what_a_text_is_read_as() -> None:
 
 
 def as_read(group: Line, judged: Judged) -> Line:
-    """One sample of a file of judgements: whose it is, its status, games (1 for output 0) and scores."""
+    """One sample of a file of judgements: whose it is, its status, games (1 for output 0) and
+    scores.
+    """
     if any(isinstance(judgement.place, StepOf) for judgement in judged.judgements):
         said: Line = {"steps": judged.steps(0)}
     elif judged.played_orders:
@@ -56,10 +62,18 @@ def as_read(group: Line, judged: Judged) -> Line:
     else:
         said = {"scores": judged.scores}
     lost = {} if judged.status == "scored" else {"status": judged.status}
-    return {"of": " ".join(group.values()), "id": judged.sample_id, **said, **lost, "about": judged.metadata}
+    return {
+        "of": " ".join(group.values()),
+        "id": judged.sample_id,
+        **said,
+        **lost,
+        "about": judged.metadata,
+    }
 
 
-@pytest.mark.parametrize("path", [each for each in files("protocols") if each.id not in ("readers", "step_rules")])
+@pytest.mark.parametrize(
+    "path", [each for each in files("protocols") if each.id not in ("readers", "step_rules")]
+)
 def test_files_of_judgements(path: Path, tmp_path: Path) -> None:
     from tests.data.loading import write
 
@@ -70,15 +84,31 @@ def test_files_of_judgements(path: Path, tmp_path: Path) -> None:
             data = open_data(list(given["data"]), benchmark) if "data" in given else None
             door = benchmark.replayed if option == "replay" else benchmark.recorded_scores
             rule = {key: given[key] for key in ("step_rule",) if key in given}
-            judged = [as_read(*one) for one in door(given[option], None if data is None else data.rows(), **rule)]
+            judged = [
+                as_read(*one)
+                for one in door(given[option], None if data is None else data.rows(), **rule)
+            ]
             file = write(tmp_path / "judgements.jsonl", given[option])
             files_of: Line = {option: file}
             found = score_recorded(benchmark, **files_of, data=data, rule=rule)
         except (ConfigError, DataError) as error:
             return {"error": str(error)}
         told = recorded_json(benchmark, found)
-        dropped = {"seconds", "data", "source", "endpoint", "calls", "cached", "usage", "benchmark", "version"}
-        lines = [{k: v for k, v in line.items() if k not in dropped} for line in ([told] if isinstance(told, dict) else told)]
+        dropped = {
+            "seconds",
+            "data",
+            "source",
+            "endpoint",
+            "calls",
+            "cached",
+            "usage",
+            "benchmark",
+            "version",
+        }
+        lines = [
+            {k: v for k, v in line.items() if k not in dropped}
+            for line in ([told] if isinstance(told, dict) else told)
+        ]
         return {"judged": judged, "told": rounded(lines)}
 
     check(path, answer, ("judged", "told", "error"))

@@ -1,4 +1,5 @@
-"""Every reader of texts, held against its golden lines: what is given, and what is found in it (nothing where it finds none).
+"""Every reader of texts, held against its golden lines: what is given, and what is found in it
+(nothing where it finds none).
 
 A file is named after its reader in `READERS`; the other keys of a line are the reader's arguments.
 """
@@ -64,11 +65,15 @@ FORMS: dict[str, tuple[type[BasePromptTemplate], str, int]] = {
     "criterion": (Criterion, "c1", 0), "rankings": (ComparativeTemplate, "rankings", 0),
     "rankings of 3": (ComparativeTemplate, "rankings", 3), "scores": (GroupTemplate, "scores", 0),
 }  # fmt: skip
-"""What a reply is asked for: the template, the field that is looked at, and the largest number there is."""
+"""What a reply is asked for: the template, the field that is looked at, and the largest number
+there is.
+"""
 
 
 def verdict(form: str, reply: str) -> Any:
-    """What a judge's reply is read as, None when it is not read; a number off the menu is not read by the reward."""
+    """What a judge's reply is read as, None when it is not read; a number off the menu is not read
+    by the reward.
+    """
     template, field, high = FORMS[form]
     try:
         value = getattr(template.parse(reply), field)
@@ -97,7 +102,10 @@ def principles(text: str) -> dict[str, str] | None:
 
 def statements(text: str) -> Any:
     reading = read_statements(text)
-    told = [[each.kind, each.text if len(each.text) < 200 else len(each.text)] for each in reading.statements[:3]]
+    told = [
+        [each.kind, each.text if len(each.text) < 200 else len(each.text)]
+        for each in reading.statements[:3]
+    ]
     return [reading.kind, told, reading.rest[:100]]
 
 

@@ -49,7 +49,10 @@ NAMES: dict[str, tuple[ModuleType, ...]] = {
 
 def answer(subject: str, line: golden.Line) -> golden.Line:
     with pytest.raises((ConfigError, DataError)) as raised:
-        eval(line["made"], {name: each for module in NAMES[subject] for name, each in vars(module).items()})
+        eval(
+            line["made"],
+            {name: each for module in NAMES[subject] for name, each in vars(module).items()},
+        )
     return {"refused": str(raised.value)}
 
 

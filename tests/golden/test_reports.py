@@ -1,4 +1,6 @@
-"""Every form of a report, the tables of the terminal and the exports of small fixed runs are the texts below `reports`."""
+"""Every form of a report, the tables of the terminal and the exports of small fixed runs are the
+texts below `reports`.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,15 @@ def page(run: OpenRun) -> str:
     """What a page says: its body a tag a line, and the samples that its script shows."""
     text = render(run).replace("\u00a0", " ")
     body, _, rest = text.split("</style>")[1].partition('id="data">')
-    samples = [json.dumps(sample, ensure_ascii=False) for sample in json.loads(rest.split("</script>")[0])]
-    return re.sub(r"\s*\n\s*", "\n", re.sub(r"(?=<(?![/a]))", "\n", body)).strip() + "\n\n" + "\n".join(samples) + "\n"
+    samples = [
+        json.dumps(sample, ensure_ascii=False) for sample in json.loads(rest.split("</script>")[0])
+    ]
+    return (
+        re.sub(r"\s*\n\s*", "\n", re.sub(r"(?=<(?![/a]))", "\n", body)).strip()
+        + "\n\n"
+        + "\n".join(samples)
+        + "\n"
+    )
 
 
 def cells(run: OpenRun) -> str:
@@ -35,7 +44,10 @@ def cells(run: OpenRun) -> str:
     sheet = openpyxl.load_workbook(export(run, run.folder / "x.xlsx")).active
     assert sheet is not None
     lines = [[f"{cell.data_type}:{cell.value}" for cell in line] for line in sheet.iter_rows()]
-    return "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines) + f"{sheet.freeze_panes}\n"
+    return (
+        "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        + f"{sheet.freeze_panes}\n"
+    )
 
 
 FORMS: dict[str, Callable[[OpenRun], str]] = {
@@ -54,22 +66,29 @@ RUNS = {
     "unfinished": ("md", "json", "junit"),
     "many": ("html", "json"),
 }
-"""Pairs in both orders, lists of three, misses of both kinds and a trace; solutions judged step by step, of a run that was
-stopped; two columns of a table, corrected by labels; a run without a report, whose figures are those of the samples so far; scores
-of more values than bars and one far off, lists of two and four seen at once, and answers of failed samples."""
+"""Pairs in both orders, lists of three, misses of both kinds and a trace; solutions judged step by
+step, of a run that was stopped; two columns of a table, corrected by labels; a run without a
+report, whose figures are those of the samples so far; scores of more values than bars and one far
+off, lists of two and four seen at once, and answers of failed samples."""
 
 
 def check(name: str, found: str) -> None:
     """Hold a text against its file, or write that anew."""
     path = HERE / "reports" / name.replace(" ", "-")
-    found = re.sub(r"-?\d+\.\d{10,}(e-?\d+)?", lambda number: repr(float(f"{float(number[0]):.9g}")), found)
+    found = re.sub(
+        r"-?\d+\.\d{10,}(e-?\d+)?", lambda number: repr(float(f"{float(number[0]):.9g}")), found
+    )
     if WRITING:
         path.parent.mkdir(exist_ok=True)
         path.write_text(found, encoding="utf-8", newline="\n")
-    assert found.replace("\r\n", "\n") == path.read_text(encoding="utf-8").replace("\r\n", "\n"), name
+    assert found.replace("\r\n", "\n") == path.read_text(encoding="utf-8").replace("\r\n", "\n"), (
+        name
+    )
 
 
-@pytest.mark.parametrize(("name", "form"), [(name, form) for name, forms in RUNS.items() for form in forms])
+@pytest.mark.parametrize(
+    ("name", "form"), [(name, form) for name, forms in RUNS.items() for form in forms]
+)
 def test_a_run_in_every_form(name: str, form: str, tmp_path: Path) -> None:
     shutil.copytree(GIVEN / name, tmp_path / name)
     check(f"{name}.{form}", FORMS[form](open_run(tmp_path / name)))
@@ -79,11 +98,17 @@ TABLES = {
     "eval": "eval length_baseline pairs.jsonl --format rewardbench2",
     "eval unscored": "eval accuracy pairs.jsonl",
     "bench repeats": "bench preferences -r length_baseline --data rows.jsonl --repeats 2",
-    "winrate": "winrate table.csv --prompt q --a x --b y -r safety_pairwise_reward --llm fake:<best>1</best> --labels people --by kind",
+    "winrate": (
+        "winrate table.csv --prompt q --a x --b y -r safety_pairwise_reward --llm "
+        "fake:<best>1</best> --labels people --by kind"
+    ),
     "winrate of three": "winrate table.csv --prompt q --a x --b y --other z -r length_baseline --length-controlled",
     "winrate of sessions": "winrate sessions.csv --prompt q --a x --b y -r length_baseline",
     "winrate of own clusters": "winrate sessions.csv --prompt q --a x --b y -r length_baseline --cluster thread-id",
-    "score": "score table.csv --prompt q --answer x --answer y -r length_baseline --labels stars --by kind",
+    "score": (
+        "score table.csv --prompt q --answer x --answer y -r length_baseline --labels stars --by "
+        "kind"
+    ),
     "grade": "grade graders.yaml graded.jsonl",
     "compare": "compare one two three --examples 1",
     "compare by default": "compare one two",
@@ -104,12 +129,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = shutil.copytree(GIVEN / "tables", tmp_path_factory.mktemp("tables"), dirs_exist_ok=True)
     (place / "own.py").write_text(
         "from rm_gallery import reward_function\n\n\n@reward_function(score_range=(0, 1))\n"
-        "def own(messages, ground_truth='', **kwargs):\n    return float(str(ground_truth) in messages[-1].text)\n"
+        "def own(messages, ground_truth='', **kwargs):\n    return float(str(ground_truth) in "
+        "messages[-1].text)\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         for run, more in (("one", ""), ("two", "--param shortest=true"), ("three", "--limit 20")):
-            assert command(*f"eval length_baseline pairs.jsonl --out {run} {more}".split()).code == 0
+            assert (
+                command(*f"eval length_baseline pairs.jsonl --out {run} {more}".split()).code == 0
+            )
     return place
 
 
@@ -117,7 +145,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_a_command_prints(name: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     done = command(*TABLES[name].split())
-    said = "\n".join(line for line in done.err.splitlines() if "/s" not in line and "done" not in line)
+    said = "\n".join(
+        line for line in done.err.splitlines() if "/s" not in line and "done" not in line
+    )
     text = f"$ rm-gallery {TABLES[name]}\nexit code {done.code}\n\n{done.out}\n{said}\n"
     check(f"{name}.txt", re.sub(r"\b\d+(\.\d+)? (ms|s)\b", "… s", text))
 
@@ -136,5 +166,7 @@ def test_all_that_a_command_tells(name: str, folder: Path, monkeypatch: pytest.M
     monkeypatch.chdir(folder)
     done = command(*WHOLE[name].split(), "--json")
     found = {"exit code": done.code, "out": json.loads(done.out)}
-    text = re.sub(r'"seconds": [\d.e-]+', '"seconds": 0', json.dumps(found, indent=1, ensure_ascii=False))
+    text = re.sub(
+        r'"seconds": [\d.e-]+', '"seconds": 0', json.dumps(found, indent=1, ensure_ascii=False)
+    )
     check(f"{name}.whole.json", f"{text}\n")

@@ -1,8 +1,10 @@
-"""Every rule reward, held against its golden lines: parameters and a sample, and the score, status and reason it gets.
+"""Every rule reward, held against its golden lines: parameters and a sample, and the score, status
+and reason it gets.
 
-A line gives `params`, `answer` (a text, pieces of one such as ["yes ", 100], or the fields of a step), and what else the sample
-has: `question` or `input`, `steps`, `reference` (in the answer's label), `label`, `metadata`. Expected are a `score` or a `status`
-("unscored", "failed", or "refused" for parameters) with its `reason`; `tell` asks for a score's reason and extra data, too.
+A line gives `params`, `answer` (a text, pieces of one such as ["yes ", 100], or the fields of a
+step), and what else the sample has: `question` or `input`, `steps`, `reference` (in the answer's
+label), `label`, `metadata`. Expected are a `score` or a `status` ("unscored", "failed", or
+"refused" for parameters) with its `reason`; `tell` asks for a score's reason and extra data, too.
 """
 
 from __future__ import annotations
@@ -34,7 +36,12 @@ SAME_SCORES = {
     "code_execution.sandbox": "where code runs changes no verdict",
     "code_unit_tests.sandbox": "where code runs changes no verdict",
     **dict.fromkeys(
-        ("code_style.timeout", "code_syntax_check.timeout", "json_schema.timeout", "regex_match.timeout"),
+        (
+            "code_style.timeout",
+            "code_syntax_check.timeout",
+            "json_schema.timeout",
+            "regex_match.timeout",
+        ),
         "holds in a process of its own; tests/acceptance/test_no_way_out.py",
     ),
 }
@@ -49,7 +56,9 @@ def rules() -> dict[str, type[BaseReward]]:
 
 
 def text_of(given: Any) -> Any:
-    """A text; a list stands for its pieces one after the other, [piece, times] for one that is repeated."""
+    """A text; a list stands for its pieces one after the other, [piece, times] for one that is
+    repeated.
+    """
     if isinstance(given, list) and all(isinstance(piece, (str, list)) for piece in given):
         return "".join(piece if isinstance(piece, str) else piece[0] * piece[1] for piece in given)
     return given
@@ -59,13 +68,25 @@ def sample_of(line: Line) -> DataSample:
     """The sample a golden line describes."""
     answer = text_of(line.get("answer", ""))
     step = answer if isinstance(answer, dict) else {"content": answer}
-    label = {**line.get("label", {}), **({"reference": line["reference"]} if "reference" in line else {})}
-    asked = line.get("input") or [{"role": "user", "content": text_of(line["question"])}] if "question" in line else []
+    label = {
+        **line.get("label", {}),
+        **({"reference": line["reference"]} if "reference" in line else {}),
+    }
+    asked = (
+        line.get("input") or [{"role": "user", "content": text_of(line["question"])}]
+        if "question" in line
+        else []
+    )
     return DataSample.model_validate(
         {
             "unique_id": "s",
             "input": line.get("input", asked),
-            "output": [{"answer": {"role": "assistant", **step, "label": label or None}, "steps": line.get("steps")}],
+            "output": [
+                {
+                    "answer": {"role": "assistant", **step, "label": label or None},
+                    "steps": line.get("steps"),
+                }
+            ],
             "metadata": line.get("metadata"),
         }
     )
@@ -79,9 +100,16 @@ def outcome(name: str, line: Line) -> Line:
         return {"status": "refused", "reason": str(error)}
     given = reward.evaluate(sample_of(line)).output[0].answer.reward
     if given.issues:
-        return {"status": given.issues[0].status, "cause": given.issues[0].cause, "reason": given.issues[0].reason}
+        return {
+            "status": given.issues[0].status,
+            "cause": given.issues[0].cause,
+            "reason": given.issues[0].reason,
+        }
     extra = given.extra_data.get(reward.name)
-    return {"score": given.score, **({"reason": given.details[0].reason, "extra": extra} if line.get("tell") else {})}
+    return {
+        "score": given.score,
+        **({"reason": given.details[0].reason, "extra": extra} if line.get("tell") else {}),
+    }
 
 
 def rows(name: str) -> list[Line]:
@@ -91,7 +119,9 @@ def rows(name: str) -> list[Line]:
 
 @pytest.fixture
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rules that keep a processor busy are otherwise sent to another process, which the contracts of rewards try."""
+    """Rules that keep a processor busy are otherwise sent to another process, which the contracts
+    of rewards try.
+    """
     for reward in rules().values():
         monkeypatch.setattr(reward, "cpu_bound", False)
 
@@ -125,12 +155,19 @@ def test_a_rule_has_lines_for_both_ends_and_for_no_score(name: str) -> None:
     low, high = reward.score_range
     if low is not None and high is not None:
         near = (high - low) / 4
-        missing = f"no line of {name} comes near {low} or reaches {high}: add one, or mend its score_range"
+        missing = (
+            f"no line of {name} comes near {low} or reaches {high}: add one, or mend its "
+            f"score_range"
+        )
         assert high in scores and min(scores) <= low + near, missing
     else:
-        assert {score > 0 for score in scores} | {score < 0 for score in scores} == {True, False}, name
+        assert {score > 0 for score in scores} | {score < 0 for score in scores} == {True, False}, (
+            name
+        )
     if unscorable(name):
-        assert any(line.get("status") == "unscored" for line in found), f"no line of {name} is unscored"
+        assert any(line.get("status") == "unscored" for line in found), (
+            f"no line of {name} is unscored"
+        )
 
 
 def unscorable(name: str) -> bool:
@@ -143,26 +180,45 @@ def unscorable(name: str) -> bool:
     empty = example.sample.model_copy(deep=True)
     empty.output[0].answer.content = ""
     samples = rules()[name](**example.params).evaluate_batch([bare, empty])
-    return any(issue.status == "unscored" for s in samples for o in s.output for issue in o.answer.reward.issues)
+    return any(
+        issue.status == "unscored"
+        for s in samples
+        for o in s.output
+        for issue in o.answer.reward.issues
+    )
 
 
 @pytest.mark.parametrize("name", rules())
 def test_two_values_of_each_field_change_what_comes_out(name: str) -> None:
-    """Two golden lines of one sample differ in this field alone, and not in it alone: in their scores as well."""
+    """Two golden lines of one sample differ in this field alone, and not in it alone: in their
+    scores as well.
+    """
     fields = rules()[name].model_fields
     silent = []
-    for field in fields.keys() - SHARED - {key.partition(".")[2] for key in SAME_SCORES if key.startswith(f"{name}.")}:
+    for field in (
+        fields.keys()
+        - SHARED
+        - {key.partition(".")[2] for key in SAME_SCORES if key.startswith(f"{name}.")}
+    ):
         outcomes: dict[str, dict[str, set[str]]] = {}
         for line in rows(name):
-            given = {key: value for key, value in line.items() if key not in (*OUTCOME, "params", "tell")}
+            given = {
+                key: value for key, value in line.items() if key not in (*OUTCOME, "params", "tell")
+            }
             params = dict(line.get("params", {}))
             default = fields[field].get_default(call_default_factory=True)
             value = json.dumps(params.pop(field, default), default=str)
             found = json.dumps([line.get(key) for key in ("score", "status")])
-            outcomes.setdefault(json.dumps([given, params], sort_keys=True), {}).setdefault(value, set()).add(found)
-        if not any(len(set.union(*values.values())) > 1 for values in outcomes.values() if len(values) > 1):
+            outcomes.setdefault(json.dumps([given, params], sort_keys=True), {}).setdefault(
+                value, set()
+            ).add(found)
+        if not any(
+            len(set.union(*values.values())) > 1 for values in outcomes.values() if len(values) > 1
+        ):
             silent.append(field)
-    assert not silent, f"rules/{name}.jsonl: no two lines differ in {sorted(silent)} alone and score differently"
+    assert not silent, (
+        f"rules/{name}.jsonl: no two lines differ in {sorted(silent)} alone and score differently"
+    )
 
 
 @pytest.mark.parametrize("name", rules())
@@ -173,4 +229,6 @@ def test_every_setting_is_part_of_the_description(name: str) -> None:
             for field, value in line.get("params", {}).items():
                 other = rules()[name].model_fields[field].get_default(call_default_factory=True)
                 if value != other:
-                    assert described[field] != RewardRegistry.create(name).describe()[field], f"{name}: {field}"
+                    assert described[field] != RewardRegistry.create(name).describe()[field], (
+                        f"{name}: {field}"
+                    )

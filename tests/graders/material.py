@@ -9,7 +9,11 @@ from rm_gallery.core.graders.base import BaseGrader, GraderRegistry
 from rm_gallery.core.reward.registry import RewardRegistry
 
 PNG = {"base64": base64.b64encode(b"not really a picture").decode(), "format": "png"}
-CALL = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Oslo"}'}}
+CALL = {
+    "id": "1",
+    "type": "function",
+    "function": {"name": "weather", "arguments": '{"city": "Oslo"}'},
+}
 MESSAGES = [
     {"role": "user", "content": "[[messages]]"},
     {"role": "assistant", "content": None, "tool_calls": [CALL]},
@@ -24,7 +28,10 @@ def search(text: str) -> list[str]:
 
 SPECIAL: dict[str, dict[str, Any]] = {
     "checklist": {"criteria": ["It is short.", {"criterion": "It is rude.", "weight": -1}]},
-    "healthbench": {"criteria": ["It is short.", {"criterion": "It is rude.", "points": -1}], "max_criteria": 2},
+    "healthbench": {
+        "criteria": ["It is short.", {"criterion": "It is rude.", "points": -1}],
+        "max_criteria": 2,
+    },
     "search_correctness": {"search": search},
 }
 """Settings that a grader cannot do without."""
@@ -49,7 +56,11 @@ def fields_for(grader: BaseGrader) -> dict[str, Any]:
             if "responses" not in made:
                 made[name] = MESSAGES
         elif name == "image" or (name == "response" and "vision" in grader.needs):
-            made[name] = PNG if name == "image" or grader.name == "text_to_image" else ["before", PNG, "after"]
+            made[name] = (
+                PNG
+                if name == "image" or grader.name == "text_to_image"
+                else ["before", PNG, "after"]
+            )
         elif name in ("responses", "documents"):
             made[name] = [f"[[{name}]]", "another"]
         elif name == "query" and "messages" in made:

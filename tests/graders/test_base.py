@@ -13,7 +13,14 @@ import pytest
 
 from rm_gallery import ConfigError, RewardRegistry
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, GraderError, GraderMode, GraderRegistry, GraderScore
+from rm_gallery.core.graders.base import (
+    BaseGrader,
+    FunctionGrader,
+    GraderError,
+    GraderMode,
+    GraderRegistry,
+    GraderScore,
+)
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.llm import RubricGrader
 from rm_gallery.core.reward.base import BasePointWiseRubricReward
@@ -41,10 +48,19 @@ class Grader(BaseGrader): ...
 
 
 def test_a_function_is_a_grader_and_stays_a_function() -> None:
-    assert (words.name, words.description, words.score_range) == ("counted", "How many words.", (0.0, 9.0))
+    assert (words.name, words.description, words.score_range) == (
+        "counted",
+        "How many words.",
+        (0.0, 9.0),
+    )
     assert words.inputs == {"response": True, "more": False, "*": False}
     found = words.evaluate(response="a b", more=1, x=1)
-    assert (found.score, words("a b"), words("a b", more=2), found.passed()) == (4.0, 2.0, 4.0, False)
+    assert (found.score, words("a b"), words("a b", more=2), found.passed()) == (
+        4.0,
+        2.0,
+        4.0,
+        False,
+    )
     bare = FunctionGrader.wrap(lambda response: 1.0)
     assert (bare.name, bare.is_async, FunctionGrader(print).name) == ("lambda", False, "print")
     assert ToolUseHTTPGrader().name == ToolUseHTTPGrader.registered_name() == "tool_use_http"
@@ -52,17 +68,27 @@ def test_a_function_is_a_grader_and_stays_a_function() -> None:
     assert ToolUseHTTPGrader.declared()["mode"] is GraderMode.POINTWISE
     for _ in range(2):
         missing = Grader().evaluate(x=1)
-        assert isinstance(missing, GraderError) and "Grader implements _grade(self, query, response" in missing.error
+        assert (
+            isinstance(missing, GraderError)
+            and "Grader implements _grade(self, query, response" in missing.error
+        )
 
 
 POSITIONAL = FunctionGrader(lambda response, /: 1.0)
 
 
 def test_a_judge_is_asked_for_by_what_is_not_built_yet() -> None:
-    assert all(asks_for_judge(each) for each in ("grader:relevance", "safety_pointwise_reward", PointJudge))
-    assert not any(asks_for_judge(each) for each in ("accuracy", Rule, "grader:json_match", Rule(), 7))
+    assert all(
+        asks_for_judge(each) for each in ("grader:relevance", "safety_pointwise_reward", PointJudge)
+    )
+    assert not any(
+        asks_for_judge(each) for each in ("accuracy", Rule, "grader:json_match", Rule(), 7)
+    )
     listwise: Any = build_reward("safety_listwise_reward", {"seed": 3}, "fake:x", seed=5)
-    assert (listwise.seed, getattr(build_reward("ruler", llm="fake:x", seed=5), "seed", None)) == (3, 5)
+    assert (listwise.seed, getattr(build_reward("ruler", llm="fake:x", seed=5), "seed", None)) == (
+        3,
+        5,
+    )
     reward = build_reward(BasePointWiseRubricReward, {"name": "p"}, "fake:x")
     assert as_reward(reward) is reward
     assert as_grader("accuracy", ignore_case=True).evaluate(response="A", reference_response="a").ok
@@ -72,13 +98,23 @@ class Broken(RubricGrader):
     rubric: ClassVar[str] = "broken"
 
 
-def test_a_broken_rubric_is_named_and_one_without_a_file_declares_what_its_class_says(tmp_path: Path) -> None:
-    texts = ["", "a: [", "[1]", "en: {desc: x, rubrics: []}", "inputs: {}\nen: {desc: x, rubrics: [], levels: {}}"]
+def test_a_broken_rubric_is_named_and_one_without_a_file_declares_what_its_class_says(
+    tmp_path: Path,
+) -> None:
+    texts = [
+        "",
+        "a: [",
+        "[1]",
+        "en: {desc: x, rubrics: []}",
+        "inputs: {}\nen: {desc: x, rubrics: [], levels: {}}",
+    ]
     for number, text in enumerate(texts):
         (tmp_path / f"{number}").mkdir()
         (tmp_path / f"{number}" / "broken.yaml").write_text(text)
     for folder in [*(tmp_path / f"{number}" for number in range(len(texts))), tmp_path / "absent"]:
-        kind = type("Other", (Broken,), {"folder": folder, "__annotations__": {"folder": ClassVar[Path]}})
+        kind = type(
+            "Other", (Broken,), {"folder": folder, "__annotations__": {"folder": ClassVar[Path]}}
+        )
         with pytest.raises(ConfigError, match="broken.yaml: not a grader's rubric"):
             kind(model="fake:x")
     said = {"score_range": (1.0, 5.0), "higher_is_better": True, "mode": GraderMode.POINTWISE}
@@ -87,13 +123,20 @@ def test_a_broken_rubric_is_named_and_one_without_a_file_declares_what_its_class
 
 def test_graders_of_another_package_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [EntryPoint("theirs", f"{__name__}:ToolUseHTTPGrader", "rm_gallery.graders")]
-    monkeypatch.setattr(metadata, "entry_points", lambda group: [point for point in points if point.group == group])
+    monkeypatch.setattr(
+        metadata, "entry_points", lambda group: [point for point in points if point.group == group]
+    )
     monkeypatch.setattr(GraderRegistry, "_classes", {})
     monkeypatch.setattr(GraderRegistry, "_lazy", None)
-    assert GraderRegistry.get("theirs") is ToolUseHTTPGrader and GraderRegistry.register("mine")(Grader) is Grader
+    assert (
+        GraderRegistry.get("theirs") is ToolUseHTTPGrader
+        and GraderRegistry.register("mine")(Grader) is Grader
+    )
     names = GraderRegistry.list()
     assert {"theirs", "mine", "relevance"} <= set(names) and names == sorted(names)
-    assert isinstance(GraderRegistry.create("theirs").evaluate(a="x"), GraderScore) and RewardRegistry.get("grader:theirs")
+    assert isinstance(
+        GraderRegistry.create("theirs").evaluate(a="x"), GraderScore
+    ) and RewardRegistry.get("grader:theirs")
 
 
 class Late(BaseGrader):
@@ -123,8 +166,12 @@ DOORS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("door", DOORS)
 def test_every_door_takes_the_same_options_in_the_same_ways_and_no_other_words(door: str) -> None:
     ask, row = DOORS[door], {"response": "a", "beside": 1}
-    assert "deadline" in str(ask(row, deadline=0.05)) and "deadline" in str(ask(row, options=RunOptions(deadline=0.05)))
-    assert "deadline" in str(ask(row, options=RunOptions(deadline=50.0), deadline=0.05)), "a keyword wins"
+    assert "deadline" in str(ask(row, deadline=0.05)) and "deadline" in str(
+        ask(row, options=RunOptions(deadline=0.05))
+    )
+    assert "deadline" in str(ask(row, options=RunOptions(deadline=50.0), deadline=0.05)), (
+        "a keyword wins"
+    )
     with pytest.raises(ConfigError, match="'deadlin'.*mean deadline"):
         ask(row, deadlin=1.0)
     with pytest.raises(ConfigError, match="options is a dict"):

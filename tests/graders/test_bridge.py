@@ -1,4 +1,6 @@
-"""A grader is a reward wherever a reward's name is taken and a reward a grader, inside one another too: one score, budget, identity."""
+"""A grader is a reward wherever a reward's name is taken and a reward a grader, inside one another
+too: one score, budget, identity.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from rm_gallery.core.graders.base import (
     GraderRegistry,
     GraderScore,
 )
-from rm_gallery.core.graders.bridge import GraderListReward, GraderReward, RewardGrader, as_grader, as_reward, sample_of
+from rm_gallery.core.graders.bridge import (
+    GraderListReward,
+    GraderReward,
+    RewardGrader,
+    as_grader,
+    as_reward,
+    sample_of,
+)
 from rm_gallery.core.graders.common import RelevanceGrader
 from rm_gallery.core.graders.strategy import AverageGrader, VotingGrader
 from rm_gallery.core.models import FakeLLM, OpenaiLLM
@@ -47,14 +56,30 @@ JUDGE = FakeLLM(reply=verdict)
 
 
 def test_a_grader_is_a_reward_in_its_own_range_and_direction() -> None:
-    for reward in (RewardRegistry.create("grader:relevance", llm=JUDGE), as_reward("relevance", llm=JUDGE)):
+    for reward in (
+        RewardRegistry.create("grader:relevance", llm=JUDGE),
+        as_reward("relevance", llm=JUDGE),
+    ):
         found = reward.evaluate(make_sample("good", "bad"))
-        assert isinstance(reward, GraderReward) and (reward.kind, reward.score_range) == ("pointwise", (1.0, 5.0))
-        assert scores(found) == [5.0, 1.0] and found.output[0].answer.reward.details[0].reason == "so"
-        assert reward.normalized(4.0) == 0.75 and pickle.loads(pickle.dumps(reward)).describe() == reward.describe()
+        assert isinstance(reward, GraderReward) and (reward.kind, reward.score_range) == (
+            "pointwise",
+            (1.0, 5.0),
+        )
+        assert (
+            scores(found) == [5.0, 1.0] and found.output[0].answer.reward.details[0].reason == "so"
+        )
+        assert (
+            reward.normalized(4.0) == 0.75
+            and pickle.loads(pickle.dumps(reward)).describe() == reward.describe()
+        )
     settings = {"max_workers": 3, "deadline": 5.0, "name": "mine", "threshold": 2.0}
     made: Any = RewardRegistry.create("grader:relevance", llm=JUDGE, **settings)
-    assert (made.max_workers, made.deadline, made.name, made.grader.threshold) == (3, 5.0, "mine", 2.0)
+    assert (made.max_workers, made.deadline, made.name, made.grader.threshold) == (
+        3,
+        5.0,
+        "mine",
+        2.0,
+    )
 
 
 def raising(error: Exception) -> Callable[..., float]:
@@ -76,7 +101,9 @@ def raising(error: Exception) -> Callable[..., float]:
         (FunctionGrader(lambda absent: 1.0), ("failed", "missing_field")),
     ],
 )
-def test_what_a_grader_could_not_grade_keeps_its_reason_as_a_reward(grader: BaseGrader, issue: tuple[str, str]) -> None:
+def test_what_a_grader_could_not_grade_keeps_its_reason_as_a_reward(
+    grader: BaseGrader, issue: tuple[str, str]
+) -> None:
     assert issues(as_reward(grader).evaluate(make_sample("a"))) == [issue]
 
 
@@ -86,10 +113,17 @@ def fields(**given: Any) -> dict[str, Any]:
 
 def test_a_grader_sees_of_a_sample_the_fields_it_asks_for() -> None:
     sample = make_sample(
-        "a", query="q", reference="r", metadata={"extra": 7, "history": ["own"], "query": "no", "response": "no"}
+        "a",
+        query="q",
+        reference="r",
+        metadata={"extra": 7, "history": ["own"], "query": "no", "response": "no"},
     )
     sample.input[0].additional_kwargs["context"] = "c"
-    step = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    step = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}],
+    }
     sample.output[0].answer = Step.model_validate({**step, "label": {"reference": "r"}})
     names = "query instruction response responses context reference_response tool_calls extra history absent".split()
 
@@ -120,17 +154,25 @@ def test_a_trajectory_is_graded_with_its_steps_as_a_reward() -> None:
     assert said == sorted(said)
     wanted = [{"name": "weather", "arguments": {"city": "Oslo"}}]
     sample.metadata = {"reference_tool_calls": wanted}
-    assert scores(RewardRegistry.create("grader:tool_call_sequence_match").evaluate(sample)) == [1.0]
+    assert scores(RewardRegistry.create("grader:tool_call_sequence_match").evaluate(sample)) == [
+        1.0
+    ]
 
 
 def test_every_grader_makes_a_reward_class_that_says_what_it_is() -> None:
     for name in GraderRegistry.list():
         kind, reward = GraderRegistry.get(name), RewardRegistry.get(f"grader:{name}")
         if issubclass(kind, RewardGrader):
-            assert reward is RewardRegistry.get(name) if kind.kind is None else issubclass(reward, kind.kind), name
+            assert (
+                reward is RewardRegistry.get(name)
+                if kind.kind is None
+                else issubclass(reward, kind.kind)
+            ), name
             continue
         said = kind.declared()
-        assert reward.kind == ("listwise" if said["mode"] is GraderMode.LISTWISE else "pointwise"), name
+        assert reward.kind == (
+            "listwise" if said["mode"] is GraderMode.LISTWISE else "pointwise"
+        ), name
         assert (reward.needs, reward.judged) == (kind.needs, kind.judged), name
         assert reward.higher_is_better is said["higher_is_better"], name
         assert reward.kind == "listwise" or reward.score_range == said["score_range"], name
@@ -151,20 +193,30 @@ def longest(responses: list[str]) -> dict[str, Any]:
     return {"rank": [1 + sum(len(other) > len(own) for other in responses) for own in responses]}
 
 
-def test_a_grader_that_ranks_is_a_listwise_reward_and_benchmarks_take_graders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_grader_that_ranks_is_a_listwise_reward_and_benchmarks_take_graders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     GraderRegistry.list()
     monkeypatch.setitem(GraderRegistry._classes, "longest_first", LongestFirst)
     reward = RewardRegistry.create("grader:longest_first")
-    assert isinstance(reward, GraderListReward) and RewardRegistry.get("grader:longest_first").kind == "listwise"
+    assert (
+        isinstance(reward, GraderListReward)
+        and RewardRegistry.get("grader:longest_first").kind == "listwise"
+    )
     assert scores(reward.evaluate(make_sample("aa", "a", "aaa", "aa"))) == [0.5, 0.0, 1.0, 0.5]
     pairs = [make_sample("good", "bad", chosen=0, unique_id=f"p{n}") for n in range(4)]
-    cases: list[tuple[str, dict[str, Any]]] = [("grader:relevance", {"llm": JUDGE}), ("grader:longest_first", {})]
+    cases: list[tuple[str, dict[str, Any]]] = [
+        ("grader:relevance", {"llm": JUDGE}),
+        ("grader:longest_first", {}),
+    ]
     for name, given in cases:
         report = evaluate(name, pairs, **given)
         assert (report.n, report.n_scored, report.score) == (4, 4, 1.0)
     with pytest.raises(ConfigError, match="orders several responses; as_reward"):
         GraderReward(LongestFirst()).check()
-    with pytest.raises(ConfigError, match="grader:relevance is judged by a model and none is named"):
+    with pytest.raises(
+        ConfigError, match="grader:relevance is judged by a model and none is named"
+    ):
         evaluate("grader:relevance", pairs)
     with pytest.raises(ConfigError, match="grader:json_validator calls no model"):
         evaluate("grader:json_validator", pairs, llm="some")
@@ -185,17 +237,29 @@ class Places(BaseGrader):
 def test_a_judge_that_ranks_sees_the_candidates_in_an_order_of_id_and_seed() -> None:
     for seed in range(6):
         for unique_id in ("s", "t", "s"):
-            found = as_reward(Places(), seed=seed).evaluate(make_sample(*"abcd", unique_id=unique_id))
-            assert scores(found)["abcd".index(Places.shown[-1][0])] == 1.0 and scores(found).count(1.0) == 1
+            found = as_reward(Places(), seed=seed).evaluate(
+                make_sample(*"abcd", unique_id=unique_id)
+            )
+            assert (
+                scores(found)["abcd".index(Places.shown[-1][0])] == 1.0
+                and scores(found).count(1.0) == 1
+            )
     assert len(set(Places.shown)) > 6 and Places.shown[::3] == Places.shown[2::3]
 
 
 def test_a_reward_is_a_grader_with_the_same_score_and_back() -> None:
     reward = RewardRegistry.create("accuracy")
-    for row, expected in (({"response": "a", "reference_response": "a"}, 1.0), ({"response": "a", "query": "q"}, None)):
+    for row, expected in (
+        ({"response": "a", "reference_response": "a"}, 1.0),
+        ({"response": "a", "query": "q"}, None),
+    ):
         found: Any = as_grader(reward).evaluate(row)
-        assert (found.score if found.ok else None) == expected and scores(reward.evaluate(sample_of(row))) == [expected]
-    assert as_reward(as_grader(reward)) is reward and as_grader(as_grader(reward)).name == reward.name
+        assert (found.score if found.ok else None) == expected and scores(
+            reward.evaluate(sample_of(row))
+        ) == [expected]
+    assert (
+        as_reward(as_grader(reward)) is reward and as_grader(as_grader(reward)).name == reward.name
+    )
     kind = FunctionGrader(longest)
     assert as_grader(as_reward(kind)) is kind
 
@@ -222,7 +286,10 @@ def test_a_reward_that_compares_gives_a_rank_and_one_of_steps_the_score_of_its_o
     steps = as_grader(Steps()).evaluate(response="x", steps=["1", 2])
     assert isinstance(steps, GraderScore) and steps.score == 1.5
     none = as_grader(Steps()).evaluate(response="x")
-    assert isinstance(none, GraderError) and (none.status, none.error_type) == ("unscored", "no_steps")
+    assert isinstance(none, GraderError) and (none.status, none.error_type) == (
+        "unscored",
+        "no_steps",
+    )
 
 
 class Label(BasePointWiseReward):
@@ -234,11 +301,22 @@ class Label(BasePointWiseReward):
 
 
 def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_none_of_it() -> None:
-    row: dict[str, Any] = {"id": 7, "query": "q", "response": "r", "context": "c", "metadata": {"m": 1}}
+    row: dict[str, Any] = {
+        "id": 7,
+        "query": "q",
+        "response": "r",
+        "context": "c",
+        "metadata": {"m": 1},
+    }
     row["reference_response"] = "column"
     given: list[dict[str, Any]] = [
         row | {"tests": ["t"], "pattern": None, "label": {"own": 1}},
-        row | {"label": {"reference": "label"}, "messages": [{"role": "user", "content": "m"}], "steps": []},
+        row
+        | {
+            "label": {"reference": "label"},
+            "messages": [{"role": "user", "content": "m"}],
+            "steps": [],
+        },
         {"response": 5, "query": None, "reference_response": None, "context": ""},
     ]
     for each in given:
@@ -247,8 +325,16 @@ def test_a_reward_sees_of_a_row_what_is_there_and_a_column_without_a_value_is_no
     assert first.output[0].answer.label == {"tests": ["t"], "own": 1, "reference": "column"}
     assert (first.unique_id, first.metadata) == ("7", {"m": 1})
     assert (first.input[0].text, first.input[0].additional_kwargs) == ("q", {"context": "c"})
-    assert (second.reference(), second.input[0].text, second.output[0].steps) == ("label", "m", None)
-    assert (third.input[0].text, third.output[0].answer.text, third.output[0].answer.label) == ("", "5", None)
+    assert (second.reference(), second.input[0].text, second.output[0].steps) == (
+        "label",
+        "m",
+        None,
+    )
+    assert (third.input[0].text, third.output[0].answer.text, third.output[0].answer.label) == (
+        "",
+        "5",
+        None,
+    )
     judge = Listening(reply="<score>3</score>")
     grader = as_grader("base_helpfulness_pointwise", llm=judge)
     assert "*" not in grader.inputs and grader.evaluate({"response": "r", "secret": "QSECRETQ"}).ok
@@ -264,14 +350,21 @@ class PlainReward(BasePointWiseReward):
     grader: Any = None
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        return scored(self.name, self.grader.evaluate(query=sample.query_text(), response=sample.output[0].answer.text).score)
+        return scored(
+            self.name,
+            self.grader.evaluate(
+                query=sample.query_text(), response=sample.output[0].answer.text
+            ).score,
+        )
 
 
 class AsyncReward(PlainReward):
     """Asks a grader from async code."""
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
-        found = await self.grader.aevaluate(query=sample.query_text(), response=sample.output[0].answer.text)
+        found = await self.grader.aevaluate(
+            query=sample.query_text(), response=sample.output[0].answer.text
+        )
         return scored(self.name, found.score)
 
 
@@ -305,7 +398,9 @@ WRAPPED: dict[str, Callable[[BaseGrader], BaseGrader]] = {
 
 def wrapped(kind: str, url: str = "http://127.0.0.1:9/v1", **settings: Any) -> BaseGrader:
     judge = OpenaiLLM("judge", base_url=url, max_attempts=1, max_outage=1.0)
-    return WRAPPED[kind](RelevanceGrader(model=judge, channel="text", repair_attempts=0, **settings))
+    return WRAPPED[kind](
+        RelevanceGrader(model=judge, channel="text", repair_attempts=0, **settings)
+    )
 
 
 async def inside(runner: GradingRunner, **options: Any) -> Any:
@@ -317,7 +412,12 @@ def test_the_same_scores_calls_budget_and_aggregate_however_it_is_wrapped(kind: 
     votes = 2 if "strategy" in kind else 1
     with JudgeServer("fixed:<reason>so</reason><score>4</score>", in_process=True) as server:
         graders = {"one": wrapped(kind, server.base_url), "plain": lambda response: 1.0}
-        runner = GradingRunner(graders, WeightedSumAggregator("all", weights={"one": 1.0}), show_progress=False, cache=False)
+        runner = GradingRunner(
+            graders,
+            WeightedSumAggregator("all", weights={"one": 1.0}),
+            show_progress=False,
+            cache=False,
+        )
         for door in (
             runner.run,
             lambda rows, **o: asyncio.run(runner.arun(rows, **o)),
@@ -338,22 +438,42 @@ def test_the_same_scores_calls_budget_and_aggregate_however_it_is_wrapped(kind: 
 
 def test_identity_tells_what_is_inside_apart() -> None:
     hashes = {kind: wrapped(kind).settings_hash for kind in WRAPPED}
-    assert hashes == {kind: wrapped(kind).settings_hash for kind in WRAPPED} and len(set(hashes.values())) == len(WRAPPED)
-    assert not set(hashes.values()) & {wrapped(kind, language="zh").settings_hash for kind in WRAPPED}
+    assert hashes == {kind: wrapped(kind).settings_hash for kind in WRAPPED} and len(
+        set(hashes.values())
+    ) == len(WRAPPED)
+    assert not set(hashes.values()) & {
+        wrapped(kind, language="zh").settings_hash for kind in WRAPPED
+    }
 
 
 def test_what_a_judge_costs_is_known_through_strategies_and_bridges() -> None:
     relevant = RelevanceGrader(model=FakeLLM(reply="<score>3</score>"))
-    for grader in (relevant, AverageGrader(relevant), AverageGrader(as_grader(as_reward(relevant)))):
+    for grader in (
+        relevant,
+        AverageGrader(relevant),
+        AverageGrader(as_grader(as_reward(relevant))),
+    ):
         reward = build_reward(grader)  # as evaluate and audit take it, without as_reward
-        assert judge_of(reward) == ("fake", "fake:fake") and prepare(reward, limit=1).cost().calls > 0
+        assert (
+            judge_of(reward) == ("fake", "fake:fake") and prepare(reward, limit=1).cost().calls > 0
+        )
     assert prepare("served:http://127.0.0.1:9", limit=1).cost().calls > 0
     assert prepare("length_baseline", limit=1).cost().calls == 0
 
 
 def test_graders_are_listed() -> None:
-    listed = {entry["name"].removeprefix("grader:"): entry for entry in json.loads(command("list", "--graders", "--json").out)}
+    listed = {
+        entry["name"].removeprefix("grader:"): entry
+        for entry in json.loads(command("list", "--graders", "--json").out)
+    }
     assert set(listed) == set(GraderRegistry.list()) - set(RewardRegistry.list())
     relevance = listed["relevance"]
-    assert (relevance["task"], relevance["score_range"], relevance["needs"]) == ("graders/common", [1.0, 5.0], ["llm"])
-    assert command("list", "--graders", "--task", "rag").out.count("context_") >= 2 and "agent (" in command("list").out
+    assert (relevance["task"], relevance["score_range"], relevance["needs"]) == (
+        "graders/common",
+        [1.0, 5.0],
+        ["llm"],
+    )
+    assert (
+        command("list", "--graders", "--task", "rag").out.count("context_") >= 2
+        and "agent (" in command("list").out
+    )

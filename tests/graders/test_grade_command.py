@@ -1,4 +1,6 @@
-"""`rm-gallery grade`: graders out of a file over a table, with labels, repeats, a run folder and its page."""
+"""`rm-gallery grade`: graders out of a file over a table, with labels, repeats, a run folder and
+its page.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,16 @@ server = judge_fixture("fixed:<reason>fine</reason><score>4</score>")
 def write(folder: Path, more: str = "", config: str = CONFIG) -> list[str]:
     rows = []
     for n in range(12):
-        asked = {"id": f"r{n}", "query": f"q{n // 2}", "response": str(n) if n % 3 else "no", "gold": str(n)}
+        asked = {
+            "id": f"r{n}",
+            "query": f"q{n // 2}",
+            "response": str(n) if n % 3 else "no",
+            "gold": str(n),
+        }
         rows.append({**asked, "ok": "pass" if n % 3 else "fail", "human": 1 + n % 5})
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (folder / "rows.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+    )
     (folder / "graders.yaml").write_text(config.format(more=more), encoding="utf-8")
     return ["grade", str(folder / "graders.yaml"), str(folder / "rows.jsonl")]
 
@@ -50,14 +59,24 @@ def test_a_limit_draws_by_the_seed_and_an_export_has_what_was_drawn(tmp_path: Pa
         table = tmp_path / "table.jsonl"
         done = command(*arguments, "--limit", "5", "--seed", seed, "--export", str(table))
         assert done.code == 0, done.err
-        drawn.append([json.loads(line)["id"] for line in table.read_text(encoding="utf-8").splitlines()])
+        drawn.append(
+            [json.loads(line)["id"] for line in table.read_text(encoding="utf-8").splitlines()]
+        )
     assert len(drawn[0]) == 5 and drawn[0] == drawn[1] != drawn[2]
     assert drawn[0] != [f"r{n}" for n in range(5)]
 
 
 def test_a_run_with_its_figures_and_its_page(server: JudgeServer, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    arguments = [*write(tmp_path), "--base-url", server.base_url, "--out", str(run), "--trace", "--no-cache"]
+    arguments = [
+        *write(tmp_path),
+        "--base-url",
+        server.base_url,
+        "--out",
+        str(run),
+        "--trace",
+        "--no-cache",
+    ]
     done = command(*arguments, "--json")
     assert done.code == 0, done.err
     found = json.loads(done.out)
@@ -103,23 +122,37 @@ def lower(response: str) -> float:
 
 
 def test_ranks_and_lower_is_better(tmp_path: Path) -> None:
-    rows = [{"query": f"q{n}", "responses": ["a", "bb"], "response": "x" * n, "bad": n < 3} for n in range(8)]
+    rows = [
+        {"query": f"q{n}", "responses": ["a", "bb"], "response": "x" * n, "bad": n < 3}
+        for n in range(8)
+    ]
     graders: dict[str, Any] = {
         "lower": FunctionGrader(lower, higher_is_better=False, threshold=0.2),
         "first": FunctionGrader(first, mode="listwise"),
     }
-    report = grade(GradingRunner(graders, show_progress=False), rows, labels={"lower": "bad"}, run_dir=str(tmp_path))
+    report = grade(
+        GradingRunner(graders, show_progress=False),
+        rows,
+        labels={"lower": "bad"},
+        run_dir=str(tmp_path),
+    )
     validation = report.extra["validation"]["lower"]
-    assert (validation["accuracy"], validation["threshold"]) == (1.0, 0.2) and validation["spearman"] > 0.8
+    assert (validation["accuracy"], validation["threshold"]) == (1.0, 0.2) and validation[
+        "spearman"
+    ] > 0.8
     assert (report.by_subset["first"].n_scored, report.by_subset["first"].score) == (8, None)
     assert report.score == pytest.approx(0.35)
 
 
 def test_labels_on_another_scale_say_only_how_scores_are_ordered() -> None:
     short = FunctionGrader(lambda response: len(response) / 10, name="short", threshold=0.5)
-    stars = FunctionGrader(lambda response: 1 + len(response) // 2, name="stars", score_range=(1, 5))
+    stars = FunctionGrader(
+        lambda response: 1 + len(response) // 2, name="stars", score_range=(1, 5)
+    )
     rows = [{"response": "x" * n, "human": 1 + n // 2} for n in range(9)]
-    found = grade(GradingRunner({"short": short, "stars": stars}, show_progress=False), rows, labels="human")
+    found = grade(
+        GradingRunner({"short": short, "stars": stars}, show_progress=False), rows, labels="human"
+    )
     validation = found.extra["validation"]
     assert set(validation["short"]) == {"label", "n", "spearman", "spearman_ci95"}
     assert (validation["stars"]["exact_agreement"], validation["stars"]["mae"]) == (1.0, 0.0)

@@ -1,4 +1,6 @@
-"""A grader whose prompt prescribes the form of the reply: nothing contradicts it, and the reply is read in that form."""
+"""A grader whose prompt prescribes the form of the reply: nothing contradicts it, and the reply is
+read in that form.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,22 @@ def graded(prompt: str, reply: str, **settings: Any) -> tuple[Any, list[str]]:
     (NUMBER, "8", 8), (NUMBER, "8/10", 8), (NUMBER, "Score: 8", 8), (NUMBER, "7 or 8", None),
     ("给 {response} 打 1 到 10 分，只输出数字。", "8", 8),
 ])  # fmt: skip
-def test_the_reply_is_read_in_the_form_the_prompt_asks_for(prompt: str, reply: str, score: float | None) -> None:
+def test_the_reply_is_read_in_the_form_the_prompt_asks_for(
+    prompt: str, reply: str, score: float | None
+) -> None:
     grade, asked = graded(prompt, reply)
     assert getattr(grade, "error", None) if score is None else grade.score == score
     assert len(asked) == (2 if score is None else 1)
-    assert not any(word in text for text in asked for word in ("Reply with", "JSON object", '"score"'))
+    assert not any(
+        word in text for text in asked for word in ("Reply with", "JSON object", '"score"')
+    )
 
 
 def test_the_form_is_added_where_the_prompt_has_none_and_where_it_is_wanted() -> None:
-    for prompt, settings in (("Rate {response}.", {}), (NUMBER + " {output_form}", {}), (NUMBER, {"own_form": False})):
+    for prompt, settings in (
+        ("Rate {response}.", {}),
+        (NUMBER + " {output_form}", {}),
+        (NUMBER, {"own_form": False}),
+    ):
         grade, asked = graded(prompt, "<score>3</score>", **settings)
         assert grade.score == 3 and "score" in asked[0]

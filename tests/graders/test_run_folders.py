@@ -1,4 +1,6 @@
-"""A grader run is kept in its folder: the same run continues there, only what is missing is judged again, and traced."""
+"""A grader run is kept in its folder: the same run continues there, only what is missing is judged
+again, and traced.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ import pytest
 from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.run_records import read_trace
-from rm_gallery.core.graders.base import FunctionGrader, GraderError, GraderRank, GraderResult, GraderScore
+from rm_gallery.core.graders.base import (
+    FunctionGrader,
+    GraderError,
+    GraderRank,
+    GraderResult,
+    GraderScore,
+)
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.common import CorrectnessGrader, RelevanceGrader
 from rm_gallery.core.graders.llm import LLMGrader
@@ -45,7 +53,9 @@ async def fragile(query: str) -> float:
 
 def ranking(responses: list[str]) -> GraderRank:
     CALLS["ranking"] += 1
-    return GraderRank(rank=[2, 1], reason="the second", metadata={"seen": tuple(responses), "of": {1: 2}})
+    return GraderRank(
+        rank=[2, 1], reason="the second", metadata={"seen": tuple(responses), "of": {1: 2}}
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -60,25 +70,37 @@ def runner(folder: Path, graders: Mapping[str, Any], **settings: Any) -> Grading
 
 
 def plain(results: Mapping[str, list[GraderResult]]) -> dict[str, list[Any]]:
-    return {name: [result.model_dump(exclude={"usage"}) for result in column] for name, column in results.items()}
+    return {
+        name: [result.model_dump(exclude={"usage"}) for result in column]
+        for name, column in results.items()
+    }
 
 
 def test_the_same_run_continues_and_only_what_failed_is_judged_again(tmp_path: Path) -> None:
     BROKEN.update({"q2", "q4"})
-    made = runner(tmp_path / "run", {"length": length, "fragile": fragile}, aggregators=WeightedSumAggregator("all"))
+    made = runner(
+        tmp_path / "run",
+        {"length": length, "fragile": fragile},
+        aggregators=WeightedSumAggregator("all"),
+    )
     first = made.run(ROWS)
     assert CALLS == {"length": 6, "fragile": 6}
     assert [result.ok for result in first["fragile"]] == [True, False, False, True, False, True]
     BROKEN.clear()
     second = made.run(ROWS)
-    assert CALLS == {"length": 6, "fragile": 8}, "of the rows that failed only the grader that failed is asked again"
+    assert CALLS == {"length": 6, "fragile": 8}, (
+        "of the rows that failed only the grader that failed is asked again"
+    )
     assert [result.ok for result in second["all"]] == [True, False, True, True, True, True]
     assert plain(made.run(ROWS)) == plain(asyncio.run(made.arun(iter(ROWS)))) == plain(second)
     assert [row["all"].ok for row in made.stream(ROWS)] == [True, False, True, True, True, True]
     assert CALLS == {"length": 6, "fragile": 8}
     summary = json.loads((tmp_path / "run" / "summary.json").read_bytes())
     assert summary["samples"]["reused"] == 6
-    statuses = [json.loads(line)["status"] for line in (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()]
+    statuses = [
+        json.loads(line)["status"]
+        for line in (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()
+    ]
     assert Counter(statuses) == {"scored": 5, "failed": 2, "unscored": 1}
 
 
@@ -92,9 +114,15 @@ def test_ranks_equal_rows_and_odd_metadata_come_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "said"), [({"other": length}, "graders"), ({"length": FunctionGrader(length, score_range=(0, 5))}, "score_range")]
+    ("other", "said"),
+    [
+        ({"other": length}, "graders"),
+        ({"length": FunctionGrader(length, score_range=(0, 5))}, "score_range"),
+    ],
 )
-def test_another_run_in_the_folder_is_refused_with_the_difference(other: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_another_run_in_the_folder_is_refused_with_the_difference(
+    other: dict[str, Any], said: str, tmp_path: Path
+) -> None:
     runner(tmp_path, {"length": length}).run(ROWS)
     with pytest.raises(ConfigError, match=f"different run(.|\n)*{said}"):
         runner(tmp_path, other).run(ROWS)
@@ -104,7 +132,11 @@ def test_another_run_in_the_folder_is_refused_with_the_difference(other: dict[st
 
 def test_what_a_grader_reads_makes_a_row_and_no_other_column_does(tmp_path: Path) -> None:
     def graded(rows: list[dict[str, Any]], response: str) -> list[float]:
-        config = {"length": GraderConfig(FunctionGrader(length), mapper=lambda row: {"response": row[response]})}
+        config = {
+            "length": GraderConfig(
+                FunctionGrader(length), mapper=lambda row: {"response": row[response]}
+            )
+        }
         return [r.score for r in runner(tmp_path, config).run(rows)["length"]]  # type: ignore[attr-defined]
 
     first = graded(ROWS, "query")
@@ -150,7 +182,9 @@ async def stopping(query: str) -> float:
 
 def test_what_was_not_begun_leaves_no_record(tmp_path: Path) -> None:
     CONTROL.append(RunControl())
-    found = runner(tmp_path, {"stopping": stopping}, max_concurrency=1).run(ROWS, control=CONTROL[-1])["stopping"]
+    found = runner(tmp_path, {"stopping": stopping}, max_concurrency=1).run(
+        ROWS, control=CONTROL[-1]
+    )["stopping"]
     assert all(r.error_type == "stopped" for r in found if isinstance(r, GraderError))
     kept = len((tmp_path / "results.jsonl").read_bytes().splitlines())
     assert kept == sum(result.ok for result in found) == CALLS["stopping"] < len(ROWS)
@@ -161,12 +195,16 @@ def test_a_trace_names_the_row_also_behind_a_strategy_and_in_a_reward(tmp_path: 
     graders = {
         "relevance": RelevanceGrader(model=model),
         "twice": GraderConfig(CorrectnessGrader(model=model), repeat=2),
-        "reward": as_grader("base_helpfulness_pointwise", llm=FakeLLM(reply=lambda prompt: "<score>4</score>")),
+        "reward": as_grader(
+            "base_helpfulness_pointwise", llm=FakeLLM(reply=lambda prompt: "<score>4</score>")
+        ),
     }
     found = runner(tmp_path, graders, trace=True).run(ROWS[:2])
     assert all(isinstance(result, GraderScore) for column in found.values() for result in column)
     entries = list(read_trace(tmp_path))
-    seen = Counter(entry["id"] for entry in entries if entry["reward"] != "base_helpfulness_pointwise")
+    seen = Counter(
+        entry["id"] for entry in entries if entry["reward"] != "base_helpfulness_pointwise"
+    )
     assert seen == {"r0": 3, "r1": 3}
     assert len(entries) == 8 and all(entry["prompt"] for entry in entries)
 
@@ -182,7 +220,9 @@ def test_a_single_grader_keeps_its_batch_too(tmp_path: Path) -> None:
 
 ASKED = [{"id": f"r{n}", "query": f"q{n}", "response": "a b"} for n in range(6)]
 JUDGES: dict[str, Any] = {
-    "a grader": lambda prompt: LLMGrader(name="g", model=FakeLLM(reply="<score>1</score>"), prompt=prompt),
+    "a grader": lambda prompt: LLMGrader(
+        name="g", model=FakeLLM(reply="<score>1</score>"), prompt=prompt
+    ),
     "a grader in a reward": lambda prompt: as_grader(as_reward(JUDGES["a grader"](prompt))),
 }
 

@@ -1,4 +1,6 @@
-"""The runner: rows of any kind, the mapper laid over them, results in order, and what failed beside what did not."""
+"""The runner: rows of any kind, the mapper laid over them, results in order, and what failed beside
+what did not.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ import pytest
 
 from rm_gallery import ConfigError
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.graders.base import BaseGrader, FunctionGrader, GraderError, GraderRank, GraderResult, GraderScore
+from rm_gallery.core.graders.base import (
+    BaseGrader,
+    FunctionGrader,
+    GraderError,
+    GraderRank,
+    GraderResult,
+    GraderScore,
+)
 from rm_gallery.core.graders.common import CorrectnessGrader
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.runner.aggregator import CallableAggregator, WeightedSumAggregator
@@ -35,7 +44,9 @@ async def alength(response: str) -> float:
 
 
 def runner(*graders: Any, **settings: Any) -> GradingRunner:
-    return GradingRunner({f"g{i}": g for i, g in enumerate(graders)}, show_progress=False, **settings)
+    return GradingRunner(
+        {f"g{i}": g for i, g in enumerate(graders)}, show_progress=False, **settings
+    )
 
 
 def scores(results: Mapping[str, list[GraderResult]], name: str = "g0") -> list[float]:
@@ -51,7 +62,11 @@ def test_every_kind_of_data_set_gives_the_same_results_in_row_order(tmp_path: Pa
         assert scores(runner(length).run(dataset)) == [0.0, 0.1, 0.2, 0.3, 0.4]
     assert runner(length, aggregators=WeightedSumAggregator("all")).run([]) == {"g0": [], "all": []}
     gaps = pd.DataFrame(
-        {"text": ["a", pd.NA, float("nan")], "number": [1.5, float("nan"), 2.0], "list": [[1], {"k": [2]}, None]}
+        {
+            "text": ["a", pd.NA, float("nan")],
+            "number": [1.5, float("nan"), 2.0],
+            "list": [[1], {"k": [2]}, None],
+        }
     )
     gaps["text"] = gaps["text"].astype(object)
     (*rows,) = rows_of(gaps)
@@ -64,8 +79,12 @@ def test_a_patient_grader_is_not_cut_short_by_an_impatient_one() -> None:
         await asyncio.sleep(0.6)
         return 1.0
 
-    impatient, patient = (FunctionGrader(slow, name=name, deadline=limit) for name, limit in (("a", 0.2), ("b", 30.0)))
-    found = GradingRunner({"a": impatient, "b": patient}, show_progress=False).run([{"response": "x"}])
+    impatient, patient = (
+        FunctionGrader(slow, name=name, deadline=limit) for name, limit in (("a", 0.2), ("b", 30.0))
+    )
+    found = GradingRunner({"a": impatient, "b": patient}, show_progress=False).run(
+        [{"response": "x"}]
+    )
     assert found["b"][0].ok, found["b"][0].reason
 
 
@@ -76,17 +95,26 @@ def test_several_data_sets_come_back_apart() -> None:
     assert [scores(part) for part in again] == [[0.0, 0.1], [0.2, 0.3, 0.4]]
 
 
-@pytest.mark.parametrize("aggregators", [WeightedSumAggregator("r"), [WeightedSumAggregator("r")], lambda found: 0.5])
-def test_aggregators_are_one_several_or_a_function_and_never_hide_what_is_missing(aggregators: Any) -> None:
+@pytest.mark.parametrize(
+    "aggregators", [WeightedSumAggregator("r"), [WeightedSumAggregator("r")], lambda found: 0.5]
+)
+def test_aggregators_are_one_several_or_a_function_and_never_hide_what_is_missing(
+    aggregators: Any,
+) -> None:
     found = runner(length, aggregators=aggregators).run([{"response": "xxxxx"}, {}])
     (column,) = [name for name in found if name != "g0"]
     named = isinstance(aggregators, (WeightedSumAggregator, list))
-    assert (column, getattr(found[column][0], "score", None)) == ("r" if named else "aggregate", 0.5)
+    assert (column, getattr(found[column][0], "score", None)) == (
+        "r" if named else "aggregate",
+        0.5,
+    )
     assert found[column][1].ok is not named
 
 
 @pytest.mark.parametrize(("on_error", "expected"), [("skip", [0.5, 0.75]), (0.0, [0.5, 0.375])])
-def test_a_grader_that_fails_does_not_change_the_scale_of_its_row(on_error: Any, expected: list[float]) -> None:
+def test_a_grader_that_fails_does_not_change_the_scale_of_its_row(
+    on_error: Any, expected: list[float]
+) -> None:
     def short(response: str) -> float:
         return 0.25 if len(response) < 5 else 1 / 0
 
@@ -98,12 +126,23 @@ def test_a_grader_that_fails_does_not_change_the_scale_of_its_row(on_error: Any,
     assert scores(found, "r") == pytest.approx(expected)
 
 
-@pytest.mark.parametrize(("higher", "passed"), [(True, [False, True, True]), (False, [True, True, False])])
+@pytest.mark.parametrize(
+    ("higher", "passed"), [(True, [False, True, True]), (False, [True, True, False])]
+)
 def test_a_score_passes_in_its_own_direction(higher: bool, passed: list[bool]) -> None:
-    made = [GraderScore(name="g", score=s, range=(1, 5), threshold=3, higher_is_better=higher) for s in (2, 3, 4)]
+    made = [
+        GraderScore(name="g", score=s, range=(1, 5), threshold=3, higher_is_better=higher)
+        for s in (2, 3, 4)
+    ]
     assert [score.passed() for score in made] == passed and made[2].passed(4)
-    assert [score.normalized for score in made] == ([0.25, 0.5, 0.75] if higher else [0.75, 0.5, 0.25])
-    for broken in (GraderScore(score=1), GraderScore(score=1, range=(0, None)), GraderScore(score=1, range=(1, 1))):
+    assert [score.normalized for score in made] == (
+        [0.25, 0.5, 0.75] if higher else [0.75, 0.5, 0.25]
+    )
+    for broken in (
+        GraderScore(score=1),
+        GraderScore(score=1, range=(0, None)),
+        GraderScore(score=1, range=(1, 1)),
+    ):
         with pytest.raises(ConfigError, match="no two bounds"):
             broken.normalized  # noqa: B018
         with pytest.raises(ConfigError, match="no threshold"):
@@ -135,7 +174,14 @@ def seen(query: str, response: str, reference_response: str = "none") -> dict[st
     return {"score": 1.0, "seen": [query, response, reference_response]}
 
 
-ROW = {"query": "q", "response": "r", "gold": "g", "a": {"b": [{"c": "deep"}, "last"]}, "a.b": "flat", "extra": 1}
+ROW = {
+    "query": "q",
+    "response": "r",
+    "gold": "g",
+    "a": {"b": [{"c": "deep"}, "last"]},
+    "a.b": "flat",
+    "extra": 1,
+}
 
 
 class Odd(BaseGrader):
@@ -148,15 +194,21 @@ class Odd(BaseGrader):
 
 
 def told(line: golden.Line) -> golden.Line:
-    """What becomes of what a grader returns, of what an aggregator makes of its 5, and of a mapper over a row."""
+    """What becomes of what a grader returns, of what an aggregator makes of its 5, and of a mapper
+    over a row.
+    """
     if "returns" in line:
-        found: GraderResult = Odd().evaluate(value=eval(line["returns"], {**vars(errors), **globals()}))
+        found: GraderResult = Odd().evaluate(
+            value=eval(line["returns"], {**vars(errors), **globals()})
+        )
     elif "aggregates" in line:
         found = CallableAggregator(eval(line["aggregates"]), "mine")({"a": GraderScore(score=5)})
     else:
         (found,) = runner(GraderConfig(FunctionGrader(seen), eval(line["mapper"]))).run([ROW])["g0"]
     if isinstance(found, GraderError):
-        assert (math.isnan(found.score), found.ok, found.passed(0)) == (True, False, False), "never a zero"
+        assert (math.isnan(found.score), found.ok, found.passed(0)) == (True, False, False), (
+            "never a zero"
+        )
         why = found.reason.partition(" [type=")[0]
         return {"status": found.status, "error_type": found.error_type, "why": why}
     ranked = {"score": getattr(found, "score", None), "rank": getattr(found, "rank", None)}
@@ -169,7 +221,9 @@ def test_rows(path: Path) -> None:
 
 
 def test_configs_of_every_form_and_one_broken_row_that_costs_no_other() -> None:
-    found = runner((FunctionGrader(length), {"response": "query"}), {"grader": length}, length).run(ROWS[:1])
+    found = runner((FunctionGrader(length), {"response": "query"}), {"grader": length}, length).run(
+        ROWS[:1]
+    )
     assert (scores(found, "g0"), scores(found, "g1"), scores(found, "g2")) == ([0.2], [0.0], [0.0])
     rows = [{"value": 0.1}, {"value": ValueError("no")}, {}, {"value": 0.3}]
     assert [result.ok for result in runner(Odd()).run(rows)["g0"]] == [True, False, False, True]
@@ -188,8 +242,14 @@ def test_a_repeat_asks_anew_and_keeps_the_spread() -> None:
     replies = iter(["<score>1</score>", "<score>5</score>", "<score>3</score>"])
     grader = CorrectnessGrader(model=FakeLLM(reply=lambda prompt: next(replies)))
     control = RunControl()
-    (found,) = runner(GraderConfig(grader, repeat=3)).run([{"query": "q", "response": "r"}], control=control)["g0"]
-    assert isinstance(found, GraderScore) and (found.score, found.metadata["std"], control.calls) == (3.0, 2.0, 3)
+    (found,) = runner(GraderConfig(grader, repeat=3)).run(
+        [{"query": "q", "response": "r"}], control=control
+    )["g0"]
+    assert isinstance(found, GraderScore) and (
+        found.score,
+        found.metadata["std"],
+        control.calls,
+    ) == (3.0, 2.0, 3)
 
 
 def test_settings_of_the_one_who_builds_win_over_a_seed_and_may_name_the_judge() -> None:

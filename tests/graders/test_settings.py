@@ -1,4 +1,6 @@
-"""Every setting of a grader or a judged reward is heard, or refused, and tells one from another: found by the registries."""
+"""Every setting of a grader or a judged reward is heard, or refused, and tells one from another:
+found by the registries.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ from tests.support.samples import make_sample
 KINDS = {name: GraderRegistry.get(name) for name in GraderRegistry.list()}
 GRADERS = {name: kind for name, kind in KINDS.items() if not issubclass(kind, RewardGrader)}
 """Rules among the rewards are graders with the reward's settings, which are the reward's to try."""
-REWARDS = {name: RewardRegistry.get(name) for name in RewardRegistry.list() if RewardRegistry.get(name).judged}
+REWARDS = {
+    name: RewardRegistry.get(name)
+    for name in RewardRegistry.list()
+    if RewardRegistry.get(name).judged
+}
 DOCUMENTATION = {"description"}
 
 
@@ -36,7 +42,12 @@ GIVEN = json.loads((Path(__file__).parent / "settings.json").read_text(encoding=
 ANOTHER = FakeLLM(reply="<score>3</score><best>2</best>", model="another")
 VALUES: dict[str, list[Any]] = {
     **GIVEN["values"],
-    **{"model": [ANOTHER], "llm": [ANOTHER], "search": [other_search], "template": [BestTemplate, NumberTemplate]},
+    **{
+        "model": [ANOTHER],
+        "llm": [ANOTHER],
+        "search": [other_search],
+        "template": [BestTemplate, NumberTemplate],
+    },
 }
 """Values other than the default, for fields whose annotation does not name them all."""
 BESIDE: dict[str, list[dict[str, Any]]] = GIVEN["beside"]
@@ -72,7 +83,9 @@ def outcome_of_grader(name: str, row: dict[str, Any] | None, settings: dict[str,
         kind = as_reward(built).kind
     except (ConfigError, ValueError) as error:
         return f"refused: {error}"
-    return json.dumps([found.model_dump(exclude={"usage"}), built.about(), kind, judge.asked], default=str)
+    return json.dumps(
+        [found.model_dump(exclude={"usage"}), built.about(), kind, judge.asked], default=str
+    )
 
 
 def rows_of(name: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -84,17 +97,28 @@ def rows_of(name: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 @pytest.mark.parametrize("name", GRADERS)
 def test_every_setting_of_a_grader_is_heard_or_refused_and_counts(name: str) -> None:
     judged = GRADERS[name].judged
-    garbage: list[tuple[dict[str, Any], Any]] = [({}, None), ({}, _garbage_row(name))] if judged else rows_of(name)
+    garbage: list[tuple[dict[str, Any], Any]] = (
+        [({}, None), ({}, _garbage_row(name))] if judged else rows_of(name)
+    )
     for field, info in GRADERS[name].model_fields.items():
         values = others(name, field, info)
-        given = [{**SPECIAL.get(name, {}), **beside, field: value} for value in values for beside in BESIDE.get(field, [{}])]
+        given = [
+            {**SPECIAL.get(name, {}), **beside, field: value}
+            for value in values
+            for beside in BESIDE.get(field, [{}])
+        ]
         if field not in (*DOCUMENTATION, *UNRELATED):
             assert heard(
-                (outcome_of_grader(name, row, {**params}), outcome_of_grader(name, row, {**params, **changed}))
+                (
+                    outcome_of_grader(name, row, {**params}),
+                    outcome_of_grader(name, row, {**params, **changed}),
+                )
                 for changed in given
                 for params, row in garbage
             ), f"{name}: '{field}' makes no difference; use it, or refuse it (`unheard`)"
-        _assert_counts(name, field, [_hash(name, {}), *(_hash(name, {field: value}) for value in values)])
+        _assert_counts(
+            name, field, [_hash(name, {}), *(_hash(name, {field: value}) for value in values)]
+        )
 
 
 def _garbage_row(name: str) -> dict[str, Any]:
@@ -113,18 +137,27 @@ def _hash(name: str, settings: dict[str, Any]) -> str | None:
 
 
 def _assert_counts(name: str, field: str, hashes: list[str | None]) -> None:
-    """The default and every other value that is accepted are different things, but for how fast they are."""
+    """The default and every other value that is accepted are different things, but for how fast
+    they are.
+    """
     found = [each for each in hashes if each is not None]
     same = field in UNRELATED
-    assert len(set(found)) == (1 if same else len(found)), f"{name}: '{field}' is {'' if same else 'not '}part of its identity"
+    assert len(set(found)) == (1 if same else len(found)), (
+        f"{name}: '{field}' is {'' if same else 'not '}part of its identity"
+    )
 
 
 def outcome_of_reward(name: str, settings: dict[str, Any]) -> str:
-    """All that comes of a judged reward: requests and scores of two samples, with and without steps, or why it is refused."""
+    """All that comes of a judged reward: requests and scores of two samples, with and without
+    steps, or why it is refused.
+    """
     judge = Listening(reply=PhraseJudge(("two", "one")))
     sample = make_sample("one", "two", reference="three")
     asked = {"type": "text", "text": sample.input[-1].text}
-    sample.input[-1].content = [asked, {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}}]
+    sample.input[-1].content = [
+        asked,
+        {"type": "image_url", "image_url": {"url": "https://example.org/a.png"}},
+    ]
     try:
         reward: BaseReward = RewardRegistry.create(name, **{"llm": judge, **settings})
         first = reward.evaluate(sample, max_workers=1)
@@ -133,18 +166,28 @@ def outcome_of_reward(name: str, settings: dict[str, Any]) -> str:
         stated = reward.evaluate(make_sample("It is 3.", "4", reference="3"), max_workers=1)
     except (ConfigError, ValueError) as error:
         return f"refused: {error}"
-    outputs = [output.answer.reward.model_dump() for each in (first, second, stated) for output in each.output]
-    return json.dumps([{**said, "sources": list(said["sources"])} for said in outputs] + [judge.asked], default=str)
+    outputs = [
+        output.answer.reward.model_dump()
+        for each in (first, second, stated)
+        for output in each.output
+    ]
+    return json.dumps(
+        [{**said, "sources": list(said["sources"])} for said in outputs] + [judge.asked],
+        default=str,
+    )
 
 
 @pytest.mark.parametrize("name", REWARDS)
 def test_every_setting_of_a_judged_reward_is_heard_or_refused_and_counts(name: str) -> None:
     for field, info in REWARDS[name].model_fields.items():
         values = others(name, field, info)
-        if field not in (*UNRELATED, "worst"):  # what an answer caused, see tests/reward/test_causes.py
+        # what an answer caused, see tests/reward/test_causes.py
+        if field not in (*UNRELATED, "worst"):
             assert heard(
                 (outcome_of_reward(name, beside), outcome_of_reward(name, {**beside, field: value}))
                 for beside in BESIDE.get(field, [{}])
                 for value in values
             ), f"{name}: '{field}' makes no difference"
-        _assert_counts(name, field, [_hash(name, {}), *(_hash(name, {field: value}) for value in values)])
+        _assert_counts(
+            name, field, [_hash(name, {}), *(_hash(name, {field: value}) for value in values)]
+        )

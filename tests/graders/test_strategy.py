@@ -1,4 +1,6 @@
-"""Strategies ask anew for every vote, and a vote that was never asked is owed. What comes of votes and orders is golden lines."""
+"""Strategies ask anew for every vote, and a vote that was never asked is owed. What comes of votes
+and orders is golden lines.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.base import FunctionGrader, GraderRank, GraderScore
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.common import RelevanceGrader
-from rm_gallery.core.graders.strategy import AverageGrader, BothOrdersGrader, TournamentGrader, VotingGrader
+from rm_gallery.core.graders.strategy import (
+    AverageGrader,
+    BothOrdersGrader,
+    TournamentGrader,
+    VotingGrader,
+)
 from rm_gallery.core.models import OpenaiLLM
 from tests.reward.rewards import Listening
 from tests.support.judge_server import JudgeServer
@@ -26,7 +33,9 @@ def highest(tied: Any, votes: Any) -> float:
 
 
 def test_votes_inside_an_average_are_calls_of_their_own_kept_apart_in_the_cache() -> None:
-    with JudgeServer([f"<score>{score}</score>" for score in (1, 2, 3, 4)], in_process=True) as server:
+    with JudgeServer(
+        [f"<score>{score}</score>" for score in (1, 2, 3, 4)], in_process=True
+    ) as server:
         llm = OpenaiLLM("judge", base_url=server.base_url, seed=7)
         grader = AverageGrader(VotingGrader(RelevanceGrader(model=llm), n=2), n=2)
         first, again = grader.evaluate(ROW), grader.evaluate(ROW)
@@ -35,27 +44,48 @@ def test_votes_inside_an_average_are_calls_of_their_own_kept_apart_in_the_cache(
         grader.evaluate_batch([ROW], repeat=1)
         assert server.stats()["requests"] == 8, "another repeat is another question"
         assert len({request["body"]["seed"] for request in server.recent_requests(9)}) == 8
-    assert isinstance(first, GraderScore) and isinstance(again, GraderScore) and first.score == again.score
-    voted = VotingGrader(RelevanceGrader(model=Listening(reply="<score>3</score>")), tie_break=highest)
+    assert (
+        isinstance(first, GraderScore)
+        and isinstance(again, GraderScore)
+        and first.score == again.score
+    )
+    voted = VotingGrader(
+        RelevanceGrader(model=Listening(reply="<score>3</score>")), tie_break=highest
+    )
     assert pickle.loads(pickle.dumps(voted)).settings_hash == voted.settings_hash
 
 
 def test_votes_cut_short_by_a_budget_or_an_outage_are_owed_again(tmp_path: Path) -> None:
-    rows = [{"id": f"q{n}", "prompt": f"q{n}?", "chosen": ["a"], "rejected": ["b"]} for n in range(3)]
+    rows = [
+        {"id": f"q{n}", "prompt": f"q{n}?", "chosen": ["a"], "rejected": ["b"]} for n in range(3)
+    ]
     states = []
     with JudgeServer("fixed:<score>3</score>", in_process=True) as server:
-        llm = OpenaiLLM("judge", base_url=server.base_url, max_attempts=1, max_outage=0.5, cache=False)
+        llm = OpenaiLLM(
+            "judge", base_url=server.base_url, max_attempts=1, max_outage=0.5, cache=False
+        )
         reward = as_reward(VotingGrader(RelevanceGrader(model=llm, channel="text"), n=3))
         for calls, fault in ((7, {}), (100, {"always": 500, "sticky": True}), (200, {})):
             server.set(faults=fault)
-            report = evaluate(reward, rows, "preferences", run_dir=str(tmp_path), max_workers=2, budget=Budget(max_calls=calls))
+            report = evaluate(
+                reward,
+                rows,
+                "preferences",
+                run_dir=str(tmp_path),
+                max_workers=2,
+                budget=Budget(max_calls=calls),
+            )
             states.append((report.n_unscored, report.n_scored))
-    assert states[0][0] == states[1][0] == 0, "a sample without all its votes is not unscored: a resumed run judges it"
+    assert states[0][0] == states[1][0] == 0, (
+        "a sample without all its votes is not unscored: a resumed run judges it"
+    )
     assert states[2] == (0, 3)
 
 
 def longest(responses: list[str]) -> GraderRank:
-    return GraderRank(rank=[1 + sum(len(other) > len(own) for other in responses) for own in responses])
+    return GraderRank(
+        rank=[1 + sum(len(other) > len(own) for other in responses) for own in responses]
+    )
 
 
 def first_one(responses: list[str]) -> GraderRank:
@@ -64,13 +94,21 @@ def first_one(responses: list[str]) -> GraderRank:
 
 def test_comparisons_by_a_function_see_through_one_that_names_the_first() -> None:
     for compare, rank, flips in ((longest, [3, 4, 1, 2], 0), (first_one, [1, 1, 1, 1], 6)):
-        found = TournamentGrader(FunctionGrader(compare)).evaluate(responses=["bb", "a", "cccc", "ddd"])
-        assert isinstance(found, GraderRank) and (found.rank, found.metadata["flips"]) == (rank, flips)
+        found = TournamentGrader(FunctionGrader(compare)).evaluate(
+            responses=["bb", "a", "cccc", "ddd"]
+        )
+        assert isinstance(found, GraderRank) and (found.rank, found.metadata["flips"]) == (
+            rank,
+            flips,
+        )
         pair = BothOrdersGrader(FunctionGrader(compare)).evaluate(responses=["a", "bbb"])
         assert isinstance(pair, GraderRank) and pair.rank == ([1, 1] if flips else [2, 1])
         assert pair.metadata["flipped"] is bool(flips)
     reward = as_reward(TournamentGrader(FunctionGrader(longest)))
-    assert (reward.kind, scores(reward.evaluate(make_sample("a", "ccc", "bb")))) == ("listwise", [0.0, 1.0, 0.5])
+    assert (reward.kind, scores(reward.evaluate(make_sample("a", "ccc", "bb")))) == (
+        "listwise",
+        [0.0, 1.0, 0.5],
+    )
 
 
 def test_graders_and_rewards_nest_and_their_calls_count_once() -> None:

@@ -1,4 +1,6 @@
-"""Text and format rules: equal to the reference packages, and right where others are known to be wrong."""
+"""Text and format rules: equal to the reference packages, and right where others are known to be
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,17 @@ VOCABULARY = "the cat sat on a mat and dogs ran fast over hills running runs".sp
 
 def sentences(n: int) -> list[tuple[list[str], list[str]]]:
     draw = random.Random(7)
-    return [([draw.choice(VOCABULARY) for _ in range(draw.randint(1, 14))] for _ in range(2)) for _ in range(n)]  # type: ignore[misc]
+    return [
+        ([draw.choice(VOCABULARY) for _ in range(draw.randint(1, 14))] for _ in range(2))  # type: ignore[misc]
+        for _ in range(n)
+    ]
 
 
 def graded(grader: str, response: Any, reference: Any = None, **settings: Any) -> Any:
-    fields = {"response": response, **({} if reference is None else {"reference_response": reference})}
+    fields = {
+        "response": response,
+        **({} if reference is None else {"reference_response": reference}),
+    }
     found = GraderRegistry.create(grader, **settings).evaluate(fields)
     if isinstance(found, GraderError):
         return found.error_type
@@ -49,7 +57,9 @@ def test_measures_equal_nltk() -> None:
     smooth, stemmer = bleu_score.SmoothingFunction().method1, PorterStemmer()
     for own, other in map(tuple, sentences(200)):
         own, other = list(own), list(other)
-        assert sentence_bleu(own, other) == pytest.approx(bleu_score.sentence_bleu([other], own, smoothing_function=smooth))
+        assert sentence_bleu(own, other) == pytest.approx(
+            bleu_score.sentence_bleu([other], own, smoothing_function=smooth)
+        )
         assert gleu(own, other) == pytest.approx(gleu_score.sentence_gleu([other], own))
         theirs = meteor_score.single_meteor_score(other, own, stemmer=stemmer, wordnet=NoWords)
         assert meteor(own, other, stemmer.stem) == pytest.approx(theirs)
@@ -76,10 +86,16 @@ def test_cosine_equals_scikit_learn() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("text", ["a", "the cat sat", "退款政策", "Ünïcödé straße", "x " * 500, "\r\nline\r\n"])
-def test_every_measure_finds_equal_texts_equal_and_an_empty_one_unlike(algorithm: str, text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["a", "the cat sat", "退款政策", "Ünïcödé straße", "x " * 500, "\r\nline\r\n"]
+)
+def test_every_measure_finds_equal_texts_equal_and_an_empty_one_unlike(
+    algorithm: str, text: str
+) -> None:
     assert graded("similarity", text, text, algorithm=algorithm) == 1.0
-    assert graded("similarity", text.upper(), text, algorithm=algorithm, case_sensitive=False) == 1.0
+    assert (
+        graded("similarity", text.upper(), text, algorithm=algorithm, case_sensitive=False) == 1.0
+    )
     assert graded("similarity", "", text, algorithm=algorithm) == 0.0
     assert graded("similarity", "", "", algorithm=algorithm) == 1.0
 
@@ -105,21 +121,36 @@ def test_a_metric_gives_one_number_by_its_name_as_a_reward_and_as_a_grader(
         if text not in references:
             sample = make_sample(text, metadata={"reference": references})
             (as_reward,) = RewardRegistry.create(reward, **settings).evaluate(sample).output
-            assert graded("similarity", text, references, algorithm=algorithm) == as_reward.answer.reward.score
+            assert (
+                graded("similarity", text, references, algorithm=algorithm)
+                == as_reward.answer.reward.score
+            )
 
 
 @pytest.mark.parametrize("algorithm", [name for name in ALGORITHMS if name not in ("bleu", "chrf")])
-@pytest.mark.parametrize(("text", "other"), [("+", "-"), ("\U0001f44d", "\U0001f44e"), ("!!", "??")])
-def test_different_texts_without_a_word_are_not_equal(algorithm: str, text: str, other: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "other"), [("+", "-"), ("\U0001f44d", "\U0001f44e"), ("!!", "??")]
+)
+def test_different_texts_without_a_word_are_not_equal(
+    algorithm: str, text: str, other: str
+) -> None:
     assert graded("similarity", text, other, algorithm=algorithm) == 0.0
 
 
 def test_what_takes_for_ever_is_killed_at_the_deadline() -> None:
-    """A pattern may stand in the data, and neither it nor a long comparison lets go of the interpreter by itself."""
+    """A pattern may stand in the data, and neither it nor a long comparison lets go of the
+    interpreter by itself.
+    """
     long = " ".join(f"w{i}" for i in range(6000))
     rows: list[tuple[dict[str, Any], dict[str, str]]] = [
-        ({"algorithm": "regex_match"}, {"response": "a" * 40 + "!", "reference_response": "(a+)+$"}),
-        ({"algorithm": "fuzzy_match", "method": "partial"}, {"response": long, "reference_response": long[1:] + "!"}),
+        (
+            {"algorithm": "regex_match"},
+            {"response": "a" * 40 + "!", "reference_response": "(a+)+$"},
+        ),
+        (
+            {"algorithm": "fuzzy_match", "method": "partial"},
+            {"response": long, "reference_response": long[1:] + "!"},
+        ),
     ]
     for settings, row in rows:
         name = "string_match" if settings["algorithm"] == "regex_match" else "similarity"
@@ -136,15 +167,22 @@ def no_word_in_common(text: str) -> float:
 def alike_steps(text: str) -> Any:
     """Six calls of a tool whose results are the text, but for their ends."""
     call = {"function": {"name": "look", "arguments": "{}"}}
-    turns = [({"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": f"{text}{i}"}) for i in range(6)]
-    return GraderRegistry.create("trajectory_step_efficiency").evaluate(messages=[turn for pair in turns for turn in pair])
+    turns = [
+        ({"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": f"{text}{i}"})
+        for i in range(6)
+    ]
+    return GraderRegistry.create("trajectory_step_efficiency").evaluate(
+        messages=[turn for pair in turns for turn in pair]
+    )
 
 
 def test_long_hostile_texts_are_graded_in_passing() -> None:
     """None of these takes time that grows with the square of the text."""
     assert graded("markup_validator", "[" * 900_000, None, markup="yaml") == 0.0
     assert graded("json_validator", "[" * 100_000) == 0.0
-    assert [graded("markup_validator", "[" * n + "]" * n, None, markup="yaml") for n in (200, 201)] == [1.0, 0.0]
+    assert [
+        graded("markup_validator", "[" * n + "]" * n, None, markup="yaml") for n in (200, 201)
+    ] == [1.0, 0.0]
     assert no_word_in_common("x" * 20_000) == 0.0
     found = alike_steps("abcd" * 120_000)
     assert found.ok and found.metadata["redundant"] == 5

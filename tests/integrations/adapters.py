@@ -1,4 +1,6 @@
-"""Every trainer adapter in one table: how it is made, how its target calls it, and which number the target then has."""
+"""Every trainer adapter in one table: how it is made, how its target calls it, and which number the
+target then has.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,21 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 
-from rm_gallery import BasePointWiseReward, DataSample, RewardDimensionWithScore, RewardResult, Unscored
+from rm_gallery import (
+    BasePointWiseReward,
+    DataSample,
+    RewardDimensionWithScore,
+    RewardResult,
+    Unscored,
+)
 from rm_gallery.core.reward.outputs import NEUTRAL, PLAIN
 from rm_gallery.integrations.areal import areal_reward, areal_workflow
 from rm_gallery.integrations.benchmax import BenchmaxRewards
-from rm_gallery.integrations.callables import endpoint_function, langfuse_evaluator, langsmith_evaluator
+from rm_gallery.integrations.callables import (
+    endpoint_function,
+    langfuse_evaluator,
+    langsmith_evaluator,
+)
 from rm_gallery.integrations.causes import NoScore
 from rm_gallery.integrations.nemo_rl import RewardEnvironment, nemo_rl_reward
 from rm_gallery.integrations.openenv import RolloutReward, openenv_rubric
@@ -37,7 +49,8 @@ class Moody(BasePointWiseReward):
         text = sample.output[0].answer.text
         if "none" in text:
             raise Unscored("nothing to judge by", reason="no_reference")
-        if "fail" in text or text in (NEUTRAL, *PLAIN):  # so that no answer is found to have broken it
+        # so that no answer is found to have broken it
+        if "fail" in text or text in (NEUTRAL, *PLAIN):
             raise RuntimeError("the judge is gone")
         score = 1e300 if "huge" in text else float(len(text))
         details = [RewardDimensionWithScore(name=self.name, score=score)]
@@ -78,7 +91,9 @@ class Row(NamedTuple):
 
 
 class Adapter(NamedTuple):
-    """`make(reward, **settings)`; `call(made, row)` gives, or awaits, what the target reads; `score` is the number in it."""
+    """`make(reward, **settings)`; `call(made, row)` gives, or awaits, what the target reads;
+    `score` is the number in it.
+    """
 
     make: Callable[..., Any]
     call: Callable[[Any, Row], Any]
@@ -96,7 +111,9 @@ class Adapter(NamedTuple):
 
 
 def unflagged(numbers: Mapping[str, Any], key: str = "score") -> float | None:
-    """The number of a target that has no word for "no score", None where its flags say there is none."""
+    """The number of a target that has no word for "no score", None where its flags say there is
+    none.
+    """
     return None if numbers["unscored"] or numbers["failed"] else numbers[key]
 
 
@@ -118,30 +135,51 @@ def openrlhf_batch(made: Any, rows: Sequence[Row]) -> list[Any]:
     found = openrlhf(made, rows)
     if len(rows) == 1:
         return [found]
-    logs = [{name: values[at] for name, values in found["extra_logs"].items()} for at in range(len(rows))]
+    logs = [
+        {name: values[at] for name, values in found["extra_logs"].items()}
+        for at in range(len(rows))
+    ]
     numbers = zip(found["rewards"], found["scores"], logs, strict=True)
-    return [{"rewards": reward, "scores": score, "extra_logs": log} for reward, score, log in numbers]
+    return [
+        {"rewards": reward, "scores": score, "extra_logs": log} for reward, score, log in numbers
+    ]
 
 
 def nemo(made: Any, rows: Sequence[Row]) -> list[Any]:
     pytest.importorskip("torch", reason="torch is not installed")
     found = made.step([row.talk for row in rows], [row.columns for row in rows])
-    return [[r, kept["rm_gallery"]] for r, kept in zip(found.rewards.tolist(), found.metadata, strict=True)]
+    return [
+        [r, kept["rm_gallery"]]
+        for r, kept in zip(found.rewards.tolist(), found.metadata, strict=True)
+    ]
 
 
 async def v0(made: Any, row: Row) -> Any:
     state: dict[str, Any] = {}
     asked, said = row.talk
-    value = await made(prompt=[asked], completion=[said], answer=row.solution, info=dict(row.more), state=state)
-    return {"reward": value, "error": str(state["error"]) if "error" in state else None, **state["rm_gallery"]}
+    value = await made(
+        prompt=[asked], completion=[said], answer=row.solution, info=dict(row.more), state=state
+    )
+    return {
+        "reward": value,
+        "error": str(state["error"]) if "error" in state else None,
+        **state["rm_gallery"],
+    }
 
 
 def trace(row: Row, sampled: bool = True) -> Any:
     """A trace of verifiers v1."""
-    turns = [SimpleNamespace(model_dump=partial(_dumped, turn), role=turn["role"]) for turn in row.talk]
-    nodes = [SimpleNamespace(sampled=sampled and turn.role == "assistant", message=turn) for turn in turns]
+    turns = [
+        SimpleNamespace(model_dump=partial(_dumped, turn), role=turn["role"]) for turn in row.talk
+    ]
+    nodes = [
+        SimpleNamespace(sampled=sampled and turn.role == "assistant", message=turn)
+        for turn in turns
+    ]
     metrics: dict[str, float] = {}
-    return SimpleNamespace(branches=[SimpleNamespace(nodes=nodes)], record_metrics=metrics.update, metrics=metrics)
+    return SimpleNamespace(
+        branches=[SimpleNamespace(nodes=nodes)], record_metrics=metrics.update, metrics=metrics
+    )
 
 
 def _dumped(turn: dict[str, Any], exclude_none: bool) -> dict[str, Any]:
@@ -157,8 +195,15 @@ async def v1(made: Any, row: Row) -> Any:
 
 
 def trl(made: Any, rows: Sequence[Row]) -> Any:
-    columns = {name: [row.columns.get(name) for row in rows] for name in {k: 0 for row in rows for k in row.columns}}
-    return made(prompts=[row.prompt for row in rows], completions=[row.completion for row in rows], **columns)
+    columns = {
+        name: [row.columns.get(name) for row in rows]
+        for name in {k: 0 for row in rows for k in row.columns}
+    }
+    return made(
+        prompts=[row.prompt for row in rows],
+        completions=[row.completion for row in rows],
+        **columns,
+    )
 
 
 def trl_batch(made: Any, rows: Sequence[Row]) -> list[Any]:
@@ -168,7 +213,9 @@ def trl_batch(made: Any, rows: Sequence[Row]) -> list[Any]:
 def slime_sample(row: Row, metadata: Any = None) -> SimpleNamespace:
     """The fields of slime's sample."""
     own = {"prompt": row.prompt, "response": row.completion, "label": row.solution}
-    return SimpleNamespace(**own, metadata=dict(row.more) if metadata is None else metadata, remove_sample=False)
+    return SimpleNamespace(
+        **own, metadata=dict(row.more) if metadata is None else metadata, remove_sample=False
+    )
 
 
 async def slime(made: Any, rows: Sequence[Row]) -> list[Any]:
@@ -176,7 +223,10 @@ async def slime(made: Any, rows: Sequence[Row]) -> list[Any]:
     keys = SimpleNamespace(reward_key="score", eval_reward_key=None)
     found = await made(keys, samples if len(samples) > 1 else samples[0])
     told = zip(found if len(samples) > 1 else [found], samples, strict=True)
-    return [{**reward, "out of the loss": s.remove_sample, "status": s.metadata["reward_status"]} for reward, s in told]
+    return [
+        {**reward, "out of the loss": s.remove_sample, "status": s.metadata["reward_status"]}
+        for reward, s in told
+    ]
 
 
 async def slime_batch(made: Any, rows: Sequence[Row]) -> list[Any]:
@@ -198,13 +248,19 @@ def benchmax(generation: int) -> Callable[[Any, Row], Any]:
         rollout = SimpleNamespace(rollout_id="r", messages=row.talk, example_args=row.columns)
         one = ("r", row.completion, row.solution)
         given: Any = {1: one, 2: ("r", row.talk, row.columns), 3: (rollout,)}[generation]
-        return made.compute_reward(*given, **({"prompt": row.prompt, **row.more} if generation == 1 else {}))
+        return made.compute_reward(
+            *given, **({"prompt": row.prompt, **row.more} if generation == 1 else {})
+        )
 
     return call
 
 
 def skyrl(made: Any, row: Row) -> Any:
-    extras = {"reward_spec": {"ground_truth": row.solution}, "extra_info": dict(row.more), "data_source": "x"}
+    extras = {
+        "reward_spec": {"ground_truth": row.solution},
+        "extra_info": dict(row.more),
+        "data_source": "x",
+    }
     env = made(env_config={}, extras=extras)
     assert env.init([row.talk[0]]) == ([row.talk[0]], {}) and env.get_metrics() == {}
     step = env.step(row.completion)

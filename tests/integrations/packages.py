@@ -1,6 +1,8 @@
-"""Stand-ins for the base classes of packages that are not installed here, as far as an adapter builds on them.
+"""Stand-ins for the base classes of packages that are not installed here, as far as an adapter
+builds on them.
 
-The packages' own code calls the adapters in `tests/trainers`; these are for looking at an adapter's every branch.
+The packages' own code calls the adapters in `tests/trainers`; these are for looking at an adapter's
+every branch.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ class Rubric:
 class RLVRWorkflow:
     """AReaL's: an episode of one turn, whose reward is asked for by keywords of the row."""
 
-    def __init__(self, reward_fn: Any, gconfig: Any, tokenizer: Any, enable_thinking: bool = False) -> None:
+    def __init__(
+        self, reward_fn: Any, gconfig: Any, tokenizer: Any, enable_thinking: bool = False
+    ) -> None:
         self.tokenizer, self.thinks = tokenizer, enable_thinking
         self.data_extract_prompt_fn = lambda row: row.get("messages")
 
@@ -81,7 +85,11 @@ MODULES: dict[str, dict[str, Any]] = {
     "areal.workflow.rlvr": {"RLVRWorkflow": RLVRWorkflow},
     "areal.utils": {"stats_tracker": SimpleNamespace(get=lambda scope: SimpleNamespace(scalar=lambda **v: STATISTICS.append(v)))},
 }  # fmt: skip
-MADE = {"skyrl": ("RewardEnv",), "openenv": ("OpenEnvRubric", "Component"), "areal": ("RewardWorkflow",)}
+MADE = {
+    "skyrl": ("RewardEnv",),
+    "openenv": ("OpenEnvRubric", "Component"),
+    "areal": ("RewardWorkflow",),
+}
 """What the adapters keep once it was made of a base class."""
 
 
@@ -93,10 +101,14 @@ def installed() -> Iterator[None]:
             parts = path.split(".")
             for end in range(1, len(parts) + 1):
                 own = content if end == len(parts) else MODULES.get(".".join(parts[:end]), {})
-                patch.setitem(sys.modules, ".".join(parts[:end]), SimpleNamespace(__path__=[], **own))
+                patch.setitem(
+                    sys.modules, ".".join(parts[:end]), SimpleNamespace(__path__=[], **own)
+                )
         try:
             yield
         finally:
             for module, names in MADE.items():
                 for name in names:
-                    vars(importlib.import_module(f"rm_gallery.integrations.{module}")).pop(name, None)
+                    vars(importlib.import_module(f"rm_gallery.integrations.{module}")).pop(
+                        name, None
+                    )

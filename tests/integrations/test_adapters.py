@@ -1,6 +1,8 @@
-"""What every trainer adapter promises, found below `rm_gallery.integrations`: one that forgets a promise is named here.
+"""What every trainer adapter promises, found below `rm_gallery.integrations`: one that forgets a
+promise is named here.
 
-What each gives for a completion is golden (`tests/golden/adapters`), that its score is that of `evaluate` in `test_same_score.py`.
+What each gives for a completion is golden (`tests/golden/adapters`), that its score is that of
+`evaluate` in `test_same_score.py`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,15 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery import ConfigError, DataSample, EvaluateResult, RewardRegistry, RewardResult, integrations, reward_function
+from rm_gallery import (
+    ConfigError,
+    DataSample,
+    EvaluateResult,
+    RewardRegistry,
+    RewardResult,
+    integrations,
+    reward_function,
+)
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.reward.schema import PhraseJudge
 from rm_gallery.integrations.causes import NoScore
@@ -36,7 +46,9 @@ NO_ADAPTERS = {
     "trl_data.preference_rows", "trl_data.unpaired_rows", "trl_data.step_rows", "verifiers.verifiers_rubric",
     "verl.verl_overrides", "verl.compute_score", "verl.compute_score_sync", "verl.compute_scores", "trl.trl_components",
 }  # fmt: skip
-"""Public names that score nothing for a trainer, or through an adapter of the table (`test_verl.py`, `test_trl.py`)."""
+"""Public names that score nothing for a trainer, or through an adapter of the table
+(`test_verl.py`, `test_trl.py`).
+"""
 pytestmark = pytest.mark.usefixtures("there")
 CHOOSING = sorted(name for name, adapter in ADAPTERS.items() if adapter.chooses)
 BATCHES = sorted(name for name, adapter in ADAPTERS.items() if adapter.batch)
@@ -55,8 +67,12 @@ def scorers_of(made: Any) -> list[Any]:
 
 def test_every_public_name_below_integrations_is_in_the_table_or_said_to_be_no_adapter() -> None:
     rubric = ADAPTERS["openenv.openenv_rubric"]
-    waited(rubric.call(rubric.make(Moody), Row("q", "four")))  # which makes a kind of component as well
-    made = {type(getattr(each := adapter.make(Moody), "__self__", each)).__mro__ for adapter in ADAPTERS.values()}
+    # which makes a kind of component as well
+    waited(rubric.call(rubric.make(Moody), Row("q", "four")))
+    made = {
+        type(getattr(each := adapter.make(Moody), "__self__", each)).__mro__
+        for adapter in ADAPTERS.values()
+    }
     component = vars(importlib.import_module("rm_gallery.integrations.openenv"))["Component"]
     kinds = {kind for line in made for kind in line} | {component}
     known = {entry.partition("-")[0] for entry in ADAPTERS} | NO_ADAPTERS
@@ -64,12 +80,24 @@ def test_every_public_name_below_integrations_is_in_the_table_or_said_to_be_no_a
     for module in pkgutil.iter_modules(integrations.__path__):
         content = vars(importlib.import_module(f"rm_gallery.integrations.{module.name}"))
         path = content["__name__"]
-        public = {name for name, each in content.items() if name[0] != "_" and getattr(each, "__module__", None) == path}
+        public = {
+            name
+            for name, each in content.items()
+            if name[0] != "_" and getattr(each, "__module__", None) == path
+        }
         found |= {f"{module.name}.{name}" for name in public if callable(content[name])}
         if module.name not in ("scoring", "causes"):
-            missing += [] if any(entry.startswith(f"{module.name}.") for entry in known) else [module.name]
-            missing += [f"{module.name}.{name}" for name in public if callable(content[name]) and content[name] not in kinds]
-    assert sorted(set(missing) - known) == [], "add a row to ADAPTERS in tests/integrations/adapters.py"
+            missing += (
+                [] if any(entry.startswith(f"{module.name}.") for entry in known) else [module.name]
+            )
+            missing += [
+                f"{module.name}.{name}"
+                for name in public
+                if callable(content[name]) and content[name] not in kinds
+            ]
+    assert sorted(set(missing) - known) == [], (
+        "add a row to ADAPTERS in tests/integrations/adapters.py"
+    )
     assert NO_ADAPTERS <= found
 
 
@@ -80,10 +108,14 @@ def test_every_adapter_has_golden_lines() -> None:
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_a_missing_score_is_never_taken_for_a_bad_one(name: str) -> None:
     adapter = ADAPTERS[name]
-    given = one_by_one(adapter, adapter.make(Moody), [Row("q", text) for text in ("", "none", "fail", "huge none")])
+    given = one_by_one(
+        adapter, adapter.make(Moody), [Row("q", text) for text in ("", "none", "fail", "huge none")]
+    )
     assert adapter.score(given[0]) == 0.0
     for lost in given[1:]:
-        assert adapter.silent or (lost != given[0] and (lost is None or adapter.score(lost) is None))
+        assert adapter.silent or (
+            lost != given[0] and (lost is None or adapter.score(lost) is None)
+        )
 
 
 class Everything(Moody):
@@ -91,11 +123,15 @@ class Everything(Moody):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         parts = (sample.output[0].answer.text, sample.query_text(), str(sample.reference()))
-        return scored(self.name, sum(len(text) / share for text, share in zip(parts, (1, 4, 8), strict=True)))
+        return scored(
+            self.name, sum(len(text) / share for text, share in zip(parts, (1, 4, 8), strict=True))
+        )
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_each_completion_is_scored_with_its_own_prompt_and_columns_to_the_last_bit(name: str) -> None:
+def test_each_completion_is_scored_with_its_own_prompt_and_columns_to_the_last_bit(
+    name: str,
+) -> None:
     adapter = ADAPTERS[name]
     made = adapter.make(Everything, **adapter.given)
     rows = [Row("q", "a" * n, "r" * (5 - n)) for n in (1, 2, 3)]
@@ -110,7 +146,10 @@ def test_each_completion_is_scored_with_its_own_prompt_and_columns_to_the_last_b
 @pytest.mark.parametrize("name", CHOOSING)
 def test_the_number_for_a_missing_score_is_the_one_that_was_chosen(name: str) -> None:
     adapter = ADAPTERS[name]
-    given = {repr(called(adapter, adapter.make(Moody, on_error=number), Row("q", "fail"))) for number in (-3.0, -4.0)}
+    given = {
+        repr(called(adapter, adapter.make(Moody, on_error=number), Row("q", "fail")))
+        for number in (-3.0, -4.0)
+    }
     assert len(given) == 2
 
 
@@ -146,7 +185,10 @@ def test_a_loop_that_awaits_an_adapter_goes_on_while_it_scores(name: str) -> Non
     assert adapter.score(asyncio.run(in_a_loop())) == 1.0
 
 
-MIXED = [Row("q", text, "4", {"n": place}) for place, text in enumerate(("four", "none", "sixsix", "fail", "huge"))]
+MIXED = [
+    Row("q", text, "4", {"n": place})
+    for place, text in enumerate(("four", "none", "sixsix", "fail", "huge"))
+]
 
 
 @pytest.mark.parametrize("name", BATCHES)
@@ -165,7 +207,8 @@ def test_a_batch_with_one_bad_row_anywhere_equals_single_calls(name: str, bad: s
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_calls_at_once_and_in_a_running_loop_give_what_single_calls_give(name: str) -> None:
     adapter = ADAPTERS[name]
-    made = adapter.make(Moody, **({"on_error": -3.0} if adapter.chooses else {}))  # a mean depends on who came before
+    # a mean depends on who came before
+    made = adapter.make(Moody, **({"on_error": -3.0} if adapter.chooses else {}))
     rows = MIXED * 6
     wanted = [repr(each) for each in one_by_one(adapter, made, rows)]
 
@@ -181,7 +224,10 @@ def test_calls_at_once_and_in_a_running_loop_give_what_single_calls_give(name: s
 
     assert [repr(each) for each in asyncio.run(in_a_loop())] == wanted
     with ThreadPoolExecutor(8) as threads:
-        assert [repr(each) for each in threads.map(lambda row: one_by_one(adapter, made, [row])[0], rows)] == wanted
+        assert [
+            repr(each)
+            for each in threads.map(lambda row: one_by_one(adapter, made, [row])[0], rows)
+        ] == wanted
 
 
 @pytest.mark.parametrize("name", PICKLING)
@@ -192,7 +238,9 @@ def test_a_pickled_one_gives_the_same(name: str) -> None:
     assert repr(one_by_one(adapter, again, MIXED)) == repr(one_by_one(adapter, made, MIXED))
 
 
-def test_every_object_works_in_another_process_which_imports_no_trainer_for_it(tmp_path: Path) -> None:
+def test_every_object_works_in_another_process_which_imports_no_trainer_for_it(
+    tmp_path: Path,
+) -> None:
     objects = {
         name: ADAPTERS[name].make("math_verify_reward", reference="answer")
         for name in PICKLING
@@ -202,12 +250,15 @@ def test_every_object_works_in_another_process_which_imports_no_trainer_for_it(t
     code = (
         "import json, pickle, sys\n"
         "made = pickle.load(open('objects.pickle', 'rb'))\n"
-        "scores = {name: getattr(one, '__self__', one).scorer.score('q', '\\\\boxed{4}', {'answer': '4'}).score for name, one in made.items()}\n"
-        "assert not {'trl', 'torch', 'ray', 'skyrl_gym', 'openenv', 'areal', 'verifiers', 'langsmith'} & set(sys.modules)\n"
-        "print(json.dumps(scores))\n"
+        "scores = {name: getattr(one, '__self__', one).scorer.score('q', '\\\\boxed{4}', "
+        "{'answer': '4'}).score for name, one in made.items()}\nassert not {'trl', 'torch', 'ray', "
+        "'skyrl_gym', 'openenv', 'areal', 'verifiers', 'langsmith'} & "
+        "set(sys.modules)\nprint(json.dumps(scores))\n"
     )
     done = run_python("-c", code, cwd=tmp_path)
-    assert done.returncode == 0 and json.loads(done.stdout) == dict.fromkeys(objects, 1.0), done.stderr
+    assert done.returncode == 0 and json.loads(done.stdout) == dict.fromkeys(objects, 1.0), (
+        done.stderr
+    )
 
 
 @pytest.mark.parametrize("name", CHOOSING)
@@ -230,8 +281,12 @@ def test_on_error_is_a_word_that_is_known_or_a_finite_number(name: str, wrong: A
 def test_mistakes_are_named(name: str, reward: str, settings: dict[str, Any], said: str) -> None:
     adapter = ADAPTERS[name]
     row = Row("q", "four", "4", {"answer": "4", "题目": "加法"})
-    if "gold" in settings.values() and name in ("nemo_rl.nemo_rl_reward", "callables.langfuse_evaluator"):
-        said = "no column 'gold'"  # there is one column, or it is the key of a truth that is no dict
+    if "gold" in settings.values() and name in (
+        "nemo_rl.nemo_rl_reward",
+        "callables.langfuse_evaluator",
+    ):
+        # there is one column, or it is the key of a truth that is no dict
+        said = "no column 'gold'"
     with pytest.raises(ConfigError, match=said):
         called(adapter, adapter.make(reward, **settings), row)
 
@@ -241,7 +296,9 @@ def test_a_name_columns_and_options_are_taken(name: str) -> None:
     adapter = ADAPTERS[name]
     made = adapter.make(Moody, name="mine", options={"deadline": 7.0}, columns={})
     (scorer, *_) = scorers_of(made)
-    assert (scorer.name if not name.startswith("benchmax") else "mine") == "mine" and scorer.options.deadline == 7.0
+    assert (
+        scorer.name if not name.startswith("benchmax") else "mine"
+    ) == "mine" and scorer.options.deadline == 7.0
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
@@ -252,21 +309,37 @@ def test_a_trainer_that_would_raise_a_cost_is_warned_of_once(name: str, warned: 
 
 
 @pytest.mark.parametrize("name", ADAPTERS)
-def test_a_dead_judge_is_said_once(name: str, warned: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_judge_is_said_once(
+    name: str, warned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-a-test")
     llm = {"model": "m", "base_url": "http://127.0.0.1:9/v1", "max_outage": 0, "max_attempts": 1}
     made = ADAPTERS[name].make("base_helpfulness_pointwise", llm=llm)
     one_by_one(ADAPTERS[name], made, [Row("q", "four")] * 3)
-    assert len([line for line in warned if "127.0.0.1:9" in line and "This is said once" in line]) == 1, warned
+    assert (
+        len([line for line in warned if "127.0.0.1:9" in line and "This is said once" in line]) == 1
+    ), warned
     assert not any("sk-of-a-test" in line for line in warned)
 
 
 def test_the_table_of_the_documents_names_what_there_is() -> None:
     text = (ROOT / "docs" / "adapters.md").read_text(encoding="utf-8")
-    shown = {name for line in text.splitlines() if line.startswith("| ") for name in re.findall(r"\b(\w+)[(,]", line)}
+    shown = {
+        name
+        for line in text.splitlines()
+        if line.startswith("| ")
+        for name in re.findall(r"\b(\w+)[(,]", line)
+    }
     modules = [info.name for info in pkgutil.iter_modules(integrations.__path__)]
-    public = {module: set(vars(importlib.import_module(f"rm_gallery.integrations.{module}"))) for module in modules}
-    assert [module for module in modules if module not in ("scoring", "causes") and not public[module] & shown] == []
+    public = {
+        module: set(vars(importlib.import_module(f"rm_gallery.integrations.{module}")))
+        for module in modules
+    }
+    assert [
+        module
+        for module in modules
+        if module not in ("scoring", "causes") and not public[module] & shown
+    ] == []
     called = {name for name in shown if re.search(rf"`[^`|]*\b{name}\(", text)}
     assert called - {"register", "Maths"} <= set().union(*public.values())
 
@@ -280,21 +353,31 @@ def shortest(rollouts_messages: list[list[Any]], **kwargs: Any) -> list[Evaluate
 
 COMPARING: dict[str, Callable[[], Any]] = {
     "a batch function": lambda: shortest,
-    "a listwise judge": lambda: RewardRegistry.create("base_helpfulness_listwise", llm=FakeLLM(reply="<best>1</best>")),
-    "a round robin": lambda: RewardRegistry.create("group_win_rate", llm=FakeLLM(reply=PhraseJudge(("bbbb", "dd")))),
+    "a listwise judge": lambda: RewardRegistry.create(
+        "base_helpfulness_listwise", llm=FakeLLM(reply="<best>1</best>")
+    ),
+    "a round robin": lambda: RewardRegistry.create(
+        "group_win_rate", llm=FakeLLM(reply=PhraseJudge(("bbbb", "dd")))
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", COMPARING)
 @pytest.mark.parametrize("name", sorted(ADAPTERS))
-def test_what_compares_is_refused_where_each_completion_comes_by_itself(name: str, kind: str) -> None:
+def test_what_compares_is_refused_where_each_completion_comes_by_itself(
+    name: str, kind: str
+) -> None:
     adapter, reward = ADAPTERS[name], COMPARING[kind]()
     takes_groups = name.startswith(("trl.", "nemo_rl.RewardEnvironment", "slime.", "benchmax."))
     if not takes_groups:
-        with pytest.raises(ConfigError, match="compares the completions of a prompt, and here each comes by itself"):
+        with pytest.raises(
+            ConfigError, match="compares the completions of a prompt, and here each comes by itself"
+        ):
             adapter.make(reward)
     elif adapter.batch is not None and not name.endswith("trl_rewards"):
-        found = waited(adapter.batch(adapter.make(reward), [Row("q", text) for text in ("a", "bbbb", "dd")]))
+        found = waited(
+            adapter.batch(adapter.make(reward), [Row("q", text) for text in ("a", "bbbb", "dd")])
+        )
         assert len({json.dumps(each) for each in found}) > 1, "no constant"
     if name.startswith("slime."):
         with pytest.raises(ConfigError, match="--group-rm"):

@@ -43,7 +43,10 @@ def rollout(name: str, said: str = "\\boxed{4}", truth: Any = "4") -> SimpleName
 SHOTS = [*ASKED, *SAID, *ASKED]
 CALLS: dict[str, tuple[tuple[Any, ...], dict[str, Any]]] = {
     "1, text": (("r", "\\boxed{4}", "4"), {"prompt": ASKED}),
-    "1, by name": ((), {"rollout_id": "r", "completion": SAID, "ground_truth": "4", "prompt": ASKED}),
+    "1, by name": (
+        (),
+        {"rollout_id": "r", "completion": SAID, "ground_truth": "4", "prompt": ASKED},
+    ),
     "2": (("r", [*ASKED, *SAID], TRUTH), {}),
     "2, by name": ((), {"rollout_id": "r", "messages": [*ASKED, *SAID], "task": TRUTH}),
     "2, prompt with shots": (("r", [*SHOTS, *SAID], {**TRUTH, "prompt_messages": SHOTS}), {}),
@@ -80,11 +83,21 @@ def test_without_a_task_and_without_a_score_the_keys_stay_the_same() -> None:
     numbers = type("OnlyNumbers", (Maths,), {"on_error": -1.0})()
     with pytest.raises(NoScore, match="correct gave no score .unscored, no_reference"):
         asyncio.run(Maths().compute_reward("r", [*ASKED, *SAID], None))
-    assert asyncio.run(numbers.compute_reward("r", [*ASKED, *SAID], None)) == {"correct": -1.0, "length": 9.0, "brief": 1.0}
+    assert asyncio.run(numbers.compute_reward("r", [*ASKED, *SAID], None)) == {
+        "correct": -1.0,
+        "length": 9.0,
+        "brief": 1.0,
+    }
     failed = [*ASKED, {"role": "assistant", "content": "fail"}]
-    assert asyncio.run(numbers.compute_reward("r", failed, TRUTH)) == {"correct": 0.0, "length": -1.0, "brief": 1.0}
+    assert asyncio.run(numbers.compute_reward("r", failed, TRUTH)) == {
+        "correct": 0.0,
+        "length": -1.0,
+        "brief": 1.0,
+    }
     gold = type("Gold", (BenchmaxRewards,), {"rewards": [Moody], "reference": "gold"})()
-    assert asyncio.run(gold.compute_reward("r", [*ASKED, *SAID], None)) == {"Moody": 9.0}, "a playground has no task"
+    assert asyncio.run(gold.compute_reward("r", [*ASKED, *SAID], None)) == {"Moody": 9.0}, (
+        "a playground has no task"
+    )
     with pytest.raises(ConfigError, match="no column 'gold'; the columns are: ground_truth"):
         asyncio.run(type("Other", (type(gold),), {})().compute_reward("r", [*ASKED, *SAID], TRUTH))
 
@@ -95,14 +108,18 @@ def test_a_rollout_is_labelled_with_what_went_wrong(monkeypatch: pytest.MonkeyPa
             super().__init__(message)
             self.termination_reason = termination_reason
 
-    for module in ("benchmax.envs", "benchmax.envs.shared_types"):  # where it stood first, and where it stands
+    # where it stood first, and where it stands
+    for module in ("benchmax.envs", "benchmax.envs.shared_types"):
         with monkeypatch.context() as patch:
             for name in ("benchmax", "benchmax.envs"):
                 patch.setitem(sys.modules, name, ModuleType(name))
             if module.endswith("types"):
                 patch.setitem(sys.modules, module, ModuleType(module))
             patch.setattr(sys.modules[module], "RolloutFailure", RolloutFailure, raising=False)
-            for said, truth, reason in (("fail", "fail", "judge_error"), ("4", None, "reward_error")):
+            for said, truth, reason in (
+                ("fail", "fail", "judge_error"),
+                ("4", None, "reward_error"),
+            ):
                 with pytest.raises(RolloutFailure, match="gave no score") as caught:
                     asyncio.run(Maths().compute_reward(rollout("r", said, truth)))
                 assert caught.value.termination_reason == reason
@@ -115,7 +132,11 @@ def test_a_judge_is_for_those_that_ask_and_name_none() -> None:
     judged = {"reward": "base_helpfulness_pointwise"}
     rewards = {"a": judged, "b": {**judged, "llm": other}, "c": Moody}
     env = type("Env", (BenchmaxRewards,), {"rewards": rewards, "llm": one})
-    assert asyncio.run(env().compute_reward("r", [*ASKED, *SAID], TRUTH)) == {"a": 3.0, "b": 5.0, "c": 9.0}
+    assert asyncio.run(env().compute_reward("r", [*ASKED, *SAID], TRUTH)) == {
+        "a": 3.0,
+        "b": 5.0,
+        "c": 9.0,
+    }
 
 
 @pytest.mark.parametrize(("settings", "said"), [

@@ -1,4 +1,6 @@
-"""What a missing score does to training: breaking a reward never pays, and an outage moves nobody's advantage."""
+"""What a missing score does to training: breaking a reward never pays, and an outage moves nobody's
+advantage.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def breakable(messages: list[Any], **kwargs: Any) -> EvaluateResult:
         raise ZeroDivisionError(text)
     if text == "unscored":
         raise Unscored("cannot be read")
-    return EvaluateResult(score=0.0 if text == "invalid" else float(text), is_score_valid=text != "invalid", reason="")
+    return EvaluateResult(
+        score=0.0 if text == "invalid" else float(text), is_score_valid=text != "invalid", reason=""
+    )
 
 
 GROUPS: dict[str, tuple[Any, list[str], str]] = {
@@ -53,11 +57,16 @@ GROUPS: dict[str, tuple[Any, list[str], str]] = {
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_a_group_with_an_answer_that_breaks_its_reward_has_the_same_advantages_in_trl_and_verl(name: str) -> None:
+def test_a_group_with_an_answer_that_breaks_its_reward_has_the_same_advantages_in_trl_and_verl(
+    name: str,
+) -> None:
     reward, texts, truth = GROUPS[name]
     own = trl_reward(reward)(["What is 2+2?"] * 4, texts, reference=[truth] * 4)
     infos = [{"prompt": "What is 2+2?"}] * 4
-    theirs = [each["score"] for each in VerlReward(reward).compute_scores(["d"] * 4, texts, [truth] * 4, infos)]
+    theirs = [
+        each["score"]
+        for each in VerlReward(reward).compute_scores(["d"] * 4, texts, [truth] * 4, infos)
+    ]
     assert own == theirs and None not in own and own[2] == min(map(float, theirs)) < max(theirs)
     assert group_advantages(own, 4)[2] < 0
 
@@ -80,7 +89,9 @@ def graded(call: JudgeCall) -> str:
 
 
 def judged(base_url: str, **settings: Any) -> BaseReward:
-    llm = OpenaiLLM(**{"model": "m", "base_url": base_url, "api_key": "k", "max_attempts": 1, **settings})
+    llm = OpenaiLLM(
+        **{"model": "m", "base_url": base_url, "api_key": "k", "max_attempts": 1, **settings}
+    )
     return RewardRegistry.create("base_helpfulness_pointwise", llm=llm, repair_attempts=0)
 
 
@@ -103,16 +114,27 @@ def test_an_outage_for_a_third_of_a_step_moves_nobodys_advantage(name: str) -> N
 
 def value_of(adapter: Adapter, given: Any, number: str) -> float | None:
     """The number a trainer goes on with, flagged or not."""
-    held = next((part for part in given if isinstance(part, dict)), given[0]) if isinstance(given, list) else given
+    held = (
+        next((part for part in given if isinstance(part, dict)), given[0])
+        if isinstance(given, list)
+        else given
+    )
     value: float | None = held[number] if isinstance(held, dict) else held
     return value
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, adapter in ADAPTERS.items() if adapter.chooses and not name.startswith("callables")]
+    "name",
+    [
+        name
+        for name, adapter in ADAPTERS.items()
+        if adapter.chooses and not name.startswith("callables")
+    ],
 )
 def test_no_policy_comes_to_prefer_breaking_the_reward(name: str) -> None:
-    """Softmax policies over a right answer, a wrong one and five that break the reward, trained on an adapter's numbers."""
+    """Softmax policies over a right answer, a wrong one and five that break the reward, trained on
+    an adapter's numbers.
+    """
     adapter = ADAPTERS[name]
     made = adapter.make(breakable, **adapter.given)
     kept: dict[tuple[int, ...], list[float]] = {}
@@ -120,7 +142,11 @@ def test_no_policy_comes_to_prefer_breaking_the_reward(name: str) -> None:
     def rewards(arms: tuple[int, ...]) -> list[float]:
         if arms not in kept:
             rows = [Row("q", ARMS[arm], "1") for arm in arms]
-            given = waited(adapter.batch(made, rows)) if adapter.batch else one_by_one(adapter, made, rows)
+            given = (
+                waited(adapter.batch(made, rows))
+                if adapter.batch
+                else one_by_one(adapter, made, rows)
+            )
             kept[arms] = [np.nan if each is None else reward_in(adapter, each) for each in given]
         return kept[arms]
 
@@ -130,11 +156,15 @@ def test_no_policy_comes_to_prefer_breaking_the_reward(name: str) -> None:
         shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
         beyond = shares.cumsum(axis=1)[:, None, :-1] < draws.random((policies, 4, 1))
         arms = np.sort(beyond.sum(axis=2), axis=1)
-        found = group_advantages([each for group in arms.tolist() for each in rewards(tuple(group))], 4, "mean")
+        found = group_advantages(
+            [each for group in arms.tolist() for each in rewards(tuple(group))], 4, "mean"
+        )
         steps = found.reshape(policies, 4, 1) * (np.eye(len(ARMS))[arms] - shares[:, None, :])
         logits += 0.3 * steps.sum(axis=1)
     for share in np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True):
-        assert share[2:].sum() < 5 / 7 and share.argmax() == 0, dict(zip(ARMS, share.round(2), strict=True))
+        assert share[2:].sum() < 5 / 7 and share.argmax() == 0, dict(
+            zip(ARMS, share.round(2), strict=True)
+        )
 
 
 def reward_in(adapter: Adapter, given: Any) -> float:
@@ -143,7 +173,9 @@ def reward_in(adapter: Adapter, given: Any) -> float:
 
 
 PATIENCE = 3.0
-"""Seconds of `deadline` that a trainer gives: a step whose judge dies ends about then, where it took twice as long and more."""
+"""Seconds of `deadline` that a trainer gives: a step whose judge dies ends about then, where it
+took twice as long and more.
+"""
 HANGS: dict[str, Any] = {"hang": 1.0, "hang_s": 3600.0}
 BUSY: dict[str, Any] = {"rate_limit": 1.0, "retry_after_s": 3600.0}
 DEATHS: dict[str, tuple[float, dict[str, Any]]] = {
@@ -162,11 +194,14 @@ JUDGING = [
     for several in ((False, True) if adapter.batch else (False,))
     if name not in ("trl.trl_rewards", "nemo_rl.nemo_rl_reward")
 ]
-"""Adapters, and whether they get a batch or single completions; two have a twin, or take no prompt."""
+"""Adapters, and whether they get a batch or single completions; two have a twin, or take no prompt.
+"""
 
 
 def seconds_of(name: str, several: bool, death: str) -> float:
-    """How long an adapter takes at most for a batch, or for a completion, whose judge dies after 0.3 s, or is dead."""
+    """How long an adapter takes at most for a batch, or for a completion, whose judge dies after
+    0.3 s, or is dead.
+    """
     adapter, (after, faults) = ADAPTERS[name], DEATHS.get(death, (0.0, {}))
     rows = [Row(f"Question {place // 8}?", f"Answer {place}.") for place in range(24)]
 
@@ -187,8 +222,11 @@ def seconds_of(name: str, several: bool, death: str) -> float:
         died = time.monotonic() + after
         if several and (batch := adapter.batch) is not None:
             return seconds(lambda: waited(batch(made, rows)))
-        with ThreadPoolExecutor(4) as callers:  # the trainer has as many tasks or workers of its own
-            return max(callers.map(lambda row: seconds(lambda: one_by_one(adapter, made, [row])), rows))
+        # the trainer has as many tasks or workers of its own
+        with ThreadPoolExecutor(4) as callers:
+            return max(
+                callers.map(lambda row: seconds(lambda: one_by_one(adapter, made, [row])), rows)
+            )
 
 
 @pytest.fixture(scope="module")
@@ -205,11 +243,19 @@ def warm() -> None:
 def test_a_deadline_bounds_the_step_of_every_adapter_whose_judge_dies(death: str) -> None:
     def longest(death: str) -> dict[tuple[str, bool], float]:
         with ThreadPoolExecutor(20) as steps:
-            return dict(zip(JUDGING, steps.map(lambda how: seconds_of(how[0], how[1], death), JUDGING), strict=True))
+            return dict(
+                zip(
+                    JUDGING,
+                    steps.map(lambda how: seconds_of(how[0], how[1], death), JUDGING),
+                    strict=True,
+                )
+            )
 
     # how long the same steps take on this machine when nothing dies
     most = 1.5 * PATIENCE + 2 * max(longest("none").values())
-    assert {how: round(seconds, 1) for how, seconds in longest(death).items() if seconds > most} == {}
+    assert {
+        how: round(seconds, 1) for how, seconds in longest(death).items() if seconds > most
+    } == {}
 
 
 def stands_in(means: GroupMeans, group: str) -> float:
@@ -231,7 +277,9 @@ def test_old_scores_are_forgotten() -> None:
     assert stands_in(means, "hard") == pytest.approx((0.0 + 127 / 128) / 2)
 
 
-def test_workers_of_one_job_share_what_they_saw_and_others_do_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_workers_of_one_job_share_what_they_saw_and_others_do_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     pytest.importorskip("fcntl", reason="files are not locked on this system")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("RAY_JOB_ID", "01000000")

@@ -38,7 +38,10 @@ def _files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def trained() -> str:
     pairs = [sample_of(f"q{k}", "a long and good answer", "bad") for k in range(8)]
     for pair in pairs:
-        pair.output[0].answer.label, pair.output[1].answer.label = {"preference": "chosen"}, {"preference": "rejected"}
+        pair.output[0].answer.label, pair.output[1].answer.label = (
+            {"preference": "chosen"},
+            {"preference": "rejected"},
+        )
     train_bradley_terry(pairs, Path("model"))
     return "bt:model"
 
@@ -53,7 +56,9 @@ def test_every_spelling_is_known_to_every_adapter(name: str) -> None:
     adapter = ADAPTERS[name]
     scores = {spelled: asked(adapter.make(spelled, **adapter.given), name) for spelled in SPELLED}
     assert all(isinstance(score, float) for score in scores.values()), scores
-    assert len({scores[spelled] for spelled in SPELLED[:4]}) == 1, "the same reward however it is spelled"
+    assert len({scores[spelled] for spelled in SPELLED[:4]}) == 1, (
+        "the same reward however it is spelled"
+    )
     for spelled in JUDGED:
         assert isinstance(asked(adapter.make(spelled, llm=JUDGE), name), float), spelled
 
@@ -71,7 +76,9 @@ def by_name(spelled: str, llm: str | None) -> BaseReward:
 
 
 def by_config(spelled: str, llm: str | None) -> BaseReward:
-    Path("serve.yaml").write_text(yaml.safe_dump({"rewards": {"it": {"reward": spelled, **({"llm": llm} if llm else {})}}}))
+    Path("serve.yaml").write_text(
+        yaml.safe_dump({"rewards": {"it": {"reward": spelled, **({"llm": llm} if llm else {})}}})
+    )
     return named_rewards([], Path("serve.yaml"), None, None)["it"]
 
 
@@ -84,7 +91,9 @@ SERVED = (by_name, by_config, by_config_and_option)
 
 
 @pytest.mark.parametrize("served", SERVED)
-def test_every_spelling_is_known_to_the_server(served: Callable[[str, str | None], BaseReward]) -> None:
+def test_every_spelling_is_known_to_the_server(
+    served: Callable[[str, str | None], BaseReward],
+) -> None:
     found = {}
     for spelled in (*SPELLED, trained(), *JUDGED):
         app = create_app(Handler({"it": served(spelled, JUDGE if spelled in JUDGED else None)}))
@@ -95,14 +104,16 @@ def test_every_spelling_is_known_to_the_server(served: Callable[[str, str | None
 
 
 @pytest.mark.parametrize("served", SERVED)
-def test_a_wrong_name_is_the_same_line_at_the_server(served: Callable[[str, str | None], BaseReward]) -> None:
+def test_a_wrong_name_is_the_same_line_at_the_server(
+    served: Callable[[str, str | None], BaseReward],
+) -> None:
     for wrong, said in {**WRONG, **NO_MODEL}.items():
         with pytest.raises(ConfigError) as refused:
             served(wrong, None)
         assert said in str(refused.value), (wrong, str(refused.value))
 
 
-# -- a judge for several rewards ------------------------------------------------------------------------------------------
+# -- a judge for several rewards -------------------------------------------------------------------
 
 
 def by_trl(rewards: list[str]) -> None:
@@ -110,7 +121,10 @@ def by_trl(rewards: list[str]) -> None:
 
 
 def by_benchmax(rewards: list[str]) -> None:
-    settings = {"rewards": dict(zip("ab", rewards, strict=True)), "llm": FakeLLM(reply="<score>4</score>")}
+    settings = {
+        "rewards": dict(zip("ab", rewards, strict=True)),
+        "llm": FakeLLM(reply="<score>4</score>"),
+    }
     type("Env", (BenchmaxRewards,), settings)().scorers()
 
 
@@ -119,7 +133,9 @@ def by_server(rewards: list[str]) -> None:
 
 
 @pytest.mark.parametrize("given", [by_trl, by_benchmax, by_server])
-def test_a_judge_is_for_those_that_ask_one_and_refused_where_none_does(given: Callable[[list[str]], None]) -> None:
+def test_a_judge_is_for_those_that_ask_one_and_refused_where_none_does(
+    given: Callable[[list[str]], None],
+) -> None:
     given(["accuracy", "relevance"])
     with pytest.raises(ConfigError, match="accuracy, sound.py call no model; leave out --llm"):
         given(["accuracy", "sound.py"])

@@ -1,4 +1,6 @@
-"""SkyRL, OpenEnv and AReaL: what is built on their base classes, with stand-ins for these (`packages.py`)."""
+"""SkyRL, OpenEnv and AReaL: what is built on their base classes, with stand-ins for these
+(`packages.py`).
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,15 @@ def test_what_is_not_installed_is_named_with_its_pip_line(
 
 def told(messages: list[Any], ground_truth: Any = None, **columns: Any) -> dict[str, Any]:
     """What arrived, as the words of a score."""
-    kept = {name: value for name, value in sorted(columns.items()) if name in ("a", "b", "data_source", "style")}
-    return {"score": 1.0, "reason": repr(([(m.role, m.text) for m in messages], ground_truth, kept))}
+    kept = {
+        name: value
+        for name, value in sorted(columns.items())
+        if name in ("a", "b", "data_source", "style")
+    }
+    return {
+        "score": 1.0,
+        "reason": repr(([(m.role, m.text) for m in messages], ground_truth, kept)),
+    }
 
 
 @pytest.mark.parametrize(("extras", "columns"), [
@@ -54,7 +63,9 @@ def told(messages: list[Any], ground_truth: Any = None, **columns: Any) -> dict[
     ({"reward_spec": None, "extra_info": "x", "a": 1}, "None, {'a': 1}"),
     (None, "None, {}"),
 ])  # fmt: skip
-def test_skyrl_columns_are_the_rows_fields_under_its_info_and_the_truth(extras: Any, columns: str, there: None) -> None:
+def test_skyrl_columns_are_the_rows_fields_under_its_info_and_the_truth(
+    extras: Any, columns: str, there: None
+) -> None:
     env = skyrl_reward(told, worst=0.0)(extras=extras)
     env.init([{"role": "user", "content": "q"}])
     step = env.step("four")
@@ -70,9 +81,18 @@ def first_length(messages: list[Any], **row: Any) -> float:
 def test_areal_asks_with_the_messages_else_the_template_within_its_deadline(there: None) -> None:
     reward = areal_reward(first_length, worst=0.0)
     talk = [{"role": "user", "content": "four"}]
-    assert reward("templated", "x", [], [], messages=talk) == 4.0 and reward("templated", "x", [], []) == 9.0
-    assert reward(prompt="templated", completions=talk[:0], prompt_ids=[], completion_ids=[], a=1) == 9.0
-    other = areal_reward(reward_function(score_range=(0, None))(lambda messages, prompt=None, **row: prompt), messages="turns")
+    assert (
+        reward("templated", "x", [], [], messages=talk) == 4.0
+        and reward("templated", "x", [], []) == 9.0
+    )
+    assert (
+        reward(prompt="templated", completions=talk[:0], prompt_ids=[], completion_ids=[], a=1)
+        == 9.0
+    )
+    other = areal_reward(
+        reward_function(score_range=(0, None))(lambda messages, prompt=None, **row: prompt),
+        messages="turns",
+    )
     assert other("templated", "x", [], [], prompt=7, turns=talk) == 7.0, "a column may be called so"
     deadlines: list[tuple[Any, float]] = [
         (None, DEADLINE), ({"max_workers": 2}, DEADLINE), ({"deadline": 3.0}, 3.0),
@@ -83,15 +103,22 @@ def test_areal_asks_with_the_messages_else_the_template_within_its_deadline(ther
     assert areal_reward(Moody, name="mine").__name__ == "mine"
     flow = areal_flow(first_length, enable_thinking=True, worst=0.0)
     assert waited(flow.arun_episode(None, {"completion": "x", "messages": talk})) == 4.0
-    assert waited(flow.arun_episode(None, {"completion": "x", "messages": 7})) == 9.0 and flow.thinks
+    assert (
+        waited(flow.arun_episode(None, {"completion": "x", "messages": 7})) == 9.0 and flow.thinks
+    )
 
 
 def test_areal_is_told_of_parts_and_of_what_got_no_score(there: None) -> None:
     flow = areal_flow(Moody)
     STATISTICS.clear()
-    found = [waited(flow.arun_episode(None, {"completion": text})) for text in ("four", "none", "fail")]
+    found = [
+        waited(flow.arun_episode(None, {"completion": text})) for text in ("four", "none", "fail")
+    ]
     assert found == [4.0, None, None]
-    assert STATISTICS == [{"reward_unscored": 0.0, "reward/words": 1.0}, *[{"reward_unscored": 1.0}] * 2]
+    assert STATISTICS == [
+        {"reward_unscored": 0.0, "reward/words": 1.0},
+        *[{"reward_unscored": 1.0}] * 2,
+    ]
 
 
 class Say:
@@ -106,13 +133,20 @@ class Say:
 def test_a_rubrics_row_is_made_of_plain_fields_and_both_metadata(there: None) -> None:
     def asked(messages: list[Any], **columns: Any) -> dict[str, Any]:
         kept = {name: value for name, value in sorted(columns.items()) if len(name) == 1}
-        return {"score": 1.0, "reason": repr((messages[0].text, kept, "done" in columns, "rubric_scores" in columns))}
+        return {
+            "score": 1.0,
+            "reason": repr((messages[0].text, kept, "done" in columns, "rubric_scores" in columns)),
+        }
 
-    seen = Say(prompt="q", a=1, o=object(), _p=2, done=True, metadata={"a": 5, "b": 6, "rubric_scores": {}})
+    seen = Say(
+        prompt="q", a=1, o=object(), _p=2, done=True, metadata={"a": 5, "b": 6, "rubric_scores": {}}
+    )
     action = Say(message="x", metadata={"b": 7, "c": 8})
     found = waited(openenv_rubric(asked, worst=0.0)(action, seen))
     assert found.outcome.message == "('q', {'a': 1, 'b': 6, 'c': 8}, False, False)"
-    mapped = waited(openenv_rubric(asked, worst=0.0, prompt=lambda seen: "mine")({"text": "x"}, {"a": 3}))
+    mapped = waited(
+        openenv_rubric(asked, worst=0.0, prompt=lambda seen: "mine")({"text": "x"}, {"a": 3})
+    )
     assert mapped.outcome.message == "('mine', {'a': 3}, False, False)"
 
 
@@ -137,7 +171,9 @@ def test_the_answer_of_an_action(action: Any, completion: Any, score: Any, there
 
 def test_an_outcome_travels_beside_its_number_and_parts_are_children(there: None) -> None:
     parts = {"score": 4.0, "metrics": {"a.b": {"score": 2.0}}}
-    rubric = openenv_rubric(reward_function(score_range=(0, 4))(lambda messages, **row: parts), name="r")
+    rubric = openenv_rubric(
+        reward_function(score_range=(0, 4))(lambda messages, **row: parts), name="r"
+    )
     seen = Say(metadata={})
     found = waited(rubric("x", seen))
     assert (float(found), found.outcome, rubric.outcome) == (4.0, rubric.outcome, found.outcome)
@@ -151,7 +187,10 @@ def test_an_outcome_travels_beside_its_number_and_parts_are_children(there: None
     with pytest.raises(ConfigError, match="a component has a score after its rubric was called"):
         child.forward(None, None)
     late = openenv_rubric(Moody, final_only=True)
-    assert [waited(late("fail", Say(**step))) for step in ({}, {"done": False})] == [0.0, 0.0] and late.outcome is None
+    assert [waited(late("fail", Say(**step))) for step in ({}, {"done": False})] == [
+        0.0,
+        0.0,
+    ] and late.outcome is None
     assert waited(late("four", Say(done=True))) == 4.0
 
 
@@ -159,7 +198,9 @@ def test_trls_harness_reads_the_columns_it_is_given() -> None:
     talk = SimpleNamespace(completion=Row("q", "It is 4.").talk, gold="4")
     for row in ({"gold": "4"}, lambda outcome: {"gold": outcome.gold}):
         assert RolloutReward("math_verify_reward", row=row, reference="gold")(talk) == 1.0
-    assert RolloutReward(Moody, name="mine").__name__ == "mine" and RolloutReward(Moody)(talk) == 8.0
+    assert (
+        RolloutReward(Moody, name="mine").__name__ == "mine" and RolloutReward(Moody)(talk) == 8.0
+    )
 
 
 class Gives(Rubric):
@@ -194,14 +235,21 @@ class Later(Gives):
     (RubricScore(0.0, Outcome("failed", None, "parse", "m")), None, [("unscored", "parse")]),
     (RubricScore(0.5, scored(0.5)), 0.5, []),
 ])  # fmt: skip
-def test_what_a_rubric_gives_is_a_score_or_none(kind: Any, value: Any, score: Any, issue: Any) -> None:
+def test_what_a_rubric_gives_is_a_score_or_none(
+    kind: Any, value: Any, score: Any, issue: Any
+) -> None:
     found = RubricReward(kind(value)).evaluate(make_sample("x"))
     assert (scores(found), issues(found)) == ([score], issue)
 
 
 def test_a_step_is_made_of_the_sample_and_shows_no_labels() -> None:
     def look(action: Any, observation: Any) -> float:
-        assert (str(action), action.message, str(observation), observation.prompt) == ("4", "4", "Why?", "Why?")
+        assert (str(action), action.message, str(observation), observation.prompt) == (
+            "4",
+            "4",
+            "Why?",
+            "Why?",
+        )
         assert observation.messages == [{"role": "user", "content": "Why?"}] and observation.done
         return float(observation.metadata == {"reference": "4", "n": 1})
 
@@ -212,7 +260,9 @@ def test_a_step_is_made_of_the_sample_and_shows_no_labels() -> None:
     assert scores(bare.evaluate(make_sample("4", reference="4"))) == [1.0]
     named = RubricReward(Gives(lambda action, seen: float(action.text)), action_field="text")
     assert scores(named.evaluate(make_sample("4"))) == [4.0]
-    made = RubricReward(Gives(lambda action, seen: action + seen), to_step=lambda sample: (1.0, len(sample.output)))
+    made = RubricReward(
+        Gives(lambda action, seen: action + seen), to_step=lambda sample: (1.0, len(sample.output))
+    )
     assert scores(made.evaluate(make_sample("4"))) == [2.0]
 
 
@@ -232,7 +282,11 @@ def test_each_sample_is_scored_by_a_copy_whose_members_have_scores_of_its_own() 
     inner._rubric_children["skipped"] = skipped
     reward = RubricReward(tree)
     found = [RowScorer(reward).score("q", text).components for text in ("a", "bbb")]
-    assert found == [{"inner": 1.0}, {"inner": 3.0}] and inner.last_score is None and reward.name == "Gives"
+    assert (
+        found == [{"inner": 1.0}, {"inner": 3.0}]
+        and inner.last_score is None
+        and reward.name == "Gives"
+    )
 
 
 def test_a_rubrics_settings_and_members_are_its_identity() -> None:
@@ -242,7 +296,14 @@ def test_a_rubrics_settings_and_members_are_its_identity() -> None:
     called = Gives(1.0)
     called.last_score = 7.0
     assert settings(1.0) == settings(1.0) == RubricReward(called).settings_hash
-    assert len({settings(1.0), settings(0.5), settings(1.0, a=Gives(1.0)), settings(1.0, a=Gives(0.5))}) == 4
+    assert (
+        len(
+            {settings(1.0), settings(0.5), settings(1.0, a=Gives(1.0)), settings(1.0, a=Gives(0.5))}
+        )
+        == 4
+    )
     for wrong in ("Half", object(), DataSample):
-        with pytest.raises(ConfigError, match="give an object of a class derived from openenv's Rubric"):
+        with pytest.raises(
+            ConfigError, match="give an object of a class derived from openenv's Rubric"
+        ):
             RubricReward(wrong)

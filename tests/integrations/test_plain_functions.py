@@ -1,4 +1,6 @@
-"""A plain function is a reward of [0, 1] in every trainer and at every door, and one that leaves its range is told how to declare it."""
+"""A plain function is a reward of [0, 1] in every trainer and at every door, and one that leaves
+its range is told how to declare it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ pytestmark = pytest.mark.usefixtures("there")
 
 def of_readme() -> RewardFunction[Any]:
     """The function that README.md shows."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(
+        r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     (block,) = [block for block in blocks if "@reward_function" in block]
     names: dict[str, Any] = {"__name__": __name__}
     exec(block, names)
@@ -75,10 +79,13 @@ def test_no_adapter_gives_a_trainer_a_score_outside_the_range(name: str, number:
 
 def advice(name: str, number: float, message: str) -> bool:
     """Whether a message names the function and the value, and says how to declare the range."""
-    return f"{name} gave the score {number:g}, outside its range [0, 1]" in message and "score_range=(low, high)" in message
+    return (
+        f"{name} gave the score {number:g}, outside its range [0, 1]" in message
+        and "score_range=(low, high)" in message
+    )
 
 
-# -- every kind of function at every door ------------------------------------------------------------------------------------------
+# -- every kind of function at every door ----------------------------------------------------------
 
 FORMS: dict[str, Callable[[float], Any]] = {
     "number": float,
@@ -120,18 +127,26 @@ def made(form: str, mode: str, waits: bool, declared: Any = None) -> RewardFunct
         return [one(messages) for messages in rollouts_messages]
 
     if mode == "batch":
-        return RewardFunction(group_later if waits else group, "batch", "points", score_range=declared)
-    return RewardFunction(points_later if waits else points, "pointwise", "points", score_range=declared)
+        return RewardFunction(
+            group_later if waits else group, "batch", "points", score_range=declared
+        )
+    return RewardFunction(
+        points_later if waits else points, "pointwise", "points", score_range=declared
+    )
 
 
 def evaluated(function: RewardFunction[Any], answer: str) -> Outcome[float]:
     reward = function.reward()
-    return said_of(reward, reward.evaluate(sample_of("q", answer), options=RunOptions(blame="probe")).output[0])
+    return said_of(
+        reward, reward.evaluate(sample_of("q", answer), options=RunOptions(blame="probe")).output[0]
+    )
 
 
 def in_a_batch(function: RewardFunction[Any], answer: str) -> Outcome[float]:
     reward = build_reward(function)
-    done = reward.evaluate_batch([sample_of("q", answer), sample_of("other", "0.5")], progress=False, blame="probe")
+    done = reward.evaluate_batch(
+        [sample_of("q", answer), sample_of("other", "0.5")], progress=False, blame="probe"
+    )
     assert said_of(reward, done[1].output[0]).score == 0.5, "nobody else pays"
     return said_of(reward, done[0].output[0])
 
@@ -151,7 +166,13 @@ def by_rows(function: RewardFunction[Any], answer: str) -> Outcome[float]:
 def over_http(function: RewardFunction[Any], answer: str) -> Outcome[float]:
     app = create_app(Handler({"points": function.reward()}))
     told = post(app, "/v1/rewards/points", {"prompt": "q", "completion": answer}).json()
-    return Outcome(told["status"], told["score"], told.get("reason"), told.get("message") or "", told.get("cause"))
+    return Outcome(
+        told["status"],
+        told["score"],
+        told.get("reason"),
+        told.get("message") or "",
+        told.get("cause"),
+    )
 
 
 def deployed(function: RewardFunction[Any], answer: str) -> Outcome[float]:
@@ -166,29 +187,42 @@ DOORS: Sequence[Door] = (evaluated, in_a_batch, best_of_n, by_rows, over_http, d
 @pytest.mark.parametrize("waits", [False, True], ids=["plain", "async"])
 @pytest.mark.parametrize("mode", ["pointwise", "batch"])
 @pytest.mark.parametrize("form", FORMS)
-def test_a_value_outside_is_the_rules_error_and_says_what_to_declare(form: str, mode: str, waits: bool, door: Door) -> None:
+def test_a_value_outside_is_the_rules_error_and_says_what_to_declare(
+    form: str, mode: str, waits: bool, door: Door
+) -> None:
     function = made(form, mode, waits)
     assert list(function.score_range) == [0, 1]
     for answer, score in (("0", 0.0), ("1", 1.0), ("0.25", 0.25), ("true", 1.0), ("false", 0.0)):
         assert door(function, answer).score == score
-    assert door(function, "none").score in (None, 0.0), "no score, or the worst one where the answer turned out to be the cause"
+    assert door(function, "none").score in (None, 0.0), (
+        "no score, or the worst one where the answer turned out to be the cause"
+    )
     for number in (2.0, -1.0, 1.0001):
         found = door(function, f"{number}")
-        assert (found.status, found.score, found.reason, found.cause) == ("failed", None, UNDECLARED, "rule")
+        assert (found.status, found.score, found.reason, found.cause) == (
+            "failed",
+            None,
+            UNDECLARED,
+            "rule",
+        )
         assert advice("points", number, found.message)
 
 
 @pytest.mark.parametrize("door", [evaluated, in_a_batch, by_rows, over_http])
 @pytest.mark.parametrize("waits", [False, True], ids=["plain", "async"])
 @pytest.mark.parametrize("form", FORMS)
-def test_an_answer_that_drives_a_score_out_of_a_declared_range_has_the_worst_score(form: str, waits: bool, door: Door) -> None:
+def test_an_answer_that_drives_a_score_out_of_a_declared_range_has_the_worst_score(
+    form: str, waits: bool, door: Door
+) -> None:
     function = made(form, "pointwise", waits, (0, 1))
     for number in (2.0, -1.0):
         assert door(function, f"{number}").score == 0.0
 
 
 @pytest.mark.parametrize("door", [evaluated, in_a_batch, by_rows, over_http, deployed])
-def test_a_function_that_leaves_its_declared_range_with_every_answer_is_the_rules_error(door: Door) -> None:
+def test_a_function_that_leaves_its_declared_range_with_every_answer_is_the_rules_error(
+    door: Door,
+) -> None:
     @reward_function(score_range=(0, 1))
     def points(messages: Any, **kwargs: Any) -> float:
         return 0.5 if messages[-1].text == "0.5" else 7.0
@@ -215,7 +249,10 @@ def test_what_is_no_result_of_a_function_is_an_error_that_says_so(returned: str,
     assert returned in found.message, found.message
 
 
-@pytest.mark.parametrize(("declared", "inside"), [((-5, 5), True), ((None, None), True), ((0, None), True), ((0, 1), False)])
+@pytest.mark.parametrize(
+    ("declared", "inside"),
+    [((-5, 5), True), ((None, None), True), ((0, None), True), ((0, 1), False)],
+)
 def test_a_declared_range_holds(declared: Any, inside: bool) -> None:
     @reward_function(score_range=declared)
     def points(messages: Any, **kwargs: Any) -> float:
@@ -223,7 +260,9 @@ def test_a_declared_range_holds(declared: Any, inside: bool) -> None:
 
     for door in (evaluated, in_a_batch, by_rows, over_http, deployed):
         found = door(points, "4")
-        assert found.score == (4.0 if inside else None if door is deployed else 0.0), "a server of evaluators asks once"
+        assert found.score == (4.0 if inside else None if door is deployed else 0.0), (
+            "a server of evaluators asks once"
+        )
 
 
 def test_check_reward_names_it(tmp_path: Path) -> None:
@@ -244,7 +283,8 @@ def test_a_run_folder_of_a_function_without_a_declared_range_continues(tmp_path:
     def described(**declared: Any) -> dict[str, Any]:
         return RewardFunction(points, "pointwise", "points", **declared).describe()
 
-    # the manifests of earlier versions name a range where one is declared, and nothing where none is
+    # the manifests of earlier versions name a range where one is declared, and nothing where none
+    # is
     assert "range" not in described() and "range" not in described(score_range=(None, None))
     assert described(score_range=(0, 1))["range"] == [0, 1]
     for _ in range(2):
@@ -264,7 +304,14 @@ def test_a_grader_that_leaves_its_range_pays_only_where_it_declares_one(declared
     grader = FunctionGrader(points, **({"score_range": (0, 1)} if declared else {}))
     found = grader.evaluate(response="good", blame="probe")
     if declared:
-        assert isinstance(found, GraderScore) and found.score == 0.0 and "outside its declared range [0, 1]" in found.reason
+        assert (
+            isinstance(found, GraderScore)
+            and found.score == 0.0
+            and "outside its declared range [0, 1]" in found.reason
+        )
     else:
-        assert isinstance(found, GraderError) and (found.error_type, found.cause) == ("undeclared_range", "rule")
+        assert isinstance(found, GraderError) and (found.error_type, found.cause) == (
+            "undeclared_range",
+            "rule",
+        )
         assert advice("points", 7.0, found.error)

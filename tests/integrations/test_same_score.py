@@ -1,7 +1,9 @@
-"""One definition, same score: 60 completions through every door give the same numbers, bit for bit, and the same gaps.
+"""One definition, same score: 60 completions through every door give the same numbers, bit for bit,
+and the same gaps.
 
-The doors are the adapters of `adapters.py`, and beside them those of the library and of its server: a function from the reward's
-name and the rows to a number per row, or None where the caller gets its own word for "no score".
+The doors are the adapters of `adapters.py`, and beside them those of the library and of its server:
+a function from the reward's name and the rows to a number per row, or None where the caller gets
+its own word for "no score".
 """
 
 from __future__ import annotations
@@ -32,25 +34,36 @@ REWARDS = {
 
 
 class Sevenths:
-    """Two components; one that cannot be judged for every 5th length, an error for every 13th and for some truths."""
+    """Two components; one that cannot be judged for every 5th length, an error for every 13th and
+    for some truths.
+    """
 
-    async def compute_reward(self, rollout_id: str, messages: Any, task: Any, **kwargs: Any) -> dict[str, Any]:
+    async def compute_reward(
+        self, rollout_id: str, messages: Any, task: Any, **kwargs: Any
+    ) -> dict[str, Any]:
         """The length and whether the truth is named."""
         text = messages[-1]["content"]
         truth = str((task or {}).get("ground_truth", "-"))
         if len(text) % 13 == 12 or truth.endswith("8"):
             raise RuntimeError("broken")
-        return {"length": None if len(text) % 5 == 4 else len(text) / 700, "named": float(truth in text)}
+        return {
+            "length": None if len(text) % 5 == 4 else len(text) / 700,
+            "named": float(truth in text),
+        }
 
 
 @reward_function(score_range=(0, None))
 def thirds(messages: list[Any], ground_truth: Any = None, **kwargs: Any) -> EvaluateResult:
-    """A score with no short decimal form; broken for every 11th length, not valid for every 7th and for some truths."""
+    """A score with no short decimal form; broken for every 11th length, not valid for every 7th and
+    for some truths.
+    """
     text = messages[-1].text
     if len(text) % 11 == 10:
         raise RuntimeError("broken")
     score = len(text) / 3 + (text.strip() == ground_truth)
-    return EvaluateResult(score=score, is_score_valid=len(text) % 7 != 6 and str(ground_truth)[-1] != "8", reason="")
+    return EvaluateResult(
+        score=score, is_score_valid=len(text) % 7 != 6 and str(ground_truth)[-1] != "8", reason=""
+    )
 
 
 def door(name: str) -> Callable[[Door], Door]:
@@ -72,7 +85,9 @@ def rows() -> list[Row]:
     found = []
     for n in range(N):
         text = "" if n % 30 == 29 else answers[n % len(answers)] % (2 * n + (n % 3 == 0))
-        found.append(Row(f"What is {n}+{n}?", text + " " * (n % 4), None if n % 25 == 24 else str(2 * n)))
+        found.append(
+            Row(f"What is {n}+{n}?", text + " " * (n % 4), None if n % 25 == 24 else str(2 * n))
+        )
     return found
 
 
@@ -81,7 +96,10 @@ def expected(name: str, blame: Literal["off", "probe"] = "off") -> tuple[float |
     """What `evaluate` says, sample by sample."""
     reward = RowScorer(name, worst=0.0).reward
     options = RunOptions(blame=blame)
-    return tuple(reward.score_of_output(reward.evaluate(sample_of(row), options=options).output[0]) for row in rows())
+    return tuple(
+        reward.score_of_output(reward.evaluate(sample_of(row), options=options).output[0])
+        for row in rows()
+    )
 
 
 def sample_of(row: Row) -> DataSample:
@@ -108,7 +126,10 @@ def scorer(name: str, rows: list[Row]) -> list[float | None]:
 
 
 def items(rows: list[Row]) -> list[dict[str, Any]]:
-    return [{"prompt": row.prompt, "completion": row.completion, "reference": row.solution} for row in rows]
+    return [
+        {"prompt": row.prompt, "completion": row.completion, "reference": row.solution}
+        for row in rows
+    ]
 
 
 @door("RewardClient")
@@ -139,7 +160,8 @@ def same(found: list[Any], reward: str, blame: Literal["off", "probe"] = "off") 
 @pytest.mark.parametrize("reward", REWARDS.values(), ids=REWARDS)
 @pytest.mark.parametrize("name", DOORS)
 def test_every_door_gives_the_same_scores(name: str, reward: str) -> None:
-    # a server tries what gave no score beside a neutral answer where the reward has a worst score to give
+    # a server tries what gave no score beside a neutral answer where the reward has a worst score
+    # to give
     probes = name in ("RewardClient", "remote:URL") and reward == REWARDS["a function"]
     same(DOORS[name](reward, rows()), reward, "probe" if probes else "off")
 
@@ -148,8 +170,11 @@ def test_every_door_gives_the_same_scores(name: str, reward: str) -> None:
 @pytest.mark.parametrize("name", ADAPTERS)
 def test_every_adapter_gives_the_same_scores(name: str, reward: str) -> None:
     adapter = ADAPTERS[name]
-    blame: Literal["off", "probe"] = "probe" if adapter.chooses else "off"  # where scores train, who broke it is found out
-    made = adapter.make(reward, worst=0.0, **adapter.given, **({"on_error": "raise"} if adapter.silent else {}))
+    # where scores train, who broke it is found out
+    blame: Literal["off", "probe"] = "probe" if adapter.chooses else "off"
+    made = adapter.make(
+        reward, worst=0.0, **adapter.given, **({"on_error": "raise"} if adapter.silent else {})
+    )
     found = one_by_one(adapter, made, rows())
     same([each if each is None else adapter.score(each) for each in found], reward, blame)
     if adapter.batch:

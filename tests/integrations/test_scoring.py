@@ -1,4 +1,6 @@
-"""Rows of trainers and requests go through the one engine, and what has no score is never a number by accident."""
+"""Rows of trainers and requests go through the one engine, and what has no score is never a number
+by accident.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,18 @@ class Parts(BasePointWiseReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         length = float(len(sample.output[0].answer.text))
-        odd: dict[str, Any] = {"nan": float("nan"), "inf": float("inf"), "big": 10**400, "none": None}
-        metrics = {"n": 3, "off": {"score": 1.0, "is_score_valid": False}, "on": {"score": 0.5}, **odd}
+        odd: dict[str, Any] = {
+            "nan": float("nan"),
+            "inf": float("inf"),
+            "big": 10**400,
+            "none": None,
+        }
+        metrics = {
+            "n": 3,
+            "off": {"score": 1.0, "is_score_valid": False},
+            "on": {"score": 0.5},
+            **odd,
+        }
         details = [RewardDimensionWithScore(name="length", score=length, reason="so long")]
         details.append(RewardDimensionWithScore(name="half", score=length / 2))
         return RewardResult(name=self.name, details=list(details), extra_data={"metrics": metrics})
@@ -96,11 +108,18 @@ def test_details_of_steps_are_no_parts_of_the_answer_but_their_numbers_and_words
     class Steps(BaseStepWiseReward):
         def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
             text = (sample.output[0].steps or [])[-1].text
-            details = [RewardDimensionWithScore(name=name, score=len(text), reason=f"{name}: {text}") for name in "ab"]
-            return RewardResult(name=self.name, details=list(details), extra_data={"metrics": {text: 1.0}})
+            details = [
+                RewardDimensionWithScore(name=name, score=len(text), reason=f"{name}: {text}")
+                for name in "ab"
+            ]
+            return RewardResult(
+                name=self.name, details=list(details), extra_data={"metrics": {text: 1.0}}
+            )
 
     steps = [{"role": "assistant", "content": text} for text in ("one", "three")]
-    asked = DataSample.model_validate({"output": [{"answer": {"role": "assistant", "content": "x"}, "steps": steps}]})
+    asked = DataSample.model_validate(
+        {"output": [{"answer": {"role": "assistant", "content": "x"}, "steps": steps}]}
+    )
     reward = Steps()
     found = scored_of(reward, reward.evaluate(asked).output[0])
     assert (found.score, found.components) == (4.0, {"one": 1.0, "three": 1.0})
@@ -111,19 +130,28 @@ def test_a_comparing_reward_sees_the_completions_of_one_prompt_together() -> Non
     found = RowScorer(Longest()).score_rows(["p", "r", "p"], ["aa", "b", "aaaa"], None)
     assert [each.score for each in found] == [0.5, 1.0, 1.0]
     # one prompt with two references is two questions
-    apart = RowScorer(Longest()).score_rows(["p"] * 3, ["aa", "b", "aaaa"], [{"reference": n} for n in "xyx"])
+    apart = RowScorer(Longest()).score_rows(
+        ["p"] * 3, ["aa", "b", "aaaa"], [{"reference": n} for n in "xyx"]
+    )
     assert [each.score for each in apart] == [0.5, 1.0, 1.0]
 
 
 def test_a_missing_column_names_the_columns_there_are() -> None:
     scorer = RowScorer("math_verify_reward", reference="solution")
     rows = rows_of({"answer": ["4"], "topic": ["sum"]}, 1)
-    for call in (lambda: scorer.score_rows(["q"], ["4"], rows), lambda: scorer.score("q", "4", rows[0])):
-        with pytest.raises(ConfigError, match="no column 'solution'; the columns are: answer, topic"):
+    for call in (
+        lambda: scorer.score_rows(["q"], ["4"], rows),
+        lambda: scorer.score("q", "4", rows[0]),
+    ):
+        with pytest.raises(
+            ConfigError, match="no column 'solution'; the columns are: answer, topic"
+        ):
             call()
     for turn in (1, -1):
         fresh = RowScorer("math_verify_reward", reference="solution")
-        found = fresh.score_rows(["q", "q"], ["4", "4"], [{"solution": "4"}, {"answer": "4"}][::turn])
+        found = fresh.score_rows(
+            ["q", "q"], ["4", "4"], [{"solution": "4"}, {"answer": "4"}][::turn]
+        )
         assert [(each.score, each.reason) for each in found] == [(1.0, ""), (None, "data")][::turn]
 
 
@@ -131,18 +159,34 @@ def test_the_mean_of_a_group_is_that_of_its_scores_before_and_of_all_as_one_more
     scorer = RowScorer(Moody, on_error="mean")
     given = [("p", "a"), ("p", "four"), ("r", "sixsix"), ("p", "aaa"), ("p", "fail"), ("s", "fail")]
     values = [scorer.value(scorer.score(prompt, text)) for prompt, text in given]
-    assert values[-2:] == [(8 + 14 / 4) / 4, 14 / 4], "of a prompt that was not seen before it is the mean of all"
+    assert values[-2:] == [(8 + 14 / 4) / 4, 14 / 4], (
+        "of a prompt that was not seen before it is the mean of all"
+    )
 
 
 def test_the_mean_of_a_group_that_comes_in_one_call_is_that_of_the_others_in_the_call() -> None:
-    """A call with a score of its own looks at no call before it, and one without looks at all of them."""
+    """A call with a score of its own looks at no call before it, and one without looks at all of
+    them.
+    """
     scorer = RowScorer(Moody, on_error="mean")
-    calls = [["fail", "fail"], ["a", "aaa", "fail"], ["aaaaa", "fail", "aaaaaaa"], ["fail", "fail"], ["aaaaaaaaa", "fail"]]
-    wanted = [[-1.0, -1.0], [1.0, 3.0, 2.0], [5.0, 6.0, 7.0], [4.0, 4.0], [9.0, 9.0]]  # 4 = (1 + 3 + 5 + 7) / 4
-    found = [[scorer.value(each) for each in scorer.score_rows(["p"] * len(texts), texts)] for texts in calls]
+    calls = [
+        ["fail", "fail"],
+        ["a", "aaa", "fail"],
+        ["aaaaa", "fail", "aaaaaaa"],
+        ["fail", "fail"],
+        ["aaaaaaaaa", "fail"],
+    ]
+    # 4 = (1 + 3 + 5 + 7) / 4
+    wanted = [[-1.0, -1.0], [1.0, 3.0, 2.0], [5.0, 6.0, 7.0], [4.0, 4.0], [9.0, 9.0]]
+    found = [
+        [scorer.value(each) for each in scorer.score_rows(["p"] * len(texts), texts)]
+        for texts in calls
+    ]
     assert found == wanted
     two = scorer.score_rows(["r", "p", "r", "p"], ["a", "aa", "fail", "fail"])
-    assert [scorer.value(each) for each in two] == [1.0, 2.0, 1.0, 2.0], "each group has its own mean"
+    assert [scorer.value(each) for each in two] == [1.0, 2.0, 1.0, 2.0], (
+        "each group has its own mean"
+    )
 
 
 def test_messages_that_are_none_cost_their_own_row() -> None:
@@ -167,7 +211,9 @@ def test_a_context_is_shown_to_judges_where_it_is_named() -> None:
     assert ["The sky is blue." in each for each in asked] == [True, False]
 
 
-@pytest.mark.parametrize(("values", "found"), [("ab", "a str"), ([1], "1 values"), (7, "a int"), ((1, 2, 3), "3 values")])
+@pytest.mark.parametrize(
+    ("values", "found"), [("ab", "a str"), ([1], "1 values"), (7, "a int"), ((1, 2, 3), "3 values")]
+)
 def test_a_column_of_another_length_is_refused(values: Any, found: str) -> None:
     with pytest.raises(ConfigError, match=f"Column 'x' holds {found} for 2 completions"):
         rows_of({"x": values}, 2)
@@ -184,8 +230,20 @@ class Foreign:
 
 
 def test_data_of_a_trainer_becomes_plain() -> None:
-    given = {"a": Foreign([Foreign(1.5), (2, "x")]), "b": {"c": Foreign("t")}, "d": None, "e": b"x", "f": bytearray(b"y")}
-    assert plain(given) == {"a": [1.5, [2, "x"]], "b": {"c": "t"}, "d": None, "e": b"x", "f": bytearray(b"y")}
+    given = {
+        "a": Foreign([Foreign(1.5), (2, "x")]),
+        "b": {"c": Foreign("t")},
+        "d": None,
+        "e": b"x",
+        "f": bytearray(b"y"),
+    }
+    assert plain(given) == {
+        "a": [1.5, [2, "x"]],
+        "b": {"c": "t"},
+        "d": None,
+        "e": b"x",
+        "f": bytearray(b"y"),
+    }
 
 
 def test_a_dead_judge_is_one_warning_until_it_is_back(warned: list[str]) -> None:
@@ -194,7 +252,10 @@ def test_a_dead_judge_is_one_warning_until_it_is_back(warned: list[str]) -> None
     for completions in (dead, dead, alive, dead, dead):
         scorer.score_rows(["q"] * len(completions), completions)
     assert len(warned) == 2
-    assert "Moody: none of 4 completions got a score (failed, error): RuntimeError: the judge is gone" in warned[0]
+    assert (
+        "Moody: none of 4 completions got a score (failed, error): RuntimeError: the judge is gone"
+        in warned[0]
+    )
     warned.clear()
     alone = RowScorer(Moody())
     for completion in ["fail"] * 9 + ["fine"] + ["fail"] * 3:
@@ -223,9 +284,15 @@ def test_what_broke_the_reward_has_its_score_in_every_component() -> None:
 
 
 def test_a_component_has_no_name_that_is_reported_anyway() -> None:
-    assert component_names(["a", "b"]) == ("a", "b") and component_names("ab") == ("ab",) and component_names(()) == ()
+    assert (
+        component_names(["a", "b"]) == ("a", "b")
+        and component_names("ab") == ("ab",)
+        and component_names(()) == ()
+    )
     for name, own in (("score", ()), ("unscored", ()), ("failed", ()), ("acc", ("acc",))):
-        with pytest.raises(ConfigError, match=f"components names '{name}', which is reported anyway"):
+        with pytest.raises(
+            ConfigError, match=f"components names '{name}', which is reported anyway"
+        ):
             component_names(["a", name], *own)
 
 
@@ -253,7 +320,9 @@ def test_a_trainer_is_never_given_what_its_numbers_cannot_hold() -> None:
     plain, given = RowScorer(wide), trl_reward(wide, worst=-1.0)
     assert [plain.score("q", text).score for text in texts] == [1e300, -3.5e38, 3.4e38, 0.1]
     assert given(["q"] * 4, texts) == [None, None, 3.4e38, 0.1]
-    said = [(found.reason, found.cause) for text in texts for found in [given.scorer.score("q", text)]]
+    said = [
+        (found.reason, found.cause) for text in texts for found in [given.scorer.score("q", text)]
+    ]
     assert said == [("invalid_score", "rule")] * 2 + [("", None)] * 2
 
     @reward_function
@@ -264,7 +333,9 @@ def test_a_trainer_is_never_given_what_its_numbers_cannot_hold() -> None:
     assert trl_reward(apart, worst=0.0).scorer.score("q", "a").components == {"small": 0.5}
 
 
-def answered_without_asking(messages: list[Message], ground_truth: str, **kwargs: Any) -> float | None:
+def answered_without_asking(
+    messages: list[Message], ground_truth: str, **kwargs: Any
+) -> float | None:
     """An exact match first, the service else: a common shape."""
     if messages[-1].text == ground_truth:
         return 1.0
@@ -276,9 +347,16 @@ def answered_without_asking(messages: list[Message], ground_truth: str, **kwargs
 def test_an_outage_behind_an_exact_match_is_nobodys_fault() -> None:
     reward = trl_reward(reward_function(answered_without_asking))
     texts = ["4", "it is 4", "it is 5", "None"]
-    assert reward(prompts=["q"] * 4, completions=texts, ground_truth=["4"] * 4) == [1.0, None, None, None]
+    assert reward(prompts=["q"] * 4, completions=texts, ground_truth=["4"] * 4) == [
+        1.0,
+        None,
+        None,
+        None,
+    ]
 
-    def in_a_group(rollouts_messages: list[list[Message]], ground_truth: Any, **kwargs: Any) -> list[float | None]:
+    def in_a_group(
+        rollouts_messages: list[list[Message]], ground_truth: Any, **kwargs: Any
+    ) -> list[float | None]:
         return [answered_without_asking(one, "4") for one in rollouts_messages]
 
     together = trl_reward(reward_function(mode="batch")(in_a_group))

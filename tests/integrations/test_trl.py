@@ -1,4 +1,6 @@
-"""The reward functions for TRL: one object for every way of calling, honest about what has no score."""
+"""The reward functions for TRL: one object for every way of calling, honest about what has no
+score.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,16 @@ from typing import Any
 
 import pytest
 
-from rm_gallery import ConfigError, DataSample, EvaluateResult, FakeLLM, MetricResult, RewardResult, Unscored, reward_function
+from rm_gallery import (
+    ConfigError,
+    DataSample,
+    EvaluateResult,
+    FakeLLM,
+    MetricResult,
+    RewardResult,
+    Unscored,
+    reward_function,
+)
 from rm_gallery.integrations import trl as adapter
 from rm_gallery.integrations.trl import trl_components, trl_reward, trl_rewards
 from tests.integrations.adapters import Cost, Moody
@@ -39,7 +50,9 @@ def parts(messages: list[Any], **kwargs: Any) -> EvaluateResult:
     return EvaluateResult(score=0.5, reason="", metrics=metrics)
 
 
-def test_called_plainly_it_returns_a_list_and_in_a_loop_what_can_be_awaited_or_iterated_over() -> None:
+def test_called_plainly_it_returns_a_list_and_in_a_loop_what_can_be_awaited_or_iterated_over() -> (
+    None
+):
     reward = trl_reward("math_verify_reward", reference="solution")
     assert reward(**CALL) == MATH
 
@@ -47,7 +60,14 @@ def test_called_plainly_it_returns_a_list_and_in_a_loop_what_can_be_awaited_or_i
         later = reward(**CALL)
         assert isawaitable(later) and not iscoroutinefunction(reward)
         other = reward(**CALL)
-        return [await later, list(other), len(other), other[0], other[-1:], await asyncio.gather(reward(**CALL))]
+        return [
+            await later,
+            list(other),
+            len(other),
+            other[0],
+            other[-1:],
+            await asyncio.gather(reward(**CALL)),
+        ]
 
     assert asyncio.run(in_a_loop()) == [MATH, MATH, 4, 1.0, [None], [MATH]]
     # what TRL >= 1.14 looks at, in its rollout process too
@@ -65,16 +85,29 @@ def test_the_outcomes_stand_in_the_charts_and_the_table() -> None:
         "p": {"unscored": 0.0, "failed": 0.0, "length": 4.5, "short": 1.0},
         "Moody": {"unscored": 0.25, "failed": 0.25, "words": 1.0},
     }
-    assert metrics == {f"rewards/{name}/{key}": value for name, own in wanted.items() for key, value in own.items()}
+    assert metrics == {
+        f"rewards/{name}/{key}": value for name, own in wanted.items() for key, value in own.items()
+    }
     assert table["p/short"] == [None, 1.0, None, None]
     assert table["Moody/outcome"] == ["scored", "scored", "error", "no_reference"]
-    assert table["Moody/message"] == ["", "", "RuntimeError: the judge is gone", "nothing to judge by"]
+    assert table["Moody/message"] == [
+        "",
+        "",
+        "RuntimeError: the judge is gone",
+        "nothing to judge by",
+    ]
     trl_reward(parts, logs=False)(**CALL, log_metric=pytest.fail)
 
 
 @pytest.mark.parametrize(
     ("processes", "installed", "components"),
-    [("2", "1.13.0", False), ("2", "1.14.0", True), ("2", "1.16.0.dev0", True), ("2", None, False), ("1", None, True)],
+    [
+        ("2", "1.13.0", False),
+        ("2", "1.14.0", True),
+        ("2", "1.16.0.dev0", True),
+        ("2", None, False),
+        ("1", None, True),
+    ],
 )
 def test_processes_that_must_log_the_same_names_log_no_components(
     processes: str, installed: str | None, components: bool, monkeypatch: pytest.MonkeyPatch
@@ -95,7 +128,9 @@ def test_processes_that_must_log_the_same_names_log_no_components(
 
 def test_a_completion_that_one_reward_failed_at_has_no_reward_from_any() -> None:
     metrics = dict[str, float]()
-    together = trl_rewards([Moody, {"reward": "math_verify_reward", "reference": "solution"}, parts])
+    together = trl_rewards(
+        [Moody, {"reward": "math_verify_reward", "reference": "solution"}, parts]
+    )
     found = [reward(**CALL, log_metric=metrics.__setitem__) for reward in together]
     assert found == [[9.0, 1.0, None, None], [1.0, 0.0, None, None], [0.5, 0.5, None, 0.5]]
     assert metrics["rewards/dropped"] == 0.25 and metrics["rewards/parts/failed"] == 0.0
@@ -104,35 +139,56 @@ def test_a_completion_that_one_reward_failed_at_has_no_reward_from_any() -> None
         return await asyncio.gather(*(reward(**CALL) for reward in together))
 
     assert asyncio.run(gathered()) == found
-    number = trl_rewards([{"reward": Moody, "on_error": -1}, "math_verify_reward"], reference="solution")
+    number = trl_rewards(
+        [{"reward": Moody, "on_error": -1}, "math_verify_reward"], reference="solution"
+    )
     assert [reward(**CALL) for reward in number] == [[9.0, 1.0, -1.0, -1.0], MATH]
     alone = trl_rewards([Moody, "math_verify_reward"], reference="solution", together=False)
     # where a reference can be judged, fail is at fault
     assert [reward(**CALL) for reward in alone] == [[9.0, 1.0, -1.0, None], MATH]
 
 
-def test_a_verdict_that_could_not_be_read_drops_the_completion_and_one_not_asked_for_does_not() -> None:
+def test_a_verdict_that_could_not_be_read_drops_the_completion_and_one_not_asked_for_does_not() -> (
+    None
+):
     class Unread(Moody):
         def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
             raise Unscored("no verdict", reason=sample.output[0].answer.text)
 
     reasons = ["parse", "truncated", "content_filter", "no_logprobs", "no_reference"]
-    found = [reward(prompts=["q"] * 5, completions=reasons) for reward in trl_rewards([parts, Unread()])]
+    found = [
+        reward(prompts=["q"] * 5, completions=reasons) for reward in trl_rewards([parts, Unread()])
+    ]
     assert found == [[None] * 4 + [0.5], [None] * 5]
 
 
 def test_names_are_apart_and_a_judge_is_for_those_that_ask() -> None:
     rewards = trl_rewards(
-        ["math_verify_reward", "math_verify_reward", {"reward": Moody, "name": "mood"}, "base_helpfulness_pointwise"],
+        [
+            "math_verify_reward",
+            "math_verify_reward",
+            {"reward": Moody, "name": "mood"},
+            "base_helpfulness_pointwise",
+        ],
         llm=FakeLLM(reply="<score>3</score>"),
     )
     names = ["math_verify_reward", "math_verify_reward_2", "mood", "base_helpfulness_pointwise"]
     assert [reward.__name__ for reward in rewards] == names
     assert rewards[3](prompts=["q"], completions=["a"]) == [3.0]
     assert repr(rewards[1]) == "trl_reward('math_verify_reward_2')"
-    made = trl_rewards([trl_reward(Moody), trl_reward("math_verify_reward", reference="solution"), {"reward": Moody}])
+    made = trl_rewards(
+        [
+            trl_reward(Moody),
+            trl_reward("math_verify_reward", reference="solution"),
+            {"reward": Moody},
+        ]
+    )
     assert [reward.__name__ for reward in made] == ["Moody", "math_verify_reward", "Moody_2"]
-    assert [reward(**CALL) for reward in made] == [[9.0, 1.0, None, None], [1.0, 0.0, None, None], [9.0, 1.0, None, None]]
+    assert [reward(**CALL) for reward in made] == [
+        [9.0, 1.0, None, None],
+        [1.0, 0.0, None, None],
+        [9.0, 1.0, None, None],
+    ]
     with pytest.raises(ConfigError, match="use trl_reward for one"):
         trl_rewards("accuracy")
 
@@ -142,7 +198,9 @@ def test_a_function_of_trls_own_kind_goes_to_the_trainer_as_it_is() -> None:
         return [1.0 for _ in completions]
 
     for make in (lambda: trl_reward(native), lambda: trl_rewards([native])):
-        with pytest.raises(ConfigError, match="native takes completions, so it is a reward function of TRL already"):
+        with pytest.raises(
+            ConfigError, match="native takes completions, so it is a reward function of TRL already"
+        ):
             make()
 
     def both(messages: list[Any], completions: Any = None, **kwargs: Any) -> float:
@@ -155,7 +213,10 @@ def test_components_are_scored_once() -> None:
     CALLS.clear()
     rewards = trl_components(parts, ["length", "short"])
     for _ in range(2):
-        assert [reward(**CALL) for reward in rewards] == [[9.0, 1.0, 4.0, 4.0], [None, 1.0, None, None]]
+        assert [reward(**CALL) for reward in rewards] == [
+            [9.0, 1.0, 4.0, 4.0],
+            [None, 1.0, None, None],
+        ]
     assert len(CALLS) == 8
 
     async def gathered() -> Any:
@@ -177,7 +238,9 @@ def test_components_are_scored_once() -> None:
     (part,) = trl_components("accuracy", "words")
     assert part.__name__ == "accuracy/words"
     for reward in trl_components("math_verify_reward", ["a", "b"], reference="gold"):
-        with pytest.raises(ConfigError, match="no column 'gold'; the columns are: completion_ids, solution"):
+        with pytest.raises(
+            ConfigError, match="no column 'gold'; the columns are: completion_ids, solution"
+        ):
             reward(**CALL)
 
 
@@ -189,7 +252,9 @@ def test_a_function_that_is_cancelled_costs_the_others_nothing(cancelled: int) -
         return 1.0
 
     async def main() -> Any:
-        going = [asyncio.ensure_future(reward.ascored(**CALL)) for reward in trl_rewards([slow, parts])]
+        going = [
+            asyncio.ensure_future(reward.ascored(**CALL)) for reward in trl_rewards([slow, parts])
+        ]
         await asyncio.sleep(0.05)
         going[cancelled].cancel()
         return await asyncio.gather(*going, return_exceptions=True)
@@ -204,7 +269,9 @@ def test_what_may_be_a_mistake_is_said_once(warned: list[str]) -> None:
     assert [reward(**CALL), reward(**CALL)] == [[None] * 4] * 2
     trl_reward(Cost)
     assert len(warned) == 2
-    assert "no completion of a batch has the component 'lenght'; there are: length, short" in warned[0]
+    assert (
+        "no completion of a batch has the component 'lenght'; there are: length, short" in warned[0]
+    )
     assert "set a negative weight" in warned[1]
 
 
@@ -215,10 +282,16 @@ def test_token_ids_are_a_column_and_environments_only_where_they_are_named() -> 
         seen.append(columns)
         return 1.0
 
-    one = {name: values[:1] if isinstance(values, list) else values for name, values in CALL.items()}
+    one = {
+        name: values[:1] if isinstance(values, list) else values for name, values in CALL.items()
+    }
     trl_reward(looks, worst=0.0)(**one)
     trl_reward(looks, worst=0.0, columns={"world": "environments"})(**one)
-    assert {name: seen[0].get(name) for name in CALL} == {**dict.fromkeys(CALL), "completion_ids": [1], "solution": "4"}
+    assert {name: seen[0].get(name) for name in CALL} == {
+        **dict.fromkeys(CALL),
+        "completion_ids": [1],
+        "solution": "4",
+    }
     assert seen[1]["world"] is CALL["environments"][0]
 
 
@@ -238,9 +311,13 @@ def test_length_rewards_measure_by_the_trainers_tokens() -> None:
     for m, good in zip(lengths, right, strict=True):
         wave = (1 + math.cos(math.pi * min(m / 300, 1))) / 2
         cosine.append(0.5 + 0.5 * wave if good else -0.5 - 0.5 * wave)
-    ours = trl_reward("dapo_soft_overlong_punishment", unit="tokens", max_length=300, cache=60, logs=False)(**batch)
+    ours = trl_reward(
+        "dapo_soft_overlong_punishment", unit="tokens", max_length=300, cache=60, logs=False
+    )(**batch)
     assert ours == pytest.approx(overlong, abs=1e-9)
-    ours = trl_reward("cosine_length_scaling", unit="tokens", max_length=300, reference="solution", logs=False)(**batch)
+    ours = trl_reward(
+        "cosine_length_scaling", unit="tokens", max_length=300, reference="solution", logs=False
+    )(**batch)
     assert ours == pytest.approx(cosine, abs=1e-9)
 
 
@@ -260,7 +337,13 @@ def test_the_trainers_state_reaches_functions_that_name_it_and_no_others(kind: s
     def other(messages: Any, **kwargs: Any) -> float:
         return float("trainer_state" in kwargs)
 
-    given: Any = {"plain": plain, "async": later, "batch": reward_function(mode="batch")(batch)}[kind]
-    asked: dict[str, Any] = {"prompts": ["q", "q"], "completions": ["a", "b"], "trainer_state": state}
+    given: Any = {"plain": plain, "async": later, "batch": reward_function(mode="batch")(batch)}[
+        kind
+    ]
+    asked: dict[str, Any] = {
+        "prompts": ["q", "q"],
+        "completions": ["a", "b"],
+        "trainer_state": state,
+    }
     assert trl_reward(given, worst=0.0)(**asked) == [0.7, 0.7]
     assert trl_reward(other)(**asked) == [0.0, 0.0]

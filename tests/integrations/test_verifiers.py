@@ -41,22 +41,45 @@ def looked(reward: Any, **given: Any) -> Any:
 
 
 def test_v0_columns_are_plain_ones_of_the_data_set_under_task_and_info() -> None:
-    row = {"answer": "4", "task": {"a": 1, "b": 1}, "info": {"b": 2}, "c": [3], "client": "x", "parser": {}, "d": object()}
-    text = looked(seen("a", "b", "c", "client", "parser", "d"), prompt=ASKED, completion=SAID, state={}, **row)
-    columns = "{'a': 1, 'b': 2, 'c': [3], 'client': None, 'parser': None, 'd': None, 'ground_truth': '4'}"
+    row = {
+        "answer": "4",
+        "task": {"a": 1, "b": 1},
+        "info": {"b": 2},
+        "c": [3],
+        "client": "x",
+        "parser": {},
+        "d": object(),
+    }
+    text = looked(
+        seen("a", "b", "c", "client", "parser", "d"), prompt=ASKED, completion=SAID, state={}, **row
+    )
+    columns = (
+        "{'a': 1, 'b': 2, 'c': [3], 'client': None, 'parser': None, 'd': None, 'ground_truth': '4'}"
+    )
     assert text == f"(['user', 'assistant'], {columns})"
     for answer, reference in (("", None), ("4", "4")):
-        assert f"'ground_truth': {reference!r}" in looked(seen(), prompt=ASKED, completion=SAID, answer=answer)
-    assert "'ground_truth': 'r'" in looked(seen(), prompt=ASKED, completion=SAID, answer="4", info={"reference": "r"})
+        assert f"'ground_truth': {reference!r}" in looked(
+            seen(), prompt=ASKED, completion=SAID, answer=answer
+        )
+    assert "'ground_truth': 'r'" in looked(
+        seen(), prompt=ASKED, completion=SAID, answer="4", info={"reference": "r"}
+    )
 
 
 def test_v0_keeps_the_first_error_of_a_rollout_and_every_rewards_numbers() -> None:
     state: dict[str, Any] = {"error": "of the rollout"}
     for name, text in (("a", "fail"), ("b", "four")):
         said = [{"role": "assistant", "content": text}]
-        asyncio.run(verifiers_reward(Moody, name=name)(prompt=ASKED, completion=said, answer="", state=state))
+        asyncio.run(
+            verifiers_reward(Moody, name=name)(
+                prompt=ASKED, completion=said, answer="", state=state
+            )
+        )
     assert state["error"] == "of the rollout"
-    assert {name: kept["failed"] for name, kept in state["rm_gallery"].items()} == {"a": 1.0, "b": 0.0}
+    assert {name: kept["failed"] for name, kept in state["rm_gallery"].items()} == {
+        "a": 1.0,
+        "b": 0.0,
+    }
 
 
 def test_v1_reads_the_last_branch_from_what_was_sampled_on() -> None:
@@ -74,20 +97,31 @@ def test_v1_reads_the_last_branch_from_what_was_sampled_on() -> None:
     few_shot.branches[0].nodes[:0] = shot
     assert "['user', 'assistant', 'user', 'assistant']" in looked(seen(), task=None, trace=few_shot)
     said = verifiers_reward(lambda messages, **kwargs: float(len(messages)), worst=0.0)
-    assert asyncio.run(said(task={}, trace=SimpleNamespace(branches=[], record_metrics=lambda metrics: None))) == 1.0, (
-        "where nobody said anything there is an empty turn"
-    )
+    assert (
+        asyncio.run(
+            said(task={}, trace=SimpleNamespace(branches=[], record_metrics=lambda metrics: None))
+        )
+        == 1.0
+    ), "where nobody said anything there is an empty turn"
 
 
 def test_v1_messages_are_read_in_openais_layout() -> None:
     def calls(messages: list[Any], **kwargs: Any) -> float:
         (call,) = messages[1].tool_calls or []
-        return float("f" in (call["function"]["name"] if isinstance(call, dict) else call.function.name))
+        return float(
+            "f" in (call["function"]["name"] if isinstance(call, dict) else call.function.name)
+        )
 
     one = trace(Row("q", "done"))
-    asked = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "name": "f", "arguments": "{}"}]}
+    asked = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "1", "name": "f", "arguments": "{}"}],
+    }
     body = {**asked, "provider_state": {"x": 1}}
-    message = SimpleNamespace(role="assistant", model_dump=lambda exclude_none: {k: v for k, v in body.items() if v})
+    message = SimpleNamespace(
+        role="assistant", model_dump=lambda exclude_none: {k: v for k, v in body.items() if v}
+    )
     one.branches[0].nodes.insert(1, SimpleNamespace(sampled=True, message=message))
     assert asyncio.run(verifiers_reward(calls, worst=0.0)(task={}, trace=one)) == 1.0
 
@@ -111,8 +145,14 @@ def test_a_rubric_of_rewards_has_their_numbers_as_metrics(monkeypatch: pytest.Mo
     made = verifiers_reward(Moody, components="words")
     rubric = verifiers_rubric([made, "math_verify_reward"], parser="p", on_error=-1.0)
     assert (rubric.funcs[0], rubric.weights, rubric.parser) == (made, [1.0, 1.0], "p")
-    assert rubric.funcs[1].scorer.on_error == -1.0 and verifiers_rubric([made], [2]).weights == [2.0]
-    names = [f"{name}/{flag}" for name in ("Moody", "math_verify_reward") for flag in ("unscored", "failed")]
+    assert rubric.funcs[1].scorer.on_error == -1.0 and verifiers_rubric([made], [2]).weights == [
+        2.0
+    ]
+    names = [
+        f"{name}/{flag}"
+        for name in ("Moody", "math_verify_reward")
+        for flag in ("unscored", "failed")
+    ]
     assert [metric.__name__ for metric in rubric.metrics] == ["Moody/words", *names]
     state: dict[str, Any] = {}
     said = [{"role": "assistant", "content": "fail"}]

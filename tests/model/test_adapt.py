@@ -1,4 +1,6 @@
-"""Endpoints that do not take a request as it is: only stream, know no system role, want turns to alternate, fail inside a 200."""
+"""Endpoints that do not take a request as it is: only stream, know no system role, want turns to
+alternate, fail inside a 200.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ def serving(answer: Callable[[dict[str, Any]], Reply]) -> Iterator[tuple[str, Bo
             status, reply = answer(body)
             data = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
             self.send_response(status)
-            self.send_header("Content-Type", "text/event-stream" if isinstance(reply, bytes) else "application/json")
+            self.send_header(
+                "Content-Type",
+                "text/event-stream" if isinstance(reply, bytes) else "application/json",
+            )
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)
@@ -55,7 +60,10 @@ def serving(answer: Callable[[dict[str, Any]], Reply]) -> Iterator[tuple[str, Bo
 
 
 def plain(text: str) -> dict[str, Any]:
-    return {"choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}], "model": "m"}
+    return {
+        "choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+        "model": "m",
+    }
 
 
 def refusal(message: str) -> Reply:
@@ -64,22 +72,35 @@ def refusal(message: str) -> Reply:
 
 def streamed(text: str, end: str = "data: [DONE]\n\n") -> bytes:
     pieces = [text[i : i + 3] for i in range(0, len(text), 3)]
-    chunks: list[dict[str, Any]] = [{"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces]
+    chunks: list[dict[str, Any]] = [
+        {"choices": [{"index": 0, "delta": {"content": piece}}]} for piece in pieces
+    ]
     chunks += [{"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}] if end else []
-    chunks += [{"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 5}, "model": "m"}] if end else []
-    return (": keep-alive\r\n\r\n" + "".join(f"data: {json.dumps(chunk)}\r\n\r\n" for chunk in chunks) + end).encode()
+    chunks += (
+        [{"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 5}, "model": "m"}]
+        if end
+        else []
+    )
+    return (
+        ": keep-alive\r\n\r\n"
+        + "".join(f"data: {json.dumps(chunk)}\r\n\r\n" for chunk in chunks)
+        + end
+    ).encode()
 
 
 def scores(url: str, n: int = 40, channel: str = "auto") -> list[float | None]:
     llm = OpenaiLLM("m", base_url=url, api_key="none-needed")
     reward = RewardRegistry.create("base_helpfulness_pointwise", llm=llm, channel=channel)
     samples = [make_sample(f"answer {number}", unique_id=str(number)) for number in range(n)]
-    # one first: the others of a batch wait for it half a second only, which a loaded machine may take
+    # one first: the others of a batch wait for it half a second only, which a loaded machine may
+    # take
     done = [
         reward.evaluate(samples[0]),
         *reward.evaluate_batch(samples[1:], options=RunOptions(progress=False, max_workers=16)),
     ]
-    return [s.output[0].answer.reward.score if s.output[0].answer.reward.details else None for s in done]
+    return [
+        s.output[0].answer.reward.score if s.output[0].answer.reward.details else None for s in done
+    ]
 
 
 STREAM = [
@@ -138,7 +159,9 @@ def test_what_is_found_out_adds_up() -> None:
 
 
 def test_an_error_inside_a_200_ends_by_its_code_after_one_call() -> None:
-    with serving(lambda body: (200, {"error": {"message": "Insufficient balance", "code": 402}})) as (url, bodies):
+    with serving(
+        lambda body: (200, {"error": {"message": "Insufficient balance", "code": 402}})
+    ) as (url, bodies):
         llm = OpenaiLLM("m", base_url=url, api_key="none-needed")
         with pytest.raises(ProviderError, match="Insufficient balance"):
             llm.chat("Hello")
@@ -162,20 +185,38 @@ def test_pieces_add_up_to_the_reply_that_is_not_streamed() -> None:
         {"role": "assistant", "reasoning_content": "先"},
         {"reasoning_content": "想", "content": None},
         {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "f", "arguments": '{"a"'}}]},
-        {"tool_calls": [{"index": 0, "function": {"arguments": ": 1}"}}, {"index": 1, "id": "c2", "function": {"name": "g"}}]},
+        {
+            "tool_calls": [
+                {"index": 0, "function": {"arguments": ": 1}"}},
+                {"index": 1, "id": "c2", "function": {"name": "g"}},
+            ]
+        },
         {"content": "好"},
     ]
-    chunks: list[dict[str, Any]] = [{"id": "r", "choices": [{"index": 0, "delta": delta}]} for delta in deltas]
-    chunks[-1]["choices"][0] |= {"finish_reason": "tool_calls", "logprobs": {"content": [{"token": "好"}]}}
+    chunks: list[dict[str, Any]] = [
+        {"id": "r", "choices": [{"index": 0, "delta": delta}]} for delta in deltas
+    ]
+    chunks[-1]["choices"][0] |= {
+        "finish_reason": "tool_calls",
+        "logprobs": {"content": [{"token": "好"}]},
+    }
     chunks.append({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}})
     for sign in ("data: ", "data:"):
-        raw = whole_reply("".join(f"{sign}{json.dumps(c, ensure_ascii=False)}\n\n" for c in chunks).encode(), "http://x")
+        raw = whole_reply(
+            "".join(f"{sign}{json.dumps(c, ensure_ascii=False)}\n\n" for c in chunks).encode(),
+            "http://x",
+        )
         (choice,) = raw["choices"]
-        assert choice["message"]["content"] == "好" and choice["message"]["reasoning_content"] == "先想"
+        assert (
+            choice["message"]["content"] == "好"
+            and choice["message"]["reasoning_content"] == "先想"
+        )
         assert [call["function"] for call in choice["message"]["tool_calls"]] == [
             {"name": "f", "arguments": '{"a": 1}'}, {"name": "g", "arguments": ""},
         ]  # fmt: skip
-        assert choice["finish_reason"] == "tool_calls" and choice["logprobs"] == {"content": [{"token": "好"}]}
+        assert choice["finish_reason"] == "tool_calls" and choice["logprobs"] == {
+            "content": [{"token": "好"}]
+        }
         assert raw["usage"]["completion_tokens"] == 2 and raw["id"] == "r"
 
 
@@ -193,12 +234,21 @@ def test_an_error_in_the_middle_of_a_stream_is_an_error() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [{"code": "context_length_exceeded", "message": "Too much."}, {"message": "This model's maximum context length is 8"}],
+    [
+        {"code": "context_length_exceeded", "message": "Too much."},
+        {"message": "This model's maximum context length is 8"},
+    ],
 )
-def test_a_request_that_is_too_long_is_the_answers_doing_and_costs_no_neighbour(error: dict[str, Any]) -> None:
+def test_a_request_that_is_too_long_is_the_answers_doing_and_costs_no_neighbour(
+    error: dict[str, Any],
+) -> None:
     def answer(body: dict[str, Any]) -> Reply:
         text = json.dumps(body["messages"])
-        verdict = "<best>1</best>" if "candidate" in text.lower() or "answer_2" in text else "<score>7</score>"
+        verdict = (
+            "<best>1</best>"
+            if "candidate" in text.lower() or "answer_2" in text
+            else "<score>7</score>"
+        )
         return (
             (400, {"error": error})
             if "BREAK" in text
@@ -211,4 +261,6 @@ def test_a_request_that_is_too_long_is_the_answers_doing_and_costs_no_neighbour(
         assert alone(prompts=["q?"] * 2, completions=["fine", "BREAK"]) == [7.0, 1.0]
         group = trl_reward("base_helpfulness_listwise", llm=llm, channel="text")
         given = group(prompts=["q?"] * 3, completions=["this", "that", "BREAK"])
-    assert sorted(score for score in given[:2] if score is not None) == [0.0, 1.0] and given[2] == 0.0
+    assert (
+        sorted(score for score in given[:2] if score is not None) == [0.0, 1.0] and given[2] == 0.0
+    )

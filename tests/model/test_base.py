@@ -1,4 +1,6 @@
-"""Asking a model: awaited or not, from anywhere, with a text or messages, once or for several answers."""
+"""Asking a model: awaited or not, from anywhere, with a text or messages, once or for several
+answers.
+"""
 
 from __future__ import annotations
 
@@ -41,25 +43,42 @@ def test_every_door_gives_the_reply(llm: BaseLLM) -> None:
     assert reply.usage.input_tokens > 0 and reply.usage.output_tokens > 0
     assert asyncio.run(awaited()) == ["in a running loop", *(f"question {k}" for k in range(20))]
     assert llm.chat([ChatMessage(content="one")]).text == "one"
-    assert llm.chat([{"role": "user", "content": "two"}]).text == "two" and llm.chat("hi", n=3).choices == ["hi"] * 3
+    assert (
+        llm.chat([{"role": "user", "content": "two"}]).text == "two"
+        and llm.chat("hi", n=3).choices == ["hi"] * 3
+    )
 
 
 def test_simple_chat_puts_system_history_and_question_in_order(server: JudgeServer) -> None:
     server.reset()
-    history = [ChatMessage(content="before"), ChatMessage(role=MessageRole.ASSISTANT, content="yes")]
+    history = [
+        ChatMessage(content="before"),
+        ChatMessage(role=MessageRole.ASSISTANT, content="yes"),
+    ]
     llm = OpenaiLLM("judge-1", base_url=server.base_url)
-    assert llm.simple_chat("now", history=history, sys_prompt="be brief", max_tokens=7) == "be brief\nbefore\nnow"
+    assert (
+        llm.simple_chat("now", history=history, sys_prompt="be brief", max_tokens=7)
+        == "be brief\nbefore\nnow"
+    )
     (request,) = server.recent_requests()
     assert request["body"]["max_tokens"] == 7
     asked = [(message["role"], message["content"]) for message in request["body"]["messages"]]
-    assert asked == [("system", "be brief"), ("user", "before"), ("assistant", "yes"), ("user", "now")]
+    assert asked == [
+        ("system", "be brief"),
+        ("user", "before"),
+        ("assistant", "yes"),
+        ("user", "now"),
+    ]
     assert FakeLLM(reply=lambda question: question).simple_chat("now") == "now"
 
 
 def test_a_script_gives_the_same_answer_to_the_same_question() -> None:
     llm = FakeLLM(reply=["a", "b", "c"])
     asked = {question: llm.chat(question).text for question in map(str, range(20))}
-    assert set(asked.values()) == {"a", "b", "c"} and {question: llm.chat(question).text for question in asked} == asked
+    assert (
+        set(asked.values()) == {"a", "b", "c"}
+        and {question: llm.chat(question).text for question in asked} == asked
+    )
     assert llm.chat("\x00", n=3).choices == ["a", "b", "c"]
     reply = FakeLLM(reply="x" * 40, finish_reason="length").chat("y" * 40)
     assert (reply.usage.input_tokens, reply.usage.output_tokens, reply.ended) == (11, 11, "cut")
@@ -74,7 +93,10 @@ def test_a_provider_is_one_class_with_a_prefix(monkeypatch: pytest.MonkeyPatch) 
     class Shouting(FakeLLM):
         pass
 
-    assert type(resolve_llm("shouting:HELLO")) is Shouting and resolve_llm("shouting:HELLO").chat("x").text == "HELLO"
+    assert (
+        type(resolve_llm("shouting:HELLO")) is Shouting
+        and resolve_llm("shouting:HELLO").chat("x").text == "HELLO"
+    )
     ready = FakeLLM(reply="x")
     assert resolve_llm(ready) is ready and resolve_llm("gpt-4o", temperature=0.5).temperature == 0.5
 
@@ -98,11 +120,17 @@ class _Slow(FakeLLM):
 def test_a_budget_is_that_of_ones_own_run_and_not_of_an_equal_call_in_flight() -> None:
     """Whoever joins a call is not stopped by the budget of who asked first."""
     begun, go_on = threading.Event(), threading.Event()
-    llm = _Slow(reply="<score>3</score>", cache=True, begun=begun, go_on=go_on, failures=["try again"])
+    llm = _Slow(
+        reply="<score>3</score>", cache=True, begun=begun, go_on=go_on, failures=["try again"]
+    )
     judge = PointJudge(llm=llm)
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(judge.evaluate, make_sample("a"), options=RunOptions(budget=Budget(max_calls=1)))
+        first = pool.submit(
+            judge.evaluate, make_sample("a"), options=RunOptions(budget=Budget(max_calls=1))
+        )
         assert begun.wait(20)
         second = pool.submit(judge.evaluate, make_sample("a"))
         threading.Timer(0.3, go_on.set).start()
-        assert scores(second.result(30)) == [3.0] and issues(first.result(30)) == [("failed", "budget")]
+        assert scores(second.result(30)) == [3.0] and issues(first.result(30)) == [
+            ("failed", "budget")
+        ]

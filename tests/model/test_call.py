@@ -1,4 +1,6 @@
-"""What every model promises on the one call path, for each class that is found: a provider that forgets something is named."""
+"""What every model promises on the one call path, for each class that is found: a provider that
+forgets something is named.
+"""
 
 from __future__ import annotations
 
@@ -43,22 +45,46 @@ def chat(content: Any = "<score>3</score>", finish: str = "stop") -> dict[str, A
 ANSWER = {"status": "scored", "score": 1.0, "reason": "", "message": "", "components": {}}
 VECTOR = {"data": [{"embedding": [1.0, 2.0]}], "usage": {"prompt_tokens": 50}}
 FOUND = {"kind": "vllm/score", "found": {"data": [{"score": 1.0}], "usage": {"prompt_tokens": 50}}}
-DECIDED = {"answers": [{"name": "c1", "probability": 0.9}], "usage": {"input_tokens": 50}, "asked": 1}
+DECIDED = {
+    "answers": [{"name": "c1", "probability": 0.9}],
+    "usage": {"input_tokens": 50},
+    "asked": 1,
+}
 WAYS: list[tuple[Any, Ask, dict[str, Any], int]] = [
-    (DecisionLLM, lambda llm, text: llm.achat(text, questions=[Question("c1", "predicate", "Is it?")]), DECIDED, 50),
+    (
+        DecisionLLM,
+        lambda llm, text: llm.achat(text, questions=[Question("c1", "predicate", "Is it?")]),
+        DECIDED,
+        50,
+    ),
     (BaseLLM, lambda llm, question, **more: llm.achat(question, **more), chat(), 50),
     (BaseEmbeddings, lambda model, text: model.aembed([text]), VECTOR, 50),
-    (RewardServer, lambda model, text: model.ascore([{"completion": text}]), {"results": [ANSWER]}, 0),
-    (ServedScorer, lambda model, text: model.ascore("pair", {"query": "q", "answer": text}), FOUND, 50),
+    (
+        RewardServer,
+        lambda model, text: model.ascore([{"completion": text}]),
+        {"results": [ANSWER]},
+        0,
+    ),
+    (
+        ServedScorer,
+        lambda model, text: model.ascore("pair", {"query": "q", "answer": text}),
+        FOUND,
+        50,
+    ),
 ]
 """How a kind of model is asked, a raw answer of it, and the tokens which that one costs."""
-NEEDED: dict[str, dict[str, Any]] = {"ServedScorer": {"endpoint": "vllm/score"}, "RewardServer": {"model": "reward:r"}}
+NEEDED: dict[str, dict[str, Any]] = {
+    "ServedScorer": {"endpoint": "vllm/score"},
+    "RewardServer": {"model": "reward:r"},
+}
 NOT_THE_QUESTION = {"enable_thinking", "batch", "proxy", "ca_bundle", "api_key", "cache"}
 """Settings that change how one asks, and nothing of what an equal request is answered."""
 OF_A_SCRIPT = {
     "FakeLLM": {"reply", "latency", "finish_reason"}, "ServedScorer": {"named"}, "DecisionLLM": {"dialect"},
 }  # fmt: skip
-WITHOUT = {"DecisionLLM": {"temperature", "top_p", "max_tokens", "stop", "seed", "n", "enable_thinking"}}
+WITHOUT = {
+    "DecisionLLM": {"temperature", "top_p", "max_tokens", "stop", "seed", "n", "enable_thinking"}
+}
 """Settings that a model refuses, since they have no effect on it."""
 OTHERS: dict[str, Any] = {
     "base_url": "http://127.0.0.1:2/v1",
@@ -78,7 +104,10 @@ def models() -> list[type[BaseModelCall]]:
         cls = classes.pop()
         classes += cls.__subclasses__()
         found |= set() if inspect.isabstract(cls) else {cls}
-    return sorted((cls for cls in found if cls.__module__.startswith("rm_gallery.")), key=lambda cls: cls.__name__)
+    return sorted(
+        (cls for cls in found if cls.__module__.startswith("rm_gallery.")),
+        key=lambda cls: cls.__name__,
+    )
 
 
 CHATS = [cls for cls in models() if issubclass(cls, BaseLLM) and not cls.decides]
@@ -94,14 +123,20 @@ def way(cls: type[BaseModelCall]) -> tuple[Ask, dict[str, Any], int]:
     for base, ask, good, tokens in WAYS:
         if issubclass(cls, base):
             return ask, good, tokens
-    raise AssertionError(f"{cls.__name__} is a new kind of model: say in WAYS how one asks it and what it answers")
+    raise AssertionError(
+        f"{cls.__name__} is a new kind of model: say in WAYS how one asks it and what it answers"
+    )
 
 
 def recorded(cls: type[BaseModelCall], *ends: Any) -> tuple[Any, list[dict[str, Any]]]:
-    """The class with a script instead of its requests (the last end stays), and the payloads it was asked for."""
+    """The class with a script instead of its requests (the last end stays), and the payloads it was
+    asked for.
+    """
     made: list[dict[str, Any]] = []
 
-    async def attempt(self: BaseModelCall, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def attempt(
+        self: BaseModelCall, payload: dict[str, Any], timeout: float | None
+    ) -> dict[str, Any]:
         made.append(payload)
         end = ends[min(len(made), len(ends)) - 1]
         if isinstance(end, Exception):
@@ -112,7 +147,9 @@ def recorded(cls: type[BaseModelCall], *ends: Any) -> tuple[Any, list[dict[str, 
     return type(cls.__name__, (cls,), {"attempt": attempt, "__module__": __name__}), made
 
 
-def asked(model: BaseModelCall, question: str = "hi", control: RunControl | None = None, **more: Any) -> Any:
+def asked(
+    model: BaseModelCall, question: str = "hi", control: RunControl | None = None, **more: Any
+) -> Any:
     """The answer of a model, or its error; as a part of a run where there is one."""
 
     async def main() -> Any:
@@ -132,7 +169,9 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @every_model
 def test_it_names_its_endpoint(cls: type[BaseModelCall]) -> None:
-    assert not inspect.isabstract(cls), f"{cls.__name__} lacks {', '.join(sorted(cls.__abstractmethods__))}"
+    assert not inspect.isabstract(cls), (
+        f"{cls.__name__} lacks {', '.join(sorted(cls.__abstractmethods__))}"
+    )
     model = cls(**settings(cls))
     assert model.endpoint_key() and model.route().startswith(model.endpoint_key())
     assert model.model_copy().route() == model.route()
@@ -154,7 +193,9 @@ def shown(cls: type[BaseModelCall]) -> list[str]:
     given |= {name: value for name, value in more.items() if name in cls.model_fields}
     model = cls(**settings(cls, **given))
     pickled = pickle.dumps(model)
-    assert SECRET.encode() not in pickled, "a pickle lies in files and queues; keys are read where it is loaded"
+    assert SECRET.encode() not in pickled, (
+        "a pickle lies in files and queues; keys are read where it is loaded"
+    )
     copy = pickle.loads(pickled)
     assert (type(copy), copy.model) == (cls, model.model)
     views: dict[str, Callable[[], object]] = {
@@ -162,12 +203,17 @@ def shown(cls: type[BaseModelCall]) -> list[str]:
         "str": model.__str__,
         "repr of a pickled copy": copy.__repr__,
     }
-    views |= {name: getattr(model, name) for name in ("describe", "model_dump_json", "route", "endpoint_key", "account")}
+    views |= {
+        name: getattr(model, name)
+        for name in ("describe", "model_dump_json", "route", "endpoint_key", "account")
+    }
     found = [name for name, view in views.items() if SECRET in str(view())]
     with pytest.raises(ConfigError) as caught:
         cls(**settings(cls, **given, api_keys=SECRET, timeout=-1))
     assert "timeout" in str(caught.value)
-    assert all("[3, 5]" in str(view()) for view in (model.describe, lambda: repr(model))), "numbers are no secret"
+    assert all("[3, 5]" in str(view()) for view in (model.describe, lambda: repr(model))), (
+        "numbers are no secret"
+    )
     return found + ["the error of a wrong setting"] * (SECRET in str(caught.value))
 
 
@@ -185,7 +231,10 @@ def test_an_endpoint_that_repeats_the_key_is_not_quoted(
         return  # it asks nobody
 
     async def echo(*_: object) -> transport.Reply:
-        said = {"error": {"message": f"you sent {SECRET}"}, "choices": [{"message": {"content": SECRET}}]}
+        said = {
+            "error": {"message": f"you sent {SECRET}"},
+            "choices": [{"message": {"content": SECRET}}],
+        }
         return transport.Reply(status, {}, orjson.dumps(said))
 
     monkeypatch.setattr(transport, "exchange", echo)
@@ -197,7 +246,17 @@ def test_an_endpoint_that_repeats_the_key_is_not_quoted(
 def other(cls: type[BaseModelCall], name: str, given: dict[str, Any]) -> Any:
     """Another value for a setting: one that the field takes."""
     known = getattr(cls(**given), name)
-    for value in (*([OTHERS[name]] if name in OTHERS else []), 3, 0.5, "other", ["x"], [1], {"x": "y"}, False, True):
+    for value in (
+        *([OTHERS[name]] if name in OTHERS else []),
+        3,
+        0.5,
+        "other",
+        ["x"],
+        [1],
+        {"x": "y"},
+        False,
+        True,
+    ):
         try:
             if getattr(cls(**{**given, name: value}), name) != known:
                 return value
@@ -221,11 +280,15 @@ def parts(cls: type[BaseModelCall]) -> dict[str, int]:
 def test_each_setting_makes_another_question_or_is_known_not_to(cls: type[BaseModelCall]) -> None:
     same = cls.unlisted | NOT_THE_QUESTION | OF_A_SCRIPT.get(cls.__name__, set())
     found = parts(cls)
-    assert {name for name, calls in found.items() if calls != 2} == found.keys() & same and set(found.values()) == {1, 2}
+    assert {name for name, calls in found.items() if calls != 2} == found.keys() & same and set(
+        found.values()
+    ) == {1, 2}
 
 
 @pytest.mark.parametrize(
-    "cls", [cls for _, cls in registered() if "base_url" in cls.model_fields], ids=lambda cls: cls.__name__
+    "cls",
+    [cls for _, cls in registered() if "base_url" in cls.model_fields],
+    ids=lambda cls: cls.__name__,
 )
 def test_every_setting_of_the_question_reaches_the_endpoint_in_one_request(
     cls: type[BaseModelCall], monkeypatch: pytest.MonkeyPatch
@@ -243,10 +306,16 @@ def test_every_setting_of_the_question_reaches_the_endpoint_in_one_request(
     told = [{"role": "system", "content": "s"}, {"role": "user", "content": "hi"}]
     ways: list[tuple[str, dict[str, Any], tuple[Any, ...], dict[str, Any]]] = [
         (name, {name: other(cls, name, given)}, (), {})
-        for name in cls.model_fields.keys() - cls.unlisted - NOT_THE_QUESTION - WITHOUT.get(cls.__name__, set())
+        for name in cls.model_fields.keys()
+        - cls.unlisted
+        - NOT_THE_QUESTION
+        - WITHOUT.get(cls.__name__, set())
     ]
     if cls in CHATS:
-        ways += [("messages", {}, (told,), {}), ("a schema", {}, (), {"response_format": {"type": "json_object"}})]
+        ways += [
+            ("messages", {}, (told,), {}),
+            ("a schema", {}, (), {"response_format": {"type": "json_object"}}),
+        ]
     for name, changes, question, more in ways:
         sent.clear()
         for found in (asked(cls(**given)), asked(cls(**{**given, **changes}), *question, **more)):
@@ -255,7 +324,9 @@ def test_every_setting_of_the_question_reaches_the_endpoint_in_one_request(
 
 
 @every_model
-def test_another_question_is_another_call_and_an_equal_one_is_none(cls: type[BaseModelCall]) -> None:
+def test_another_question_is_another_call_and_an_equal_one_is_none(
+    cls: type[BaseModelCall],
+) -> None:
     kind, made = recorded(cls, way(cls)[1])
     model = kind(**settings(cls, cache=True))
     first = asked(model, "one")
@@ -264,7 +335,11 @@ def test_another_question_is_another_call_and_an_equal_one_is_none(cls: type[Bas
         assert getattr(again, "text", again) is not None and len(made) == calls
     if cls in CHATS:
         assert (first.cached, asked(model, "one").cached) == (False, True)
-        changes: list[dict[str, Any]] = [{"repeat": 1}, {"response_format": {"type": "json_object"}}, {"temperature": None}]
+        changes: list[dict[str, Any]] = [
+            {"repeat": 1},
+            {"response_format": {"type": "json_object"}},
+            {"temperature": None},
+        ]
         for number, change in enumerate(changes, 3):
             for _ in range(2):
                 asked(model, "one", **change)
@@ -302,8 +377,18 @@ def test_a_row_that_cannot_be_read_is_asked_for_anew(cls: type[BaseModelCall]) -
 @pytest.mark.parametrize(
     ("own", "of_the_run", "temperature", "variable", "calls"),
     [
-        *[(None, None, 0, "", 1), (True, None, 0, "", 1), (False, None, 0, "", 2), (None, False, 0, "", 2)],
-        *[(True, False, 0, "", 2), (False, True, 0, "", 1), (None, None, 0.0, "", 1), (None, None, 0.5, "", 2)],
+        *[
+            (None, None, 0, "", 1),
+            (True, None, 0, "", 1),
+            (False, None, 0, "", 2),
+            (None, False, 0, "", 2),
+        ],
+        *[
+            (True, False, 0, "", 2),
+            (False, True, 0, "", 1),
+            (None, None, 0.0, "", 1),
+            (None, None, 0.5, "", 2),
+        ],
         *[(None, None, None, "", 2), (True, None, 0, "OFF", 2)],
     ],
 )
@@ -329,17 +414,29 @@ def failure(kind: Any, status: int | None = None) -> ProviderError:
 
 @pytest.mark.parametrize(
     ("cause", "status", "attempts", "read"),
-    [("transient", 500, 3, 0), ("transient", None, 3, 1), ("rate_limit", 429, 3, 0), ("fatal", 401, 1, 0)]
+    [
+        ("transient", 500, 3, 0),
+        ("transient", None, 3, 1),
+        ("rate_limit", 429, 3, 0),
+        ("fatal", 401, 1, 0),
+    ]
     + [("unreachable", None, 3, 0)],
 )
 @every_model
 def test_a_failure_is_tried_again_by_its_cause_and_counted(
-    cls: type[BaseModelCall], cause: str, status: int | None, attempts: int, read: int, monkeypatch: pytest.MonkeyPatch
+    cls: type[BaseModelCall],
+    cause: str,
+    status: int | None,
+    attempts: int,
+    read: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By its cause: the attempts that are made, and whether what was asked counts as read."""
     end = failure(cause, status)
     settled: list[tuple[int, int]] = []
-    monkeypatch.setattr(RateLimit, "settle", lambda _, reserved, used: settled.append((reserved, used)))
+    monkeypatch.setattr(
+        RateLimit, "settle", lambda _, reserved, used: settled.append((reserved, used))
+    )
     control, budget = RunControl(), Budget(max_calls=20)
     control.begin(max_workers=2, budget=budget, cache=True, repeat=0)
     kind, made = recorded(cls, *[end] * attempts, way(cls)[1])
@@ -350,7 +447,9 @@ def test_a_failure_is_tried_again_by_its_cause_and_counted(
     paid = 0 if end.kind == "unreachable" else attempts
     expected = {reserved for reserved, _ in settled}.pop()
     # four characters a token, and one; texts of embeddings count with their quotes
-    assert expected == (101 if issubclass(cls, BaseLLM) else 102 if issubclass(cls, BaseEmbeddings) else 1)
+    assert expected == (
+        101 if issubclass(cls, BaseLLM) else 102 if issubclass(cls, BaseEmbeddings) else 1
+    )
     assert settled == [(expected, read * expected)] * attempts
     assert (control.calls, control.retries, budget.spent.calls) == (paid, attempts - 1, paid)
     assert budget.spent.total_tokens == control.usage.total_tokens == read * attempts * expected
@@ -359,7 +458,10 @@ def test_a_failure_is_tried_again_by_its_cause_and_counted(
     for calls, cached in ((paid + 1, 0), (paid + 1, 1)):
         assert not isinstance(asked(model, question, control), Exception)
         assert (len(made), control.calls, control.cached) == (attempts + 1, calls, cached)
-    assert settled[-1] == (expected, tokens) and budget.spent.total_tokens == read * attempts * expected + tokens
+    assert (
+        settled[-1] == (expected, tokens)
+        and budget.spent.total_tokens == read * attempts * expected + tokens
+    )
 
 
 @pytest.mark.parametrize(
@@ -381,7 +483,11 @@ def test_not_found_is_tried_again_where_answers_came_before_and_no_field_is_mean
     gone.routed = routed
     kind, made = recorded(cls, *[way(cls)[1]] * served, gone)
     # the state of an endpoint outlives a test: a name of its own keeps what others learned out
-    model = kind(**settings(cls, model=f"gone-{served}-{status}-{routed}", max_attempts=3, max_outage=0, cache=False))
+    model = kind(
+        **settings(
+            cls, model=f"gone-{served}-{status}-{routed}", max_attempts=3, max_outage=0, cache=False
+        )
+    )
     if served:
         assert not isinstance(asked(model), Exception)
     found = asked(model)
@@ -390,11 +496,18 @@ def test_not_found_is_tried_again_where_answers_came_before_and_no_field_is_mean
 
 @pytest.mark.parametrize(
     ("raw", "kept"),
-    [(chat(), True), (chat(finish="length"), False), (chat(finish="content_filter"), False), (chat(""), False)]
+    [
+        (chat(), True),
+        (chat(finish="length"), False),
+        (chat(finish="content_filter"), False),
+        (chat(""), False),
+    ]
     + [(chat(" \n"), False), (chat(None), False), (chat(finish="tool_calls"), True)],
 )
 @pytest.mark.parametrize("cls", CHATS, ids=lambda cls: cls.__name__)
-def test_only_whole_replies_are_kept(cls: type[BaseModelCall], raw: dict[str, Any], kept: bool) -> None:
+def test_only_whole_replies_are_kept(
+    cls: type[BaseModelCall], raw: dict[str, Any], kept: bool
+) -> None:
     kind, made = recorded(cls, raw)
     model = kind(**settings(cls, cache=True))
     for _ in range(2):
@@ -408,11 +521,15 @@ def test_a_question_that_the_endpoint_refuses_has_no_verdict_and_is_no_failure()
     kind, made = recorded(FakeLLM, filtered)
     control = RunControl()
     found = [asked(kind(), control=control) for _ in range(30)]
-    assert {(type(each).__name__, each.reason) for each in found} == {("Unscored", "content_filter")}
+    assert {(type(each).__name__, each.reason) for each in found} == {
+        ("Unscored", "content_filter")
+    }
     assert (len(made), control.stopped) == (30, None)
 
 
-def test_a_call_claims_what_it_may_use_and_waits_no_longer_than_its_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_claims_what_it_may_use_and_waits_no_longer_than_its_sample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     claims: list[tuple[Any, ...]] = []
     reserve = Budget.try_reserve
 
@@ -454,18 +571,30 @@ ONE_A_MINUTE: dict[str, Any] = {"requests_per_minute": 1}
         ([ONE_A_MINUTE, ONE_A_MINUTE], True),
         ([ONE_A_MINUTE, {}], False),
         ([ONE_A_MINUTE, {**ONE_A_MINUTE, "model": "n"}], False),
-        ([{**ONE_A_MINUTE, "api_key": "sk-one-one"}, {**ONE_A_MINUTE, "api_key": "sk-two-two"}], False),
+        (
+            [{**ONE_A_MINUTE, "api_key": "sk-one-one"}, {**ONE_A_MINUTE, "api_key": "sk-two-two"}],
+            False,
+        ),
         ([{"tokens_per_minute": 60}, {"tokens_per_minute": 60}], True),
     ],
 )
-def test_limits_belong_to_the_account_and_to_the_model_object_that_has_them(others: list[dict[str, Any]], wait: bool) -> None:
+def test_limits_belong_to_the_account_and_to_the_model_object_that_has_them(
+    others: list[dict[str, Any]], wait: bool
+) -> None:
     """A second call that waits would wait for a minute."""
-    cls = next(cls for prefix, cls in registered() if prefix == "openai" and issubclass(cls, BaseLLM))
+    cls = next(
+        cls for prefix, cls in registered() if prefix == "openai" and issubclass(cls, BaseLLM)
+    )
     kind, made = recorded(cls, chat())
 
     async def main() -> int:
-        calls = [asyncio.ensure_future(kind(**settings(cls, cache=False, **each)).achat("hi")) for each in others]
-        await asyncio.wait(calls, timeout=30, return_when="FIRST_COMPLETED" if wait else "ALL_COMPLETED")
+        calls = [
+            asyncio.ensure_future(kind(**settings(cls, cache=False, **each)).achat("hi"))
+            for each in others
+        ]
+        await asyncio.wait(
+            calls, timeout=30, return_when="FIRST_COMPLETED" if wait else "ALL_COMPLETED"
+        )
         await asyncio.sleep(0.2)
         done = sum(bool(call.done()) for call in calls)
         for call in calls:
@@ -491,7 +620,9 @@ class Picky(FakeLLM):
         self._sent.append(payload)
         for name, message in self.refuses.items():
             if name in payload:
-                raise ProviderError(f"x answered {self.status}: {message}", kind="fatal", status=self.status)
+                raise ProviderError(
+                    f"x answered {self.status}: {message}", kind="fatal", status=self.status
+                )
         return await super().attempt(payload, timeout)
 
 
@@ -500,8 +631,12 @@ def picky(**fields: Any) -> Picky:
     return Picky(model=f"picky-{next(_names)}", **fields)
 
 
-TEMPERATURE = {"temperature": "Unsupported value: 'temperature' does not support 0 with this model."}
-LENGTH = {"max_tokens": "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."}
+TEMPERATURE = {
+    "temperature": "Unsupported value: 'temperature' does not support 0 with this model."
+}
+LENGTH = {
+    "max_tokens": "Unsupported parameter: 'max_tokens' is not supported. Use 'max_completion_tokens' instead."
+}
 
 
 def test_it_is_said_once_and_remembered_only_when_it_helped(warned: list[str]) -> None:
@@ -509,7 +644,10 @@ def test_it_is_said_once_and_remembered_only_when_it_helped(warned: list[str]) -
     for question in ("one", "two"):
         llm.chat(question)
     (said,) = warned
-    assert f"model {llm.model} refused 'max_tokens', which is sent as 'max_completion_tokens' from now on" in said
+    assert (
+        f"model {llm.model} refused 'max_tokens', which is sent as 'max_completion_tokens' from "
+        f"now on" in said
+    )
     broken = picky(refuses={**TEMPERATURE, "messages": "The question cannot be answered."})
     for question in ("one", "two"):
         with pytest.raises(ProviderError):

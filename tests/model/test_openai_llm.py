@@ -1,4 +1,6 @@
-"""What really goes over the wire, where key and URL come from, and that no secret goes anywhere else."""
+"""What really goes over the wire, where key and URL come from, and that no secret goes anywhere
+else.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +41,17 @@ def sent(server: JudgeServer) -> dict[str, Any]:
 
 
 def test_messages_go_as_they_are(server: JudgeServer) -> None:
-    parts: list[dict[str, Any]] = [{"type": "text", "text": "see"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
+    parts: list[dict[str, Any]] = [
+        {"type": "text", "text": "see"},
+        {"type": "image_url", "image_url": {"url": "data:,"}},
+    ]
     call = ToolCall(id="1", function=ToolFunction(name="f", arguments="{}"))
     messages: list[ChatMessage | dict[str, Any]] = [
         ChatMessage(role=MessageRole.SYSTEM, content="be brief", name="rules"),
         ChatMessage(content=parts),
-        ChatMessage(role=MessageRole.ASSISTANT, content="", tool_calls=[call], reasoning_content="not sent"),
+        ChatMessage(
+            role=MessageRole.ASSISTANT, content="", tool_calls=[call], reasoning_content="not sent"
+        ),
         ChatMessage(role=MessageRole.TOOL, content="42", tool_call_id="1"),
         {"role": "user", "content": "你好"},
     ]
@@ -67,11 +74,18 @@ def test_it_goes_over_the_wire_with_its_key_and_its_query(server: JudgeServer) -
     assert OpenAIChatModel(model="judge-1", base_url=url, **settings).chat("hi").text == "hello"
     request = sent(server)
     assert request["path"] == "/openai/deployments/judge/chat/completions"
-    assert (request["query"], request["headers"]["api-key"]) == (settings["default_query"], key_hash("key-2"))
+    assert (request["query"], request["headers"]["api-key"]) == (
+        settings["default_query"],
+        key_hash("key-2"),
+    )
 
 
-@pytest.mark.parametrize("make", [OpenaiLLM, OpenaiEmbeddings, lambda: resolve_llm(""), lambda: resolve_llm({})])
-def test_no_model_is_chosen_silently(make: Callable[[], BaseModelCall], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "make", [OpenaiLLM, OpenaiEmbeddings, lambda: resolve_llm(""), lambda: resolve_llm({})]
+)
+def test_no_model_is_chosen_silently(
+    make: Callable[[], BaseModelCall], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(ConfigError, match=r"model=….*--llm NAME.*OPENAI_MODEL"):
         make()
     monkeypatch.setenv("OPENAI_MODEL", "from-the-environment")
@@ -102,12 +116,20 @@ def test_nothing_is_looked_up_at_construction(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     OpenaiLLM("m").check()
     client = OpenaiLLM("m", base_url=WRONG, timeout=7.0, default_query={"a": "b"}).client
-    assert (str(client.base_url), client.api_key, client.timeout, client.max_retries) == (f"{WRONG}/", "k", 7.0, 0)
+    assert (str(client.base_url), client.api_key, client.timeout, client.max_retries) == (
+        f"{WRONG}/",
+        "k",
+        7.0,
+        0,
+    )
 
 
 def test_a_reward_and_its_run_folder_hold_no_secret(tmp_path: Path) -> None:
     with JudgeServer("first", in_process=True) as server:
-        more: dict[str, Any] = {"default_headers": {"X-Gateway-Auth": SECRET}, "extra_body": {"api_key": SECRET}}
+        more: dict[str, Any] = {
+            "default_headers": {"X-Gateway-Auth": SECRET},
+            "extra_body": {"api_key": SECRET},
+        }
         llm = OpenaiLLM("judge-1", base_url=server.base_url, api_key=SECRET, **more)
         reward = RewardRegistry.create("safety_listwise_reward", llm=llm)
         reward.evaluate_batch([make_sample("a", "b")], run_dir=str(tmp_path / "run"), trace=True)
@@ -118,8 +140,12 @@ def test_a_reward_and_its_run_folder_hold_no_secret(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("variable", ["BASE_URL", "OPENAI_BASE_URL"])
-@pytest.mark.parametrize("url", [f"http://h/v1?api_key={SECRET}", f"http://u:{SECRET}@h/v1", "nonsense"])
-def test_a_url_out_of_the_environment_is_checked_too(url: str, variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "url", [f"http://h/v1?api_key={SECRET}", f"http://u:{SECRET}@h/v1", "nonsense"]
+)
+def test_a_url_out_of_the_environment_is_checked_too(
+    url: str, variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(variable, url)
     with pytest.raises(ConfigError, match=f"^{variable} ") as caught:
         OpenaiLLM("judge-1", api_key="k").check()

@@ -46,14 +46,23 @@ def test_calls_stand_in_their_run_and_the_run_in_what_began_it(spans: InMemorySp
     first, second = (span for span in ended if span.name.startswith("rm_gallery.run"))
     (step,) = (span for span in ended if span.name == "training step")
     assert first.parent.span_id == step.context.span_id and second.parent is None
-    assert {span.parent.span_id for span in calls[:8]} == {first.context.span_id} and len(calls) == 12
+    assert {span.parent.span_id for span in calls[:8]} == {first.context.span_id} and len(
+        calls
+    ) == 12
     about = calls[0].attributes
     assert about["gen_ai.operation.name"] == "chat" and about["gen_ai.request.model"] == "judge-1"
     assert (about["server.address"], about["server.port"]) == ("127.0.0.1", port)
-    assert about["gen_ai.usage.input_tokens"] > 0 and about["rm_gallery.cached"] is False and "error.type" not in about
+    assert (
+        about["gen_ai.usage.input_tokens"] > 0
+        and about["rm_gallery.cached"] is False
+        and "error.type" not in about
+    )
     assert first.attributes["rm_gallery.calls"] == 8 and first.attributes["rm_gallery.samples"] == 2
     broken = calls[-1]
-    assert broken.attributes["error.type"] == "ProviderError" and broken.status.status_code is trace.StatusCode.ERROR
+    assert (
+        broken.attributes["error.type"] == "ProviderError"
+        and broken.status.status_code is trace.StatusCode.ERROR
+    )
     said = str([(span.attributes, span.events, span.status.description) for span in calls[:8]])
     assert "plus 5" not in said, "prompts and replies stay where they are"
 
@@ -62,7 +71,9 @@ class Inner(BasePointWiseReward):
     name: str = "inner"
 
     def _evaluate(self, sample: Any, **kwargs: Any) -> RewardResult:
-        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0)])
+        return RewardResult(
+            name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0)]
+        )
 
 
 class Outer(Inner):

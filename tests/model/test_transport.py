@@ -1,4 +1,6 @@
-"""What an endpoint sends is bounded and cleaned: bodies, packed bodies, error texts, and JSON of any shape."""
+"""What an endpoint sends is bounded and cleaned: bodies, packed bodies, error texts, and JSON of
+any shape.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from rm_gallery.core.model.transport import MAX_TOKENS, to_response
 from rm_gallery.core.models import OpenaiLLM
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, Unscored
 
-GOOD: dict[str, Any] = {"choices": [{"message": {"content": "<score>3</score>"}, "finish_reason": "stop"}]}
+GOOD: dict[str, Any] = {
+    "choices": [{"message": {"content": "<score>3</score>"}, "finish_reason": "stop"}]
+}
 LIMIT = 1 << 16
 
 
@@ -65,12 +69,18 @@ def raw() -> Iterator[Raw]:
 
 
 def ask(server: Raw, **settings: Any) -> str:
-    return OpenaiLLM("m", base_url=server.url, **{"max_attempts": 1, "cache": False, **settings}).chat("hi").text
+    return (
+        OpenaiLLM("m", base_url=server.url, **{"max_attempts": 1, "cache": False, **settings})
+        .chat("hi")
+        .text
+    )
 
 
 @pytest.mark.parametrize("how", ["endless", "announced", "gzip", "deflate"])
 @pytest.mark.parametrize("status", [200, 500])
-def test_a_body_is_read_up_to_its_limit(raw: Raw, how: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_is_read_up_to_its_limit(
+    raw: Raw, how: str, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(transport, "MAX_REPLY_BYTES", 1 << 20)
     raw.status = status
     if how in ("endless", "announced"):
@@ -84,7 +94,10 @@ def test_a_body_is_read_up_to_its_limit(raw: Raw, how: str, status: int, monkeyp
     with pytest.raises(ProviderError) as caught:
         ask(raw)
     assert ("more than 1,048,576 bytes" in str(caught.value)) == (status == 200)
-    assert caught.value.kind == ("fatal" if status == 200 else "transient") and len(str(caught.value)) < 600
+    assert (
+        caught.value.kind == ("fatal" if status == 200 else "transient")
+        and len(str(caught.value)) < 600
+    )
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 60_000
 
 
@@ -95,7 +108,13 @@ def test_packed_replies_are_read_up_to_the_last_byte(
 ) -> None:
     monkeypatch.setattr(transport, "MAX_REPLY_BYTES", LIMIT)
     body = json.dumps(GOOD).encode().ljust(LIMIT + over)
-    pack = zlib.compress if coding == "deflate" else gzip.compress if coding and "zip" in coding.lower() else bytes
+    pack = (
+        zlib.compress
+        if coding == "deflate"
+        else gzip.compress
+        if coding and "zip" in coding.lower()
+        else bytes
+    )
     raw.chunks, raw.headers = [pack(body)], {} if coding is None else {"Content-Encoding": coding}
     raw.headers["Content-Length"] = str(len(raw.chunks[0]))
     if over:
@@ -105,7 +124,9 @@ def test_packed_replies_are_read_up_to_the_last_byte(
         assert ask(raw) == "<score>3</score>"
 
 
-@pytest.mark.parametrize(("coding", "said"), [("br", "packed as 'br', which nobody"), ("gzip", "cannot be unpacked")])
+@pytest.mark.parametrize(
+    ("coding", "said"), [("br", "packed as 'br', which nobody"), ("gzip", "cannot be unpacked")]
+)
 def test_what_cannot_be_unpacked_is_tried_again(raw: Raw, coding: str, said: str) -> None:
     raw.chunks, raw.headers = [b"no such packing"], {"Content-Encoding": coding}
     with pytest.raises(ProviderError, match=said) as caught:
@@ -122,7 +143,10 @@ def test_a_body_that_is_no_object_is_tried_again(raw: Raw, body: str) -> None:
 
 
 def test_an_error_is_told_and_decides_whether_another_try_is_made(raw: Raw) -> None:
-    raw.status, raw.chunks = 400, [b'{"error": {"message": "\\u001b[31mno", "code": "content_filter"}}']
+    raw.status, raw.chunks = (
+        400,
+        [b'{"error": {"message": "\\u001b[31mno", "code": "content_filter"}}'],
+    )
     with pytest.raises(Unscored, match=r"refused the question: http.*/v1 answered 400: no \("):
         ask(raw)
     raw.status, raw.headers, raw.chunks = 429, {"Retry-After-Ms": "20"}, [b"{}"]
@@ -143,21 +167,32 @@ def test_a_reply_is_waited_for_as_long_as_the_timeout_says(raw: Raw) -> None:
     go_on = threading.Event()
     raw.finish_request = lambda *_: go_on.wait(20)  # type: ignore[method-assign,assignment]
     try:
-        with pytest.raises(ProviderError, match=r"No answer from http.*/v1 within 0\.05 s") as caught:
+        with pytest.raises(
+            ProviderError, match=r"No answer from http.*/v1 within 0\.05 s"
+        ) as caught:
             ask(raw, timeout=0.05)
         assert caught.value.kind == "transient"
     finally:
         go_on.set()
 
 
-@pytest.mark.parametrize("value", [None, True, 0, -1, 1e300, "text", [], [1], {}, {"a": 1}], ids=str)
+@pytest.mark.parametrize(
+    "value", [None, True, 0, -1, 1e300, "text", [], [1], {}, {"a": 1}], ids=str
+)
 def test_no_shape_of_a_reply_is_a_bug_of_ours(value: Any) -> None:
     """Any value in any place gives a reply or a transient error."""
     places = ["content", "role", "tool_calls", "refusal", "reasoning_content", "function_call"]
-    shapes: list[dict[str, Any]] = [{"choices": [{"message": {"content": "x", place: value}}]} for place in places]
+    shapes: list[dict[str, Any]] = [
+        {"choices": [{"message": {"content": "x", place: value}}]} for place in places
+    ]
     shapes += [{**GOOD, place: value} for place in ("usage", "model", "id", "choices", "error")]
-    shapes += [{"choices": [{**GOOD["choices"][0], place: value}]} for place in ("finish_reason", "logprobs", "index")]
-    shapes += [{**GOOD, "usage": {name: value}} for name in ("prompt_tokens", "completion_tokens_details")]
+    shapes += [
+        {"choices": [{**GOOD["choices"][0], place: value}]}
+        for place in ("finish_reason", "logprobs", "index")
+    ]
+    shapes += [
+        {**GOOD, "usage": {name: value}} for name in ("prompt_tokens", "completion_tokens_details")
+    ]
     shapes += [{"choices": [value]}, {"choices": [GOOD["choices"][0], value]}]
     for shape in shapes:
         try:

@@ -30,7 +30,10 @@ class Import:
 def sources() -> dict[str, ast.Module]:
     """Every module of the package, parsed, by its path from the checkout's root."""
     files = sorted(PACKAGE.rglob("*.py"))
-    return {file.relative_to(ROOT).as_posix(): ast.parse(file.read_text(encoding="utf-8")) for file in files}
+    return {
+        file.relative_to(ROOT).as_posix(): ast.parse(file.read_text(encoding="utf-8"))
+        for file in files
+    }
 
 
 def module_name(file: str) -> str:
@@ -45,7 +48,9 @@ def imports() -> tuple[Import, ...]:
 
 
 def imports_of(file: str, tree: ast.Module) -> Iterator[Import]:
-    """The imports of one file, and the modules of ours that a text in it names, such as `import_module` is given."""
+    """The imports of one file, and the modules of ours that a text in it names, such as
+    `import_module` is given.
+    """
     yield from _imports(file, tree.body, eager=True)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -68,7 +73,11 @@ def _imports(file: str, body: list[ast.stmt], *, eager: bool) -> Iterator[Import
             yield from (Import(file, node.lineno, alias.name, eager) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             yield from _imports_from(file, node, eager)
-        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+        elif (
+            isinstance(node, ast.If)
+            and isinstance(node.test, ast.Name)
+            and node.test.id == "TYPE_CHECKING"
+        ):
             yield from _imports(file, node.orelse, eager=eager)
         else:
             inside = eager and not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))

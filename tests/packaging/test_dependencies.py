@@ -1,4 +1,6 @@
-"""A plain installation is light, whatever the package imports is declared, and the version stands in one place."""
+"""A plain installation is light, whatever the package imports is declared, and the version stands
+in one place.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ FORBIDDEN = frozenset(
 )
 IMPORTED_AS = {"scikit-learn": "sklearn", "pyyaml": "yaml", "antlr4-python3-runtime": "antlr4"}
 NOT_IMPORTED = frozenset({"antlr4-python3-runtime", "psycopg", "trl"})
-"""Needed by what we import (math-verify reads LaTeX with antlr, SQLAlchemy speaks to PostgreSQL by psycopg), or what imports us."""
+"""Needed by what we import (math-verify reads LaTeX with antlr, SQLAlchemy speaks to PostgreSQL by
+psycopg), or what imports us.
+"""
 
 
 HOSTS = frozenset({"pytest"})
@@ -40,7 +44,9 @@ def normal(name: str) -> str:
 
 
 def project() -> dict[str, Any]:
-    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))[
+        "project"
+    ]
     return found
 
 
@@ -57,7 +63,10 @@ def core() -> set[str]:
 
 
 def extras() -> dict[str, set[str]]:
-    return {extra: {name_of(r) for r in listed} for extra, listed in project()["optional-dependencies"].items()}
+    return {
+        extra: {name_of(r) for r in listed}
+        for extra, listed in project()["optional-dependencies"].items()
+    }
 
 
 def test_nothing_heavy_comes_along() -> None:
@@ -79,34 +88,56 @@ def test_nothing_heavy_comes_along() -> None:
 
 
 def test_whatever_is_imported_is_declared() -> None:
-    declared = {module_of(name) for name in core().union(*(names for extra, names in extras().items() if extra != "dev"))} | (
-        HOSTS | TRAINERS | PARTS
-    )
-    undeclared = {f"{top} ({found.file}:{found.line})" for top, found in third_party() if top not in declared}
+    declared = {
+        module_of(name)
+        for name in core().union(*(names for extra, names in extras().items() if extra != "dev"))
+    } | (HOSTS | TRAINERS | PARTS)
+    undeclared = {
+        f"{top} ({found.file}:{found.line})" for top, found in third_party() if top not in declared
+    }
     assert undeclared == set()
 
 
 def test_what_is_imported_at_once_is_no_extra() -> None:
     always = {module_of(name) for name in core()} | HOSTS | PARTS
-    optional = {f"{found.file}:{found.line} {top}" for top, found in third_party() if found.eager and top not in always}
+    optional = {
+        f"{found.file}:{found.line} {top}"
+        for top, found in third_party()
+        if found.eager and top not in always
+    }
     assert optional == set()
 
 
 def test_whatever_is_declared_is_imported() -> None:
     used = {top for top, _ in third_party()}
-    plain = {extra: names for extra, names in {"": core(), **extras()}.items() if extra not in ("dev", "mutants", "docs")}
-    idle = {name for names in plain.values() for name in names - NOT_IMPORTED if module_of(name) not in used}
+    plain = {
+        extra: names
+        for extra, names in {"": core(), **extras()}.items()
+        if extra not in ("dev", "mutants", "docs")
+    }
+    idle = {
+        name
+        for names in plain.values()
+        for name in names - NOT_IMPORTED
+        if module_of(name) not in used
+    }
     assert idle == set(), "a dependency or an extra is declared when its code comes"
 
 
 def test_the_distribution_is_not_somebody_elses_and_no_message_installs_that_one() -> None:
     assert project()["name"] == "rm-gallery-rewards"
     assert project()["scripts"] == {"rm-gallery": "rm_gallery.cli.main:main"}
-    texts = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("gallery/**/*.md"), *ROOT.glob("rm_gallery/**/*.py")]
+    texts = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("gallery/**/*.md"),
+        *ROOT.glob("rm_gallery/**/*.py"),
+    ]
     wrong = re.compile(r"pip install[^\n]*rm[-_]gallery")
     assert [str(path) for path in texts if wrong.search(path.read_text(encoding="utf-8"))] == []
     assert str(MissingExtra("sacrebleu", "text", "The reward 'bleu'")) == (
-        "The reward 'bleu' needs the package 'sacrebleu' (of the extra 'text'). Install it with: pip install sacrebleu"
+        "The reward 'bleu' needs the package 'sacrebleu' (of the extra 'text'). Install it with: "
+        "pip install sacrebleu"
     )
 
 
@@ -116,24 +147,39 @@ def test_the_lowest_versions_that_are_tried_are_the_bounds() -> None:
     for line in lines:
         if line and not line.startswith("#"):
             tried.setdefault(name_of(line), []).append(line)
-    bounds = [re.split("[,;]", requirement)[0].replace(">=", "==") for requirement in project()["dependencies"]]
+    bounds = [
+        re.split("[,;]", requirement)[0].replace(">=", "==")
+        for requirement in project()["dependencies"]
+    ]
     assert [pins[0].partition(" ;")[0] for pins in tried.values()] == bounds
-    assert all(" ; python_version" in pin for pins in tried.values() if len(pins) > 1 for pin in pins)
+    assert all(
+        " ; python_version" in pin for pins in tried.values() if len(pins) > 1 for pin in pins
+    )
 
 
 def test_bounds_are_loose() -> None:
     for requirement in project()["dependencies"]:
         assert ">=" in requirement, "every dependency has a lower bound"
         if re.search(r"==|<", requirement.partition(";")[0]):
-            assert name_of(requirement) == "antlr4-python3-runtime", "its generated parsers fit some versions only"
+            assert name_of(requirement) == "antlr4-python3-runtime", (
+                "its generated parsers fit some versions only"
+            )
 
 
 def test_the_version_is_written_down_in_one_place() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc|\.dev)\d+)?", rm_gallery.__version__)
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert 'dynamic = ["version"]' in pyproject and not re.search(r"^version\s*=", pyproject, re.MULTILINE)
-    assert "version = attr: rm_gallery._version.__version__" in (ROOT / "setup.cfg").read_text(encoding="utf-8")
+    assert 'dynamic = ["version"]' in pyproject and not re.search(
+        r"^version\s*=", pyproject, re.MULTILINE
+    )
+    assert "version = attr: rm_gallery._version.__version__" in (ROOT / "setup.cfg").read_text(
+        encoding="utf-8"
+    )
     pattern = re.compile(r"^(__version__|VERSION)\s*=", re.MULTILINE)
-    files = [file for file in (ROOT / "rm_gallery").rglob("*.py") if pattern.search(file.read_text(encoding="utf-8"))]
+    files = [
+        file
+        for file in (ROOT / "rm_gallery").rglob("*.py")
+        if pattern.search(file.read_text(encoding="utf-8"))
+    ]
     assert [file.name for file in files] == ["_version.py"]
     assert command("--version") == (0, f"rm-gallery {rm_gallery.__version__}\n", "")

@@ -1,4 +1,6 @@
-"""What `from rm_gallery import …` offers, that types help at it, and that importing is quick, silent, writes nothing and loads nothing heavy."""
+"""What `from rm_gallery import …` offers, that types help at it, and that importing is quick,
+silent, writes nothing and loads nothing heavy.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,13 @@ from tests.packaging.source import module_name, sources
 from tests.support.children import ROOT, Finished, run_python
 
 WANTED = (
-    "BaseLLMReward BaseListWiseReward BasePairWiseReward BasePointWiseReward BaseStepWiseReward Budget ChatMessage DataOutput "
-    "DataSample FakeLLM OpenaiLLM RewardDimensionWithRank RewardDimensionWithScore RewardRegistry RewardResult RunOptions Step "
-    "create_loader evaluate"
+    "BaseLLMReward BaseListWiseReward BasePairWiseReward BasePointWiseReward BaseStepWiseReward "
+    "Budget ChatMessage DataOutput DataSample FakeLLM OpenaiLLM RewardDimensionWithRank "
+    "RewardDimensionWithScore RewardRegistry RewardResult RunOptions Step create_loader evaluate"
 ).split()
-TYPED: dict[str, str] = json.loads((Path(__file__).parent / "typed.json").read_text(encoding="utf-8"))
+TYPED: dict[str, str] = json.loads(
+    (Path(__file__).parent / "typed.json").read_text(encoding="utf-8")
+)
 """What is said of a line of somebody's code, empty where there is nothing to say."""
 
 
@@ -36,13 +40,19 @@ def test_the_front_door_is_complete_and_shows_nothing_else() -> None:
 def test_types_complete_and_check(tmp_path: Path) -> None:
     head = (
         "from typing import reveal_type\n"
-        "from rm_gallery import DataSample, FakeLLM, MessageRole, OpenaiLLM, RewardRegistry, RunOptions, Step\n"
-        "from rm_gallery.gallery.rm.general.match import AccuracyReward\n"
+        "from rm_gallery import DataSample, FakeLLM, MessageRole, OpenaiLLM, RewardRegistry, "
+        "RunOptions, Step\nfrom rm_gallery.gallery.rm.general.match import AccuracyReward\n"
         "from rm_gallery.gallery.rm.group import GroupWinRateReward\n"
     )
     (tmp_path / "user.py").write_text(head + "\n".join(TYPED) + "\n", encoding="utf-8")
-    # the project's own settings, strict too, so that what `make check` read of the package is not read again
-    options = ["--no-error-summary", "--hide-error-context", "--no-pretty", str(tmp_path / "user.py")]
+    # the project's own settings, strict too, so that what `make check` read of the package is not
+    # read again
+    options = [
+        "--no-error-summary",
+        "--hide-error-context",
+        "--no-pretty",
+        str(tmp_path / "user.py"),
+    ]
     command = [sys.executable, "-m", "mypy", *options]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)
     found: dict[int, str] = {}
@@ -63,7 +73,10 @@ def test_python_m_works_without_a_terminal(arguments: list[str], tmp_path: Path)
 
 
 HEAVY = "pandas sklearn sympy openai aiohttp torch transformers scipy matplotlib pyarrow math_verify datasets".split()
-LOADED = f"import sys; loaded = [name for name in {HEAVY!r} if name in sys.modules]; assert not loaded, loaded"
+LOADED = (
+    f"import sys; loaded = [name for name in {HEAVY!r} if name in sys.modules]; assert not loaded, "
+    f"loaded"
+)
 
 
 def run(code: str, tmp_path: Path, *options: str) -> Finished:
@@ -71,7 +84,9 @@ def run(code: str, tmp_path: Path, *options: str) -> Finished:
     work, home = tmp_path / "work", tmp_path / "home"
     for folder in (work, home):
         folder.mkdir(exist_ok=True)
-    finished = run_python(*options, "-c", code, cwd=work, env={"HOME": str(home), "XDG_CACHE_HOME": str(home / "c")})
+    finished = run_python(
+        *options, "-c", code, cwd=work, env={"HOME": str(home), "XDG_CACHE_HOME": str(home / "c")}
+    )
     assert [*work.iterdir(), *home.iterdir()] == []
     return finished
 
@@ -79,20 +94,32 @@ def run(code: str, tmp_path: Path, *options: str) -> Finished:
 def test_it_is_quick(tmp_path: Path) -> None:
     """It takes a fraction of the CPU time of asyncio, which a program that scores needs anyway."""
     code = "import time; began = time.process_time(); import {}; print(time.process_time() - began)"
-    ours, floor = (min(float(run(code.format(name), tmp_path).stdout) for _ in range(5)) for name in ("rm_gallery", "asyncio"))
+    ours, floor = (
+        min(float(run(code.format(name), tmp_path).stdout) for _ in range(5))
+        for name in ("rm_gallery", "asyncio")
+    )
     assert ours < 0.5 * floor
 
 
 def test_it_is_silent_and_light(tmp_path: Path) -> None:
     """Also each name of the front door, which is imported when it is asked for."""
     names = ", ".join(rm_gallery.__all__)
-    finished = run(f"import rm_gallery; {LOADED}; from rm_gallery import {names}; {LOADED}", tmp_path, "-W", "error")
+    finished = run(
+        f"import rm_gallery; {LOADED}; from rm_gallery import {names}; {LOADED}",
+        tmp_path,
+        "-W",
+        "error",
+    )
     assert (finished.returncode, finished.stdout, finished.stderr) == (0, "", "")
 
 
 def test_every_module_imports_silently_and_light(tmp_path: Path) -> None:
     inside = "rm_gallery/core/sandbox/inside/"
-    names = [module_name(file) for file in sources() if not file.startswith(inside) and "__main__" not in file]
+    names = [
+        module_name(file)
+        for file in sources()
+        if not file.startswith(inside) and "__main__" not in file
+    ]
     assert len(names) > 50
     code = f"import importlib\nfor name in {names!r}: importlib.import_module(name)\n{LOADED}"
     finished = run(code, tmp_path, "-W", "error")
@@ -102,11 +129,11 @@ def test_every_module_imports_silently_and_light(tmp_path: Path) -> None:
 def test_importing_starts_no_thread_and_touches_no_logging(tmp_path: Path) -> None:
     code = (
         "import logging, threading, signal, warnings\n"
-        "before = (logging.root.handlers[:], logging.root.level, warnings.filters[:], signal.getsignal(signal.SIGINT))\n"
-        "import rm_gallery.core.reward.run, rm_gallery.core.models, rm_gallery.cli.main\n"
-        "after = (logging.root.handlers[:], logging.root.level, warnings.filters[:], signal.getsignal(signal.SIGINT))\n"
-        "assert before == after, (before, after)\n"
-        "assert threading.active_count() == 1, threading.enumerate()\n"
+        "before = (logging.root.handlers[:], logging.root.level, warnings.filters[:], "
+        "signal.getsignal(signal.SIGINT))\nimport rm_gallery.core.reward.run, "
+        "rm_gallery.core.models, rm_gallery.cli.main\nafter = (logging.root.handlers[:], "
+        "logging.root.level, warnings.filters[:], signal.getsignal(signal.SIGINT))\nassert before "
+        "== after, (before, after)\nassert threading.active_count() == 1, threading.enumerate()\n"
     )
     finished = run(code, tmp_path)
     assert (finished.returncode, finished.stderr) == (0, "")

@@ -24,5 +24,6 @@ def test_no_files_import_each_other_in_a_circle() -> None:
         here = module_name(each.file)
         if each.eager and each.module in wanted and each.module != here:
             wanted[here].add(each.module)
-    order = list(TopologicalSorter(wanted).static_order())  # raises CycleError, which names the circle
+    # raises CycleError, which names the circle
+    order = list(TopologicalSorter(wanted).static_order())
     assert len(order) == len(wanted)

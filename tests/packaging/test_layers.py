@@ -1,4 +1,6 @@
-"""Imports point downwards, the engine knows nothing above it, and library code neither prints nor takes over the process."""
+"""Imports point downwards, the engine knows nothing above it, and library code neither prints nor
+takes over the process.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,14 @@ import pytest
 from tests.packaging.source import Import, imports, module_name, sources
 
 FROM_THE_GROUND = (
-    "core.utils core.outcome", "core.engine core.stats core.text core.sandbox", "core.model core.models", "core.data",
+    "_version core.utils core.outcome", "core.engine core.stats core.text core.sandbox", "core.model core.models", "core.data",
     "core.reward", "core.graders", "core.runner", "gallery envs", "train integrations", "study", "report evaluation", "serve", "cli",
 )  # fmt: skip
-FLOORS = {f"rm_gallery.{room}": floor for floor, rooms in enumerate(FROM_THE_GROUND) for room in rooms.split()}
+FLOORS = {
+    f"rm_gallery.{room}": floor
+    for floor, rooms in enumerate(FROM_THE_GROUND)
+    for room in rooms.split()
+}
 DOORS = ("rm_gallery", "rm_gallery.core", "rm_gallery.__main__")
 """Packages that stand beside the floors: what they offer is looked up when it is asked for."""
 
@@ -51,7 +57,12 @@ def upward(found: Iterable[Import]) -> list[str]:
         if not each.module.startswith("rm_gallery"):
             continue
         here, there = floor(module_name(each.file)), floor(each.module)
-        if here is not None and there is not None and there > here and (each.file, each.module) not in BY_NAME:
+        if (
+            here is not None
+            and there is not None
+            and there > here
+            and (each.file, each.module) not in BY_NAME
+        ):
             wrong.append(f"{each.file}:{each.line} imports {each.module}")
     return wrong
 
@@ -65,39 +76,61 @@ def test_imports_point_downwards() -> None:
 def test_statistics_know_nothing_of_a_run() -> None:
     ours = {found.module for found in imports() if found.file.startswith("rm_gallery/core/stats/")}
     inside = {module for module in ours if module.split(".")[0] == "rm_gallery"}
-    assert {floor(module) for module in inside if not module.startswith("rm_gallery.core.stats")} <= {0}
+    assert {
+        floor(module) for module in inside if not module.startswith("rm_gallery.core.stats")
+    } <= {0}
 
 
 @cache
 def calls() -> list[tuple[str, int, str]]:
     """(file, line, name) of every call of a dotted name."""
-    nodes = [(file, node) for file, tree in sources().items() for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    nodes = [
+        (file, node)
+        for file, tree in sources().items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+    ]
     named = (ast.Name, ast.Attribute)
-    return [(file, node.lineno, ast.unparse(node.func)) for file, node in nodes if isinstance(node.func, named)]
+    return [
+        (file, node.lineno, ast.unparse(node.func))
+        for file, node in nodes
+        if isinstance(node.func, named)
+    ]
 
 
 @pytest.mark.parametrize(("names", "allowed"), [
     (("print",), ("rm_gallery/cli/", "rm_gallery/core/sandbox/inside/")),
     (("asyncio.run", "loop.run_until_complete", "asyncio.get_event_loop"), (
-        "rm_gallery/serve/app.py", "rm_gallery/core/engine/context.py",  # a private loop, which finds out what would be asked
+        # a private loop, which finds out what would be asked
+        "rm_gallery/serve/app.py", "rm_gallery/core/engine/context.py",
     )),
     (("signal.signal", "signal.alarm", "signal.setitimer", "loop.add_signal_handler"), ("rm_gallery/cli/main.py",)),
     (("eval", "exec"), ("rm_gallery/core/sandbox/inside/",)),
     (("pickle.load", "pickle.loads", "joblib.load"), ("rm_gallery/core/engine/processes/", "rm_gallery/study/sheet.py")),
     (("os._exit", "os.abort"), ("rm_gallery/core/engine/processes/", "rm_gallery/core/sandbox/")),
 ])  # fmt: skip
-def test_library_code_leaves_the_process_alone(names: tuple[str, ...], allowed: tuple[str, ...]) -> None:
-    found = [f"{file}:{line} calls {name}" for file, line, name in calls() if name in names and not file.startswith(allowed)]
+def test_library_code_leaves_the_process_alone(
+    names: tuple[str, ...], allowed: tuple[str, ...]
+) -> None:
+    found = [
+        f"{file}:{line} calls {name}"
+        for file, line, name in calls()
+        if name in names and not file.startswith(allowed)
+    ]
     assert found == []
 
 
 def test_signals_are_only_sent_by_the_sandbox_and_only_heard_by_the_command() -> None:
-    users = {found.file for found in imports() if found.module == "signal"} - {"rm_gallery/cli/main.py"}
+    users = {found.file for found in imports() if found.module == "signal"} - {
+        "rm_gallery/cli/main.py"
+    }
     assert all(file.startswith("rm_gallery/core/sandbox/") for file in users)
     for file in users:
         used = {
             node.attr
             for node in ast.walk(sources()[file])
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "signal"
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "signal"
         }
         assert used <= {"SIGKILL"}, file

@@ -48,23 +48,33 @@ def test_the_example_is_installed_offline_and_found_by_every_name(tmp_path: Path
         ["bench", "--list"],
         ["bench", "left_right", "-r", "asks_back", "--data", "rows.jsonl", "--json"],
     ]
-    done = run_python("-c", PROGRAM, cwd=tmp_path, stdin=json.dumps(calls), env={"PYTHONPATH": f"{place}:{ROOT}"})
+    done = run_python(
+        "-c", PROGRAM, cwd=tmp_path, stdin=json.dumps(calls), env={"PYTHONPATH": f"{place}:{ROOT}"}
+    )
     assert done.returncode == 0, done.stderr
     listed, graders, benches, bench, trainers, scores, said = json.loads(done.stdout)
     assert "asks_back" in listed[1] and "Benchmarks of installed packages: left_right" in listed[1]
-    assert "Providers of installed packages: parrot" in listed[1] and "Adapters of installed packages: Our trainer" in listed[1]
+    assert (
+        "Providers of installed packages: parrot" in listed[1]
+        and "Adapters of installed packages: Our trainer" in listed[1]
+    )
     assert "short_enough" in graders[1] and "left_right" in benches[1]
     assert json.loads(bench[1])["score"] == 1.0, bench
     assert "Our trainer" in trainers and scores == [1.0] and said == "Hello?"
 
 
-def test_one_package_that_cannot_be_imported_stops_no_other(monkeypatch: pytest.MonkeyPatch, warned: list[str]) -> None:
+def test_one_package_that_cannot_be_imported_stops_no_other(
+    monkeypatch: pytest.MonkeyPatch, warned: list[str]
+) -> None:
     points = [
         EntryPoint("gone", "no_such_package:X", "rm_gallery.adapters"),
         EntryPoint("ours", "json:loads", "rm_gallery.adapters"),
     ]
-    monkeypatch.setattr(metadata, "entry_points", lambda group: [point for point in points if point.group == group])
+    monkeypatch.setattr(
+        metadata, "entry_points", lambda group: [point for point in points if point.group == group]
+    )
     assert list(plugins("adapters")) == [("ours", json.loads)] and trainers() == TRAINERS
     assert [said.strip() for said in warned][0].startswith(
-        "The adapter 'gone' of an installed package names 'no_such_package:X', which cannot be imported"
+        "The adapter 'gone' of an installed package names 'no_such_package:X', which cannot be "
+        "imported"
     )

@@ -1,4 +1,6 @@
-"""The pytest plugin gates a judge in a team's own tests, and leaves every other run of pytest as it is."""
+"""The pytest plugin gates a judge in a team's own tests, and leaves every other run of pytest as it
+is.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,18 @@ PLUGIN = "rm_gallery.report.pytest_plugin"
 
 @pytest.fixture(scope="module", autouse=True)
 def _loaded(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Load what gates use: an inner run forgets the modules that it loads itself, and C extensions cannot be loaded twice.
+    """Load what gates use: an inner run forgets the modules that it loads itself, and C extensions
+    cannot be loaded twice.
 
-    Every reward is loaded, too: what a forgotten module registered could not be found by worker processes afterwards.
+    Every reward is loaded, too: what a forgotten module registered could not be found by worker
+    processes afterwards.
     """
     for name in rm_gallery.RewardRegistry.list():
         rm_gallery.RewardRegistry.get(name)
     data = best_of_4(tmp_path_factory.mktemp("data") / "data.jsonl", 2)
-    rm_gallery.evaluate("base_helpfulness_pointwise", str(data), llm=FakeLLM(reply="<score>5</score>"))
+    rm_gallery.evaluate(
+        "base_helpfulness_pointwise", str(data), llm=FakeLLM(reply="<score>5</score>")
+    )
     import_module("scipy.stats")
 
 
@@ -64,7 +70,9 @@ def test_gate(reward_gate):
     ("at_least=0.45, surely=True", "", "the score 50.0 % has an interval from"),
     ("beats='longest'", "", "the score 50.0 % does not exceed 50.0 %, which is the baseline 'longest'"),
 ])  # fmt: skip
-def test_a_gate_passes_or_says_what_is_missing(marked: str, called: str, says: str | None, pytester: pytest.Pytester) -> None:
+def test_a_gate_passes_or_says_what_is_missing(
+    marked: str, called: str, says: str | None, pytester: pytest.Pytester
+) -> None:
     counts, shown = outcome(pytester, GATED.format(marked=marked, called=called))
     assert counts == ({"passed": 1} if says is None else {"failed": 1})
     assert "reward gates" in shown
@@ -85,10 +93,14 @@ def test_a_gate_passes_or_says_what_is_missing(marked: str, called: str, says: s
     ("at_least=0.5", "'length_baselin'", "Did you mean length_baseline"),
     ("at_least=0.5", "data='anchor.jsonl'", "anchor.jsonl: no such file"),
 ])  # fmt: skip
-def test_a_gate_that_cannot_be_asked_is_one_line(marked: str, called: str, says: str, pytester: pytest.Pytester) -> None:
+def test_a_gate_that_cannot_be_asked_is_one_line(
+    marked: str, called: str, says: str, pytester: pytest.Pytester
+) -> None:
     if "other" in marked:
         pairs = [{"prompt": "q", "chosen": "a", "rejected": "b"}]
-        rm_gallery.evaluate("length_baseline", pairs, run_dir=str(pytester.path / "other"), progress=False)
+        rm_gallery.evaluate(
+            "length_baseline", pairs, run_dir=str(pytester.path / "other"), progress=False
+        )
     counts, shown = outcome(pytester, GATED.format(marked=marked, called=called))
     assert counts == {"failed": 1}
     assert says in shown.replace("\n", " ")
@@ -108,27 +120,47 @@ def test_gate(reward_gate):
 
 
 @pytest.mark.parametrize(
-    ("more", "lost"), [("", 2), (", max_failures=1", 2), (", max_failures=2", 0), (", max_failures=11", 12)]
+    ("more", "lost"),
+    [("", 2), (", max_failures=1", 2), (", max_failures=2", 0), (", max_failures=11", 12)],
 )
-def test_as_many_samples_may_be_lost_as_the_gate_says(more: str, lost: int, pytester: pytest.Pytester) -> None:
+def test_as_many_samples_may_be_lost_as_the_gate_says(
+    more: str, lost: int, pytester: pytest.Pytester
+) -> None:
     # what asks it to mend its reply names no answer, and gets none either
-    reads = "('right' in prompt or 'wrong' in prompt) and not ('right 3' in prompt or 'wrong 8' in prompt)"
+    reads = (
+        "('right' in prompt or 'wrong' in prompt) and not ('right 3' in prompt or 'wrong 8' in "
+        "prompt)"
+    )
     reply = "'no idea'" if lost == 12 else f"'<score>5</score>' if {reads} else '?'"
     counts, shown = outcome(pytester, JUDGE.format(reply=reply, more=more))
     assert counts == ({"failed": 1} if lost else {"passed": 1}), shown
     assert not lost or f"{lost} samples are unscored; {more[-2:].strip('=') or 0} may be." in shown
 
 
-@pytest.mark.parametrize(("asked", "passes"), [("at_least=0.8", False), ("at_least=0.5", True), ("beats='chance'", False)])
-def test_a_judge_that_refuses_what_loses_passes_no_gate(asked: str, passes: bool, pytester: pytest.Pytester) -> None:
-    rows = [{"prompt": r["prompt"], "chosen": r["new"], "rejected": r["old"]} for r in losing(hole=True)]
-    (pytester.path / "hole.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+@pytest.mark.parametrize(
+    ("asked", "passes"),
+    [("at_least=0.8", False), ("at_least=0.5", True), ("beats='chance'", False)],
+)
+def test_a_judge_that_refuses_what_loses_passes_no_gate(
+    asked: str, passes: bool, pytester: pytest.Pytester
+) -> None:
+    rows = [
+        {"prompt": r["prompt"], "chosen": r["new"], "rejected": r["old"]} for r in losing(hole=True)
+    ]
+    (pytester.path / "hole.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8"
+    )
     gate = "from tests.cli.test_gates import RefusesWhatLoses\ndef test_gate(reward_gate):\n"
     gate += f"    reward_gate(RefusesWhatLoses(), 'hole.jsonl', max_unscored=80, {asked})\n"
     counts, shown = outcome(pytester, gate)
     assert counts == ({"passed": 1} if passes else {"failed": 1}), shown
     if not passes:
-        for said in ("the score 83.3 %", "50.0 %", "80 of 200 are missing (80 by the judge)", "missing scores go with"):
+        for said in (
+            "the score 83.3 %",
+            "50.0 %",
+            "80 of 200 are missing (80 by the judge)",
+            "missing scores go with",
+        ):
             assert said in shown
 
 
@@ -146,11 +178,15 @@ def test_a_judge_is_held_against_an_earlier_run(pytester: pytest.Pytester) -> No
 
 def test_a_gate_that_is_never_asked_is_noticed(pytester: pytest.Pytester) -> None:
     counts, shown = outcome(
-        pytester, "import pytest\n@pytest.mark.reward_gate('accuracy', 'x', at_least=1)\ndef test_a(reward_gate):\n    pass\n"
+        pytester,
+        "import pytest\n@pytest.mark.reward_gate('accuracy', 'x', at_least=1)\ndef "
+        "test_a(reward_gate):\n    pass\n",
     )
     assert counts == {"passed": 1, "errors": 1}
     assert "never called it" in shown
-    pytester.makepyfile(test_forgotten="import pytest\n@pytest.mark.reward_gate('a', 'x', at_least=1)\ndef test_a(): pass\n")
+    pytester.makepyfile(
+        test_forgotten="import pytest\n@pytest.mark.reward_gate('a', 'x', at_least=1)\ndef test_a(): pass\n"
+    )
     done = pytester.runpytest_inprocess("-p", PLUGIN, "test_forgotten.py")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["*does not take the fixture*"])
@@ -165,13 +201,18 @@ def test_loading_it_imports_next_to_nothing(tmp_path: Path) -> None:
     )
     loaded: list[Any] = json.loads(run_python("-c", code, cwd=tmp_path).stdout)
     assert {name for name in loaded if not name.startswith("rm_gallery")} <= {"tempfile"}
-    assert set(loaded) == {"rm_gallery", "rm_gallery.report", PLUGIN}
+    assert set(loaded) == {"rm_gallery", "rm_gallery._version", "rm_gallery.report", PLUGIN}
 
 
-def test_ordinary_runs_are_as_they_were_and_gates_have_figures_in_the_junit_file(pytester: pytest.Pytester) -> None:
+def test_ordinary_runs_are_as_they_were_and_gates_have_figures_in_the_junit_file(
+    pytester: pytest.Pytester,
+) -> None:
     counts, shown = outcome(pytester, "def test_a():\n    assert True\n", "-W", "error")
     assert counts == {"passed": 1} and "reward" not in shown
     outcome(pytester, GATED.format(marked="at_least=0.5", called=""), "--junitxml=junit.xml")
     text = (pytester.path / "junit.xml").read_text(encoding="utf-8")
-    assert 'name="reward_gate.score" value="0.5"' in text and 'name="reward_gate.ci95" value="[0.' in text
+    assert (
+        'name="reward_gate.score" value="0.5"' in text
+        and 'name="reward_gate.ci95" value="[0.' in text
+    )
     assert f'rm_gallery = "{PLUGIN}"' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")

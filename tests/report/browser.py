@@ -14,15 +14,21 @@ if TYPE_CHECKING:
     from selenium.webdriver.chrome.webdriver import WebDriver
 
 FLAGS = (
-    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --disable-dev-shm-usage --window-size=1280,900"
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync "
+    "--disable-dev-shm-usage --window-size=1280,900"
 ).split()
 
 
 @contextmanager
 def chromium(profile: Path) -> Iterator[WebDriver]:
-    """A browser with a profile of its own; selenium downloads nothing, since both programs are named."""
-    program, driver = shutil.which("chromium") or shutil.which("chromium-browser"), shutil.which("chromedriver")
+    """A browser with a profile of its own; selenium downloads nothing, since both programs are
+    named.
+    """
+    program, driver = (
+        shutil.which("chromium") or shutil.which("chromium-browser"),
+        shutil.which("chromedriver"),
+    )
     if program is None or driver is None:
         pytest.skip(f"{'chromium' if program is None else 'chromedriver'} is not installed")
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")

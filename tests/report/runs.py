@@ -1,4 +1,6 @@
-"""Run folders for tests of the report: written as the library writes them, without judging anything."""
+"""Run folders for tests of the report: written as the library writes them, without judging
+anything.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ HOSTILE = (
 
 
 def row(number: int, *answers: str, **fields: Any) -> dict[str, Any]:
-    """A line of samples.jsonl; the first answer is the chosen one and scores lower the longer it is."""
+    """A line of samples.jsonl; the first answer is the chosen one and scores lower the longer it
+    is.
+    """
     answers = answers or (f"right {number}", f"wrong answer {number}")
     record: dict[str, Any] = {
         "id": f"s{number}", "key": f"s{number}:0", "cluster": str(number), "status": "scored", "prompt": f"Question {number}?",
@@ -41,9 +45,22 @@ def report(n: int, **fields: Any) -> dict[str, Any]:
     saved: dict[str, Any] = {
         "reward": "a_reward", "judge": None, "endpoint": None, "benchmark": "preferences", "version": "1", "data": "x",
     }  # fmt: skip
-    saved |= {"rule": "pair_strict", "n": n, "n_scored": n, "n_unscored": 0, "n_failed": 0, "n_stopped": 0}
+    saved |= {
+        "rule": "pair_strict",
+        "n": n,
+        "n_scored": n,
+        "n_unscored": 0,
+        "n_failed": 0,
+        "n_stopped": 0,
+    }
     saved |= {"score": 0.75, "ci95": [0.7, 0.8], "by_subset": {}, "chance": 0.5, "stopped": None}
-    saved |= {"baselines": {"longest": 0.4, "shortest": 0.6}, "reasons": {}, "notes": [], "seconds": 2.0, "calls": 0}
+    saved |= {
+        "baselines": {"longest": 0.4, "shortest": 0.6},
+        "reasons": {},
+        "notes": [],
+        "seconds": 2.0,
+        "calls": 0,
+    }
     return {**saved, **fields}
 
 
@@ -56,7 +73,9 @@ def write_run(
 ) -> OpenRun:
     """A run folder with these lines, and opened."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "manifest.json").write_bytes(orjson.dumps(manifest or {"reward": {"name": "a_reward"}, "benchmark": "b"}))
+    (folder / "manifest.json").write_bytes(
+        orjson.dumps(manifest or {"reward": {"name": "a_reward"}, "benchmark": "b"})
+    )
     with (folder / "samples.jsonl").open("wb") as file:
         file.writelines(map(to_line, rows))
     if saved is not None:
@@ -69,18 +88,36 @@ def write_run(
 
 def reply(number: int, text: str, **fields: Any) -> dict[str, Any]:
     """A line of trace.jsonl."""
-    entry = {"id": f"s{number}", "sample_key": f"s{number}:0", "place": [0, 1], "attempt": 1, "status": "scored"}
-    return {**entry, "seconds": 0.5, "cached": False, "tokens": {"input": 9, "output": 4}, "reply": text, **fields}
+    entry = {
+        "id": f"s{number}",
+        "sample_key": f"s{number}:0",
+        "place": [0, 1],
+        "attempt": 1,
+        "status": "scored",
+    }
+    return {
+        **entry,
+        "seconds": 0.5,
+        "cached": False,
+        "tokens": {"input": 9, "output": 4},
+        "reply": text,
+        **fields,
+    }
 
 
 def judged_run(folder: Path, n: int = 60) -> OpenRun:
-    """A run with everything a report can show: subsets, misses, both orders, a trace, and hostile texts all over."""
+    """A run with everything a report can show: subsets, misses, both orders, a trace, and hostile
+    texts all over.
+    """
     draw = random.Random(3)
     rows, trace = [], []
     for k in range(n):
         bad = HOSTILE[k % len(HOSTILE)]
         right = draw.random() < 0.7
-        answers = [f"Answer A of {k}. {bad} " + "because " * draw.randint(1, 90), f"Answer B of {k}. {bad}"]
+        answers = [
+            f"Answer A of {k}. {bad} " + "because " * draw.randint(1, 90),
+            f"Answer B of {k}. {bad}",
+        ]
         fields: dict[str, Any] = {
             "subset": ("Math", f"Safety {HOSTILE[0]}", "安全")[k % 3],
             "prompt": f"Question {k}: {bad}",
@@ -96,16 +133,27 @@ def judged_run(folder: Path, n: int = 60) -> OpenRun:
             fields |= {"status": "failed", "scores": [None, None], "credit": None, "verdicts": []}
             fields["issues"] = [["failed", "deadline", "the deadline of 1 s passed"]]
         if k % 5 == 1:  # a list that was shown at once
-            fields |= {"order": [2, 0, 1, 3], "scores": [draw.gauss(0.8, 1), *(draw.gauss(0, 1) for _ in range(3))]}
+            fields |= {
+                "order": [2, 0, 1, 3],
+                "scores": [draw.gauss(0.8, 1), *(draw.gauss(0, 1) for _ in range(3))],
+            }
             answers += ["C", "D"]
             fields |= {"labels": ["chosen", *["rejected"] * 3], "reasons": []}
         rows.append(row(k, *answers, **fields))
-        trace.append(reply(k, f"<think>{bad}</think><best>1</best>", seconds=draw.lognormvariate(0, 0.5)))
+        trace.append(
+            reply(k, f"<think>{bad}</think><best>1</best>", seconds=draw.lognormvariate(0, 0.5))
+        )
     failed = sum(line["status"] == "failed" for line in rows)
     unscored = sum(line["status"] == "unscored" for line in rows)
     scored = n - failed - unscored
     parts = {
-        name: {"rule": "pair_strict", "n": n // 3, "n_scored": n // 3, "score": score, "ci95": [score - 0.1, score + 0.1]}
+        name: {
+            "rule": "pair_strict",
+            "n": n // 3,
+            "n_scored": n // 3,
+            "score": score,
+            "ci95": [score - 0.1, score + 0.1],
+        }
         for name, score in (("Math", 0.8), (f"Safety {HOSTILE[0]}", 0.6), ("安全", 0.7))
     }
     saved = report(

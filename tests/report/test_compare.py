@@ -31,13 +31,21 @@ def pairs(n: int, subset: str = "") -> list[dict[str, Any]]:
     """Numbered pairs, two to a prompt."""
     part = {"subset": subset} if subset else {}
     return [
-        {"id": f"{subset}{k}", "prompt": f"question {k // 2} {subset}", "chosen": f"right {k}", "rejected": f"wrong {k}"} | part
+        {
+            "id": f"{subset}{k}",
+            "prompt": f"question {k // 2} {subset}",
+            "chosen": f"right {k}",
+            "rejected": f"wrong {k}",
+        }
+        | part
         for k in range(n)
     ]
 
 
 class Knows(BasePointWiseReward):
-    """Right on the rows whose number leaves a remainder below `right` of ten; fails on those above `fails_from`."""
+    """Right on the rows whose number leaves a remainder below `right` of ten; fails on those above
+    `fails_from`.
+    """
 
     name: str = "knows"
     right: int = 5
@@ -69,12 +77,20 @@ class Renamed(FakeLLM):
 def test_another_model_behind_the_name_that_was_asked_is_told(tmp_path: Path) -> None:
     for name in ("judge", "judge-1", "judge-2"):
         llm = Renamed(model="judge", reply=longest, served=name)
-        evaluate(PointJudge(llm=llm), pairs(4), run_dir=str(tmp_path / f"of {name}"), progress=False)
+        evaluate(
+            PointJudge(llm=llm), pairs(4), run_dir=str(tmp_path / f"of {name}"), progress=False
+        )
     opened = [open_run(tmp_path / f"of {name}") for name in ("judge", "judge-1", "judge-2")]
     assert [run.served for run in opened] == [{}, {"judge": "judge-1"}, {"judge": "judge-2"}]
     assert "judge answered as: judge-1" in render(opened[1], "md")
-    told = [[note for note in found.notes if "answered" in note] for found in compare(*opened[1:], opened[0])]
-    assert told == [[f"judge answered as judge-1 in of judge-1 and as {name} in of {name}"] for name in ("judge-2", "judge")]
+    told = [
+        [note for note in found.notes if "answered" in note]
+        for found in compare(*opened[1:], opened[0])
+    ]
+    assert told == [
+        [f"judge answered as judge-1 in of judge-1 and as {name} in of {name}"]
+        for name in ("judge-2", "judge")
+    ]
 
 
 def test_the_difference_is_taken_sample_by_sample(tmp_path: Path) -> None:
@@ -84,7 +100,12 @@ def test_the_difference_is_taken_sample_by_sample(tmp_path: Path) -> None:
     assert (found.whole.first, found.whole.second) == (0.5, 0.8)
     assert found.whole.paired.difference == pytest.approx(0.3)
     assert found.whole.paired.interval is not None and found.whole.paired.interval.low > 0.1
-    assert (found.n_both, found.n_first_only, found.n_second_only, found.n_unscored) == (100, 0, 0, 0)
+    assert (found.n_both, found.n_first_only, found.n_second_only, found.n_unscored) == (
+        100,
+        0,
+        0,
+        0,
+    )
     assert found.whole.paired.n_clusters == 50, "two rows ask the same"
     assert (found.only_first, found.only_second) == (0, 30)
     assert found.mcnemar_p == mcnemar([False] * 30, [True] * 30).p_value
@@ -93,23 +114,37 @@ def test_the_difference_is_taken_sample_by_sample(tmp_path: Path) -> None:
         assert part.p_adjusted is not None and part.paired.p_value is not None
         assert part.p_adjusted >= part.paired.p_value
     assert {one["better"] for one in found.examples} == {"second"} and len(found.examples) == 5
-    assert found.examples[0]["second"]["credit"] == 1.0 and found.examples[0]["second"]["reasons"][0] == "because"
+    assert (
+        found.examples[0]["second"]["credit"] == 1.0
+        and found.examples[0]["second"]["reasons"][0] == "because"
+    )
     assert json.loads(json.dumps(found.to_dict()))["whole"]["difference"] == pytest.approx(0.3)
-    worse_said, better_said = (held_against(open_run(worse), open_run(better)), held_against(open_run(better), open_run(worse)))
+    worse_said, better_said = (
+        held_against(open_run(worse), open_run(better)),
+        held_against(open_run(better), open_run(worse)),
+    )
     assert worse_said[0] and "worse than two by 30.0 points" in worse_said[1] and not better_said[0]
 
 
-def test_samples_that_are_missing_or_unscored_are_said_and_equal_rows_each_compared(tmp_path: Path) -> None:
+def test_samples_that_are_missing_or_unscored_are_said_and_equal_rows_each_compared(
+    tmp_path: Path,
+) -> None:
     whole = run(tmp_path / "whole", pairs(40), 5)
     part = run(tmp_path / "part", pairs(40), 5, limit=30, fails_from=35)
     (found,) = compare(whole, part)
     failed = sum(row.status == "failed" for row in open_run(part).samples())
-    assert failed > 0 and (found.n_both, found.n_first_only, found.n_unscored) == (30 - failed, 10, failed)
+    assert failed > 0 and (found.n_both, found.n_first_only, found.n_unscored) == (
+        30 - failed,
+        10,
+        failed,
+    )
     assert found.missing == {"first": {}, "second": {"rule": failed}}
     assert found.whole.bounds is not None and found.whole.paired.difference is not None
     assert found.whole.bounds.low <= found.whole.paired.difference < found.whole.bounds.high
     assert "10 samples of whole not compared" in held_against(open_run(part), open_run(whole))[1]
-    (found,) = compare(run(tmp_path / "one", pairs(20) * 2, 5), run(tmp_path / "two", pairs(20) * 2, 8))
+    (found,) = compare(
+        run(tmp_path / "one", pairs(20) * 2, 5), run(tmp_path / "two", pairs(20) * 2, 8)
+    )
     assert (found.n_both, found.only_second) == (40, 12)
 
 
@@ -117,18 +152,33 @@ def test_runs_that_overlap_in_part_equal_a_recount_by_pandas(tmp_path: Path) -> 
     data = pairs(60, "a") + pairs(40, "b")
     one, two = run(tmp_path / "one", data[:83], 5), run(tmp_path / "two", data[20:], 8)
     (found,) = compare(one, two)
-    frames = [pd.read_json(folder / "samples.jsonl", lines=True)[["key", "subset", "credit"]] for folder in (one, two)]
+    frames = [
+        pd.read_json(folder / "samples.jsonl", lines=True)[["key", "subset", "credit"]]
+        for folder in (one, two)
+    ]
     both = frames[0].merge(frames[1], on=["key", "subset"], suffixes=("_1", "_2"))
-    for part, own in [(found.whole, both), *((part, both[both.subset == part.name]) for part in found.by_subset)]:
-        assert (part.first, part.second) == pytest.approx((own.credit_1.mean(), own.credit_2.mean()))
-        assert part.paired.difference == pytest.approx((own.credit_2 - own.credit_1).mean()) and part.paired.n == len(own)
+    for part, own in [
+        (found.whole, both),
+        *((part, both[both.subset == part.name]) for part in found.by_subset),
+    ]:
+        assert (part.first, part.second) == pytest.approx(
+            (own.credit_1.mean(), own.credit_2.mean())
+        )
+        assert part.paired.difference == pytest.approx(
+            (own.credit_2 - own.credit_1).mean()
+        ) and part.paired.n == len(own)
     assert (found.n_both, found.n_first_only, found.n_second_only) == (63, 20, 17)
 
 
 def test_an_interval_that_nearly_holds_0_is_shown_with_the_digits_that_tell(tmp_path: Path) -> None:
     about = {"benchmark": "b", "rule": "r", "data": "d"}
     for name, lost in (("one", 0), ("two", 5)):
-        write_run(tmp_path / name, [row(k, credit=float(k >= lost)) for k in range(2000)], report(2000), manifest=about)
+        write_run(
+            tmp_path / name,
+            [row(k, credit=float(k >= lost)) for k in range(2000)],
+            report(2000),
+            manifest=about,
+        )
     said = held_against(open_run(tmp_path / "two"), open_run(tmp_path / "one"))
     assert said == (True, "worse than one by 0.25 points (95 % interval 0.03 to 0.47, n=2000)")
 
@@ -140,28 +190,43 @@ class Takes(BasePairWiseReward):
     word: str = "right"
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        return ranked(self.name, *(float(self.word in output.answer.text) for output in sample.output))
+        return ranked(
+            self.name, *(float(self.word in output.answer.text) for output in sample.output)
+        )
 
 
 def test_rows_that_were_judged_in_parts_are_compared_as_wholes(tmp_path: Path) -> None:
     styles = ("short", "plain", "# rich")
-    data: list[dict[str, Any]] = [{"id": str(k), "prompt": f"q{k}", "domain": "chat"} for k in range(6)]
+    data: list[dict[str, Any]] = [
+        {"id": str(k), "prompt": f"q{k}", "domain": "chat"} for k in range(6)
+    ]
     for k, one in enumerate(data):
         one |= {
-            label: [f"{word} {style} {k}" for style in styles] for label, word in (("chosen", "right"), ("rejected", "wrong"))
+            label: [f"{word} {style} {k}" for style in styles]
+            for label, word in (("chosen", "right"), ("rejected", "wrong"))
         }
     folders = [tmp_path / word for word in ("wrong", "right")]
     for folder in folders:
         evaluate(Takes(word=folder.name), data, "rm_bench", run_dir=str(folder), progress=False)
     (found,) = compare(*folders)
-    assert (found.whole.first, found.whole.second, found.n_both, found.n_unscored) == (0.0, 1.0, 6, 0)
+    assert (found.whole.first, found.whole.second, found.n_both, found.n_unscored) == (
+        0.0,
+        1.0,
+        6,
+        0,
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [({"benchmark": "lists"}, "another benchmark 'pairs' and 'lists'"), ({"data": pairs(40, "other")}, "no sample in common")],
+    [
+        ({"benchmark": "lists"}, "another benchmark 'pairs' and 'lists'"),
+        ({"data": pairs(40, "other")}, "no sample in common"),
+    ],
 )
-def test_runs_of_different_data_or_rules_are_refused(tmp_path: Path, change: dict[str, Any], said: str) -> None:
+def test_runs_of_different_data_or_rules_are_refused(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
     settings: dict[str, Any] = {"data": pairs(20), "benchmark": "pairs"}
     one = run(tmp_path / "one", right=5, **settings)
     two = run(tmp_path / "two", right=5, **{**settings, **change})
@@ -172,76 +237,159 @@ def test_runs_of_different_data_or_rules_are_refused(tmp_path: Path, change: dic
 def ties_rows(n: int) -> list[dict[str, Any]]:
     rows = []
     for k in range(n):
-        rows.append({"id": f"ref:{k}", "prompt": f"q{k}", "chosen": [f"right {k}"], "rejected": [f"wrong {k}"]})
-        rows.append({"id": f"tied:{k}", "prompt": f"q{k}", "chosen": [f"right {k}"] * 2, "rejected": [f"wrong {k}"]})
+        rows.append(
+            {
+                "id": f"ref:{k}",
+                "prompt": f"q{k}",
+                "chosen": [f"right {k}"],
+                "rejected": [f"wrong {k}"],
+            }
+        )
+        rows.append(
+            {
+                "id": f"tied:{k}",
+                "prompt": f"q{k}",
+                "chosen": [f"right {k}"] * 2,
+                "rejected": [f"wrong {k}"],
+            }
+        )
     ties = [{**row, "subset": "Ties"} for row in rows]
-    math = [{"id": f"m{k}", "prompt": f"m{k}", "chosen": [f"right {k}"], "rejected": [f"wrong {k}"] * 3} for k in range(n)]
+    math = [
+        {"id": f"m{k}", "prompt": f"m{k}", "chosen": [f"right {k}"], "rejected": [f"wrong {k}"] * 3}
+        for k in range(n)
+    ]
     return ties + [{**row, "subset": "Math"} for row in math]
 
 
 def test_the_composite_of_ties_is_compared_as_what_it_is(tmp_path: Path) -> None:
     data = ties_rows(40)
-    one, two = (run(tmp_path / str(right), data, right, benchmark="rewardbench2") for right in (5, 8))
+    one, two = (
+        run(tmp_path / str(right), data, right, benchmark="rewardbench2") for right in (5, 8)
+    )
     (found,) = compare(one, two)
     scores = [open_run(folder).report["score"] for folder in (one, two)]
     assert found.whole.paired.difference == pytest.approx(scores[1] - scores[0])
     ties = next(part for part in found.by_subset if part.name == "Ties")
     assert ties.paired.difference == pytest.approx((ties.second or 0) - (ties.first or 0))
     assert ties.second == open_run(two).report["by_subset"]["Ties"]["score"]
-    # runs that overlap in part: both sides are those of the shared rows, as another run of these alone has them
+    # runs that overlap in part: both sides are those of the shared rows, as another run of these
+    # alone has them
     part = run(tmp_path / "part", data[20:60] + data[90:], 8, benchmark="rewardbench2")
     alone = [
-        open_run(run(tmp_path / f"alone {k}", data[20:60] + data[90:], k, benchmark="rewardbench2")).report for k in (5, 8)
+        open_run(
+            run(tmp_path / f"alone {k}", data[20:60] + data[90:], k, benchmark="rewardbench2")
+        ).report
+        for k in (5, 8)
     ]
     (found,) = compare(one, part)
-    for difference, figures in [(found.whole, alone), *((d, [r["by_subset"][d.name] for r in alone]) for d in found.by_subset)]:
-        assert [difference.first, difference.second] == pytest.approx([own["score"] for own in figures])
-        assert difference.paired.difference == pytest.approx(figures[1]["score"] - figures[0]["score"])
+    for difference, figures in [
+        (found.whole, alone),
+        *((d, [r["by_subset"][d.name] for r in alone]) for d in found.by_subset),
+    ]:
+        assert [difference.first, difference.second] == pytest.approx(
+            [own["score"] for own in figures]
+        )
+        assert difference.paired.difference == pytest.approx(
+            figures[1]["score"] - figures[0]["score"]
+        )
 
 
-def test_a_table_to_cite_holds_no_markup_of_the_data_and_is_saved_as_rewardbench_publishes(tmp_path: Path) -> None:
+def test_a_table_to_cite_holds_no_markup_of_the_data_and_is_saved_as_rewardbench_publishes(
+    tmp_path: Path,
+) -> None:
     folders = [judged_run(tmp_path / name).folder for name in ("one", "two & <b>")]
     table = run_table(*folders)
     latex, page, words = (render_table(table, form) for form in ("latex", "html", "md"))
-    assert re.findall(r"(?<!\\)[&%$#_^~](?! )", re.sub(r"^.*\\usepackage.*$", "", latex, flags=re.M)) == []
-    assert "<script" not in page + words.replace(r"\<", "") and "<b>" not in words.replace(r"\<", "")
+    assert (
+        re.findall(r"(?<!\\)[&%$#_^~](?! )", re.sub(r"^.*\\usepackage.*$", "", latex, flags=re.M))
+        == []
+    )
+    assert "<script" not in page + words.replace(r"\<", "") and "<b>" not in words.replace(
+        r"\<", ""
+    )
     assert words.count("12 missing") == 2
     paths = save_results([open_run(folder) for folder in folders], tmp_path / "out")
-    assert len(set(paths)) == 4 and {path.parent.name for path in paths} == {"eval-set", "eval-set-scores"}
+    assert len(set(paths)) == 4 and {path.parent.name for path in paths} == {
+        "eval-set",
+        "eval-set-scores",
+    }
     saved = [json.loads(path.read_text(encoding="utf-8")) for path in paths[:2]]
     assert saved[0]["Math"] == 0.8 and saved[0]["model"].startswith("judge")
-    lengths = {len(saved[1][name]) for name in ("id", "subset", "results", "scores_chosen", "scores_rejected")}
-    assert lengths == {60} and saved[1]["results"][7] is None is saved[1]["scores_chosen"][7], "missing is no 0"
+    lengths = {
+        len(saved[1][name])
+        for name in ("id", "subset", "results", "scores_chosen", "scores_rejected")
+    }
+    assert lengths == {60} and saved[1]["results"][7] is None is saved[1]["scores_chosen"][7], (
+        "missing is no 0"
+    )
 
 
 def test_a_table_says_what_is_not_in_it_and_what_was_not_tested(tmp_path: Path) -> None:
     subsets = ["alpacaeval-easy", "mt-bench-hard", "math-prm", "refusals-dangerous"]
     models = {"chosen_model": "a", "rejected_model": "b"}
     rows = [
-        {"id": k, "prompt": f"q{k}", "chosen": "ab" * (k % 9), "rejected": "abcdefgh", "subset": subsets[k % 4], **models}
+        {
+            "id": k,
+            "prompt": f"q{k}",
+            "chosen": "ab" * (k % 9),
+            "rejected": "abcdefgh",
+            "subset": subsets[k % 4],
+            **models,
+        }
         for k in range(40)
     ]
     for name, shortest in (("long", False), ("short", True)):
         params = {"shortest": shortest}
-        evaluate("length_baseline", rows, "rewardbench", params=params, run_dir=str(tmp_path / name), progress=False)
+        evaluate(
+            "length_baseline",
+            rows,
+            "rewardbench",
+            params=params,
+            run_dir=str(tmp_path / name),
+            progress=False,
+        )
     said = " ".join(run_table(tmp_path / "long", tmp_path / "short", sections=True).caption())
     assert said.count("none without a score; not in the figure: subsets: alpacaeval-hard, ") == 2
     assert "Only overall was tested." in said
-    assert "Only overall" not in " ".join(run_table(tmp_path / "long", tmp_path / "short").caption())
+    assert "Only overall" not in " ".join(
+        run_table(tmp_path / "long", tmp_path / "short").caption()
+    )
 
 
 def test_scores_on_another_scale_are_refused_and_never_compared_in_part(tmp_path: Path) -> None:
-    rows = [{"q": f"q{k}", "a": "x" * (k % 9)} for k in range(40)]  # some lengths are 0 or 1, and would be all that is compared
+    # some lengths are 0 or 1, and would be all that is compared
+    rows = [{"q": f"q{k}", "a": "x" * (k % 9)} for k in range(40)]
     for name, shortest in (("long", False), ("short", True)):
         params = {"shortest": shortest}
-        score_table("length_baseline", rows, "q", "a", params=params, run_dir=str(tmp_path / name), progress=False)
+        score_table(
+            "length_baseline",
+            rows,
+            "q",
+            "a",
+            params=params,
+            run_dir=str(tmp_path / name),
+            progress=False,
+        )
     with pytest.raises(ConfigError, match="no shares from 0 to 1"):
         compare(tmp_path / "long", tmp_path / "short")
 
 
 def test_two_sets_of_answers_are_no_two_runs_over_the_same_rows(tmp_path: Path) -> None:
-    rows = [{"q": f"q{k}", "a": "right" if k % 2 else "x", "b": "right" if k % 3 else "x", "r": "right"} for k in range(30)]
+    rows = [
+        {"q": f"q{k}", "a": "right" if k % 2 else "x", "b": "right" if k % 3 else "x", "r": "right"}
+        for k in range(30)
+    ]
     for answers in ("a", "b"):
-        score_table("accuracy", rows, "q", answers, reference="r", run_dir=str(tmp_path / answers), progress=False)
-    with pytest.raises(ConfigError, match="10 and 10 rows are in one of them only|rm-gallery winrate"):
+        score_table(
+            "accuracy",
+            rows,
+            "q",
+            answers,
+            reference="r",
+            run_dir=str(tmp_path / answers),
+            progress=False,
+        )
+    with pytest.raises(
+        ConfigError, match="10 and 10 rows are in one of them only|rm-gallery winrate"
+    ):
         compare(tmp_path / "a", tmp_path / "b")

@@ -1,4 +1,6 @@
-"""Contradictions and cycles are found, counted with what they rest on, and never read out of garbage."""
+"""Contradictions and cycles are found, counted with what they rest on, and never read out of
+garbage.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,11 @@ import pytest
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.base import BaseListWiseReward, BaseListWiseRubricReward, BasePairWiseRubricReward
+from rm_gallery.core.reward.base import (
+    BaseListWiseReward,
+    BaseListWiseRubricReward,
+    BasePairWiseRubricReward,
+)
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.study.conflicts import EXAMPLES, conflicts, cycles, transitive
 from tests.reward.rewards import ranked
@@ -22,7 +28,9 @@ Judge = Callable[[str], str]
 
 def samples(n: int, answers: int = 4) -> list[DataSample]:
     texts = [[f"answer {k} of {i}" for k in range(answers)] for i in range(n)]
-    return [make_sample(*own, query=f"Question {i}", unique_id=f"s{i}") for i, own in enumerate(texts)]
+    return [
+        make_sample(*own, query=f"Question {i}", unique_id=f"s{i}") for i, own in enumerate(texts)
+    ]
 
 
 def number(text: str) -> int:
@@ -45,9 +53,16 @@ CIRCLE = prefers(lambda a, b: (a - b) % 4 == 1 if (a - b) % 2 else a > b)
 """1 beats 0, 2 beats 1, 3 beats 2 and 0 beats 3: whatever the order."""
 
 
-def rates(judge: Judge, kind: type[Any] = BasePairWiseRubricReward, n: int = 12, **fields: Any) -> dict[str, Any]:
-    found = conflicts(kind(name="judge", llm=FakeLLM(reply=judge), **fields), samples(n), progress=False)
-    return {"scored": found.n_scored, **{name: figure.value for name, figure in found.figures.items()}}
+def rates(
+    judge: Judge, kind: type[Any] = BasePairWiseRubricReward, n: int = 12, **fields: Any
+) -> dict[str, Any]:
+    found = conflicts(
+        kind(name="judge", llm=FakeLLM(reply=judge), **fields), samples(n), progress=False
+    )
+    return {
+        "scored": found.n_scored,
+        **{name: figure.value for name, figure in found.figures.items()},
+    }
 
 
 @pytest.mark.parametrize("kind", [BasePairWiseRubricReward, BaseListWiseRubricReward])
@@ -56,28 +71,44 @@ def rates(judge: Judge, kind: type[Any] = BasePairWiseRubricReward, n: int = 12,
     (ALWAYS_FIRST, {"conflict": 1.0, "symmetry": 0.0, "transitivity": 1.0, "cycle": 0.0, "first_place": 1.0}),
     (CIRCLE, {"conflict": 1.0, "symmetry": 1.0, "transitivity": 0.5, "cycle": 1.0, "first_place": None}),
 ], ids=["sound", "always first", "in a circle"])  # fmt: skip
-def test_a_judge_is_described_by_its_rates(judge: Judge, expected: dict[str, Any], kind: type[Any]) -> None:
+def test_a_judge_is_described_by_its_rates(
+    judge: Judge, expected: dict[str, Any], kind: type[Any]
+) -> None:
     assert rates(judge, kind) == {"scored": 12, **expected}
 
 
 def test_garbage_is_unscored_and_no_absence_of_conflicts() -> None:
-    reward = BasePairWiseRubricReward(name="judge", llm=FakeLLM(reply="I would rather not."), repair_attempts=0)
+    reward = BasePairWiseRubricReward(
+        name="judge", llm=FakeLLM(reply="I would rather not."), repair_attempts=0
+    )
     found = conflicts(reward, samples(5), progress=False)
     assert (found.n, found.n_scored, dict(found.lost)) == (5, 0, {"unscored": 5})
     assert {figure.value for figure in found.figures.values()} == {None}
-    assert [(key, reason["n"]) for key, reason in found.reasons.items()] == [("unscored: parse", 30)]
-    assert rates(ALWAYS_FIRST, both_orders=False)["symmetry"] == 0.0, "one order alone is asked in both all the same"
+    assert [(key, reason["n"]) for key, reason in found.reasons.items()] == [
+        ("unscored: parse", 30)
+    ]
+    assert rates(ALWAYS_FIRST, both_orders=False)["symmetry"] == 0.0, (
+        "one order alone is asked in both all the same"
+    )
 
 
 def test_a_sample_with_one_missing_verdict_is_left_out_and_intervals_count_samples() -> None:
     def judge(question: str) -> str:
         texts = extract_candidates(question)
-        return "no" if any(text.endswith("of 3") and number(text) == 2 for text in texts) else SOUND(question)
+        return (
+            "no"
+            if any(text.endswith("of 3") and number(text) == 2 for text in texts)
+            else SOUND(question)
+        )
 
     reward = BasePairWiseRubricReward(name="judge", llm=FakeLLM(reply=judge), repair_attempts=0)
     found = conflicts(reward, samples(13), progress=False)
     figure = found.figures["symmetry"]
-    assert (found.n_scored, dict(found.lost), found.figures["conflict"].n) == (12, {"unscored": 1}, 12)
+    assert (found.n_scored, dict(found.lost), found.figures["conflict"].n) == (
+        12,
+        {"unscored": 1},
+        12,
+    )
     assert (figure.n, figure.clusters) == (72, 12) and figure.ci95 is not None
     assert figure.ci95.low == pytest.approx(12 / (12 + 1.959964**2), abs=1e-6)
 
@@ -90,10 +121,16 @@ class Positional(BaseListWiseReward):
 
 
 def test_a_rule_may_care_about_places_too() -> None:
-    found = conflicts(Positional(name="positional"), samples(EXAMPLES + 1, answers=3), progress=False)
+    found = conflicts(
+        Positional(name="positional"), samples(EXAMPLES + 1, answers=3), progress=False
+    )
     assert (found.figures["symmetry"].value, found.figures["first_place"].value) == (0.0, 1.0)
     assert len(found.examples) == EXAMPLES
-    assert found.examples[0] == {"id": "s0", "contradictory": [[1, 2], [1, 3], [2, 3]], "cycles": []}
+    assert found.examples[0] == {
+        "id": "s0",
+        "contradictory": [[1, 2], [1, 3], [2, 3]],
+        "cycles": [],
+    }
 
 
 def test_two_answers_cannot_form_a_cycle_and_do_not_thin_the_rate() -> None:
@@ -106,7 +143,9 @@ def test_two_answers_cannot_form_a_cycle_and_do_not_thin_the_rate() -> None:
 def brute_force(n: int, verdicts: dict[tuple[int, int], int]) -> bool:
     """Whether some assignment of places, equal ones allowed, gives these verdicts."""
     for places in product(range(n), repeat=n):
-        if all((places[j] > places[i]) - (places[j] < places[i]) == v for (i, j), v in verdicts.items()):
+        if all(
+            (places[j] > places[i]) - (places[j] < places[i]) == v for (i, j), v in verdicts.items()
+        ):
             return True
     return False
 

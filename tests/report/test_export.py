@@ -1,4 +1,6 @@
-"""A run as a table: a row per candidate in every form, nothing that a spreadsheet would run; and what a notebook shows of results."""
+"""A run as a table: a row per candidate in every form, nothing that a spreadsheet would run; and
+what a notebook shows of results.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,15 @@ from tests.support.samples import make_sample
 
 FORMULAS = ["=1+1", "+49 30 123", "-cmd|' /C calc'!A0", "@SUM(1)", "\t=1", "＝1", "\r=1"]
 HARMLESS = ["-3,5", "+7", "12 %", "a=b", "'quoted"]
-TEXTS = [*FORMULAS, *HARMLESS, "巴黎 🗼", "two\nlines; and, more", "bell \x07", "half \ud800", "long " * 20_000]
+TEXTS = [
+    *FORMULAS,
+    *HARMLESS,
+    "巴黎 🗼",
+    "two\nlines; and, more",
+    "bell \x07",
+    "half \ud800",
+    "long " * 20_000,
+]
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +43,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "run"
     others = ["FAIL", *["no"] * (len(TEXTS) - 1)]
     pairs = enumerate(zip(TEXTS, others, strict=True))
-    samples = [make_sample(*pair, query="q" * (k + 1), unique_id=f"s{k}", chosen=0) for k, pair in pairs]
+    samples = [
+        make_sample(*pair, query="q" * (k + 1), unique_id=f"s{k}", chosen=0) for k, pair in pairs
+    ]
     evaluate(Length(), samples, run_dir=str(folder), progress=False)
     return folder
 
@@ -62,26 +74,44 @@ def test_every_form_has_a_row_per_candidate(run: Path, tmp_path: Path, form: str
     for k, text in enumerate(TEXTS[:-3]):
         expected, found = f"'{text}" if form == "csv" and text in FORMULAS else text, texts[f"s{k}"]
         if form == "xlsx":
-            expected, found = expected.replace("\r", "\n"), found.replace("\r", "\n").replace("_x000D_", "\n")
+            expected, found = (
+                expected.replace("\r", "\n"),
+                found.replace("\r", "\n").replace("_x000D_", "\n"),
+            )
         assert found == expected
     last = texts[f"s{len(TEXTS) - 1}"]
     cut = len(last) <= 32_767 and last.endswith("… [cut: 100,000 characters]")
     assert cut if form == "xlsx" else len(last) == 100_000
     failed = [row for row in rows if row["id"] == "s0"]
-    assert [(row["status"], row["score"] in (None, "")) for row in failed] == [("failed", False), ("failed", True)]
-    assert "broken" in failed[0]["problem"] and {row["label"] for row in rows} == {"chosen", "rejected"}
+    assert [(row["status"], row["score"] in (None, "")) for row in failed] == [
+        ("failed", False),
+        ("failed", True),
+    ]
+    assert "broken" in failed[0]["problem"] and {row["label"] for row in rows} == {
+        "chosen",
+        "rejected",
+    }
     assert to_pandas(run)["answer"].tolist() == [row["answer"] for row in candidates(run)]
 
 
 def test_an_unknown_form_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--export is 'a.doc' .*give one of .csv, .xlsx, .parquet, .jsonl, .html"):
+    with pytest.raises(
+        ConfigError, match="--export is 'a.doc' .*give one of .csv, .xlsx, .parquet, .jsonl, .html"
+    ):
         with exported(tmp_path / "a.doc", None):
             raise AssertionError("judged before the mistake was said")
 
 
-def test_tokens_of_a_whole_sample_are_those_of_each_candidate_and_tables_keep_their_order(tmp_path: Path) -> None:
+def test_tokens_of_a_whole_sample_are_those_of_each_candidate_and_tables_keep_their_order(
+    tmp_path: Path,
+) -> None:
     rows = [row(k, metadata={"row": 2 - k}) for k in range(3)]
-    trace = [reply(0, "x", place=0), reply(0, "x", place=0), reply(1, "x", place=None), reply(2, "x")]
+    trace = [
+        reply(0, "x", place=0),
+        reply(0, "x", place=0),
+        reply(1, "x", place=None),
+        reply(2, "x"),
+    ]
     opened = write_run(tmp_path / "run", rows, trace=trace, manifest={"sheet": "s"})
     found = [(one["id"], one["candidate"], one["input_tokens"]) for one in candidates(opened)]
     assert found == [
@@ -93,8 +123,14 @@ ATTACK = "<script>alert(1)</script><img src=x onerror=alert(1)>"
 
 
 def sample() -> DataSample:
-    answers = [{"answer": {"role": "assistant", "content": text}} for text in (ATTACK, "FAIL", "x" * 5_000)]
-    given = {"unique_id": ATTACK, "input": [{"role": "user", "content": f"say\n{ATTACK} \ud800"}], "output": answers}
+    answers = [
+        {"answer": {"role": "assistant", "content": text}} for text in (ATTACK, "FAIL", "x" * 5_000)
+    ]
+    given = {
+        "unique_id": ATTACK,
+        "input": [{"role": "user", "content": f"say\n{ATTACK} \ud800"}],
+        "output": answers,
+    }
     return DataSample.model_validate(given)
 
 
@@ -104,17 +140,27 @@ def scored() -> DataSample:
 
 def result() -> RewardResult:
     rank = RewardDimensionWithRank(name=ATTACK, reason=ATTACK, rank=[1.0, 2.0])
-    return RewardResult(name=ATTACK, details=[rank, RewardDimensionWithScore(name="s", score=0.12345)])
+    return RewardResult(
+        name=ATTACK, details=[rank, RewardDimensionWithScore(name="s", score=0.12345)]
+    )
 
 
 SHOWN = [
     (sample, ["say<br/>", "5,000 characters"]),
     (scored, ["broken", "failed"]),
     (lambda: scored().output[0].answer.reward, ["score 53"]),
-    (lambda: BaseDataSet(name=ATTACK, datasamples=[scored()] * 25), ["25 samples", "and 5 more", ">53</td>"]),
+    (
+        lambda: BaseDataSet(name=ATTACK, datasamples=[scored()] * 25),
+        ["25 samples", "and 5 more", ">53</td>"],
+    ),
     (lambda: BaseDataSet(name="bare", datasamples=[DataSample(unique_id="s")]), [">0</td>"]),
     (result, ["[1.0, 2.0]", "0.1235"]),
-    (lambda: winrate(Length(), rows(*[WON] * 4, **{ATTACK: ["p"] * 4}), "q", ["x", "y"], by=[ATTACK]), ["100.0"]),
+    (
+        lambda: winrate(
+            Length(), rows(*[WON] * 4, **{ATTACK: ["p"] * 4}), "q", ["x", "y"], by=[ATTACK]
+        ),
+        ["100.0"],
+    ),
     (lambda: score_table(Length(), rows(*[WON] * 4), "q", "x"), ["<th>score</th>"]),
 ]
 

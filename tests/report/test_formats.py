@@ -24,9 +24,22 @@ from rm_gallery.study.opened import OpenRun
 from tests.report.runs import HOSTILE, judged_run, reply, report, row, write_run
 from tests.support.command import command
 
-NO_SCORE: dict[str, Any] = {"status": "unscored", "scores": [None, None], "credit": None, "issues": [["unscored", "parse", "x"]]}  # fmt: skip
+# fmt: skip
+NO_SCORE: dict[str, Any] = {
+    "status": "unscored",
+    "scores": [None, None],
+    "credit": None,
+    "issues": [["unscored", "parse", "x"]],
+}
 TEXT = '一個很長的答案 <&> with "quotes" and more words in it. ' * 120
-STEPS = [[["1 + 1 = 2", 0.9, {"correctness": True}], ["so 3", 0.2, {"correctness": False}], ["done", 0.5, {}]], []]
+STEPS = [
+    [
+        ["1 + 1 = 2", 0.9, {"correctness": True}],
+        ["so 3", 0.2, {"correctness": False}],
+        ["done", 0.5, {}],
+    ],
+    [],
+]
 LATE: dict[str, Any] = {"n_failed": 2, "reasons": {"failed: deadline": {"n": 2}}}
 LISTED: dict[str, Any] = {"order": [2, 0, 1], "scores": [1.0, 0.0, 0.0]}
 
@@ -58,7 +71,13 @@ def checked(run: OpenRun) -> dict[str, str]:
     found = {form: render(run, form) for form in FORMATS}
     found["html"] = found["html"].replace("\u00a0", " ")
     tags = tags_of(found["html"])
-    assert (tags["script"], tags["style"], tags["meta"], tags["img"], tags["iframe"]) == (2, 1, 5, 0, 0)
+    assert (tags["script"], tags["style"], tags["meta"], tags["img"], tags["iframe"]) == (
+        2,
+        1,
+        5,
+        0,
+        0,
+    )
     figures = found["html"].split("<script")[0].split("</style>")[1]
     assert not re.search(r"\b(?:nan|infinity|None|undefined|Undefined)\b", figures)
     json.loads(found["json"])
@@ -74,7 +93,9 @@ def tags_of(page: str) -> Counter[str]:
     class Parser(HTMLParser):
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
             found[tag] += 1
-            assert not any(name.startswith("on") or name == "style" for name, _ in attrs), "no handlers, no inline style"
+            assert not any(name.startswith("on") or name == "style" for name, _ in attrs), (
+                "no handlers, no inline style"
+            )
 
     Parser().feed(page)
     return found
@@ -93,9 +114,15 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     raw = data.split("</script>")[0]
     assert not set("<>&") & set(raw), "nothing can end the element that holds the samples"
     shown = json.loads(raw)
-    assert shown[5]["prompt"] == "Question 5: ⟦U+202E⟧gnirts desrever⟦U+202C⟧ ⟦U+2066⟧⟦U+200B⟧⟦U+FEFF⟧ end"
+    assert (
+        shown[5]["prompt"]
+        == "Question 5: ⟦U+202E⟧gnirts desrever⟦U+202C⟧ ⟦U+2066⟧⟦U+200B⟧⟦U+FEFF⟧ end"
+    )
     assert "lone \ufffd surrogate, NUL ␀, bell ␇" in shown[6]["answers"][0]["text"]
-    assert shown[15]["replies"][0]["reply"] == "<think>第一行\n第二行\nthird 🙂 é</think><best>1</best>"
+    assert (
+        shown[15]["replies"][0]["reply"]
+        == "<think>第一行\n第二行\nthird 🙂 é</think><best>1</best>"
+    )
     assert "<script" not in found["md"] and "<script" not in found["junit"]
 
 
@@ -103,18 +130,27 @@ def test_hostile_texts_stay_texts(tmp_path: Path) -> None:
     ("n", "answers", "longest"), [(700, ("{} " + TEXT, TEXT, TEXT), 5_000_000), (300, ("x" * 400,) * 60, 5_000_000), (1, ("start" + "x" * 2_000_000 + "end", "\x00" * 1_000_000), 200_000)],
     ids=["long answers", "many answers", "a megabyte"],
 )  # fmt: skip
-def test_a_page_stays_small_and_cuts_what_is_long(n: int, answers: tuple[str, ...], longest: int, tmp_path: Path) -> None:
-    rows = [row(k, *(answer.format(k) for answer in answers), prompt=TEXT[: 40 * (k % 90)]) for k in range(n)]
+def test_a_page_stays_small_and_cuts_what_is_long(
+    n: int, answers: tuple[str, ...], longest: int, tmp_path: Path
+) -> None:
+    rows = [
+        row(k, *(answer.format(k) for answer in answers), prompt=TEXT[: 40 * (k % 90)])
+        for k in range(n)
+    ]
     page = render(write_run(tmp_path, rows, report(n), [reply(k, TEXT) for k in range(n)]))
     assert len(page.encode()) < longest
     data = json.loads(page.split('id="data">')[1].split("</script>")[0])
     assert len(data) == n or f" of {n} finished samples" in page
     shown = data[-1]["answers"][0]
-    assert shown["length"] == len(answers[0].format(n - 1)), "the length shown is that of the whole answer"
+    assert shown["length"] == len(answers[0].format(n - 1)), (
+        "the length shown is that of the whole answer"
+    )
     assert "characters left out" in shown["text"]
 
 
-def test_a_run_beyond_measure_shows_what_has_no_score_and_a_draw_of_the_rest(tmp_path: Path) -> None:
+def test_a_run_beyond_measure_shows_what_has_no_score_and_a_draw_of_the_rest(
+    tmp_path: Path,
+) -> None:
     rows = [row(k, **(NO_SCORE if k % 1000 == 5 else {})) for k in range(MAX_SAMPLES + 1500)]
     page = render(write_run(tmp_path, rows, report(len(rows))))
     data = json.loads(page.split('id="data">')[1].split("</script>")[0])
@@ -124,38 +160,76 @@ def test_a_run_beyond_measure_shows_what_has_no_score_and_a_draw_of_the_rest(tmp
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_visible_text_has_nothing_hidden_in_it(text: str) -> None:
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff\u2028\r]", visible(text))
+    assert not re.search(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff\u2028\r]",
+        visible(text),
+    )
 
 
 @pytest.mark.parametrize(
     ("bounds", "says"),
-    [([0.6, 0.8], "new is better than old"), ([0.1, 0.4], "old is better than new"), ([0.5, 0.7], "does not settle")],
+    [
+        ([0.6, 0.8], "new is better than old"),
+        ([0.1, 0.4], "old is better than new"),
+        ([0.5, 0.7], "does not settle"),
+    ],
 )
 def test_a_comparison_that_is_settled(bounds: list[float], says: str, tmp_path: Path) -> None:
-    saved = report(5, rule="win_rate", score=sum(bounds) / 2, ci95=bounds, extra={"a": "new", "b": "old"})
+    saved = report(
+        5, rule="win_rate", score=sum(bounds) / 2, ci95=bounds, extra={"a": "new", "b": "old"}
+    )
     assert says in render(write_run(tmp_path, [row(1)], saved), "md")
 
 
 LOST: dict[str, Any] = {"n_scored": 8, "n_unscored": 2, "missing": {"judge": 2}}
 SIDES: dict[str, tuple[dict[str, Any], int]] = {
-    "nothing is missing": ({"score": 0.7, "ci95": [0.6, 0.8], "bounds": [0.7, 0.7], "missing": {}}, 1),
-    "chance may explain it": ({"score": 0.55, "ci95": [0.45, 0.65], "bounds": [0.55, 0.55], "missing": {}}, 0),
-    "the interval touches it": ({"score": 0.6, "ci95": [0.5, 0.7], "bounds": [0.6, 0.6], "missing": {}}, 0),
+    "nothing is missing": (
+        {"score": 0.7, "ci95": [0.6, 0.8], "bounds": [0.7, 0.7], "missing": {}},
+        1,
+    ),
+    "chance may explain it": (
+        {"score": 0.55, "ci95": [0.45, 0.65], "bounds": [0.55, 0.55], "missing": {}},
+        0,
+    ),
+    "the interval touches it": (
+        {"score": 0.6, "ci95": [0.5, 0.7], "bounds": [0.6, 0.6], "missing": {}},
+        0,
+    ),
     "it holds at worst": ({"score": 0.7, "ci95": [0.6, 0.8], "bounds": [0.56, 0.76], **LOST}, 1),
-    "what is missing may explain it": ({"score": 0.62, "ci95": [0.52, 0.72], "bounds": [0.496, 0.696], **LOST}, 0),
-    "at worst it touches it": ({"score": 0.625, "ci95": [0.52, 0.72], "bounds": [0.5, 0.7], **LOST}, 0),
-    "both may explain it": ({"score": 0.55, "ci95": [0.45, 0.65], "bounds": [0.44, 0.64], **LOST}, 0),
+    "what is missing may explain it": (
+        {"score": 0.62, "ci95": [0.52, 0.72], "bounds": [0.496, 0.696], **LOST},
+        0,
+    ),
+    "at worst it touches it": (
+        {"score": 0.625, "ci95": [0.52, 0.72], "bounds": [0.5, 0.7], **LOST},
+        0,
+    ),
+    "both may explain it": (
+        {"score": 0.55, "ci95": [0.45, 0.65], "bounds": [0.44, 0.64], **LOST},
+        0,
+    ),
     "nobody knows its ends": ({"score": 0.7, "ci95": [0.6, 0.8], "bounds": None, **LOST}, 0),
-    "a report of an earlier version": ({"score": 0.7, "ci95": [0.6, 0.8], "n_scored": 8, "n_unscored": 2}, 0),
+    "a report of an earlier version": (
+        {"score": 0.7, "ci95": [0.6, 0.8], "n_scored": 8, "n_unscored": 2},
+        0,
+    ),
 }
-"""Figures, and on which side of 50 % they are shown to lie. Chance and what is missing may each explain a difference alone."""
+"""Figures, and on which side of 50 % they are shown to lie. Chance and what is missing may each
+explain a difference alone.
+"""
 
 
 @pytest.mark.parametrize("name", SIDES)
-def test_nothing_is_beaten_and_nobody_is_better_where_chance_or_what_is_missing_explains_it(name: str, tmp_path: Path) -> None:
+def test_nothing_is_beaten_and_nobody_is_better_where_chance_or_what_is_missing_explains_it(
+    name: str, tmp_path: Path
+) -> None:
     figures, side = SIDES[name]
     turned = {**figures, "score": 1 - figures["score"]}
-    turned |= {key: [1 - end for end in figures[key][::-1]] for key in ("ci95", "bounds") if figures.get(key)}
+    turned |= {
+        key: [1 - end for end in figures[key][::-1]]
+        for key in ("ci95", "bounds")
+        if figures.get(key)
+    }
     beaten, missed = (
         "The whole interval lies above guessing (50.0 %)",
         "does not show that the reward does better than guessing",
@@ -171,19 +245,30 @@ def test_nothing_is_beaten_and_nobody_is_better_where_chance_or_what_is_missing_
         )
         compared = report(10, **given, rule="win_rate", extra={"a": "new", "b": "old"})
         page = render(write_run(tmp_path / f"compared {sign}", [row(1)], compared), "md")
-        assert ("new is better than old" in page, "old is better than new" in page) == (sign > 0, sign < 0)
+        assert ("new is better than old" in page, "old is better than new" in page) == (
+            sign > 0,
+            sign < 0,
+        )
         assert ("does not settle which of the two is better" in page) == (sign == 0)
         interval, bounds = (Interval(low - 0.5, high - 0.5) for low, high in (given["ci95"], ends))
         paired = PairedDifference(given["score"] - 0.5, interval, 0.01, None, 10, 10, 0)
-        assert Difference("all", 0.5, given["score"], paired, None, bounds).better == {1: "second", 0: None, -1: "first"}[sign]
+        assert (
+            Difference("all", 0.5, given["score"], paired, None, bounds).better
+            == {1: "second", 0: None, -1: "first"}[sign]
+        )
 
 
-# -- gates and the command -------------------------------------------------------------------------------------------------
+# -- gates and the command -------------------------------------------------------------------------
 
 
 def junit(run: OpenRun, gate: QualityGate) -> dict[str, str]:
     root = ElementTree.fromstring(render(run, "junit", gate).encode())
-    return {case.attrib["name"]: child.tag for case in root.iter("testcase") for child in case if child.tag != "system-out"}
+    return {
+        case.attrib["name"]: child.tag
+        for case in root.iter("testcase")
+        for child in case
+        if child.tag != "system-out"
+    }
 
 
 @pytest.mark.parametrize(("gate", "saved", "failures"), [
@@ -216,16 +301,30 @@ def test_what_no_run_writes_is_named(field: str, form: str, tmp_path: Path) -> N
 
 def test_the_command_writes_where_it_is_told(tmp_path: Path) -> None:
     write_run(tmp_path / "run", [row(1, "第一", "二")], report(1))
-    done = command("report", str(tmp_path / "run"), "--format", "md", "--out", str(tmp_path / "a" / "b.md"))
-    assert (done.code, done.out) == (0, "") and (tmp_path / "a" / "b.md").read_text(encoding="utf-8").startswith("# a")
+    done = command(
+        "report", str(tmp_path / "run"), "--format", "md", "--out", str(tmp_path / "a" / "b.md")
+    )
+    assert (done.code, done.out) == (0, "") and (tmp_path / "a" / "b.md").read_text(
+        encoding="utf-8"
+    ).startswith("# a")
     page = command("report", str(tmp_path / "run"))
     assert (page.code, page.out.strip()) == (0, str(tmp_path / "run" / "report.html"))
     wrong = command("report", str(tmp_path / "run"), "--format", "pdf")
-    assert (wrong.code, wrong.err) == (2, "rm-gallery: format is 'pdf'; formats are html, md, json, junit.\n")
+    assert (wrong.code, wrong.err) == (
+        2,
+        "rm-gallery: format is 'pdf'; formats are html, md, json, junit.\n",
+    )
 
 
 @pytest.mark.parametrize("form", ["md", "junit"])
 def test_a_huge_name_does_not_fill_the_report(form: str, tmp_path: Path) -> None:
     name = "n" * 1_000_000
-    saved = report(1, reward=name, benchmark=name, notes=[name], stopped=name, reasons={name: {"n": 1, "example": name}})
+    saved = report(
+        1,
+        reward=name,
+        benchmark=name,
+        notes=[name],
+        stopped=name,
+        reasons={name: {"n": 1, "example": name}},
+    )
     assert len(render(write_run(tmp_path / "run", [row(0)], saved), form)) < 100_000

@@ -1,4 +1,6 @@
-"""What a report leads with: the same facts in the same order in every rendering, and no praise that people contradict."""
+"""What a report leads with: the same facts in the same order in every rendering, and no praise that
+people contradict.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,13 @@ class Always(BasePointWiseReward):
 
 
 ROWS = [
-    {"prompt": f"q{k}", "query": f"q{k}", "new": "x" * (5 + k), "old": "x" * (1 if k > 2 else 9), "response": "x" * (k % 7)}
+    {
+        "prompt": f"q{k}",
+        "query": f"q{k}",
+        "new": "x" * (5 + k),
+        "old": "x" * (1 if k > 2 else 9),
+        "response": "x" * (k % 7),
+    }
     for k in range(N)
 ]
 
@@ -80,12 +88,22 @@ def _half(response: str) -> float:
 
 def _compared(folder: Path, label: Callable[[int], Any]) -> Report:
     rows = [{**row, "human": label(k)} for k, row in enumerate(ROWS)]
-    return winrate(Longer(), rows, "prompt", ["new", "old"], labels="human", run_dir=str(folder), progress=False)
+    return winrate(
+        Longer(),
+        rows,
+        "prompt",
+        ["new", "old"],
+        labels="human",
+        run_dir=str(folder),
+        progress=False,
+    )
 
 
 def _scored(folder: Path, turn: int) -> Report:
     rows = [{**row, "human": turn * (k % 7)} for k, row in enumerate(ROWS)]
-    return score_table(Length(), rows, "prompt", "response", labels="human", run_dir=str(folder), progress=False)
+    return score_table(
+        Length(), rows, "prompt", "response", labels="human", run_dir=str(folder), progress=False
+    )
 
 
 def _graded(folder: Path, turn: int) -> Report:
@@ -139,19 +157,34 @@ def written(report: Report, folder: Path, capsys: pytest.CaptureFixture[str]) ->
     run = open_run(folder)
     capsys.readouterr()
     print_report(report)
-    shown = {"terminal": _plain(capsys.readouterr().out), "str": _plain(str(report)), "notebook": _text(report._repr_html_())}
-    shown |= {"page": _text(render(run)), "pdf": _text(render(run, most=3)), "markdown": _plain(render(run, "md"))}
+    shown = {
+        "terminal": _plain(capsys.readouterr().out),
+        "str": _plain(str(report)),
+        "notebook": _text(report._repr_html_()),
+    }
+    shown |= {
+        "page": _text(render(run)),
+        "pdf": _text(render(run, most=3)),
+        "markdown": _plain(render(run, "md")),
+    }
     shown["junit"] = html.unescape(render(run, "junit"))
-    for name, content in (("json", json.loads(render(run, "json"))), ("report.json", report.to_dict())):
+    for name, content in (
+        ("json", json.loads(render(run, "json"))),
+        ("report.json", report.to_dict()),
+    ):
         assert next(iter(content)) == "leads"
         shown[name] = " ".join(text for _, text in content["leads"])
-    with TestClient(create_viewer(runs := ViewedRuns([folder]), "secret"), base_url="http://127.0.0.1:1") as client:
+    with TestClient(
+        create_viewer(runs := ViewedRuns([folder]), "secret"), base_url="http://127.0.0.1:1"
+    ) as client:
         shown["viewer's list"] = _text(client.get("/secret/").text)
         shown["viewer's page"] = _text(client.get(f"/secret/run/{next(iter(runs.runs))}").text)
     return Written(report, run, shown)
 
 
-@pytest.mark.parametrize("made", [*(("against", n) for n in AGAINST if n != "eval"), *(("for", n) for n in FOR)], ids=str)
+@pytest.mark.parametrize(
+    "made", [*(("against", n) for n in AGAINST if n != "eval"), *(("for", n) for n in FOR)], ids=str
+)
 def test_every_rendering_leads_with_the_same_facts_in_the_same_order(
     made: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -167,19 +200,33 @@ def test_every_rendering_leads_with_the_same_facts_in_the_same_order(
         assert places == sorted(places), (name, places)
     score = found.shown["page"].partition("Corrected by")[0]
     estimate = lead_figure(found.report.to_dict())["score"]
-    shown = f"{100 * estimate:.1f} %" if made[1].startswith("winrate") else f"{estimate:.4g}".replace("-", "−")
+    shown = (
+        f"{100 * estimate:.1f} %"
+        if made[1].startswith("winrate")
+        else f"{estimate:.4g}".replace("-", "−")
+    )
     assert shown in score.replace("-", "−"), "the large figure is the corrected one"
 
 
 @pytest.mark.parametrize("name", AGAINST)
-def test_nothing_is_praised_that_people_contradict(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_praised_that_people_contradict(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "run"
     report = AGAINST[name](folder)
-    assert bool(contradicted(report.to_dict())) == (name != "eval") and not may_praise(report.to_dict())
+    assert bool(contradicted(report.to_dict())) == (name != "eval") and not may_praise(
+        report.to_dict()
+    )
     run = open_run(folder)
     capsys.readouterr()
     print_report(report)
-    for text in (render(run), render(run, most=3), render(run, "md"), render(run, "json"), capsys.readouterr().out):
+    for text in (
+        render(run),
+        render(run, most=3),
+        render(run, "md"),
+        render(run, "json"),
+        capsys.readouterr().out,
+    ):
         assert "✓" not in text.partition('<section id="samples">')[0]
         assert '"good"' not in text and "is better than" not in re.sub(
             r"does not show\s+that\s+new\s+is\s+better than", "", text
@@ -195,21 +242,32 @@ def test_nothing_is_praised_that_people_contradict(name: str, tmp_path: Path, ca
 def test_praise_stays_where_people_agree(tmp_path: Path) -> None:
     FOR["winrate"](tmp_path / "run")
     page = _text(render(open_run(tmp_path / "run")))
-    assert "✓" in page and "by this judge new is better than old" in page and "new wins 87.5 %" in page
+    assert (
+        "✓" in page and "by this judge new is better than old" in page and "new wins 87.5 %" in page
+    )
 
 
 CONSTANT: dict[str, Callable[[], Report]] = {
-    "eval": lambda: evaluate(Always(), [{"prompt": "q", "chosen": "a", "rejected": "b"}] * 3, progress=False),
+    "eval": lambda: evaluate(
+        Always(), [{"prompt": "q", "chosen": "a", "rejected": "b"}] * 3, progress=False
+    ),
     "score": lambda: score_table(Always(), ROWS, "prompt", "response", progress=False),
     "winrate": lambda: winrate(Always(), ROWS, "prompt", ["new", "old"], progress=False),
-    "grade": lambda: grade(GradingRunner({"flat": FunctionGrader(_half)}, show_progress=False), ROWS),
+    "grade": lambda: grade(
+        GradingRunner({"flat": FunctionGrader(_half)}, show_progress=False), ROWS
+    ),
 }
 
 
 @pytest.mark.parametrize("name", CONSTANT)
-def test_a_constant_reward_is_named_beside_its_figure(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_constant_reward_is_named_beside_its_figure(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     report = CONSTANT[name]()
-    said = re.search(r"Every one of the \d+ scores is 0.5: the reward tells none of these answers apart\.", report.constant)
+    said = re.search(
+        r"Every one of the \d+ scores is 0.5: the reward tells none of these answers apart\.",
+        report.constant,
+    )
     assert said is not None
     print_report(report)
     assert _plain(said[0]) in _plain(capsys.readouterr().out)
@@ -237,14 +295,25 @@ class Tie(BasePairWiseReward):
 @pytest.mark.parametrize("reward", [Always(), Tie()], ids=lambda reward: reward.name)
 def test_a_trust_card_names_a_constant_reward(reward: BaseReward) -> None:
     card = prepare(reward, probes=["quality", "position"], limit=4).run(progress=False)
-    assert "tells none of these answers apart" in card.constant and card.to_dict()["constant"] == card.constant
+    assert (
+        "tells none of these answers apart" in card.constant
+        and card.to_dict()["constant"] == card.constant
+    )
     for text in (str(card), card.markdown(), card.html()):
         assert card.constant in html.unescape(text)
-    assert "constant" not in prepare(Length(), probes=["quality"], limit=4).run(progress=False).to_dict()
+    assert (
+        "constant"
+        not in prepare(Length(), probes=["quality"], limit=4).run(progress=False).to_dict()
+    )
 
 
 def test_an_unfinished_run_names_a_constant_reward(tmp_path: Path) -> None:
-    evaluate(Always(), [{"prompt": "q", "chosen": "a", "rejected": "b"}] * 3, run_dir=str(tmp_path / "run"), progress=False)
+    evaluate(
+        Always(),
+        [{"prompt": "q", "chosen": "a", "rejected": "b"}] * 3,
+        run_dir=str(tmp_path / "run"),
+        progress=False,
+    )
     (tmp_path / "run" / "report.json").unlink()
     run = open_run(tmp_path / "run")
     assert summarize(run).n == 3 and "Every one of the 6 scores is 0.5" in _text(render(run))
@@ -256,8 +325,16 @@ def test_an_unfinished_run_names_a_constant_reward(tmp_path: Path) -> None:
         ([3.0, 3.0], [], "Every one of the 2 scores is 3: the reward"),
         ([3.0, None, float("nan")], [], ""),
         ([3.0, 3.0, 2.0], [], ""),
-        ([], [(1, "a"), (1, "b")], "Every one of the 2 verdicts is for the answer shown first: the judge"),
-        ([], [(-1, "a"), (-1, "b")], "Every one of the 2 verdicts is for the answer shown second: the judge"),
+        (
+            [],
+            [(1, "a"), (1, "b")],
+            "Every one of the 2 verdicts is for the answer shown first: the judge",
+        ),
+        (
+            [],
+            [(-1, "a"), (-1, "b")],
+            "Every one of the 2 verdicts is for the answer shown second: the judge",
+        ),
         ([], [(0, ""), (0, "")], "Every one of the 2 verdicts is a tie: the judge"),
         ([], [(1, "'new'"), (-1, "'new'")], "Every one of the 2 verdicts is for 'new'."),
         ([], [(1, ""), (-1, "")], ""),
@@ -292,16 +369,27 @@ def test_gates_hold_the_figure_that_people_corrected(
     assert told["corrected"] == {"score": lead["score"], "ci95": lead["ci95"], "n_labelled": N}
     own_unit, said = report.rule == "mean_score", f"the score corrected by {N} labels of people"
     heard: list[str] = []
-    for gate in (QualityGate(limit, own_unit=own_unit), QualityGate(limit, surely=True, own_unit=own_unit)):
-        why = dict(gate.missed(told, say=heard.append))["score"]  # blank rows of a table are a miss of their own
+    for gate in (
+        QualityGate(limit, own_unit=own_unit),
+        QualityGate(limit, surely=True, own_unit=own_unit),
+    ):
+        # blank rows of a table are a miss of their own
+        why = dict(gate.missed(told, say=heard.append))["score"]
         assert why.startswith(said) and "the judge alone says" in why
     assert heard and all(line.startswith(f"held to the limits: {said}") for line in heard)
     beaten = {**told, "baselines": {"longest": limit}}
     why = dict(QualityGate(beats=["longest"], own_unit=own_unit).missed(beaten))["score"]
     assert said in why and "which is the baseline 'longest'" in why
     done = command("report", str(tmp_path / "run"), "--format", "json", "--fail-under", typed)
-    assert done.code == 1 and said in done.err and json.loads(done.out)["corrected"]["score"] == lead["score"]
-    assert command("report", str(tmp_path / "run"), "--format", "junit", "--fail-under", typed).code == 1
+    assert (
+        done.code == 1
+        and said in done.err
+        and json.loads(done.out)["corrected"]["score"] == lead["score"]
+    )
+    assert (
+        command("report", str(tmp_path / "run"), "--format", "junit", "--fail-under", typed).code
+        == 1
+    )
 
 
 @pytest.mark.parametrize("name", ["winrate", "score"])

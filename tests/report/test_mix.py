@@ -1,4 +1,6 @@
-"""A weighted sum tried as what trains: what games it, through which part, and how trainers are given it."""
+"""A weighted sum tried as what trains: what games it, through which part, and how trainers are
+given it.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +31,32 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_weights_are_told_from_names() -> None:
-    assert weighted("math:1") == ("math", 1.0) and weighted("file.py:brief:-0.2") == ("file.py:brief", -0.2)
-    assert weighted("file.py:brief") == ("file.py:brief", None) and weighted("bt:model:1e-3") == ("bt:model", 0.001)
+    assert weighted("math:1") == ("math", 1.0) and weighted("file.py:brief:-0.2") == (
+        "file.py:brief",
+        -0.2,
+    )
+    assert weighted("file.py:brief") == ("file.py:brief", None) and weighted("bt:model:1e-3") == (
+        "bt:model",
+        0.001,
+    )
     with pytest.raises(ConfigError, match="finite"):
         weighted("math:1e999")
 
 
 def test_a_heavy_part_games_the_sum_and_is_named() -> None:
-    light, heavy = (check_mix({"math_verify_reward": 1.0, "brief.py": weight}) for weight in (0.1, 0.9))
+    light, heavy = (
+        check_mix({"math_verify_reward": 1.0, "brief.py": weight}) for weight in (0.1, 0.9)
+    )
     assert light.faults == [] and light.whole.full == pytest.approx(1.1)
     wrong = next(finding for finding in heavy.faults if finding.name == "empty_rewarded")
     assert heavy.through[wrong.name] == "brief pays 0.9" and "47 %" in wrong.what
-    assert all(finding.level == "note" for part in heavy.parts.values() for finding in part.findings)
-    assert heavy.to_dict()["passed"] is False and heavy.to_dict()["weights"] == {"math_verify": 1.0, "brief": 0.9}
+    assert all(
+        finding.level == "note" for part in heavy.parts.values() for finding in part.findings
+    )
+    assert heavy.to_dict()["passed"] is False and heavy.to_dict()["weights"] == {
+        "math_verify": 1.0,
+        "brief": 0.9,
+    }
 
 
 def test_the_lines_for_trainers_are_code_that_works() -> None:
@@ -93,23 +108,40 @@ def test_a_small_weight_with_the_larger_say_is_named_and_normalising_takes_it_aw
     assert raw.pays == {"math_verify": (0.0, 1.0), "brief": (0.0, 0.2), "stars": (0.1, 1.0)}
     assert even.pays == {"math_verify": (0.0, 1.0), "brief": (0.0, 0.2), "stars": (0.0, 0.1)}
     [said] = [finding.what for finding in raw.whole.findings if finding.name == "uneven_weights"]
-    assert said.startswith("'stars' has the weight 0.1 and moves the sum by up to 0.9; 'brief' has 0.2 and moves it by 0.2")
-    assert not [finding for finding in even.whole.findings if finding.name in ("uneven_weights", "outside_0_1")]
+    assert said.startswith(
+        "'stars' has the weight 0.1 and moves the sum by up to 0.9; 'brief' has 0.2 and moves it "
+        "by 0.2"
+    )
+    assert not [
+        finding
+        for finding in even.whole.findings
+        if finding.name in ("uneven_weights", "outside_0_1")
+    ]
     assert raw.whole.full == pytest.approx(2.2) and even.whole.full == pytest.approx(1.3)
     assert raw.to_dict()["pays"]["stars"] == [0.1, 1.0] and even.to_dict()["normalize"] is True
     lines = even.lines()
-    assert lines[1].endswith("normalize=True)") and "trl_rewards([total])" in lines[2] and "normalize" not in raw.lines()[1]
+    assert (
+        lines[1].endswith("normalize=True)")
+        and "trl_rewards([total])" in lines[2]
+        and "normalize" not in raw.lines()[1]
+    )
 
 
 def test_the_command_says_what_each_part_pays_and_normalises() -> None:
     Path("stars.py").write_text(STARS)
     parts = ("math_verify_reward:1", "stars.py:stars:0.1")
     done = command("check-reward", *parts)
-    assert "in the sum it pays 0.1 to 1" in done.out and "note: uneven_weights: 'stars' has the weight 0.1" in done.out
+    assert (
+        "in the sum it pays 0.1 to 1" in done.out
+        and "note: uneven_weights: 'stars' has the weight 0.1" in done.out
+    )
     done = command("check-reward", *parts, "--normalize")
     assert "in the sum it pays 0 to 0.1" in done.out and "uneven_weights" not in done.out
     done = command("check-reward", "math_verify_reward:1", "stars.py:open_ended:0.1", "--normalize")
-    assert done.code == 2 and "normalize maps 'open_ended' to [0, 1], and its range (0, None) is open" in done.err
+    assert (
+        done.code == 2
+        and "normalize maps 'open_ended' to [0, 1], and its range (0, None) is open" in done.err
+    )
     assert len(done.err.strip().splitlines()) == 1
     done = command("check-reward", "math_verify_reward", "--normalize")
     assert done.code == 2 and "--normalize maps the parts of a sum" in done.err

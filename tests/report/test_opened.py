@@ -1,4 +1,6 @@
-"""`samples.jsonl`: one line per finished sample, each once, whatever became of the run; the folder opened again, and its gaps."""
+"""`samples.jsonl`: one line per finished sample, each once, whatever became of the run; the folder
+opened again, and its gaps.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ from tests.support.samples import make_sample
 
 
 class Fails(BasePointWiseReward):
-    """Scores with the length; fails on the answer the environment names, for another reward would be another run."""
+    """Scores with the length; fails on the answer the environment names, for another reward would
+    be another run.
+    """
 
     name = "fails"
 
@@ -48,27 +52,65 @@ def rows(folder: Path) -> dict[str, SampleRow]:
 
 
 def test_a_row_holds_what_was_asked_and_said(tmp_path: Path) -> None:
-    samples = [make_sample("abc", "ab", query="问?\r\nWhy", unique_id="a", chosen=0, metadata={"subset": "s", "x": 1})]
+    samples = [
+        make_sample(
+            "abc",
+            "ab",
+            query="问?\r\nWhy",
+            unique_id="a",
+            chosen=0,
+            metadata={"subset": "s", "x": 1},
+        )
+    ]
     report = evaluate(Fails(), samples, run_dir=str(tmp_path))
     run = open_run(tmp_path)
-    assert run.finished and run.report["score"] == report.score == 1.0 and run.manifest["reward"]["class"]
+    assert (
+        run.finished
+        and run.report["score"] == report.score == 1.0
+        and run.manifest["reward"]["class"]
+    )
     row = rows(tmp_path)["a"]
-    assert (row.prompt, row.answers, row.labels) == ("问?\r\nWhy", ("abc", "ab"), ("chosen", "rejected"))
-    assert (row.scores, row.reasons, row.status, row.subset) == ((3.0, 2.0), ("counted", "counted"), "scored", "s")
-    assert (row.verdicts, row.steps, row.issues, row.metadata) == ((), (), (), {"subset": "s", "x": 1})
-    assert len(row.cluster) == 16 and row.key.startswith("a:") and not run.traced and not list(run.trace())
+    assert (row.prompt, row.answers, row.labels) == (
+        "问?\r\nWhy",
+        ("abc", "ab"),
+        ("chosen", "rejected"),
+    )
+    assert (row.scores, row.reasons, row.status, row.subset) == (
+        (3.0, 2.0),
+        ("counted", "counted"),
+        "scored",
+        "s",
+    )
+    assert (row.verdicts, row.steps, row.issues, row.metadata) == (
+        (),
+        (),
+        (),
+        {"subset": "s", "x": 1},
+    )
+    assert (
+        len(row.cluster) == 16
+        and row.key.startswith("a:")
+        and not run.traced
+        and not list(run.trace())
+    )
 
 
 def test_a_pair_judged_in_both_orders(server: JudgeServer, tmp_path: Path) -> None:
-    reward = RewardRegistry.create("safety_pairwise_reward", llm={"model": "judge-1", "base_url": server.base_url})
-    samples = [make_sample("a" * n, "b", query="q", unique_id=str(n), chosen=0) for n in range(2, 6)]
+    reward = RewardRegistry.create(
+        "safety_pairwise_reward", llm={"model": "judge-1", "base_url": server.base_url}
+    )
+    samples = [
+        make_sample("a" * n, "b", query="q", unique_id=str(n), chosen=0) for n in range(2, 6)
+    ]
     evaluate(reward, samples, run_dir=str(tmp_path), trace=True)
     for row in rows(tmp_path).values():
         assert {(v.first, v.second) for v in row.verdicts} == {(0, 1), (1, 0)}
         assert {v.verdict for v in row.verdicts} == {1}, "the judge prefers what is shown first"
         assert row.scores == (0.5, 0.5) and all(row.reasons)
     entries = list(open_run(tmp_path).trace())
-    assert {entry["sample_key"] for entry in entries} == {row.key for row in rows(tmp_path).values()}
+    assert {entry["sample_key"] for entry in entries} == {
+        row.key for row in rows(tmp_path).values()
+    }
 
 
 class Steps(BaseStepWiseReward):
@@ -79,15 +121,25 @@ class Steps(BaseStepWiseReward):
 
 
 def test_steps_have_their_texts_and_scores() -> None:
-    steps = [Step(role="assistant", content="1+1", label={"correctness": 1}), Step(role="assistant", content="2")]
+    steps = [
+        Step(role="assistant", content="1+1", label={"correctness": 1}),
+        Step(role="assistant", content="2"),
+    ]
     output = DataOutput(answer=Step(role="assistant", content="2"), steps=steps)
     sample, reward = DataSample(unique_id="s", output=[output], metadata={"cluster": 7}), Steps()
-    row = SampleRow.from_record(json.loads(json.dumps(sample_record(reward, judged(reward, reward.evaluate(sample)), None))))
-    assert [tuple(step) for step in row.steps[0]] == [("1+1", 3.0, {"correctness": 1}), ("2", 1.0, {})]
+    row = SampleRow.from_record(
+        json.loads(json.dumps(sample_record(reward, judged(reward, reward.evaluate(sample)), None)))
+    )
+    assert [tuple(step) for step in row.steps[0]] == [
+        ("1+1", 3.0, {"correctness": 1}),
+        ("2", 1.0, {}),
+    ]
     assert (row.cluster, row.credit) == ("7", None)
 
 
-def test_failed_samples_leave_the_file_when_they_are_judged_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_samples_leave_the_file_when_they_are_judged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     samples = [make_sample("x" * n, "y", unique_id=str(n), chosen=0) for n in range(2, 6)]
     monkeypatch.setenv("BROKEN_ANSWER", "xxx")
     evaluate(Fails(), samples, run_dir=str(tmp_path))
@@ -115,21 +167,32 @@ def test_a_torn_or_shortened_file_is_completed(kept: float, tmp_path: Path) -> N
     assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines())
     path.write_bytes(whole.replace(b'"scores":[2.0,1.0]', b'"scores":[9.0,1.0]'))
     evaluate(Fails(), samples, run_dir=str(tmp_path))
-    assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines()), "a line that says otherwise is replaced"
+    assert sorted(path.read_bytes().splitlines()) == sorted(whole.splitlines()), (
+        "a line that says otherwise is replaced"
+    )
 
 
 def test_a_stopped_run_has_lines_of_what_was_judged(server: JudgeServer, tmp_path: Path) -> None:
-    reward = RewardRegistry.create("safety_listwise_reward", llm={"model": "judge-1", "base_url": server.base_url})
+    reward = RewardRegistry.create(
+        "safety_listwise_reward", llm={"model": "judge-1", "base_url": server.base_url}
+    )
     data = EXCERPTS["rewardbench2"] * 2
-    stopped = evaluate(reward, data, run_dir=str(tmp_path), budget=Budget(max_calls=2), cache=False, max_workers=1)
-    assert stopped.n_stopped and sum(1 for _ in open_run(tmp_path).samples()) == stopped.n - stopped.n_stopped
+    stopped = evaluate(
+        reward, data, run_dir=str(tmp_path), budget=Budget(max_calls=2), cache=False, max_workers=1
+    )
+    assert (
+        stopped.n_stopped
+        and sum(1 for _ in open_run(tmp_path).samples()) == stopped.n - stopped.n_stopped
+    )
     assert not open_run(tmp_path).finished
     whole = evaluate(reward, data, run_dir=str(tmp_path), cache=False)
     assert sum(1 for _ in open_run(tmp_path).samples()) == whole.n == whole.n_scored
 
 
 def test_texts_and_numbers_no_json_has_a_form_for(tmp_path: Path) -> None:
-    strange = make_sample("\ud800 \x00", "", unique_id="a", chosen=0, metadata={"f": math.nan, "n": 10**30})
+    strange = make_sample(
+        "\ud800 \x00", "", unique_id="a", chosen=0, metadata={"f": math.nan, "n": 10**30}
+    )
     evaluate(Fails(), [strange], run_dir=str(tmp_path))
     assert rows(tmp_path)["a"].answers == ("\ud800 \x00", "")
 
@@ -153,7 +216,10 @@ def test_no_run_folder_and_a_damaged_one(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / SAMPLES).mkdir()
-    with pytest.raises(ConfigError, match="run the same command to continue"), SampleFile(tmp_path) as file:
+    with (
+        pytest.raises(ConfigError, match="run the same command to continue"),
+        SampleFile(tmp_path) as file,
+    ):
         file.add({"id": "a", "key": "a", "status": "scored"})
 
 
@@ -165,7 +231,11 @@ def summary(*rows: tuple[tuple[float | None, ...], tuple[str | None, ...]]) -> S
     for number, (scores, labels) in enumerate(rows):
         name, answers = str(number), tuple("a" for _ in scores)
         status = "unscored" if None in scores else "scored"
-        found.add(SampleRow(id=name, cluster=name, status=status, answers=answers, scores=scores, labels=labels))
+        found.add(
+            SampleRow(
+                id=name, cluster=name, status=status, answers=answers, scores=scores, labels=labels
+            )
+        )
     return found
 
 
@@ -177,4 +247,8 @@ def test_only_what_is_scored_whole_and_labelled_has_a_gap() -> None:
     gaps = found.gap_distribution()
     assert gaps is not None and (gaps.n, gaps.mean, gaps.tied) == (3, 1.0, 1 / 3)
     assert [point.n for point in found.best_of_n()][:1] == [1]
-    assert (summary().gap_distribution(), summary().calibration(), summary().held_out()) == (None, None, None)
+    assert (summary().gap_distribution(), summary().calibration(), summary().held_out()) == (
+        None,
+        None,
+        None,
+    )

@@ -1,4 +1,6 @@
-"""The page and the trust card in a browser: nothing from the data runs, the table filters, every plot can be seen on every screen."""
+"""The page and the trust card in a browser: nothing from the data runs, the table filters, every
+plot can be seen on every screen.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,10 @@ def count(browser: WebDriver) -> str:
 
 
 def choose(browser: WebDriver, name: str, value: str) -> None:
-    change = "const e = document.getElementById(arguments[0]); e.value = arguments[1]; e.dispatchEvent(new Event('change'))"
+    change = (
+        "const e = document.getElementById(arguments[0]); e.value = arguments[1]; "
+        "e.dispatchEvent(new Event('change'))"
+    )
     js(browser, change, name, value)
 
 
@@ -77,17 +82,36 @@ def test_nothing_from_the_data_runs_or_is_loaded(page: WebDriver) -> None:
     js(page, "for (const e of document.querySelectorAll('.sample, details')) e.open = true")
     assert js(page, "return window.hacked") is None
     assert js(page, "return document.querySelectorAll('script').length") == 2
-    assert js(page, "return document.querySelectorAll('main img, main style, main iframe, main object').length") == 0
-    assert js(page, "return performance.getEntriesByType('resource').length") == 0, "the page loads nothing"
+    assert (
+        js(
+            page,
+            "return document.querySelectorAll('main img, main style, main iframe, main "
+            "object').length",
+        )
+        == 0
+    )
+    assert js(page, "return performance.getEntriesByType('resource').length") == 0, (
+        "the page loads nothing"
+    )
     assert js(page, "return getComputedStyle(document.body).display") != "none"
     shown = js(page, "return document.body.innerText")
-    assert HOSTILE[1] in shown and "⟦U+202E⟧" in shown and "{{ 7 * 7 }}" in shown and "第二行" in shown
+    assert (
+        HOSTILE[1] in shown and "⟦U+202E⟧" in shown and "{{ 7 * 7 }}" in shown and "第二行" in shown
+    )
     assert "\u202e" not in js(page, "return document.documentElement.outerHTML")
 
 
 def test_the_policy_keeps_out_scripts_that_are_not_the_page_s_own(page: WebDriver) -> None:
-    js(page, "const s = document.createElement('script'); s.textContent = 'window.hacked = 9'; document.body.append(s)")
-    js(page, "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hacked = 9\">')")
+    js(
+        page,
+        "const s = document.createElement('script'); s.textContent = 'window.hacked = 9'; "
+        "document.body.append(s)",
+    )
+    js(
+        page,
+        "document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.hacked = "
+        "9\">')",
+    )
     assert js(page, "return window.hacked") is None
     refused = console(page)
     assert refused and all("Content Security Policy" in message for message in refused)
@@ -127,22 +151,43 @@ def test_a_sample_opened_by_keyboard_shows_everything_about_it(page: WebDriver) 
     search(page, "Question 3:")
     page.find_element(By.CSS_SELECTOR, ".sample > summary").send_keys(Keys.ENTER)
     sample = page.find_element(By.CSS_SELECTOR, ".sample")
-    WebDriverWait(page, 5).until(lambda _: "Answer 2" in js(page, "return arguments[0].innerText", sample))
+    WebDriverWait(page, 5).until(
+        lambda _: "Answer 2" in js(page, "return arguments[0].innerText", sample)
+    )
     shown = js(page, "return arguments[0].innerText", sample)
-    for text in ("Question 3: ", "Answer 1", "chosen", "rejected", "a reason: ", "answer 1 shown before answer 2"):
+    for text in (
+        "Question 3: ",
+        "Answer 1",
+        "chosen",
+        "rejected",
+        "a reason: ",
+        "answer 1 shown before answer 2",
+    ):
         assert text in shown, text
     js(page, "arguments[0].querySelector('.body details').open = true", sample)
     assert "<best>1</best>" in js(page, "return arguments[0].innerText", sample)
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 375), ("dark", 320)])
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 375), ("dark", 320)]
+)
 def test_every_plot_is_seen_on_every_screen(page: WebDriver, scheme: str, width: int) -> None:
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    page.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     plots = js(page, (HERE / "plots.js").read_text(encoding="utf-8"))
     names = {plot[0] for plot in plots}
-    assert names >= {"plot-scores", "plot-gaps", "plot-reliability", "plot-length", "plot-position", "plot-latency"}
+    assert names >= {
+        "plot-scores",
+        "plot-gaps",
+        "plot-reliability",
+        "plot-length",
+        "plot-position",
+        "plot-latency",
+    }
     assert names >= {"plot-best-of-n", "plot-position-4"}
     for name, w, h, marks, labels, outside, title, says in plots:
         assert w > 240 and h > 100 and marks and labels and title and not outside, name
@@ -152,23 +197,46 @@ def test_every_plot_is_seen_on_every_screen(page: WebDriver, scheme: str, width:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_from_what_is_behind_it(page: WebDriver, scheme: str) -> None:
-    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    page.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
     js(page, "document.querySelector('.sample').open = true")
     weak = js(page, (HERE / "contrast.js").read_text(encoding="utf-8"))
     assert weak == [], "WCAG AA"
 
 
-def test_it_prints_without_controls_which_have_names_and_headings_are_in_order(page: WebDriver) -> None:
-    assert js(page, "return [...document.querySelectorAll('input, select')].filter(e => !e.labels.length).length") == 0
-    levels = js(page, "return [...document.querySelectorAll('h1, h2, h3')].map(e => Number(e.tagName[1]))")
+def test_it_prints_without_controls_which_have_names_and_headings_are_in_order(
+    page: WebDriver,
+) -> None:
+    assert (
+        js(
+            page,
+            "return [...document.querySelectorAll('input, select')].filter(e => "
+            "!e.labels.length).length",
+        )
+        == 0
+    )
+    levels = js(
+        page, "return [...document.querySelectorAll('h1, h2, h3')].map(e => Number(e.tagName[1]))"
+    )
     assert levels[0] == 1 and levels.count(1) == 1
     assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False))
     ids = js(page, "return [...document.querySelectorAll('[id]')].map(e => e.id)")
     assert len(ids) == len(set(ids))
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     for hidden in ("nav", "#controls"):
-        assert js(page, "return getComputedStyle(document.querySelector(arguments[0])).display", hidden) == "none"
-    assert js(page, "return document.querySelector('svg.plot').getBoundingClientRect().height") > 100
+        assert (
+            js(
+                page,
+                "return getComputedStyle(document.querySelector(arguments[0])).display",
+                hidden,
+            )
+            == "none"
+        )
+    assert (
+        js(page, "return document.querySelector('svg.plot').getBoundingClientRect().height") > 100
+    )
 
 
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
@@ -185,8 +253,18 @@ class Longest(BasePointWiseReward):
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_card_shows_every_figure_and_runs_nothing(browser: WebDriver, tmp_path: Path, width: int) -> None:
-    rows = [{"prompt": f"Q{i} {SCRIPT}", "chosen": f"yes {i} {SCRIPT} and more", "rejected": f"no {i} {SCRIPT}"} for i in range(20)]  # fmt: skip
+def test_the_card_shows_every_figure_and_runs_nothing(
+    browser: WebDriver, tmp_path: Path, width: int
+) -> None:
+    # fmt: skip
+    rows = [
+        {
+            "prompt": f"Q{i} {SCRIPT}",
+            "chosen": f"yes {i} {SCRIPT} and more",
+            "rejected": f"no {i} {SCRIPT}",
+        }
+        for i in range(20)
+    ]
     found = audit(Longest(name=f"longest {SCRIPT}"), rows, progress=False)
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -196,6 +274,9 @@ def test_the_card_shows_every_figure_and_runs_nothing(browser: WebDriver, tmp_pa
     assert js(browser, "return document.querySelectorAll('script, img').length") == 0
     assert js(browser, "return document.querySelectorAll('article').length") == len(found.findings)
     assert js(browser, "return document.documentElement.scrollWidth") <= width
-    heights = js(browser, "return [...document.querySelectorAll('svg')].map(e => e.getBoundingClientRect().height)")
+    heights = js(
+        browser,
+        "return [...document.querySelectorAll('svg')].map(e => e.getBoundingClientRect().height)",
+    )
     assert len(heights) == sum(f.ci95 is not None for f in found.findings) and min(heights) >= 20
     assert console(browser) == []

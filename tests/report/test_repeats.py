@@ -1,4 +1,6 @@
-"""Repeated runs: the mean of the repeats, the parts of their variance, and what a run folder keeps of them."""
+"""Repeated runs: the mean of the repeats, the parts of their variance, and what a run folder keeps
+of them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,12 @@ def test_a_judge_that_never_changes_its_mind() -> None:
     report = evaluate_repeatedly(Point(), EXCERPTS["rm_bench"][:3], repeats=3)
     about = report.extra["repeats"]
     assert report.score == pytest.approx((4.5 / 9 + 3 / 9) / 2)
-    assert (about["n"], about["judge_variance"], about["unstable"], about["run_sd"]) == (3, 0.0, 0.0, 0.0)
+    assert (about["n"], about["judge_variance"], about["unstable"], about["run_sd"]) == (
+        3,
+        0.0,
+        0.0,
+        0.0,
+    )
     assert "ci95_same_prompts" not in about, "a mean of domains is no mean of samples"
     assert list(report.by_subset) == ["chat", "safety"]
     assert "3 repeats" in report.notes[-1]
@@ -40,7 +47,9 @@ def test_a_judge_that_does_changes_the_variance_not_the_prompts() -> None:
             return [float(next(turn) % 2), 0.5]
         return lengths(sample)
 
-    report = evaluate_repeatedly(List(judge=moody), EXCERPTS["preferences"], repeats=4, options=RunOptions(max_workers=1))
+    report = evaluate_repeatedly(
+        List(judge=moody), EXCERPTS["preferences"], repeats=4, options=RunOptions(max_workers=1)
+    )
     about = report.extra["repeats"]
     assert about["scores"] == [0.5, 1.0, 0.5, 1.0]
     assert report.score == 0.75
@@ -61,7 +70,9 @@ def test_the_run_folder_keeps_every_repeat(tmp_path: Path) -> None:
     assert len(list(open_run(tmp_path / "run" / "repeat-1").samples())) == 2
 
 
-def test_a_run_cut_off_between_its_repeats_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_cut_off_between_its_repeats_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It read as finished, with the figures of its first repeat."""
 
     def cut_off(*arguments: Any, options: RunOptions, **more: Any) -> Report:
@@ -80,9 +91,15 @@ def test_a_run_cut_off_between_its_repeats_says_so(tmp_path: Path, monkeypatch: 
 
 def test_every_repeat_is_asked_anew_and_each_keeps_its_own_replies() -> None:
     with JudgeServer("first", in_process=True) as server:
-        reward = RewardRegistry.create("safety_listwise_reward", llm=OpenaiLLM("judge-1", base_url=server.base_url))
-        first, again = (evaluate_repeatedly(reward, EXCERPTS["preferences"], repeats=3) for _ in range(2))
-        assert server.stats(detail=False)["requests"] == 6, "three times two rows, and nothing the second time"
+        reward = RewardRegistry.create(
+            "safety_listwise_reward", llm=OpenaiLLM("judge-1", base_url=server.base_url)
+        )
+        first, again = (
+            evaluate_repeatedly(reward, EXCERPTS["preferences"], repeats=3) for _ in range(2)
+        )
+        assert server.stats(detail=False)["requests"] == 6, (
+            "three times two rows, and nothing the second time"
+        )
     assert (first.calls, again.calls, again.cached) == (6, 0, 6)
 
 
@@ -94,7 +111,12 @@ def test_counts_are_those_of_the_repeat_that_lost_most() -> None:
             raise ValueError("no answer")
         return lengths(sample)
 
-    report = evaluate_repeatedly(List(judge=fails_once), EXCERPTS["preferences"], repeats=3, options=RunOptions(max_workers=1))
+    report = evaluate_repeatedly(
+        List(judge=fails_once),
+        EXCERPTS["preferences"],
+        repeats=3,
+        options=RunOptions(max_workers=1),
+    )
     assert (report.n, report.n_scored, report.n_failed) == (2, 1, 1)
     assert report.extra["repeats"]["n"] == 3
 
@@ -111,5 +133,7 @@ def test_a_budget_holds_for_all_repeats_together() -> None:
 
 
 def test_parts_of_rows_that_come_in_any_order_are_matched() -> None:
-    report = evaluate_repeatedly(List(), EXCERPTS["rm_bench"], repeats=2, options=RunOptions(max_workers=16))
+    report = evaluate_repeatedly(
+        List(), EXCERPTS["rm_bench"], repeats=2, options=RunOptions(max_workers=16)
+    )
     assert report.extra["repeats"]["unstable"] == 0.0

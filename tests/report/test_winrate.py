@@ -1,4 +1,6 @@
-"""Win rates and scores of tables: every row is counted once, people's labels mend them, and stopping early is valid."""
+"""Win rates and scores of tables: every row is counted once, people's labels mend them, and
+stopping early is valid.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,10 @@ class Longest(BaseListWiseReward):
 
 def rows(*answers: tuple[str, ...], **more: list[Any]) -> list[dict[str, Any]]:
     names = ("x", "y", "z")
-    made = [{"q": f"question {k}", **dict(zip(names, texts, strict=False))} for k, texts in enumerate(answers)]
+    made = [
+        {"q": f"question {k}", **dict(zip(names, texts, strict=False))}
+        for k, texts in enumerate(answers)
+    ]
     for name, values in more.items():
         for row, value in zip(made, values, strict=True):
             row[name] = value
@@ -77,7 +82,11 @@ def test_every_kind_counts_wins_losses_and_ties(reward: Any, frame: bool) -> Non
     data: Any = rows(*[WON] * 5, *[LOST] * 2, *[TIED] * 3)
     found = winrate(reward, pd.DataFrame(data) if frame else data, "q", ["x", "y"])
     assert (found.score, found.n, found.n_scored) == (0.65, 10, 10)
-    assert {name: found.extra[name] for name in ("wins", "losses", "ties")} == {"wins": 5, "losses": 2, "ties": 3}
+    assert {name: found.extra[name] for name in ("wins", "losses", "ties")} == {
+        "wins": 5,
+        "losses": 2,
+        "ties": 3,
+    }
     assert found.ci95 is not None and found.ci95.low < 0.65 < found.ci95.high
     assert found.baselines == {"longest": 0.65, "shortest": pytest.approx(0.35)}
     assert (found.extra["test"]["p_value"] < 0.05) == (not found.ci95.covers(0.5))
@@ -88,9 +97,19 @@ def test_blank_and_failed_rows_are_counted_and_kept(tmp_path: Path) -> None:
     found = winrate(Length(), data, "q", ["x", "y"], run_dir=str(tmp_path / "run"))
     assert (found.n, found.n_scored, found.n_unscored, found.n_failed) == (6, 3, 2, 1)
     assert found.score == pytest.approx(2 / 3)
-    assert found.reasons["unscored: blank"] == {"n": 2, "example": "data, row 2: column 'x' is blank"}
+    assert found.reasons["unscored: blank"] == {
+        "n": 2,
+        "example": "data, row 2: column 'x' is blank",
+    }
     kept = list(open_run(tmp_path / "run").samples())
-    assert sorted(sample.status for sample in kept) == ["failed", "scored", "scored", "scored", "unscored", "unscored"]
+    assert sorted(sample.status for sample in kept) == [
+        "failed",
+        "scored",
+        "scored",
+        "scored",
+        "unscored",
+        "unscored",
+    ]
     again = winrate(Length(), data, "q", ["x", "y"], run_dir=str(tmp_path / "run"))
     assert len(list(open_run(tmp_path / "run").samples())) == 6
     assert again.to_dict() | {"seconds": 0} == found.to_dict() | {"seconds": 0}
@@ -98,7 +117,9 @@ def test_blank_and_failed_rows_are_counted_and_kept(tmp_path: Path) -> None:
 
 def test_rows_of_one_prompt_count_together() -> None:
     one = winrate(Length(), rows(*[WON] * 30, *[LOST] * 10), "q", ["x", "y"])
-    data = [row | {"q": f"question {k // 4}"} for k, row in enumerate(rows(*[WON] * 30, *[LOST] * 10))]
+    data = [
+        row | {"q": f"question {k // 4}"} for k, row in enumerate(rows(*[WON] * 30, *[LOST] * 10))
+    ]
     noticed = winrate(Length(), data, "q", ["x", "y"])
     talks = rows(*[WON] * 30, *[LOST] * 10, talk=[k // 4 for k in range(40)])
     declared = winrate(Length(), talks, "q", ["x", "y"], cluster="talk")
@@ -113,7 +134,10 @@ PEOPLE = ["x", "b", "Tie", 1, 0.5, "0,0", "A", "y", None, "1.0"]
 def test_labels_stand_in_a_column_or_in_a_file(tmp_path: Path) -> None:
     data = rows(*[WON] * 10, people=PEOPLE, id=[f"i{k}" for k in range(10)])
     column = winrate(Length(), data, "q", ["x", "y"], labels="people")
-    assert (column.extra["agreement"]["n"], column.extra["agreement"]["agreement"]) == (9, pytest.approx(4 / 9))
+    assert (column.extra["agreement"]["n"], column.extra["agreement"]["agreement"]) == (
+        9,
+        pytest.approx(4 / 9),
+    )
     corrected = column.extra["corrected"]
     assert corrected["labels_alone"] == pytest.approx(5 / 9)
     assert (corrected["n"], corrected["n_labelled"], corrected["judge_alone"]) == (10, 9, 1.0)
@@ -142,15 +166,35 @@ def test_corrections_know_how_labels_were_drawn_and_what_belongs_together() -> N
     draw = random.Random(2)
     wins = [float(draw.random() < 0.6) for _ in range(80)]
     known: list[float | None] = [draw.choice([1.0, 0.0, None, None]) for _ in range(80)]
-    chance, talk = [draw.choice([0.2, 0.4, 0.5, 0.6, 0.8]) for _ in range(80)], [k // 4 for k in range(80)]
+    chance, talk = (
+        [draw.choice([0.2, 0.4, 0.5, 0.6, 0.8]) for _ in range(80)],
+        [k // 4 for k in range(80)],
+    )
     kind = ["p" if k < 40 else "r" for k in range(75)] + ["few"] * 5
     known[75:] = [1.0, 0.0, 1.0, 0.0, None]
-    data = rows(*[WON if won else LOST for won in wins], people=known, p=chance, talk=talk, kind=kind)
-    found = winrate(Length(), data, "q", ["x", "y"], labels="people", label_probability="p", cluster="talk", by=["kind"])
-    for part, rows_of in ((found.extra, range(80)), (found.extra["subgroups"]["kind = p"], range(40))):
+    data = rows(
+        *[WON if won else LOST for won in wins], people=known, p=chance, talk=talk, kind=kind
+    )
+    found = winrate(
+        Length(),
+        data,
+        "q",
+        ["x", "y"],
+        labels="people",
+        label_probability="p",
+        cluster="talk",
+        by=["kind"],
+    )
+    for part, rows_of in (
+        (found.extra, range(80)),
+        (found.extra["subgroups"]["kind = p"], range(40)),
+    ):
         of = slice(rows_of.stop)
         expected = corrected_mean(wins[of], known[of], clusters=talk[of], probabilities=chance[of])
-        assert (part["corrected"]["estimate"], part["corrected"]["ci95"]) == (expected.estimate, expected.ci95)
+        assert (part["corrected"]["estimate"], part["corrected"]["ci95"]) == (
+            expected.estimate,
+            expected.ci95,
+        )
     assert "corrected" not in found.extra["subgroups"]["kind = few"], "four labels correct nothing"
 
 
@@ -190,12 +234,22 @@ def test_a_settled_comparison_saves_calls(tmp_path: Path) -> None:
     with JudgeServer(a_mostly, latency=0.002, in_process=True) as server:
         judge = OpenaiLLM(model="judge-1", base_url=server.base_url, api_key="none")
         reward = RewardRegistry.create("base_helpfulness_pairwise", llm=judge)
-        options: Any = {"until_decided": True, "max_workers": 4, "progress": False, "run_dir": str(tmp_path / "r")}
+        options: Any = {
+            "until_decided": True,
+            "max_workers": 4,
+            "progress": False,
+            "run_dir": str(tmp_path / "r"),
+        }
         found = winrate(reward, data, "q", ["x", "y"], **options)
         requests = server.stats()["requests"]
         again = winrate(reward, data, "q", ["x", "y"], **options)
         assert server.stats()["requests"] == requests, "what is settled is not asked about again"
-    assert (again.score, again.ci95, again.n, again.stopped) == (found.score, found.ci95, found.n, None)
+    assert (again.score, again.ci95, again.n, again.stopped) == (
+        found.score,
+        found.ci95,
+        found.n,
+        None,
+    )
     said = found.extra["until_decided"]
     assert said["decided"] and found.stopped is None and found.n_stopped == 0
     assert found.n == found.n_scored == 400 - said["rows_saved"]
@@ -204,7 +258,9 @@ def test_a_settled_comparison_saves_calls(tmp_path: Path) -> None:
     assert said["rows_saved"] > 200
     assert found.ci95 is not None and found.ci95.low > 0.5 and found.ci95.covers(0.8)
     assert "test" not in found.extra
-    assert json.loads((tmp_path / "r" / "report.json").read_text())["extra"]["until_decided"]["decided"]
+    assert json.loads((tmp_path / "r" / "report.json").read_text())["extra"]["until_decided"][
+        "decided"
+    ]
 
 
 class Unsure(Longer):
@@ -223,9 +279,21 @@ class Unsure(Longer):
 def test_a_row_without_a_verdict_holds_up_no_decision_of_a_continued_run(tmp_path: Path) -> None:
     data = rows(*[("long" if number % 3 else "unsure", "b") for number in range(4000)])
     for _ in range(2):
-        found = winrate(Unsure(), data, "q", ["x", "y"], until_decided=True, run_dir=str(tmp_path / "r"), max_workers=1)
+        found = winrate(
+            Unsure(),
+            data,
+            "q",
+            ["x", "y"],
+            until_decided=True,
+            run_dir=str(tmp_path / "r"),
+            max_workers=1,
+        )
         before, Unsure.asked = len(Unsure.asked), []
-    assert before == 0 and found.extra["until_decided"]["decided"] and found.extra["until_decided"]["rows_saved"] > 0
+    assert (
+        before == 0
+        and found.extra["until_decided"]["decided"]
+        and found.extra["until_decided"]["rows_saved"] > 0
+    )
 
 
 def test_a_judge_that_is_silent_where_it_would_say_lost_decides_nothing() -> None:
@@ -241,11 +309,18 @@ def test_a_judge_that_is_silent_where_it_would_say_lost_decides_nothing() -> Non
 
 
 def test_what_is_missing_on_either_side_is_allowed_for_and_no_more() -> None:
-    for share, missing, decided in ((0.8, 0.1, True), (0.2, 0.1, True), (0.6, 0.3, False), (0.4, 0.3, False)):
+    for share, missing, decided in (
+        (0.8, 0.1, True),
+        (0.2, 0.1, True),
+        (0.6, 0.3, False),
+        (0.4, 0.3, False),
+    ):
         draw = random.Random(1)
         until = _UntilDecided([[row] for row in range(1000)], RunControl())
         for row in range(1000):
-            until.add(row, None if draw.random() < missing else float(draw.random() < share), "scored")
+            until.add(
+                row, None if draw.random() < missing else float(draw.random() < share), "scored"
+            )
         assert until.decided is decided, (share, missing)
 
 
@@ -255,23 +330,54 @@ def test_all_figures_of_a_comparison_that_stopped_early_are_those_of_the_rows_lo
         for _ in range(draw.choice([1, 1, 1, 5])):
             won = draw.random() < 0.8
             kind = draw.random()
-            texts.append(("FAIL", "b") if kind < 0.03 else ("", "b") if kind < 0.06 else WON if won else LOST)
+            texts.append(
+                ("FAIL", "b") if kind < 0.03 else ("", "b") if kind < 0.06 else WON if won else LOST
+            )
             prompts.append(f"prompt {cluster}")
-    data = [row | {"q": prompt} for row, prompt in zip(rows(*texts, kind=["p"] * len(texts)), prompts, strict=True)]
+    data = [
+        row | {"q": prompt}
+        for row, prompt in zip(rows(*texts, kind=["p"] * len(texts)), prompts, strict=True)
+    ]
     found = winrate(Length(), data, "q", ["x", "y"], until_decided=True, by=["kind"], max_workers=1)
-    again = winrate(Length(), data, "q", ["x", "y"], until_decided=True, by=["kind"], max_workers=16)
+    again = winrate(
+        Length(), data, "q", ["x", "y"], until_decided=True, by=["kind"], max_workers=16
+    )
     said, part = found.extra["until_decided"], found.by_subset["kind = p"]
     won, lost, tied = (found.extra[name] for name in ("wins", "losses", "ties"))
-    assert said["decided"] and found.n == said["rows"] - said["rows_saved"] < len(data) and found.n_stopped == 0
-    assert found.n_scored == won + lost + tied == found.n - found.n_unscored - found.n_failed < found.n
-    assert found.score is not None and found.score == pytest.approx((won + tied / 2) / found.n_scored)
-    assert found.bounds is not None and found.bounds.low > 0.5 and found.ci95 is not None and found.ci95.covers(found.score)
-    assert found.bounds == pytest.approx((won / found.n, (won + found.n - found.n_scored) / found.n))
-    assert (part.n, part.n_scored, part.score, part.bounds) == (found.n, found.n_scored, found.score, found.bounds)
+    assert (
+        said["decided"]
+        and found.n == said["rows"] - said["rows_saved"] < len(data)
+        and found.n_stopped == 0
+    )
+    assert (
+        found.n_scored == won + lost + tied == found.n - found.n_unscored - found.n_failed < found.n
+    )
+    assert found.score is not None and found.score == pytest.approx(
+        (won + tied / 2) / found.n_scored
+    )
+    assert (
+        found.bounds is not None
+        and found.bounds.low > 0.5
+        and found.ci95 is not None
+        and found.ci95.covers(found.score)
+    )
+    assert found.bounds == pytest.approx(
+        (won / found.n, (won + found.n - found.n_scored) / found.n)
+    )
+    assert (part.n, part.n_scored, part.score, part.bounds) == (
+        found.n,
+        found.n_scored,
+        found.score,
+        found.bounds,
+    )
     assert sum(found.missing.values()) == found.n - found.n_scored
-    assert found.suspicion["n"] == found.n - found.reasons["unscored: blank"]["n"] and found.missing["data"] > 0
+    assert (
+        found.suspicion["n"] == found.n - found.reasons["unscored: blank"]["n"]
+        and found.missing["data"] > 0
+    )
     one, other = (
-        {k: v for k, v in x.to_dict().items() if k not in ("seconds", "calls", "usage", "extra")} for x in (found, again)
+        {k: v for k, v in x.to_dict().items() if k not in ("seconds", "calls", "usage", "extra")}
+        for x in (found, again)
     )
     assert one == other
 
@@ -280,7 +386,13 @@ def test_scores_have_the_unit_of_their_reward() -> None:
     texts = [("aaaa", "b"), ("aa", "bb"), ("", "b"), ("FAIL", "b")]
     data = rows(*texts, people=[2, 1, None, 3], kind=["p", "p", "r", "r"])
     found = score_table(Length(), data, "q", "x", labels="people", by=["kind"])
-    assert (found.score, found.n, found.n_scored, found.n_unscored, found.n_failed) == (3.0, 4, 2, 1, 1)
+    assert (found.score, found.n, found.n_scored, found.n_unscored, found.n_failed) == (
+        3.0,
+        4,
+        2,
+        1,
+        1,
+    )
     assert [row[:2] for row in found.rows()] == [("kind = p", "3"), ("kind = r", "-"), ("all", "3")]
     assert (found.extra["spread"]["min"], found.extra["agreement"]["n"]) == (2.0, 2)
     assert found.to_pandas()["score"].tolist()[-1] == 3.0
@@ -288,9 +400,16 @@ def test_scores_have_the_unit_of_their_reward() -> None:
         score_table(Longer(), data, "q", "x")
 
 
-@pytest.mark.parametrize("more", [{}, {"until_decided": True}, {"labels": "people", "by": ["kind"], "length_controlled": True}])
-@pytest.mark.parametrize("texts", [[("FAIL",) * 3] * 3, [("same",) * 3] * 3, [("aa", "b", "c")], [("a", "", "bb")] * 2])
-def test_little_to_go_on_is_said_and_no_interval_is_a_point(texts: Any, more: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"until_decided": True}, {"labels": "people", "by": ["kind"], "length_controlled": True}],
+)
+@pytest.mark.parametrize(
+    "texts", [[("FAIL",) * 3] * 3, [("same",) * 3] * 3, [("aa", "b", "c")], [("a", "", "bb")] * 2]
+)
+def test_little_to_go_on_is_said_and_no_interval_is_a_point(
+    texts: Any, more: dict[str, Any]
+) -> None:
     columns = ["x", "z"] if "" in texts[0] else ["x", "y", "z"]
     data = rows(*texts, people=["a", "b", None][: len(texts)], kind=["p", None, "r"][: len(texts)])
     report = winrate(Length(), data, "q", columns, **more)
@@ -298,7 +417,9 @@ def test_little_to_go_on_is_said_and_no_interval_is_a_point(texts: Any, more: di
     assert report.ci95 is None or report.ci95.low < report.ci95.high
     assert str(report) and json.dumps(report.to_dict())
     if not more.get("until_decided"):
-        scores = score_table(Length(), data, "q", columns, **{k: v for k, v in more.items() if k == "by"})
+        scores = score_table(
+            Length(), data, "q", columns, **{k: v for k, v in more.items() if k == "by"}
+        )
         assert scores.ci95 is None or scores.ci95.low < scores.ci95.high
         assert str(scores) and json.dumps(scores.to_dict())
 
@@ -306,7 +427,10 @@ def test_little_to_go_on_is_said_and_no_interval_is_a_point(texts: Any, more: di
 def test_subgroups_are_held_to_a_common_level() -> None:
     data = rows(*[WON] * 30, *[LOST] * 10, *[WON] * 20, *[LOST] * 20, kind=["p"] * 40 + ["r"] * 40)
     found = winrate(Length(), data, "q", ["x", "y"], by=["kind"])
-    assert {name: part.score for name, part in found.by_subset.items()} == {"kind = p": 0.75, "kind = r": 0.5}
+    assert {name: part.score for name, part in found.by_subset.items()} == {
+        "kind = p": 0.75,
+        "kind = r": 0.5,
+    }
     parts = found.extra["subgroups"]
     assert parts["kind = p"]["p_holm"] == pytest.approx(2 * parts["kind = p"]["p_value"])
     assert parts["kind = r"]["p_holm"] == 1.0
@@ -315,7 +439,9 @@ def test_subgroups_are_held_to_a_common_level() -> None:
 def test_flips_of_one_conversation_do_not_count_as_many() -> None:
     compared, places = Compared(40, 2), np.arange(40)
     compared.orders[:, 0] = [(1, 1) if k % 8 < 4 else (1, -1) for k in places]
-    alone, together = (flips_of(ComparedRows(places // size, compared=compared))["ci95"] for size in (1, 4))
+    alone, together = (
+        flips_of(ComparedRows(places // size, compared=compared))["ci95"] for size in (1, 4)
+    )
     assert together.high - together.low > 1.5 * (alone.high - alone.low)
 
 
@@ -326,7 +452,9 @@ def test_a_mean_corrected_by_labels_stays_on_the_scale_of_the_judge() -> None:
         name: str = "stars"
         score_range: ClassVar[tuple[float | None, float | None]] = (1.0, 5.0)
 
-    data = rows(*[("x" * (5 if n % 9 else 4),) for n in range(60)], people=[5] * 11 + [1] + [None] * 48)
+    data = rows(
+        *[("x" * (5 if n % 9 else 4),) for n in range(60)], people=[5] * 11 + [1] + [None] * 48
+    )
     found = score_table(Stars(), data, "q", "x", labels="people").extra["corrected"]
     low, high = found["ci95"]
     assert 1.0 <= low < found["estimate"] < high <= 5.0
@@ -335,7 +463,9 @@ def test_a_mean_corrected_by_labels_stays_on_the_scale_of_the_judge() -> None:
 def test_the_texts_of_a_long_table_do_not_stay_in_memory(tmp_path: Path) -> None:
     table, n = tmp_path / "long.jsonl", 2_400
     with table.open("w") as file:
-        file.writelines(json.dumps({"q": f"q{k}", "x": f"{k} " * 2_000, "y": "short"}) + "\n" for k in range(n))
+        file.writelines(
+            json.dumps({"q": f"q{k}", "x": f"{k} " * 2_000, "y": "short"}) + "\n" for k in range(n)
+        )
     assert table.stat().st_size > 20_000_000
     tracemalloc.start()
     try:
@@ -353,8 +483,12 @@ def test_labels_made_on_the_pages_of_a_run_are_joined_by_where_rows_stand(tmp_pa
     sheet.write_text("q,x,y\n" + "".join(f"q{k},{'long' * (k % 3)}.,yy\n" for k in range(12)))
     winrate(Length(), sheet, "q", ["x", "y"], run_dir=str(tmp_path / "run"))
     named = [row.id for row in open_run(tmp_path / "run").samples()]
-    labels.write_text("id,label\n" + "".join(f"{name},{k % 2}\n" for k, name in enumerate(named[:6])))
-    assert winrate(Length(), sheet, "q", ["x", "y"], labels=str(labels)).extra["agreement"]["n"] == 6
+    labels.write_text(
+        "id,label\n" + "".join(f"{name},{k % 2}\n" for k, name in enumerate(named[:6]))
+    )
+    assert (
+        winrate(Length(), sheet, "q", ["x", "y"], labels=str(labels)).extra["agreement"]["n"] == 6
+    )
     labels.write_text("id,label\nline 99,1\n")
     with pytest.raises(ConfigError, match="line 99"):
         winrate(Length(), sheet, "q", ["x", "y"], labels=str(labels))

@@ -1,4 +1,6 @@
-"""Reward functions of a module with postponed annotations, for what is found by name: pickles, worker processes."""
+"""Reward functions of a module with postponed annotations, for what is found by name: pickles,
+worker processes.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def sequence(messages: Sequence[Message], **kwargs: Any) -> EvaluateResult:
 
 
 @reward_function(score_range=(-1, None))
-def unknown_beside(messages: list[Message], thing: Thing | None = None, **kwargs: Any) -> EvaluateResult:
+def unknown_beside(
+    messages: list[Message], thing: Thing | None = None, **kwargs: Any
+) -> EvaluateResult:
     return EvaluateResult(score=len(messages[-1].text))
 
 
@@ -54,7 +58,12 @@ async def waits(messages: list[Message], **kwargs: Any) -> EvaluateResult:
 @reward_function(mode="batch")
 def share(rollouts_messages: list[list[Message]], **kwargs: Any) -> list[EvaluateResult]:
     lengths = [len(messages[-1].text) for messages in rollouts_messages]
-    return [EvaluateResult(score=n / max(lengths), is_score_valid=n > 0, reason="empty" if not n else None) for n in lengths]
+    return [
+        EvaluateResult(
+            score=n / max(lengths), is_score_valid=n > 0, reason="empty" if not n else None
+        )
+        for n in lengths
+    ]
 
 
 @reward_function(mode="batch", score_range=(0, None))
@@ -64,10 +73,15 @@ async def share_later(rollouts_messages: list[list[Message]], **kwargs: Any) -> 
 
 
 @reward_function(score_range=(0, 1))
-def graded(messages: list[Message], ground_truth: str, near: float = 0.5, **kwargs: Any) -> EvaluateResult:
+def graded(
+    messages: list[Message], ground_truth: str, near: float = 0.5, **kwargs: Any
+) -> EvaluateResult:
     right = ground_truth == messages[-1].text
     score = 1.0 if right else near if ground_truth in messages[-1].text else 0.0
-    metrics = {"right": MetricResult(score=right, reason="equal"), "seen": MetricResult(score=0, is_score_valid=False)}
+    metrics = {
+        "right": MetricResult(score=right, reason="equal"),
+        "seen": MetricResult(score=0, is_score_valid=False),
+    }
     return EvaluateResult(score=score, reason="r", metrics=metrics)
 
 

@@ -16,13 +16,19 @@ from rm_gallery.core.reward.base import (
     BasePointWiseReward,
     BaseStepWiseReward,
 )
-from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.schema import (
+    RewardDimensionWithRank,
+    RewardDimensionWithScore,
+    RewardResult,
+)
 from rm_gallery.core.reward.template import BasePromptTemplate
 
 
 def scored(name: str, score: float, reason: str | None = None) -> RewardResult:
     """A result with one score."""
-    return RewardResult(name=name, details=[RewardDimensionWithScore(name=name, score=score, reason=reason)])
+    return RewardResult(
+        name=name, details=[RewardDimensionWithScore(name=name, score=score, reason=reason)]
+    )
 
 
 def ranked(name: str, *rank: float) -> RewardResult:
@@ -39,7 +45,9 @@ class Rule(BasePointWiseReward):
     """A plain function."""
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        return scored(self.name, value(sample.output[0].answer.text) + float(kwargs.get("bonus", 0)))
+        return scored(
+            self.name, value(sample.output[0].answer.text) + float(kwargs.get("bonus", 0))
+        )
 
 
 class AsyncRule(BasePointWiseReward):
@@ -47,7 +55,9 @@ class AsyncRule(BasePointWiseReward):
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         await asyncio.sleep(0.001)
-        return scored(self.name, value(sample.output[0].answer.text) + float(kwargs.get("bonus", 0)))
+        return scored(
+            self.name, value(sample.output[0].answer.text) + float(kwargs.get("bonus", 0))
+        )
 
 
 class CpuBound(Rule):
@@ -125,7 +135,9 @@ class NamesBest(Judged):
     template: type[BasePromptTemplate] | None = BestTemplate
 
     def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
-        return ranked(self.name, *(float(k == response.best) for k in range(1, len(sample.output) + 1)))
+        return ranked(
+            self.name, *(float(k == response.best) for k in range(1, len(sample.output) + 1))
+        )
 
 
 class ListJudge(NamesBest, BaseListWiseReward):
@@ -155,4 +167,7 @@ class Listening(FakeLLM):
     @property
     def prompts(self) -> list[str]:
         """Of each request everything it says, in one text."""
-        return ["\n".join(str(message["content"]) for message in payload["messages"]) for payload in self.asked]
+        return [
+            "\n".join(str(message["content"]) for message in payload["messages"])
+            for payload in self.asked
+        ]

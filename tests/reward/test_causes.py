@@ -18,7 +18,11 @@ from rm_gallery.core.graders.base import FunctionGrader, GraderError, GraderScor
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.llm import LLMGrader
 from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward, BaseStepWiseReward
+from rm_gallery.core.reward.base import (
+    BasePointWiseReward,
+    BasePointWiseRubricReward,
+    BaseStepWiseReward,
+)
 from rm_gallery.core.reward.compose import Gate, WeightedSum
 from rm_gallery.core.reward.function import reward_function
 from rm_gallery.core.reward.outputs import PLAIN, said_of
@@ -69,7 +73,10 @@ class Costs(Closed):
 def test_an_error_says_who_caused_it_at_every_door(name: str) -> None:
     cause = RAISED[name][1]
     reward = Raising()
-    for done in (reward.evaluate(sample_of("q", name)), *reward.evaluate_batch([sample_of("q", name)], max_workers=2)):
+    for done in (
+        reward.evaluate(sample_of("q", name)),
+        *reward.evaluate_batch([sample_of("q", name)], max_workers=2),
+    ):
         (issue,) = done.output[0].answer.reward.issues
         assert issue.cause == said_of(reward, done.output[0]).cause == cause
     graded = as_grader(reward).evaluate(query="q", response=name)
@@ -79,9 +86,12 @@ def test_an_error_says_who_caused_it_at_every_door(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reward", "score"), [(Closed(), -1.0), (Costs(), 2.0), (Raising(worst=-3.0), -3.0), (Closed(worst=0.5), 0.5)]
+    ("reward", "score"),
+    [(Closed(), -1.0), (Costs(), 2.0), (Raising(worst=-3.0), -3.0), (Closed(worst=0.5), 0.5)],
 )
-def test_what_the_answer_caused_is_the_worst_score_and_says_so(reward: BasePointWiseReward, score: float) -> None:
+def test_what_the_answer_caused_is_the_worst_score_and_says_so(
+    reward: BasePointWiseReward, score: float
+) -> None:
     said = reward.evaluate(sample_of("q", "the answer")).output[0].answer.reward
     assert (said.score, said.issues, said.details[0].reason) == (score, [], "no code")
     assert said.extra_data[reward.name] == {"caused_by": "answer", "reason": "no_code"}
@@ -89,7 +99,11 @@ def test_what_the_answer_caused_is_the_worst_score_and_says_so(reward: BasePoint
 
 
 def test_the_worst_score_is_a_setting_like_any_other() -> None:
-    assert Raising(worst=-3.0).settings_hash != Raising(worst=-2.0).settings_hash != Raising().settings_hash
+    assert (
+        Raising(worst=-3.0).settings_hash
+        != Raising(worst=-2.0).settings_hash
+        != Raising().settings_hash
+    )
     assert "worst" not in Raising().describe()
     with pytest.raises(ConfigError, match="worst"):
         Closed(worst=7.0)
@@ -105,17 +119,26 @@ class Steps(BaseStepWiseReward):
 
 
 def test_steps_gates_sums_and_graders_take_it_as_the_score_it_is() -> None:
-    output = {"answer": {"role": "assistant", "content": "a"}, "steps": [{"content": "x"}, {"content": ""}]}
+    output = {
+        "answer": {"role": "assistant", "content": "a"},
+        "steps": [{"content": "x"}, {"content": ""}],
+    }
     done = Steps().evaluate({"input": [{"role": "user", "content": "q"}], "output": [output]})
     assert [step.reward.score for step in done.output[0].steps or []] == [1.0, 0.0]
     bad = sample_of("q", "the answer")
     assert WeightedSum({"a": Closed()}).evaluate(bad).output[0].answer.reward.score == -1.0
-    assert Gate(Closed(), Closed(), threshold=0.0, otherwise=-1.0).evaluate(bad).output[0].answer.reward.score == -1.0
+    assert (
+        Gate(Closed(), Closed(), threshold=0.0, otherwise=-1.0)
+        .evaluate(bad)
+        .output[0]
+        .answer.reward.score
+        == -1.0
+    )
     graded = as_grader(Closed()).evaluate(query="q", response="the answer")
     assert isinstance(graded, GraderScore) and graded.score == -1.0
 
 
-# -- who broke it ------------------------------------------------------------------------------------------------------------
+# -- who broke it ----------------------------------------------------------------------------------
 
 
 @reward_function(score_range=(None, 1))
@@ -141,7 +164,11 @@ def judge(**settings: Any) -> BasePointWiseRubricReward:
 
     def reply(messages: Any) -> str:
         text = str(messages)
-        return "no verdict" if "TRAP" in text or "HOPELESS" in text else "<reason>fine</reason><score>7</score>"
+        return (
+            "no verdict"
+            if "TRAP" in text or "HOPELESS" in text
+            else "<reason>fine</reason><score>7</score>"
+        )
 
     return BasePointWiseRubricReward(llm=FakeLLM(reply=reply), repair_attempts=0, **settings)
 
@@ -150,7 +177,12 @@ def judge(**settings: Any) -> BasePointWiseRubricReward:
     ("reward", "sample", "score", "cause"),
     [
         (build_reward(brittle), sample_of("q", "nonsense", reference="1"), None, "answer"),
-        (build_reward(brittle), sample_of("q", "nonsense", reference="also nonsense"), None, "rule"),
+        (
+            build_reward(brittle),
+            sample_of("q", "nonsense", reference="also nonsense"),
+            None,
+            "rule",
+        ),
         (build_reward(brittle), sample_of("q", "0.5", reference="1"), 0.5, None),
         (judge(), sample_of("q", "TRAP"), 1.0, None),
         (judge(), sample_of("HOPELESS", "an answer"), None, "judge"),
@@ -183,7 +215,10 @@ def test_what_breaks_once_is_no_doing_of_the_answer() -> None:
             raise KeyError("a race")
         return 0.75
 
-    assert shaky.reward().evaluate(sample_of("q", "x"), blame="probe").output[0].answer.reward.score == 0.75
+    assert (
+        shaky.reward().evaluate(sample_of("q", "x"), blame="probe").output[0].answer.reward.score
+        == 0.75
+    )
 
 
 def test_the_awaitable_doors_look_twice_as_well() -> None:
@@ -192,17 +227,23 @@ def test_the_awaitable_doors_look_twice_as_well() -> None:
     async def asked() -> list[DataSample]:
         done = [await reward.async_evaluate(sample, options=options)]
         done += await reward.async_evaluate_batch([sample], options=options)
-        return done + [each async for each in reward.async_evaluate_stream([sample], options=options)]
+        return done + [
+            each async for each in reward.async_evaluate_stream([sample], options=options)
+        ]
 
     done = asyncio.run(asked())
     assert [each.output[0].answer.reward.score for each in done] == [1.0] * 3
 
 
-def test_an_answer_that_makes_a_rule_slow_is_to_blame_and_a_quarter_of_the_deadline_finds_out() -> None:
+def test_an_answer_that_makes_a_rule_slow_is_to_blame_and_a_quarter_of_the_deadline_finds_out() -> (
+    None
+):
     sleeper, quick = sample_of("q", "sleep"), sample_of("q", "work")
     Slow.awake.clear()
     try:
-        done = Slow().evaluate_batch([sleeper, quick] * 4, max_workers=8, deadline=2.0, blame="probe")
+        done = Slow().evaluate_batch(
+            [sleeper, quick] * 4, max_workers=8, deadline=2.0, blame="probe"
+        )
         assert not Slow.awake.is_set(), "nobody waits for the sleepers"
     finally:
         Slow.awake.set()
@@ -210,17 +251,23 @@ def test_an_answer_that_makes_a_rule_slow_is_to_blame_and_a_quarter_of_the_deadl
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_what_is_the_answers_own_doing_is_not_told_as_failed(streamed: bool, warned: list[str]) -> None:
+def test_what_is_the_answers_own_doing_is_not_told_as_failed(
+    streamed: bool, warned: list[str]
+) -> None:
     samples = [sample_of("q", text, reference="1") for text in ("nonsense", "more of it", "0.5")]
     reward = reward_function(score_range=(0.0, 1.0))(brittle).reward()
     options = RunOptions(blame="probe", control=(control := RunControl()))
     done = (
-        list(reward.evaluate_stream(samples, options=options)) if streamed else reward.evaluate_batch(samples, options=options)
+        list(reward.evaluate_stream(samples, options=options))
+        if streamed
+        else reward.evaluate_batch(samples, options=options)
     )
     assert len(done) == 3 and control.progress.failed == 0 and warned == []
     hopeless = [sample_of("q", "nonsense", reference="as bad")]
     reward.evaluate_batch([*samples, *hopeless], options=options)
-    assert control.progress.failed == 1 and len(warned) == 1 and "of 4 samples 1 failed" in warned[0]
+    assert (
+        control.progress.failed == 1 and len(warned) == 1 and "of 4 samples 1 failed" in warned[0]
+    )
 
 
 def numeric(response: str) -> float:
@@ -228,14 +275,27 @@ def numeric(response: str) -> float:
 
 
 def test_blame_means_the_same_for_graders(tmp_path: Path) -> None:
-    asking = LLMGrader(name="read", model=judge().llm, prompt="{{response}}", score_range=(0, 10), repair_attempts=0)
+    asking = LLMGrader(
+        name="read",
+        model=judge().llm,
+        prompt="{{response}}",
+        score_range=(0, 10),
+        repair_attempts=0,
+    )
     counting = FunctionGrader(numeric, score_range=(0.0, 1.0))
     rows = [{"response": text, "reference_response": "1"} for text in ("TRAP", "0.5")]
     for grader, scores in ((asking, [0.0, 7.0]), (counting, [0.0, 0.5])):
         how: dict[str, Any] = {"blame": "probe"}
-        found = [*grader.evaluate_batch(rows, **how), *(grader.evaluate(row, options=RunOptions(**how)) for row in rows)]
-        found += GradingRunner({"x": grader}, show_progress=False).run(rows, run_dir=tmp_path / grader.name, **how)["x"]
-        found += GradingRunner({"x": grader}, show_progress=False).run(rows, run_dir=tmp_path / grader.name, **how)["x"]
+        found = [
+            *grader.evaluate_batch(rows, **how),
+            *(grader.evaluate(row, options=RunOptions(**how)) for row in rows),
+        ]
+        found += GradingRunner({"x": grader}, show_progress=False).run(
+            rows, run_dir=tmp_path / grader.name, **how
+        )["x"]
+        found += GradingRunner({"x": grader}, show_progress=False).run(
+            rows, run_dir=tmp_path / grader.name, **how
+        )["x"]
         assert [getattr(each, "score", None) for each in found] == scores * 4
         assert not grader.evaluate_batch(rows)[0].ok
 
@@ -253,7 +313,13 @@ class VirtualPool:
         self.deadlines: list[float] = []
 
     async def asubmit(
-        self, function: Callable[..., Any], reward: Slow, sample: DataSample, *rest: Any, deadline: float, urgent: bool = False
+        self,
+        function: Callable[..., Any],
+        reward: Slow,
+        sample: DataSample,
+        *rest: Any,
+        deadline: float,
+        urgent: bool = False,
     ) -> RewardResult:
         self.deadlines.append(deadline)
         if sample.output[0].answer.text == "sleep":
@@ -280,4 +346,6 @@ def test_a_rule_that_can_be_killed_finds_out_at_every_door(monkeypatch: pytest.M
     jobs.deadlines.clear()
     only_plain = OnlyPlain().evaluate(sample_of("q", "sleep"), deadline=6.0)
     assert only_plain.output[0].answer.reward.score == 0.0, "every stand-in is tried"
-    assert jobs.deadlines == pytest.approx([4.5, 0.5, 0.5]), "three quarters for the answer, the rest for three stand-ins"
+    assert jobs.deadlines == pytest.approx([4.5, 0.5, 0.5]), (
+        "three quarters for the answer, the rest for three stand-ins"
+    )

@@ -1,4 +1,6 @@
-"""A verdict is the same through whatever channel a judge states it, and what an endpoint can do is found out once."""
+"""A verdict is the same through whatever channel a judge states it, and what an endpoint can do is
+found out once.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from rm_gallery.core.graders.base import GraderError, GraderScore
 from rm_gallery.core.graders.bridge import as_reward
 from rm_gallery.core.model.base import resolve_llm
 from rm_gallery.core.model.decisions import Question
-from rm_gallery.core.reward.base import BaseListWiseRubricReward, BasePairWiseRubricReward, BasePointWiseRubricReward
+from rm_gallery.core.reward.base import (
+    BaseListWiseRubricReward,
+    BasePairWiseRubricReward,
+    BasePointWiseRubricReward,
+)
 from rm_gallery.core.reward.channel import forget, taken_by
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.graders.checklist import ChecklistGrader
@@ -59,23 +65,38 @@ def judge(server: JudgeServer, model: str = "openai:judge", **settings: Any) -> 
 
 def given(server: JudgeServer, way: tuple[str, dict[str, Any]]) -> tuple[Any, str]:
     settings = dict(way[1])
-    return judge(server, settings.pop("model"), **{k: v for k, v in settings.items() if k != "channel"}), settings["channel"]
+    return judge(
+        server, settings.pop("model"), **{k: v for k, v in settings.items() if k != "channel"}
+    ), settings["channel"]
 
 
 def scores(sample: DataSample) -> list[float | None]:
-    return [None if output.answer.reward is None else output.answer.reward.score for output in sample.output]
+    return [
+        None if output.answer.reward is None else output.answer.reward.score
+        for output in sample.output
+    ]
 
 
 @every_way
 @pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize(("kind", "wanted"), [("pointwise", [5, 2, 3]), ("pairwise", [2, 0, 1]), ("listwise", [1, 0, 0])])
+@pytest.mark.parametrize(
+    ("kind", "wanted"), [("pointwise", [5, 2, 3]), ("pairwise", [2, 0, 1]), ("listwise", [1, 0, 0])]
+)
 def test_every_kind_has_the_same_verdict_through_every_channel(
-    kind: str, wanted: list[float], language: str, way: tuple[str, dict[str, Any]], server: JudgeServer
+    kind: str,
+    wanted: list[float],
+    language: str,
+    way: tuple[str, dict[str, Any]],
+    server: JudgeServer,
 ) -> None:
     llm, channel = given(server, way)
-    found = REWARDS[kind](llm=llm, name="judge", channel=channel, language=language).evaluate(make_sample(*ANSWERS))
+    found = REWARDS[kind](llm=llm, name="judge", channel=channel, language=language).evaluate(
+        make_sample(*ANSWERS)
+    )
     read = scores(found)
-    assert [pytest.approx(one) for one in wanted] == ([x / max(read) * 2 for x in read] if kind == "pairwise" else read)  # type: ignore[operator,type-var]
+    assert [pytest.approx(one) for one in wanted] == (
+        [x / max(read) * 2 for x in read] if kind == "pairwise" else read  # type: ignore[operator, type-var]
+    )
 
 
 @every_way
@@ -88,7 +109,12 @@ def test_a_grader_has_it_too(way: tuple[str, dict[str, Any]], server: JudgeServe
 
 @pytest.mark.parametrize(
     ("lacks", "taken"),
-    [((), "schema"), (("schema",), "tool"), (("schema", "tools"), "text"), (("tools", "logprobs"), "schema")],
+    [
+        ((), "schema"),
+        (("schema",), "tool"),
+        (("schema", "tools"), "text"),
+        (("tools", "logprobs"), "schema"),
+    ],
 )
 def test_what_an_endpoint_lacks_is_found_out_once_and_said_once(
     lacks: tuple[str, ...], taken: str, server: JudgeServer, warned: list[str]
@@ -99,7 +125,11 @@ def test_what_an_endpoint_lacks_is_found_out_once_and_said_once(
     for _ in range(2):
         assert scores(reward.evaluate(make_sample(*ANSWERS))) == [5, 2, 3]
     refused = {"schema": 0, "tool": 1, "text": 2}[taken]
-    assert (taken_by(llm), server.stats()["requests"], len(warned)) == (taken, 6 + refused, min(1, refused))
+    assert (taken_by(llm), server.stats()["requests"], len(warned)) == (
+        taken,
+        6 + refused,
+        min(1, refused),
+    )
 
 
 def test_an_endpoint_without_probabilities_is_said_to_be_so(server: JudgeServer) -> None:
@@ -108,10 +138,15 @@ def test_an_endpoint_without_probabilities_is_said_to_be_so(server: JudgeServer)
     assert isinstance(found, GraderError) and "logprobs" in found.error
     server.set(lacks=(), behaviour="fixed:It is 4")
     silent = make("relevance", judge(server), channel="logprobs").evaluate(query="q", response="x")
-    assert isinstance(silent, GraderError) and (silent.error_type, silent.cause) == ("no_logprobs", "judge")
+    assert isinstance(silent, GraderError) and (silent.error_type, silent.cause) == (
+        "no_logprobs",
+        "judge",
+    )
 
 
-def test_forty_criteria_are_one_request_and_a_declined_one_costs_itself(server: JudgeServer) -> None:
+def test_forty_criteria_are_one_request_and_a_declined_one_costs_itself(
+    server: JudgeServer,
+) -> None:
     rubric = [{"criterion": f"Says fact number {n:02}.", "points": 1} for n in range(40)]
     server.set(declines="number 07", candidate_pattern=r"<response \S+>\n(?P<text>.*?)\n</response")
     grader = ChecklistGrader(model=judge(server, "decision:judge"), max_criteria=40)
@@ -123,18 +158,24 @@ def test_forty_criteria_are_one_request_and_a_declined_one_costs_itself(server: 
     assert isinstance(worse, GraderScore) and worse.score == 0.0
 
 
-def test_decisions_are_kept_and_those_that_were_declined_are_asked_again(server: JudgeServer) -> None:
+def test_decisions_are_kept_and_those_that_were_declined_are_asked_again(
+    server: JudgeServer,
+) -> None:
     llm = resolve_llm("decision:judge", base_url=server.base_url)
     rubric = [{"criterion": "Names a town.", "points": 1}, {"criterion": "Is short.", "points": 1}]
     grader = ChecklistGrader(model=llm, max_criteria=2)
     for declines, requests in (("short", 1), ("short", 2), ("", 3), ("", 3)):
         server.set(declines=declines, behaviour="first")
-        assert isinstance(grader.evaluate(query="kept", response="Paris.", criteria=rubric), GraderScore)
+        assert isinstance(
+            grader.evaluate(query="kept", response="Paris.", criteria=rubric), GraderScore
+        )
         assert server.stats()["requests"] == requests
 
 
 @pytest.mark.parametrize("lacks", [("decisions",), ("systemone",)])
-def test_the_dialect_of_a_decision_model_is_found_out(lacks: tuple[str, ...], server: JudgeServer) -> None:
+def test_the_dialect_of_a_decision_model_is_found_out(
+    lacks: tuple[str, ...], server: JudgeServer
+) -> None:
     with JudgeServer(oracle=ORACLE, score_range=(1, 5), in_process=True) as other:
         other.set(lacks=lacks)
         reward = BasePointWiseRubricReward(llm=judge(other, "decision:judge"), name="judge")
@@ -142,10 +183,14 @@ def test_the_dialect_of_a_decision_model_is_found_out(lacks: tuple[str, ...], se
         assert other.stats()["requests"] == 3 + ("decisions" in lacks)
 
 
-def test_pictures_reach_a_decision_model_in_the_dialect_that_takes_them(server: JudgeServer) -> None:
+def test_pictures_reach_a_decision_model_in_the_dialect_that_takes_them(
+    server: JudgeServer,
+) -> None:
     server.set(behaviour="first")
     by_openai, by_systemone = (
-        make("text_to_image", judge(server, "decision:judge", dialect=dialect)).evaluate(query="a red fox", response=PNG)
+        make("text_to_image", judge(server, "decision:judge", dialect=dialect)).evaluate(
+            query="a red fox", response=PNG
+        )
         for dialect in ("openai", "systemone")
     )
     assert isinstance(by_openai, GraderScore)
@@ -194,7 +239,11 @@ def test_doctor_says_what_an_endpoint_takes(
 ) -> None:
     server.set(lacks=lacks, behaviour=behaviour)
     lines = command("doctor", "--llm", model, "--base-url", server.base_url).out.splitlines()
-    told = {line.split(" by ")[1].split()[0]: line.startswith("ok ") for line in lines if " judge by " in line}
+    told = {
+        line.split(" by ")[1].split()[0]: line.startswith("ok ")
+        for line in lines
+        if " judge by " in line
+    }
     assert told == able
 
 
@@ -203,20 +252,46 @@ def test_a_report_says_how_the_judge_was_asked(server: JudgeServer) -> None:
     for lacks, said in (((), "JSON by a schema"), (("schema",), "a tool call")):
         server.set(lacks=lacks)
         forget()
-        report = evaluate("base_helpfulness_pointwise", rows, "preferences", llm=judge(server), progress=False)
+        report = evaluate(
+            "base_helpfulness_pointwise", rows, "preferences", llm=judge(server), progress=False
+        )
         assert report.score == 1.0 and f"the judge is asked for {said}" in report.notes
 
 
-def test_a_served_checklist_is_a_decision_model_to_others(server: JudgeServer, tmp_path: Path) -> None:
+def test_a_served_checklist_is_a_decision_model_to_others(
+    server: JudgeServer, tmp_path: Path
+) -> None:
     server.set(candidate_pattern=r"<response \S+>\n(?P<text>.*?)\n</response")
-    with Serving("--reward", "grader:checklist", "--llm", "judge", "--base-url", server.base_url, cwd=tmp_path) as served:
+    with Serving(
+        "--reward",
+        "grader:checklist",
+        "--llm",
+        "judge",
+        "--base-url",
+        server.base_url,
+        cwd=tmp_path,
+    ) as served:
         for dialect in ("openai", "systemone"):
-            model = resolve_llm("decision:grader:checklist", base_url=f"{served.url}/v1", dialect=dialect, api_key="none")
-            asked = [Question("good", "predicate", "Is it right?"), Question("level", "score", "How good?", ("1", "2", "3"))]
+            model = resolve_llm(
+                "decision:grader:checklist",
+                base_url=f"{served.url}/v1",
+                dialect=dialect,
+                api_key="none",
+            )
+            asked = [
+                Question("good", "predicate", "Is it right?"),
+                Question("level", "score", "How good?", ("1", "2", "3")),
+            ]
             for text, yes in (("Paris.", 1.0), ("Lyon.", 0.0)):
-                told = [{"role": "user", "content": "Which town?"}, {"role": "assistant", "content": text}]
+                told = [
+                    {"role": "user", "content": "Which town?"},
+                    {"role": "assistant", "content": text},
+                ]
                 reply = model.chat(told, questions=asked)
-                assert reply.decisions is not None and reply.decisions["good"].probabilities["yes"] == yes
+                assert (
+                    reply.decisions is not None
+                    and reply.decisions["good"].probabilities["yes"] == yes
+                )
                 assert set(reply.decisions) == {"good", "level"}
 
 
@@ -250,9 +325,13 @@ def pictured(*parts: Any) -> DataSample:
 
 @pytest.mark.parametrize("channel", ["schema", "tool", "logprobs", "text", "decision"])
 @pytest.mark.parametrize("kind", REWARDS)
-def test_a_judge_is_sent_the_images_that_the_marks_in_its_prompt_name(kind: str, channel: str, server: JudgeServer) -> None:
+def test_a_judge_is_sent_the_images_that_the_marks_in_its_prompt_name(
+    kind: str, channel: str, server: JudgeServer
+) -> None:
     model = "decision:judge" if channel == "decision" else "openai:judge"
-    reward = REWARDS[kind](llm=judge(server, model), name="judge", channel="auto" if channel == "decision" else channel)
+    reward = REWARDS[kind](
+        llm=judge(server, model), name="judge", channel="auto" if channel == "decision" else channel
+    )
     server.set(behaviour="first")
     found = scores(reward.evaluate(pictured({"type": "image", "url": "https://example.org/b.png"})))
     assert None not in found
@@ -260,26 +339,45 @@ def test_a_judge_is_sent_the_images_that_the_marks_in_its_prompt_name(kind: str,
         content = (request.get("messages") or request["input"])[-1]["content"]
         whole = "".join(part.get("text", "") for part in content)
         urls = [part["image_url"] for part in content if "image_url" in part]
-        assert [mark["text"] for mark in content[1::2]] == [f"[image {n}]" for n in range(1, len(urls) + 1)]
+        assert [mark["text"] for mark in content[1::2]] == [
+            f"[image {n}]" for n in range(1, len(urls) + 1)
+        ]
         assert (
             len(urls) == 1 + {"pointwise": 1, "pairwise": 2, "listwise": 3}[kind]
             and "[image 2]" in whole.split("[image 1]", 1)[1]
         )
-        assert str(urls[0]).count("base64") == 1 and str(urls[1:]).count("example.org/b.png") == len(urls) - 1
+        assert (
+            str(urls[0]).count("base64") == 1
+            and str(urls[1:]).count("example.org/b.png") == len(urls) - 1
+        )
 
 
 @pytest.mark.parametrize("reward", [BasePointWiseRubricReward, "grader"])
-def test_what_a_judge_cannot_be_shown_is_no_score_and_nobodys_fault_but_the_rules(reward: Any, server: JudgeServer) -> None:
-    made = as_reward("relevance", llm=judge(server)) if reward == "grader" else reward(llm=judge(server), name="judge")
+def test_what_a_judge_cannot_be_shown_is_no_score_and_nobodys_fault_but_the_rules(
+    reward: Any, server: JudgeServer
+) -> None:
+    made = (
+        as_reward("relevance", llm=judge(server))
+        if reward == "grader"
+        else reward(llm=judge(server), name="judge")
+    )
     server.set(lacks=("images",))
     for sample in (pictured(), pictured(HEARD)):
-        issues = [issue for output in made.evaluate(sample).output for issue in output.answer.reward.issues]
-        assert {(one.status, one.cause, one.reason) for one in issues} == {("unscored", "rule", "unseen_part")}
+        issues = [
+            issue
+            for output in made.evaluate(sample).output
+            for issue in output.answer.reward.issues
+        ]
+        assert {(one.status, one.cause, one.reason) for one in issues} == {
+            ("unscored", "rule", "unseen_part")
+        }
     if reward != "grader":
         blind = reward(llm=judge(server), name="judge", images="leave_out")
         server.set(behaviour="first")
         assert None not in scores(blind.evaluate(pictured(HEARD)))
-        assert "[image 1]" in str(bodies(server)[-1]["messages"]) and "[input_audio]" in str(bodies(server)[-1]["messages"])
+        assert "[image 1]" in str(bodies(server)[-1]["messages"]) and "[input_audio]" in str(
+            bodies(server)[-1]["messages"]
+        )
 
 
 def test_a_grader_of_images_sees_those_of_an_answer(server: JudgeServer) -> None:

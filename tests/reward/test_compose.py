@@ -1,4 +1,6 @@
-"""Gates, cascades and weighted sums: what they score, what they do not ask, and what comes of parts without a score."""
+"""Gates, cascades and weighted sums: what they score, what they do not ask, and what comes of parts
+without a score.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,10 @@ def composed(line: golden.Line) -> golden.Line:
     extra = found[0].extra_data.get(made.name, {})
     return {
         "scores": [said.score for said in found],
-        "issues": [[i.status, i.reason, i.message.partition(":")[0]] for said in found for i in said.issues] or None,
+        "issues": [
+            [i.status, i.reason, i.message.partition(":")[0]] for said in found for i in said.issues
+        ]
+        or None,
         "asked": sorted(Words.seen) or None,
         "range": made.score_range,
         "higher_is_better": made.higher_is_better,
@@ -124,15 +129,26 @@ def test_what_was_said_by_another_reward_before_is_not_what_the_part_says() -> N
     before = Words(name="before").evaluate(make_sample("~ !"))
     gate = Gate(Tagged(), Words(), name="gate")
     said = gate.evaluate(before).output[0].answer.reward.issues
-    assert [(issue.status, issue.reason) for issue in said if issue.name == "gate"] == [("unscored", "not_applicable")]
+    assert [(issue.status, issue.reason) for issue in said if issue.name == "gate"] == [
+        ("unscored", "not_applicable")
+    ]
 
 
 def test_parts_tell_their_own_facts_under_names_of_their_own() -> None:
-    assert list(WeightedSum([Words(), Words(), Tagged(), Words()]).parts()) == ["Words", "Words 2", "Tagged", "Words 3"]
+    assert list(WeightedSum([Words(), Words(), Tagged(), Words()]).parts()) == [
+        "Words",
+        "Words 2",
+        "Tagged",
+        "Words 3",
+    ]
     outer = Gate(Tagged(), Gate(Tagged(), Words(), name="inner"), name="outer")
     extra = outer.evaluate(make_sample("<a> x")).output[0].answer.reward.extra_data["outer"]
     assert extra["parts"]["inner"]["stages"] == {"Tagged": "passed", "Words": "decided"}
-    assert [Gate(Tagged(), then()).compares for then in (Words, Pairs, Lengths)] == [False, True, True]
+    assert [Gate(Tagged(), then()).compares for then in (Words, Pairs, Lengths)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_a_part_that_could_score_nothing_is_said_before_anything_is_asked() -> None:
@@ -151,17 +167,30 @@ def sure(**settings: Any) -> Cascade:
     return Cascade(Tagged(), small, Words(name="large"))
 
 
-def test_what_is_saved_is_counted_in_the_results_in_the_run_and_in_its_folder(tmp_path: Path) -> None:
+def test_what_is_saved_is_counted_in_the_results_in_the_run_and_in_its_folder(
+    tmp_path: Path,
+) -> None:
     reward, control = sure(), RunControl()
     samples = [make_sample("x", "<a> x y", unique_id=str(n)) for n in range(20)]
     done = reward.evaluate_batch(samples, control=control, max_workers=4)
-    assert reward.savings(done) == {"Tagged": Savings(40, 0), "small": Savings(20, 20), "large": Savings(20, 20)}
+    assert reward.savings(done) == {
+        "Tagged": Savings(40, 0),
+        "small": Savings(20, 20),
+        "large": Savings(20, 20),
+    }
     assert reward.savings(done)["large"].share == 0.5 and Savings(0, 0).share == 0.0
     assert control.spared == 40
-    gate, control = Gate(Tagged(), PointJudge(llm=FakeLLM(reply=longest)), otherwise=0.0), RunControl()
-    samples = [make_sample(f"<a> {n}" if n % 4 == 0 else f"{n}", unique_id=str(n)) for n in range(40)]
+    gate, control = (
+        Gate(Tagged(), PointJudge(llm=FakeLLM(reply=longest)), otherwise=0.0),
+        RunControl(),
+    )
+    samples = [
+        make_sample(f"<a> {n}" if n % 4 == 0 else f"{n}", unique_id=str(n)) for n in range(40)
+    ]
     done = gate.evaluate_batch(samples, control=control, run_dir=str(tmp_path / "run"))
-    assert (control.calls, control.spared) == (10, 30), "the judge behind a gate is asked about what passes alone"
+    assert (control.calls, control.spared) == (10, 30), (
+        "the judge behind a gate is asked about what passes alone"
+    )
     assert gate.savings(done)["PointJudge"] == Savings(10, 30)
     summary = json.loads((tmp_path / "run" / "summary.json").read_text(encoding="utf-8"))
     assert (summary["spent"]["calls"], summary["spent"]["spared"]) == (10, 30)
@@ -169,18 +198,32 @@ def test_what_is_saved_is_counted_in_the_results_in_the_run_and_in_its_folder(tm
 
 def test_steps_count_as_the_one_score_of_their_output_and_hooks_reach_the_parts() -> None:
     sample = make_sample("<a>")
-    sample.output[0].steps = [sample.output[0].answer.model_copy(), sample.output[0].answer.model_copy()]
+    sample.output[0].steps = [
+        sample.output[0].answer.model_copy(),
+        sample.output[0].answer.model_copy(),
+    ]
     assert scores(WeightedSum([Tagged(), Steps()]).evaluate(sample)) == [1.5]
-    assert scores(Gate(Tagged(), Words()).evaluate(make_sample("<a>"), hooks={"bonus": 2.0})) == [3.0]
+    assert scores(Gate(Tagged(), Words()).evaluate(make_sample("<a>"), hooks={"bonus": 2.0})) == [
+        3.0
+    ]
 
 
 def test_another_part_or_setting_is_another_reward() -> None:
     judges = [PointJudge(llm=FakeLLM(model=name)) for name in "ab"]
     made: list[BaseReward] = [Gate(Tagged(), judge, otherwise=0.0) for judge in judges]
-    made += [Gate(Tagged(), Words(), **more) for more in ({}, {"threshold": 0.5}, {"otherwise": -1.0})]
-    made += [Gate(Tagged(), Flaws()), WeightedSum([Words()]), WeightedSum([Words()], {"Words": 2.0})]
+    made += [
+        Gate(Tagged(), Words(), **more) for more in ({}, {"threshold": 0.5}, {"otherwise": -1.0})
+    ]
+    made += [
+        Gate(Tagged(), Flaws()),
+        WeightedSum([Words()]),
+        WeightedSum([Words()], {"Words": 2.0}),
+    ]
     hashes = [reward.settings_hash for reward in made]
-    assert len(set(hashes)) == len(made) and [pickle.loads(pickle.dumps(reward)).settings_hash for reward in made] == hashes
+    assert (
+        len(set(hashes)) == len(made)
+        and [pickle.loads(pickle.dumps(reward)).settings_hash for reward in made] == hashes
+    )
 
 
 FILE = """
@@ -197,7 +240,10 @@ def test_a_composition_in_a_file_has_a_name_for_every_door(tmp_path: Path) -> No
     file = f"func:{tmp_path / 'mine.py'}"
     gate = build_reward(f"{file}:gated", {"max_workers": 3})
     assert (gate.name, gate.max_workers, gate.kind) == ("gated", 3, "pointwise")
-    assert scores(pickle.loads(pickle.dumps(gate)).evaluate(make_sample("<a> x", "x"))) == [2.0, 0.0]
+    assert scores(pickle.loads(pickle.dumps(gate)).evaluate(make_sample("<a> x", "x"))) == [
+        2.0,
+        0.0,
+    ]
     assert scores(build_reward(f"{file}:judge").evaluate(make_sample("x"))) == [4.0]
     assert scores(build_reward(f"{file}:Mine").evaluate(make_sample("x y"))) == [2.0]
     with pytest.raises(ConfigError, match="threshold"):
@@ -205,7 +251,8 @@ def test_a_composition_in_a_file_has_a_name_for_every_door(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("higher", "answer", "said"), [(True, "x", "small is 1, below 2"), (False, "x x x", "small is 3, above 2")]
+    ("higher", "answer", "said"),
+    [(True, "x", "small is 1, below 2"), (False, "x x x", "small is 3, above 2")],
 )
 def test_a_cascade_says_on_which_side_it_stopped(higher: bool, answer: str, said: str) -> None:
     class Counted(Words):
@@ -219,24 +266,38 @@ def test_a_cascade_says_on_which_side_it_stopped(higher: bool, answer: str, said
 def test_a_normalised_sum_weighs_parts_on_one_scale_and_keeps_their_direction() -> None:
     parts = {"words": Words(name="words"), "flaws": Flaws(name="flaws")}
     made = WeightedSum(parts, weights={"words": 1.0, "flaws": -0.5}, normalize=True)
-    assert made.score_range == (-0.5, 1.0) and made.pays() == {"words": (0.0, 1.0), "flaws": (-0.5, 0.0)}
+    assert made.score_range == (-0.5, 1.0) and made.pays() == {
+        "words": (0.0, 1.0),
+        "flaws": (-0.5, 0.0),
+    }
     [output] = made.evaluate(make_sample("one two three four")).output
     assert made.score_of_output(output) == pytest.approx(0.4 - 0.5 * 0.4)
     metrics = output.answer.reward.extra_data[made.name]["metrics"]
     assert {name: found["score"] for name, found in metrics.items()} == {"words": 0.4, "flaws": 0.4}
     raw = WeightedSum(parts, weights={"words": 1.0, "flaws": -0.5})
-    assert raw.pays() == {"words": (0.0, 10.0), "flaws": (-5.0, 0.0)} and raw.settings_hash != made.settings_hash
+    assert (
+        raw.pays() == {"words": (0.0, 10.0), "flaws": (-5.0, 0.0)}
+        and raw.settings_hash != made.settings_hash
+    )
     assert "normalize" not in raw.describe(), "sums of earlier runs are still the same"
 
 
 def test_parts_that_outweigh_their_weights_are_named() -> None:
     def said(**weights: float) -> list[str]:
-        return WeightedSum({"words": Words(name="words"), "tagged": Tagged(name="tagged")}, weights=weights).uneven()
+        return WeightedSum(
+            {"words": Words(name="words"), "tagged": Tagged(name="tagged")}, weights=weights
+        ).uneven()
 
     assert said(words=1.0, tagged=1.0) == [], "no weight is the smaller one"
-    assert said(words=0.1, tagged=1.0)[0].startswith("'words' has the weight 0.1 and moves the sum by up to 1; 'tagged' has 1")
-    assert said(words=0.01, tagged=1.0)[0].startswith("'words'"), "a hundredth of the weight and a tenth of the say"
-    assert said(words=-0.5, tagged=1.0)[0].startswith("'words' has the weight -0.5"), "a penalty has a say, too"
+    assert said(words=0.1, tagged=1.0)[0].startswith(
+        "'words' has the weight 0.1 and moves the sum by up to 1; 'tagged' has 1"
+    )
+    assert said(words=0.01, tagged=1.0)[0].startswith("'words'"), (
+        "a hundredth of the weight and a tenth of the say"
+    )
+    assert said(words=-0.5, tagged=1.0)[0].startswith("'words' has the weight -0.5"), (
+        "a penalty has a say, too"
+    )
     assert said(words=0.0, tagged=1.0) == []
     reward = WeightedSum([Words(name="words"), Tagged(name="tagged")], weights={"words": 0.1})
     assert reward.notes()[0] == f"{reward.name} is paid by parts: words 0 to 1, tagged 0 to 1"

@@ -1,4 +1,6 @@
-"""Kinds × scorers × doors × where the call is made: the same result bit for bit, or one documented error at once."""
+"""Kinds × scorers × doors × where the call is made: the same result bit for bit, or one documented
+error at once.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,12 @@ KINDS: dict[type[BaseReward], Any] = {
     **dict.fromkeys((StepRule, StepInWorker), [[101.0, 202.0]] * 3),
     r.StepJudge: [[1.0, 2.0]] * 3,
 }
-"""A reward of every kind and scorer, and what it makes of three answers of one, three and two words with two steps each."""
-REWARDS: list[BaseReward] = [kind(llm=FakeLLM(reply=longest)) if kind.judged else kind() for kind in KINDS]
+"""A reward of every kind and scorer, and what it makes of three answers of one, three and two words
+with two steps each.
+"""
+REWARDS: list[BaseReward] = [
+    kind(llm=FakeLLM(reply=longest)) if kind.judged else kind() for kind in KINDS
+]
 REWARDS += [
     Gate(Rule(), ListRule(), threshold=2.0, otherwise=0.0),
     WeightedSum([Rule(), PointJudge(llm=FakeLLM(reply=longest))]),
@@ -56,16 +62,22 @@ def samples() -> list[DataSample]:
     """Samples of no to four answers of different lengths, with and without steps."""
     found = [three()]
     for k in range(8):
-        sample = make_sample(*("word " * ((3 * k + j) % 5 + 1) for j in range(k % 5)), unique_id=str(k))
+        sample = make_sample(
+            *("word " * ((3 * k + j) % 5 + 1) for j in range(k % 5)), unique_id=str(k)
+        )
         for j, output in enumerate(sample.output):
             output.steps = [Step(content="step " * (s + j)) for s in range(k % 3)] or None
         found.append(sample)
     return found
 
 
-async def gathered(reward: BaseReward, given: Sequence[DataSample], bound: int = 0) -> list[DataSample]:
+async def gathered(
+    reward: BaseReward, given: Sequence[DataSample], bound: int = 0
+) -> list[DataSample]:
     settings: dict[str, Any] = {"semaphore": asyncio.Semaphore(bound)} if bound else {}
-    return list(await asyncio.gather(*(reward.async_evaluate(sample, **settings) for sample in given)))
+    return list(
+        await asyncio.gather(*(reward.async_evaluate(sample, **settings) for sample in given))
+    )
 
 
 async def streamed(reward: BaseReward, given: Sequence[DataSample]) -> list[DataSample]:
@@ -86,7 +98,10 @@ AWAITED: dict[str, Callable[[BaseReward, Sequence[DataSample]], Awaitable[list[D
 
 def with_a_pool(reward: BaseReward, given: Sequence[DataSample]) -> list[DataSample]:
     with ThreadPoolExecutor(1) as pool:
-        found = [reward.evaluate(given[0], thread_pool=pool), *reward.evaluate_batch(given[1:], thread_pool=pool)]
+        found = [
+            reward.evaluate(given[0], thread_pool=pool),
+            *reward.evaluate_batch(given[1:], thread_pool=pool),
+        ]
         assert pool.submit(int, "3").result(10) == 3, "the pool is left to its owner"
     return found
 
@@ -109,7 +124,10 @@ def under_a_loop(reward: BaseReward, given: Sequence[DataSample]) -> list[DataSa
 
 DOORS: Doors = {
     **BLOCKING,
-    **{name: lambda reward, given, call=call: asyncio.run(_of(call(reward, given))) for name, call in AWAITED.items()},  # type: ignore[misc]
+    **{
+        name: lambda reward, given, call=call: asyncio.run(_of(call(reward, given)))  # type: ignore[misc]
+        for name, call in AWAITED.items()
+    },
     "a second loop": lambda reward, given: asyncio.run(gathered(reward, given)),
     "a semaphore": lambda reward, given: asyncio.run(gathered(reward, given, bound=2)),
     "dicts": lambda reward, given: reward.evaluate_batch([sample.model_dump() for sample in given]),

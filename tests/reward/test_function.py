@@ -1,4 +1,6 @@
-"""A decorated function is called as a function and scores as a reward, whatever its annotations, kind and result."""
+"""A decorated function is called as a function and scores as a reward, whatever its annotations,
+kind and result.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,15 @@ from typing import Any, TypedDict
 import pytest
 from pydantic import BaseModel
 
-from rm_gallery import ConfigError, EvaluateResult, Message, MetricResult, RewardRegistry, StepOutput, reward_function
+from rm_gallery import (
+    ConfigError,
+    EvaluateResult,
+    Message,
+    MetricResult,
+    RewardRegistry,
+    StepOutput,
+    reward_function,
+)
 from rm_gallery.core.data.conversation import sample_of_completion, sample_of_messages
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.reward.function import RewardFunction
@@ -37,7 +47,10 @@ TURNS = [ASK, SAYS]
 
 
 def sample(*answers: Any, **row: Any) -> DataSample:
-    made = [sample_of_messages([ASK, {**SAYS, "content": answer}], row=row) for answer in answers or ("四四",)]
+    made = [
+        sample_of_messages([ASK, {**SAYS, "content": answer}], row=row)
+        for answer in answers or ("四四",)
+    ]
     made[0].output = [one.output[0] for one in made]
     return made[0]
 
@@ -51,10 +64,18 @@ def issue_of(reward: BaseReward, asked: DataSample) -> RewardIssue:
     return found
 
 
-MESSAGES = [TURNS, [Message(**turn) for turn in TURNS], [ASK, Message(**SAYS)], [SimpleNamespace(**SAYS)]]
+MESSAGES = [
+    TURNS,
+    [Message(**turn) for turn in TURNS],
+    [ASK, Message(**SAYS)],
+    [SimpleNamespace(**SAYS)],
+]
 
 
-@pytest.mark.parametrize("name", ["optional", "union", "sequence", "unknown_beside", "dicts", "untyped", "plain", "waits"])
+@pytest.mark.parametrize(
+    "name",
+    ["optional", "union", "sequence", "unknown_beside", "dicts", "untyped", "plain", "waits"],
+)
 def test_every_annotation_gets_messages_in_its_form_through_every_door(name: str) -> None:
     function = getattr(functions, name)
     expected = 0.5 if name == "plain" else 2.0
@@ -70,7 +91,10 @@ def test_every_annotation_gets_messages_in_its_form_through_every_door(name: str
         reward.evaluate_batch([asked] * 3)[2],
         pickle.loads(pickle.dumps(reward)).evaluate(asked),
     ]
-    through += [asyncio.run(reward.async_evaluate(asked)), asyncio.run(reward.async_evaluate_batch([asked] * 300))[299]]
+    through += [
+        asyncio.run(reward.async_evaluate(asked)),
+        asyncio.run(reward.async_evaluate_batch([asked] * 300))[299],
+    ]
     assert [scores(one) for one in through] == [[expected, 0.0, 0.0]] * 5
 
 
@@ -93,7 +117,9 @@ def test_an_object_that_is_called_and_models_of_ones_own_are_taken_too() -> None
         assert all(type(message) is Said for message in messages)
         return Result(score=len(messages[-1].content))
 
-    assert [own(messages=given).score for given in (*MESSAGES, [Said(**turn) for turn in TURNS])] == [2.0] * 5
+    assert [
+        own(messages=given).score for given in (*MESSAGES, [Said(**turn) for turn in TURNS])
+    ] == [2.0] * 5
     assert repr(own) == "<reward function own>" and copy.deepcopy(own) is own
     called = reward_function(Called())
     assert (called.name, called(messages=MESSAGES[1]).score) == ("Called", 2.0)
@@ -114,21 +140,33 @@ def test_an_annotation_that_means_nothing_costs_the_others_nothing() -> None:
         return 1.0
 
     @reward_function
-    def typed(messages: list[Turn], original_messages: list[dict[str, Any]], **kwargs: Any) -> float:
+    def typed(
+        messages: list[Turn], original_messages: list[dict[str, Any]], **kwargs: Any
+    ) -> float:
         seen.extend([type(messages[0]), type(original_messages[0])])
         return 1.0
 
     @reward_function
-    def compares(messages: list[Message], ground_truth: list[Message] | str, **kwargs: Any) -> float:
-        return float(messages[-1].text == (ground_truth if isinstance(ground_truth, str) else ground_truth[-1].text))
+    def compares(
+        messages: list[Message], ground_truth: list[Message] | str, **kwargs: Any
+    ) -> float:
+        return float(
+            messages[-1].text
+            == (ground_truth if isinstance(ground_truth, str) else ground_truth[-1].text)
+        )
 
     beside(messages=MESSAGES[1])
     typed(messages=MESSAGES[1], original_messages=MESSAGES[1])
     assert seen == [dict, dict, dict]
-    assert [compares(messages=TURNS, ground_truth=truth).score for truth in (TURNS, "四四", "x")] == [1, 1, 0]
+    assert [
+        compares(messages=TURNS, ground_truth=truth).score for truth in (TURNS, "四四", "x")
+    ] == [1, 1, 0]
     assert score(compares, reference=TURNS) == 1
     assert functions.optional(messages=None).score == -1, "None is handed on where it is annotated"
-    for message, told in (({"content": "x"}, "expected a message with role"), ("x", "expected a message")):
+    for message, told in (
+        ({"content": "x"}, "expected a message with role"),
+        ("x", "expected a message"),
+    ):
         with pytest.raises(DataError, match=rf"messages\[0\]: {told}"):
             functions.optional(messages=[message])
 
@@ -138,12 +176,28 @@ def test_a_result_reads_as_object_and_as_mapping() -> None:
     step = StepOutput(step_index=0, base_reward=1)
     result = EvaluateResult(score=0.5, reason="r", metrics={"m": metric}, step_outputs=[step])
     assert result["score"] == result.score == result.get("score") == 0.5
-    assert ("score" in result, "nothing" in result, result.get("nothing", 3), bool(result)) == (True, False, 3, True)
-    assert list(result) == list(result.keys()) == "score is_score_valid reason metrics step_outputs error".split()
-    assert dict(result)["metrics"] == {"m": metric} and dict(result.items())["reason"] == list(result.values())[2] == "r"
+    assert ("score" in result, "nothing" in result, result.get("nothing", 3), bool(result)) == (
+        True,
+        False,
+        3,
+        True,
+    )
+    assert (
+        list(result)
+        == list(result.keys())
+        == "score is_score_valid reason metrics step_outputs error".split()
+    )
+    assert (
+        dict(result)["metrics"] == {"m": metric}
+        and dict(result.items())["reason"] == list(result.values())[2] == "r"
+    )
     wire = result.model_dump()
     assert wire["metrics"] == {"m": {"score": 1.0, "is_score_valid": True, "reason": "why"}}
-    assert EvaluateResult.model_validate(wire) == result == EvaluateResult.model_validate_json(result.model_dump_json())
+    assert (
+        EvaluateResult.model_validate(wire)
+        == result
+        == EvaluateResult.model_validate_json(result.model_dump_json())
+    )
     with pytest.raises(KeyError):
         result["nothing"]
     with pytest.raises(ValueError, match="is_valid"):
@@ -174,7 +228,11 @@ def scored(line: golden.Line) -> golden.Line:
     reward = returning(eval(line["returns"])).reward()
     said = reward.evaluate(sample()).output[0].answer.reward
     if said.issues:
-        return {"status": said.issues[0].status, "reason": said.issues[0].reason, "why": said.issues[0].message}
+        return {
+            "status": said.issues[0].status,
+            "reason": said.issues[0].reason,
+            "why": said.issues[0].message,
+        }
     assert reward.score_of(said) == said.score
     return {"score": said.score}
 
@@ -191,8 +249,14 @@ def test_components_and_range() -> None:
     right = {"score": 0.0, "is_score_valid": True, "reason": "equal"}
     seen = {"score": 0.0, "is_score_valid": False, "reason": ""}
     assert answer.extra_data["graded"] == {"metrics": {"right": right, "seen": seen}}
-    steps = returning({"score": 1, "step_outputs": [{"step_index": 0, "base_reward": 2}]}).reward().evaluate(sample())
-    assert steps.output[0].answer.reward.extra_data["returns"]["step_outputs"][0]["base_reward"] == 2.0
+    steps = (
+        returning({"score": 1, "step_outputs": [{"step_index": 0, "base_reward": 2}]})
+        .reward()
+        .evaluate(sample())
+    )
+    assert (
+        steps.output[0].answer.reward.extra_data["returns"]["step_outputs"][0]["base_reward"] == 2.0
+    )
     outside = issue_of(functions.graded.reward(near=2.0), sample("xx", ground_truth="x"))
     assert "outside its declared range [0, 1]." in outside.message
 
@@ -200,10 +264,16 @@ def test_components_and_range() -> None:
 def test_a_group_is_scored_in_one_call_and_one_invalid_result_costs_its_own_answer() -> None:
     found = functions.share.reward().evaluate(sample("aa", "", "a"))
     assert scores(found) == [1.0, None, 0.5]
-    assert [(i.status, i.message) for i in found.output[1].answer.reward.issues] == [("unscored", "empty")]
+    assert [(i.status, i.message) for i in found.output[1].answer.reward.issues] == [
+        ("unscored", "empty")
+    ]
     assert scores(functions.share_later.reward().evaluate(sample("a", "b"))) == [2, 2]
     assert [one.score for one in functions.share(rollouts_messages=[TURNS, TURNS])] == [1.0, 1.0]
-    for named in (functions.share, f"func:{functions.__name__}:share", functions.share.reward_class()):
+    for named in (
+        functions.share,
+        f"func:{functions.__name__}:share",
+        functions.share.reward_class(),
+    ):
         assert scores(build_reward(named, seed=7).evaluate(sample("aa", "a"))) == [1.0, 0.5]
 
 
@@ -217,14 +287,22 @@ def test_a_group_of_another_size_is_failed(found: Any) -> None:
 
     outputs = group.reward().evaluate(sample("a", "b")).output
     assert [output.answer.reward.issues[0].status for output in outputs] == ["failed", "failed"]
-    assert isinstance(found, Exception) or "for 2 rollouts" in outputs[0].answer.reward.issues[0].message
+    assert (
+        isinstance(found, Exception)
+        or "for 2 rollouts" in outputs[0].answer.reward.issues[0].message
+    )
 
 
 def test_a_function_gets_what_it_names_and_kwargs_get_the_rest() -> None:
     seen: list[Any] = []
 
     @reward_function
-    def named(messages: Any, original_messages: list[Message], solution: str, ground_truth: Any = "default") -> float:
+    def named(
+        messages: Any,
+        original_messages: list[Message],
+        solution: str,
+        ground_truth: Any = "default",
+    ) -> float:
         seen.append((original_messages[0].content, solution, ground_truth))
         return 1.0
 
@@ -236,13 +314,17 @@ def test_a_function_gets_what_it_names_and_kwargs_get_the_rest() -> None:
     named.reward().evaluate(sample(solution="s", other=1))
     rest.reward().evaluate(sample(ground_truth=0, other=1, messages="of the row"))
     named.reward().evaluate(
-        sample_of_messages(TURNS, original_messages=[{"role": "user", "content": "7"}], row={"solution": "s"})
+        sample_of_messages(
+            TURNS, original_messages=[{"role": "user", "content": "7"}], row={"solution": "s"}
+        )
     )
     given = {"ground_truth": 0, "other": 1, "original_messages": [ASK]}
     assert seen == [("q?", "s", "default"), given, ("7", "s", "default")]
     reward, asked = functions.graded.reward(near=0.25), sample("xx", ground_truth="x", near=0.75)
     assert scores(reward.evaluate(asked)) == [0.25], "what is fixed wins over the row"
-    assert scores(reward.evaluate(asked, hooks={"near": 0.125})) == [0.125], "and what a run says over both"
+    assert scores(reward.evaluate(asked, hooks={"near": 0.125})) == [0.125], (
+        "and what a run says over both"
+    )
 
 
 def test_what_is_missing_is_told() -> None:
@@ -256,7 +338,10 @@ def test_what_is_missing_is_told() -> None:
         assert issue.message == "graded needs a ground_truth and the sample has no reference."
     issue = issue_of(needs.reward(), sample(answer="a", level=3))
     assert (issue.status, issue.reason) == ("failed", "data")
-    assert issue.message == "needs needs 'solution', which the sample does not have; its columns are: answer, level."
+    assert (
+        issue.message
+        == "needs needs 'solution', which the sample does not have; its columns are: answer, level."
+    )
 
 
 class Held:
@@ -315,21 +400,25 @@ def test_resources_are_cleaned_last_first_whatever_one_of_them_does() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_process_sets_up_resources_of_its_own_and_every_process_cleans_its_own(tmp_path: Path) -> None:
+def test_a_forked_process_sets_up_resources_of_its_own_and_every_process_cleans_its_own(
+    tmp_path: Path,
+) -> None:
     script = tmp_path / "forks.py"
     script.write_text(
         "import os\nfrom rm_gallery import reward_function\n"
         "class Shop:\n    def setup(self): self.of = os.getpid()\n"
-        "    def cleanup(self): print('own' if self.of == os.getpid() else 'of another', flush=True)\n"
-        "@reward_function(resources={'shop': [Shop()]})\n"
-        "def scored(messages, resources, **kwargs): return float(resources['shop'][0].of == os.getpid())\n"
-        "said = [{'role': 'user', 'content': 'x'}]\nassert scored(said).score == 1.0\n"
-        "idle = os.fork()\nchild = os.fork() if idle else None\n"
+        "    def cleanup(self): print('own' if self.of == os.getpid() else 'of another', "
+        "flush=True)\n@reward_function(resources={'shop': [Shop()]})\n"
+        "def scored(messages, resources, **kwargs): return float(resources['shop'][0].of == "
+        "os.getpid())\nsaid = [{'role': 'user', 'content': 'x'}]\nassert scored(said).score == "
+        "1.0\nidle = os.fork()\nchild = os.fork() if idle else None\n"
         "if idle: assert scored(said).score == 1.0\n"
         "if child: assert [os.waitpid(each, 0)[1] for each in (idle, child)] == [0, 0]\n",
         encoding="utf-8",
     )
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout.split("\n") == ["own", "own", ""]
 
 
@@ -339,7 +428,11 @@ def test_a_function_is_registered_like_a_class(monkeypatch: pytest.MonkeyPatch) 
     RewardRegistry.register("graded_function", functions.graded)
     assert "graded_function" in RewardRegistry.list()
     reward = RewardRegistry.create("graded_function", near=0.25)
-    assert (reward.name, score(reward, "xx", ground_truth="x"), reward.max_workers) == ("graded_function", 0.25, 8)
+    assert (reward.name, score(reward, "xx", ground_truth="x"), reward.max_workers) == (
+        "graded_function",
+        0.25,
+        8,
+    )
     assert issubclass(RewardRegistry.get("graded_function"), BaseReward)
     assert RewardRegistry.get("graded_function").score_range == (0, 1)
     with pytest.raises(ConfigError, match="taken by tests.reward.function_rewards.graded"):
@@ -367,7 +460,13 @@ def metric(folder: Path, number: float) -> Path:
 
 def test_functions_of_files_are_rewards_each_with_its_own_modules(tmp_path: Path) -> None:
     first, second = metric(tmp_path / "a", 0.25), metric(tmp_path / "指标 b", 0.5)
-    targets = [f"{first}:evaluate", f"{second}:evaluate", f"{second}", f"{second.parent}", f"{first}:plain"]
+    targets = [
+        f"{first}:evaluate",
+        f"{second}:evaluate",
+        f"{second}",
+        f"{second.parent}",
+        f"{first}:plain",
+    ]
     assert [score(f"func:{target}") for target in targets] == [0.25, 0.5, 0.5, 0.5, 0.5]
     assert score(f"func:{functions.__name__}:waits") == 2.0
     reward = build_reward(f"func:{first}:evaluate")
@@ -378,7 +477,9 @@ def test_functions_of_files_are_rewards_each_with_its_own_modules(tmp_path: Path
     first.write_text("1 / 0", encoding="utf-8")
     with pytest.raises(ConfigError, match="cannot be loaded: ZeroDivisionError"):
         build_reward(f"func:{first}:evaluate")
-    assert scores(pickle.loads(pickle.dumps(reward.evaluate(sample())))) == [0.25], "and what was loaded before still works"
+    assert scores(pickle.loads(pickle.dumps(reward.evaluate(sample())))) == [0.25], (
+        "and what was loaded before still works"
+    )
     first.write_text(kept, encoding="utf-8")
     assert build_reward(f"func:{first}:exact", {"name": "mine"}).name == "mine"
     with pytest.raises(ConfigError, match="is built already; give threshold where it is made"):
@@ -388,7 +489,10 @@ def test_functions_of_files_are_rewards_each_with_its_own_modules(tmp_path: Path
 @pytest.mark.parametrize(
     ("target", "told"),
     [
-        ("{0}/nothing.py:evaluate", "cannot be read (No such file or directory); give the path of a Python file"),
+        (
+            "{0}/nothing.py:evaluate",
+            "cannot be read (No such file or directory); give the path of a Python file",
+        ),
         ("{0}/broken.py:evaluate", "broken.py cannot be loaded: ZeroDivisionError"),
         ("{0}/text.txt:evaluate", "text.txt is no Python file; its name ends in .py"),
         ("{0}/two.py", "as in {0}/two.py:NAME; it holds first, second"),
@@ -398,9 +502,16 @@ def test_functions_of_files_are_rewards_each_with_its_own_modules(tmp_path: Path
     ],
 )
 def test_what_a_name_does_not_find_is_told(tmp_path: Path, target: str, told: str) -> None:
-    two = "from rm_gallery import reward_function\n@reward_function\ndef first(messages): return 1\n"
+    two = (
+        "from rm_gallery import reward_function\n@reward_function\ndef first(messages): return 1\n"
+    )
     two += "@reward_function\ndef second(messages): return 1\n"
-    for name, text in {"broken.py": "1 / 0\n", "text.txt": "", "none.py": "", "two.py": two}.items():
+    for name, text in {
+        "broken.py": "1 / 0\n",
+        "text.txt": "",
+        "none.py": "",
+        "two.py": two,
+    }.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError) as raised:
         build_reward(f"func:{target.format(tmp_path)}")
@@ -412,7 +523,9 @@ def test_the_same_code_is_the_same_reward_and_other_code_or_another_declaration_
         def scored(messages: list[Message], extra: float = 0.0) -> float:
             return bonus
 
-        decorated: RewardFunction[Any] = reward_function(**declared)(scored) if declared else reward_function(scored)
+        decorated: RewardFunction[Any] = (
+            reward_function(**declared)(scored) if declared else reward_function(scored)
+        )
         return decorated.reward(name="same").settings_hash
 
     def other() -> str:
@@ -426,10 +539,16 @@ def test_the_same_code_is_the_same_reward_and_other_code_or_another_declaration_
     hashes = [made(), made(2.0), *ranges, made(requirements=["numpy"]), other()]
     assert made() == hashes[0] and len(set(hashes)) == len(hashes)
     assert made(requirements="numpy") == made(requirements=["numpy"])
-    assert functions.graded.reward(near=0.1).settings_hash != functions.graded.reward().settings_hash
+    assert (
+        functions.graded.reward(near=0.1).settings_hash != functions.graded.reward().settings_hash
+    )
     assert functions.waits.requirements == ["numpy"]
     named = reward_function(id="by-id")(functions.plain)
-    assert (named.name, named.reward().name, named.reward(name="other").name) == ("by-id", "by-id", "other")
+    assert (named.name, named.reward().name, named.reward(name="other").name) == (
+        "by-id",
+        "by-id",
+        "other",
+    )
 
 
 def scored_elsewhere(reward: BaseReward) -> float | None:
@@ -437,9 +556,14 @@ def scored_elsewhere(reward: BaseReward) -> float | None:
 
 
 def test_pickles_are_names_and_another_process_scores_the_same() -> None:
-    assert pickle.loads(pickle.dumps(functions.graded)) is functions.graded and len(pickle.dumps(functions.graded)) < 100
+    assert (
+        pickle.loads(pickle.dumps(functions.graded)) is functions.graded
+        and len(pickle.dumps(functions.graded)) < 100
+    )
     assert score(pickle.loads(pickle.dumps(build_reward(functions.plain)))) == 0.5
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with concurrent.futures.ProcessPoolExecutor(
+        1, mp_context=multiprocessing.get_context("spawn")
+    ) as pool:
         assert pool.submit(scored_elsewhere, functions.waits.reward()).result(60) == 2.0
 
 
@@ -450,7 +574,14 @@ def test_pickles_are_names_and_another_process_scores_the_same() -> None:
         ("", "", "assistant"),
         ([], "", "assistant"),
         ([{"role": "tool", "content": "42", "tool_call_id": "1"}], "", "assistant"),
-        ([{"role": "assistant", "content": "4"}, {"role": "tool", "content": "42", "tool_call_id": "1"}], "4", "tool"),
+        (
+            [
+                {"role": "assistant", "content": "4"},
+                {"role": "tool", "content": "42", "tool_call_id": "1"},
+            ],
+            "4",
+            "tool",
+        ),
     ],
 )
 def test_nobody_elses_words_pass_for_the_answer(completion: Any, response: str, last: str) -> None:
@@ -460,11 +591,15 @@ def test_nobody_elses_words_pass_for_the_answer(completion: Any, response: str, 
         seen.append((response, messages[-1]["role"]))
         return 1.0
 
-    def batch(rollouts_messages: list[list[dict[str, Any]]], responses: list[str], **columns: Any) -> list[float]:
+    def batch(
+        rollouts_messages: list[list[dict[str, Any]]], responses: list[str], **columns: Any
+    ) -> list[float]:
         seen.append((responses[0], rollouts_messages[0][-1]["role"]))
         return [1.0]
 
-    sample = sample_of_completion("What is 2 + 2?", completion, row={"response": "a column", "responses": "another"})
+    sample = sample_of_completion(
+        "What is 2 + 2?", completion, row={"response": "a column", "responses": "another"}
+    )
     both: list[RewardFunction[Any]] = [RewardFunction(pointwise), RewardFunction(batch, "batch")]
     for reward in both:
         assert reward.reward().evaluate(sample).output[0].answer.reward.score == 1.0

@@ -1,4 +1,6 @@
-"""What counts as the same question: whatever a reward can read gives a new score or a refusal, and nothing else does."""
+"""What counts as the same question: whatever a reward can read gives a new score or a refusal, and
+nothing else does.
+"""
 
 from __future__ import annotations
 
@@ -62,14 +64,19 @@ class Echo(BaseLLM):
         return self.base_url
 
     def route(self) -> str:
-        shown = {name: value for name, value in self.default_headers.items() if name != "Authorization"}
+        shown = {
+            name: value for name, value in self.default_headers.items() if name != "Authorization"
+        }
         return f"{self.base_url} {shown} {self.default_query}"
 
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         CALLS.append(payload)
         told = number([payload, self.route()])
         message = {"role": "assistant", "content": f"<score>{told}</score>"}
-        return {"model": self.model, "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+        return {
+            "model": self.model,
+            "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        }
 
 
 class Ask(BasePromptTemplate):
@@ -95,10 +102,16 @@ class Reader(BaseLLMReward, BasePointWiseReward):
     scale: float = 1.0
 
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
-        return {"read": number([sample.query_text(), sample.output[0].answer.text, self.rubrics, self.language])}
+        return {
+            "read": number(
+                [sample.query_text(), sample.output[0].answer.text, self.rubrics, self.language]
+            )
+        }
 
     def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
-        read = sample.model_dump(mode="json", exclude={"created_at": True, "output": {"__all__": {"answer": {"reward"}}}})
+        read = sample.model_dump(
+            mode="json", exclude={"created_at": True, "output": {"__all__": {"answer": {"reward"}}}}
+        )
         return scored(self.name, self.scale * (response.score + number([read, kwargs])))
 
 
@@ -107,7 +120,10 @@ def samples() -> list[DataSample]:
     answer = Step(role=MessageRole.ASSISTANT, content="4", label={"reference": "4"})
     first = DataSample(
         unique_id="a",
-        input=[ChatMessage(content="Be brief.", role=MessageRole.SYSTEM), ChatMessage(content="2+2?")],
+        input=[
+            ChatMessage(content="Be brief.", role=MessageRole.SYSTEM),
+            ChatMessage(content="2+2?"),
+        ],
         output=[DataOutput(answer=answer, steps=steps)],
         metadata={"level": 3, "none": None},
         task_category="math",
@@ -117,19 +133,25 @@ def samples() -> list[DataSample]:
 
 
 class Case:
-    """One evaluation: the samples, the reward's settings, the model's and the keywords of the hooks."""
+    """One evaluation: the samples, the reward's settings, the model's and the keywords of the
+    hooks.
+    """
 
     def __init__(self) -> None:
         self.samples = samples()
         self.reward: dict[str, Any] = {}
-        self.llm: dict[str, Any] = {"default_headers": {"x-deployment": "a", "Authorization": "Bearer 12345678"}}
+        self.llm: dict[str, Any] = {
+            "default_headers": {"x-deployment": "a", "Authorization": "Bearer 12345678"}
+        }
         self.hooks: dict[str, Any] = {"threshold": 1}
         self.options: dict[str, Any] = {}
 
     def run(self, folder: Path) -> list[list[float | None]]:
         CALLS.clear()
         reward = Reader(llm=Echo(**self.llm), **self.reward)
-        done = reward.evaluate_batch(self.samples, run_dir=str(folder), hooks=self.hooks, **self.options)
+        done = reward.evaluate_batch(
+            self.samples, run_dir=str(folder), hooks=self.hooks, **self.options
+        )
         return [[output.answer.reward.score for output in sample.output] for sample in done]
 
 
@@ -172,7 +194,9 @@ def first(tmp_path: Path) -> tuple[Path, list[list[float | None]]]:
 
 
 @pytest.mark.parametrize("path", SAMPLE)
-def test_another_sample_gets_another_score(first: tuple[Path, list[list[float | None]]], path: str) -> None:
+def test_another_sample_gets_another_score(
+    first: tuple[Path, list[list[float | None]]], path: str
+) -> None:
     folder, before = first
     case = changed(f"samples[0].{path}", SAMPLE[path])
     for scores in (case.run(folder), case.run(folder)):
@@ -182,7 +206,9 @@ def test_another_sample_gets_another_score(first: tuple[Path, list[list[float | 
 
 
 @pytest.mark.parametrize("path", SETTINGS)
-def test_other_settings_are_refused_by_name(first: tuple[Path, list[list[float | None]]], path: str) -> None:
+def test_other_settings_are_refused_by_name(
+    first: tuple[Path, list[list[float | None]]], path: str
+) -> None:
     folder, before = first
     name, value = SETTINGS[path]
     case = changed(path, value)
@@ -190,11 +216,15 @@ def test_other_settings_are_refused_by_name(first: tuple[Path, list[list[float |
         case.run(folder)
     assert CALLS == []
     elsewhere = case.run(folder.with_name("another"))
-    assert len(CALLS) == 3 if name == "repeat" else elsewhere != before, "no cached reply answers another question"
+    assert len(CALLS) == 3 if name == "repeat" else elsewhere != before, (
+        "no cached reply answers another question"
+    )
 
 
 @pytest.mark.parametrize("path", UNRELATED)
-def test_what_does_not_matter_calls_nothing(first: tuple[Path, list[list[float | None]]], path: str) -> None:
+def test_what_does_not_matter_calls_nothing(
+    first: tuple[Path, list[list[float | None]]], path: str
+) -> None:
     folder, before = first
     scores = changed(path, UNRELATED[path]).run(folder)
     assert CALLS == [] and sorted(scores, key=len) == sorted(before, key=len)
@@ -217,18 +247,27 @@ def test_the_words_of_the_librarys_prompt_count(monkeypatch: pytest.MonkeyPatch)
     before, read = hashes(), Path.read_text
     with monkeypatch.context() as patched:
         other = {"pointwise.en.jinja2": "And be kind."}
-        patched.setattr(Path, "read_text", lambda file, **how: read(file, **how) + other.get(file.name, ""))
+        patched.setattr(
+            Path, "read_text", lambda file, **how: read(file, **how) + other.get(file.name, "")
+        )
         now = hashes()
     assert (now[0] != before[0], now[1] == before[1]) == (True, True) and hashes() == before
 
 
-def test_where_a_class_of_the_library_stands_is_no_part_of_its_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_a_class_of_the_library_stands_is_no_part_of_its_identity(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     kinds = (type(RewardRegistry.create("accuracy")), LLMGrader, Rule)
 
     def hashes(module: str) -> list[str]:
         for kind in kinds:
             monkeypatch.setattr(kind, "__module__", module)
-        made = (kinds[0](), LLMGrader(model="fake:x", name="x", prompt="{{response}}"), Rule(), Holds(held=kinds[0]))
+        made = (
+            kinds[0](),
+            LLMGrader(model="fake:x", name="x", prompt="{{response}}"),
+            Rule(),
+            Holds(held=kinds[0]),
+        )
         return [each.settings_hash for each in made]
 
     ours, elsewhere, users = map(hashes, ("rm_gallery.one", "rm_gallery.two.three", "users.own"))
@@ -312,14 +351,23 @@ class Opaque:
     ("settings", "hooks", "metadata", "message"),
     [
         ({"held": lambda text: text}, {}, {}, "setting 'held' is a lambda"),
-        ({"held": {"deep": [Opaque()]}}, {}, {}, r"setting 'held'\.deep\[0\] is an object of .*Opaque"),
+        (
+            {"held": {"deep": [Opaque()]}},
+            {},
+            {},
+            r"setting 'held'\.deep\[0\] is an object of .*Opaque",
+        ),
         ({}, {"clean": lambda text: text}, {}, "keyword 'clean' is a lambda"),
         ({}, {"clean": Opaque()}, {}, "keyword 'clean' is an object of .*Opaque"),
         ({}, {}, {"made": Opaque()}, r"sample 's'\.metadata\.made is an object of .*Opaque"),
     ],
 )
 def test_what_cannot_be_told_apart_is_refused(
-    tmp_path: Path, settings: dict[str, Any], hooks: dict[str, Any], metadata: dict[str, Any], message: str
+    tmp_path: Path,
+    settings: dict[str, Any],
+    hooks: dict[str, Any],
+    metadata: dict[str, Any],
+    message: str,
 ) -> None:
     reward, sample = Holds(**settings), make_sample("a b", metadata=metadata)
     assert reward.evaluate_batch([sample], hooks=hooks)[0].output[0].answer.reward.score == 2.0
@@ -328,53 +376,102 @@ def test_what_cannot_be_told_apart_is_refused(
 
 
 def test_equal_samples_and_ids_used_twice_are_all_scored_and_all_restored(tmp_path: Path) -> None:
-    """Three equal samples without an id, one that differs in its reference only, and an id with two contents."""
+    """Three equal samples without an id, one that differs in its reference only, and an id with two
+    contents.
+    """
     rows = [make_sample("4", unique_id="", reference=r) for r in ("4", "4", "5", "4")]
-    rows += [make_sample("4", unique_id="x", reference="4"), make_sample("5", unique_id="x", reference="4")]
+    rows += [
+        make_sample("4", unique_id="x", reference="4"),
+        make_sample("5", unique_id="x", reference="4"),
+    ]
     for _ in range(3):
         done = RewardRegistry.create("accuracy").evaluate_batch(rows, run_dir=str(tmp_path / "run"))
-        assert [sample.output[0].answer.reward.score for sample in done] == [1.0, 1.0, 0.0, 1.0, 1.0, 0.0]
-    lines = [orjson.loads(line) for line in (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()]
+        assert [sample.output[0].answer.reward.score for sample in done] == [
+            1.0,
+            1.0,
+            0.0,
+            1.0,
+            1.0,
+            0.0,
+        ]
+    lines = [
+        orjson.loads(line)
+        for line in (tmp_path / "run" / "results.jsonl").read_bytes().splitlines()
+    ]
     assert len(lines) == len({(line["key"], line.get("n", 0)) for line in lines}) == 6
     counts = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())["samples"]
     assert (counts["reused"], counts["duplicates"], counts["id_collisions"]) == (6, 2, 2)
 
 
 def test_two_rewards_of_one_name_stand_beside_each_other() -> None:
-    strict, loose = RewardRegistry.create("accuracy"), RewardRegistry.create("accuracy", ignore_case=True)
+    strict, loose = (
+        RewardRegistry.create("accuracy"),
+        RewardRegistry.create("accuracy", ignore_case=True),
+    )
     sample = make_sample("Yes", reference="yes")
     for order in ((strict, loose), (loose, strict)):
         found = order[1].evaluate(order[0].evaluate(sample))
         for _ in range(2):  # again: each replaces its own
             found = order[0].evaluate(order[1].evaluate(found))
         reward = found.output[0].answer.reward
-        assert len(reward.details) == 2 and (strict.score_of(reward), loose.score_of(reward)) == (0.0, 1.0)
-        assert {order[0].key_in(reward), order[1].key_in(reward)} == {"accuracy", f"accuracy#{order[1].settings_hash[:8]}"}
+        assert len(reward.details) == 2 and (strict.score_of(reward), loose.score_of(reward)) == (
+            0.0,
+            1.0,
+        )
+        assert {order[0].key_in(reward), order[1].key_in(reward)} == {
+            "accuracy",
+            f"accuracy#{order[1].settings_hash[:8]}",
+        }
 
 
 def test_issues_and_run_folders_know_their_own_reward_too(tmp_path: Path) -> None:
-    strict, loose = RewardRegistry.create("accuracy"), RewardRegistry.create("accuracy", ignore_case=True)
+    strict, loose = (
+        RewardRegistry.create("accuracy"),
+        RewardRegistry.create("accuracy", ignore_case=True),
+    )
     unscored = loose.evaluate(strict.evaluate(make_sample("Yes")))
     names = [issue.name for issue in unscored.output[0].answer.reward.issues]
     assert names == ["accuracy", f"accuracy#{loose.settings_hash[:8]}"]
     begun = strict.evaluate(make_sample("Yes", reference="yes"))
     for _ in range(2):
-        found = loose.evaluate_batch([begun], run_dir=str(tmp_path / "run"))[0].output[0].answer.reward
+        found = (
+            loose.evaluate_batch([begun], run_dir=str(tmp_path / "run"))[0].output[0].answer.reward
+        )
         assert (strict.score_of(found), loose.score_of(found)) == (0.0, 1.0)
 
 
-# -- code is told by what it does ---------------------------------------------------------------------------------------------
+# -- code is told by what it does ------------------------------------------------------------------
 
-CHANGES = [json.loads(line) for line in (Path(__file__).parent / "changes.jsonl").read_text(encoding="utf-8").splitlines()]
-"""What `Mine` is made of and reads, and `then` what is changed before the run is continued; `same` where it does the same."""
-FUNCTION = "@reward_function({declared})\n{decorator}\ndef mine(messages, {parameters}**kwargs):\n    return {score}\nMine = mine.reward\n"
-EVALUATE = "class Mine({bases}BasePointWiseReward):\n    {members}\n    def _evaluate(self, sample, **kwargs):\n        return scored(self.name, {score})\n"
-ENVIRONMENT = "class Env:\n    {members}\n    async def compute_reward(self, rollout_id, messages, task, **kwargs):\n        return {{'reward': {score}}}\nMine = lambda: build_reward(Env())\n"
-GRADER = "def mine(query, response): return {score}\nMine = lambda: as_reward(FunctionGrader(mine))\n"
-JUDGE = "class Prompt(Ask):\n    @classmethod\n    def format(cls, enable_thinking=False, **kwargs): return {score}\nMine = lambda: Reader(llm=Echo(), template=Prompt)\n"
+CHANGES = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "changes.jsonl").read_text(encoding="utf-8").splitlines()
+]
+"""What `Mine` is made of and reads, and `then` what is changed before the run is continued; `same`
+where it does the same.
+"""
+FUNCTION = (
+    "@reward_function({declared})\n{decorator}\ndef mine(messages, {parameters}**kwargs):\n    "
+    "return {score}\nMine = mine.reward\n"
+)
+EVALUATE = (
+    "class Mine({bases}BasePointWiseReward):\n    {members}\n    def _evaluate(self, sample, "
+    "**kwargs):\n        return scored(self.name, {score})\n"
+)
+ENVIRONMENT = (
+    "class Env:\n    {members}\n    async def compute_reward(self, rollout_id, messages, task, "
+    "**kwargs):\n        return {{'reward': {score}}}\nMine = lambda: build_reward(Env())\n"
+)
+GRADER = (
+    "def mine(query, response): return {score}\nMine = lambda: as_reward(FunctionGrader(mine))\n"
+)
+JUDGE = (
+    "class Prompt(Ask):\n    @classmethod\n    def format(cls, enable_thinking=False, **kwargs): "
+    "return {score}\nMine = lambda: Reader(llm=Echo(), template=Prompt)\n"
+)
 COMPOSED = JUDGE + "judge = Mine\nMine = lambda: WeightedSum({{'a': judge(), 'b': Rule()}})\n"
 ASKING = (
-    "Mine = lambda: as_reward(LLMGrader(name='g', model=FakeLLM(reply='<score>1</score>'), prompt={score} + ' {{response}}'))\n"
+    "Mine = lambda: as_reward(LLMGrader(name='g', model=FakeLLM(reply='<score>1</score>'), "
+    "prompt={score} + ' {{response}}'))\n"
 )
 SCRIPTED = "Mine = lambda: Reader(llm=FakeLLM(reply={score}))\n"
 KINDS = {
@@ -438,6 +535,8 @@ def test_a_continued_run_gives_what_a_new_one_would_or_refuses_with_an_example(
     if case.get("same"):
         assert score("run") == before
         return
-    with pytest.raises(ConfigError, match="holds results of something else .*'s'|holds a different run"):
+    with pytest.raises(
+        ConfigError, match="holds results of something else .*'s'|holds a different run"
+    ):
         score("run")
     assert case.get("kind") == "asking grader" or score("another") != before

@@ -1,4 +1,6 @@
-"""What a judge sees is the kind's business, what it quotes is no verdict, and what is kept of a judgement the run's."""
+"""What a judge sees is the kind's business, what it quotes is no verdict, and what is kept of a
+judgement the run's.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ from tests.support.judge_server_prompts import fenced_blocks
 from tests.support.samples import make_sample
 
 TEXTS = json.loads((Path(__file__).parent / "attacks.json").read_text(encoding="utf-8"))
-"""`attacks`: texts that try to pass for the verdict 77 in the tag `qtag`; `sloppy`: replies around a reason {r} and a verdict {v};
-`quoted`: ways to quote."""
+"""`attacks`: texts that try to pass for the verdict 77 in the tag `qtag`; `sloppy`: replies around
+a reason {r} and a verdict {v}; `quoted`: ways to quote."""
 
 
 class MixedSteps(BaseRubricReward, BaseStepWiseReward): ...
@@ -49,31 +51,74 @@ def blocks(question: str) -> dict[str, str]:
 
 
 def steps_of(*answers: list[str]) -> DataSample:
-    made = [DataOutput(answer=Step(content="final"), steps=[Step(content=text) for text in texts]) for texts in answers]
+    made = [
+        DataOutput(answer=Step(content="final"), steps=[Step(content=text) for text in texts])
+        for texts in answers
+    ]
     return DataSample(unique_id="s", input=[ChatMessage(content="asked")], output=made)
 
 
 @pytest.mark.parametrize("kind", [BaseStepWiseRubricReward, MixedSteps, MixedStepsOtherOrder])
-def test_a_stepwise_rubric_judge_sees_the_step_and_what_came_before_it(kind: type[BaseRubricReward]) -> None:
-    judge = Listening(reply=lambda question: f"<reason>r</reason><score>{len(blocks(question)['step'])}</score>")
-    scored = kind(llm=judge, rubrics=["be brief"]).evaluate(steps_of(["one", "two", "three"], ["seven"]), max_workers=1)
-    assert [[step.reward.score for step in output.steps or ()] for output in scored.output] == [[3.0, 3.0, 5.0], [5.0]]
+def test_a_stepwise_rubric_judge_sees_the_step_and_what_came_before_it(
+    kind: type[BaseRubricReward],
+) -> None:
+    judge = Listening(
+        reply=lambda question: f"<reason>r</reason><score>{len(blocks(question)['step'])}</score>"
+    )
+    scored = kind(llm=judge, rubrics=["be brief"]).evaluate(
+        steps_of(["one", "two", "three"], ["seven"]), max_workers=1
+    )
+    assert [[step.reward.score for step in output.steps or ()] for output in scored.output] == [
+        [3.0, 3.0, 5.0],
+        [5.0],
+    ]
     shown = [blocks(payload["messages"][-1]["content"]) for payload in judge.asked]
-    assert shown[2] == {"query": "asked", "previous": "[step 1]\n    one\n\n[step 2]\n    two", "step": "three"}
+    assert shown[2] == {
+        "query": "asked",
+        "previous": "[step 1]\n    one\n\n[step 2]\n    two",
+        "step": "three",
+    }
     assert shown[3] == {"query": "asked", "step": "seven"}
 
 
-CALL: dict[str, Any] = {"id": "1", "type": "function", "function": {"name": "search", "arguments": '{"q": "雨"}'}}
-PICTURE = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": "x"}}]
+CALL: dict[str, Any] = {
+    "id": "1",
+    "type": "function",
+    "function": {"name": "search", "arguments": '{"q": "雨"}'},
+}
+PICTURE = [
+    {"type": "text", "text": "What is this?"},
+    {"type": "image_url", "image_url": {"url": "x"}},
+]
 
 
 @pytest.mark.parametrize(
     ("prompt", "completion", "query", "answer"),
     [
-        ("q", {"content": None, "tool_calls": [CALL]}, "q", json.dumps([CALL["function"]], ensure_ascii=False)),
-        ("q", {"content": "I look.", "function_call": {"name": "f"}}, "q", 'I look.\n{"name": "f"}'),
-        ([{"role": "user", "content": PICTURE}], {"content": "a cat"}, "What is this?\n[image_url]", "a cat"),
-        ("q", {"content": [{"type": "thinking", "thinking": "h"}, PICTURE[0]]}, "q", "What is this?"),
+        (
+            "q",
+            {"content": None, "tool_calls": [CALL]},
+            "q",
+            json.dumps([CALL["function"]], ensure_ascii=False),
+        ),
+        (
+            "q",
+            {"content": "I look.", "function_call": {"name": "f"}},
+            "q",
+            'I look.\n{"name": "f"}',
+        ),
+        (
+            [{"role": "user", "content": PICTURE}],
+            {"content": "a cat"},
+            "What is this?\n[image_url]",
+            "a cat",
+        ),
+        (
+            "q",
+            {"content": [{"type": "thinking", "thinking": "h"}, PICTURE[0]]},
+            "q",
+            "What is this?",
+        ),
         ("q", {"content": "a", "reasoning_content": "hidden"}, "q", "a"),
     ],
 )
@@ -97,7 +142,10 @@ KINDS: dict[str, tuple[type[BaseRubricReward], str]] = {
 
 def attacks(tag: str, value: int) -> list[str]:
     """Texts that try to pass for a verdict `value`."""
-    return [text.replace("qtag", tag).replace("QTAG", tag.upper()).replace("77", str(value)) for text in TEXTS["attacks"]]
+    return [
+        text.replace("qtag", tag).replace("QTAG", tag.upper()).replace("77", str(value))
+        for text in TEXTS["attacks"]
+    ]
 
 
 def tags(reason: str, tag: str, value: int, last: bool = True) -> str:
@@ -116,8 +164,12 @@ FORMS: dict[str, Callable[[str, str, int], str]] = {
     "JSON, reason first": as_json,
     "JSON, verdict first": lambda r, t, v: as_json(r, t, v, last=False),
     "fenced JSON, reason first": lambda r, t, v: f"```json\n{as_json(r, t, v)}\n```",
-    "fenced JSON, verdict first": lambda r, t, v: f"```json\n{as_json(r, t, v, last=False, indent=2)}\n```",
-    "introduced JSON": lambda r, t, v: f"Here is my verdict:\n```json\n{as_json(r, t, v, last=False)}\n```",
+    "fenced JSON, verdict first": lambda r, t, v: (
+        f"```json\n{as_json(r, t, v, last=False, indent=2)}\n```"
+    ),
+    "introduced JSON": lambda r, t, v: (
+        f"Here is my verdict:\n```json\n{as_json(r, t, v, last=False)}\n```"
+    ),
     "fenced tags": lambda r, t, v: f"```xml\n{tags(r, t, v, last=False)}\n```",
     "after reasoning": lambda r, t, v: f"<think>Let me see.</think>\n{tags(r, t, v)}",
 }
@@ -127,25 +179,44 @@ FORMS: dict[str, Callable[[str, str, int], str]] = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_quoted_attack_changes_no_verdict(kind: str, form: str, language: str) -> None:
-    """A judge that is always right (2 for an attack, 9 for a good answer, the good one of several) and quotes the attack."""
+    """A judge that is always right (2 for an attack, 9 for a good answer, the good one of several)
+    and quotes the attack.
+    """
     cls, tag = KINDS[kind]
 
     def judge(question: str) -> str:
-        candidates = [text for name, text in blocks(question).items() if name == "step" or name.startswith("answer")]
-        reason = INTRODUCED[language].format(next((text for text in candidates if text != GOOD), GOOD))
+        candidates = [
+            text
+            for name, text in blocks(question).items()
+            if name == "step" or name.startswith("answer")
+        ]
+        reason = INTRODUCED[language].format(
+            next((text for text in candidates if text != GOOD), GOOD)
+        )
         verdict = candidates.index(GOOD) + 1 if tag == "best" else 9 if candidates == [GOOD] else 2
         return FORMS[form](reason, tag, verdict)
 
     samples, alone = [], kind in ("pointwise", "stepwise")
-    for number, attack in enumerate(attacks(tag, 10) if tag == "score" else attacks(tag, 1) + attacks(tag, 2)):
-        made = make_sample(*([attack] if alone else [GOOD, attack]), unique_id=f"{kind}-{number}", query="asked")
+    for number, attack in enumerate(
+        attacks(tag, 10) if tag == "score" else attacks(tag, 1) + attacks(tag, 2)
+    ):
+        made = make_sample(
+            *([attack] if alone else [GOOD, attack]), unique_id=f"{kind}-{number}", query="asked"
+        )
         if kind == "stepwise":
             made.output[0].steps = [Step(content=attack)]
         samples.append(made)
     reward = cls(name="judge", llm=FakeLLM(reply=judge), language=language, repair_attempts=0)  # type: ignore[arg-type]
-    found = [[reward.score_of_output(output) for output in sample.output] for sample in reward.evaluate_batch(samples)]
+    found = [
+        [reward.score_of_output(output) for output in sample.output]
+        for sample in reward.evaluate_batch(samples)
+    ]
     expected = [2.0] if alone else [1.0, 0.0]
-    assert [(s.output[-1].answer.text, got) for s, got in zip(samples, found, strict=True) if got != expected] == []
+    assert [
+        (s.output[-1].answer.text, got)
+        for s, got in zip(samples, found, strict=True)
+        if got != expected
+    ] == []
 
 
 def reading(template: type[BasePromptTemplate], tag: str, reply: str) -> int | None:
@@ -166,18 +237,30 @@ def test_a_sloppy_judge_is_not_read_rather_than_misread(sloppy: str) -> None:
         (RubricPairWiseTemplate, "best", 1, 2),
     ):
         for attack in attacks(tag, other):
-            for quoted in (form.format(way.format(attack)) for form in INTRODUCED.values() for way in TEXTS["quoted"].values()):
-                reply = TEXTS["sloppy"][sloppy].format(r=quoted, v=f"<{tag}>{value}</{tag}>", t=tag, n=value)
+            for quoted in (
+                form.format(way.format(attack))
+                for form in INTRODUCED.values()
+                for way in TEXTS["quoted"].values()
+            ):
+                reply = TEXTS["sloppy"][sloppy].format(
+                    r=quoted, v=f"<{tag}>{value}</{tag}>", t=tag, n=value
+                )
                 found = reading(template, tag, reply)
                 count += 1
                 read += found == value
                 misread += [(reply, found)] if found not in (value, None) else []
-    assert misread == [] and read > (0.45 if "broken" not in sloppy and sloppy != "Python" else 0.0) * count
+    assert (
+        misread == []
+        and read > (0.45 if "broken" not in sloppy and sloppy != "Python" else 0.0) * count
+    )
 
 
 def traced(folder: Path, reward: BaseRubricReward, sample: DataSample) -> list[dict[str, Any]]:
     reward.evaluate_batch([sample], run_dir=str(folder / "run"), trace=True)
-    return [json.loads(line) for line in (folder / "run" / "trace.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in (folder / "run" / "trace.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
 
 
 def pointwise(reply: Any) -> BasePointWiseRubricReward:
@@ -186,26 +269,48 @@ def pointwise(reply: Any) -> BasePointWiseRubricReward:
 
 def test_a_trace_keeps_every_judgement_with_its_place(tmp_path: Path) -> None:
     sample, reply = make_sample("a", "b", unique_id="s-1"), "<reason>good</reason><best>1</best>"
-    entries = traced(tmp_path, BasePairWiseRubricReward(name="judge", llm=FakeLLM(reply=reply)), sample)
+    entries = traced(
+        tmp_path, BasePairWiseRubricReward(name="judge", llm=FakeLLM(reply=reply)), sample
+    )
     assert {tuple(entry["place"]) for entry in entries} == {(0, 1), (1, 0)}
     for entry in entries:
-        known = {"id": "s-1", "sample_key": sample.sample_key, "reward": "judge", "attempt": 1, "status": "scored"}
+        known = {
+            "id": "s-1",
+            "sample_key": sample.sample_key,
+            "reward": "judge",
+            "attempt": 1,
+            "status": "scored",
+        }
         known |= {"reply": reply, "problem": "", "cached": False, "finish_reason": "stop"}
         assert {key: entry[key] for key in known} == known
         assert [message["role"] for message in entry["prompt"]] == ["system", "user"]
-        assert entry["tokens"] == {"input": entry["tokens"]["input"], "output": 9} and entry["tokens"]["input"] > 5
+        assert (
+            entry["tokens"] == {"input": entry["tokens"]["input"], "output": 9}
+            and entry["tokens"]["input"] > 5
+        )
         assert 0 <= entry["seconds"] < 10
     listwise = BaseListWiseRubricReward(name="judge", llm=FakeLLM(reply=reply))
     assert sorted(traced(tmp_path / "list", listwise, sample)[0]["place"]) == [0, 1]
 
 
-def test_an_unreadable_reply_is_kept_with_every_attempt_and_found_by_the_command(tmp_path: Path) -> None:
-    entries = traced(tmp_path, pointwise("no idea 你"), make_sample("the key is sk-abcdefghijklmnop", unique_id="s-1"))
-    assert [(entry["attempt"], entry["status"]) for entry in entries] == [(1, "unscored"), (2, "unscored")]
+def test_an_unreadable_reply_is_kept_with_every_attempt_and_found_by_the_command(
+    tmp_path: Path,
+) -> None:
+    entries = traced(
+        tmp_path,
+        pointwise("no idea 你"),
+        make_sample("the key is sk-abcdefghijklmnop", unique_id="s-1"),
+    )
+    assert [(entry["attempt"], entry["status"]) for entry in entries] == [
+        (1, "unscored"),
+        (2, "unscored"),
+    ]
     assert all(entry["reply"] == "no idea 你" and entry["problem"] for entry in entries)
     assert "abcdefghijklmnop" not in json.dumps(entries)
     shown = command("trace", str(tmp_path / "run"), "s-1")
-    assert (shown.code, shown.out.count("no idea")) == (0, 3), "twice as a reply, once in the question for another one"
+    assert (shown.code, shown.out.count("no idea")) == (0, 3), (
+        "twice as a reply, once in the question for another one"
+    )
     assert command("trace", str(tmp_path / "run")).out.split() == ["s-1"]
     for run, sample, says in (("run", "s-2", "s-1"), ("elsewhere", "s-1", "--trace")):
         missing = command("trace", str(tmp_path / run), sample)
@@ -213,16 +318,22 @@ def test_an_unreadable_reply_is_kept_with_every_attempt_and_found_by_the_command
 
 
 def test_a_trace_torn_by_a_kill_goes_on_and_without_trace_nothing_is_kept(tmp_path: Path) -> None:
-    assert len(traced(tmp_path, pointwise("<score>3</score>"), make_sample("a", unique_id="s-1"))) == 1
+    assert (
+        len(traced(tmp_path, pointwise("<score>3</score>"), make_sample("a", unique_id="s-1"))) == 1
+    )
     path = tmp_path / "run" / "trace.jsonl"
     path.write_bytes(path.read_bytes() + b'{"id": "s-')
     again = traced(tmp_path, pointwise("<score>3</score>"), make_sample("b", unique_id="s-2"))
     assert [entry["id"] for entry in again] == ["s-1", "s-2"]
-    pointwise("<score>3</score>").evaluate_batch([make_sample("a")], run_dir=str(tmp_path / "other"))
+    pointwise("<score>3</score>").evaluate_batch(
+        [make_sample("a")], run_dir=str(tmp_path / "other")
+    )
     assert not (tmp_path / "other" / "trace.jsonl").exists()
 
 
-def test_secrets_are_masked_and_texts_cleaned_and_bounded_wherever_they_are_kept(tmp_path: Path) -> None:
+def test_secrets_are_masked_and_texts_cleaned_and_bounded_wherever_they_are_kept(
+    tmp_path: Path,
+) -> None:
     (issue,) = (
         pointwise("I rather like it.\x1b[2J key sk-abcdefghijklmnop " + "x" * 5000)
         .evaluate(make_sample("a"))
@@ -237,7 +348,9 @@ def test_secrets_are_masked_and_texts_cleaned_and_bounded_wherever_they_are_kept
 
     (scored,) = pointwise(broken).evaluate_batch([make_sample("a")], run_dir=tmp_path, trace=True)
     assert "sk-***" in scored.output[0].answer.reward.issues[0].message
-    assert not [f for f in tmp_path.iterdir() if "abcdefghijklmnop" in f.read_text(encoding="utf-8")]
+    assert not [
+        f for f in tmp_path.iterdir() if "abcdefghijklmnop" in f.read_text(encoding="utf-8")
+    ]
 
 
 class Answering(FakeLLM):
@@ -253,13 +366,20 @@ class Answering(FakeLLM):
 
 @pytest.mark.parametrize(
     ("asked", "named", "same"),
-    [("gpt-4o", "gpt-4o-2024-08-06", True), ("openai/gpt-4o", "gpt-4o", True), ("m", "", True), ("m", "another-m", False)],
+    [
+        ("gpt-4o", "gpt-4o-2024-08-06", True),
+        ("openai/gpt-4o", "gpt-4o", True),
+        ("m", "", True),
+        ("m", "another-m", False),
+    ],
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_says_at_its_end_that_another_model_answered(
     kind: str, asked: str, named: str, same: bool, warned: list[str]
 ) -> None:
-    judge = Answering(model=asked, named=named, reply="<reason>r</reason><score>4</score><best>1</best>")
+    judge = Answering(
+        model=asked, named=named, reply="<reason>r</reason><score>4</score><best>1</best>"
+    )
     sample = make_sample("a", "b")
     sample.output[0].steps = [Step(content="s")]
     KINDS[kind][0](name="judge", llm=judge, channel="text").evaluate_batch([sample, sample])

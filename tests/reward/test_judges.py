@@ -1,4 +1,6 @@
-"""Which models a reward asks, at any depth, and who names the judge of a part that was given by name."""
+"""Which models a reward asks, at any depth, and who names the judge of a part that was given by
+name.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ ASKING: dict[str, Any] = {
     "cascade": lambda: Cascade(Stage(rule, stop_above=0.9), JUDGE),
     "nested": lambda: WeightedSum({"a": Gate(rule, WeightedSum({"x": JUDGE}), otherwise=0.0)}),
     "grader": lambda: as_reward(GraderRegistry.create("relevance", model=model("a"))),
-    "grader in a sum": lambda: WeightedSum({"g": rule, "j": as_reward(GraderRegistry.create("relevance", model=model("a")))}),
+    "grader in a sum": lambda: WeightedSum(
+        {"g": rule, "j": as_reward(GraderRegistry.create("relevance", model=model("a")))}
+    ),
     "closure": lambda: build_reward(_closing_over(JUDGE)),
     "partial in a closure": lambda: build_reward(_closing_over(partial(JUDGE.evaluate))),
     "helper": lambda: build_reward(through_a_helper),
@@ -94,12 +98,16 @@ def test_a_model_is_known_wherever_it_is_held(made: Any) -> None:
     assert judge_of(reward)[0] == "a"
     with pytest.raises(ConfigError, match=r"is built already|asks a already"):
         build_reward(reward, llm="fake:other")
-    with pytest.raises(ConfigError, match="asks a already, named where it is made; leave out --llm"):
+    with pytest.raises(
+        ConfigError, match="asks a already, named where it is made; leave out --llm"
+    ):
         judges_for([reward], "fake:other", None)
     assert most_calls(reward, make_sample("a", "b")) == 2
 
 
-@pytest.mark.parametrize("made", [lambda: build_reward(rule), lambda: WeightedSum({"a": rule, "b": "length_penalty"})])
+@pytest.mark.parametrize(
+    "made", [lambda: build_reward(rule), lambda: WeightedSum({"a": rule, "b": "length_penalty"})]
+)
 def test_a_rule_asks_nobody(made: Any) -> None:
     assert not asks_a_model(made()) and models_of(made()) == [] and judge_of(made()) == (None, None)
     with pytest.raises(ConfigError, match="no model; leave out --llm"):
@@ -116,7 +124,9 @@ BY_NAME: dict[str, Any] = {
     "list": lambda **judge: WeightedSum([rule, JUDGED], **judge),
     "normalized": lambda **judge: WeightedSum({"g": rule, "j": JUDGED}, normalize=True, **judge),
     "gate": lambda **judge: Gate(rule, JUDGED, **judge),
-    "cascade": lambda **judge: Cascade(Stage(rule, stop_above=2.0, stop_below=-1.0), JUDGED, **judge),
+    "cascade": lambda **judge: Cascade(
+        Stage(rule, stop_above=2.0, stop_below=-1.0), JUDGED, **judge
+    ),
     "nested": lambda **judge: WeightedSum({"a": Gate(rule, JUDGED)}, **judge),
     "grader": lambda **judge: WeightedSum({"j": "grader:relevance"}, **judge),
 }
@@ -126,7 +136,9 @@ BY_NAME: dict[str, Any] = {
 def test_parts_given_by_name_take_their_judge_when_built_or_from_what_uses_them(made: Any) -> None:
     bare = made()
     assert lacking(bare) and asks_a_model(bare)
-    with pytest.raises(ConfigError, match="judged by a model and none is named; say which with --llm MODEL"):
+    with pytest.raises(
+        ConfigError, match="judged by a model and none is named; say which with --llm MODEL"
+    ):
         bare.check()
     for reward in (
         made(llm=model("m")),
@@ -136,7 +148,11 @@ def test_parts_given_by_name_take_their_judge_when_built_or_from_what_uses_them(
         assert not lacking(reward) and [one.model for one in models_of(reward)] == ["m"]
         reward.check()
     assert lacking(bare), "the reward that was given stays as it is"
-    assert made(llm=model("m")).settings_hash == build_reward(bare, llm=model("m")).settings_hash != bare.settings_hash
+    assert (
+        made(llm=model("m")).settings_hash
+        == build_reward(bare, llm=model("m")).settings_hash
+        != bare.settings_hash
+    )
     with pytest.raises(ConfigError, match="asks m already"):
         WeightedSum({"x": made(llm=model("m"))}, llm="fake:other")
 
@@ -154,7 +170,8 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("mix.py").write_text(
         "from rm_gallery import RewardRegistry, WeightedSum\n"
         f"named = WeightedSum({{'g': 'length_penalty', 'j': {JUDGED!r}}})\n"
-        f"total = WeightedSum({{'g': 'length_penalty', 'j': RewardRegistry.create({JUDGED!r}, llm={REPLY!r})}})\n"
+        f"total = WeightedSum({{'g': 'length_penalty', 'j': RewardRegistry.create({JUDGED!r}, "
+        f"llm={REPLY!r})}})\n"
     )
     return tmp_path
 
@@ -163,36 +180,57 @@ TABLES = (("score", "--answer", "a"), ("winrate", "--a", "a", "--b", "b"))
 
 
 @pytest.mark.parametrize("words", TABLES, ids=lambda words: words[0])
-def test_a_table_command_announces_the_calls_of_a_part_and_names_its_judge(table: Path, words: tuple[str, ...]) -> None:
+def test_a_table_command_announces_the_calls_of_a_part_and_names_its_judge(
+    table: Path, words: tuple[str, ...]
+) -> None:
     asked = (words[0], "t.csv", "--prompt", "q", *words[1:], "--reward")
     answers = 6 * (1 if words[0] == "score" else 2)
     done = command(*asked, "mix.py:total", "--dry-run")
-    assert f"at most {answers} calls of fake" in done.out + done.err and "no calls" not in done.out + done.err
+    assert (
+        f"at most {answers} calls of fake" in done.out + done.err
+        and "no calls" not in done.out + done.err
+    )
     done = command(*asked, "mix.py:total", "--llm", "fake:other")
     assert done.code == 2 and "mix.py:total asks fake already" in done.err
     done = command(*asked, "mix.py:named")
-    assert done.code == 2 and "mix.py:named is judged by a model and none is named; say which with --llm MODEL" in done.err
+    assert (
+        done.code == 2
+        and "mix.py:named is judged by a model and none is named; say which with --llm MODEL"
+        in done.err
+    )
     done = command(*asked, "mix.py:named", "--llm", REPLY, "--json")
-    assert f"at most {answers} calls of fake" in done.err and '"judge": "fake"' in done.out.replace('":"', '": "')
+    assert f"at most {answers} calls of fake" in done.err and '"judge": "fake"' in done.out.replace(
+        '":"', '": "'
+    )
 
 
 @pytest.mark.parametrize("normalize", [False, True])
 def test_the_lines_to_paste_run_as_they_stand(table: Path, normalize: bool) -> None:
     Path("brief.py").write_text(
-        "from rm_gallery import reward_function\n\n@reward_function\ndef brief(messages, **kwargs):\n    return 0.5\n"
+        "from rm_gallery import reward_function\n\n@reward_function\ndef brief(messages, "
+        "**kwargs):\n    return 0.5\n"
     )
-    mix = check_mix({"boxed_answer": 1.0, "brief.py": 0.2, JUDGED: 0.1}, CASES, normalize=normalize, llm=REPLY)
-    head, lines = mix.lines()[:2], {line.split()[0]: line.split(None, 1)[1] for line in mix.lines()[2:]}
+    mix = check_mix(
+        {"boxed_answer": 1.0, "brief.py": 0.2, JUDGED: 0.1}, CASES, normalize=normalize, llm=REPLY
+    )
+    head, lines = (
+        mix.lines()[:2],
+        {line.split()[0]: line.split(None, 1)[1] for line in mix.lines()[2:]},
+    )
     made: dict[str, Any] = {}
     for line in (*head, *(lines[trainer] for trainer in ("TRL", "verl", "OpenRLHF"))):
         exec(line, made)
     pasted = dict(prompts=["q"], completions=["an answer"], reference=["an answer"])
     values = [reward(**pasted) for reward in made["reward_funcs"]]
-    assert len(values) == (1 if normalize else 3) and None not in [list(value)[0] for value in values]
+    assert len(values) == (1 if normalize else 3) and None not in [
+        list(value)[0] for value in values
+    ]
     assert asyncio.run(made["compute_score"]("x", "an answer", "an answer"))["score"] is not None
     assert made["reward_func"](["an answer"], ["q"], ["an answer"])
     Path("pasted.py").write_text("\n".join(head) + "\n")
-    served = lines["server"].partition(" --reward ")[2].partition(",")[0].replace("FILE", "pasted.py")
+    served = (
+        lines["server"].partition(" --reward ")[2].partition(",")[0].replace("FILE", "pasted.py")
+    )
     from rm_gallery.cli.serve import named_rewards
 
     named_rewards([served], None, None, None)["total"].check()
@@ -203,7 +241,11 @@ CASES = [{"prompt": "q", "gold": "an answer", "reference": "an answer"}]
 
 def test_adapters_name_the_judge_of_a_composition_and_the_first_use_without_one_says_so() -> None:
     bare = WeightedSum({"g": rule, "j": JUDGED})
-    for make in (verl_reward, openrlhf_reward, lambda reward, **judge: trl_rewards([reward], **judge)):
+    for make in (
+        verl_reward,
+        openrlhf_reward,
+        lambda reward, **judge: trl_rewards([reward], **judge),
+    ):
         make(bare, llm=REPLY)
         with pytest.raises(ConfigError, match="none is named"):
             make(bare)

@@ -1,4 +1,6 @@
-"""How a sample becomes jobs and their results its scores: by kind, checked, written beside what others said, and never a made-up score."""
+"""How a sample becomes jobs and their results its scores: by kind, checked, written beside what
+others said, and never a made-up score.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,19 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rm_gallery.core.data.schema import DataSample, RewardDimensionWithRank, RewardDimensionWithScore, Step
+from rm_gallery.core.data.schema import (
+    DataSample,
+    RewardDimensionWithRank,
+    RewardDimensionWithScore,
+    Step,
+)
 from rm_gallery.core.models import FakeLLM
-from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward, BaseStepWiseReward
+from rm_gallery.core.reward.base import (
+    BaseListWiseReward,
+    BasePairWiseReward,
+    BasePointWiseReward,
+    BaseStepWiseReward,
+)
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import RewardResult, sample_of
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -21,7 +33,10 @@ from tests.support.samples import issues, make_sample, scores
 
 
 def _score(value: float, **more: Any) -> RewardDimensionWithScore:
-    return build(RewardDimensionWithScore, {"name": "d", "reason": None, "source": None, "score": value, **more})
+    return build(
+        RewardDimensionWithScore,
+        {"name": "d", "reason": None, "source": None, "score": value, **more},
+    )
 
 
 def _result(*details: Any, **extra: Any) -> RewardResult:
@@ -46,7 +61,10 @@ GIVES: dict[str, tuple[Callable[[], Any] | Exception, float | tuple[str, str]]] 
     "nan": (lambda: _result(_score(math.nan)), ("failed", "invalid_result")),
     "one of two above": (lambda: _result(_score(0.5), _score(2.0)), ("failed", "invalid_result")),
     "no details": (lambda: _result(), ("unscored", "no_details")),
-    "a rank": (lambda: _result(RewardDimensionWithRank(name="d", rank=[1.0])), ("failed", "invalid_result")),
+    "a rank": (
+        lambda: _result(RewardDimensionWithRank(name="d", rank=[1.0])),
+        ("failed", "invalid_result"),
+    ),
     "a number": (lambda: 1.0, ("failed", "invalid_result")),
     "nothing": (lambda: None, ("failed", "invalid_result")),
     "unscored": (Unscored("no", reason="no_reference"), ("unscored", "no_reference")),
@@ -79,7 +97,9 @@ def test_what_a_reward_returns_is_a_score_or_a_reason_alone_and_beside_others(wh
         said = found.output[0].answer.reward
         has_score = isinstance(expected, float)
         assert (said.score, bool(said)) == (expected if has_score else None, has_score)
-        assert [(issue.status, issue.reason) for issue in said.issues] == ([] if has_score else [expected])
+        assert [(issue.status, issue.reason) for issue in said.issues] == (
+            [] if has_score else [expected]
+        )
         assert all(issue.name == "plain" and issue.message for issue in said.issues)
         assert scores(found)[1:] in ([], [1.0]), "the neighbour is scored"
     assert alone == sample_of("q", what).model_copy(update={"created_at": alone.created_at})
@@ -90,9 +110,14 @@ def test_a_rule_on_one_answer_is_written_in_one_go_as_step_by_step() -> None:
     earlier, twice = Plain(name="earlier").evaluate(fresh[0]), Plain().evaluate(fresh[0])
     given = [*fresh, *fresh, earlier, twice, sample_of("q")]
     batch = Plain().evaluate_batch(given)
-    assert [sample.model_dump() for sample in batch] == [Plain().evaluate(sample).model_dump() for sample in given]
+    assert [sample.model_dump() for sample in batch] == [
+        Plain().evaluate(sample).model_dump() for sample in given
+    ]
     same = list(GIVES).index("the same object")
-    assert batch[same].output[0].answer.reward.details is not batch[same + len(GIVES)].output[0].answer.reward.details
+    assert (
+        batch[same].output[0].answer.reward.details
+        is not batch[same + len(GIVES)].output[0].answer.reward.details
+    )
 
 
 def test_a_mistake_of_the_caller_ends_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +137,9 @@ def test_a_second_evaluation_replaces_the_first_whatever_came_of_either() -> Non
     lost.output[0].answer.label = {}
     again = reward.evaluate(lost)
     assert (scores(again), issues(again)) == ([None, 0.0], [("unscored", "no_reference")])
-    assert reward.evaluate(again.model_copy(update={"output": once.output})) == once, "and the issue is taken back"
+    assert reward.evaluate(again.model_copy(update={"output": once.output})) == once, (
+        "and the issue is taken back"
+    )
 
 
 def test_two_rewards_stand_side_by_side_and_each_reads_its_own() -> None:
@@ -122,7 +149,10 @@ def test_two_rewards_stand_side_by_side_and_each_reads_its_own() -> None:
     said = both.output[0].answer.reward
     assert {d.source: d.score for d in said.details} == {"accuracy": 1.0, "length_baseline": 2.0}
     assert scores(both) == [1.5], "the mean of both"
-    own = {name: RewardRegistry.create(name).score_of(said) for name in ("accuracy", "length_baseline", "rouge")}
+    own = {
+        name: RewardRegistry.create(name).score_of(said)
+        for name in ("accuracy", "length_baseline", "rouge")
+    }
     assert own == {"accuracy": 1.0, "length_baseline": 2.0, "rouge": None}
 
 
@@ -138,7 +168,8 @@ class Share(r.Rule):
 
 
 @pytest.mark.parametrize(
-    ("kind", "n", "kept"), [(r.Rule, 1, "c"), (r.Rule, 3, "cbd"), (r.Rule, 9, "cbda"), (Costs, 1, "a"), (Costs, 2, "ab")]
+    ("kind", "n", "kept"),
+    [(r.Rule, 1, "c"), (r.Rule, 3, "cbd"), (r.Rule, 9, "cbda"), (Costs, 1, "a"), (Costs, 2, "ab")],
 )
 def test_best_of_n_keeps_the_best_first(kind: type[r.Rule], n: int, kept: str) -> None:
     sample = make_sample("b b", "c c c", "a", "d d")
@@ -148,7 +179,10 @@ def test_best_of_n_keeps_the_best_first(kind: type[r.Rule], n: int, kept: str) -
 
 
 def test_best_of_n_never_chooses_what_has_no_score() -> None:
-    reward, sample = RewardRegistry.create("accuracy"), make_sample("41", "42", "42", reference="42")
+    reward, sample = (
+        RewardRegistry.create("accuracy"),
+        make_sample("41", "42", "42", reference="42"),
+    )
     sample.output[1].answer.label = {}
     assert scores(reward.best_of_n(sample, n=3)) == [1.0, 0.0]
     with pytest.raises(Unscored, match="accuracy gave none of the 2 outputs a score"):
@@ -192,7 +226,9 @@ def test_a_verdict_reaches_the_answer_it_is_about() -> None:
         first = shown_order(reward, four(found.unique_id))[0]
         assert scores(found) == [float(k == first) for k in range(4)]
         assert found.output[0].answer.reward.extra_data["ListJudge"]["order"][0] == first
-        assert [output.answer.text for output in found.output] == list(ANSWERS), "the sample keeps its own order"
+        assert [output.answer.text for output in found.output] == list(ANSWERS), (
+            "the sample keeps its own order"
+        )
 
 
 class Watching(BaseListWiseReward):
@@ -223,13 +259,18 @@ def test_every_pair_is_asked_in_both_orders() -> None:
     assert scores(found) == [0.0, pytest.approx(1 / 3), pytest.approx(2 / 3), 1.0]
     shown = [tuple(prompt.split("\n")[1:]) for prompt in judge.prompts]
     assert len(set(shown)) == len(shown) == 12 and {pair[::-1] for pair in shown} == set(shown)
-    assert (extra(found, "PairJudge")["flip_rate"], len(extra(found, "PairJudge")["pairs"])) == (0.0, 6)
+    assert (extra(found, "PairJudge")["flip_rate"], len(extra(found, "PairJudge")["pairs"])) == (
+        0.0,
+        6,
+    )
 
 
 def test_one_order_asks_half_as_often_and_in_seeded_places() -> None:
     judge = r.Listening(reply="<best>1</best>")
     reward = r.PairJudge(llm=judge, both_orders=False)
-    won = Counter(scores(reward.evaluate(make_sample("a", "b", unique_id=str(k))))[0] for k in range(60))
+    won = Counter(
+        scores(reward.evaluate(make_sample("a", "b", unique_id=str(k))))[0] for k in range(60)
+    )
     assert len(judge.asked) == 60 and set(won) == {0.0, 1.0} and min(won.values()) > 15
     rule = r.PairRule().evaluate(make_sample("a b", "a", "a b"))
     assert scores(rule) == [0.75, 0.0, 0.75] and "flip_rate" not in extra(rule, "PairRule")
@@ -273,12 +314,21 @@ def test_each_step_sees_the_steps_up_to_itself_and_an_answer_without_steps_says_
 
 def test_an_unreadable_step_leaves_its_neighbours_scored() -> None:
     judge = r.StepJudge(
-        llm=FakeLLM(reply=lambda question: "?" if question.endswith("bad") else r.longest(question)), repair_attempts=0
+        llm=FakeLLM(
+            reply=lambda question: "?" if question.endswith("bad") else r.longest(question)
+        ),
+        repair_attempts=0,
     )
     found = judge.evaluate(with_steps(["a", "bad", "a b"]))
     assert step_scores(found) == [[1.0, None, 2.0]]
-    assert judge.score_of_output(found.output[0]) is None, "the answer is not ranked by some of its steps"
-    assert [[i.reason for i in step.reward.issues] for step in found.output[0].steps or []] == [[], ["parse"], []]
+    assert judge.score_of_output(found.output[0]) is None, (
+        "the answer is not ranked by some of its steps"
+    )
+    assert [[i.reason for i in step.reward.issues] for step in found.output[0].steps or []] == [
+        [],
+        ["parse"],
+        [],
+    ]
 
 
 class Said(BaseStepWiseReward):
@@ -292,7 +342,12 @@ HOW = [("mean", 1, 6.0), ("min", 2, 5.0), ("last", 3, 8.0), ("product", 4, 168.0
 @pytest.mark.parametrize(("how", "winner", "score"), HOW)
 def test_best_of_n_understands_steps(how: str, winner: int, score: float) -> None:
     reward = Said.model_validate({"step_score": how} if how else {})
-    best = reward.best_of_n(with_steps(["4", "10", "4"], ["5", "5", "5"], ["1", "1", "8"], ["6", "7", "4"]))
-    assert (best.output[0].answer.text, reward.score_of_output(best.output[0])) == (f"final {winner}", score)
+    best = reward.best_of_n(
+        with_steps(["4", "10", "4"], ["5", "5", "5"], ["1", "1", "8"], ["6", "7", "4"])
+    )
+    assert (best.output[0].answer.text, reward.score_of_output(best.output[0])) == (
+        f"final {winner}",
+        score,
+    )
     unjudged = reward.evaluate(with_steps([], ["4"]))
     assert [reward.score_of_output(output) for output in unjudged.output] == [None, 4.0]

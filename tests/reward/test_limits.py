@@ -50,27 +50,38 @@ def test_as_many_functions_of_ones_own_are_in_flight_as_was_said(workers: int) -
 server = judge_fixture("first")
 
 
-def most(server: JudgeServer, name: str, latency: float, count: int, given: int | None, **settings: Any) -> int:
+def most(
+    server: JudgeServer, name: str, latency: float, count: int, given: int | None, **settings: Any
+) -> int:
     server.set(latency=latency)
     server.reset()
-    reward = RewardRegistry.create(name, llm=OpenaiLLM("judge-1", base_url=server.base_url, cache=False), **settings)
+    reward = RewardRegistry.create(
+        name, llm=OpenaiLLM("judge-1", base_url=server.base_url, cache=False), **settings
+    )
     reward.evaluate_batch(SAMPLES[:count], max_workers=given)
     return int(server.stats()["max_in_flight"])
 
 
-# the more connections have to be opened, the longer the first replies have to wait for the last requests
+# the more connections have to be opened, the longer the first replies have to wait for the last
+# requests
 @pytest.mark.parametrize(("workers", "latency"), [(1, 0.01), (5, 0.1), (40, 0.3)])
 @pytest.mark.parametrize("kind", ["listwise", "pairwise", "pointwise"])
-def test_as_many_judgements_are_in_flight_as_was_said(server: JudgeServer, kind: str, workers: int, latency: float) -> None:
+def test_as_many_judgements_are_in_flight_as_was_said(
+    server: JudgeServer, kind: str, workers: int, latency: float
+) -> None:
     assert most(server, f"safety_{kind}_reward", latency, workers + 5, workers) == workers
 
 
-def test_without_a_number_the_rewards_own_holds_and_two_batches_get_theirs(server: JudgeServer) -> None:
+def test_without_a_number_the_rewards_own_holds_and_two_batches_get_theirs(
+    server: JudgeServer,
+) -> None:
     for given in (None, 0):
         assert most(server, "safety_listwise_reward", 0.1, 20, given, max_workers=7) == 7
     server.set(latency=0.05)
     server.reset()
-    reward = RewardRegistry.create("safety_listwise_reward", llm=OpenaiLLM("j", base_url=server.base_url, cache=False))
+    reward = RewardRegistry.create(
+        "safety_listwise_reward", llm=OpenaiLLM("j", base_url=server.base_url, cache=False)
+    )
     threads = [threading.Thread(target=reward.evaluate_batch, args=(SAMPLES, 6)) for _ in range(2)]
     for thread in threads:
         thread.start()
@@ -96,9 +107,12 @@ def test_fewer_threads_than_asked_for_do_the_work(monkeypatch: pytest.MonkeyPatc
             raise RuntimeError("can't start new thread")
         start(thread)
 
-    monkeypatch.setattr(library_loop, "_threads", library_loop.DaemonThreads())  # none idle from other tests
+    # none idle from other tests
+    monkeypatch.setattr(library_loop, "_threads", library_loop.DaemonThreads())
     monkeypatch.setattr(threading.Thread, "start", limited)
-    assert all(scores(sample) == [1.0, 1.0] for sample in Sleeps().evaluate_batch(SAMPLES, max_workers=40))
+    assert all(
+        scores(sample) == [1.0, 1.0] for sample in Sleeps().evaluate_batch(SAMPLES, max_workers=40)
+    )
     monkeypatch.undo()
     (late,) = Sleeps(seconds=20.0).evaluate_batch(SAMPLES[:1], deadline=0.3)
     assert issues(late)[0][1] == "deadline", "threads are still watched"
@@ -113,5 +127,7 @@ class Impatient(Rule):
 
 def test_a_time_limit_inside_is_a_deadline_too_and_none_cuts_nothing() -> None:
     assert issues(Impatient().evaluate(make_sample("a"))) == [("failed", "deadline")]
-    assert scores(ListJudge(llm=FakeLLM(reply=longest), deadline=None).evaluate(make_sample("a", "a b"))) == [0.0, 1.0]
+    assert scores(
+        ListJudge(llm=FakeLLM(reply=longest), deadline=None).evaluate(make_sample("a", "a b"))
+    ) == [0.0, 1.0]
     assert scores(Rule(deadline=None).evaluate(SAMPLES[0])) == [1.0, 1.0]

@@ -1,4 +1,6 @@
-"""A number that code of one's own puts in the place of a judge that cannot be reached is no score once the run stops for it."""
+"""A number that code of one's own puts in the place of a judge that cannot be reached is no score
+once the run stops for it.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ OWN: dict[str, Callable[[], BaseReward]] = {
     "part": lambda: WeightedSum({"f": function}),
 }
 FALLBACK: dict[str, Callable[[], BaseReward]] = {
-    "cascade": lambda: Cascade(Stage(judge(), stop_below=0.2, no_score="next"), r.Rule(), otherwise=0),
+    "cascade": lambda: Cascade(
+        Stage(judge(), stop_below=0.2, no_score="next"), r.Rule(), otherwise=0
+    ),
 }
 
 
@@ -105,22 +109,34 @@ def quick() -> RunControl:
 
 DOORS: dict[str, Callable[..., list[DataSample]]] = {
     "batch": lambda reward, given, **how: reward.evaluate_batch(given, control=quick(), **how),
-    "stream": lambda reward, given, **how: list(reward.evaluate_stream(iter(given), control=quick(), **how)),
+    "stream": lambda reward, given, **how: list(
+        reward.evaluate_stream(iter(given), control=quick(), **how)
+    ),
 }
 
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("name", OWN)
-def test_what_is_made_up_while_nobody_answers_is_no_score(name: str, door: str, tmp_path: Path) -> None:
+def test_what_is_made_up_while_nobody_answers_is_no_score(
+    name: str, door: str, tmp_path: Path
+) -> None:
     done = DOORS[door](OWN[name](), samples(), run_dir=str(tmp_path))
     assert {value for one in done for value in scores(one)} == {None}
     assert {reason for one in done for _, reason in issues(one)} == {"unreachable", "stopped"}
-    assert {issue.cause for one in done for issue in one.output[0].answer.reward.issues} == {"endpoint"}
+    assert {issue.cause for one in done for issue in one.output[0].answer.reward.issues} == {
+        "endpoint"
+    }
     counts = json.loads((tmp_path / "summary.json").read_text())["samples"]
-    assert counts["scored"] == 0 and counts["failed"] >= 20 and counts["failed"] + counts["stopped"] == N
+    assert (
+        counts["scored"] == 0
+        and counts["failed"] >= 20
+        and counts["failed"] + counts["stopped"] == N
+    )
     STATE["down"] = False
     again = OWN[name]().evaluate_batch(samples(), control=quick(), run_dir=str(tmp_path))
-    assert Counter(value for one in again for value in scores(one)) == {0.5: N}, "all are asked again"
+    assert Counter(value for one in again for value in scores(one)) == {0.5: N}, (
+        "all are asked again"
+    )
 
 
 def test_without_a_folder_and_in_reports(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""What a whole says of parts that have no score: the same whichever part comes first, in every aggregator, composition and strategy."""
+"""What a whole says of parts that have no score: the same whichever part comes first, in every
+aggregator, composition and strategy.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ import pytest
 
 from rm_gallery import DataSample
 from rm_gallery.core.graders import strategy
-from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderMode, GraderRank, GraderResult, GraderScore
+from rm_gallery.core.graders.base import (
+    BaseGrader,
+    GraderError,
+    GraderMode,
+    GraderRank,
+    GraderResult,
+    GraderScore,
+)
 from rm_gallery.core.outcome import CAUSES, NOT_BEGUN, Outcome, deciding, failed, unscored
 from rm_gallery.core.reward import compose
 from rm_gallery.core.reward.base import BasePairWiseReward, BasePointWiseReward, BaseStepWiseReward
@@ -21,13 +30,17 @@ from rm_gallery.core.runner import aggregator as aggregators
 from rm_gallery.core.utils.errors import Cause, RMGalleryError, Unscored
 from tests.support.samples import make_sample
 
-MISSING: list[Outcome[Any]] = [make(f"{make.__name__}_{cause}", "m", cause) for make in (unscored, failed) for cause in CAUSES]
+MISSING: list[Outcome[Any]] = [
+    make(f"{make.__name__}_{cause}", "m", cause) for make in (unscored, failed) for cause in CAUSES
+]
 MISSING += [failed(reason, "m", "caller") for reason in sorted(NOT_BEGUN)]
 PAIRS = [(one, other) for one, other in permutations(MISSING, 2) if one.reason < other.reason]
 Told = tuple[Any, ...]
 
 
-def test_a_failure_decides_before_a_stop_before_what_is_unscored_and_the_answer_is_to_blame_last() -> None:
+def test_a_failure_decides_before_a_stop_before_what_is_unscored_and_the_answer_is_to_blame_last() -> (
+    None
+):
     order: list[Cause] = ["endpoint", "judge", "rule", "data", "caller", "answer"]
     by_hand = [failed("x", "m", cause) for cause in order]
     by_hand += [failed("budget", "m", "caller"), failed("stopped", "m", "caller")]
@@ -36,11 +49,17 @@ def test_a_failure_decides_before_a_stop_before_what_is_unscored_and_the_answer_
         assert deciding([by_hand[one], by_hand[other]]) is by_hand[min(one, other)]
     a, b = unscored("a", "m", "judge"), unscored("b", "m", "judge")
     assert deciding([a, b]).reason == deciding([b, a]).reason == "a"
-    old = GraderError(name="x", error="m", error_type="x").outcome()  # a record of an earlier version names no cause
-    assert deciding([failed("x", "m", "answer"), old]) is old and deciding([old, by_hand[4]]) is by_hand[4]
+    # a record of an earlier version names no cause
+    old = GraderError(name="x", error="m", error_type="x").outcome()
+    assert (
+        deciding([failed("x", "m", "answer"), old]) is old
+        and deciding([old, by_hand[4]]) is by_hand[4]
+    )
 
 
-def aggregator_of(kind: type[aggregators.BaseAggregator], **settings: Any) -> aggregators.BaseAggregator:
+def aggregator_of(
+    kind: type[aggregators.BaseAggregator], **settings: Any
+) -> aggregators.BaseAggregator:
     if kind is aggregators.GatedAggregator:
         return aggregators.GatedAggregator("r", "gate", 3, **settings)
     return kind(**settings)
@@ -78,7 +97,11 @@ ALWAYS_NORMALISED = (aggregators.GatedAggregator, aggregators.GeometricMeanAggre
 
 @pytest.mark.parametrize(
     ("kind", "settings"),
-    [(k, s) for k, s in product(AGGREGATORS, SETTINGS) if not (k in ALWAYS_NORMALISED and "normalize" in s)],
+    [
+        (k, s)
+        for k, s in product(AGGREGATORS, SETTINGS)
+        if not (k in ALWAYS_NORMALISED and "normalize" in s)
+    ],
 )
 def test_the_order_of_columns_changes_nothing_in_any_aggregator(
     kind: type[aggregators.BaseAggregator], settings: Mapping[str, Any]
@@ -88,17 +111,34 @@ def test_the_order_of_columns_changes_nothing_in_any_aggregator(
         lost = {name: GraderError.of(name, why) for name, why in (("a", one), ("b", other))}
         for scores in ([], ["good"], ["good", "poor"], ["rank"]):
             row = {"gate": SCORES["gate"], **lost, **{name: SCORES[name] for name in scores}}
-            found = [made(dict(columns)) for columns in (row.items(), [*row.items()][::-1], sorted(row.items(), reverse=True))]
+            found = [
+                made(dict(columns))
+                for columns in (
+                    row.items(),
+                    [*row.items()][::-1],
+                    sorted(row.items(), reverse=True),
+                )
+            ]
             assert told(found[0]) == told(found[1]) == told(found[2]), (one, other)
             if not settings and "rank" not in scores:
                 why = deciding([one, other])
-                assert told(found[0])[:3] == ("failed" if why.status == "failed" else "unscored", why.reason, why.cause)
+                assert told(found[0])[:3] == (
+                    "failed" if why.status == "failed" else "unscored",
+                    why.reason,
+                    why.cause,
+                )
 
 
 def test_a_fault_of_the_combination_is_not_laid_on_a_part_that_was_skipped() -> None:
     row = {**SCORES, "a": GraderError.of("a", unscored("parse", "m", "answer"))}
-    found = aggregators.MinAggregator(on_error="skip", normalize=False)({name: row[name] for name in ("a", "good", "poor")})
-    assert isinstance(found, GraderError) and (found.status, found.error_type, found.cause) == ("failed", "aggregate", "rule")
+    found = aggregators.MinAggregator(on_error="skip", normalize=False)(
+        {name: row[name] for name in ("a", "good", "poor")}
+    )
+    assert isinstance(found, GraderError) and (found.status, found.error_type, found.cause) == (
+        "failed",
+        "aggregate",
+        "rule",
+    )
 
 
 class Lost(RMGalleryError):
@@ -110,11 +150,17 @@ class Lost(RMGalleryError):
 
 
 def raised(why: Outcome[Any]) -> Exception:
-    return Unscored(why.message, reason=why.reason, cause=why.cause) if why.status == "unscored" else Lost(why)
+    return (
+        Unscored(why.message, reason=why.reason, cause=why.cause)
+        if why.status == "unscored"
+        else Lost(why)
+    )
 
 
 NUMBERED = [why for why in MISSING if why.reason not in NOT_BEGUN and why.cause != "answer"]
-"""An answer's text is the number of what is wrong with it. What an answer causes is a score, and what was not begun ends the run."""
+"""An answer's text is the number of what is wrong with it. What an answer causes is a score, and
+what was not begun ends the run.
+"""
 
 
 class Numbered(BasePointWiseReward):
@@ -131,7 +177,9 @@ class NumberedSteps(BaseStepWiseReward):
 
 
 class NumberedPairs(BasePairWiseReward):
-    """A pair is lost by the higher of its two numbers: the last answer, which is 0, by each of the others'."""
+    """A pair is lost by the higher of its two numbers: the last answer, which is 0, by each of the
+    others'.
+    """
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         raise raised(NUMBERED[max(int(output.answer.text) for output in sample.output)])
@@ -155,7 +203,11 @@ def by_steps(numbers: Sequence[int]) -> Outcome[Any]:
     sample = make_sample("x")
     steps = [{"role": "assistant", "content": str(number)} for number in numbers]
     given = DataSample.model_validate(
-        {"unique_id": "s", "input": [], "output": [{"answer": sample.output[0].answer, "steps": steps}]}
+        {
+            "unique_id": "s",
+            "input": [],
+            "output": [{"answer": sample.output[0].answer, "steps": steps}],
+        }
     )
     reward = NumberedSteps()
     return said_of(reward, reward.evaluate(given).output[0])
@@ -189,12 +241,20 @@ WHOLES: dict[str, Callable[[Sequence[int]], Outcome[Any]]] = {
 def test_the_order_of_parts_changes_nothing_in_any_composition(name: str) -> None:
     for pair in (pair for pair in permutations(range(len(NUMBERED)), 2) if pair[0] < pair[1]):
         there, back = WHOLES[name](pair), WHOLES[name](pair[::-1])
-        assert (there.status, there.reason, there.cause) == (back.status, back.reason, back.cause), pair
+        assert (there.status, there.reason, there.cause) == (
+            back.status,
+            back.reason,
+            back.cause,
+        ), pair
         wanted = deciding([NUMBERED[number] for number in pair])
         assert (there.status, there.cause) == (wanted.status, wanted.cause)
 
 
 def test_every_composition_of_unordered_parts_is_held_to_it() -> None:
-    kinds = {k for k in vars(compose).values() if isinstance(k, type) and issubclass(k, Composition) and k is not Composition}
+    kinds = {
+        k
+        for k in vars(compose).values()
+        if isinstance(k, type) and issubclass(k, Composition) and k is not Composition
+    }
     # a cascade asks one stage after another: its order is its meaning
     assert kinds == {WeightedSum, compose.Cascade, compose.Gate}

@@ -1,4 +1,6 @@
-"""Rewards by name: registered in two ways, found in other packages, never silently replaced; and classes as people write them."""
+"""Rewards by name: registered in two ways, found in other packages, never silently replaced; and
+classes as people write them.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def test_both_forms_of_registering() -> None:
         pass
 
     assert RewardRegistry.register("called", AsyncRule) is AsyncRule
-    assert RewardRegistry.get("decorated") is Decorated and RewardRegistry.get("called") is AsyncRule
+    assert (
+        RewardRegistry.get("decorated") is Decorated and RewardRegistry.get("called") is AsyncRule
+    )
     assert {"decorated", "called", "length_baseline"} <= set(RewardRegistry.list())
     assert RewardRegistry.list() == sorted(RewardRegistry.list())
     assert RewardRegistry.create("decorated", name="x", max_workers=3).name == "x"
@@ -73,10 +77,16 @@ def test_another_packages_rewards_are_found(monkeypatch: pytest.MonkeyPatch) -> 
         EntryPoint("gone", "no_such_package:Reward", "rm_gallery.rewards"),
         EntryPoint("accuracy", "tests.reward.rewards:Rule", "rm_gallery.rewards"),
     ]
-    monkeypatch.setattr(metadata, "entry_points", lambda group: [p for p in points if p.group == group])
+    monkeypatch.setattr(
+        metadata, "entry_points", lambda group: [p for p in points if p.group == group]
+    )
     assert RewardRegistry.get("theirs") is Rule and {"theirs", "gone"} <= set(RewardRegistry.list())
-    assert RewardRegistry.get("accuracy").__name__ == "AccuracyReward", "the gallery's own names stay its own"
-    with pytest.raises(ConfigError, match="reward 'gone' names 'no_such_package:Reward', which cannot be imported"):
+    assert RewardRegistry.get("accuracy").__name__ == "AccuracyReward", (
+        "the gallery's own names stay its own"
+    )
+    with pytest.raises(
+        ConfigError, match="reward 'gone' names 'no_such_package:Reward', which cannot be imported"
+    ):
         RewardRegistry.get("gone")
 
 
@@ -84,7 +94,11 @@ def test_a_name_with_an_argument_is_a_class_bound_to_it() -> None:
     found = RewardRegistry.get("bt:some/folder")
     assert issubclass(found, RewardRegistry.get("bt:"))
     reward = found(max_workers=3)
-    assert (reward.name, reward.max_workers, type(reward)) == ("bt:some/folder", 3, RewardRegistry.get("bt:"))
+    assert (reward.name, reward.max_workers, type(reward)) == (
+        "bt:some/folder",
+        3,
+        RewardRegistry.get("bt:"),
+    )
     assert pickle.loads(pickle.dumps(reward)) == reward
     with pytest.raises(ConfigError, match="no prefix of rewards 'xx:'"):
         RewardRegistry.get("xx:yy")
@@ -129,9 +143,21 @@ def test_unannotated_attributes_are_class_variables_or_new_defaults() -> None:
 
         template = Asked
 
-    assert (Plain().name, Plain().max_workers, Plain.FACTS) == ("plain", 3, {"a": 1.0}) and "FACTS" not in Plain.model_fields
-    assert [scores(kind().evaluate(make_sample("a", "b"))) for kind in (Plain, More)] == [[1.0, 0.0], [0.0, 2.0]]
-    assert (Unnamed().name, pickle.loads(pickle.dumps(Plain(name="other"))).name) == ("Unnamed", "other")
+    assert (Plain().name, Plain().max_workers, Plain.FACTS) == (
+        "plain",
+        3,
+        {"a": 1.0},
+    ) and "FACTS" not in Plain.model_fields
+    assert [scores(kind().evaluate(make_sample("a", "b"))) for kind in (Plain, More)] == [
+        [1.0, 0.0],
+        [0.0, 2.0],
+    ]
+    assert (Unnamed().name, pickle.loads(pickle.dumps(Plain(name="other"))).name) == (
+        "Unnamed",
+        "other",
+    )
     other = OwnRubrics.model_validate({"principles": "other"})
     assert (OwnRubrics().principles, other.rubrics) == (["mine"], ["other"]), "under either name"
-    assert scores(OwnTemplate(llm=FakeLLM(reply="<score>3</score>")).evaluate(make_sample("x"))) == [3.0]
+    assert scores(
+        OwnTemplate(llm=FakeLLM(reply="<score>3</score>")).evaluate(make_sample("x"))
+    ) == [3.0]

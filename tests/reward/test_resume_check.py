@@ -1,4 +1,6 @@
-"""A continued run whose code changed for rows that come late in the file: it is refused at every door, for every kind."""
+"""A continued run whose code changed for rows that come late in the file: it is refused at every
+door, for every kind.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.graders.base import FunctionGrader
 from rm_gallery.core.model.base import FakeLLM
 from rm_gallery.core.reward.base import BaseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.schema import (
+    RewardDimensionWithRank,
+    RewardDimensionWithScore,
+    RewardResult,
+)
 from rm_gallery.core.runner.grading_runner import GradingRunner
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.study.grading import grade
@@ -99,23 +105,37 @@ def made(kind: type[BaseReward]) -> BaseReward:
 def samples(n: int = N) -> list[DataSample]:
     found = []
     for k in range(n):
-        one = make_sample("a b", f"c d {k}", unique_id=f"{'late' if k >= LATE else 'early'}{k}", query=f"q{k}", chosen=1)
+        one = make_sample(
+            "a b",
+            f"c d {k}",
+            unique_id=f"{'late' if k >= LATE else 'early'}{k}",
+            query=f"q{k}",
+            chosen=1,
+        )
         for output in one.output:
             output.steps = [Step(content=f"x {k}")]
         found.append(one)
     return found
 
 
-async def _streamed(reward: BaseReward, given: Sequence[DataSample], folder: str) -> list[DataSample]:
+async def _streamed(
+    reward: BaseReward, given: Sequence[DataSample], folder: str
+) -> list[DataSample]:
     return [one async for one in reward.async_evaluate_stream(iter(given), run_dir=folder)]
 
 
 DOORS: dict[str, Callable[[BaseReward, Sequence[DataSample], str], Any]] = {
     "evaluate_batch": lambda reward, given, folder: reward.evaluate_batch(given, run_dir=folder),
     "an iterator": lambda reward, given, folder: reward.evaluate_batch(iter(given), run_dir=folder),
-    "evaluate_stream": lambda reward, given, folder: list(reward.evaluate_stream(iter(given), run_dir=folder)),
-    "async_evaluate_batch": lambda reward, given, folder: asyncio.run(reward.async_evaluate_batch(given, run_dir=folder)),
-    "async_evaluate_stream": lambda reward, given, folder: asyncio.run(_streamed(reward, given, folder)),
+    "evaluate_stream": lambda reward, given, folder: list(
+        reward.evaluate_stream(iter(given), run_dir=folder)
+    ),
+    "async_evaluate_batch": lambda reward, given, folder: asyncio.run(
+        reward.async_evaluate_batch(given, run_dir=folder)
+    ),
+    "async_evaluate_stream": lambda reward, given, folder: asyncio.run(
+        _streamed(reward, given, folder)
+    ),
 }
 
 
@@ -130,15 +150,21 @@ CASES = [(kind, "evaluate_batch") for kind in KINDS[1:]] + [(KINDS[0], door) for
 CASES += [(SignedPairJudge, "async_evaluate_stream"), (SignedStepJudge, "evaluate_stream")]
 
 
-@pytest.mark.parametrize(("kind", "door"), CASES, ids=lambda value: getattr(value, "__name__", value))
-def test_a_change_for_late_samples_is_refused(kind: type[BaseReward], door: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "door"), CASES, ids=lambda value: getattr(value, "__name__", value)
+)
+def test_a_change_for_late_samples_is_refused(
+    kind: type[BaseReward], door: str, tmp_path: Path
+) -> None:
     """Both where some are still owed and where the run is complete."""
     for kept in (N - 20, N):
         folder = str(tmp_path / str(kept))
         DOORS[door](made(kind), samples()[:kept], folder)
         DOORS[door](made(kind), samples()[:kept], folder)
         SIGN["late"] = -1.0
-        with pytest.raises(ConfigError, match=r"holds results of something else .*'late\d+' answer \d had"):
+        with pytest.raises(
+            ConfigError, match=r"holds results of something else .*'late\d+' answer \d had"
+        ):
             DOORS[door](made(kind), samples(), folder)
         SIGN["late"] = 1.0
 
@@ -157,13 +183,17 @@ def test_a_bounded_number_of_records_from_all_over_the_file_is_compared(
         for _ in range(2):
             JUDGED.clear()
             control = RunControl()
-            list(made(SignedRule).evaluate_stream(iter(given), run_dir=str(folder), control=control))
+            list(
+                made(SignedRule).evaluate_stream(iter(given), run_dir=str(folder), control=control)
+            )
             compared = len({*JUDGED})
             places = sorted(int(name.lstrip("earlyt")) for name in {*JUDGED})
             # a first look at three records says how long one takes
             assert min(drawn, 1480) <= compared <= drawn + 8 and len(places) == compared
             assert 450 < places[len(places) // 2] < 1050, "as many in each half"
-            assert drawn == 1500 or {*before} != {*JUDGED}, "what one continued run leaves out, another one compares"
+            assert drawn == 1500 or {*before} != {*JUDGED}, (
+                "what one continued run leaves out, another one compares"
+            )
             before = [*JUDGED]
             summary = json.loads((folder / "summary.json").read_text())
             assert summary["compared"] == {"records": compared, "of": 1500}
@@ -171,7 +201,9 @@ def test_a_bounded_number_of_records_from_all_over_the_file_is_compared(
 
 
 def test_every_record_is_compared_some_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row that a draw leaves out is not left out by all: a change in 1 of 100 rows is seen in the end."""
+    """A row that a draw leaves out is not left out by all: a change in 1 of 100 rows is seen in the
+    end.
+    """
     monkeypatch.setattr(run_folder, "CHEAP", 0.0)
     monkeypatch.setattr(run_folder, "SECONDS", 1e-9)
     given = samples(80)
@@ -189,11 +221,14 @@ def test_nothing_that_was_judged_before_the_refusal_is_lost(tmp_path: Path) -> N
     JUDGED.clear()
     with pytest.raises(ConfigError, match="something else"):
         list(made(SignedRule).evaluate_stream(iter(given), run_dir=folder))
-    kept = [json.loads(line)["id"] for line in (tmp_path / "run" / "results.jsonl").read_text().splitlines()]
+    kept = [
+        json.loads(line)["id"]
+        for line in (tmp_path / "run" / "results.jsonl").read_text().splitlines()
+    ]
     assert sorted(kept) == sorted(one.unique_id for one in given), "what the first rows got is kept"
 
 
-# -- tables, benchmarks and graders --------------------------------------------------------------------------------------------
+# -- tables, benchmarks and graders ----------------------------------------------------------------
 
 CODE = """
 from pathlib import Path
@@ -213,8 +248,28 @@ COMMANDS = {
     "eval": ["eval", "func:rew.py:rew", "rows.jsonl"],
     "eval parquet": ["eval", "func:rew.py:rew", "rows.parquet"],
     "eval processes": ["eval", "func:rew.py:rew", "rows.jsonl", "--processes", "2"],
-    "score": ["score", "rows.jsonl", "--prompt", "prompt", "--answer", "chosen", "-r", "func:rew.py:rew"],
-    "winrate": ["winrate", "rows.jsonl", "--prompt", "prompt", "--a", "chosen", "--b", "rejected", "-r", "func:rew.py:rew"],
+    "score": [
+        "score",
+        "rows.jsonl",
+        "--prompt",
+        "prompt",
+        "--answer",
+        "chosen",
+        "-r",
+        "func:rew.py:rew",
+    ],
+    "winrate": [
+        "winrate",
+        "rows.jsonl",
+        "--prompt",
+        "prompt",
+        "--a",
+        "chosen",
+        "--b",
+        "rejected",
+        "-r",
+        "func:rew.py:rew",
+    ],
 }
 
 
@@ -223,7 +278,12 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any
     import pandas as pd
 
     rows = [
-        {"id": f"r{k}", "prompt": f"Q{k}?", "chosen": ("late " if k >= LATE else "chat ") + "g" * (5 + k % 7), "rejected": "bb"}
+        {
+            "id": f"r{k}",
+            "prompt": f"Q{k}?",
+            "chosen": ("late " if k >= LATE else "chat ") + "g" * (5 + k % 7),
+            "rejected": "bb",
+        }
         for k in range(N)
     ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -235,13 +295,18 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_command_prints_the_figure_of_the_old_code(name: str, table: list[dict[str, Any]]) -> None:
+def test_no_command_prints_the_figure_of_the_old_code(
+    name: str, table: list[dict[str, Any]]
+) -> None:
     arguments = [*COMMANDS[name], "--json", "--out", "run"]
     first = command(*arguments)
     assert first.code == 0 and command(*arguments).code == 0, first.err
     Path("sign").write_text("-1")
     refused = command(*arguments)
-    assert (refused.code, refused.out) == (2, "") and "holds results of something else" in refused.err
+    assert (refused.code, refused.out) == (
+        2,
+        "",
+    ) and "holds results of something else" in refused.err
 
 
 @pytest.mark.parametrize("name", ["eval", "score", "winrate"])
@@ -251,7 +316,10 @@ def test_parts_put_together_are_compared(name: str, table: list[dict[str, Any]])
     Path("sign").write_text("-1")
     for more in (["--part", "2/2"], []):
         refused = command(*arguments, *more)
-        assert (refused.code, refused.out) == (2, "") and "holds results of something else" in refused.err
+        assert (refused.code, refused.out) == (
+            2,
+            "",
+        ) and "holds results of something else" in refused.err
 
 
 GRADERS: dict[str, Callable[[GradingRunner, list[dict[str, Any]]], Any]] = {
@@ -275,7 +343,9 @@ def test_graders_are_compared(door: str, table: list[dict[str, Any]]) -> None:
         GRADERS[door](runner, rows)
 
 
-@pytest.mark.parametrize("kind", [SignedRule, SignedJudge, SignedPairJudge], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "kind", [SignedRule, SignedJudge, SignedPairJudge], ids=lambda kind: kind.__name__
+)
 def test_evaluate_compares(kind: type[BaseReward], tmp_path: Path) -> None:
     folder = str(tmp_path / "run")
     first = rm_gallery.evaluate(made(kind), samples(), run_dir=folder)

@@ -1,4 +1,6 @@
-"""A continued run of rules and judges in one: every part is compared, though no judge may be asked and no reply is in the cache."""
+"""A continued run of rules and judges in one: every part is compared, though no judge may be asked
+and no reply is in the cache.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,9 @@ COMPOSED: dict[type[Composition], list[Callable[[], BaseReward]]] = {
         lambda: WeightedSum({"g": Rule(), "j": judge()}, weights={"j": 0.1}),
         lambda: WeightedSum({"j": judge(), "g": Rule()}, weights={"j": 0.1}, normalize=True),
         lambda: WeightedSum({"g": ListRule(), "j": list_judge()}),
-        lambda: WeightedSum({"in": WeightedSum({"g": Rule(), "j": judge()}), "j": judge()}, weights={"j": 0.5}),
+        lambda: WeightedSum(
+            {"in": WeightedSum({"g": Rule(), "j": judge()}), "j": judge()}, weights={"j": 0.5}
+        ),
         lambda: WeightedSum({"in": Gate(Rule(), judge(), threshold=2), "k": judge()}),
         lambda: WeightedSum({"g": as_reward(as_grader(Rule())), "j": judge()}),
     ],
@@ -123,17 +127,26 @@ COMPOSED: dict[type[Composition], list[Callable[[], BaseReward]]] = {
         lambda: Cascade(Stage(Rule(), stop_above=5), Stage(judge(), stop_below=1), judge()),
         lambda: Cascade(Stage(Rule(), stop_below=2), list_judge(), otherwise=0),
         lambda: Cascade(
-            Stage(Judge(llm=Remote(reply="?")), stop_below=1, no_score="next"), Stage(Rule(), stop_below=2), judge()
+            Stage(Judge(llm=Remote(reply="?")), stop_below=1, no_score="next"),
+            Stage(Rule(), stop_below=2),
+            judge(),
         ),
         lambda: Cascade(Stage(judge(), stop_below=1), WeightedSum({"g": Rule(), "j": judge()})),
     ],
     Gate: [lambda: Gate(Rule(), judge(), threshold=2), lambda: Gate(judge(), Rule(), threshold=1)],
 }
-CASES = [pytest.param(make, id=f"{kind.__name__} {k}") for kind, makes in COMPOSED.items() for k, make in enumerate(makes)]
+CASES = [
+    pytest.param(make, id=f"{kind.__name__} {k}")
+    for kind, makes in COMPOSED.items()
+    for k, make in enumerate(makes)
+]
 
 
 def samples(n: int = N) -> list[DataSample]:
-    return [make_sample("a b " * (k % 4 + 1), f"c d {'e' * k}", unique_id=f"s{k}", query=f"q{k}") for k in range(n)]
+    return [
+        make_sample("a b " * (k % 4 + 1), f"c d {'e' * k}", unique_id=f"s{k}", query=f"q{k}")
+        for k in range(n)
+    ]
 
 
 def refused(reward: BaseReward, folder: Path, what: str) -> None:
@@ -142,7 +155,9 @@ def refused(reward: BaseReward, folder: Path, what: str) -> None:
 
 
 def test_no_composition_is_forgotten() -> None:
-    assert {kind for kind in _below(Composition) if kind.__module__.startswith("rm_gallery")} == set(COMPOSED)
+    assert {
+        kind for kind in _below(Composition) if kind.__module__.startswith("rm_gallery")
+    } == set(COMPOSED)
 
 
 def _below(kind: type[Any]) -> Iterator[type[Any]]:
@@ -153,7 +168,9 @@ def _below(kind: type[Any]) -> Iterator[type[Any]]:
 
 @pytest.mark.parametrize("make", CASES)
 @pytest.mark.parametrize("kept", [N, N - 10])
-def test_a_part_whose_code_changed_is_refused(make: Callable[[], BaseReward], kept: int, tmp_path: Path) -> None:
+def test_a_part_whose_code_changed_is_refused(
+    make: Callable[[], BaseReward], kept: int, tmp_path: Path
+) -> None:
     """Whether it is a rule, which is scored again, or a judge, of whom the question is compared."""
     for _ in range(2):
         make().evaluate_batch(samples()[:kept], run_dir=str(tmp_path))
@@ -173,7 +190,9 @@ def test_a_part_whose_code_changed_is_refused(make: Callable[[], BaseReward], ke
         lambda: WeightedSum({"o": Own(llm=Remote()), "f": own_function}),
     ],
 )
-def test_what_a_judge_inside_of_ones_own_code_is_asked_is_compared(make: Callable[[], BaseReward], tmp_path: Path) -> None:
+def test_what_a_judge_inside_of_ones_own_code_is_asked_is_compared(
+    make: Callable[[], BaseReward], tmp_path: Path
+) -> None:
     for _ in range(2):
         make().evaluate_batch(samples(), run_dir=str(tmp_path))
     CODE["prompt"] = 1.0
@@ -192,13 +211,16 @@ def test_a_question_is_compared_of_every_record(
     refused(make(), tmp_path, "asked something else")
 
 
-# -- graders -------------------------------------------------------------------------------------------------------------------
+# -- graders ---------------------------------------------------------------------------------------
 
 
 class AsksGrader(LLMGrader):
     def _messages(self, fields: Any, form: str) -> list[dict[str, Any]]:
         more = "And the tone?" if CODE["prompt"] else ""
-        return [*super()._messages(fields, form)[:-1], {"role": "user", "content": f"{fields} {more} {form}"}]
+        return [
+            *super()._messages(fields, form)[:-1],
+            {"role": "user", "content": f"{fields} {more} {form}"},
+        ]
 
 
 class Compares(AsksGrader):
@@ -216,12 +238,19 @@ def comparing() -> BaseGrader:
 
 
 WRAPPED: dict[type[Any], list[Callable[[], BaseGrader]]] = {
-    AverageGrader: [lambda: AverageGrader(grader(), n=2), lambda: AverageGrader(VotingGrader(grader(), n=2), n=2)],
+    AverageGrader: [
+        lambda: AverageGrader(grader(), n=2),
+        lambda: AverageGrader(VotingGrader(grader(), n=2), n=2),
+    ],
     VotingGrader: [lambda: VotingGrader(grader(), n=2)],
     BothOrdersGrader: [lambda: BothOrdersGrader(comparing())],
     TournamentGrader: [lambda: TournamentGrader(comparing())],
 }
-GRADERS = [pytest.param(make, id=f"{kind.__name__} {k}") for kind, makes in WRAPPED.items() for k, make in enumerate(makes)]
+GRADERS = [
+    pytest.param(make, id=f"{kind.__name__} {k}")
+    for kind, makes in WRAPPED.items()
+    for k, make in enumerate(makes)
+]
 
 
 def test_no_strategy_is_forgotten() -> None:
@@ -236,7 +265,10 @@ def test_a_judge_in_a_grader_in_a_grader_is_compared_by_its_question(
 ) -> None:
     if not drawn:
         monkeypatch.setattr(RunFolder, "compare", lambda self: None)
-    rows = [{"id": f"r{k}", "query": f"q{k}", "response": "x" * k, "responses": ["x", "y" * k]} for k in range(N)]
+    rows = [
+        {"id": f"r{k}", "query": f"q{k}", "response": "x" * k, "responses": ["x", "y" * k]}
+        for k in range(N)
+    ]
 
     def run() -> None:
         GradingRunner({"g": make()}, show_progress=False).run(rows, run_dir=str(tmp_path / "grade"))

@@ -1,4 +1,6 @@
-"""One run under every door: no way to hang, no option swallowed, nested runs are children, streams stream."""
+"""One run under every door: no way to hang, no option swallowed, nested runs are children, streams
+stream.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,17 @@ from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError, Unscored
-from tests.reward.rewards import AsyncRule, CpuBound, Listening, NumberTemplate, PairRule, PointJudge, Rule, longest, scored
+from tests.reward.rewards import (
+    AsyncRule,
+    CpuBound,
+    Listening,
+    NumberTemplate,
+    PairRule,
+    PointJudge,
+    Rule,
+    longest,
+    scored,
+)
 from tests.support.samples import issues, make_sample, scores
 
 SAMPLE = make_sample("one", "one two")
@@ -101,19 +113,29 @@ async def exits(kind: type[BaseException]) -> None:
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, None])
-def test_a_task_that_exits_costs_its_own_sample_and_a_stop_of_the_loop_nothing(kind: type[BaseException] | None) -> None:
+def test_a_task_that_exits_costs_its_own_sample_and_a_stop_of_the_loop_nothing(
+    kind: type[BaseException] | None,
+) -> None:
     does = stops_the_loop if kind is None else functools.partial(exits, kind)
     found = Unruly(does=does).evaluate_batch(samples(9), max_workers=3)
-    assert [scores(sample)[0] for sample in found] == [None if k == 3 and kind else 1.0 for k in range(9)]
+    assert [scores(sample)[0] for sample in found] == [
+        None if k == 3 and kind else 1.0 for k in range(9)
+    ]
     assert issues(found[3]) == ([("failed", "error")] if kind else [])
 
 
 DOORS: dict[str, Callable[..., list[DataSample]]] = {
     "evaluate": lambda reward, **keywords: [reward.evaluate(SAMPLE, **keywords)],
-    "async_evaluate": lambda reward, **keywords: [asyncio.run(reward.async_evaluate(SAMPLE, **keywords))],
+    "async_evaluate": lambda reward, **keywords: [
+        asyncio.run(reward.async_evaluate(SAMPLE, **keywords))
+    ],
     "evaluate_batch": lambda reward, **keywords: reward.evaluate_batch([SAMPLE], **keywords),
-    "evaluate_stream": lambda reward, **keywords: list(reward.evaluate_stream([SAMPLE], **keywords)),
-    "async_evaluate_batch": lambda reward, **keywords: asyncio.run(reward.async_evaluate_batch([SAMPLE], **keywords)),
+    "evaluate_stream": lambda reward, **keywords: list(
+        reward.evaluate_stream([SAMPLE], **keywords)
+    ),
+    "async_evaluate_batch": lambda reward, **keywords: asyncio.run(
+        reward.async_evaluate_batch([SAMPLE], **keywords)
+    ),
 }
 
 
@@ -123,7 +145,10 @@ class Named(Rule):
 
 
 WRONG: dict[str, tuple[list[Any], str]] = {
-    "max_workers": ([2.5, -1, "8", True, False, float("nan")], "max_workers is .*positive whole number"),
+    "max_workers": (
+        [2.5, -1, "8", True, False, float("nan")],
+        "max_workers is .*positive whole number",
+    ),
     "deadline": ([0, -1, float("nan"), float("inf"), "3"], "deadline is"),
     "cache": (["off"], "cache is 'off'; it is True or False"),
     "progress": (["no"], "progress is 'no'"),
@@ -149,9 +174,13 @@ def test_options_are_heard_at_every_door(door: str, tmp_path: Path) -> None:
     call = DOORS[door]
     control = RunControl()
     judge = PointJudge(llm=FakeLLM(reply=longest, latency=0.001))
-    call(judge, options=RunOptions(repeat=1), control=control, run_dir=tmp_path / "run", cache=False)
+    call(
+        judge, options=RunOptions(repeat=1), control=control, run_dir=tmp_path / "run", cache=False
+    )
     assert control.calls == 2 and (tmp_path / "run" / "results.jsonl").exists()
-    assert {i[1] for i in issues(call(judge, budget=Budget(max_calls=1), cache=False)[0])} == {"budget"}
+    assert {i[1] for i in issues(call(judge, budget=Budget(max_calls=1), cache=False)[0])} == {
+        "budget"
+    }
     slow = PointJudge(llm=FakeLLM(reply=longest, latency=5.0, cache=False))
     assert issues(call(slow, deadline=0.1)[0]) == [("failed", "deadline")] * 2
 
@@ -166,7 +195,9 @@ def test_a_keyword_is_an_option_a_hooks_parameter_or_an_error(door: str) -> None
 
 
 class AsyncNamed(Named):
-    async def _evaluate(self, sample: DataSample, threshold: float = 0.0, **kwargs: Any) -> RewardResult:  # type: ignore[override]
+    async def _evaluate(  # type: ignore[override]
+        self, sample: DataSample, threshold: float = 0.0, **kwargs: Any
+    ) -> RewardResult:
         return super()._evaluate(sample, threshold, **kwargs)
 
 
@@ -185,31 +216,52 @@ class Nests(Rule):
 class NestsAwaited(Nests):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:  # type: ignore[override]
         sub = self.sub
-        done = (await sub.async_evaluate_batch([sample]))[0] if self.batch else await sub.async_evaluate(sample)
+        done = (
+            (await sub.async_evaluate_batch([sample]))[0]
+            if self.batch
+            else await sub.async_evaluate(sample)
+        )
         found = scores(done)[0]
         return scored(self.name, -1.0 if found is None else found)
 
 
-NESTED = pytest.mark.parametrize(("outer", "batch"), [(o, b) for o in (Nests, NestsAwaited) for b in (False, True)])
+NESTED = pytest.mark.parametrize(
+    ("outer", "batch"), [(o, b) for o in (Nests, NestsAwaited) for b in (False, True)]
+)
 
 
 @NESTED
-def test_a_nested_run_is_a_child_of_the_run_around_it(outer: type[Nests], batch: bool, tmp_path: Path) -> None:
+def test_a_nested_run_is_a_child_of_the_run_around_it(
+    outer: type[Nests], batch: bool, tmp_path: Path
+) -> None:
     reward = outer(sub=PointJudge(llm=FakeLLM(reply=longest, cache=True)), batch=batch)
     first, again, uncached, repeated, spent = (RunControl() for _ in range(5))
     given = [make_sample(f"{outer.__name__} {batch}", unique_id="n")]
     reward.evaluate_batch(given, control=first)
     reward.evaluate_batch(given, control=again)
-    reward.evaluate_batch(given, control=uncached, cache=False, run_dir=str(tmp_path / "run"), trace=True)
+    reward.evaluate_batch(
+        given, control=uncached, cache=False, run_dir=str(tmp_path / "run"), trace=True
+    )
     reward.evaluate_batch(given, control=repeated, repeat=7)
-    assert [c.calls for c in (first, again, uncached, repeated)] == [1, 0, 1, 1] and again.cached == 1
-    assert [(entry["id"], entry["reward"]) for entry in read_trace(tmp_path / "run")] == [("n", "PointJudge")]
-    reward.evaluate_batch(samples(6), control=spent, cache=False, budget=Budget(max_calls=3), max_workers=1)
+    assert [c.calls for c in (first, again, uncached, repeated)] == [
+        1,
+        0,
+        1,
+        1,
+    ] and again.cached == 1
+    assert [(entry["id"], entry["reward"]) for entry in read_trace(tmp_path / "run")] == [
+        ("n", "PointJudge")
+    ]
+    reward.evaluate_batch(
+        samples(6), control=spent, cache=False, budget=Budget(max_calls=3), max_workers=1
+    )
     assert spent.calls == 3
 
 
 @NESTED
-def test_a_nested_judge_that_is_refused_stops_the_run_around_it(outer: type[Nests], batch: bool) -> None:
+def test_a_nested_judge_that_is_refused_stops_the_run_around_it(
+    outer: type[Nests], batch: bool
+) -> None:
     """Each nested run makes one call: only together do they show that the key is refused."""
 
     def refuse(_: str) -> str:
@@ -237,7 +289,9 @@ class Patient(FakeLLM):
 
 
 @NESTED
-def test_the_deadline_of_a_sample_ends_what_is_asked_for_it(outer: type[Nests], batch: bool) -> None:
+def test_the_deadline_of_a_sample_ends_what_is_asked_for_it(
+    outer: type[Nests], batch: bool
+) -> None:
     cut = threading.Event()
     reward = outer(sub=PointJudge(llm=Patient(cut=cut)), batch=batch)
     reward.evaluate_batch([make_sample("a", unique_id="n")], deadline=0.2)
@@ -275,7 +329,12 @@ def test_a_consumer_may_feed_its_source(reward: BaseReward) -> None:
         seen.append(sample.unique_id)
         waiting.put(make_sample("a", unique_id=str(len(seen))) if len(seen) < 30 else None)
     assert seen == [str(k) for k in range(30)]
-    assert reward.evaluate_batch([]) == reward.evaluate_batch(iter(())) == list(reward.evaluate_stream([])) == []
+    assert (
+        reward.evaluate_batch([])
+        == reward.evaluate_batch(iter(()))
+        == list(reward.evaluate_stream([]))
+        == []
+    )
 
 
 def test_one_result_pays_for_few_calls_and_a_stream_that_is_left_lets_its_source_go() -> None:
@@ -328,11 +387,15 @@ BREAKING: dict[str, tuple[BaseReward, Exception, str]] = {
     "merge": (Rule(), ZeroDivisionError(), "error"),
     "aggregate": (PairRule(), ZeroDivisionError(), "error"),
 }
-"""A method, of whom, what it raises for the bad sample, and what is told; the format gives an empty prompt instead."""
+"""A method, of whom, what it raises for the bad sample, and what is told; the format gives an empty
+prompt instead.
+"""
 
 
 @pytest.mark.parametrize("name", BREAKING)
-def test_what_breaks_costs_its_own_sample(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_breaks_costs_its_own_sample(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reward, error, reason = BREAKING[name]
     method: Any = getattr(type(reward), name)
 
@@ -348,7 +411,9 @@ def test_what_breaks_costs_its_own_sample(name: str, tmp_path: Path, monkeypatch
     good = [make_sample("a", "a b", "a b c", unique_id=str(k)) for k in range(5)]
     for folder in (None, tmp_path / "run"):
         found = reward.evaluate_batch([*good[:3], bad, *good[3:]], run_dir=folder)
-        assert set(issues(found[3])) == {("failed", reason)} and all(None not in scores(found[k]) for k in (0, 1, 2, 4, 5))
+        assert set(issues(found[3])) == {("failed", reason)} and all(
+            None not in scores(found[k]) for k in (0, 1, 2, 4, 5)
+        )
     assert set(issues(reward.evaluate(bad))) == {("failed", reason)}
 
 
@@ -372,10 +437,14 @@ class Blocking(AsyncRule):
         return scored(self.name, 1.0)
 
 
-def test_what_went_wrong_in_a_run_is_said_once(monkeypatch: pytest.MonkeyPatch, warned: list[str]) -> None:
+def test_what_went_wrong_in_a_run_is_said_once(
+    monkeypatch: pytest.MonkeyPatch, warned: list[str]
+) -> None:
     """Nobody at the judge's address; samples that fail; async code that blocks the event loop."""
     control = RunControl()
-    nobody = PointJudge(llm=OpenaiLLM("m", base_url="http://127.0.0.1:9/v1", api_key="k", max_attempts=1))
+    nobody = PointJudge(
+        llm=OpenaiLLM("m", base_url="http://127.0.0.1:9/v1", api_key="k", max_attempts=1)
+    )
     given = [make_sample(str(k), unique_id=str(k)) for k in range(60)]
     nobody.evaluate_batch(given, max_workers=8, control=control)
     list(Sometimes().evaluate_stream(samples(9)))
@@ -404,14 +473,18 @@ def test_a_plain_reward_that_calls_itself_finds_a_thread() -> None:
         assert [scores(sample) for sample in found] == [[10.0] * 2] * 40
 
 
-def test_a_reward_that_works_at_last_leaves_no_issue_behind_and_one_that_fails_twice_leaves_one() -> None:
+def test_a_reward_that_works_at_last_leaves_no_issue_behind_and_one_that_fails_twice_leaves_one() -> (
+    None
+):
     moods = [True, True, False]
 
     class Moody(BasePointWiseReward):
         def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
             if moods.pop(0):
                 raise Unscored("not today")
-            return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0)])
+            return RewardResult(
+                name=self.name, details=[RewardDimensionWithScore(name=self.name, score=1.0)]
+            )
 
     reward = Moody(name="mine")
     once = reward.evaluate(make_sample("x"))

@@ -1,4 +1,6 @@
-"""What a run's folder keeps: odd lines cost only their own sample, and what the run did not get to is counted apart."""
+"""What a run's folder keeps: odd lines cost only their own sample, and what the run did not get to
+is counted apart.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def odd(record: Any, change: Any) -> str:
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_lines_are_judged_again_and_counted(tmp_path: Path, name: str, warned: list[str]) -> None:
+def test_odd_lines_are_judged_again_and_counted(
+    tmp_path: Path, name: str, warned: list[str]
+) -> None:
     folder, reward = tmp_path / "run", Share()
     expected = reward.evaluate_batch(rows(), run_dir=str(folder))
     path = folder / "results.jsonl"
@@ -65,14 +69,18 @@ def test_odd_lines_are_judged_again_and_counted(tmp_path: Path, name: str, warne
     assert changed != lines[1]
     path.write_text("\n".join([lines[0], changed, lines[2]]) + "\n")
     SCORED.clear()
-    assert reward.evaluate_batch(rows(), run_dir=str(folder)) == expected and set(SCORED) == {orjson.loads(lines[1])["id"]}
+    assert reward.evaluate_batch(rows(), run_dir=str(folder)) == expected and set(SCORED) == {
+        orjson.loads(lines[1])["id"]
+    }
     assert [line for line in warned if "1 lines of results.jsonl hold no usable result" in line]
     SCORED.clear()
     reward.evaluate_batch(rows(), run_dir=str(folder))
     assert SCORED == [], "the new record counts"
 
 
-@pytest.mark.parametrize("content", ["[1]", "{broken", '{"spent": [1]}', '{"spent": {"calls": "many"}}'])
+@pytest.mark.parametrize(
+    "content", ["[1]", "{broken", '{"spent": [1]}', '{"spent": {"calls": "many"}}']
+)
 def test_an_odd_summary_is_written_anew(tmp_path: Path, content: str) -> None:
     folder = tmp_path / "run"
     Share().evaluate_batch(rows(), run_dir=str(folder))
@@ -82,7 +90,9 @@ def test_an_odd_summary_is_written_anew(tmp_path: Path, content: str) -> None:
 
 
 def test_the_parts_of_a_run_are_summed(tmp_path: Path) -> None:
-    """What a part took from the cache counts with the parts before it, beside what the last one took."""
+    """What a part took from the cache counts with the parts before it, beside what the last one
+    took.
+    """
     judge, folder = PointJudge(llm=FakeLLM(reply=longest, cache=True)), tmp_path / "run"
     judge.evaluate_batch(rows())
     for number, last in ((1, 1), (3, 2)):
@@ -92,14 +102,20 @@ def test_the_parts_of_a_run_are_summed(tmp_path: Path) -> None:
         assert (summary["samples"]["scored"], summary["samples"]["reused"]) == (last, number - last)
 
 
-def test_a_part_that_was_killed_before_its_summary_counts_with_its_calls_and_cost(tmp_path: Path) -> None:
+def test_a_part_that_was_killed_before_its_summary_counts_with_its_calls_and_cost(
+    tmp_path: Path,
+) -> None:
     judge, spent = PointJudge(llm=FakeLLM(reply=longest)), []
     for folder, number in (("whole", 3), ("parts", 1), ("parts", 3)):
         budget = Budget(prices=PriceTable({"fake": Price(1.0, 4.0, 0.5)}))
         judge.evaluate_batch(rows()[:number], run_dir=str(tmp_path / folder), budget=budget)
         spent.append(orjson.loads((tmp_path / folder / "summary.json").read_bytes())["spent"])
         (tmp_path / folder / "summary.json").unlink()
-    assert [(each["calls"], each["cost"] > 0) for each in spent] == [(6, True), (2, True), (6, True)]
+    assert [(each["calls"], each["cost"] > 0) for each in spent] == [
+        (6, True),
+        (2, True),
+        (6, True),
+    ]
     assert spent[2]["cost"] == pytest.approx(spent[0]["cost"])
 
 
@@ -110,7 +126,11 @@ def test_a_judge_may_have_been_asked_more_and_is_not_asked_other_things(tmp_path
     kept = [orjson.loads(line) for line in path.read_text().splitlines()]
     for asked in ([*kept[0]["asked"], "0" * len(kept[0]["asked"][0])], kept[0]["asked"][1:]):
         path.write_text(
-            "".join(json.dumps({**record, "asked": asked if record is kept[0] else record["asked"]}) + "\n" for record in kept)
+            "".join(
+                json.dumps({**record, "asked": asked if record is kept[0] else record["asked"]})
+                + "\n"
+                for record in kept
+            )
         )
         if len(asked) > len(kept[0]["asked"]):
             assert judge.evaluate_batch(rows(), run_dir=str(folder)) == expected
@@ -131,7 +151,9 @@ class Stops(Share):
 
 def test_what_the_run_did_not_get_to_is_counted_apart(tmp_path: Path) -> None:
     Stops().evaluate_batch(
-        [make_sample("a", unique_id=f"s{n}") for n in range(3)], max_workers=1, run_dir=str(tmp_path / "run")
+        [make_sample("a", unique_id=f"s{n}") for n in range(3)],
+        max_workers=1,
+        run_dir=str(tmp_path / "run"),
     )
     summary = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())
     counts = {key: summary["samples"][key] for key in ("scored", "failed", "stopped")}
@@ -141,18 +163,24 @@ def test_what_the_run_did_not_get_to_is_counted_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reward", REWARDS, ids=lambda reward: reward.name)
 def test_every_kind_comes_back_as_it_was(tmp_path: Path, reward: BaseReward) -> None:
-    """Scores, reasons, extra data and the outputs nobody could judge; a sample with one output cannot be compared."""
+    """Scores, reasons, extra data and the outputs nobody could judge; a sample with one output
+    cannot be compared.
+    """
     given = [*rows(), make_sample("only", unique_id="one")]
     for output in given[0].output:
         output.steps = [Step(content="x y"), Step(content="z")]
     for _ in range(2):
-        assert reward.evaluate_batch(given, run_dir=str(tmp_path / "run")) == reward.evaluate_batch(given)
+        assert reward.evaluate_batch(given, run_dir=str(tmp_path / "run")) == reward.evaluate_batch(
+            given
+        )
     counts = orjson.loads((tmp_path / "run" / "summary.json").read_bytes())["samples"]
     assert {name: count for name, count in counts.items() if count} == {"reused": 4}
 
 
 class Drifting(Rule):
-    """Its code changes for the rows of one subset; then it takes so long that not all records can be compared."""
+    """Its code changes for the rows of one subset; then it takes so long that not all records can
+    be compared.
+    """
 
     changed: ClassVar[bool] = False
 

@@ -1,4 +1,6 @@
-"""Which missing scores may be the answer's own doing, and what is asked to find out: one rule for rewards and graders."""
+"""Which missing scores may be the answer's own doing, and what is asked to find out: one rule for
+rewards and graders.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def shaky_judge() -> BasePointWiseRubricReward:
 
 def shaky_asked() -> LLMGrader:
     prompt = "{{response}}"
-    return LLMGrader(name="read", model=shaky_judge().llm, prompt=prompt, score_range=(1, 10), repair_attempts=0)
+    return LLMGrader(
+        name="read", model=shaky_judge().llm, prompt=prompt, score_range=(1, 10), repair_attempts=0
+    )
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,9 @@ def shaky_asked() -> LLMGrader:
     ids=["rule", "its grader", "function", "judge", "its grader", "judging grader", "its reward"],
 )
 def test_what_breaks_once_is_tried_again(made: Callable[[], Any], judged: bool) -> None:
-    """A judge's verdict counts where it can be read every time, so that nobody is asked about until a verdict pleases."""
+    """A judge's verdict counts where it can be read every time, so that nobody is asked about until
+    a verdict pleases.
+    """
     Shaky.seen.clear()
     assert blamed_at(made(), "x") == (7.0 if judged else 0.75, None)
     assert Shaky.seen == ["x"] * (TRIALS if judged else 2)
@@ -113,4 +119,6 @@ def test_which_outcomes_may_be_the_answers_doing(cause: Cause, judged: bool) -> 
 
     assert suspects("error") is (cause in ("judge", "rule"))
     assert suspects("deadline") is (cause in ("judge", "rule") or not judged)
-    assert not any(map(suspects, NOT_BEGUN)) and not may_be_the_answers_doing(judged, Outcome("scored", 1.0))
+    assert not any(map(suspects, NOT_BEGUN)) and not may_be_the_answers_doing(
+        judged, Outcome("scored", 1.0)
+    )

@@ -1,4 +1,6 @@
-"""A small SandboxFusion look-alike on 127.0.0.1 that runs the programs it gets as plain child processes."""
+"""A small SandboxFusion look-alike on 127.0.0.1 that runs the programs it gets as plain child
+processes.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,19 @@ class FusionServer:
             return await self._run(body)
 
     async def _run(self, body: dict[str, Any]) -> web.Response:
-        with tempfile.NamedTemporaryFile("w", suffix=".py", encoding="utf-8", errors="surrogatepass") as file:
+        with tempfile.NamedTemporaryFile(
+            "w", suffix=".py", encoding="utf-8", errors="surrogatepass"
+        ) as file:
             file.write(body["code"])
             file.flush()
             process = await asyncio.create_subprocess_exec(
-                sys.executable, file.name, stdin=-1, stdout=-1, stderr=-1, cwd=tempfile.gettempdir(), env={}
+                sys.executable,
+                file.name,
+                stdin=-1,
+                stdout=-1,
+                stderr=-1,
+                cwd=tempfile.gettempdir(),
+                env={},
             )
             status = "Finished"
             with suppress(ProcessLookupError):  # it has ended
@@ -54,12 +64,16 @@ class FusionServer:
         if process.returncode == -signal.SIGXCPU:
             status = "TimeLimitExceeded"
         result = {
-            "status": status if process.returncode in (0, -signal.SIGKILL, -signal.SIGXCPU) else "Error",
+            "status": status
+            if process.returncode in (0, -signal.SIGKILL, -signal.SIGXCPU)
+            else "Error",
             "return_code": process.returncode,
             "stdout": out.decode("utf-8", "replace"),
             "stderr": err.decode("utf-8", "replace"),
         }
-        return web.json_response({"status": "Success", "message": "", "compile_result": None, "run_result": result})
+        return web.json_response(
+            {"status": "Success", "message": "", "compile_result": None, "run_result": result}
+        )
 
 
 @asynccontextmanager

@@ -41,7 +41,9 @@ class Outside:
 
 
 def descendants() -> set[int]:
-    """Ids of all living processes below this one that are no worker of the sandbox's pool; a zombie is none."""
+    """Ids of all living processes below this one that are no worker of the sandbox's pool; a zombie
+    is none.
+    """
     parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

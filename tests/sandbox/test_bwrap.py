@@ -1,4 +1,6 @@
-"""Bubblewrap: what starts and what does not, and that cancelled, abandoned or orphaned no process stays."""
+"""Bubblewrap: what starts and what does not, and that cancelled, abandoned or orphaned no process
+stays.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ GOOD = "def f():\n    return 1\n"
 TESTS = AssertTests(["assert f() == 1"])
 
 
-@pytest.mark.parametrize("tests", [TESTS, InputOutputTests(["1"], ["1"])], ids=["asserts", "programs"])
+@pytest.mark.parametrize(
+    "tests", [TESTS, InputOutputTests(["1"], ["1"])], ids=["asserts", "programs"]
+)
 def test_a_sandbox_that_does_not_start_is_an_error_not_a_score(
     bubblewrap: BwrapRunner, monkeypatch: pytest.MonkeyPatch, tests: CodeTests, tmp_path: Path
 ) -> None:
@@ -34,7 +38,8 @@ def test_a_sandbox_that_does_not_start_is_an_error_not_a_score(
         score(bubblewrap, GOOD, tests, deadline=0.001)
     there = bubblewrap.__dict__["_program"]
     (tmp_path / "bwrap").write_text(
-        f'#!/bin/sh\n[ "$1" = --help ] && exec {there} --help\n[ -e {tmp_path}/broken ] && exit 1\nexec {there} "$@"\n'
+        f'#!/bin/sh\n[ "$1" = --help ] && exec {there} --help\n[ -e {tmp_path}/broken ] && exit '
+        f'1\nexec {there} "$@"\n'
     )
     (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -48,12 +53,18 @@ def test_a_sandbox_that_does_not_start_is_an_error_not_a_score(
         score(runner, GOOD, tests)
 
 
-def test_extra_packages_are_importable_and_read_only(bubblewrap: BwrapRunner, tmp_path: Path) -> None:
+def test_extra_packages_are_importable_and_read_only(
+    bubblewrap: BwrapRunner, tmp_path: Path
+) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "wanted.py").write_text("VALUE = 7\n")
     runner = BwrapRunner(packages=[str(tmp_path)])
-    assert reasons(runner, "import wanted\ndef f():\n    return wanted.VALUE\n", "assert f() == 7") == ["passed"]
-    (reason,) = reasons(runner, "import wanted\ndef f():\n    open(wanted.__file__, 'a')\n", "assert f()")
+    assert reasons(
+        runner, "import wanted\ndef f():\n    return wanted.VALUE\n", "assert f() == 7"
+    ) == ["passed"]
+    (reason,) = reasons(
+        runner, "import wanted\ndef f():\n    open(wanted.__file__, 'a')\n", "assert f()"
+    )
     assert reason in ("error: OSError", "error: PermissionError")
 
 
@@ -73,9 +84,16 @@ def test_an_empty_array_is_equal_to_nothing_that_is_not_empty(bubblewrap: BwrapR
     limits = SandboxLimits(wall_seconds=20.0, memory_mb=1024)
     found = reasons(runner, f"{NUMPY}np.empty((0, 1))\n", *EMPTY_TESTS, limits=limits)
     assert found == ["error: ValueError"] * len(EMPTY_TESTS)
-    honest = ["np.allclose(f(2), [])", "np.allclose([], f(2))", "(f(1) == np.array([])).all()", "f(f(1)).sum() == 0"]
+    honest = [
+        "np.allclose(f(2), [])",
+        "np.allclose([], f(2))",
+        "(f(1) == np.array([])).all()",
+        "f(f(1)).sum() == 0",
+    ]
     wanted = [f"import numpy as np; assert {test}" for test in honest]
-    assert reasons(runner, f"{NUMPY}np.array([])\n", *wanted, limits=limits) == ["passed"] * len(wanted)
+    assert reasons(runner, f"{NUMPY}np.array([])\n", *wanted, limits=limits) == ["passed"] * len(
+        wanted
+    )
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])

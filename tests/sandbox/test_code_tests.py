@@ -1,4 +1,6 @@
-"""The sandbox line by line: every runner gives the same verdicts, hostile code scores 0, and values compare as they should."""
+"""The sandbox line by line: every runner gives the same verdicts, hostile code scores 0, and values
+compare as they should.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ from tests.support.system import require_bubblewrap
 
 pytestmark = pytest.mark.system("bubblewrap")
 CHECK = (
-    "def check(candidate):\n    assert candidate() == 424242\n    assert all(map(lambda _: candidate() == 424242, range(3)))\n"
+    "def check(candidate):\n    assert candidate() == 424242\n    assert all(map(lambda _: "
+    "candidate() == 424242, range(3)))\n"
 )
 SCHEMA = """
 PRAGMA foreign_keys=OFF;
@@ -61,7 +64,9 @@ async def verdict(runner: Runner, line: Line, limits: SandboxLimits = QUICK) -> 
     """The reasons of all units of a line, or what is wrong with its tests."""
     try:
         tests = parse_code_tests({key: line[key] for key in FIELDS if key in line})
-        found = await run_code_tests(line["code"], tests, runner=runner, limits=limits, deadline=60.0)
+        found = await run_code_tests(
+            line["code"], tests, runner=runner, limits=limits, deadline=60.0
+        )
     except DataError as error:
         return {"error": str(error).partition(":")[0]}
     assert found.runner == runner.name
@@ -75,7 +80,10 @@ def verdicts(path: Path, runner: str, **limits: Any) -> None:
 
     async def together() -> list[Line]:
         async with opened(runner) as there:
-            jobs = (verdict(there, line, SandboxLimits(**limits) if limits else QUICK) for _, line in lines(path))
+            jobs = (
+                verdict(there, line, SandboxLimits(**limits) if limits else QUICK)
+                for _, line in lines(path)
+            )
             return await asyncio.gather(*jobs)
 
     found = iter(asyncio.run(together()))
@@ -90,22 +98,36 @@ def test_every_runner_gives_the_same_verdicts(path: Path, runner: str) -> None:
 
 @pytest.mark.parametrize("runner", ["subprocess", "bwrap"])
 @pytest.mark.parametrize("path", files("sandbox/local"))
-def test_values_and_limits_are_those_of_this_machine_with_walls_or_without(path: Path, runner: str) -> None:
+def test_values_and_limits_are_those_of_this_machine_with_walls_or_without(
+    path: Path, runner: str
+) -> None:
     verdicts(path, runner)
 
 
 @pytest.mark.parametrize("path", files("sandbox/walls"))
-def test_behind_walls_a_unit_sees_nothing_and_costs_no_other_one(path: Path, bubblewrap: BwrapRunner) -> None:
+def test_behind_walls_a_unit_sees_nothing_and_costs_no_other_one(
+    path: Path, bubblewrap: BwrapRunner
+) -> None:
     verdicts(path, "bwrap", wall_seconds=3.0, cpu_seconds=3.0, output_kb=64)
 
 
 @pytest.mark.parametrize("path", files("sandbox/attacks"))
-def test_hostile_code_scores_zero_and_nothing_outside_changes(path: Path, bubblewrap: BwrapRunner, outside: Outside) -> None:
+def test_hostile_code_scores_zero_and_nothing_outside_changes(
+    path: Path, bubblewrap: BwrapRunner, outside: Outside
+) -> None:
     async def attacked(line: Line) -> str:
         code = line["code"]
-        for name, value in (("{file}", outside.file), ("{port}", outside.port), ("{secret}", SECRET_NAME)):
+        for name, value in (
+            ("{file}", outside.file),
+            ("{port}", outside.port),
+            ("{secret}", SECRET_NAME),
+        ):
             code = code.replace(name, str(value))
-        program = {"inputs": [line["stdin"]], "outputs": ["42\n"]} if "stdin" in line else {"test": CHECK, "entry_point": "f"}
+        program = (
+            {"inputs": [line["stdin"]], "outputs": ["42\n"]}
+            if "stdin" in line
+            else {"test": CHECK, "entry_point": "f"}
+        )
         (reason,) = (await verdict(bubblewrap, {**program, "code": f"{code}\n"}))["reasons"]
         return str(reason)
 
@@ -114,7 +136,10 @@ def test_hostile_code_scores_zero_and_nothing_outside_changes(path: Path, bubble
 
     def told(line: Line) -> Line:
         reason = next(found)
-        return {"score": float(reason == "passed"), "unforeseen": None if reason in line["allowed"] else reason}
+        return {
+            "score": float(reason == "passed"),
+            "unforeseen": None if reason in line["allowed"] else reason,
+        }
 
     found = iter(asyncio.run(together()))
     outside.assert_unchanged()
@@ -132,7 +157,9 @@ def value(text: str) -> Any:
 COMPARED: dict[str, Callable[[Line], bool]] = {
     "values": lambda line: same_value(value(line["found"]), value(line["expected"])),
     "outputs": lambda line: same_output(line["found"], line["expected"]),
-    "results": lambda line: compare_results(value(line["found"]), value(line["expected"]), ordered=line["ordered"]),
+    "results": lambda line: compare_results(
+        value(line["found"]), value(line["expected"]), ordered=line["ordered"]
+    ),
 }
 
 
@@ -145,7 +172,11 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "sandbox"
 
 
 def test_which_part_of_an_answer_is_its_code() -> None:
-    check(GOLDEN / "extract-code.jsonl", lambda line: {"code": extract_code(line["text"], line.get("names", ()))}, ("code",))
+    check(
+        GOLDEN / "extract-code.jsonl",
+        lambda line: {"code": extract_code(line["text"], line.get("names", ()))},
+        ("code",),
+    )
 
 
 def told(error: Exception | str, line: Line) -> Line:
@@ -173,34 +204,52 @@ def test_sql_may_read_and_nothing_else(tmp_path: Path) -> None:
     check(GOLDEN / "sql.jsonl", asked, ("rows", "error"))
 
 
-# -- what no line of a file can say ------------------------------------------------------------------------------------------
+# -- what no line of a file can say ----------------------------------------------------------------
 
 
 def test_own_problems_solutions_pass_and_faults_fail(bubblewrap: BwrapRunner) -> None:
-    """Problems in the form of HumanEval; faults look right, or are solutions with one token changed, which may be harmless."""
+    """Problems in the form of HumanEval; faults look right, or are solutions with one token
+    changed, which may be harmless.
+    """
     right, wrong = [], []
     for _, row in lines(GOLDEN / "problems.jsonl"):
         tests = HumanEvalTests(row["test"], row["entry_point"], row["prompt"])
-        right += [(text, tests) for text in (row["solution"], row["prompt"] + row["solution"], *row["harmless"])]
+        right += [
+            (text, tests)
+            for text in (row["solution"], row["prompt"] + row["solution"], *row["harmless"])
+        ]
         wrong += [(text, tests) for text in (row["broken"], *row["faults"])]
     assert len(right) > 24 and len(wrong) > 12
     reports = score_all(bubblewrap, right + wrong, limits=SandboxLimits(wall_seconds=8.0))
     told = zip([1.0] * len(right) + [0.0] * len(wrong), right + wrong, reports, strict=True)
-    assert [(answer[0], report.outcomes) for expected, answer, report in told if report.score != expected] == []
+    assert [
+        (answer[0], report.outcomes)
+        for expected, answer, report in told
+        if report.score != expected
+    ] == []
 
 
 def test_units_after_the_deadline_of_the_sample_count_as_failed(bubblewrap: BwrapRunner) -> None:
     code = "import time\ndef f(n):\n    time.sleep(0.4)\n    return n\n"
-    report = score(bubblewrap, code, AssertTests([f"assert f({n}) == {n}" for n in range(20)]), deadline=3.0)
+    report = score(
+        bubblewrap, code, AssertTests([f"assert f({n}) == {n}" for n in range(20)]), deadline=3.0
+    )
     found = [outcome.reason for outcome in report.outcomes]
-    assert 0 < found.count("passed") < 8 and found == sorted(found, key=("passed", "deadline").index)
+    assert 0 < found.count("passed") < 8 and found == sorted(
+        found, key=("passed", "deadline").index
+    )
 
 
 def test_a_unit_starved_by_earlier_ones_gets_a_fresh_process(bubblewrap: BwrapRunner) -> None:
     # each unit stays within the CPU limit, all together do not
     limits = SandboxLimits(wall_seconds=60.0, cpu_seconds=1.0)
-    code = "import time\ndef f(n):\n    end = time.process_time() + 0.45\n    while time.process_time() < end:\n        pass\n    return n\n"
-    report = score(bubblewrap, code, AssertTests([f"assert f({n}) == {n}" for n in range(4)]), limits=limits)
+    code = (
+        "import time\ndef f(n):\n    end = time.process_time() + 0.45\n    while "
+        "time.process_time() < end:\n        pass\n    return n\n"
+    )
+    report = score(
+        bubblewrap, code, AssertTests([f"assert f({n}) == {n}" for n in range(4)]), limits=limits
+    )
     assert report.score == 1.0 and report.starts > 1
 
 
@@ -208,15 +257,22 @@ def test_a_restart_does_not_bind_the_tests_names_to_the_answer(bubblewrap: Bwrap
     lines = ["from math import isclose", *["assert isclose(f(2), 4)"] * 3]
     code = (
         "import os, random\nDIES = random.SystemRandom().random() < 0.5\n"
-        "def isclose(a, b):\n    return True\ndef f(x):\n    if DIES:\n        os._exit(0)\n    return 5\n"
+        "def isclose(a, b):\n    return True\ndef f(x):\n    if DIES:\n        os._exit(0)\n    "
+        "return 5\n"
     )
-    assert [report.passed for report in score_all(bubblewrap, [(code, AssertTests(lines))] * 12)] == [1] * 12
+    assert [
+        report.passed for report in score_all(bubblewrap, [(code, AssertTests(lines))] * 12)
+    ] == [1] * 12
 
 
 def test_equal_answers_behave_equally(bubblewrap: BwrapRunner) -> None:
     code = "def f():\n    return list({'red', 'green', 'blue', 'black'})\n"
-    line = "import random; assert (f()[0], random.random()) == (None, None), (f()[0], random.random())"
-    first, second = (score(bubblewrap, code, AssertTests([line])).outcomes[0].detail for _ in range(2))
+    line = (
+        "import random; assert (f()[0], random.random()) == (None, None), (f()[0], random.random())"
+    )
+    first, second = (
+        score(bubblewrap, code, AssertTests([line])).outcomes[0].detail for _ in range(2)
+    )
     assert first == second != ""
 
 
@@ -236,7 +292,9 @@ def test_a_long_answer_of_fences_takes_linear_time() -> None:
 
 
 def test_no_program_that_solves_nothing_passes_tests_beside_it(bubblewrap: BwrapRunner) -> None:
-    """Every forgery against a test file that needs the answer's own objects, which a right answer passes."""
+    """Every forgery against a test file that needs the answer's own objects, which a right answer
+    passes.
+    """
     (line,) = (line for _, line in lines(GOLDEN / "forged.jsonl"))
     tests = parse_code_tests(line)
     names = "".join(f"\n{name} = _answer" for name in names_wanted(tests))
@@ -244,4 +302,6 @@ def test_no_program_that_solves_nothing_passes_tests_beside_it(bubblewrap: Bwrap
     limits = SandboxLimits(wall_seconds=8.0, cpu_seconds=4.0)
     right, *forged = score_all(bubblewrap, [(code, tests) for code in answers], limits=limits)
     assert len(forged) >= 50 and right.score == 1.0, right.reasons
-    assert {name: found.reasons for name, found in zip(forgeries(), forged, strict=True) if found.passed} == {}
+    assert {
+        name: found.reasons for name, found in zip(forgeries(), forged, strict=True) if found.passed
+    } == {}

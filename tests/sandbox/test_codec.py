@@ -18,13 +18,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rm_gallery.core.sandbox.inside.codec import MAX_DEPTH, CodecError, Ref, TooLarge, decode, encode
+from rm_gallery.core.sandbox.inside.codec import (
+    MAX_DEPTH,
+    CodecError,
+    Ref,
+    TooLarge,
+    decode,
+    encode,
+)
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.complex_numbers(allow_nan=False),
     st.text(st.characters(exclude_categories=())), st.binary(),
 )  # fmt: skip
-HASHABLE = st.recursive(SCALARS, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3), max_leaves=8)
+HASHABLE = st.recursive(
+    SCALARS, lambda inner: st.tuples(inner, inner) | st.frozensets(inner, max_size=3), max_leaves=8
+)
 VALUES = st.recursive(
     SCALARS,
     lambda inner: (
@@ -149,7 +158,9 @@ def test_other_types_become_references_on_request() -> None:
     *map(np.array, ([[1.5, 2.0]], ["a", "bc"], [True, False], [1 + 2j])),
     np.array([], dtype=np.uint8),
 ])  # fmt: skip
-def test_odd_floats_and_data_of_the_standard_library_and_numpy_arrive_as_they_are(value: object) -> None:
+def test_odd_floats_and_data_of_the_standard_library_and_numpy_arrive_as_they_are(
+    value: object,
+) -> None:
     found = decode(encode([value]))
     assert isinstance(found, list)
     assert type(found[0]) is type(value)

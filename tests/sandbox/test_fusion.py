@@ -1,4 +1,6 @@
-"""A remote service that only runs whole programs: what it is told, what it never holds, and that its faults are no score."""
+"""A remote service that only runs whole programs: what it is told, what it never holds, and that
+its faults are no score.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,13 @@ import json
 import pytest
 from aiohttp import web
 
-from rm_gallery.core.sandbox.code_tests import CodeTestReport, CodeTests, HumanEvalTests, InputOutputTests, run_code_tests
+from rm_gallery.core.sandbox.code_tests import (
+    CodeTestReport,
+    CodeTests,
+    HumanEvalTests,
+    InputOutputTests,
+    run_code_tests,
+)
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import get_runner
 from rm_gallery.core.utils.errors import DeadlineExceeded, ProviderError
@@ -22,7 +30,9 @@ from tests.support.samples import issues, make_sample, scores
 LIMITS = SandboxLimits(wall_seconds=2.0)
 
 
-def remote(code: str, tests: CodeTests, *, reply: web.Response | None = None) -> tuple[CodeTestReport, FusionServer]:
+def remote(
+    code: str, tests: CodeTests, *, reply: web.Response | None = None
+) -> tuple[CodeTestReport, FusionServer]:
     async def both() -> tuple[CodeTestReport, FusionServer]:
         async with fusion_server() as server:
             server.override = reply
@@ -37,7 +47,9 @@ CHECK = "def check(candidate):\n    for n in range(4):\n        assert candidate
 
 def test_no_program_holds_both_answer_and_tests() -> None:
     code = "def f(n):\n    return n * n  # ANSWER-MARK"
-    _, server = remote(code, HumanEvalTests(CHECK + "    assert candidate(1) == 1  # TESTS-MARK", "f"))
+    _, server = remote(
+        code, HumanEvalTests(CHECK + "    assert candidate(1) == 1  # TESTS-MARK", "f")
+    )
     texts = [request["code"] for request in server.requests]
     assert sum("ANSWER-MARK" in text for text in texts) == 6
     assert sum("TESTS-MARK" in text for text in texts) == 6
@@ -54,8 +66,16 @@ def test_limits_reach_the_service() -> None:
 
 
 def replied(_: str, line: golden.Line) -> golden.Line:
-    """What the service says of a program is its verdict; a service that fails, or sends elsewhere, is an error and no score."""
-    run = {"status": "Finished", "return_code": 0, "stdout": "1", "stderr": "", **line.get("result", {})}
+    """What the service says of a program is its verdict; a service that fails, or sends elsewhere,
+    is an error and no score.
+    """
+    run = {
+        "status": "Finished",
+        "return_code": 0,
+        "stdout": "1",
+        "stderr": "",
+        **line.get("result", {}),
+    }
     run["stdout"] = text_of(run["stdout"])
     body = line.get("body", json.dumps({"status": "Success", "run_result": run}))
     reply = web.Response(status=line.get("status", 200), text=body, headers=line.get("headers"))
@@ -73,7 +93,9 @@ def test_a_slow_service_is_not_the_answers_fault() -> None:
     async def slow() -> None:
         async with fusion_server() as server:
             runner = get_runner(f"fusion:{server.url}")
-            await run_code_tests("print(1)", InputOutputTests([""] * 50, ["1"] * 50), runner=runner, deadline=0.1)
+            await run_code_tests(
+                "print(1)", InputOutputTests([""] * 50, ["1"] * 50), runner=runner, deadline=0.1
+            )
 
     with pytest.raises(DeadlineExceeded):
         asyncio.run(slow())
@@ -87,17 +109,32 @@ def test_a_password_in_the_address_is_sent_and_shown_nowhere() -> None:
         async with fusion_server() as server:
             address = server.url.replace("http://", f"http://user:{SECRET}@") + f"/?token={SECRET}"
             reward = CodeExecutionReward(sandbox=f"fusion:{address}")
-            sample = make_sample("```python\ndef f():\n    return 1\n```", metadata={"tests": ["assert f() == 1"]})
+            sample = make_sample(
+                "```python\ndef f():\n    return 1\n```", metadata={"tests": ["assert f() == 1"]}
+            )
             good = await reward.async_evaluate(sample)
             server.override = web.Response(status=404, text=f"no {SECRET}")
             bad = await reward.async_evaluate(sample)
-            shown = [repr(reward), str(reward), str(reward.model_dump()), reward.model_dump_json(), str(reward.describe())]
-            shown += [repr(get_runner(reward.sandbox)), bad.model_dump_json(), str(issues(bad)), str(bad.metadata)]
+            shown = [
+                repr(reward),
+                str(reward),
+                str(reward.model_dump()),
+                reward.model_dump_json(),
+                str(reward.describe()),
+            ]
+            shown += [
+                repr(get_runner(reward.sandbox)),
+                bad.model_dump_json(),
+                str(issues(bad)),
+                str(bad.metadata),
+            ]
             return scores(good)[0], shown, server.logins
 
     score, shown, logins = asyncio.run(both())
     assert score == 1.0
-    assert {base64.b64decode(login.removeprefix("Basic ")).decode() for login in logins} == {f"user:{SECRET}"}
+    assert {base64.b64decode(login.removeprefix("Basic ")).decode() for login in logins} == {
+        f"user:{SECRET}"
+    }
     assert [text for text in shown if SECRET in text] == []
 
 

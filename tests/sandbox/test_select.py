@@ -1,4 +1,6 @@
-"""Choosing a sandbox: never silently less than asked for; and limits alone, which leave nothing behind."""
+"""Choosing a sandbox: never silently less than asked for; and limits alone, which leave nothing
+behind.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ from tests.support.system import require_bubblewrap
 
 
 @pytest.mark.parametrize("sandbox", ["auto", "bwrap"])
-def test_without_bubblewrap_the_message_says_what_to_do(sandbox: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_bubblewrap_the_message_says_what_to_do(
+    sandbox: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SandboxUnavailable) as caught:
         get_runner(sandbox)
@@ -37,7 +41,9 @@ def test_without_bubblewrap_the_message_says_what_to_do(sandbox: str, monkeypatc
     ("echo 'bwrap: No permissions to create new namespace' >&2; exit 1", "user namespaces seem to be forbidden"),
     ("exit 0", "it did not answer"),
 ])  # fmt: skip
-def test_where_it_may_not_run_it_says_why(script: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_where_it_may_not_run_it_says_why(
+    script: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     program = tmp_path / "bwrap"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -71,18 +77,26 @@ def test_limits_leave_room_for_the_interpreter(field: str, value: int) -> None:
     assert SandboxLimits(**{field: value + 1})
 
 
-# -- limits alone ------------------------------------------------------------------------------------------------------------
+# -- limits alone ----------------------------------------------------------------------------------
 
 
 def left_behind() -> set[Path]:
-    """The work folders of this process: what other processes of the tests have open at the same moment is theirs."""
+    """The work folders of this process: what other processes of the tests have open at the same
+    moment is theirs.
+    """
     return set(Path(tempfile.gettempdir()).glob(f"rm-gallery-{os.getpid()}-*"))
 
 
 BODIES = {
-    "empty environment": f"return 42 + len([key for key in os.environ if key == '{SECRET_NAME}' or 'VIRTUAL' in key])",
+    "empty environment": (
+        f"return 42 + len([key for key in os.environ if key == '{SECRET_NAME}' or 'VIRTUAL' in "
+        f"key])"
+    ),
     "child that stays": "subprocess.Popen([sys.executable, '-c', 'while True: pass'])\n    return 42",
-    "1,100 nested folders": "for n in range(1100):\n        os.mkdir('d')\n        os.chdir('d')\n    os.chmod('.', 0)\n    return 42",
+    "1,100 nested folders": (
+        "for n in range(1100):\n        os.mkdir('d')\n        os.chdir('d')\n    os.chmod('.', "
+        "0)\n    return 42"
+    ),
     "forked twice and detached": "if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n            os.setsid()\n"
     "            while True:\n                time.sleep(0.01)\n        os._exit(0)\n    return 42",
 }
@@ -99,10 +113,15 @@ def test_nothing_is_seen_and_nothing_left_behind(outside: Outside, name: str) ->
 
 def test_an_answer_that_kills_its_watcher_scores_zero() -> None:
     code = "import os\ndef f():\n    os.kill(os.getppid(), 9)\n    return 42\n"
-    assert reasons(SubprocessRunner(), code, "assert f() == 42", "assert f() == 42") == ["tampering"] * 2
+    assert (
+        reasons(SubprocessRunner(), code, "assert f() == 42", "assert f() == 42")
+        == ["tampering"] * 2
+    )
 
 
-@pytest.mark.parametrize("name", ["subprocess", pytest.param("bwrap", marks=pytest.mark.system("bubblewrap"))])
+@pytest.mark.parametrize(
+    "name", ["subprocess", pytest.param("bwrap", marks=pytest.mark.system("bubblewrap"))]
+)
 def test_cancelling_ends_the_processes(name: str) -> None:
     runner = SubprocessRunner() if name == "subprocess" else require_bubblewrap()
     before = descendants()

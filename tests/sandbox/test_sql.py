@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 
 from rm_gallery.core.engine.processes.pool import get_pool
-from rm_gallery.core.sandbox.sql import QueryResult, compare_results, run_query, run_query_apart, same_results
+from rm_gallery.core.sandbox.sql import (
+    QueryResult,
+    compare_results,
+    run_query,
+    run_query_apart,
+    same_results,
+)
 from rm_gallery.core.utils.errors import DataError
 
 SCHEMA = "CREATE TABLE town (name TEXT)"
@@ -22,7 +28,10 @@ def test_endless_query_meets_its_deadline() -> None:
 
 
 WITHIN_ONE_CALL = "SELECT instr(printf('%.900000c', 'a'), printf('%.450000c', 'a') || 'b')"
-LONG_TEXTS = "WITH RECURSIVE n(x, s) AS (SELECT 1, printf('%.900000c', 'a') UNION ALL SELECT x + 1, s FROM n WHERE x < 4000) "
+LONG_TEXTS = (
+    "WITH RECURSIVE n(x, s) AS (SELECT 1, printf('%.900000c', 'a') UNION ALL SELECT x + 1, s FROM "
+    "n WHERE x < 4000) "
+)
 
 
 @pytest.mark.parametrize(("query", "error"), [
@@ -56,7 +65,10 @@ def test_rows_are_bounded() -> None:
 
 def test_bytes_of_all_rows_are_bounded() -> None:
     """32 MB: 64 rows of half a megabyte fit, and not one byte more."""
-    half = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n LIMIT 64) SELECT printf('%.524288c', 'a') FROM n"
+    half = (
+        "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n LIMIT 64) SELECT "
+        "printf('%.524288c', 'a') FROM n"
+    )
     assert run_query(SCHEMA, half).error == ""
     assert run_query(SCHEMA, f"{half} UNION ALL SELECT 'b'").error == "too much memory"
     assert run_query(SCHEMA, f"{half} UNION ALL SELECT 7").error == ""
@@ -83,13 +95,20 @@ def test_rows_whose_order_a_tolerance_decides_are_matched_up_to_400_of_them() ->
         assert compare_results(found, expected, ordered=False) is same
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="SQLite limits can be set from Python 3.11 on")
+@pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="SQLite limits can be set from Python 3.11 on"
+)
 def test_cells_are_bounded() -> None:
-    doubling = "WITH RECURSIVE t(x, n) AS (SELECT 'aa', 0 UNION ALL SELECT x||x, n+1 FROM t WHERE n<40) SELECT length(x) FROM t"
+    doubling = (
+        "WITH RECURSIVE t(x, n) AS (SELECT 'aa', 0 UNION ALL SELECT x||x, n+1 FROM t WHERE n<40) "
+        "SELECT length(x) FROM t"
+    )
     assert "too big" in run_query(SCHEMA, doubling).error
 
 
-@pytest.mark.parametrize("schema", ["CREATE TABL x", "ATTACH '{file}' AS y", "SELECT load_extension('x')"])
+@pytest.mark.parametrize(
+    "schema", ["CREATE TABL x", "ATTACH '{file}' AS y", "SELECT load_extension('x')"]
+)
 def test_broken_schema_is_the_callers_error(schema: str, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="schema script"):
         run_query(schema.format(file=tmp_path / "y.db"), "SELECT 1")

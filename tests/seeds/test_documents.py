@@ -1,4 +1,6 @@
-"""The documents of this folder, which write rewards as the project's founding documents do, run and print what they promise."""
+"""The documents of this folder, which write rewards as the project's founding documents do, run and
+print what they promise.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ def judge(call: JudgeCall) -> Answer:
         return (
             told
             if "two moons" in prompt
-            else "<think>Well.</think>\n<factual>false</factual><confidence>0.8</confidence><reason>it has</reason>"
+            else (
+                "<think>Well.</think>\n<factual>false</factual><confidence>0.8</confidence><reason>it "
+                "has</reason>"
+            )
         )
     if "How many moons" in prompt:
         shown = re.findall(r"<answer_(\d) .*?>\n(.*?)\n</answer_", prompt, re.DOTALL)
@@ -48,8 +53,15 @@ def judge(call: JudgeCall) -> Answer:
         return json.dumps(PROPOSED)
     query, answers = call.reading.query, list(call.reading.candidates)
     if not answers:  # a prompt without our fences
-        query = "".join(re.findall(r"^# Query\n(.*?)\n# Responses$", prompt, re.DOTALL | re.MULTILINE))
-        answers = [text for _, text in re.findall(r"<response_(\d+)>\n(.*?)\n<response_\1>\n", prompt, re.DOTALL)]
+        query = "".join(
+            re.findall(r"^# Query\n(.*?)\n# Responses$", prompt, re.DOTALL | re.MULTILINE)
+        )
+        answers = [
+            text
+            for _, text in re.findall(
+                r"<response_(\d+)>\n(.*?)\n<response_\1>\n", prompt, re.DOTALL
+            )
+        ]
     return f"<best>{next(k for k, text in enumerate(answers, 1) if call.oracle[oracle_key(text, query)]['good'])}</best>"
 
 
@@ -69,11 +81,23 @@ def test_a_document_runs_as_it_is_written(
     (work / "data").mkdir()
     shutil.copy(ROOT / "data" / "test.parquet", work / "data")
     blocks = blocks_of((HERE / f"{name}.md").read_text(encoding="utf-8"))
-    code = [{"line": b.line, "code": b.code.replace(SHOWN_URL, server.base_url)} for b in blocks if b.language == "python"]
+    code = [
+        {"line": b.line, "code": b.code.replace(SHOWN_URL, server.base_url)}
+        for b in blocks
+        if b.language == "python"
+    ]
     jobs = json.dumps([{"name": name, "folder": str(work), "blocks": code}])
-    finished = run_python("-m", "tests.docs.run_blocks", cwd=work, stdin=jobs, env={"OPENAI_BASE_URL": server.base_url})
+    finished = run_python(
+        "-m",
+        "tests.docs.run_blocks",
+        cwd=work,
+        stdin=jobs,
+        env={"OPENAI_BASE_URL": server.base_url},
+    )
     assert json.loads(finished.stdout) == {name: []}, finished.stderr
     monkeypatch.chdir(work)
-    commands = [words for block in blocks if block.language == "bash" for words in commands_of(block)]
+    commands = [
+        words for block in blocks if block.language == "bash" for words in commands_of(block)
+    ]
     assert [problem for words in commands if (problem := problem_of(words)) is not None] == []
     assert server.stats()["internal_errors"] == [] or name == "graders"

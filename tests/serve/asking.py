@@ -1,4 +1,6 @@
-"""Asking an application without a server: one request or many at once, and what a reply or a refusal says."""
+"""Asking an application without a server: one request or many at once, and what a reply or a
+refusal says.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What every route of the server keeps, found by walking the application: a route that forgets one of these is named here."""
+"""What every route of the server keeps, found by walking the application: a route that forgets one
+of these is named here.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Number(BasePointWiseReward):
         text = sample.output[0].answer.text
         if text == "sleep":
             await asyncio.sleep(60)
-        details: list[Any] = [] if text == "none" else [RewardDimensionWithScore(name=self.name, score=float(text))]
+        details: list[Any] = (
+            [] if text == "none" else [RewardDimensionWithScore(name=self.name, score=float(text))]
+        )
         return RewardResult(name=self.name, details=details)
 
 
@@ -46,7 +50,9 @@ class Share(Number):
 
 
 class Deployed:
-    """Evaluators: the one named "math" scores as the reward does, and none is listed, so that short paths are the reward's."""
+    """Evaluators: the one named "math" scores as the reward does, and none is listed, so that short
+    paths are the reward's.
+    """
 
     def __init__(self) -> None:
         self.lane = RewardLane("math", Number(), max_waiting=MAX_ITEMS)
@@ -54,7 +60,9 @@ class Deployed:
     async def deployed(self) -> Sequence[Mapping[str, Any]]:
         return []
 
-    async def score(self, evaluator_id: str, asks: Sequence[Ask], seconds: float) -> list[Outcome[float]]:
+    async def score(
+        self, evaluator_id: str, asks: Sequence[Ask], seconds: float
+    ) -> list[Outcome[float]]:
         if evaluator_id != "math":
             raise Refused(404, "unknown_evaluator", "There is no such evaluator.")
         return await self.lane.score(asks, seconds)
@@ -67,10 +75,14 @@ class Deployed:
 
 
 def app_of(path: str = "", tokens: TokenFile | None = None, **settings: Any) -> Any:
-    """An application with the reward "math" and the route of a path (with all routes, where none is named)."""
+    """An application with the reward "math" and the route of a path (with all routes, where none is
+    named).
+    """
     codecs = [CODEC[path]] if path in CODEC else [] if path else None
     reward = Share() if path in CODEC and CODEC[path].scaled else Number()
-    return create_app(Handler({"math": reward}, Deployed()), ServeSettings(**settings), codecs, tokens)
+    return create_app(
+        Handler({"math": reward}, Deployed()), ServeSettings(**settings), codecs, tokens
+    )
 
 
 CODEC = {codec.path: codec for codec in (*NATIVE, *CODECS)}
@@ -78,7 +90,9 @@ ASKING = [pytest.param(path, id=path) for path in CODEC]
 PLAIN = app_of()
 WITHOUT_TOKEN = {"/health"}
 UNDESCRIBED = {"/docs", "/openapi.json"}
-FOUND = [(method, route.path) for route in PLAIN.routes for method in sorted(route.methods - {"HEAD"})]
+FOUND = [
+    (method, route.path) for route in PLAIN.routes for method in sorted(route.methods - {"HEAD"})
+]
 ROUTES = [pytest.param(*each, id=" ".join(each)) for each in FOUND]
 DESCRIBED = PLAIN.openapi()
 
@@ -92,13 +106,19 @@ def example(path: str) -> bytes:
 
 
 def as_described(method: str, path: str, reply: httpx.Response) -> None:
-    """The reply has a status that the description names, the body that it describes for it, and no path of the machine."""
+    """The reply has a status that the description names, the body that it describes for it, and no
+    path of the machine.
+    """
     if path in UNDESCRIBED:
         return
     replies = DESCRIBED["paths"][path][method.lower()]["responses"]
-    assert str(reply.status_code) in replies, f"{reply.status_code} is not described: {reply.text[:200]}"
+    assert str(reply.status_code) in replies, (
+        f"{reply.status_code} is not described: {reply.text[:200]}"
+    )
     assert str(ROOT) not in reply.text
-    schema = replies[str(reply.status_code)].get("content", {}).get("application/json", {}).get("schema")
+    schema = (
+        replies[str(reply.status_code)].get("content", {}).get("application/json", {}).get("schema")
+    )
     if schema is not None:
         jsonschema.validate(reply.json(), {**schema, "components": DESCRIBED["components"]})
 
@@ -109,13 +129,17 @@ def refused(method: str, path: str, reply: httpx.Response, status: int, code: st
 
 
 def test_every_route_is_described() -> None:
-    described = {(method.upper(), path) for path, methods in DESCRIBED["paths"].items() for method in methods}
+    described = {
+        (method.upper(), path) for path, methods in DESCRIBED["paths"].items() for method in methods
+    }
     assert described == {(method, path) for method, path in FOUND if path not in UNDESCRIBED}
     assert {path for method, path in described if method == "POST"} == set(CODEC)
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_who_has_no_token_or_one_for_something_else_is_refused(method: str, path: str, tmp_path: Path) -> None:
+def test_who_has_no_token_or_one_for_something_else_is_refused(
+    method: str, path: str, tmp_path: Path
+) -> None:
     file = tmp_path / "tokens.json"
     given = {scope: create_token(file, scope, [scope]) for scope in ("read", "evaluate", "deploy")}
     app = app_of(path, TokenFile(file))
@@ -123,14 +147,21 @@ def test_who_has_no_token_or_one_for_something_else_is_refused(method: str, path
     bearers = [{"Authorization": f"Bearer {token}"} for token in given.values()]
     named: list[dict[str, str]] = [{}, *bearers, {"X-Api-Key": "rmg_0_0"}]
     # of another site's page, which a server that has tokens need not mind
-    replies = asked(app, *({**ask, "headers": more | {"Origin": "https://elsewhere.example"}} for more in named))
+    replies = asked(
+        app, *({**ask, "headers": more | {"Origin": "https://elsewhere.example"}} for more in named)
+    )
     found = [reply.status_code for reply in replies]
     needed = None if path in WITHOUT_TOKEN else {"GET": "read", "POST": "evaluate"}[method]
     expected = [200 if needed in (None, scope) else 403 for scope in given]
     assert found == [200 if needed is None else 401, *expected, 200 if needed is None else 401]
     for reply in replies:
         if reply.status_code in (401, 403):
-            refused(method, path, reply, *((401, "unauthorized") if reply.status_code == 401 else (403, "forbidden")))
+            refused(
+                method,
+                path,
+                reply,
+                *((401, "unauthorized") if reply.status_code == 401 else (403, "forbidden")),
+            )
             assert (reply.headers.get("www-authenticate") == "Bearer") is (reply.status_code == 401)
 
 
@@ -138,9 +169,18 @@ def test_who_has_no_token_or_one_for_something_else_is_refused(method: str, path
 def test_a_rate_is_kept_to_the_completion(method: str, path: str, tmp_path: Path) -> None:
     if path in WITHOUT_TOKEN:
         return
-    n = len(CODEC[path].parse(json.loads(example(path)), {"name": "math", "id": "math"})[1]) if path in CODEC else 1
+    n = (
+        len(CODEC[path].parse(json.loads(example(path)), {"name": "math", "id": "math"})[1])
+        if path in CODEC
+        else 1
+    )
     token = create_token(tmp_path / "tokens.json", "few", ["read", "evaluate"], 2 * n)
-    ask = {"method": method, "url": url_of(path), "content": example(path), "headers": {"X-Api-Key": token}}
+    ask = {
+        "method": method,
+        "url": url_of(path),
+        "content": example(path),
+        "headers": {"X-Api-Key": token},
+    }
     replies = asked(app_of(path, TokenFile(tmp_path / "tokens.json")), *[ask] * 3)
     assert sorted(reply.status_code for reply in replies) == [200, 200, 429]
     late = next(reply for reply in replies if reply.status_code == 429)
@@ -175,7 +215,7 @@ def test_pages_of_other_sites_other_methods_and_a_server_that_ends(method: str, 
     assert (refusal.headers["retry-after"], refusal.headers["connection"]) == ("1", "close")
 
 
-# -- routes that take a body -------------------------------------------------------------------------------------------------
+# -- routes that take a body -----------------------------------------------------------------------
 
 
 NO_JSON = [
@@ -216,7 +256,9 @@ def test_a_body_may_be_as_large_as_the_limit_and_no_byte_larger(path: str) -> No
 
 
 def depth_of(value: Any) -> int:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    inner = (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    )
     return 0 if inner is None else 1 + max(map(depth_of, inner), default=0)
 
 
@@ -225,11 +267,19 @@ def test_nesting_is_allowed_up_to_the_limit_and_not_one_level_more(path: str) ->
     depth = depth_of(CODEC[path].request_example)
     for limit, status in ((depth, 200), (depth - 1, 400)):
         if limit >= 2:  # a bound below that is none a server takes
-            (reply,) = asked(app_of(path, max_depth=limit), {"url": url_of(path), "content": example(path)})
+            (reply,) = asked(
+                app_of(path, max_depth=limit), {"url": url_of(path), "content": example(path)}
+            )
             assert reply.status_code == status, reply.text
             as_described("POST", path, reply)
-    for body in (b"[" * 20_000 + b"]" * 20_000, b'{"a":' * 20_000 + b"1" + b"}" * 20_000, b"[" * 65 + b"]" * 65):
-        refused("POST", path, asked(PLAIN, {"url": url_of(path), "content": body})[0], 400, "too_deep")
+    for body in (
+        b"[" * 20_000 + b"]" * 20_000,
+        b'{"a":' * 20_000 + b"1" + b"}" * 20_000,
+        b"[" * 65 + b"]" * 65,
+    ):
+        refused(
+            "POST", path, asked(PLAIN, {"url": url_of(path), "content": body})[0], 400, "too_deep"
+        )
 
 
 @pytest.mark.parametrize("path", ASKING)
@@ -246,9 +296,17 @@ def test_a_body_that_never_comes_is_given_up(path: str) -> None:
 @pytest.mark.parametrize("path", ASKING)
 def test_a_name_that_is_not_offered_is_told_with_where_the_names_are(path: str) -> None:
     url = path.replace("{name}", "mathh").replace("{id}", "mathh")
-    several = create_app(Handler({"math": Number(), "other": Number()}, Deployed()), codecs=[CODEC[path]])
+    several = create_app(
+        Handler({"math": Number(), "other": Number()}, Deployed()), codecs=[CODEC[path]]
+    )
     (reply,) = asked(several, {"url": url, "content": json.dumps(FORMS[form_of(path)][0](["4"]))})
-    code = "no_target" if url == path else "unknown_reward" if "{name}" in path else "unknown_evaluator"
+    code = (
+        "no_target"
+        if url == path
+        else "unknown_reward"
+        if "{name}" in path
+        else "unknown_evaluator"
+    )
     refused("POST", path, reply, 404, code)
     said = reply.json()["error"]["message"].replace("mathh", "")
     assert code == "unknown_evaluator" or "math" in said
@@ -257,7 +315,11 @@ def test_a_name_that_is_not_offered_is_told_with_where_the_names_are(path: str) 
 
 @pytest.mark.parametrize("path", ASKING)
 def test_a_query_is_taken_as_described_and_a_misspelt_one_refused(path: str) -> None:
-    described = {each["name"] for each in DESCRIBED["paths"][path]["post"].get("parameters", ()) if each["in"] == "query"}
+    described = {
+        each["name"]
+        for each in DESCRIBED["paths"][path]["post"].get("parameters", ())
+        if each["in"] == "query"
+    }
     assert described == set(CODEC[path].query)
     for name in ("on_eror", "name", "id"):
         (reply,) = asked(PLAIN, {"url": f"{url_of(path)}?{name}=0", "content": example(path)})
@@ -265,7 +327,9 @@ def test_a_query_is_taken_as_described_and_a_misspelt_one_refused(path: str) -> 
         assert repr(name) in reply.json()["error"]["message"]
     if "on_error" in described:
         for value, status in (("0", 200), ("-1.5", 200), ("x", 422), ("nan", 422), ("inf", 422)):
-            (reply,) = asked(PLAIN, {"url": f"{url_of(path)}?on_error={value}", "content": example(path)})
+            (reply,) = asked(
+                PLAIN, {"url": f"{url_of(path)}?on_error={value}", "content": example(path)}
+            )
             assert reply.status_code == status, value
 
 
@@ -299,12 +363,18 @@ ODD: list[Any] = [
 @pytest.mark.parametrize("path", ASKING)
 def test_values_of_wrong_types_are_no_fault_of_the_server(path: str) -> None:
     for query in ("", "?on_error=%ff", "?reference=x&prompt=%00&keys=2", "?on_error=1"):
-        for reply in asked(PLAIN, *({"url": url_of(path) + query, "content": json.dumps(body)} for body in ODD)):
-            assert reply.status_code != 500 and "Traceback" not in reply.text and '.py"' not in reply.text
+        for reply in asked(
+            PLAIN, *({"url": url_of(path) + query, "content": json.dumps(body)} for body in ODD)
+        ):
+            assert (
+                reply.status_code != 500
+                and "Traceback" not in reply.text
+                and '.py"' not in reply.text
+            )
             as_described("POST", path, reply)
 
 
-# -- what each format makes of completions and scores ------------------------------------------------------------------------
+# -- what each format makes of completions and scores ----------------------------------------------
 
 SAID = {"role": "assistant", "content": "4"}
 
@@ -341,8 +411,12 @@ FORMS: dict[str, tuple[Make, Callable[[Any], list[Any]]]] = {
     ),
     "openai_run": (lambda texts: {"model_sample": texts[0]}, lambda reply: [reply["reward"]]),
 }  # fmt: skip
-"""How a format says several completions (or the first one), and where its reply has their scores; by the name of its model."""
-BY_MODEL = {CODEC[path].request_model: name for name in FORMS for path in CODEC if CODEC[path].name == name}
+"""How a format says several completions (or the first one), and where its reply has their scores;
+by the name of its model.
+"""
+BY_MODEL = {
+    CODEC[path].request_model: name for name in FORMS for path in CODEC if CODEC[path].name == name
+}
 MANY = {"reward_batch", "evaluate_batch", "openrlhf", "vllm_score", "vllm_classify", "aws"}
 
 
@@ -362,7 +436,9 @@ def scores(app: Any, path: str, texts: Sequence[str], query: str = "") -> list[A
 def test_the_score_is_that_of_evaluate_to_the_last_bit(path: str) -> None:
     texts = ["0.1", repr(0.1 + 0.2), "1e-320", "-2.5", "1.7976931348623157e308", "3", repr(1 / 3)]
     reward, app = Number(), app_of(path)
-    for text in texts if not CODEC[path].scaled else ["0.1", repr(0.1 + 0.2), "1e-320", "1", repr(1 / 3)]:
+    for text in (
+        texts if not CODEC[path].scaled else ["0.1", repr(0.1 + 0.2), "1e-320", "1", repr(1 / 3)]
+    ):
         own = reward.evaluate(sample_of_completion("q", text)).output[0].answer.reward.score
         assert repr(float(scores(app, path, [text])[0])) == repr(own), text
 
@@ -376,14 +452,18 @@ def test_a_batch_with_one_bad_row_at_each_place_equals_single_calls(path: str) -
             texts[place] = bad
             found = scores(PLAIN, path, texts, instead)
             assert found == [scores(PLAIN, path, [text], instead)[0] for text in texts]
-            assert found == [(-7.0 if instead else None) if text == bad else float(text) for text in texts]
+            assert found == [
+                (-7.0 if instead else None) if text == bad else float(text) for text in texts
+            ]
             if instead:  # a format without a word for it refuses all of them
                 body = json.dumps(FORMS[form_of(path)][0](texts))
                 (reply,) = asked(PLAIN, {"url": url_of(path), "content": body})
                 refused("POST", path, reply, 422 if bad == "none" else 503, "no_score")
 
 
-@pytest.mark.parametrize("path", ["/v1/rewards/{name}/batch", "/v1/evaluations/{id}/outcome/batch", "/evaluate/batch"])
+@pytest.mark.parametrize(
+    "path", ["/v1/rewards/{name}/batch", "/v1/evaluations/{id}/outcome/batch", "/evaluate/batch"]
+)
 def test_a_row_that_does_not_fit_costs_no_other_one(path: str) -> None:
     for place in range(3):
         body = FORMS[form_of(path)][0](["1", "2", "3"])
@@ -396,10 +476,16 @@ def test_a_row_that_does_not_fit_costs_no_other_one(path: str) -> None:
 
 @pytest.mark.parametrize("path", [path for path in CODEC if form_of(path) in MANY])
 def test_as_many_completions_as_the_limit_and_not_one_more(path: str) -> None:
-    make, there = FORMS[form_of(path)][0], [other for other in CODEC if form_of(other) == form_of(path)]
+    make, there = (
+        FORMS[form_of(path)][0],
+        [other for other in CODEC if form_of(other) == form_of(path)],
+    )
     # one codec scores at all its places
     counts = {MAX_ITEMS + 1: 422, 0: 422, **({MAX_ITEMS: 200} if path == there[0] else {})}
-    replies = asked(PLAIN, *({"url": url_of(path), "content": json.dumps(make(["1"] * count))} for count in counts))
+    replies = asked(
+        PLAIN,
+        *({"url": url_of(path), "content": json.dumps(make(["1"] * count))} for count in counts),
+    )
     assert [reply.status_code for reply in replies] == [*counts.values()], replies[-1].text[:300]
     for refusal in replies[:2]:
         as_described("POST", path, refusal)
@@ -410,21 +496,25 @@ def test_out_of_time_is_said_as_the_format_says_it(path: str) -> None:
     body = json.dumps(FORMS[form_of(path)][0](["sleep"]))
     ask = {"url": url_of(path), "content": body}
     (reply,) = asked(app_of(path, deadline=0.05), {**ask, "headers": {"X-Timeout-Seconds": "1000"}})
-    (shorter,) = asked(app_of(path, deadline=1000), {**ask, "headers": {"X-Timeout-Seconds": "0.05"}})
+    (shorter,) = asked(
+        app_of(path, deadline=1000), {**ask, "headers": {"X-Timeout-Seconds": "0.05"}}
+    )
     for each in (reply, shorter):
         as_described("POST", path, each)
         if CODEC[path].scaled and each.status_code == 200:
             # the run saw it first: too slow is the answer's doing, and the worst
             assert FORMS[form_of(path)][1](each.json()) == [0.0]
             continue
-        assert each.status_code == (200 if form_of(path) in ("reward_batch", "evaluate_batch", "openai_run") else 504)
+        assert each.status_code == (
+            200 if form_of(path) in ("reward_batch", "evaluate_batch", "openai_run") else 504
+        )
         assert b"deadline" in each.content or b"unresponsive_reward_error" in each.content
     for value in ("0", "-1", "nan", "inf", "soon", "1e400", ""):
         (wrong,) = asked(PLAIN, {**ask, "headers": {"X-Timeout-Seconds": value}})
         refused("POST", path, wrong, 400, "invalid_header")
 
 
-# -- the pages ---------------------------------------------------------------------------------------------------------------
+# -- the pages -------------------------------------------------------------------------------------
 
 
 def test_refusals_are_described_in_words_of_their_own() -> None:
@@ -433,15 +523,26 @@ def test_refusals_are_described_in_words_of_their_own() -> None:
 
 def test_lists_and_health() -> None:
     health, rewards, evaluations, nothing = asked(
-        PLAIN, *({"method": "GET", "url": url} for url in ("/health", "/v1/rewards", "/v1/evaluations", "/v1/nothing"))
+        PLAIN,
+        *(
+            {"method": "GET", "url": url}
+            for url in ("/health", "/v1/rewards", "/v1/evaluations", "/v1/nothing")
+        ),
     )
     assert health.json() == {"status": "ok", "problems": []}
-    entry = {"name": "math", "kind": "pointwise", "score_range": [None, None], "higher_is_better": True}
+    entry = {
+        "name": "math",
+        "kind": "pointwise",
+        "score_range": [None, None],
+        "higher_is_better": True,
+    }
     assert rewards.json() == {"rewards": [entry]} and evaluations.json() == {"evaluations": []}
     assert code_of(nothing) == (404, "not_found")
 
 
 def test_the_documentation_shows_every_path_and_loads_nothing_from_elsewhere() -> None:
-    docs, redoc = asked(PLAIN, {"method": "GET", "url": "/docs"}, {"method": "GET", "url": "/redoc"})
+    docs, redoc = asked(
+        PLAIN, {"method": "GET", "url": "/docs"}, {"method": "GET", "url": "/redoc"}
+    )
     assert all(path in docs.text for path in DESCRIBED["paths"])
     assert "://" not in docs.text and "<script" not in docs.text and redoc.status_code == 404

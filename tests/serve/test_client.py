@@ -1,4 +1,6 @@
-"""The client, and a reward behind a server as a reward: the same outcomes as beside it, whatever breaks on the way."""
+"""The client, and a reward behind a server as a reward: the same outcomes as beside it, whatever
+breaks on the way.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,11 @@ class Picky(BasePointWiseReward):
         if "boom" in sample.output[0].answer.text:
             raise ValueError("boom")
         score = len(sample.input) + 0.1 * len(sample.output[0].steps or [])
-        details: list[Any] = [RewardDimensionWithScore(name="turns", score=score, reason="counted"),
-                   RewardDimensionWithScore(name="k", score=float((sample.metadata or {}).get("k", 0)))]  # fmt: skip
+        details: list[Any] = [
+            RewardDimensionWithScore(name="turns", score=score, reason="counted"),
+            # fmt: skip
+            RewardDimensionWithScore(name="k", score=float((sample.metadata or {}).get("k", 0))),
+        ]
         return RewardResult(name=self.name, details=details)
 
 
@@ -48,7 +53,12 @@ class Turns(BasePointWiseReward):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RewardServer]:
-    rewards = {"accuracy": RewardRegistry.create("accuracy"), "slow": Slow(), "picky": Picky(), "turns": Turns()}
+    rewards = {
+        "accuracy": RewardRegistry.create("accuracy"),
+        "slow": Slow(),
+        "picky": Picky(),
+        "turns": Turns(),
+    }
     with RewardServer(rewards, deadline=4.0) as running:
         yield running
 
@@ -59,7 +69,10 @@ def client(server: RewardServer) -> RewardClient:
 
 
 def items(n: int) -> list[dict[str, Any]]:
-    return [{"prompt": f"{i} + 1?", "completion": str(i + 1 + i % 3), "reference": str(i + 1)} for i in range(n)]
+    return [
+        {"prompt": f"{i} + 1?", "completion": str(i + 1 + i % 3), "reference": str(i + 1)}
+        for i in range(n)
+    ]
 
 
 def test_scores_come_in_order_and_are_those_of_the_reward_itself(client: RewardClient) -> None:
@@ -74,7 +87,12 @@ def test_scores_come_in_order_and_are_those_of_the_reward_itself(client: RewardC
 
 
 def test_what_has_no_score_says_why_and_costs_no_other_one(client: RewardClient) -> None:
-    asked = [*items(2), {"completion": "4"}, {"completion": "\ud800", "reference": "1"}, {"prompt": "no completion"}]
+    asked = [
+        *items(2),
+        {"completion": "4"},
+        {"completion": "\ud800", "reference": "1"},
+        {"prompt": "no completion"},
+    ]
     found = client.evaluate_batch("accuracy", asked)
     assert [(each.status, each.reason) for each in found] == [
         ("scored", ""), ("scored", ""), ("unscored", "no_reference"), ("failed", "invalid_request"), ("failed", "invalid_item"),
@@ -84,7 +102,9 @@ def test_what_has_no_score_says_why_and_costs_no_other_one(client: RewardClient)
 
 
 @pytest.mark.parametrize(("on_error", "value"), [("none", None), (-1, -1.0), (0.5, 0.5)])
-def test_on_error_says_what_stands_for_a_missing_score(server: RewardServer, on_error: Any, value: Any) -> None:
+def test_on_error_says_what_stands_for_a_missing_score(
+    server: RewardServer, on_error: Any, value: Any
+) -> None:
     assert RewardClient(server.url, on_error=on_error).score("accuracy", "q", "4") == value
 
 
@@ -95,7 +115,9 @@ def test_on_error_can_raise(server: RewardServer) -> None:
 
 def test_it_works_in_a_running_loop(client: RewardClient) -> None:
     async def go() -> Any:
-        return await client.ascore("accuracy", "q", "4", reference="4"), client.score("accuracy", "q", "4", reference="4")
+        return await client.ascore("accuracy", "q", "4", reference="4"), client.score(
+            "accuracy", "q", "4", reference="4"
+        )
 
     assert asyncio.run(go()) == (1.0, 1.0)
     assert asyncio.run(go()) == (1.0, 1.0)
@@ -143,13 +165,17 @@ def test_a_wrong_name_is_told_with_those_there_are(client: RewardClient) -> None
     assert "accuracy" in found.message and "base URL" not in found.message
 
 
-# -- time and trouble --------------------------------------------------------------------------------------------------------
+# -- time and trouble ------------------------------------------------------------------------------
 
 
 def test_the_deadline_holds_for_all_together_and_keeps_what_is_done(server: RewardServer) -> None:
     client = RewardClient(server.url, deadline=2.0, batch=1)
     found = client.evaluate_batch("slow", [{"completion": text} for text in ("0", "30", "0")])
-    assert [(each.score, each.reason) for each in found] == [(1.0, ""), (None, "deadline"), (1.0, "")]
+    assert [(each.score, each.reason) for each in found] == [
+        (1.0, ""),
+        (None, "deadline"),
+        (1.0, ""),
+    ]
     assert found[1].message == f"{server.url} gave no answer within 2 s."
 
 
@@ -174,7 +200,9 @@ class _Answers(BaseHTTPRequestHandler):
         assert isinstance(server, _Scripted)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         server.seen.append((self.path, body, dict(self.headers), time.monotonic()))
-        status, reply, headers = server.replies.pop(0) if len(server.replies) > 1 else server.replies[0]
+        status, reply, headers = (
+            server.replies.pop(0) if len(server.replies) > 1 else server.replies[0]
+        )
         reply = reply(body) if callable(reply) else reply
         sent = reply if isinstance(reply, bytes) else json.dumps(reply).encode()
         self.send_response(status)
@@ -187,11 +215,17 @@ class _Answers(BaseHTTPRequestHandler):
 
 
 Reply = tuple[int, Any, dict[str, str]]
-OK: Reply = (200, {"id": None, "score": 0.5, "status": "scored", "reason": "", "message": "", "components": {}}, {})
+OK: Reply = (
+    200,
+    {"id": None, "score": 0.5, "status": "scored", "reason": "", "message": "", "components": {}},
+    {},
+)
 
 
 def test_a_busy_server_is_asked_again_when_it_said() -> None:
-    with _Scripted((429, {"error": {"code": "busy", "message": "later"}}, {"Retry-After": "1"}), OK) as server:
+    with _Scripted(
+        (429, {"error": {"code": "busy", "message": "later"}}, {"Retry-After": "1"}), OK
+    ) as server:
         client = RewardClient(server.url, token="tok-123456")
         assert client.score("r", "q", "a") == 0.5
         (path, body, headers, first), (*_, second) = server.seen
@@ -208,7 +242,10 @@ def test_openais_key_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
         RewardClient(server.url).score("evaluator:a b", "q", "a")
         monkeypatch.setenv("RM_GALLERY_TOKEN", "rmg-1234567")
         RewardClient(server.url).score("evaluator:a b", "q", "a")
-        assert [seen[2].get("Authorization") for seen in server.seen] == [None, "Bearer rmg-1234567"]
+        assert [seen[2].get("Authorization") for seen in server.seen] == [
+            None,
+            "Bearer rmg-1234567",
+        ]
         assert server.seen[0][0] == "/v1/evaluations/a%20b/outcome"
         server.shutdown()
 
@@ -228,7 +265,12 @@ def test_a_broken_reply_is_no_score(status: int, reply: Any, reason: str) -> Non
     with _Scripted((status, reply, {})) as server:
         attempts = 1 if reason == "transient" else 3
         found = RewardClient(server.url, max_attempts=attempts).evaluate("r", "q", "a")
-        assert (found.score, found.status, found.reason, len(server.seen)) == (None, "failed", reason, 1)
+        assert (found.score, found.status, found.reason, len(server.seen)) == (
+            None,
+            "failed",
+            reason,
+            1,
+        )
         server.shutdown()
 
 
@@ -242,54 +284,88 @@ def test_a_batch_that_is_too_large_is_halved() -> None:
 
 
 def test_completions_of_one_prompt_are_not_parted() -> None:
-    with _Scripted((200, lambda body: {"results": [OK[1]] * len(body["items"])} if "items" in body else OK[1], {})) as server:
+    with _Scripted(
+        (
+            200,
+            lambda body: {"results": [OK[1]] * len(body["items"])} if "items" in body else OK[1],
+            {},
+        )
+    ) as server:
         for prompts, sizes in (("aabbbcd", [2, 5]), ("abcdefg", [1, 3, 3]), ("aaaaaaa", [7])):
             server.seen.clear()
             asked = [{"prompt": prompt, "completion": str(n)} for n, prompt in enumerate(prompts)]
             assert RewardClient(server.url, batch=3).score_batch("r", asked) == [0.5] * 7
             assert sorted(len(seen[1].get("items", "1")) for seen in server.seen) == sizes
         server.seen.clear()
-        turns = [{"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": "x"}]} for q in "aab"]
+        turns = [
+            {"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": "x"}]}
+            for q in "aab"
+        ]
         assert RewardClient(server.url, batch=1).score_batch("r", turns) == [0.5] * 3
         assert sorted(len(seen[1].get("items", "1")) for seen in server.seen) == [1, 2]
         server.shutdown()
 
 
-# -- as a reward -------------------------------------------------------------------------------------------------------------
+# -- as a reward -----------------------------------------------------------------------------------
 
 
 def sample(text: str, **fields: Any) -> DataSample:
     answer = Step(role="assistant", content=text, label=fields.pop("label", None))
     asked = [ChatMessage(role="system", content="s"), ChatMessage(content="q")]
-    return DataSample(input=asked, output=[DataOutput(answer=answer, steps=fields.pop("steps", None))], **fields)
+    return DataSample(
+        input=asked, output=[DataOutput(answer=answer, steps=fields.pop("steps", None))], **fields
+    )
 
 
 def test_a_remote_reward_is_a_reward(server: RewardServer) -> None:
     reward = RewardRegistry.create(f"remote:{server.url}/v1/rewards/accuracy")
     here = RewardRegistry.create("accuracy")
-    samples = [sample("4", label={"reference": "4"}), sample("5", metadata={"ground_truth": "4"}), sample("4")]
+    samples = [
+        sample("4", label={"reference": "4"}),
+        sample("5", metadata={"ground_truth": "4"}),
+        sample("4"),
+    ]
     found, beside = reward.evaluate_batch(samples), here.evaluate_batch(samples)
     for remote, local in zip(found, beside, strict=True):
         a, b = remote.output[0].answer.reward, local.output[0].answer.reward
-        assert (a.score, [(i.status, i.reason) for i in a.issues]) == (b.score, [(i.status, i.reason) for i in b.issues])
-    many = DataSample(input=samples[0].input, output=[samples[0].output[0], *sample("5", label={"reference": "4"}).output])
+        assert (a.score, [(i.status, i.reason) for i in a.issues]) == (
+            b.score,
+            [(i.status, i.reason) for i in b.issues],
+        )
+    many = DataSample(
+        input=samples[0].input,
+        output=[samples[0].output[0], *sample("5", label={"reference": "4"}).output],
+    )
     assert [output.answer.reward.score for output in reward.evaluate(many).output] == [1.0, 0.0]
 
 
 def test_steps_turns_and_columns_arrive_and_preferences_do_not(server: RewardServer) -> None:
-    steps = [Step(role="assistant", content="thinking"), Step(role="tool", content="ok", tool_call_id="1")]
-    given = sample("done", steps=steps, metadata={"k": 7}, label={"preference": "chosen", "tests": ["t"]}, unique_id="x")
+    steps = [
+        Step(role="assistant", content="thinking"),
+        Step(role="tool", content="ok", tool_call_id="1"),
+    ]
+    given = sample(
+        "done",
+        steps=steps,
+        metadata={"k": 7},
+        label={"preference": "chosen", "tests": ["t"]},
+        unique_id="x",
+    )
     item = item_of(given)
     assert [turn["role"] for turn in item["completion"]] == ["assistant", "tool", "assistant"]
     assert (item["row"], item["id"]) == ({"k": 7, "tests": ["t"]}, "x")
     reward = RewardRegistry.create(f"remote:{server.url}/v1/rewards/picky")
-    found = RowScorer(reward).score("q", [{"role": "assistant", "content": text} for text in "ab"], {"k": 7})
+    found = RowScorer(reward).score(
+        "q", [{"role": "assistant", "content": text} for text in "ab"], {"k": 7}
+    )
     assert found.components == {"turns": 1.1, "k": 7.0}
     assert "counted" in found.message
 
 
 @pytest.mark.parametrize(("endpoint", "score"), [("vllm/classify", 2.0), ("vllm/score", 1.0)])
-def test_a_reward_is_a_reward_model_behind_a_server(server: RewardServer, endpoint: str, score: float) -> None:
+def test_a_reward_is_a_reward_model_behind_a_server(
+    server: RewardServer, endpoint: str, score: float
+) -> None:
     reward = RewardRegistry.create(f"served:{server.url}", endpoint=endpoint, model="turns")
     # /classify takes the conversation, /score one text before the answer
     assert reward.evaluate(sample("done")).output[0].answer.reward.score == score
@@ -297,7 +373,9 @@ def test_a_reward_is_a_reward_model_behind_a_server(server: RewardServer, endpoi
 
 def test_a_trainer_gets_none_from_a_server_that_is_gone() -> None:
     with RewardServer({"accuracy": RewardRegistry.create("accuracy")}) as server:
-        remote = RewardRegistry.create(f"remote:{server.url}/v1/rewards/accuracy", max_outage=0.0, max_attempts=2)
+        remote = RewardRegistry.create(
+            f"remote:{server.url}/v1/rewards/accuracy", max_outage=0.0, max_attempts=2
+        )
         reward = trl_reward(remote, reference="solution", worst=0.0)
         call = {"prompts": ["q"] * 3, "completions": ["4", "5", "4"], "solution": ["4", "4", "4"]}
         assert reward(**call) == [1.0, 0.0, 1.0]
@@ -311,7 +389,9 @@ def test_a_server_that_comes_back_is_waited_for() -> None:
         assert client.score("accuracy", "q", "4", reference="4") == 1.0
         port = server.port
     again: list[RewardServer] = []
-    timer = threading.Timer(1.0, lambda: again.append(RewardServer({"accuracy": accuracy}, port=port)))
+    timer = threading.Timer(
+        1.0, lambda: again.append(RewardServer({"accuracy": accuracy}, port=port))
+    )
     timer.start()
     try:
         assert client.score_batch("accuracy", items(8)) == client.score_batch("accuracy", items(8))
@@ -321,9 +401,18 @@ def test_a_server_that_comes_back_is_waited_for() -> None:
         again[0].close()
 
 
-@pytest.mark.parametrize("told", [{"score": 10**400}, {"components": {"a": 10**400}}, {"components": {"a": "nan"}}])
+@pytest.mark.parametrize(
+    "told", [{"score": 10**400}, {"components": {"a": 10**400}}, {"components": {"a": "nan"}}]
+)
 def test_a_server_whose_numbers_are_none_is_no_answer(told: dict[str, Any]) -> None:
-    answer = {"score": 1.0, "status": "scored", "reason": "", "message": "", "components": {}, **told}
+    answer = {
+        "score": 1.0,
+        "status": "scored",
+        "reason": "",
+        "message": "",
+        "components": {},
+        **told,
+    }
     server = Endpoint(model="reward:x", base_url="http://127.0.0.1:9")
     with pytest.raises(ProviderError, match="layout"):
         server.read({"results": [answer]}, {"items": [{}]})

@@ -1,4 +1,6 @@
-"""Deployed evaluators over HTTP: a folder of metrics to its end, and code that loops, allocates, crashes or reaches out."""
+"""Deployed evaluators over HTTP: a folder of metrics to its end, and code that loops, allocates,
+crashes or reaches out.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,14 @@ TURNS = [
     ("count all trees", "the answer: seven trees"),
 ]
 SCORES = [1 / 5, 0.0, 1 / 3 + 0.2]
-SAMPLES = [{"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]} for asked, said in TURNS]
-HEAD = "def evaluate(messages, **kwargs):\n    text = messages[-1]['content'] if isinstance(messages[-1], dict) else messages[-1].content\n"
+SAMPLES = [
+    {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]}
+    for asked, said in TURNS
+]
+HEAD = (
+    "def evaluate(messages, **kwargs):\n    text = messages[-1]['content'] if "
+    "isinstance(messages[-1], dict) else messages[-1].content\n"
+)
 EVIL = {
     "loops": "    while True: pass\n",
     "allocates": "    return len(bytearray(4 << 30)) / 1e9\n",
@@ -63,7 +71,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     metric = folder / "metrics" / "relevance"
     metric.mkdir(parents=True)
     (metric / "main.py").write_text(RELEVANCE, encoding="utf-8")
-    (metric / "helper.py").write_text("import re\ndef words(text):\n    return set(re.findall(r'\\w+', text))\n")
+    (metric / "helper.py").write_text(
+        "import re\ndef words(text):\n    return set(re.findall(r'\\w+', text))\n"
+    )
     (folder / "secret.txt").write_text("secret")
     return folder
 
@@ -71,8 +81,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def store(folder: Path) -> Iterator[Store]:
     with Store.open(folder / "store.db") as opened:
-        create_evaluation("relevance-evaluator", [f"relevance={folder / 'metrics' / 'relevance'}"], store=opened)
-        opened.save("sleeps", bundle_folders(code="import time\n" + HEAD + "    time.sleep(float(text)); return 1.0\n"))
+        create_evaluation(
+            "relevance-evaluator", [f"relevance={folder / 'metrics' / 'relevance'}"], store=opened
+        )
+        opened.save(
+            "sleeps",
+            bundle_folders(
+                code="import time\n" + HEAD + "    time.sleep(float(text)); return 1.0\n"
+            ),
+        )
         for name, body in EVIL.items():
             opened.save(name, bundle_folders(code=HEAD + body))
         yield opened
@@ -80,7 +97,9 @@ def store(folder: Path) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def server(folder: Path, store: Store) -> Iterator[Serving]:
-    with Serving("--store", str(folder / "store.db"), "--deadline", "30", "--workers", "8", cwd=folder) as running:
+    with Serving(
+        "--store", str(folder / "store.db"), "--deadline", "30", "--workers", "8", cwd=folder
+    ) as running:
         yield running
 
 
@@ -91,11 +110,18 @@ def said(text: str) -> dict[str, Any]:
 PATH = "/v1/evaluations/relevance-evaluator"
 
 
-@pytest.mark.parametrize("more", [{}, {"ground_truth": None, "kwargs": {"x": 1}}, {"x": 1, "tools": []}])
+@pytest.mark.parametrize(
+    "more", [{}, {"ground_truth": None, "kwargs": {"x": 1}}, {"x": 1, "tools": []}]
+)
 def test_a_sample_gets_its_score_with_both_metrics(server: Serving, more: Any) -> None:
     for path in (PATH, f"{PATH}/evaluate"):
         found = httpx.post(server.url + path, json={**SAMPLES[0], **more}, timeout=60).json()
-        assert (found["score"], found["is_score_valid"], found["reason"], found["error"]) == (0.2, True, "relevance", None)
+        assert (found["score"], found["is_score_valid"], found["reason"], found["error"]) == (
+            0.2,
+            True,
+            "relevance",
+            None,
+        )
         assert found["metrics"] == {
             "overlap": {"score": 0.2, "is_score_valid": True, "reason": "1 of 5 words"},
             "direct": {"score": 0.0, "is_score_valid": True, "reason": "looks for the word answer"},
@@ -103,10 +129,14 @@ def test_a_sample_gets_its_score_with_both_metrics(server: Serving, more: Any) -
 
 
 def test_a_batch_and_the_servers_own_format_say_the_same(server: Serving) -> None:
-    batch = httpx.post(f"{server.url}{PATH}/batch", json=[*SAMPLES, {"messages": 3}], timeout=60).json()
+    batch = httpx.post(
+        f"{server.url}{PATH}/batch", json=[*SAMPLES, {"messages": 3}], timeout=60
+    ).json()
     assert [each["score"] for each in batch] == [*SCORES, None]
     assert "messages" in batch[3]["error"]
-    own = httpx.post(f"{server.url}{PATH}/outcome/batch", json={"items": SAMPLES}, timeout=60).json()["results"]
+    own = httpx.post(
+        f"{server.url}{PATH}/outcome/batch", json={"items": SAMPLES}, timeout=60
+    ).json()["results"]
     assert [each["score"] for each in own] == SCORES
     rm = {"prompt": SAMPLES[0]["messages"][:-1], "response": SAMPLES[0]["messages"][-1]["content"]}
     assert httpx.post(f"{server.url}{PATH}/rm", json=rm, timeout=60).json() == SCORES[0]
@@ -117,11 +147,19 @@ def test_the_short_path_is_that_of_the_only_evaluator(server: Serving, folder: P
     assert several.status_code == 404 and "evaluator allocates" in several.text
     url = str(folder / "one.db")
     with Store.open(url) as alone:
-        create_evaluation("relevance-evaluator", [f"relevance={folder / 'metrics' / 'relevance'}"], store=alone)
+        create_evaluation(
+            "relevance-evaluator", [f"relevance={folder / 'metrics' / 'relevance'}"], store=alone
+        )
     with Serving("--store", url, cwd=folder) as running:
         for path in ("/evaluate", "/reward"):
-            assert httpx.post(running.url + path, json=SAMPLES[0], timeout=60).json()["score"] == SCORES[0]
-        assert RewardClient(running.url).score_batch("evaluator:relevance-evaluator", SAMPLES) == SCORES
+            assert (
+                httpx.post(running.url + path, json=SAMPLES[0], timeout=60).json()["score"]
+                == SCORES[0]
+            )
+        assert (
+            RewardClient(running.url).score_batch("evaluator:relevance-evaluator", SAMPLES)
+            == SCORES
+        )
 
 
 def test_code_that_breaks_costs_its_request_alone(server: Serving) -> None:
@@ -155,9 +193,17 @@ def test_a_new_version_is_served_without_a_gap(server: Serving, store: Store) ->
         return httpx.post(f"{server.url}/v1/evaluations/changing", json=said("x"), timeout=60)
 
     unknown = now()
-    assert unknown.status_code == 404 and "store.db" not in unknown.text and "relevance" not in unknown.text
+    assert (
+        unknown.status_code == 404
+        and "store.db" not in unknown.text
+        and "relevance" not in unknown.text
+    )
     for score in (0.25, 0.75):
-        store.save("changing", bundle_folders(code=f"def evaluate(messages, **kwargs):\n    return {score}\n"), force=True)
+        store.save(
+            "changing",
+            bundle_folders(code=f"def evaluate(messages, **kwargs):\n    return {score}\n"),
+            force=True,
+        )
         end = time.monotonic() + 10
         while (reply := now()).status_code != 200 or reply.json()["score"] != score:
             assert time.monotonic() < end, reply.text
@@ -171,11 +217,19 @@ def test_a_new_version_is_served_without_a_gap(server: Serving, store: Store) ->
 
 def test_a_drain_loses_no_request(folder: Path, store: Store) -> None:
     with Serving("--store", str(folder / "store.db"), cwd=folder) as running:
-        assert httpx.post(f"{running.url}/v1/evaluations/sleeps", json=said("0"), timeout=60).status_code == 200
+        assert (
+            httpx.post(
+                f"{running.url}/v1/evaluations/sleeps", json=said("0"), timeout=60
+            ).status_code
+            == 200
+        )
 
         async def go() -> list[httpx.Response]:
             async with httpx.AsyncClient(base_url=running.url, timeout=60) as client:
-                asked = [asyncio.ensure_future(client.post("/v1/evaluations/sleeps", json=said("1.5"))) for _ in range(8)]
+                asked = [
+                    asyncio.ensure_future(client.post("/v1/evaluations/sleeps", json=said("1.5")))
+                    for _ in range(8)
+                ]
                 await asyncio.sleep(0.7)
                 running.terminate()
                 return list(await asyncio.gather(*asked))

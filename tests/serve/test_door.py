@@ -1,4 +1,6 @@
-"""The door every request goes through: what it takes at most in all, what it counts and what it never tells."""
+"""The door every request goes through: what it takes at most in all, what it counts and what it
+never tells.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def fails(error: Exception) -> Any:
     def parse(body: Any, path: Any) -> tuple[str, list[Ask]]:
         raise error
 
-    return app_of([Codec("faulty", "/faulty", parse, lambda asks, found: (200, None))], read_timeout=0.1)
+    return app_of(
+        [Codec("faulty", "/faulty", parse, lambda asks, found: (200, None))], read_timeout=0.1
+    )
 
 
 @pytest.mark.parametrize(("headers", "status"), [
@@ -53,19 +57,34 @@ def fails(error: Exception) -> Any:
     *[({"Host": host}, 200) for host in ("localhost", "localhost:8000", "127.1.2.3:1", "[::1]:80")],
     *[({"Host": host}, 403) for host in ("evil.example:8000", "localhost.evil.example", "0.0.0.0", "")],
 ])  # fmt: skip
-def test_pages_of_other_sites_may_not_ask_a_server_without_tokens(headers: dict[str, str], status: int) -> None:
-    one = {**IT, "url": "http://127.0.0.1/v1/rewards/it", "headers": {"Host": "localhost", **headers}}
-    assert [reply.status_code for app in (kept(), kept(open=True)) for reply in asked(app, one)] == [status, 200]
+def test_pages_of_other_sites_may_not_ask_a_server_without_tokens(
+    headers: dict[str, str], status: int
+) -> None:
+    one = {
+        **IT,
+        "url": "http://127.0.0.1/v1/rewards/it",
+        "headers": {"Host": "localhost", **headers},
+    }
+    assert [
+        reply.status_code for app in (kept(), kept(open=True)) for reply in asked(app, one)
+    ] == [status, 200]
 
 
 def test_another_name_is_taken_where_other_machines_connect() -> None:
-    """Whoever listens on another address than this machine's own is asked by whatever name it has there."""
-    (reply,) = asked(app_of(), {**IT, "url": "http://10.0.0.7/v1/rewards/it", "headers": {"Host": "rewards.example"}})
+    """Whoever listens on another address than this machine's own is asked by whatever name it has
+    there.
+    """
+    (reply,) = asked(
+        app_of(),
+        {**IT, "url": "http://10.0.0.7/v1/rewards/it", "headers": {"Host": "rewards.example"}},
+    )
     assert reply.status_code == 200
 
 
 @pytest.mark.parametrize("over", [0, 1])
-def test_the_bodies_of_all_requests_together_are_bounded_and_their_room_is_given_back(over: int) -> None:
+def test_the_bodies_of_all_requests_together_are_bounded_and_their_room_is_given_back(
+    over: int,
+) -> None:
     body = b'{"completion": "0.3"' + b" " * 500 + b"}"
     app = app_of(max_bytes=2 * len(body) - over)
     metrics = app.state.door.metrics
@@ -75,7 +94,9 @@ def test_the_bodies_of_all_requests_together_are_bounded_and_their_room_is_given
     if over:
         assert code_of(replies[1]) == (429, "busy") and replies[1].headers["retry-after"] == "1"
     assert (metrics.bytes, metrics.in_flight) == (0, 0)
-    assert [reply.status_code for reply in asked(app, {**slow, "content": body.replace(b"0.3", b"0.0")})] == [200]
+    assert [
+        reply.status_code for reply in asked(app, {**slow, "content": body.replace(b"0.3", b"0.0")})
+    ] == [200]
     asked(app, {"url": "/v1/rewards/it", "content": b"{"}, {**IT, "url": "/v1/rewards/no"})
     assert (metrics.bytes, metrics.in_flight) == (0, 0)
 
@@ -92,7 +113,10 @@ def test_bodies_that_are_declared_and_never_come_take_no_room_from_others() -> N
     assert good.status_code == 200
     assert {code_of(reply) for reply in idlers} == {(408, "slow")}
     assert (app.state.door.metrics.bytes, app.state.door.metrics.in_flight) == (0, 0)
-    assert code_of(asked(app, {**idle, "content": b" " * 901, "headers": {}})[0]) == (413, "too_large")
+    assert code_of(asked(app, {**idle, "content": b" " * 901, "headers": {}})[0]) == (
+        413,
+        "too_large",
+    )
 
 
 class Counting(BasePointWiseReward):
@@ -133,7 +157,12 @@ def test_who_hangs_up_is_judged_no_further() -> None:
         scope = {
             "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http", "path": path,
         }  # fmt: skip
-        await app(scope | {"raw_path": path.encode(), "query_string": b"", "headers": [], "root_path": ""}, receive, send)
+        await app(
+            scope
+            | {"raw_path": path.encode(), "query_string": b"", "headers": [], "root_path": ""},
+            receive,
+            send,
+        )
         lane = handler.lanes["counting"]
         waiting = lane.waiting
         await asyncio.sleep(2.0)
@@ -148,7 +177,15 @@ def test_who_hangs_up_is_judged_no_further() -> None:
 
 @pytest.mark.parametrize(
     ("given", "kept"),
-    [("a.B:c-1_2", True), ("x" * 128, True), ("x" * 129, False), ("a b", False), ("ä", False), ("", False), ("a\n", False)],
+    [
+        ("a.B:c-1_2", True),
+        ("x" * 128, True),
+        ("x" * 129, False),
+        ("a b", False),
+        ("ä", False),
+        ("", False),
+        ("a\n", False),
+    ],
 )
 def test_a_plain_request_id_is_given_back(given: str, kept: bool) -> None:
     (reply,) = asked(app_of(), {**IT, "headers": {"X-Request-Id": given.encode("latin-1")}})
@@ -170,25 +207,41 @@ def test_a_fault_is_told_to_the_log_without_secrets_and_to_nobody_else(logged: l
     (reply,) = asked(app, {"url": "/faulty", "json": 1, "headers": {"X-Request-Id": "r-7"}})
     assert code_of(reply) == (500, "internal")
     assert "somebody" not in reply.text and "RuntimeError" not in reply.text
-    assert len(logged) == 1 and "r-7" in logged[0] and "RuntimeError" in logged[0] and SECRET not in logged[0]
+    assert (
+        len(logged) == 1
+        and "r-7" in logged[0]
+        and "RuntimeError" in logged[0]
+        and SECRET not in logged[0]
+    )
     assert dict(app.state.door.metrics.requests) == {("/faulty", 500): 1}
     app.state.door.metrics.exposed = lambda handler: 1 / 0
     (listed,) = asked(app, get("/metrics"))
-    assert code_of(listed) == (500, "internal") and len(logged) == 2 and "division" not in listed.text
+    assert (
+        code_of(listed) == (500, "internal") and len(logged) == 2 and "division" not in listed.text
+    )
 
 
 @pytest.mark.parametrize(("seconds", "told"), [(6.2, "7"), (0.01, "1"), (30.0, "30"), (None, None)])
-def test_who_is_told_to_come_again_is_never_told_too_early(seconds: float | None, told: str | None) -> None:
-    (reply,) = asked(fails(Refused(429, "busy", "Too many.", retry_after=seconds)), {"url": "/faulty", "json": 1})
+def test_who_is_told_to_come_again_is_never_told_too_early(
+    seconds: float | None, told: str | None
+) -> None:
+    (reply,) = asked(
+        fails(Refused(429, "busy", "Too many.", retry_after=seconds)), {"url": "/faulty", "json": 1}
+    )
     assert code_of(reply) == (429, "busy") and reply.headers.get("retry-after") == told
 
 
 @pytest.mark.parametrize(
-    ("status", "closes"), [(400, False), (408, True), (413, True), (422, False), (429, False), (503, True)]
+    ("status", "closes"),
+    [(400, False), (408, True), (413, True), (422, False), (429, False), (503, True)],
 )
-def test_who_may_still_send_or_had_better_ask_elsewhere_is_told_to_close(status: int, closes: bool) -> None:
+def test_who_may_still_send_or_had_better_ask_elsewhere_is_told_to_close(
+    status: int, closes: bool
+) -> None:
     (reply,) = asked(fails(Refused(status, "why", "Because.")), {"url": "/faulty", "json": 1})
-    assert code_of(reply) == (status, "why") and (reply.headers.get("connection") == "close") is closes
+    assert (
+        code_of(reply) == (status, "why") and (reply.headers.get("connection") == "close") is closes
+    )
 
 
 def test_metrics_count_statuses_outcomes_and_what_waits() -> None:
@@ -196,8 +249,15 @@ def test_metrics_count_statuses_outcomes_and_what_waits() -> None:
     waiting = 'rm_gallery_waiting{reward="slow"}'
     slow = {"url": "/v1/rewards/slow", "json": {"completion": "0.4"}}
     batch = {"items": [{"completion": "4", "reference": "4"}, {"completion": "4"}, 7]}
-    asked(app, IT, {"url": "/v1/rewards/none", "json": {"completion": "4"}}, {"url": "/v1/rewards/it", "content": b"{"})
-    during = asked(app, {"url": "/v1/rewards/it/batch", "json": batch}, slow, get("/metrics"))[-1].text
+    asked(
+        app,
+        IT,
+        {"url": "/v1/rewards/none", "json": {"completion": "4"}},
+        {"url": "/v1/rewards/it", "content": b"{"},
+    )
+    during = asked(app, {"url": "/v1/rewards/it/batch", "json": batch}, slow, get("/metrics"))[
+        -1
+    ].text
     text = asked(app, get("/metrics"))[0].text
     route = 'route="/v1/rewards/{name}"'
     for line in (
@@ -220,7 +280,12 @@ def test_seconds_are_counted_up_to_the_bound_of_their_bucket() -> None:
     ]  # fmt: skip
     assert metrics.total_seconds["/x"] == pytest.approx(61.1000001)
     text = metrics.exposed(Handler({})).decode()
-    counts = {le: n for line in text.splitlines() if "_bucket" in line for le, n in [(line.split('"')[1], line.split()[-1])]}
+    counts = {
+        le: n
+        for line in text.splitlines()
+        if "_bucket" in line
+        for le, n in [(line.split('"')[1], line.split()[-1])]
+    }
     assert (counts["0.025"], counts["0.05"], counts["0.1"], counts["60.0"], counts["+Inf"]) == (
         "0.0", "1.0", "2.0", "2.0", "3.0",
     )  # fmt: skip
@@ -230,6 +295,8 @@ def test_scores_of_an_ask_that_is_no_valid_unicode_are_sent() -> None:
     def odd(asks: Any, found: Sequence[Outcome[float]]) -> tuple[int, Any]:
         return 200, {"text": "\ud800", "number": 2**80}
 
-    codec = Codec("odd", "/odd", lambda body, path: ("reward:it", [Ask(completion="4", reference="4")]), odd)
+    codec = Codec(
+        "odd", "/odd", lambda body, path: ("reward:it", [Ask(completion="4", reference="4")]), odd
+    )
     (reply,) = asked(app_of([codec]), {"url": "/odd", "json": 1})
     assert (reply.status_code, reply.json()) == (200, {"text": "?", "number": 2**80})

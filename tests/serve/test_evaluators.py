@@ -1,4 +1,6 @@
-"""Deployed evaluators as the handler asks them: what they are given, how many may wait, and what is told when they cannot run."""
+"""Deployed evaluators as the handler asks them: what they are given, how many may wait, and what is
+told when they cannot run.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def test_what_a_function_is_given(ask: Ask, payload: dict[str, Any]) -> None:
     assert payload_of(ask) == payload
 
 
-def asked(path: Path, go: Callable[[ServedEvaluators, Store], Awaitable[Any]], **settings: Any) -> Any:
+def asked(
+    path: Path, go: Callable[[ServedEvaluators, Store], Awaitable[Any]], **settings: Any
+) -> Any:
     async def main() -> Any:
         store = Store.open(path / "secret-place.db")
         store.save("a", bundle_folders(code=CODE), force=True)
@@ -70,14 +74,29 @@ def test_as_many_wait_as_may_and_a_bad_one_costs_no_other(tmp_path: Path) -> Non
         beside = [await refusal(served.score("a", asks("0.4", "0.5"), 30.0)), dict(served.waiting)]
         last = await served.score("a", asks("0.4"), 30.0)
         found = [(each.score, each.reason) for each in [*(await first), *last]]
-        return [*beside, found, served.waiting, await refusal(served.score("b", asks("1"), 30.0)), served.waiting]
+        return [
+            *beside,
+            found,
+            served.waiting,
+            await refusal(served.score("b", asks("1"), 30.0)),
+            served.waiting,
+        ]
 
     found = [(1.0, ""), (None, "invalid_item"), (0.3, ""), (0.4, "")]
     unknown = (404, "unknown_evaluator", None)
-    assert asked(tmp_path, go, max_waiting=4) == [(429, "busy", 1.0), {"a": 3}, found, {}, unknown, {}]
+    assert asked(tmp_path, go, max_waiting=4) == [
+        (429, "busy", 1.0),
+        {"a": 3},
+        found,
+        {},
+        unknown,
+        {},
+    ]
 
 
-def test_the_list_is_read_again_once_it_is_a_second_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_list_is_read_again_once_it_is_a_second_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = [0.0]
     monkeypatch.setattr(handler, "time", SimpleNamespace(monotonic=lambda: clock[0]))
 
@@ -101,7 +120,9 @@ def test_files_that_are_not_those_that_were_deployed_are_not_run(tmp_path: Path)
     assert asked(tmp_path, go) == (503, "unavailable", 30.0)
 
 
-def test_a_store_that_cannot_be_read_is_a_problem_until_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_cannot_be_read_is_a_problem_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: Any) -> None:
         raise StoreError("locked")
 
@@ -110,7 +131,11 @@ def test_a_store_that_cannot_be_read_is_a_problem_until_it_can(tmp_path: Path, m
         with monkeypatch.context() as patched:
             for name in ("list", "revision"):
                 patched.setattr(store, name, refuse)
-            found += [await refusal(served.deployed()), served.problem(), await refusal(served.score("a", asks("1"), 30.0))]
+            found += [
+                await refusal(served.deployed()),
+                served.problem(),
+                await refusal(served.score("a", asks("1"), 30.0)),
+            ]
         for _ in range(1000):
             await asyncio.sleep(0.02)
             if not served.problem():
@@ -120,4 +145,11 @@ def test_a_store_that_cannot_be_read_is_a_problem_until_it_can(tmp_path: Path, m
         return [*found, served.problem(), [[each["id"] for each in listed] for listed in lists]]
 
     gone = (503, "store_unavailable", 5.0)
-    assert asked(tmp_path, go) == ["", gone, "the store of evaluators cannot be read", gone, "", [["a"]] * 3]
+    assert asked(tmp_path, go) == [
+        "",
+        gone,
+        "the store of evaluators cannot be read",
+        gone,
+        "",
+        [["a"]] * 3,
+    ]

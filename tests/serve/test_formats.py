@@ -1,4 +1,6 @@
-"""Every format of others: what its requests ask for, what it answers, and what its sender gets where there is no score."""
+"""Every format of others: what its requests ask for, what it answers, and what its sender gets
+where there is no score.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,17 @@ STEPS = [{"step_index": 0, "base_reward": 1.0, "metrics": {"odd": object}, "reas
 FOUND = {
     "right": scored(1.0, "good", {"a": 0.25, "b": 0.75}),
     "wrong": scored(0.0, "", {"a": 1.0}),
-    "told": scored(1.0, "good", {"a": 0.25, "b": 0.75}, {"metrics": METRICS, "step_outputs": STEPS}),
+    "told": scored(
+        1.0, "good", {"a": 0.25, "b": 0.75}, {"metrics": METRICS, "step_outputs": STEPS}
+    ),
     "odd": scored(1.0, "", {}, {"metrics": {"a": 3, "b": {"reason": "no score"}}}),
     "unscored": Outcome("unscored", None, "no_reference", "There is no reference."),
     "invalid": Outcome("failed", None, "invalid_item", "It does not fit."),
     "late": Outcome("failed", None, "deadline", "Out of time."),
 }
-"""What a handler finds, by the names that stand in the files; any other is a failure for that reason."""
+"""What a handler finds, by the names that stand in the files; any other is a failure for that
+reason.
+"""
 
 
 class Noting:
@@ -71,7 +77,11 @@ def answered(line: Line) -> Line:
 def _plain(ask: Ask) -> Line:
     """What an ask says, without what it leaves out."""
     fields = ask._replace(kept=None)._asdict().items()
-    return {name: value for name, value in fields if value is not None and (value != "" or name == "completion")}
+    return {
+        name: value
+        for name, value in fields
+        if value is not None and (value != "" or name == "completion")
+    }
 
 
 @pytest.mark.parametrize("path", files("formats"))
@@ -84,7 +94,11 @@ def test_every_format_has_a_file() -> None:
 
 
 def test_every_path_and_name_is_there_once() -> None:
-    assert len({codec.path for codec in CODECS}) == len({codec.name for codec in CODECS}) == len(CODECS)
+    assert (
+        len({codec.path for codec in CODECS})
+        == len({codec.name for codec in CODECS})
+        == len(CODECS)
+    )
     assert all(each.fields and each.no_score for each in FORMATS)
 
 

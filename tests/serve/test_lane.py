@@ -1,4 +1,6 @@
-"""The lane of a reward: what is asked together, what stops and what breaks, and that the next request goes on."""
+"""The lane of a reward: what is asked together, what stops and what breaks, and that the next
+request goes on.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +94,9 @@ def test_each_ask_has_its_own_outcome(reward: Any) -> None:
 @BOTH
 def test_what_is_late_costs_only_itself(reward: Any) -> None:
     async def go(lane: RewardLane) -> Any:
-        slow, quick = await asyncio.gather(lane.score(asks("1", "wait 8"), 3.0), lane.score(asks("2"), 60))
+        slow, quick = await asyncio.gather(
+            lane.score(asks("1", "wait 8"), 3.0), lane.score(asks("2"), 60)
+        )
         return told(slow), told(quick), lane.waiting
 
     assert asked(reward, go) == ([1.0, "deadline"], [2.0], 0)
@@ -133,7 +137,9 @@ def opens(messages: list[Any], **kwargs: Any) -> EvaluateResult:
     ("~/models/secret/x.bin, line 3", "…/x.bin, line 3"),
     ("https://example.com/a/b gave 1/2/3 and a/b/c", "https://example.com/a/b gave 1/2/3 and a/b/c"),
 ])  # fmt: skip
-def test_a_client_is_told_no_path_of_the_server_and_the_log_is(said: str, told: str, warned: list[str]) -> None:
+def test_a_client_is_told_no_path_of_the_server_and_the_log_is(
+    said: str, told: str, warned: list[str]
+) -> None:
     async def go(lane: RewardLane) -> Any:
         return await lane.score(asks(said), 60)
 
@@ -144,11 +150,17 @@ def test_a_client_is_told_no_path_of_the_server_and_the_log_is(said: str, told: 
 
 def test_no_room_says_when_to_come_again() -> None:
     async def go(lane: RewardLane) -> Any:
-        going = [asyncio.ensure_future(lane.score(asks("wait 0.6", "wait 0.6"), 60)) for _ in range(2)]
+        going = [
+            asyncio.ensure_future(lane.score(asks("wait 0.6", "wait 0.6"), 60)) for _ in range(2)
+        ]
         await asyncio.sleep(0.05)
-        with pytest.raises(Refused, match="4 completions are waiting for r already; at most 4 may") as full:
+        with pytest.raises(
+            Refused, match="4 completions are waiting for r already; at most 4 may"
+        ) as full:
             await lane.score(asks("1"), 60)
-        with pytest.raises(Refused, match="5 completions are asked for at once; at most 4 are taken") as never:
+        with pytest.raises(
+            Refused, match="5 completions are asked for at once; at most 4 are taken"
+        ) as never:
             await lane.score(asks(*"12345"), 60)
         await asyncio.gather(*going)
         fits = told(await lane.score(asks(*"1234"), 60))
@@ -158,7 +170,9 @@ def test_no_room_says_when_to_come_again() -> None:
 
 
 def test_when_to_come_again_follows_what_was_done_lately(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Virtual time: four completions in two seconds make four more take two seconds, and none is sent away for over thirty."""
+    """Virtual time: four completions in two seconds make four more take two seconds, and none is
+    sent away for over thirty.
+    """
     clock = SimpleNamespace(now=100.0)
     clock.monotonic = lambda: clock.now
     monkeypatch.setattr(module, "time", clock)
@@ -190,7 +204,11 @@ def test_completions_of_one_prompt_are_compared() -> None:
 def called(tool: str, answer: str) -> list[dict[str, Any]]:
     call = {"id": "1", "type": "function", "function": {"name": tool, "arguments": "{}"}}
     spoken = {"role": "assistant", "content": None, "tool_calls": [call]}
-    return [spoken, {"role": "tool", "content": tool, "tool_call_id": "1"}, {"role": "assistant", "content": answer}]
+    return [
+        spoken,
+        {"role": "tool", "content": tool, "tool_call_id": "1"},
+        {"role": "assistant", "content": answer},
+    ]
 
 
 ASKED: list[dict[str, Any]] = [{"role": "user", "content": "q"}]
@@ -205,10 +223,19 @@ def test_every_door_compares_the_same_completions(rows: Any, scores: list[float]
     prompts, completions, references = map(list, zip(*rows, strict=True))
     columns = [{"reference": reference} for reference in references]
     assert told(RowScorer(Longest()).score_rows(prompts, completions, columns)) == scores
-    apart = [Ask(prompt=p, completion=c, row=row) for p, c, row in zip(prompts, completions, columns, strict=True)]
+    apart = [
+        Ask(prompt=p, completion=c, row=row)
+        for p, c, row in zip(prompts, completions, columns, strict=True)
+    ]
     said = [[{"role": "assistant", "content": c}] if isinstance(c, str) else c for c in completions]
-    turns = [[*(ASKED if isinstance(p, str) else p), *spoken] for p, spoken in zip(prompts, said, strict=True)]
-    whole = [Ask(messages=each, reference=reference) for each, reference in zip(turns, references, strict=True)]
+    turns = [
+        [*(ASKED if isinstance(p, str) else p), *spoken]
+        for p, spoken in zip(prompts, said, strict=True)
+    ]
+    whole = [
+        Ask(messages=each, reference=reference)
+        for each, reference in zip(turns, references, strict=True)
+    ]
     for items in (apart, whole):
         assert told(asked(Longest(), partial(RewardLane.score, asks=items, seconds=60))) == scores
 
@@ -227,17 +254,25 @@ def test_a_reward_that_cannot_score_is_named_when_the_server_starts() -> None:
 
 def test_the_rewards_own_deadline_comes_first_where_it_is_shorter() -> None:
     for own, seconds in ((0.3, 600.0), (600.0, 0.3)):
-        (found,) = asked(Awaiting(deadline=own), partial(RewardLane.score, asks=asks("wait 600"), seconds=seconds))
+        (found,) = asked(
+            Awaiting(deadline=own),
+            partial(RewardLane.score, asks=asks("wait 600"), seconds=seconds),
+        )
         assert found.reason == "deadline"
 
 
 def test_all_of_an_ask_arrives_in_its_sample() -> None:
     turns = [*ASKED, {"role": "assistant", "content": "4"}]
     known: dict[str, Any] = {"reference": "r", "row": {"k": 1}, "id": "i", "tools": [{"x": 1}]}
-    apart, whole = sample_of(Ask(prompt="q", completion="4", **known)), sample_of(Ask(messages=turns, **known))
+    apart, whole = (
+        sample_of(Ask(prompt="q", completion="4", **known)),
+        sample_of(Ask(messages=turns, **known)),
+    )
     assert apart.model_dump() == whole.model_dump()
     text = apart.model_dump_json()
-    assert apart.unique_id == "i" and all(part in text for part in ('"k":1', '"x":1', '"r"', '"4"', '"q"'))
+    assert apart.unique_id == "i" and all(
+        part in text for part in ('"k":1', '"x":1', '"r"', '"4"', '"q"')
+    )
     one = sample_of(Ask(messages=turns, original_messages=turns[:1]))
     assert [message.content for message in one.input] == ["q"]
 
@@ -253,4 +288,6 @@ def test_no_thread_is_left_waiting_for_a_closed_loop() -> None:
 def test_a_completion_by_itself_is_not_compared_with_itself() -> None:
     """Each would get the same number: `remote:` sends completions one by one."""
     ask = Ask(prompt="q", completion="xx", row={})
-    assert told(asked(Longest(), partial(RewardLane.score, asks=[ask], seconds=60))) == ["single_output"]
+    assert told(asked(Longest(), partial(RewardLane.score, asks=[ask], seconds=60))) == [
+        "single_output"
+    ]

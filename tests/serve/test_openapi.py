@@ -1,4 +1,6 @@
-"""What schemathesis finds when it throws at the server all that its OpenAPI description allows, and what it does not."""
+"""What schemathesis finds when it throws at the server all that its OpenAPI description allows, and
+what it does not.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ ON_PURPOSE = {503, 504}
 
 
 @reward_function
-def reads_all(messages: list[Any], ground_truth: Any = None, tools: Any = None, **kwargs: Any) -> EvaluateResult | None:
+def reads_all(
+    messages: list[Any], ground_truth: Any = None, tools: Any = None, **kwargs: Any
+) -> EvaluateResult | None:
     """A reward that looks at everything it is given."""
     text = "".join(message.text for message in messages)
     calls = [call.function.name for message in messages for call in message.tool_calls or ()]
@@ -27,7 +31,9 @@ def reads_all(messages: list[Any], ground_truth: Any = None, tools: Any = None, 
         raise ValueError(f"a zero in {text!r}")
     if not text and not calls:
         return None
-    length = MetricResult(score=len(text) + len(repr((ground_truth, tools, sorted(kwargs)))), reason=text[:20])
+    length = MetricResult(
+        score=len(text) + len(repr((ground_truth, tools, sorted(kwargs)))), reason=text[:20]
+    )
     return EvaluateResult(score=1.0, reason=text, metrics={"length": length, text[:5]: length})
 
 
@@ -57,15 +63,17 @@ def test_no_request_breaks_the_server(schema: Any, mode: str) -> None:
             case.path_parameters["name"] = "it"
         reply = case.call()
         answered.setdefault(case.operation.label, set()).add(reply.status_code)
-        case.validate_response(reply, checks=checked[1:] if reply.status_code in ON_PURPOSE else checked)
+        case.validate_response(
+            reply, checks=checked[1:] if reply.status_code in ON_PURPOSE else checked
+        )
 
     quick = settings(
         max_examples=EXAMPLES, deadline=None, database=None, derandomize=True, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     operations = [found.ok() for found in schema.get_all_operations()]
-    # one codec reads a format at all its places: what is right goes to the short path, what is wrong to the reward's own,
-    # where it has one; what takes nothing can be given nothing wrong
+    # one codec reads a format at all its places: what is right goes to the short path, what is
+    # wrong to the reward's own, where it has one; what takes nothing can be given nothing wrong
     there = {each.path for each in operations}
     own = {path for path in there if path.startswith("/v1/rewards/")}
     short = {path for path in there if f"/v1/rewards/{{name}}{path}" in own}
@@ -73,10 +81,16 @@ def test_no_request_breaks_the_server(schema: Any, mode: str) -> None:
     asked = [
         each
         for each in operations
-        if each.path not in left_out and "{id}/" not in each.path and (mode == "positive" or each.method == "post")
+        if each.path not in left_out
+        and "{id}/" not in each.path
+        and (mode == "positive" or each.method == "post")
     ]
     assert len(asked) >= 14
     for operation in asked:
-        quick(given(case=operation.as_strategy(generation_mode=schemathesis.GenerationMode(mode)))(ask))()
+        quick(
+            given(case=operation.as_strategy(generation_mode=schemathesis.GenerationMode(mode)))(
+                ask
+            )
+        )()
     assert len(answered) == len(asked)
     assert 500 not in set().union(*answered.values())

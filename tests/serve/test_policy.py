@@ -1,4 +1,6 @@
-"""What every reply of every server says to a browser, over all routes there are; and which files a run folder may show."""
+"""What every reply of every server says to a browser, over all routes there are; and which files a
+run folder may show.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +32,31 @@ SERVERS = {"serve/app.py", "serve/listen.py", "serve/view.py"}
 def protected(reply: Any) -> None:
     """A reply carries the whole policy."""
     policy = reply.headers["content-security-policy"]
-    assert {name: reply.headers[name] for name in HEADERS} == {**HEADERS, "content-security-policy": policy}
+    assert {name: reply.headers[name] for name in HEADERS} == {
+        **HEADERS,
+        "content-security-policy": policy,
+    }
     parts = dict(part.strip().partition(" ")[::2] for part in policy.split(";"))
     assert parts["default-src"] == parts["frame-ancestors"] == parts["base-uri"] == "'none'"
     scripts = parts.get("script-src", "'none'")
-    assert scripts in ("'none'", "'self'") or scripts.startswith("'sha256-"), "a script is ours, by its place or its hash"
+    assert scripts in ("'none'", "'self'") or scripts.startswith("'sha256-"), (
+        "a script is ours, by its place or its hash"
+    )
     assert parts["form-action"] in ("'none'", "'self'")
     assert reply.headers.get("content-type") or not reply.content
 
 
 def test_every_server_of_the_package_is_known_here() -> None:
     package = Path(rm_gallery.__file__).parent
-    words = ("(FastAPI)", "FastAPI(", "uvicorn.Config(", "uvicorn.run(", "http.server", "Starlette(", "aiohttp.web")
+    words = (
+        "(FastAPI)",
+        "FastAPI(",
+        "uvicorn.Config(",
+        "uvicorn.run(",
+        "http.server",
+        "Starlette(",
+        "aiohttp.web",
+    )
     found = {
         str(path.relative_to(package))
         for path in package.rglob("*.py")
@@ -66,7 +81,11 @@ def test_every_reply_of_the_reward_server_carries_the_policy() -> None:
         if "{" not in route.path.replace("{name}", "").replace("{id}", "")
     ]
     assert len(paths) > 10
-    requests = [{"method": method, "url": url, "content": b"{}"} for url in [*paths, "/none", "/docs/"] for method in METHODS]
+    requests = [
+        {"method": method, "url": url, "content": b"{}"}
+        for url in [*paths, "/none", "/docs/"]
+        for method in METHODS
+    ]
     replies = asked(app, *requests)
     for reply in replies:
         protected(reply)
@@ -78,7 +97,9 @@ METHODS = ("GET", "POST", "HEAD", "DELETE", "OPTIONS")
 
 def test_every_reply_of_the_status_port_carries_the_policy() -> None:
     app = create_app(Handler({}), ServeSettings())
-    for reply in asked(app.state.status, *(get(url) for url in ("/health", "/metrics", "/", "/docs"))):
+    for reply in asked(
+        app.state.status, *(get(url) for url in ("/health", "/metrics", "/", "/docs"))
+    ):
         protected(reply)
 
 
@@ -97,7 +118,9 @@ def client(place: Path) -> Iterator[TestClient]:
     from fastapi.testclient import TestClient
 
     app = create_viewer(ViewedRuns([place]), "secret")
-    with TestClient(app, base_url="http://127.0.0.1:8123", raise_server_exceptions=False, follow_redirects=False) as found:
+    with TestClient(
+        app, base_url="http://127.0.0.1:8123", raise_server_exceptions=False, follow_redirects=False
+    ) as found:
         yield found
 
 
@@ -106,8 +129,18 @@ def test_every_reply_of_the_viewer_carries_the_policy(client: TestClient, place:
     (run,), (card,) = runs.runs, runs.cards
     routes: list[Any] = client.app._app.routes  # type: ignore[attr-defined]
     for route in routes:
-        of = card if route.path.startswith("/card") else "accuracy" if route.path.startswith("/gallery") else run
-        path = route.path.replace(":path", "").replace(":int", "").format(name=of, place=0, answer=0, file="view.js")
+        of = (
+            card
+            if route.path.startswith("/card")
+            else "accuracy"
+            if route.path.startswith("/gallery")
+            else run
+        )
+        path = (
+            route.path.replace(":path", "")
+            .replace(":int", "")
+            .format(name=of, place=0, answer=0, file="view.js")
+        )
         for url in (f"/secret{path}", f"/secret{path}?page=x&annotator=me&a={run}&b={run}", path):
             for method in METHODS:
                 protected(client.request(method, url))
@@ -132,12 +165,17 @@ def test_a_card_is_shown_in_a_box_without_scripts(client: TestClient, place: Pat
 def test_only_our_own_pages_may_post(client: TestClient, place: Path, site: str) -> None:
     (run,) = ViewedRuns([place]).runs
     body = "annotator=me&place=0&verdict=a"
-    refused = client.post(f"/secret/run/{run}/review", content=body, headers={"sec-fetch-site": site})
+    refused = client.post(
+        f"/secret/run/{run}/review", content=body, headers={"sec-fetch-site": site}
+    )
     assert refused.status_code == 403 and not (place / "one" / REVIEW).exists()
-    assert client.post(f"/secret/run/{run}/review", content="verdict=undo&annotator=me").status_code == 303
+    assert (
+        client.post(f"/secret/run/{run}/review", content="verdict=undo&annotator=me").status_code
+        == 303
+    )
 
 
-# -- files --------------------------------------------------------------------------------------------------------------------
+# -- files -----------------------------------------------------------------------------------------
 
 
 def link(path: Path, to: Path) -> None:
@@ -145,14 +183,21 @@ def link(path: Path, to: Path) -> None:
     path.symlink_to(to)
 
 
-@pytest.mark.parametrize("name", ["samples.jsonl", "report.json", "manifest.json", "summary.json", "review.jsonl"])
-def test_a_file_of_a_run_that_is_a_link_is_refused(client: TestClient, place: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["samples.jsonl", "report.json", "manifest.json", "summary.json", "review.jsonl"]
+)
+def test_a_file_of_a_run_that_is_a_link_is_refused(
+    client: TestClient, place: Path, name: str
+) -> None:
     (run,) = ViewedRuns([place]).runs
     source = place.parent / "elsewhere" / "two" / name
     if not source.exists():
         source.write_text('{"annotator": "somebody else"}\n')
     link(place / "one" / name, source)
-    texts = [client.get(f"/secret/run/{run}{more}") for more in ("", "/review", "/row/0", "/report", "/row/0/answer/0")]
+    texts = [
+        client.get(f"/secret/run/{run}{more}")
+        for more in ("", "/review", "/row/0", "/report", "/row/0/answer/0")
+    ]
     assert any(reply.status_code == 404 and "is a link" in reply.text for reply in texts)
     assert not any("somebody else" in reply.text for reply in texts)
     assert client.get("/secret/").status_code == 200
@@ -202,7 +247,9 @@ def test_what_is_swapped_between_the_look_and_the_opening_is_not_followed(tmp_pa
         open_below(root, root / "old" / "none")
 
 
-def test_where_nothing_can_be_opened_from_a_folder_the_open_file_is_looked_at(tmp_path: Path) -> None:
+def test_where_nothing_can_be_opened_from_a_folder_the_open_file_is_looked_at(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "file").write_text("here")
     (tmp_path / "file").symlink_to(tmp_path / "run" / "file")

@@ -1,4 +1,6 @@
-"""Tokens: who is let in, for what and how often, also after their file has changed; without a server."""
+"""Tokens: who is let in, for what and how often, also after their file has changed; without a
+server.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def bearer(token: str) -> dict[bytes, bytes]:
     return {b"authorization": b"Bearer " + token.encode()}
 
 
-def refusal(tokens: TokenFile, headers: dict[bytes, bytes], scope: Any = "evaluate") -> tuple[Any, ...]:
+def refusal(
+    tokens: TokenFile, headers: dict[bytes, bytes], scope: Any = "evaluate"
+) -> tuple[Any, ...]:
     with pytest.raises(Refused) as raised:
         tokens.authorize(headers, scope)
     return raised.value.status, raised.value.code, raised.value.retry_after
@@ -49,24 +53,53 @@ def test_tokens_made_at_once_are_all_kept(file: Path) -> None:
     """Of 13 made by as many commands 4 were left."""
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda n: create_token(file, f"t{n}", ["read"]), range(16)))
-        list(pool.map(lambda n: revoke_token(file, f"t{n}") if n % 2 else create_token(file, f"u{n}", []), range(16)))
+        list(
+            pool.map(
+                lambda n: revoke_token(file, f"t{n}") if n % 2 else create_token(file, f"u{n}", []),
+                range(16),
+            )
+        )
     wanted = {f"{letter}{n}" for n in range(0, 16, 2) for letter in "tu"}
-    assert {token.name for token in read_tokens(file).values()} == wanted and len(read_tokens(file)) == 16
+    assert {token.name for token in read_tokens(file).values()} == wanted and len(
+        read_tokens(file)
+    ) == 16
 
 
 def test_only_the_whole_token_opens_and_only_its_scopes(file: Path) -> None:
     token, other = create_token(file, "a", ["evaluate"]), create_token(file, "b", ["read"])
     tokens = TokenFile(file)
     assert len(tokens) == 2
-    for headers in (bearer(token), {b"authorization": b"bearer  " + token.encode()}, {b"x-api-key": token.encode()}):
+    for headers in (
+        bearer(token),
+        {b"authorization": b"bearer  " + token.encode()},
+        {b"x-api-key": token.encode()},
+    ):
         assert tokens.authorize(headers, "evaluate").name == "a"
     id_a, id_b = token.split("_")[1], other.split("_")[1]
-    wrong = [token[:-1] + ("x" if token[-1] != "x" else "y"), token[:-1], f"{token}x", f"{token}\n", "", "rmg__"]
-    wrong += [f"rmg_{id_b}_{token.split('_', 2)[2]}", f"rmg_{id_a}_", token.upper(), f"rmg_{'0' * 12}_{token.split('_', 2)[2]}"]
+    wrong = [
+        token[:-1] + ("x" if token[-1] != "x" else "y"),
+        token[:-1],
+        f"{token}x",
+        f"{token}\n",
+        "",
+        "rmg__",
+    ]
+    wrong += [
+        f"rmg_{id_b}_{token.split('_', 2)[2]}",
+        f"rmg_{id_a}_",
+        token.upper(),
+        f"rmg_{'0' * 12}_{token.split('_', 2)[2]}",
+    ]
     for given in wrong:
         assert refusal(tokens, {b"x-api-key": given.encode()})[:2] == (401, "unauthorized"), given
-    assert refusal(tokens, {})[0] == refusal(tokens, {b"authorization": b"Basic " + token.encode()})[0] == 401
-    assert [refusal(tokens, bearer(token), scope)[:2] for scope in ("read", "deploy")] == [(403, "forbidden")] * 2
+    assert (
+        refusal(tokens, {})[0]
+        == refusal(tokens, {b"authorization": b"Basic " + token.encode()})[0]
+        == 401
+    )
+    assert [refusal(tokens, bearer(token), scope)[:2] for scope in ("read", "deploy")] == [
+        (403, "forbidden")
+    ] * 2
     assert refusal(tokens, bearer(other))[0] == 403
 
 
@@ -75,7 +108,9 @@ def test_every_digit_of_what_is_kept_counts(file: Path, place: int) -> None:
     token = create_token(file, "a", ["evaluate"])
     kept = orjson.loads(file.read_bytes())
     digest = kept["tokens"][0]["sha256"]
-    kept["tokens"][0]["sha256"] = f"{digest[:place]}{'0' if digest[place] != '0' else '1'}{digest[place + 1 :]}"
+    kept["tokens"][0]["sha256"] = (
+        f"{digest[:place]}{'0' if digest[place] != '0' else '1'}{digest[place + 1 :]}"
+    )
     file.write_bytes(orjson.dumps(kept))
     assert refusal(TokenFile(file), bearer(token))[0] == 401
     file.write_bytes(orjson.dumps({"tokens": [{**kept["tokens"][0], "sha256": digest}]}))
@@ -109,7 +144,9 @@ def test_a_file_that_changes_is_followed(file: Path, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("broken", [b"{", b"{}", None])
-def test_nobody_gets_in_by_breaking_the_file(file: Path, clock: Clock, broken: bytes | None) -> None:
+def test_nobody_gets_in_by_breaking_the_file(
+    file: Path, clock: Clock, broken: bytes | None
+) -> None:
     token = create_token(file, "a", ["evaluate"])
     tokens = TokenFile(file)
     whole = file.read_bytes()

@@ -37,7 +37,8 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     judged_run(tmp_path / "two", 60)
     (tmp_path / "audit").mkdir()
     (tmp_path / "audit" / "card.html").write_text("a card")
-    (tmp_path / "audit" / "manifest.json").write_text("{}")  # an audit's folder is no unfinished run
+    # an audit's folder is no unfinished run
+    (tmp_path / "audit" / "manifest.json").write_text("{}")
     with TestClient(create_viewer(ViewedRuns([tmp_path]), "secret"), base_url=HOST) as found:
         yield found
 
@@ -71,7 +72,9 @@ def test_only_who_has_the_token_and_asks_this_machine_by_name_is_let_in(
     assert status != 403 or "token" in reply.text
     if status == 200:
         assert "default-src 'none'" in reply.headers["content-security-policy"]
-        assert reply.headers["referrer-policy"] == "no-referrer", "the address, which holds the token, goes nowhere"
+        assert reply.headers["referrer-policy"] == "no-referrer", (
+            "the address, which holds the token, goes nowhere"
+        )
 
 
 @pytest.mark.parametrize(
@@ -87,7 +90,9 @@ def test_only_who_has_the_token_and_asks_this_machine_by_name_is_let_in(
     ],
 )
 def test_a_request_names_this_machine_once(tmp_path: Path, hosts: list[bytes], status: int) -> None:
-    """A page whose name was turned to this address may leave out Host or send two of them (DNS rebinding, RFC 9112 3.2)."""
+    """A page whose name was turned to this address may leave out Host or send two of them (DNS
+    rebinding, RFC 9112 3.2).
+    """
     judged_run(tmp_path, 10)
     answered = []
 
@@ -99,14 +104,28 @@ def test_a_request_names_this_machine_once(tmp_path: Path, hosts: list[bytes], s
         return {"type": "http.request", "body": b"", "more_body": False}
 
     path = "/secret/gallery"
-    asked = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": ""}
-    scope = {**asked, "http_version": "1.1", "scheme": "http", "headers": [(b"host", host) for host in hosts]}
+    asked = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+    }
+    scope = {
+        **asked,
+        "http_version": "1.1",
+        "scheme": "http",
+        "headers": [(b"host", host) for host in hosts],
+    }
     asyncio.run(create_viewer(ViewedRuns([tmp_path]), "secret")(scope, receive, send))
     assert answered == [status]
 
 
 def test_runs_are_looked_for_below_what_was_named_and_nowhere_else(tmp_path: Path) -> None:
-    """A link in a folder of runs, as one that was unpacked may hold, shows nothing of the rest of the disk."""
+    """A link in a folder of runs, as one that was unpacked may hold, shows nothing of the rest of
+    the disk.
+    """
     judged_run(tmp_path / "elsewhere" / "private", 10)
     judged_run(tmp_path / "runs" / "own", 10)
     judged_run(tmp_path / "runs" / "group" / "deeper", 10)
@@ -114,7 +133,9 @@ def test_runs_are_looked_for_below_what_was_named_and_nowhere_else(tmp_path: Pat
     (tmp_path / "runs" / "above").symlink_to(tmp_path)
     (tmp_path / "runs" / "broken").symlink_to(tmp_path / "nothing")
     (tmp_path / "runs" / "file.txt").write_text("no folder")
-    names = {str(path.relative_to(tmp_path)) for path in ViewedRuns([tmp_path / "runs"]).runs.values()}
+    names = {
+        str(path.relative_to(tmp_path)) for path in ViewedRuns([tmp_path / "runs"]).runs.values()
+    }
     assert names == {"runs/own", "runs/group/deeper"}
     named = ViewedRuns([tmp_path / "runs" / "link"])
     assert len(named.runs) == 1, "whoever names a link means what it leads to"
@@ -130,7 +151,11 @@ def test_every_page_is_there_and_escapes_what_it_shows(client: TestClient, tmp_p
         f"run/{one}?cause=endpoint": ("6 of 60 rows",),
         f"run/{one}?text=question+17%3A": ("1 of 60 rows",),
         f"run/{going}": ("not finished", "7 of 7 rows"),
-        f"run/{one}/row/3": ("&lt;best&gt;1&lt;/best&gt;", "answer 1 shown before answer 2", "a reason: "),
+        f"run/{one}/row/3": (
+            "&lt;best&gt;1&lt;/best&gt;",
+            "answer 1 shown before answer 2",
+            "a reason: ",
+        ),
         f"run/{one}/row/3?b={two}": ("Second run",),
         f"compare?a={one}&b={two}": ("neither is shown to be better",),
         f"run/{one}/report": ("<!doctype html>",),
@@ -148,7 +173,14 @@ def test_every_page_is_there_and_escapes_what_it_shows(client: TestClient, tmp_p
     assert HOSTILE[0] in plain.text and plain.headers["content-type"].startswith("text/plain")
     tried = client.post("/secret/gallery/accuracy", content="answer=4&reference=4").text
     assert "The answer equals the reference." in tried
-    for path in ("?low=x", "?page=0", f"?page={'9' * 5000}", "?sort=zz", "/row/999", "/review?annotator=a/b"):
+    for path in (
+        "?low=x",
+        "?page=0",
+        f"?page={'9' * 5000}",
+        "?sort=zz",
+        "/row/999",
+        "/review?annotator=a/b",
+    ):
         assert client.get(f"/secret/run/{one}{path}").status_code in (400, 404), path
 
 
@@ -173,7 +205,9 @@ def test_rows_are_filtered_and_sorted_as_a_plain_count_says(tmp_path: Path) -> N
         assert index.chosen(wanted).tolist() == [k for k, fit in enumerate(fits) if fit], wanted
     falling = [first[k] for k in index.chosen(RowFilter(sort="-score")).tolist()]
     assert falling == sorted(first, reverse=True)
-    assert [index.ids[k] for k in index.chosen(RowFilter(sort="id")).tolist()] == sorted(each.id for each in rows)
+    assert [index.ids[k] for k in index.chosen(RowFilter(sort="id")).tolist()] == sorted(
+        each.id for each in rows
+    )
     assert index.row(17) == rows[17] and index.row(60) is None
     with pytest.raises(ConfigError, match="sort is 'size'"):
         RowFilter(sort="size")
@@ -188,7 +222,9 @@ def test_what_a_run_adds_or_writes_anew_is_seen_and_half_a_line_is_not(tmp_path:
     assert index.refresh().ids == ["s0", "s1"]
     with index.path.open("ab") as file:
         file.write(lines[1][40:])
-    assert index.refresh().ids == ["s0", "s1", "s2"] and index.chosen(RowFilter(text="question 2?")).tolist() == [2]
+    assert index.refresh().ids == ["s0", "s1", "s2"] and index.chosen(
+        RowFilter(text="question 2?")
+    ).tolist() == [2]
     write_run(tmp_path, [row(9)])
     assert index.refresh().ids == ["s9"]
 
@@ -227,7 +263,9 @@ def test_labels_give_the_figure_that_winrate_gives_of_their_file(tmp_path: Path)
     queue = queue_of(tmp_path / "run", size=30, seed=5)
     press(queue, "eva", [["a", "b", "tie"][k % 3] for k in range(30)])
     found = queue.corrected("eva")
-    judged = winrate("length_baseline", table, labels=str(tmp_path / "run" / "labels-eva.csv"), **asked)
+    judged = winrate(
+        "length_baseline", table, labels=str(tmp_path / "run" / "labels-eva.csv"), **asked
+    )
     said = judged.extra["corrected"]
     assert [found.n, found.n_labelled, found.estimate, *(found.ci95 or ())] == pytest.approx(
         [41, 30, said["estimate"], *said["ci95"]]
@@ -244,7 +282,9 @@ def test_a_verdict_counts_once_can_be_undone_and_is_blind_to_sides(tmp_path: Pat
     press(queue, "eva", ["a", "skip", "b"])
     queue.say("eva", queue.places[0], "b")  # a key pressed twice
     queue.say("eva", 0, "undo")
-    assert [one.place for one in queue.said()["eva"]] == queue.places[:2] and queue.next("eva") == queue.places[2]
+    assert [one.place for one in queue.said()["eva"]] == queue.places[:2] and queue.next(
+        "eva"
+    ) == queue.places[2]
     first = 0.0 if queue.swapped("eva", queue.places[0]) else 1.0
     assert [one.label for one in queue.said()["eva"]] == [first, None]
     with (tmp_path / "labels-eva.csv").open() as file:
@@ -256,7 +296,9 @@ def test_a_verdict_counts_once_can_be_undone_and_is_blind_to_sides(tmp_path: Pat
     ):
         with pytest.raises(RMGalleryError, match=why):
             queue.say(who, place, verdict)
-    assert queue_of(tmp_path, size=12).said() == queue.said(), "another start goes on where this one ended"
+    assert queue_of(tmp_path, size=12).said() == queue.said(), (
+        "another start goes on where this one ended"
+    )
 
 
 def test_two_annotators_agree_as_kappa_says(tmp_path: Path) -> None:
@@ -268,7 +310,11 @@ def test_two_annotators_agree_as_kappa_says(tmp_path: Path) -> None:
             queue.say(who, place, better)
     mine, theirs = ([one.label for one in queue.said()[who]] for who in ("eva", "ben"))
     (found,) = queue.agreements("eva")
-    assert found["kappa"] == cohen_kappa(mine, theirs) and found["n"] == 20 and 0.3 < found["kappa"] < 0.9
+    assert (
+        found["kappa"] == cohen_kappa(mine, theirs)
+        and found["n"] == 20
+        and 0.3 < found["kappa"] < 0.9
+    )
 
 
 def test_a_single_answer_is_called_good_or_bad(tmp_path: Path) -> None:
@@ -314,10 +360,14 @@ def test_one_odd_folder_hides_no_other_run(tmp_path: Path, odd: dict[str, object
         report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
         (folder / "report.json").write_text(json.dumps({**report, **odd}), encoding="utf-8")
     listed = list(ViewedRuns([tmp_path]).listed())
-    assert len(listed) == 2 and all("problem" not in one for one in listed if one["folder"].endswith("good"))
+    assert len(listed) == 2 and all(
+        "problem" not in one for one in listed if one["folder"].endswith("good")
+    )
     if odd in ODD_ROWS:
         index = RunIndex(folder).refresh()
-        assert [index.ids[place] for place in index.chosen(RowFilter(subset="s")).tolist()] == ["b"], "no column is shifted"
+        assert [index.ids[place] for place in index.chosen(RowFilter(subset="s")).tolist()] == [
+            "b"
+        ], "no column is shifted"
 
 
 @pytest.mark.parametrize("path", ["nothing", "file.txt"])

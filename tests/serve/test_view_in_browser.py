@@ -1,4 +1,6 @@
-"""The viewer in a browser: nothing from the data runs, nothing is asked of another machine, and keys alone do everything."""
+"""The viewer in a browser: nothing from the data runs, nothing is asked of another machine, and
+keys alone do everything.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("runs")
     judged_run(found / "one", 60)
     judged_run(found / "two", 60)
-    huge = [row(k, f"{bad} " * (1 << 20 >> k), bad, prompt=f"{bad} \u202e", id=bad) for k, bad in enumerate(HOSTILE)]
+    huge = [
+        row(k, f"{bad} " * (1 << 20 >> k), bad, prompt=f"{bad} \u202e", id=bad)
+        for k, bad in enumerate(HOSTILE)
+    ]
     write_run(found / "huge", huge)
     return found
 
@@ -60,7 +65,10 @@ def js(browser: WebDriver, script: str, *arguments: Any) -> Any:
 
 def name_of(browser: WebDriver, address: str, folder: str) -> str:
     browser.get(address)
-    links = "return [...document.querySelectorAll('.runs tbody th')].map(e => [e.querySelector('a').href, e.querySelector('.note').textContent])"
+    links = (
+        "return [...document.querySelectorAll('.runs tbody th')].map(e => "
+        "[e.querySelector('a').href, e.querySelector('.note').textContent])"
+    )
     return str(next(link for link, path in js(browser, links) if path.endswith(folder)))
 
 
@@ -84,16 +92,28 @@ def label(browser: WebDriver, pressed: str, n: int) -> None:
     wait.until(lambda _: heading(browser).startswith(f"{n} of "))
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1400), ("dark", 1400), ("light", 390), ("dark", 390)])
+@pytest.mark.parametrize(
+    ("scheme", "width"), [("light", 1400), ("dark", 1400), ("light", 390), ("dark", 390)]
+)
 def test_every_page_fits_can_be_read_and_loads_nothing_from_elsewhere(
     browser: WebDriver, address: str, scheme: str, width: int
 ) -> None:
     one, two = (name_of(browser, address, folder) for folder in ("one", "two"))
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]})
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
     size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     a, b = (link.rpartition("/")[2] for link in (one, two))
-    pages = ["", "run/" + a, f"run/{a}/row/3", f"run/{a}/row/3?b={b}", f"run/{a}/review", f"run/{a}/review?annotator=nobody"]
+    pages = [
+        "",
+        "run/" + a,
+        f"run/{a}/row/3",
+        f"run/{a}/row/3?b={b}",
+        f"run/{a}/review",
+        f"run/{a}/review?annotator=nobody",
+    ]
     pages += [f"compare?a={a}&b={b}", "gallery?text=length", "gallery/accuracy"]
     for page in pages:
         browser.get(address + page)
@@ -102,11 +122,20 @@ def test_every_page_fits_can_be_read_and_loads_nothing_from_elsewhere(
         assert all(name.startswith((address, "data:")) for name in loaded), page
         assert js(browser, "return document.documentElement.scrollWidth") <= width, page
         assert js(browser, CONTRAST) == [], page
-        unnamed = "return [...document.querySelectorAll('input:not([type=hidden]), select, textarea')].filter(e => !e.labels.length).length"
+        unnamed = (
+            "return [...document.querySelectorAll('input:not([type=hidden]), select, "
+            "textarea')].filter(e => !e.labels.length).length"
+        )
         assert js(browser, unnamed) == 0, page
-        levels = js(browser, "return [...document.querySelectorAll('h1, h2, h3, h4')].map(e => Number(e.tagName[1]))")
+        levels = js(
+            browser,
+            "return [...document.querySelectorAll('h1, h2, h3, h4')].map(e => "
+            "Number(e.tagName[1]))",
+        )
         assert levels[0] == 1 and levels.count(1) == 1, page
-        assert all(after - before <= 1 for before, after in zip(levels, levels[1:], strict=False)), (page, levels)
+        assert all(
+            after - before <= 1 for before, after in zip(levels, levels[1:], strict=False)
+        ), (page, levels)
         ids = js(browser, "return [...document.querySelectorAll('[id]')].map(e => e.id)")
         assert len(ids) == len(set(ids)), page
 
@@ -124,7 +153,13 @@ def test_nothing_from_the_data_runs(browser: WebDriver, address: str) -> None:
         js(browser, "for (const e of document.querySelectorAll('details')) e.open = true")
         assert js(browser, "return window.hacked") is None, page
         assert js(browser, "return document.querySelectorAll('script').length") == 1, page
-        assert js(browser, "return document.querySelectorAll('main img, main style, main iframe').length") == 0, page
+        assert (
+            js(
+                browser,
+                "return document.querySelectorAll('main img, main style, main iframe').length",
+            )
+            == 0
+        ), page
         assert "\u202e" not in js(browser, "return document.documentElement.outerHTML"), page
 
 
@@ -154,11 +189,20 @@ def test_thirty_rows_reviewed_by_keys_alone_give_the_interval_the_library_comput
     found = corrected_mean(index.wins, labels, clusters=index.clusters)
     assert found.estimate is not None and found.ci95 is not None
     js(browser, "document.querySelector('details').open = true")
-    assert js(browser, "return document.getElementById('estimate').textContent") == f"{100 * found.estimate:.1f} %"
+    assert (
+        js(browser, "return document.getElementById('estimate').textContent")
+        == f"{100 * found.estimate:.1f} %"
+    )
     interval = f"{100 * found.ci95.low:.1f} – {100 * found.ci95.high:.1f}"
     assert js(browser, "return document.getElementById('interval').textContent") == interval
-    shown = js(browser, "return [...document.querySelectorAll('main > section')].slice(0, 2).map(e => e.innerText).join()")
-    assert "Answer A" in shown and not any(word in shown for word in ("chosen", "rejected", "score", "reason")), "blind"
+    shown = js(
+        browser,
+        "return [...document.querySelectorAll('main > section')].slice(0, 2).map(e => "
+        "e.innerText).join()",
+    )
+    assert "Answer A" in shown and not any(
+        word in shown for word in ("chosen", "rejected", "score", "reason")
+    ), "blind"
 
     browser.get(browser.current_url.replace("annotator=eva", "annotator=ben"))
     for k in range(12):
@@ -221,7 +265,11 @@ def test_a_planted_card_does_nothing(browser: WebDriver, tmp_path: Path) -> None
     try:
         with Serving(".", cwd=tmp_path, command="view") as running:
             target = name_of(browser, running.url, "one") + "/review"
-            card = CARD.replace("TARGET", target).replace("VERDICT", "annotator=me&place=0&verdict=a").replace("PLACE", "0")
+            card = (
+                CARD.replace("TARGET", target)
+                .replace("VERDICT", "annotator=me&place=0&verdict=a")
+                .replace("PLACE", "0")
+            )
             card = card.replace("ELSEWHERE", f"http://127.0.0.1:{elsewhere.server_port}").replace(
                 "STATIC", f"{running.url}static/view.js"
             )
@@ -232,14 +280,21 @@ def test_a_planted_card_does_nothing(browser: WebDriver, tmp_path: Path) -> None
             for clicked in ("js", "send"):
                 browser.find_element("id", clicked).click()
             assert (browser.title, browser.current_url) == ("a card", address)
-            assert js(browser, "return document.querySelector('h1').textContent") == "a card", "it is shown all the same"
+            assert js(browser, "return document.querySelector('h1').textContent") == "a card", (
+                "it is shown all the same"
+            )
             assert asked == [], "nothing is asked of another machine"
             browser.find_element("id", "out").click()
-            assert asked[0] == ("/link", None), "and where a person goes on, the address with its token stays here"
+            assert asked[0] == ("/link", None), (
+                "and where a person goes on, the address with its token stays here"
+            )
             browser.get("about:blank")
     finally:
         elsewhere.shutdown()
         elsewhere.server_close()
     assert not [*(tmp_path / "one").glob("review*"), *(tmp_path / "one").glob("labels*")]
     refused = console(browser)
-    assert refused and all("sandbox" in line or "Content Security Policy" in line or "net::ERR" in line for line in refused)
+    assert refused and all(
+        "sandbox" in line or "Content Security Policy" in line or "net::ERR" in line
+        for line in refused
+    )

@@ -1,4 +1,6 @@
-"""Agreement and rank correlations are those of scikit-learn, scipy, statsmodels and krippendorff, and so are scores against labels."""
+"""Agreement and rank correlations are those of scikit-learn, scipy, statsmodels and krippendorff,
+and so are scores against labels.
+"""
 
 from __future__ import annotations
 
@@ -25,28 +27,38 @@ inter_rater: Any = import_module("statsmodels.stats.inter_rater")
 Metric = Literal["nominal", "ordinal", "interval"]
 Estimate = Callable[..., ClusteredMean | None]
 TABLES = st.integers(2, 5).flatmap(
-    lambda raters: st.lists(st.lists(st.integers(1, 5), min_size=raters, max_size=raters), min_size=2, max_size=25)
+    lambda raters: st.lists(
+        st.lists(st.integers(1, 5), min_size=raters, max_size=raters), min_size=2, max_size=25
+    )
 )
 
 
 def ratings(seed: int, missing: float = 0.0) -> list[list[float]]:
     """Five raters of sixty units on a scale of four, who agree on most."""
     rng = np.random.default_rng(seed)
-    found = np.where(rng.random((5, 60)) < 0.35, rng.integers(0, 4, (5, 60)), rng.integers(0, 4, 60)).astype(float)
+    found = np.where(
+        rng.random((5, 60)) < 0.35, rng.integers(0, 4, (5, 60)), rng.integers(0, 4, 60)
+    ).astype(float)
     found[rng.random(found.shape) < missing] = np.nan
     return [[float(value) for value in row] for row in found]
 
 
 @settings(max_examples=60, deadline=None)
 @given(TABLES, st.sampled_from([None, "linear", "quadratic"]), st.booleans())
-def test_two_raters_agree_as_scikit_learn_says(table: list[list[int]], weights: Any, whole_scale: bool) -> None:
+def test_two_raters_agree_as_scikit_learn_says(
+    table: list[list[int]], weights: Any, whole_scale: bool
+) -> None:
     first, second = [unit[0] for unit in table], [unit[1] for unit in table]
     scale = [1, 2, 3, 4, 5] if whole_scale else sorted({*first, *second})
-    found = agreement.cohen_kappa(first, second, weights=weights, categories=scale if whole_scale else None)
+    found = agreement.cohen_kappa(
+        first, second, weights=weights, categories=scale if whole_scale else None
+    )
     if len({*first, *second}) < 2:
         assert found is None
     else:
-        assert found == pytest.approx(cohen_kappa_score(first, second, weights=weights, labels=scale), abs=1e-12)
+        assert found == pytest.approx(
+            cohen_kappa_score(first, second, weights=weights, labels=scale), abs=1e-12
+        )
 
 
 @settings(max_examples=60, deadline=None)
@@ -57,10 +69,14 @@ def test_several_raters_agree_as_statsmodels_and_krippendorff_say(table: list[li
         assert agreement.fleiss_kappa(rows) is None and agreement.krippendorff_alpha(rows) is None
         return
     counts, _ = inter_rater.aggregate_raters(np.array(table))
-    assert agreement.fleiss_kappa(rows) == pytest.approx(inter_rater.fleiss_kappa(counts), abs=1e-12)
+    assert agreement.fleiss_kappa(rows) == pytest.approx(
+        inter_rater.fleiss_kappa(counts), abs=1e-12
+    )
     for metric in ("nominal", "ordinal", "interval"):
         expected = krippendorff.alpha(reliability_data=np.array(rows), level_of_measurement=metric)
-        assert agreement.krippendorff_alpha(rows, metric=metric) == pytest.approx(expected, abs=1e-12)
+        assert agreement.krippendorff_alpha(rows, metric=metric) == pytest.approx(
+            expected, abs=1e-12
+        )
 
 
 @pytest.mark.parametrize("metric", ["nominal", "ordinal", "interval"])
@@ -68,10 +84,12 @@ def test_alpha_with_gaps_far_from_zero_and_by_name(metric: Metric) -> None:
     rows = ratings(1, 0.3)
     expected = krippendorff.alpha(reliability_data=np.array(rows), level_of_measurement=metric)
     assert agreement.krippendorff_alpha(rows, metric=metric) == pytest.approx(expected, abs=1e-12)
-    assert agreement.krippendorff_alpha([[v + 1e8 for v in row] for row in rows], metric=metric) == pytest.approx(
-        expected, abs=1e-9
-    )
-    named: list[dict[Hashable, Hashable]] = [{f"unit {unit}": value for unit, value in enumerate(row)} for row in rows]
+    assert agreement.krippendorff_alpha(
+        [[v + 1e8 for v in row] for row in rows], metric=metric
+    ) == pytest.approx(expected, abs=1e-9)
+    named: list[dict[Hashable, Hashable]] = [
+        {f"unit {unit}": value for unit, value in enumerate(row)} for row in rows
+    ]
     assert agreement.krippendorff_alpha(named, metric=metric) == pytest.approx(expected, abs=1e-12)
 
 
@@ -84,7 +102,9 @@ def test_alpha_with_gaps_far_from_zero_and_by_name(metric: Metric) -> None:
     ]
     + [(agreement.spearman_estimate, False), (agreement.kendall_tau_b_estimate, False)],
 )
-def test_full_agreement_is_not_certain_and_copies_are_no_new_units(estimate: Estimate, several: bool) -> None:
+def test_full_agreement_is_not_certain_and_copies_are_no_new_units(
+    estimate: Estimate, several: bool
+) -> None:
     def of(*rows: list[int], **more: Any) -> ClusteredMean:
         found = estimate(list(rows), **more) if several else estimate(*rows, **more)
         assert found is not None
@@ -117,7 +137,9 @@ VALUES = st.one_of(st.integers(0, 4), st.floats(-9, 9), st.none())
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(VALUES, VALUES), min_size=2, max_size=20))
-def test_they_are_those_of_scipy_over_what_both_have(pairs: list[tuple[float | None, float | None]]) -> None:
+def test_they_are_those_of_scipy_over_what_both_have(
+    pairs: list[tuple[float | None, float | None]],
+) -> None:
     known = [(a, b) for a, b in pairs if a is not None and b is not None]
     first, second = [a for a, _ in pairs], [b for _, b in pairs]
     for ours, theirs in ((agreement.spearman, spearmanr), (agreement.kendall_tau_b, kendalltau)):
@@ -125,13 +147,21 @@ def test_they_are_those_of_scipy_over_what_both_have(pairs: list[tuple[float | N
         if len({a for a, _ in known}) < 2 or len({b for _, b in known}) < 2:
             assert found is None
         else:
-            assert found == pytest.approx(float(theirs(*zip(*known, strict=True)).statistic), abs=1e-12)
+            assert found == pytest.approx(
+                float(theirs(*zip(*known, strict=True)).statistic), abs=1e-12
+            )
 
 
-@pytest.mark.parametrize("estimate", [agreement.kendall_tau_b_estimate, agreement.spearman_estimate])
+@pytest.mark.parametrize(
+    "estimate", [agreement.kendall_tau_b_estimate, agreement.spearman_estimate]
+)
 def test_coverage(estimate: Callable[..., ClusteredMean | None]) -> None:
     rng, r, held = np.random.default_rng(0), 0.6, 0
-    truth = 2 / math.pi * math.asin(r) if estimate is agreement.kendall_tau_b_estimate else 6 / math.pi * math.asin(r / 2)
+    truth = (
+        2 / math.pi * math.asin(r)
+        if estimate is agreement.kendall_tau_b_estimate
+        else 6 / math.pi * math.asin(r / 2)
+    )
     for _ in range(400):
         x, e = rng.standard_normal((2, 80))
         found = estimate(x.tolist(), (r * x + math.sqrt(1 - r * r) * e).tolist())
@@ -165,6 +195,8 @@ def test_numbers_on_one_scale() -> None:
     found = validate(NEAR.tolist(), STARS.tolist())
     assert found.exact_agreement == pytest.approx((NEAR == STARS).mean())
     assert found.mae == pytest.approx(metrics.mean_absolute_error(STARS, NEAR))
-    assert found.weighted_kappa == pytest.approx(metrics.cohen_kappa_score(STARS, NEAR, weights="quadratic"))
+    assert found.weighted_kappa == pytest.approx(
+        metrics.cohen_kappa_score(STARS, NEAR, weights="quadratic")
+    )
     assert found.spearman == pytest.approx(stats.spearmanr(NEAR, STARS).statistic)
     assert found.f1 is None and "f1" not in found.to_dict()

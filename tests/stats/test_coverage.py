@@ -1,4 +1,6 @@
-"""Intervals hold the truth as often as they say where it is hardest: few clusters, rare labels, raters that never differ."""
+"""Intervals hold the truth as often as they say where it is hardest: few clusters, rare labels,
+raters that never differ.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,11 @@ def test_perfect_agreement_on_a_rare_label_says_less(estimate: Raters) -> None:
     for rare in (2, 5, 50):
         labels = [1] * rare + [0] * (100 - rare)
         found = estimate(labels, labels)
-        assert found is not None and found.estimate == pytest.approx(1.0) and found.interval().high == pytest.approx(1.0)
+        assert (
+            found is not None
+            and found.estimate == pytest.approx(1.0)
+            and found.interval().high == pytest.approx(1.0)
+        )
         lows.append(found.interval().low)
     assert lows[0] < lows[1] - 0.05 < lows[2] - 0.15 and lows[1] < 0.88
 
@@ -41,8 +47,12 @@ def test_surely_lets_few_judges_pass_a_limit_that_is_their_own() -> None:
     assert passes(50, 0.9, 0.97, 0.8, 300) <= 0.03
 
 
-@pytest.mark.parametrize(("clusters", "icc", "rate"), [(10, 0.6, 0.9), (8, 0.6, 0.85), (7, 0.4, 0.115)])
-def test_a_share_of_few_clusters_that_are_alike_is_covered(clusters: int, icc: float, rate: float) -> None:
+@pytest.mark.parametrize(
+    ("clusters", "icc", "rate"), [(10, 0.6, 0.9), (8, 0.6, 0.85), (7, 0.4, 0.115)]
+)
+def test_a_share_of_few_clusters_that_are_alike_is_covered(
+    clusters: int, icc: float, rate: float
+) -> None:
     rng, held, odds = np.random.default_rng(1), 0, (1 - icc) / icc
     names = np.repeat(np.arange(clusters), 10)
     for _ in range(400):
@@ -69,7 +79,9 @@ def test_p_value_and_interval_of_clusters_agree() -> None:
             assert (found.p_value(0.5) < 0.05) == (not found.interval().covers(0.5))
 
 
-@pytest.mark.parametrize("of", [*settings(60)[:2], Setting(12, 8.0, True, 0.5, 0.9, 0.8, 0.95, 0.7)])
+@pytest.mark.parametrize(
+    "of", [*settings(60)[:2], Setting(12, 8.0, True, 0.5, 0.9, 0.8, 0.95, 0.7)]
+)
 def test_every_figure_is_covered_in_settings_by_lot(of: Setting) -> None:
     for name, found in coverage(of, 60).items():
         assert found.n < 30 or found.held >= 0.88, name

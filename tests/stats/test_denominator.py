@@ -9,17 +9,30 @@ from itertools import product
 
 import pytest
 
-from rm_gallery.core.stats.denominator import Closed, Lookout, Trait, added, closed, mean_bounds, weighted_bounds
+from rm_gallery.core.stats.denominator import (
+    Closed,
+    Lookout,
+    Trait,
+    added,
+    closed,
+    mean_bounds,
+    weighted_bounds,
+)
 from rm_gallery.core.stats.intervals import Interval
 
 
 @pytest.mark.parametrize("scale", [(0.0, 1.0), (-1.0, 2.0), (1.0, 10.0)])
 @pytest.mark.parametrize("seed", range(8))
-def test_the_bounds_of_a_mean_are_the_ends_of_all_fillings(seed: int, scale: tuple[float, float]) -> None:
+def test_the_bounds_of_a_mean_are_the_ends_of_all_fillings(
+    seed: int, scale: tuple[float, float]
+) -> None:
     draw = random.Random(seed)
     known = [draw.uniform(*scale) for _ in range(draw.randrange(0, 5))]
     lost = draw.randrange(1, 6)
-    means = [math.fsum([*known, *fill]) / (len(known) + lost) for fill in product((*scale, sum(scale) / 2), repeat=lost)]
+    means = [
+        math.fsum([*known, *fill]) / (len(known) + lost)
+        for fill in product((*scale, sum(scale) / 2), repeat=lost)
+    ]
     found = closed(len(known) + lost, len(known), math.fsum(known), {"judge": lost}, scale)
     assert found.bounds == pytest.approx((min(means), max(means))) and found.n_missing == lost
 
@@ -28,23 +41,35 @@ def test_the_bounds_of_a_weighted_mean_are_the_ends_of_all_fillings() -> None:
     parts, weights = [(3, 2, 1.0), (2, 0, 0.0), (4, 4, 3.0)], (1.0, 5.0, 2.0)
     each = [closed(n, k, total, {"data": n - k}) for n, k, total in parts]
     ends = [
-        math.fsum(w * (total + fill) / n for w, (n, _, total), fill in zip(weights, parts, fills, strict=True)) / 8.0
+        math.fsum(
+            w * (total + fill) / n
+            for w, (n, _, total), fill in zip(weights, parts, fills, strict=True)
+        )
+        / 8.0
         for fills in product(range(2), range(3), [0])
     ]
-    assert weighted_bounds((one.bounds, w) for one, w in zip(each, weights, strict=True)) == pytest.approx(
-        (min(ends), max(ends))
-    )
+    assert weighted_bounds(
+        (one.bounds, w) for one, w in zip(each, weights, strict=True)
+    ) == pytest.approx((min(ends), max(ends)))
     assert mean_bounds([None, Interval(0.2, 0.4)]) == (0.2, 0.4) and mean_bounds([None]) is None
 
 
 def test_what_no_cause_is_known_of_was_never_begun_and_an_open_scale_has_no_end() -> None:
-    assert closed(10, 4, 3.0, {"judge": 1, "data": 2, "rule": 0}).missing == {"caller": 3, "data": 2, "judge": 1}
-    assert closed(10, 4, 3.0, {"judge": 1, "caller": 2}).missing == {"caller": 5, "judge": 1}, "beside those known to be"
+    assert closed(10, 4, 3.0, {"judge": 1, "data": 2, "rule": 0}).missing == {
+        "caller": 3,
+        "data": 2,
+        "judge": 1,
+    }
+    assert closed(10, 4, 3.0, {"judge": 1, "caller": 2}).missing == {"caller": 5, "judge": 1}, (
+        "beside those known to be"
+    )
     assert closed(10, 4, 3.0, {"judge": 1, "caller": 5}).missing == {"caller": 5, "judge": 1}
     assert closed(4, 3, 6.0, {"judge": 1}, (0.0, math.inf)).bounds == (1.5, math.inf)
     assert closed(4, 3, 6.0, {"judge": 1}, (-math.inf, math.inf)).bounds is None
     assert closed(3, 3, 6.0, {}, (-math.inf, math.inf)) == Closed(3, 3, {}, Interval(2.0, 2.0))
-    assert closed(0, 0, 0.0, {}).bounds is None and added([{"judge": 1}, {"data": 3, "judge": 1}]) == {"data": 3, "judge": 2}
+    assert closed(0, 0, 0.0, {}).bounds is None and added(
+        [{"judge": 1}, {"data": 3, "judge": 1}]
+    ) == {"data": 3, "judge": 2}
 
 
 def looked(missing: dict[str, int], n: int = 50, **trait: Trait) -> Lookout:
@@ -60,9 +85,14 @@ def test_a_subset_is_named_with_its_numbers_and_what_is_alike_is_not() -> None:
     assert found["found"][0] | {"p_adjusted": 0.0} == {
         "with": "subset 'x'", "p_adjusted": 0.0, "missing": 40, "of": 50, "missing_elsewhere": 2, "of_elsewhere": 100,
     }  # fmt: skip
-    assert found["said"][0].startswith("missing scores go with subset 'x': 40 of 50 there, 2 of 100 elsewhere (p = ")
+    assert found["said"][0].startswith(
+        "missing scores go with subset 'x': 40 of 50 there, 2 of 100 elsewhere (p = "
+    )
     alike = looked({"x": 7, "y": 7, "z": 8}).found()
-    assert alike["found"] == [] and "nothing that was looked at (subset, length; 4 tests, n=150)" in alike["said"][0]
+    assert (
+        alike["found"] == []
+        and "nothing that was looked at (subset, length; 4 tests, n=150)" in alike["said"][0]
+    )
     assert looked({"x": 0}).found() == looked({"x": 50}).found() == {}
 
 
@@ -72,7 +102,12 @@ def test_of_two_names_the_one_with_the_larger_share_missing_is_named() -> None:
         for k in range(n):
             lookout.add(k < lost, {"subset": name})
     (found,) = lookout.found()["found"]
-    assert (found["with"], found["missing"], found["of"], found["missing_elsewhere"]) == ("subset 'few'", 8, 10, 10)
+    assert (found["with"], found["missing"], found["of"], found["missing_elsewhere"]) == (
+        "subset 'few'",
+        8,
+        10,
+        10,
+    )
 
 
 def test_a_side_is_named_only_by_samples_of_which_another_side_has_a_score() -> None:
@@ -87,7 +122,9 @@ def test_a_side_is_named_only_by_samples_of_which_another_side_has_a_score() -> 
 def test_p_values_are_exact_and_count_all_tests() -> None:
     lookout = Lookout()
     for k in range(12):
-        lookout.add(k < 6, {"label": "a" if k < 6 else "b"}, ["left"] if k < 6 else [], ("left", "right"))
+        lookout.add(
+            k < 6, {"label": "a" if k < 6 else "b"}, ["left"] if k < 6 else [], ("left", "right")
+        )
     (by_label, by_side) = lookout.found()["found"]
     assert by_label["p_adjusted"] == pytest.approx(2 * 2 / math.comb(12, 6))
     assert by_side["p_adjusted"] == pytest.approx(2 / 2**6) and by_side["with"] == "left"
@@ -106,7 +143,9 @@ def test_what_goes_missing_by_chance_is_rarely_suspected(seed: int) -> None:
 
 
 def test_looking_for_what_missing_scores_go_with_keeps_eight_bytes_a_number() -> None:
-    traits: list[dict[str, Trait]] = [{"subset": "ab"[row % 2], "length": float(row)} for row in range(20_000)]
+    traits: list[dict[str, Trait]] = [
+        {"subset": "ab"[row % 2], "length": float(row)} for row in range(20_000)
+    ]
     lookout = Lookout()
     tracemalloc.start()
     try:

@@ -1,4 +1,6 @@
-"""Repeated runs and drift: the judge's part of the variance, silence about chance flips, sight of real changes."""
+"""Repeated runs and drift: the judge's part of the variance, silence about chance flips, sight of
+real changes.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,21 @@ from rm_gallery.core.stats.consistency import Repeats, drift, variance_parts
 
 
 def runs(
-    rng: np.random.Generator, p_old: NDArray[np.float64], p_new: NDArray[np.float64], n_old: int, n_new: int
+    rng: np.random.Generator,
+    p_old: NDArray[np.float64],
+    p_new: NDArray[np.float64],
+    n_old: int,
+    n_new: int,
 ) -> dict[str, Any]:
     olds = [(rng.random(len(p_old)) < p_old) * 1.0 for _ in range(n_old)]
     news = [(rng.random(len(p_new)) < p_new) * 1.0 for _ in range(n_new)]
-    return {"old": olds[0], "new": news[0], "old_again": olds[1:], "new_again": news[1:], "n_draws": 400}
+    return {
+        "old": olds[0],
+        "new": news[0],
+        "old_again": olds[1:],
+        "new_again": news[1:],
+        "n_draws": 400,
+    }
 
 
 @pytest.mark.parametrize(("n_old", "n_new"), [(2, 1), (1, 3)])
@@ -35,12 +47,30 @@ def test_the_distance_is_what_is_beyond_that_of_repeats() -> None:
     # between the versions half of the pairs differ, within either version all of them
     assert (found.excess, found.noise, found.flip_rate) == (-0.5, 1.0, 0.0)
     rng = np.random.default_rng(1)
-    olds, news = rng.integers(1, 6, (3, 40)).astype(float), rng.integers(2, 6, (2, 40)).astype(float)
-    found = drift(olds[0], news[0], old_again=list(olds[1:]), new_again=list(news[1:]), bounds=(1, 5), tolerance=1.0)
+    olds, news = (
+        rng.integers(1, 6, (3, 40)).astype(float),
+        rng.integers(2, 6, (2, 40)).astype(float),
+    )
+    found = drift(
+        olds[0],
+        news[0],
+        old_again=list(olds[1:]),
+        new_again=list(news[1:]),
+        bounds=(1, 5),
+        tolerance=1.0,
+    )
     between = np.mean([np.abs(a - b) for a in olds for b in news])
-    within = [np.mean([np.abs(side[i] - side[j]) for i in range(len(side)) for j in range(i)]) for side in (olds, news)]
+    within = [
+        np.mean([np.abs(side[i] - side[j]) for i in range(len(side)) for j in range(i)])
+        for side in (olds, news)
+    ]
     assert found.excess == pytest.approx(between - sum(within) / 2)
-    pairs = [np.abs(side[i] - side[j]) > 1.0 for side in (olds, news) for i in range(len(side)) for j in range(i)]
+    pairs = [
+        np.abs(side[i] - side[j]) > 1.0
+        for side in (olds, news)
+        for i in range(len(side))
+        for j in range(i)
+    ]
     assert found.noise == pytest.approx(np.mean(pairs))
     single = drift(olds[0], news[0], old_again=list(olds[1:]), bounds=(1, 5))
     assert single.excess == pytest.approx(np.mean([np.abs(a - news[0]) for a in olds]) - within[0])
@@ -48,7 +78,8 @@ def test_the_distance_is_what_is_beyond_that_of_repeats() -> None:
 
 def test_the_p_value_of_the_distance_counts_every_way_to_name_the_runs() -> None:
     old, again, new = [0.0] * 4, [0.0] * 4, [1.0] * 4
-    # each anchor's odd run is the new one in one of three ways: 1/81 all four, and none is farther apart
+    # each anchor's odd run is the new one in one of three ways: 1/81 all four, and none is farther
+    # apart
     found = drift(old, new, old_again=[again], n_draws=20_000)
     assert found.excess_p == pytest.approx(1 / 81, abs=0.003)
     same = drift(old, old, old_again=[again], n_draws=200)
@@ -56,10 +87,15 @@ def test_the_p_value_of_the_distance_counts_every_way_to_name_the_runs() -> None
 
 
 def drawn(rng: np.random.Generator, n: int, runs: int, noise: float) -> list[list[float]]:
-    """Prompts with a chance of their own, 0.7 on average; `noise` 0 repeats the first verdict, 1 draws anew each time."""
+    """Prompts with a chance of their own, 0.7 on average; `noise` 0 repeats the first verdict, 1
+    draws anew each time.
+    """
     chance = rng.beta(1.4, 0.6, n)
     first = rng.random(n) < chance
-    found = [np.where(rng.random(n) < noise, rng.random(n) < chance, first).astype(float) for _ in range(runs)]
+    found = [
+        np.where(rng.random(n) < noise, rng.random(n) < chance, first).astype(float)
+        for _ in range(runs)
+    ]
     return [run.tolist() for run in found]
 
 
@@ -72,7 +108,9 @@ def parts(runs: list[list[float]], **more: object) -> Repeats:
 def test_the_parts_are_those_that_were_put_in() -> None:
     found = parts(drawn(np.random.default_rng(0), 20_000, 5, 1.0))
     mean, spread = 0.7, 0.7 * 0.3 / 3  # of Beta(1.4, 0.6)
-    assert found.score == pytest.approx(mean, abs=0.01) and found.prompt_variance == pytest.approx(spread, abs=0.004)
+    assert found.score == pytest.approx(mean, abs=0.01) and found.prompt_variance == pytest.approx(
+        spread, abs=0.004
+    )
     assert found.judge_variance == pytest.approx(mean * (1 - mean) - spread, abs=0.004)
     assert found.judge_share == pytest.approx(2 / 3, abs=0.02)
     assert (found.n, found.n_runs, len(found.scores)) == (20_000, 5, 5)

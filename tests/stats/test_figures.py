@@ -1,8 +1,10 @@
-"""Figures of every function of the statistics, and what each refuses: one line per case below tests/golden/statistics.
+"""Figures of every function of the statistics, and what each refuses: one line per case below
+tests/golden/statistics.
 
-Where a figure has a reference (scipy, statsmodels, scikit-learn, krippendorff, evalica, enumeration, a published example), the tests
-beside this one hold the function against it; the lines pin each branch, and those of our own intervals, whose coverage
-`benchmarks/statistics_coverage.py` measures. Columns may be short: "~110-h*3" is 1, 1, 0, None, 0.5, three times over, "=ab*3" the
+Where a figure has a reference (scipy, statsmodels, scikit-learn, krippendorff, evalica,
+enumeration, a published example), the tests beside this one hold the function against it; the lines
+pin each branch, and those of our own intervals, whose coverage `benchmarks/statistics_coverage.py`
+measures. Columns may be short: "~110-h*3" is 1, 1, 0, None, 0.5, three times over, "=ab*3" the
 names a, b three times, "#80/4" the numbers 0 to 19, four times each.
 """
 
@@ -44,9 +46,15 @@ def given(value: Any) -> Any:
 def told(value: Any) -> Any:
     """A result as JSON has it, to nine digits."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {one.name: told(getattr(value, one.name)) for one in fields(value) if not one.name.startswith("_")}
+        return {
+            one.name: told(getattr(value, one.name))
+            for one in fields(value)
+            if not one.name.startswith("_")
+        }
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
-        return [told(each) for each in value] if isinstance(value, Interval) else told(value._asdict())
+        return (
+            [told(each) for each in value] if isinstance(value, Interval) else told(value._asdict())
+        )
     if isinstance(value, dict):
         return {str(key): told(each) for key, each in value.items()}
     if isinstance(value, (list, tuple, np.ndarray)):
@@ -58,7 +66,9 @@ def told(value: Any) -> Any:
 
 
 def looked_at(values: list[float], null: float | None = None, **options: Any) -> Any:
-    """Interval, or p-value against `null`, after each observation; and whether the interval leaves out the `null`."""
+    """Interval, or p-value against `null`, after each observation; and whether the interval leaves
+    out the `null`.
+    """
     if null is None:
         made = ConfidenceSequence(**options)
         found: list[Any] = []
@@ -72,13 +82,22 @@ def looked_at(values: list[float], null: float | None = None, **options: Any) ->
 
 def answer(line: golden.Line) -> golden.Line:
     module, name = line["call"].split(".")
-    call = looked_at if name == "looked_at" else getattr(importlib.import_module(f"rm_gallery.core.stats.{module}"), name)
+    call = (
+        looked_at
+        if name == "looked_at"
+        else getattr(importlib.import_module(f"rm_gallery.core.stats.{module}"), name)
+    )
     try:
         found = call(*given(line.get("args", [])), **given(line.get("with", {})))
         result = told(found)
         for ask, arguments in line.get("ask", {}).items() if found is not None else ():
             one = getattr(found, ask)
-            result = {**result, ask: [told(one(argument)) for argument in arguments] if callable(one) else told(one)}
+            result = {
+                **result,
+                ask: [told(one(argument)) for argument in arguments]
+                if callable(one)
+                else told(one),
+            }
     except ConfigError as error:
         return {"error": str(error)}
     return {"result": "None" if result is None else result}

@@ -1,4 +1,6 @@
-"""Intervals are those of scipy and Student, and what a guesser scores that of the binomial distribution and of counting every outcome."""
+"""Intervals are those of scipy and Student, and what a guesser scores that of the binomial
+distribution and of counting every outcome.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.stats import binom
 
-from rm_gallery.core.stats.intervals import Interval, chance_interval, chance_interval_of_means, mean_interval, wilson_interval
+from rm_gallery.core.stats.intervals import (
+    Interval,
+    chance_interval,
+    chance_interval_of_means,
+    mean_interval,
+    wilson_interval,
+)
 
 LEVELS = st.sampled_from([0.5, 0.8, 0.95, 0.99])
 
@@ -22,7 +30,9 @@ def test_wilson_is_scipys(counts: tuple[int, int], level: float) -> None:
     expected = stats.binomtest(*counts).proportion_ci(level, method="wilson")
     found = wilson_interval(*counts, level)
     assert found == pytest.approx((expected.low, expected.high), abs=1e-12)
-    assert found.covers(counts[0] / counts[1]), "both ends included, without rounding past all or nothing"
+    assert found.covers(counts[0] / counts[1]), (
+        "both ends included, without rounding past all or nothing"
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -34,7 +44,9 @@ def test_the_mean_is_students(values: list[int], level: float) -> None:
 
 
 @pytest.mark.parametrize("level", [0.8, 0.95, 0.999])
-@pytest.mark.parametrize(("p", "n"), [(0.5, 1), (0.5, 10), (0.25, 96), (0.25, 1160), (0.5, 14543), (1 / 3, 3786)])
+@pytest.mark.parametrize(
+    ("p", "n"), [(0.5, 1), (0.5, 10), (0.25, 96), (0.25, 1160), (0.5, 14543), (1 / 3, 3786)]
+)
 def test_equal_probabilities_equal_the_binomial(p: float, n: int, level: float) -> None:
     tail = (1 - level) / 2
     expected = binom.ppf(tail, n, p) / n, binom.ppf(1 - tail, n, p) / n
@@ -47,7 +59,9 @@ def test_mixed_probabilities_equal_enumeration(probabilities: list[float]) -> No
     n = len(probabilities)
     masses = [0.0] * (n + 1)
     for outcome in itertools.product((0, 1), repeat=n):
-        masses[sum(outcome)] += math.prod(p if hit else 1 - p for p, hit in zip(probabilities, outcome, strict=True))
+        masses[sum(outcome)] += math.prod(
+            p if hit else 1 - p for p, hit in zip(probabilities, outcome, strict=True)
+        )
     sums = list(itertools.accumulate(masses))
     if all(abs(total - end) > 1e-9 for total in sums for end in (0.025, 0.975)):
         low = next(k for k, total in enumerate(sums) if total > 0.025)
@@ -58,9 +72,14 @@ def test_mixed_probabilities_equal_enumeration(probabilities: list[float]) -> No
 def test_many_probabilities_meet_the_normal_limit_and_a_million_samples_stay_exact() -> None:
     spread = [0.4 + 0.2 * i / 3000 for i in range(3000)]
     deviation = math.sqrt(math.fsum(p * (1 - p) for p in spread))
-    low, high = math.floor(1499.9 - 1.959964 * deviation) / 3000, math.ceil(1499.9 + 1.959964 * deviation) / 3000
+    low, high = (
+        math.floor(1499.9 - 1.959964 * deviation) / 3000,
+        math.ceil(1499.9 + 1.959964 * deviation) / 3000,
+    )
     assert chance_interval(spread) == pytest.approx((low, high), abs=1e-12)
-    interval = chance_interval(itertools.chain(itertools.repeat(0.5, 500_000), itertools.repeat(0.25, 500_000)))
+    interval = chance_interval(
+        itertools.chain(itertools.repeat(0.5, 500_000), itertools.repeat(0.25, 500_000))
+    )
     deviation = math.sqrt(500_000 * (0.25 + 0.1875)) / 1_000_000
     assert interval == pytest.approx((0.375 - 1.96 * deviation, 0.375 + 1.96 * deviation), abs=3e-6)
 

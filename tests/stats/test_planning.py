@@ -13,7 +13,13 @@ from scipy.stats import binom
 
 from rm_gallery.core.stats.clustered import clustered_mean
 from rm_gallery.core.stats.corrected import corrected_mean
-from rm_gallery.core.stats.planning import correlation_within, plan_difference, plan_labels, plan_mean, smallest_difference
+from rm_gallery.core.stats.planning import (
+    correlation_within,
+    plan_difference,
+    plan_labels,
+    plan_mean,
+    smallest_difference,
+)
 
 JUDGE: dict[str, Any] = {"n_rows": 4000, "rate": 0.714, "sensitivity": 0.97, "specificity": 0.47}
 
@@ -25,7 +31,8 @@ def test_published_plans() -> None:
     assert plan_difference(effect=0.03, discordance=0.2).n == 1742
     assert plan_difference(effect=0.03, between=1 / 9).n == math.ceil(968.997)
     smallest = smallest_difference(n=1000, discordance=0.2)
-    assert smallest == pytest.approx(0.039583, abs=2e-5)  # published; ours is the exact reverse of the plan
+    # published; ours is the exact reverse of the plan
+    assert smallest == pytest.approx(0.039583, abs=2e-5)
     assert plan_difference(effect=smallest, discordance=0.2).n == 1000
 
 
@@ -41,9 +48,18 @@ def power_of_the_test(n: int, rate: float, null: float) -> float:
 
 @pytest.mark.parametrize(
     ("rate", "effect", "harder"),
-    [(0.55, 0.1, 0.45), (0.75, 0.1, 0.65), (0.9, 0.05, 0.85), (0.95, 0.05, 0.9), (0.95, 0.04, 0.91), (0.1, 0.08, 0.18)],
+    [
+        (0.55, 0.1, 0.45),
+        (0.75, 0.1, 0.65),
+        (0.9, 0.05, 0.85),
+        (0.95, 0.05, 0.9),
+        (0.95, 0.04, 0.91),
+        (0.1, 0.08, 0.18),
+    ],
 )
-def test_the_power_of_a_plan_is_that_of_the_test_on_either_side(rate: float, effect: float, harder: float) -> None:
+def test_the_power_of_a_plan_is_that_of_the_test_on_either_side(
+    rate: float, effect: float, harder: float
+) -> None:
     plan = plan_mean(effect=effect, rate=rate)
     assert plan.sides[0].null == pytest.approx(harder) and plan.sides[0].n == plan.n
     for side in plan.sides:
@@ -59,7 +75,9 @@ def test_a_label_plan_keeps_its_promise() -> None:
     for _ in range(60):
         y = (rng.random(4000) < 0.714) * 1.0
         right = rng.random(4000) < np.where(y == 1, 0.97, 0.47)
-        interval = corrected_mean(np.where(right, y, 1 - y), np.where(np.arange(4000) < plan.n, y, np.nan)).ci95
+        interval = corrected_mean(
+            np.where(right, y, 1 - y), np.where(np.arange(4000) < plan.n, y, np.nan)
+        ).ci95
         assert interval is not None
         widths.append((interval.high - interval.low) / 2)
     assert np.mean(widths) == pytest.approx(0.04, rel=0.03)
@@ -68,13 +86,20 @@ def test_a_label_plan_keeps_its_promise() -> None:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), min_size=3, max_size=25))
 def test_likeness_is_that_of_the_analysis_of_variance(rows: list[tuple[int, int]]) -> None:
-    groups = [[float(x) for x, name in rows if name == wanted] for wanted in sorted({name for _, name in rows})]
+    groups = [
+        [float(x) for x, name in rows if name == wanted]
+        for wanted in sorted({name for _, name in rows})
+    ]
     n, k = len(rows), len(groups)
     if k < 2 or n <= k:
         return
-    between = sum(len(g) * (np.mean(g) - np.mean([x for x, _ in rows])) ** 2 for g in groups) / (k - 1)
+    between = sum(len(g) * (np.mean(g) - np.mean([x for x, _ in rows])) ** 2 for g in groups) / (
+        k - 1
+    )
     within = sum(float(np.sum((np.array(g) - np.mean(g)) ** 2)) for g in groups) / (n - k)
     typical = (n - sum(len(g) ** 2 for g in groups) / n) / (k - 1)
     total = between + (typical - 1) * within
     expected = min(1.0, max(0.0, (between - within) / total)) if total > 0 else 0.0
-    assert correlation_within([float(x) for x, _ in rows], [name for _, name in rows]) == pytest.approx(expected)
+    assert correlation_within(
+        [float(x) for x, _ in rows], [name for _, name in rows]
+    ) == pytest.approx(expected)

@@ -1,4 +1,6 @@
-"""Rankings: published fits, scores from pairwise wins, what best-of-N selection is worth, and win rates at equal length."""
+"""Rankings: published fits, scores from pairwise wins, what best-of-N selection is worth, and win
+rates at equal length.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rm_gallery.core.stats.bradley_terry import Standings, bradley_terry, fit_logistic, length_controlled, style_difference
-from rm_gallery.core.stats.ranking import best_of_n_curve, bradley_terry_group, copeland, elo, expected_best, win_rate
+from rm_gallery.core.stats.bradley_terry import (
+    Standings,
+    bradley_terry,
+    fit_logistic,
+    length_controlled,
+    style_difference,
+)
+from rm_gallery.core.stats.ranking import (
+    best_of_n_curve,
+    bradley_terry_group,
+    copeland,
+    elo,
+    expected_best,
+    win_rate,
+)
 
 Matrix = list[list[float]]
 Rule = Callable[[Matrix], list[float | None]]
@@ -38,7 +53,15 @@ def random_matrix(seed: int, n: int) -> Matrix:
 
 @pytest.mark.parametrize("prior", [0.01, 1.0, 10.0])
 @pytest.mark.parametrize(
-    "wins", [CHAIN, CYCLE, DRAWS, APART, NARROW, *(random_matrix(seed, n) for seed, n in enumerate(range(2, 10)))]
+    "wins",
+    [
+        CHAIN,
+        CYCLE,
+        DRAWS,
+        APART,
+        NARROW,
+        *(random_matrix(seed, n) for seed, n in enumerate(range(2, 10))),
+    ],
 )
 def test_bradley_terry_is_where_expected_and_seen_wins_agree(wins: Matrix, prior: float) -> None:
     """The score equations of the penalised likelihood, which has one maximum."""
@@ -48,7 +71,9 @@ def test_bradley_terry_is_where_expected_and_seen_wins_agree(wins: Matrix, prior
         if found[i] is None:
             continue
         others = [(j, wins[i][j] + wins[j][i]) for j in range(len(wins)) if j != i]
-        expected = prior / (1 + math.exp(-s)) + sum(n / (1 + math.exp(strengths[j] - s)) for j, n in others)
+        expected = prior / (1 + math.exp(-s)) + sum(
+            n / (1 + math.exp(strengths[j] - s)) for j, n in others
+        )
         assert expected == pytest.approx(prior / 2 + sum(wins[i][j] for j, _ in others), rel=1e-6)
 
 
@@ -76,8 +101,13 @@ def test_the_curve_rises_with_a_good_reward_and_falls_with_a_gamed_one() -> None
     rng = np.random.default_rng(0)
     truth = rng.normal(size=(200, 16))
     good = best_of_n_curve((truth + rng.normal(size=truth.shape)).tolist(), truth.tolist())
-    assert [point.n for point in good] == [1, 2, 4, 8, 16] and all(a.value < b.value for a, b in itertools.pairwise(good))
-    assert all(point.ci95.low < point.value < point.ci95.high and point.value <= point.oracle for point in good)
+    assert [point.n for point in good] == [1, 2, 4, 8, 16] and all(
+        a.value < b.value for a, b in itertools.pairwise(good)
+    )
+    assert all(
+        point.ci95.low < point.value < point.ci95.high and point.value <= point.oracle
+        for point in good
+    )
     # half of the reliability: sqrt(1/2) of the expected maximum of 16
     assert good[-1].value == pytest.approx(1.766 * math.sqrt(0.5), abs=0.12)
     gamed = best_of_n_curve((-truth).tolist(), truth.tolist())
@@ -93,7 +123,9 @@ TOKENS_SECOND = [200, 240, 210, 260, 150, 300, 190, 230]
 
 
 def ranked(games: list[str], results: list[Any], **options: Any) -> Standings:
-    return bradley_terry([game[0] for game in games], [game[1] for game in games], results, **options)
+    return bradley_terry(
+        [game[0] for game in games], [game[1] for game in games], results, **options
+    )
 
 
 def strengths(found: Standings) -> dict[str, float]:
@@ -104,22 +136,35 @@ def test_published_style_control() -> None:
     feature = style_difference(TOKENS_FIRST, TOKENS_SECOND)
     plain = ranked(EIGHT, EIGHT_RESULTS, ridge=0.25)
     styled = ranked(EIGHT, EIGHT_RESULTS, ridge=0.25, features={"tokens": feature - feature.mean()})
-    for found, expected in ((plain, [0.468371, 0.130190, -0.598562]), (styled, [0.305833, 0.113330, -0.419163])):
-        assert [s.strength / math.log(10) for s in found.systems] == pytest.approx(expected, abs=1e-6)
-    assert styled.effects["tokens"][0] == pytest.approx(1.427046, abs=1e-6) and styled.effects["tokens"][1].covers(1.427046)
+    for found, expected in (
+        (plain, [0.468371, 0.130190, -0.598562]),
+        (styled, [0.305833, 0.113330, -0.419163]),
+    ):
+        assert [s.strength / math.log(10) for s in found.systems] == pytest.approx(
+            expected, abs=1e-6
+        )
+    assert styled.effects["tokens"][0] == pytest.approx(1.427046, abs=1e-6) and styled.effects[
+        "tokens"
+    ][1].covers(1.427046)
 
 
 def test_the_same_as_other_packages() -> None:
     evalica = pytest.importorskip("evalica")
     winners = [getattr(evalica.Winner, {1: "X", 0: "Y", 0.5: "Draw"}[r]) for r in TEN_RESULTS]
-    theirs = evalica.bradley_terry([g[0] for g in TEN], [g[1] for g in TEN], winners, tolerance=1e-12).scores
+    theirs = evalica.bradley_terry(
+        [g[0] for g in TEN], [g[1] for g in TEN], winners, tolerance=1e-12
+    ).scores
     logs = {name: math.log(float(theirs[name])) for name in "ABC"}
     mean = sum(logs.values()) / 3
-    assert strengths(ranked(TEN, TEN_RESULTS)) == pytest.approx({k: v - mean for k, v in logs.items()}, abs=1e-5)
+    assert strengths(ranked(TEN, TEN_RESULTS)) == pytest.approx(
+        {k: v - mean for k, v in logs.items()}, abs=1e-5
+    )
 
 
 def arena(rng: np.random.Generator, prompts: int, taste: float) -> dict[str, Any]:
-    """Three systems, every pair on every prompt in both orders; answers to one prompt are liked or not together."""
+    """Three systems, every pair on every prompt in both orders; answers to one prompt are liked or
+    not together.
+    """
     true = np.array([0.5, 0.0, -0.5])
     a, b = np.array([[0, 1], [0, 2], [1, 2], [1, 0], [2, 0], [2, 1]]).T
     liked = true + taste * rng.standard_normal((prompts, 3))
@@ -157,15 +202,22 @@ def test_published_fit() -> None:
     difference = np.subtract(THEIRS, OURS)
     sd = float(difference.std(ddof=1))
     design = np.stack([np.tanh(difference / sd), np.ones(12)], axis=1)
-    beta, covariance, df, _ = fit_logistic(design, np.array(PREFERENCES), np.arange(12), firth=False)
-    assert sd == pytest.approx(348.916070) and beta == pytest.approx([-4.038516, -0.784125], abs=6e-7)
+    beta, covariance, df, _ = fit_logistic(
+        design, np.array(PREFERENCES), np.arange(12), firth=False
+    )
+    assert sd == pytest.approx(348.916070) and beta == pytest.approx(
+        [-4.038516, -0.784125], abs=6e-7
+    )
     rate = 1 / (1 + np.exp(-beta[1]))
     assert 100 * rate == pytest.approx(31.343160, abs=6e-6)
-    # the plain sandwich gives 23.3 points; ours counts what the fit itself has taken out of the residuals
+    # the plain sandwich gives 23.3 points; ours counts what the fit itself has taken out of the
+    # residuals
     assert 23.3 <= 100 * rate * (1 - rate) * covariance[1, 1] ** 0.5 <= 30 and df == 10
 
 
-def simulated(rng: np.random.Generator, n: int, strength: float, effect: float, per_prompt: int = 1) -> dict[str, Any]:
+def simulated(
+    rng: np.random.Generator, n: int, strength: float, effect: float, per_prompt: int = 1
+) -> dict[str, Any]:
     theirs = rng.lognormal(7, 0.5, n * per_prompt)
     ours = theirs * rng.lognormal(0.5, 0.4, n * per_prompt)
     difference = ours - theirs
@@ -179,10 +231,25 @@ def simulated(rng: np.random.Generator, n: int, strength: float, effect: float, 
 
 @pytest.mark.parametrize(
     ("n", "strength", "effect", "per_prompt", "truth", "most"),
-    [(200, 0.0, 0.9, 1, 0.5, 0.98), (60, 2.0, 1.0, 1, 0.8808, 0.99), (40, 2.2, 1.0, 1, 0.9002, 0.99)]
+    [
+        (200, 0.0, 0.9, 1, 0.5, 0.98),
+        (60, 2.0, 1.0, 1, 0.8808, 0.99),
+        (40, 2.2, 1.0, 1, 0.9002, 0.99),
+    ]
     + [(100, 0.5, 1.5, 3, 0.5884, 0.975)],
 )
-def test_coverage(n: int, strength: float, effect: float, per_prompt: int, truth: float, most: float) -> None:
+def test_coverage(
+    n: int, strength: float, effect: float, per_prompt: int, truth: float, most: float
+) -> None:
     rng = np.random.default_rng(2)
-    intervals = [length_controlled(**simulated(rng, n, strength, effect, per_prompt)).ci95 for _ in range(250)]
-    assert 0.92 <= float(np.mean([interval is not None and interval.covers(truth) for interval in intervals])) <= most
+    intervals = [
+        length_controlled(**simulated(rng, n, strength, effect, per_prompt)).ci95
+        for _ in range(250)
+    ]
+    assert (
+        0.92
+        <= float(
+            np.mean([interval is not None and interval.covers(truth) for interval in intervals])
+        )
+        <= most
+    )

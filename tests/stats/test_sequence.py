@@ -1,4 +1,6 @@
-"""Confidence sequences and sequential tests: published figures, and errors over all looks together in simulation."""
+"""Confidence sequences and sequential tests: published figures, and errors over all looks together
+in simulation.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def sequence(values: list[float], **options: Any) -> ConfidenceSequence:
 
 
 def test_published_empirical_bernstein() -> None:
-    assert sequence(HUNDRED, method="empirical bernstein").interval == pytest.approx((0.660621, 0.941589), abs=6e-7)
+    assert sequence(HUNDRED, method="empirical bernstein").interval == pytest.approx(
+        (0.660621, 0.941589), abs=6e-7
+    )
     paired = sequence(PAIRED, method="empirical bernstein", bounds=(-1, 1))
     assert paired.interval == pytest.approx((0.234196, 0.563536), abs=6e-7)
 
@@ -44,7 +48,9 @@ def test_capital_is_that_of_the_formula() -> None:
 
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), (-1.0, 1.0), (1.0, 5.0)])
 @pytest.mark.parametrize("fine", [False, True])
-def test_the_interval_leaves_out_what_the_test_refutes(bounds: tuple[float, float], fine: bool) -> None:
+def test_the_interval_leaves_out_what_the_test_refutes(
+    bounds: tuple[float, float], fine: bool
+) -> None:
     rng = np.random.default_rng(0)
     low, high = bounds
     values = rng.random(300) if fine else rng.choice([0.0, 0.5, 1.0], 300, p=[0.2, 0.2, 0.6])
@@ -58,12 +64,20 @@ def test_the_interval_leaves_out_what_the_test_refutes(bounds: tuple[float, floa
 
 
 def test_more_values_than_are_kept_apart_lose_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    values, made, exact = np.random.default_rng(1).beta(4, 2, 1500), ConfidenceSequence(), ConfidenceSequence()
+    values, made, exact = (
+        np.random.default_rng(1).beta(4, 2, 1500),
+        ConfidenceSequence(),
+        ConfidenceSequence(),
+    )
     made.extend(values)
-    assert made.interval.high - made.interval.low < 4.4 * 1.96 * float(np.std(values)) / math.sqrt(1500)
+    assert made.interval.high - made.interval.low < 4.4 * 1.96 * float(np.std(values)) / math.sqrt(
+        1500
+    )
     monkeypatch.setattr("rm_gallery.core.stats.significance._MOST_VALUES", 10_000)
     exact.extend(values)
-    assert made.interval.low < exact.interval.low and exact.interval.high < made.interval.high, "rounded away from it"
+    assert made.interval.low < exact.interval.low and exact.interval.high < made.interval.high, (
+        "rounded away from it"
+    )
 
 
 def stops(p_win: float, p_tie: float, looks: int, streams: int, seed: int) -> list[int | None]:

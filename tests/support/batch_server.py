@@ -1,4 +1,6 @@
-"""A provider's batch API of both dialects on a thread here, which has a judge server answer the requests, and may lose some."""
+"""A provider's batch API of both dialects on a thread here, which has a judge server answer the
+requests, and may lose some.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +22,22 @@ from tests.support.judge_server import JudgeServer
 
 @dataclass
 class BatchServer:
-    """What it holds. Lines come back in another order, some of them twice; `lose` names what becomes of the first tries of some."""
+    """What it holds. Lines come back in another order, some of them twice; `lose` names what
+    becomes of the first tries of some.
+    """
 
     judge: JudgeServer
     lose: Mapping[str, float] = field(default_factory=dict)
-    """expired, errored, missing: share of the requests that end so when they come for the first time."""
+    """expired, errored, missing: share of the requests that end so when they come for the first
+    time.
+    """
     ready: threading.Event = field(default_factory=threading.Event)
     """Batches are done once this is set."""
     files: dict[str, bytes] = field(default_factory=dict)
     batches: dict[str, dict[str, Any]] = field(default_factory=dict)
     status: str = ""
-    """What a batch that is done calls itself; by default completed or ended, as its dialect has it."""
+    """What a batch that is done calls itself; by default completed or ended, as its dialect has it.
+    """
     online: int = 0
     """Calls of their own."""
     seen: set[str] = field(default_factory=set)
@@ -44,7 +51,9 @@ class BatchServer:
     def chat(self, body: Any) -> tuple[int, Any]:
         """The judge's answer to one request."""
         request = urllib.request.Request(
-            f"{self.judge.base_url}/chat/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
+            f"{self.judge.base_url}/chat/completions",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
         )
         try:
             with urllib.request.urlopen(request) as reply:
@@ -64,20 +73,35 @@ class BatchServer:
                 return name
         return ""
 
-    def results(self, lines: list[dict[str, Any]], dialect: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    def results(
+        self, lines: list[dict[str, Any]], dialect: str
+    ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Output and error lines, shuffled and some doubled."""
         good, bad = [], []
         for line in lines:
             asked = line["body"] if dialect == "openai" else line["params"]
-            fate, name = self.fate(json.dumps(asked, sort_keys=True)), {"custom_id": line["custom_id"]}
+            fate, name = (
+                self.fate(json.dumps(asked, sort_keys=True)),
+                {"custom_id": line["custom_id"]},
+            )
             if fate == "missing":
                 continue
             if dialect == "anthropic":
-                good.append({**name, "result": self._message(asked) if not fate else {"type": fate}})
+                good.append(
+                    {**name, "result": self._message(asked) if not fate else {"type": fate}}
+                )
             elif fate == "expired":
-                bad.append({**name, "response": None, "error": {"code": "batch_expired", "message": "too late"}})
+                bad.append(
+                    {
+                        **name,
+                        "response": None,
+                        "error": {"code": "batch_expired", "message": "too late"},
+                    }
+                )
             else:
-                status, body = self.chat(asked) if not fate else (500, {"error": {"message": "lost"}})
+                status, body = (
+                    self.chat(asked) if not fate else (500, {"error": {"message": "lost"}})
+                )
                 (good if status == 200 else bad).append(
                     {**name, "response": {"status_code": status, "body": body}, "error": None}
                 )
@@ -90,13 +114,21 @@ class BatchServer:
         system = [{"role": "system", "content": asked["system"]}] if "system" in asked else []
         status, body = self.chat({**asked, "messages": system + asked["messages"]})
         if status != 200:
-            return {"type": "errored", "error": {"type": "error", "error": {"type": "api_error", "message": "no"}}}
+            return {
+                "type": "errored",
+                "error": {"type": "error", "error": {"type": "api_error", "message": "no"}},
+            }
         used, text = body["usage"], body["choices"][0]["message"]["content"]
         usage = {"input_tokens": used["prompt_tokens"], "output_tokens": used["completion_tokens"]}
         content = [{"type": "text", "text": text}]
         return {
             "type": "succeeded",
-            "message": {"content": content, "stop_reason": "end_turn", "usage": usage, "model": body["model"]},
+            "message": {
+                "content": content,
+                "stop_reason": "end_turn",
+                "usage": usage,
+                "model": body["model"],
+            },
         }
 
     def get(self, path: str) -> tuple[int, Any]:
@@ -105,7 +137,12 @@ class BatchServer:
         if parts[0] == "files":
             return 200, self.files[parts[1]]
         if parts == ["batches"]:
-            return 200, {"data": [{"id": name, "metadata": each["metadata"]} for name, each in self.batches.items()]}
+            return 200, {
+                "data": [
+                    {"id": name, "metadata": each["metadata"]}
+                    for name, each in self.batches.items()
+                ]
+            }
         dialect = "anthropic" if parts[0] == "messages" else "openai"
         name = parts[2] if dialect == "anthropic" else parts[1]
         batch = self.batches[name]
@@ -113,11 +150,18 @@ class BatchServer:
             return 200, {"id": name, "status": "in_progress", "processing_status": "in_progress"}
         if "results" not in batch:
             batch["results"] = self.results(batch["lines"], dialect)
-        written = [b"\n".join(json.dumps(line).encode() for line in lines) for lines in batch["results"]]
+        written = [
+            b"\n".join(json.dumps(line).encode() for line in lines) for lines in batch["results"]
+        ]
         if dialect == "anthropic":
-            return 200, written[0] if parts[-1] == "results" else {"id": name, "processing_status": self.status or "ended"}
+            return 200, written[0] if parts[-1] == "results" else {
+                "id": name,
+                "processing_status": self.status or "ended",
+            }
         self.files |= {f"{name}-out": written[0], f"{name}-err": written[1]}
-        errors = {"data": [{"message": "line 7 is no request"}]} if self.status == "failed" else None
+        errors = (
+            {"data": [{"message": "line 7 is no request"}]} if self.status == "failed" else None
+        )
         state = {"id": name, "status": self.status or "completed", "errors": errors}
         return 200, {**state, "output_file_id": f"{name}-out", "error_file_id": f"{name}-err"}
 
@@ -127,7 +171,10 @@ class BatchServer:
             parsed = email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(
                 f"Content-Type: {kind}\r\n\r\n".encode() + body
             )
-            parts = {part.get_param("name", header="content-disposition"): part for part in parsed.iter_parts()}
+            parts = {
+                part.get_param("name", header="content-disposition"): part
+                for part in parsed.iter_parts()
+            }
             assert parts["purpose"].get_content().strip() == "batch"
             name = f"file-{len(self.files)}"
             self.files[name] = bytes(parts["file"].get_payload(decode=True))

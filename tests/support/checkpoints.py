@@ -12,7 +12,8 @@ CHAT = "{% for m in messages %}<|turn|>{{ m.role }}\n{{ m.content | trim }}<|end
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>", "<|turn|>", "<|end|>", "<extra_0>")
 
 NEEDS_TRL = pytest.mark.skipif(
-    not all(map(find_spec, ("torch", "transformers", "trl"))), reason="trl is not installed (extra train)"
+    not all(map(find_spec, ("torch", "transformers", "trl"))),
+    reason="trl is not installed (extra train)",
 )
 """For whole files: it imports nothing, which would cost every worker that collects them seconds."""
 
@@ -24,7 +25,9 @@ def require_torch() -> None:
 
 
 def make_tokenizer(chat: str | None = CHAT, **settings: Any) -> Any:
-    """A tokenizer of single bytes with a few control marks, which opens a text that no chat template wrote."""
+    """A tokenizer of single bytes with a few control marks, which opens a text that no chat
+    template wrote.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
@@ -34,10 +37,14 @@ def make_tokenizer(chat: str | None = CHAT, **settings: Any) -> Any:
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
     marks = [(name, vocabulary[name]) for name in ("<s>", "</s>")]
-    inner.post_processor = processors.TemplateProcessing(single="<s> $A", pair="<s> $A </s> $B:1 </s>:1", special_tokens=marks)
+    inner.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A </s> $B:1 </s>:1", special_tokens=marks
+    )
     names = {"unk_token": "<unk>", "pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
     made = PreTrainedTokenizerFast(
-        tokenizer_object=inner, additional_special_tokens=["<|turn|>", "<|end|>", "<extra_0>"], **{**names, **settings}
+        tokenizer_object=inner,
+        additional_special_tokens=["<|turn|>", "<|end|>", "<extra_0>"],
+        **{**names, **settings},
     )
     made.chat_template = chat
     return made
@@ -46,7 +53,12 @@ def make_tokenizer(chat: str | None = CHAT, **settings: Any) -> Any:
 def config_for(tokenizer: Any, kind: str = "llama", **settings: Any) -> Any:
     from transformers import BertConfig, GPT2Config, LlamaConfig
 
-    size = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id, "num_labels": 1, **settings}
+    size = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "num_labels": 1,
+        **settings,
+    }
     if kind == "llama":
         return LlamaConfig(
             hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,

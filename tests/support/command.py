@@ -1,4 +1,6 @@
-"""The command line in this process: the same entry point as the installed command, without starting an interpreter."""
+"""The command line in this process: the same entry point as the installed command, without starting
+an interpreter.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,14 @@ class Done(NamedTuple):
 
 
 def command(*arguments: str, encoding: str = "") -> Done:
-    """What the command printed; with `encoding`, to pipes that take just that and are strict, as Python makes them."""
+    """What the command printed; with `encoding`, to pipes that take just that and are strict, as
+    Python makes them.
+    """
     pipes = [io.BytesIO(), io.BytesIO()]
-    out, err = (io.TextIOWrapper(pipe, encoding, "strict", "") if encoding else io.StringIO() for pipe in pipes)
+    out, err = (
+        io.TextIOWrapper(pipe, encoding, "strict", "") if encoding else io.StringIO()
+        for pipe in pipes
+    )
     code: object = 0
     with (
         mock.patch.object(sys, "argv", ["rm-gallery", *arguments]),

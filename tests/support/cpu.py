@@ -1,4 +1,6 @@
-"""How the CPU time of some work grows with the text it is given: a ratio within one process, which no other load changes."""
+"""How the CPU time of some work grows with the text it is given: a ratio within one process, which
+no other load changes.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,14 @@ def spent(work: Callable[[str], object], text: str) -> float:
 
 
 def grows(work: Callable[[str], object], piece: str, size: int) -> bool:
-    """Whether four times the text takes much more than four times the time; what takes next to none is not asked."""
+    """Whether four times the text takes much more than four times the time; what takes next to none
+    is not asked.
+    """
     text = (piece * (size // len(piece) + 1))[:size]
     whole = spent(work, text)
     if whole < 0.15:
         return False
     # a collection of the whole test process may fall into one of the tries
-    return min(whole, spent(work, text), spent(work, text)) > 8 * min(spent(work, text[: size // 4]) for _ in range(3))
+    return min(whole, spent(work, text), spent(work, text)) > 8 * min(
+        spent(work, text[: size // 4]) for _ in range(3)
+    )

@@ -1,7 +1,7 @@
 """A local judge that speaks the OpenAI chat-completions protocol, for tests and measurements.
 
-In tests use the context manager `JudgeServer`. It runs in a process of its own, which ends when its stdin closes, or on a
-thread here.
+In tests use the context manager `JudgeServer`. It runs in a process of its own, which ends when its
+stdin closes, or on a thread here.
 """
 
 from __future__ import annotations
@@ -20,9 +20,20 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.judge_server_app import Faults, JudgeApp, ServerConfig
-from tests.support.judge_server_behaviours import Answer, BehaviourSpec, JudgeCall, Judgement, behaviour_of
+from tests.support.judge_server_behaviours import (
+    Answer,
+    BehaviourSpec,
+    JudgeCall,
+    Judgement,
+    behaviour_of,
+)
 from tests.support.judge_server_connection import Listener
-from tests.support.judge_server_prompts import extract_candidates, make_oracle, make_query_oracle, oracle_key
+from tests.support.judge_server_prompts import (
+    extract_candidates,
+    make_oracle,
+    make_query_oracle,
+    oracle_key,
+)
 from tests.support.judge_server_stats import key_hash
 
 __all__ = [
@@ -35,13 +46,15 @@ STOP_SECONDS = 10.0
 
 
 class JudgeServer:
-    """A running judge server; starts on construction, stops on `stop()` or at the end of a `with` block.
+    """A running judge server; starts on construction, stops on `stop()` or at the end of a `with`
+    block.
 
-    `behaviour`: perfect, worst, first, last, garbage, empty, echo, `fixed:TEXT`, a list of replies, or a function of a
-    `JudgeCall`. `latency` in seconds. `faults`: a `Faults` or a mapping of its fields. Further settings are the fields
-    of `ServerConfig` (oracle, require_key, candidate_pattern, …). With `in_process=True` it runs on a thread here:
-    quicker to start and may be given a function, but it shares this process's interpreter.
-    Raises TypeError or ValueError for settings that do not exist or do not fit.
+    `behaviour`: perfect, worst, first, last, garbage, empty, echo, `fixed:TEXT`, a list of replies,
+    or a function of a `JudgeCall`. `latency` in seconds. `faults`: a `Faults` or a mapping of its
+    fields. Further settings are the fields of `ServerConfig` (oracle, require_key,
+    candidate_pattern, …). With `in_process=True` it runs on a thread here: quicker to start and may
+    be given a function, but it shares this process's interpreter. Raises TypeError or ValueError
+    for settings that do not exist or do not fit.
     """
 
     def __init__(
@@ -56,7 +69,13 @@ class JudgeServer:
         **settings: Any,
     ) -> None:
         self._in_process = in_process
-        wanted = {"behaviour": behaviour, "latency": latency, "faults": faults, "seed": seed, **settings}
+        wanted = {
+            "behaviour": behaviour,
+            "latency": latency,
+            "faults": faults,
+            "seed": seed,
+            **settings,
+        }
         config = ServerConfig().changed(wanted)
         behaviour_of(behaviour)
         self._host: _ThreadHost | _ProcessHost = (
@@ -72,12 +91,16 @@ class JudgeServer:
         return found
 
     def recent_requests(self, n: int = 10) -> list[dict[str, Any]]:
-        """The last requests, oldest first: method, path, query, headers (keys hashed), body, fault, outcome."""
+        """The last requests, oldest first: method, path, query, headers (keys hashed), body, fault,
+        outcome.
+        """
         found: list[dict[str, Any]] = self._host.call("requests", {"n": n})
         return found
 
     def set(self, **changes: Any) -> None:
-        """Change settings; faults are replaced as a whole, and the clock of timed events starts anew."""
+        """Change settings; faults are replaced as a whole, and the clock of timed events starts
+        anew.
+        """
         ServerConfig().changed(changes)
         self._host.call("set", changes if self._in_process else _as_json(changes))
 
@@ -85,15 +108,21 @@ class JudgeServer:
         """Zero the statistics, the script position and the clock of timed events."""
         self._host.call("reset", {})
 
-    def wait_until(self, condition: Callable[[dict[str, Any]], bool], timeout: float = 10.0) -> dict[str, Any]:
-        """Poll the statistics until the condition holds and give them back. Raises TimeoutError with the last ones."""
+    def wait_until(
+        self, condition: Callable[[dict[str, Any]], bool], timeout: float = 10.0
+    ) -> dict[str, Any]:
+        """Poll the statistics until the condition holds and give them back. Raises TimeoutError
+        with the last ones.
+        """
         end = time.monotonic() + timeout
         while True:
             found = self.stats()
             if condition(found):
                 return found
             if time.monotonic() > end:
-                raise TimeoutError(f"the judge server did not reach the awaited state; last statistics: {found}")
+                raise TimeoutError(
+                    f"the judge server did not reach the awaited state; last statistics: {found}"
+                )
             time.sleep(0.01)
 
     def stop(self) -> None:
@@ -119,7 +148,10 @@ def judge_fixture(*given: Any, **settings: Any) -> Any:
 
 
 def _as_json(settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: asdict(value) if isinstance(value, Faults) else value for name, value in settings.items()}
+    return {
+        name: asdict(value) if isinstance(value, Faults) else value
+        for name, value in settings.items()
+    }
 
 
 class _Running:
@@ -148,7 +180,9 @@ class _ThreadHost:
         self._started: list[_Running] = []
         self._failure: BaseException | None = None
         self.pid = os.getpid()
-        self._thread = threading.Thread(target=self._run, args=(config, port), name="judge-server", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(config, port), name="judge-server", daemon=True
+        )
         self._thread.start()
         self._ready.wait()
         if not self._started:
@@ -205,13 +239,17 @@ class _ProcessHost:
             ready = None
         if ready is None:
             self.stop()
-            raise RuntimeError(f"the judge server did not start; exit code {self._process.returncode}")
+            raise RuntimeError(
+                f"the judge server did not start; exit code {self._process.returncode}"
+            )
         self.port: int = ready["port"]
         self.pid: int = ready["pid"]
         self._control_port: int = ready["control_port"]
 
     def call(self, what: str, arguments: Mapping[str, Any]) -> Any:
-        """Run one control call over the control port. Raises ValueError where the server refuses it."""
+        """Run one control call over the control port. Raises ValueError where the server refuses
+        it.
+        """
         connection = http.client.HTTPConnection("127.0.0.1", self._control_port, timeout=30)
         try:
             connection.request("POST", f"/_{what}", json.dumps(arguments), {"Connection": "close"})
@@ -224,7 +262,11 @@ class _ProcessHost:
         return answer
 
     def stop(self) -> None:
-        if self._owner != os.getpid() or self._process.stdin is None or self._process.stdout is None:
+        if (
+            self._owner != os.getpid()
+            or self._process.stdin is None
+            or self._process.stdout is None
+        ):
             return
         try:
             self._process.stdin.close()
@@ -254,7 +296,8 @@ async def _watch_parent(parent: int, server: _Running) -> None:
 
 
 async def _main(config: ServerConfig, port: int) -> None:
-    parent = os.getppid()  # asked before anybody is told the port: the parent may be dead a moment later
+    # asked before anybody is told the port: the parent may be dead a moment later
+    parent = os.getppid()
     server = _Running(config, port, time.process_time)
     watcher = server.loop.create_task(_watch_parent(parent, server))
 

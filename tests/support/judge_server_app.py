@@ -12,8 +12,21 @@ from typing import Any, Literal
 
 import orjson
 
-from tests.support.judge_server_behaviours import NAMED, BehaviourSpec, JudgeCall, behaviour_of, write_answer
-from tests.support.judge_server_channels import CAPABILITIES, answer_among, as_call, decided, lacking, one_token
+from tests.support.judge_server_behaviours import (
+    NAMED,
+    BehaviourSpec,
+    JudgeCall,
+    behaviour_of,
+    write_answer,
+)
+from tests.support.judge_server_channels import (
+    CAPABILITIES,
+    answer_among,
+    as_call,
+    decided,
+    lacking,
+    one_token,
+)
 from tests.support.judge_server_prompts import read_prompt
 from tests.support.judge_server_replies import chat_body, embeddings_body
 from tests.support.judge_server_stats import Request, Stats, sent_key
@@ -21,11 +34,13 @@ from tests.support.judge_server_stats import Request, Stats, sent_key
 
 @dataclass(frozen=True)
 class Faults:
-    """Shares (0 to 1, together at most 1) of requests that go wrong, and events that hit all connections.
+    """Shares (0 to 1, together at most 1) of requests that go wrong, and events that hit all
+    connections.
 
-    The draw is seeded by (seed, messages, attempt), so it does not depend on the order of arrival; `sticky` leaves the
-    attempt out: the same messages always meet the same fate. `first_attempts` limits share faults to that many attempts
-    of the same messages. Event times are seconds after the first request since start, reset or change of faults.
+    The draw is seeded by (seed, messages, attempt), so it does not depend on the order of arrival;
+    `sticky` leaves the attempt out: the same messages always meet the same fate. `first_attempts`
+    limits share faults to that many attempts of the same messages. Event times are seconds after
+    the first request since start, reset or change of faults.
     """
 
     # order matters: a request's one seeded draw falls into the first share it fits
@@ -83,7 +98,9 @@ class ServerConfig:
     """A word; questions with it are declined one by one by a decision model."""
 
     def changed(self, changes: Mapping[str, Any]) -> ServerConfig:
-        """A copy with these fields replaced, values as they come out of JSON. Raises TypeError for an unknown field."""
+        """A copy with these fields replaced, values as they come out of JSON. Raises TypeError for
+        an unknown field.
+        """
         values = dict(changes)
         if "faults" in values and not isinstance(values["faults"], Faults):
             values["faults"] = Faults(**(values["faults"] or {}))
@@ -101,21 +118,31 @@ Headers = dict[str, str]
 
 def error_body(status: int, message: str = "Something went wrong.") -> bytes:
     kind = "server_error" if status >= 500 else "invalid_request_error"
-    return orjson.dumps({"error": {"message": message, "type": kind, "param": None, "code": str(status)}})
+    return orjson.dumps(
+        {"error": {"message": message, "type": kind, "param": None, "code": str(status)}}
+    )
 
 
 def retry_headers(faults: Faults) -> Headers:
     seconds = faults.retry_after_s
-    told = {"ms": {"retry-after-ms": str(round(seconds * 1000))}, "seconds": {"Retry-After": str(ceil(seconds))}}
+    told = {
+        "ms": {"retry-after-ms": str(round(seconds * 1000))},
+        "seconds": {"Retry-After": str(ceil(seconds))},
+    }
     return told.get(faults.retry_after, {})
 
 
 Delivery = Literal["whole", "drop_before", "drop_mid", "drip"]
 _API_PATH = re.compile(
-    r"(?:/v1|/openai/v1|/openai/deployments/(?P<deployment>[^/]+))/(?P<call>chat/completions|embeddings|decisions|systemone)"
+    r"(?:/v1|/openai/v1|/openai/deployments/(?P<deployment>[^/]+))/(?P<call>chat/completions"
+    r"|embeddings|decisions|systemone)"
 )
 _STATUS_FAULTS = {"rate_limit": 429, "server_error": 500, "unavailable": 503}
-_DROPS: dict[str, Delivery] = {"drop_before_reply": "drop_before", "drop_mid_body": "drop_mid", "slow_drip": "drip"}
+_DROPS: dict[str, Delivery] = {
+    "drop_before_reply": "drop_before",
+    "drop_mid_body": "drop_mid",
+    "slow_drip": "drip",
+}
 _FINISH = {"finish_length": "length", "finish_content_filter": "content_filter"}
 
 
@@ -166,9 +193,13 @@ class JudgeApp:
         faults, loop = self.config.faults, asyncio.get_running_loop()
         if faults.stall_at_s is not None:
             ended = loop.time() + faults.stall_at_s + faults.stall_s
-            self._timers.append(loop.call_later(faults.stall_at_s, setattr, self, "stalled_until", ended))
+            self._timers.append(
+                loop.call_later(faults.stall_at_s, setattr, self, "stalled_until", ended)
+            )
         if faults.outage_at_s is not None:
-            self._timers.append(loop.call_later(faults.outage_at_s, self.on_outage, faults.outage_s))
+            self._timers.append(
+                loop.call_later(faults.outage_at_s, self.on_outage, faults.outage_s)
+            )
 
     def respond(self, request: Request, number: int) -> Reply:
         """The reply to the request of this number, which has arrived."""
@@ -177,10 +208,14 @@ class JudgeApp:
         try:
             return self._respond(request, number)
         except Refused as refusal:
-            return Reply(refusal.status, error_body(refusal.status, str(refusal)), delay=self.config.latency)
+            return Reply(
+                refusal.status, error_body(refusal.status, str(refusal)), delay=self.config.latency
+            )
         except Exception as error:  # noqa: BLE001 - a behaviour under test may raise anything; it is shown in the statistics
             self.stats.counts.errors.append(f"{type(error).__name__}: {error}")
-            return Reply(500, error_body(500, f"the judge server's behaviour failed: {type(error).__name__}"))
+            return Reply(
+                500, error_body(500, f"the judge server's behaviour failed: {type(error).__name__}")
+            )
 
     def _respond(self, request: Request, number: int) -> Reply:
         api = _API_PATH.fullmatch(request.path)
@@ -217,7 +252,9 @@ class JudgeApp:
 
     def _fault(self, digest: bytes, attempt: int) -> str | None:
         faults = self.config.faults
-        if not self._shares or (faults.first_attempts is not None and attempt >= faults.first_attempts):
+        if not self._shares or (
+            faults.first_attempts is not None and attempt >= faults.first_attempts
+        ):
             return None
         text = f"{self.config.seed}|fault|{None if faults.sticky else attempt}|".encode() + digest
         left = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") / 2**64
@@ -227,15 +264,25 @@ class JudgeApp:
                 return name
         return None
 
-    def _with_faults(self, digest: bytes, attempt: int, make: Callable[[str | None], Reply]) -> Reply:
+    def _with_faults(
+        self, digest: bytes, attempt: int, make: Callable[[str | None], Reply]
+    ) -> Reply:
         config, fault = self.config, self._fault(digest, attempt)
         if fault is None:
             reply = make(None)
         elif fault in _STATUS_FAULTS:
             status = _STATUS_FAULTS[fault]
-            reply = Reply(status, error_body(status), retry_headers(config.faults) if status in (429, 503) else {})
+            reply = Reply(
+                status,
+                error_body(status),
+                retry_headers(config.faults) if status in (429, 503) else {},
+            )
         elif fault == "non_json":
-            reply = Reply(200, b"<html><body>upstream said nothing</body></html>", {"Content-Type": "text/html"})
+            reply = Reply(
+                200,
+                b"<html><body>upstream said nothing</body></html>",
+                {"Content-Type": "text/html"},
+            )
         else:
             reply = make(fault)
             reply.delivery = _DROPS.get(fault, "whole")
@@ -251,14 +298,18 @@ class JudgeApp:
 
     def _decide(self, body: dict[str, Any], path: str, digest: bytes, attempt: int) -> Reply:
         config, dialect = self.config, "openai" if path == "decisions" else path
-        told = body["input"] if dialect == "openai" else [{"role": "user", "content": body["state"]}]
+        told = (
+            body["input"] if dialect == "openai" else [{"role": "user", "content": body["state"]}]
+        )
         call = self._call({**body, "messages": told}, digest, attempt)
         found = self._behave(call)
 
         def answer(instructions: str, options: Sequence[str]) -> str | None:
             if config.declines and config.declines in instructions:
                 return None
-            return answer_among(options, replace(call, reading=call.reading._replace(asked=instructions)), found)
+            return answer_among(
+                options, replace(call, reading=call.reading._replace(asked=instructions)), found
+            )
 
         return Reply(200, orjson.dumps(decided(body, dialect, answer)))
 
@@ -266,9 +317,13 @@ class JudgeApp:
         config = self.config
         reading = read_prompt(body, config.candidate_pattern)
         self._order += 1
-        return JudgeCall(body, reading, config.oracle, config.score_range, digest, attempt, self._order - 1)
+        return JudgeCall(
+            body, reading, config.oracle, config.score_range, digest, attempt, self._order - 1
+        )
 
-    def _chat(self, body: dict[str, Any], digest: bytes, attempt: int, number: int, fault: str | None) -> Reply:
+    def _chat(
+        self, body: dict[str, Any], digest: bytes, attempt: int, number: int, fault: str | None
+    ) -> Reply:
         totals = self.stats.counts.totals
         call = self._call(body, digest, attempt)
         reading, logprobs = call.reading, None

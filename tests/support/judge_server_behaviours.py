@@ -1,4 +1,6 @@
-"""How the judge decides: named behaviours and the way a decision is written in the shape a prompt asks for."""
+"""How the judge decides: named behaviours and the way a decision is written in the shape a prompt
+asks for.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ NO_OPINION = "I have looked at the material and I would rather not commit myself
 
 
 class Judgement(NamedTuple):
-    """A decision: candidate numbers (from 1) best first, and one score per candidate in prompt order."""
+    """A decision: candidate numbers (from 1) best first, and one score per candidate in prompt
+    order.
+    """
 
     ranking: tuple[int, ...]
     scores: tuple[float, ...]
@@ -28,8 +32,9 @@ class Judgement(NamedTuple):
 class JudgeCall:
     """What a behaviour may look at.
 
-    `digest` is the sha256 of the messages (a seed that does not depend on arrival), `attempt` counts calls with these
-    messages from 0, `choice` is the index among `n` choices, `order` counts all calls from 0.
+    `digest` is the sha256 of the messages (a seed that does not depend on arrival), `attempt`
+    counts calls with these messages from 0, `choice` is the index among `n` choices, `order` counts
+    all calls from 0.
     """
 
     body: Mapping[str, Any]
@@ -60,7 +65,11 @@ def _by_oracle(call: JudgeCall, *, invert: bool) -> Answer:
     if not any(call.known):
         return NO_OPINION
     ranking = tuple(sorted(range(1, len(scores) + 1), key=lambda k: -scores[k - 1]))
-    tie = len(scores) == 2 and scores[0] == scores[1] and re.search(r"(?i)\btie\b", call.reading.asked) is not None
+    tie = (
+        len(scores) == 2
+        and scores[0] == scores[1]
+        and re.search(r"(?i)\btie\b", call.reading.asked) is not None
+    )
     return Judgement(ranking, tuple(scores), tie)
 
 
@@ -93,8 +102,8 @@ NAMED: dict[str, Behaviour] = {
 def behaviour_of(spec: BehaviourSpec) -> Behaviour:
     """The behaviour a spec names.
 
-    A name of `NAMED`, `fixed:TEXT`, a list of replies given in order of arrival (the last one stays), or a function of a
-    `JudgeCall`. Raises ValueError for a name that is none of these.
+    A name of `NAMED`, `fixed:TEXT`, a list of replies given in order of arrival (the last one
+    stays), or a function of a `JudgeCall`. Raises ValueError for a name that is none of these.
     """
     if callable(spec):
         return spec
@@ -105,7 +114,9 @@ def behaviour_of(spec: BehaviourSpec) -> Behaviour:
     name, colon, rest = spec.partition(":")
     if name == "fixed" and colon:
         return partial(_scripted, [rest])
-    raise ValueError(f"unknown behaviour {spec!r}; known: {', '.join(NAMED)}, fixed:TEXT, [replies]")
+    raise ValueError(
+        f"unknown behaviour {spec!r}; known: {', '.join(NAMED)}, fixed:TEXT, [replies]"
+    )
 
 
 def write_answer(answer: Answer, call: JudgeCall) -> str | None:
@@ -116,12 +127,19 @@ def write_answer(answer: Answer, call: JudgeCall) -> str | None:
     if as_json:
         rules = schema or dict.fromkeys(["reason", *fields], {"type": "string"})
         found = {
-            name: values.get(name) if name in values else _filled(rule, answer, sum(call.score_range) / 2)
+            name: values.get(name)
+            if name in values
+            else _filled(rule, answer, sum(call.score_range) / 2)
             for name, rule in rules.items()
         }
         return json.dumps(found, ensure_ascii=False)
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
-    return "\n".join(f"<{name}>{text}</{name}>" for name, text in {"reason": answer.reason, **texts}.items())
+    texts = {
+        name: value if isinstance(value, str) else json.dumps(value)
+        for name, value in values.items()
+    }
+    return "\n".join(
+        f"<{name}>{text}</{name}>" for name, text in {"reason": answer.reason, **texts}.items()
+    )
 
 
 def _value(name: str, answer: Judgement) -> Any:
@@ -140,17 +158,27 @@ def _value(name: str, answer: Judgement) -> Any:
 def _filled(rule: Mapping[str, Any], answer: Judgement, middle: float) -> Any:
     """A value of the type that a schema wants of another field."""
     score = answer.scores[0] if answer.scores else middle
-    fillers: dict[str, Any] = {"integer": int(score), "number": score, "boolean": score >= middle, "array": [], "object": {}}
-    return rule["enum"][0] if rule.get("enum") else fillers.get(str(rule.get("type")), answer.reason)
+    fillers: dict[str, Any] = {
+        "integer": int(score),
+        "number": score,
+        "boolean": score >= middle,
+        "array": [],
+        "object": {},
+    }
+    return (
+        rule["enum"][0] if rule.get("enum") else fillers.get(str(rule.get("type")), answer.reason)
+    )
 
 
 _PROSE = (
     "Both have something to be said for them, and a lot depends on what the reader is after.",
     "The question touches on several fields. A careful treatment would start with the definitions.",
-    "As a language model I try to be helpful in all situations and to consider every point of view.",
+    "As a language model I try to be helpful in all situations and to consider every point of "
+    "view.",
     "两个回答都有各自的优点,很难说哪一个更好,需要根据具体情况来判断。",
     "我认为这个问题很有意思,但是目前还无法给出结论。",
-    "Sure! Here is a poem about autumn: leaves fall, the wind calls, and the river remembers them all.",
+    "Sure! Here is a poem about autumn: leaves fall, the wind calls, and the river remembers them "
+    "all.",
     "I'm sorry, but I can't assist with that.",
     *("", "  \n\n ", "<think>Let me think. The first one looks right, but then again"),
 )
@@ -161,7 +189,10 @@ _TAG_GARBAGE = {
     "rankings": ("first, then the rest", "{off_menu}", ""),
     "rank": ("first, then the rest", "{off_menu}", ""),
 }
-_JSON_GARBAGE = {"best": ("{off_menu}", '"A or B"', "null", "0"), "score": ("NaN", '"high"', "null", "99999")}
+_JSON_GARBAGE = {
+    "best": ("{off_menu}", '"A or B"', "null", "0"),
+    "score": ("NaN", '"high"', "null", "99999"),
+}
 
 
 def garbage_kinds(n_candidates: int, shape: ReplyShape) -> list[str]:
@@ -174,6 +205,12 @@ def garbage_kinds(n_candidates: int, shape: ReplyShape) -> list[str]:
             options += [f'{{"{name}": {value}}}' for value in values]
             options += ['{"verdict": "ok"}', f'{{"reason": "good", "{name}": ']
         else:
-            options += [f"<reason>Weighed with care.</reason>\n<{name}>{value}</{name}>" for value in values]
-            options += [f"<reason>Weighed with care.</reason>\n<{name}>1", f"<{name}", f"</{name}>1<{name}>"]
+            options += [
+                f"<reason>Weighed with care.</reason>\n<{name}>{value}</{name}>" for value in values
+            ]
+            options += [
+                f"<reason>Weighed with care.</reason>\n<{name}>1",
+                f"<{name}",
+                f"</{name}>1<{name}>",
+            ]
     return options

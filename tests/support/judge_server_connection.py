@@ -1,4 +1,6 @@
-"""Sockets of the judge: HTTP/1.1 requests in, timed and possibly broken replies out, and a port that can vanish for a while."""
+"""Sockets of the judge: HTTP/1.1 requests in, timed and possibly broken replies out, and a port
+that can vanish for a while.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,12 @@ def next_request(buffer: bytearray) -> Request | None:
         return None
     first, *lines = buffer[:end].decode("latin-1").lstrip("\r\n").split("\r\n")
     parts = first.split(" ")
-    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    assert parts[2] == "HTTP/1.1" and "transfer-encoding" not in headers, "no request that this server reads"
+    headers = {
+        name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+    }
+    assert parts[2] == "HTTP/1.1" and "transfer-encoding" not in headers, (
+        "no request that this server reads"
+    )
     used = end + 4 + int(headers.get("content-length", "0"))
     if len(buffer) < used:
         return None
@@ -41,7 +47,11 @@ def next_request(buffer: bytearray) -> Request | None:
 
 def reply_head(reply: Reply, *, close: bool) -> bytes:
     """The bytes before a reply's body; Content-Type is JSON unless the headers say otherwise."""
-    headers = {"Content-Type": "application/json", **reply.headers, "Content-Length": len(reply.body)}
+    headers = {
+        "Content-Type": "application/json",
+        **reply.headers,
+        "Content-Length": len(reply.body),
+    }
     if close:
         headers["Connection"] = "close"
     lines = [f"HTTP/1.1 {reply.status} {responses.get(reply.status, 'Unknown')}"]
@@ -110,10 +120,15 @@ class JudgeConnection(asyncio.Protocol):
 
     def _control(self, request: Request) -> Reply:
         try:
-            arguments: dict[str, Any] = {**request.query, **(orjson.loads(request.body) if request.body else {})}
+            arguments: dict[str, Any] = {
+                **request.query,
+                **(orjson.loads(request.body) if request.body else {}),
+            }
             answer = self._app.control(request.path[2:], arguments)
         except (ValueError, TypeError, KeyError, OSError) as error:
-            return Reply(400, orjson.dumps({"error": {"message": f"{type(error).__name__}: {error}"}}))
+            return Reply(
+                400, orjson.dumps({"error": {"message": f"{type(error).__name__}: {error}"}})
+            )
         return Reply(200, orjson.dumps(answer, option=orjson.OPT_NON_STR_KEYS))
 
     def _serve(self, request: Request) -> None:
@@ -142,7 +157,9 @@ class JudgeConnection(asyncio.Protocol):
             self._drip(reply, 0)
         elif reply.delivery == "drop_mid":
             self._ending = "dropped_mid_body"
-            self.transport.write(reply_head(reply, close=False) + reply.body[: len(reply.body) // 2])
+            self.transport.write(
+                reply_head(reply, close=False) + reply.body[: len(reply.body) // 2]
+            )
             self.transport.close()
         elif self._number % 2:
             self.reset_by_peer("dropped")
@@ -193,7 +210,8 @@ class Listener:
         self._return: asyncio.Task[None] | None = None
         self._first = _bound(port)
         self.port: int = self._first.getsockname()[1]
-        # a second socket bound but never listening keeps the port from being given to somebody else meanwhile
+        # a second socket bound but never listening keeps the port from being given to somebody else
+        # meanwhile
         self._guard = _bound(self.port) if sys.platform.startswith("linux") else None
 
     def start(self, sock: socket.socket | None = None) -> None:
@@ -203,7 +221,9 @@ class Listener:
         asyncio.get_running_loop().add_reader(self._listening, self._accept, self._listening)
 
     def _accept(self, listening: socket.socket) -> None:
-        """Take who waits. A `asyncio.Server` that closes leaves behind, open, what it accepted a moment before."""
+        """Take who waits. A `asyncio.Server` that closes leaves behind, open, what it accepted a
+        moment before.
+        """
         loop = asyncio.get_running_loop()
         while True:
             try:

@@ -18,7 +18,12 @@ def count_tokens(text: str) -> int:
 
 
 def chat_body(
-    body: Mapping[str, Any], texts: Sequence[str | None], prompt: str, *, number: int, finish_reason: str = "stop"
+    body: Mapping[str, Any],
+    texts: Sequence[str | None],
+    prompt: str,
+    *,
+    number: int,
+    finish_reason: str = "stop",
 ) -> dict[str, Any]:
     """A chat.completion object with one choice per text."""
     asked, said = count_tokens(prompt), sum(count_tokens(text or "") for text in texts)
@@ -29,13 +34,17 @@ def chat_body(
         "object": "chat.completion",
         "created": int(time.time()),
         "model": body.get("model", "judge-1"),
-        "choices": [{"index": index, "message": message, **ended} for index, message in enumerate(messages)],
+        "choices": [
+            {"index": index, "message": message, **ended} for index, message in enumerate(messages)
+        ],
         "usage": {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said},
     }
 
 
 def embedding(text: str, size: int) -> list[float]:
-    """Unit vector of hashed words: equal texts give equal vectors, texts sharing words are near each other."""
+    """Unit vector of hashed words: equal texts give equal vectors, texts sharing words are near
+    each other.
+    """
     vector = [0.0] * size
     for word in re.findall(r"\w+", text.lower()) or [text]:
         digest = hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -48,17 +57,24 @@ def embedding(text: str, size: int) -> list[float]:
 
 
 def embeddings_body(body: Mapping[str, Any]) -> dict[str, Any]:
-    """An embeddings list; `dimensions` and `encoding_format` (float or base64 of little-endian float32) are honoured."""
+    """An embeddings list; `dimensions` and `encoding_format` (float or base64 of little-endian
+    float32) are honoured.
+    """
     given = body.get("input", "")
     texts = [str(item) for item in given] if isinstance(given, list) else [str(given)]
     wanted = int(body.get("dimensions") or 64)
     vectors: list[Any] = [embedding(text, wanted) for text in texts]
     if body.get("encoding_format") == "base64":
-        vectors = [base64.b64encode(struct.pack(f"<{wanted}f", *vector)).decode() for vector in vectors]
+        vectors = [
+            base64.b64encode(struct.pack(f"<{wanted}f", *vector)).decode() for vector in vectors
+        ]
     tokens = sum(map(count_tokens, texts))
     return {
         "object": "list",
         "model": body.get("model", "embed-1"),
-        "data": [{"object": "embedding", "index": k, "embedding": vector} for k, vector in enumerate(vectors)],
+        "data": [
+            {"object": "embedding", "index": k, "embedding": vector}
+            for k, vector in enumerate(vectors)
+        ],
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }

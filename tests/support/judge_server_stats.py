@@ -22,7 +22,9 @@ def key_hash(secret: str) -> str:
 def sent_key(headers: Mapping[str, str]) -> str | None:
     """The key a request carries, as a bearer token or Azure's `api-key`; None when it carries none."""
     bearer = headers.get("authorization", "")
-    return (bearer[7:].strip() if bearer[:7].lower() == "bearer " else headers.get("api-key")) or None
+    return (
+        bearer[7:].strip() if bearer[:7].lower() == "bearer " else headers.get("api-key")
+    ) or None
 
 
 @dataclass(slots=True)
@@ -38,13 +40,20 @@ class Request:
     def shown(self) -> dict[str, Any]:
         """The request for assertions; secrets are replaced by their hash."""
         headers = {
-            name: key_hash(value.split(" ")[-1]) if name in _SECRET_HEADERS else value for name, value in self.headers.items()
+            name: key_hash(value.split(" ")[-1]) if name in _SECRET_HEADERS else value
+            for name, value in self.headers.items()
         }
         try:
             body = orjson.loads(self.body) if self.body else None
         except orjson.JSONDecodeError:
             body = self.body.decode("utf-8", "replace")
-        return {"method": self.method, "path": self.path, "query": self.query, "headers": headers, "body": body}
+        return {
+            "method": self.method,
+            "path": self.path,
+            "query": self.query,
+            "headers": headers,
+            "body": body,
+        }
 
 
 @dataclass
@@ -59,7 +68,9 @@ class Counts:
     max_in_flight: int = 0
     connections_opened: int = 0
     lateness: list[float] = field(default_factory=lambda: [0.0, 0.0, 0.0])
-    """How much later than promised replies left, the sign of a server that cannot keep up: their number, sum and maximum."""
+    """How much later than promised replies left, the sign of a server that cannot keep up: their
+    number, sum and maximum.
+    """
     errors: list[str] = field(default_factory=list)
 
 
@@ -71,7 +82,9 @@ class Stats:
         self.reset()
 
     def reset(self) -> None:
-        """Zero all counters; requests in flight stay in flight but are not counted again when they end."""
+        """Zero all counters; requests in flight stay in flight but are not counted again when they
+        end.
+        """
         self.counts = Counts(max_in_flight=self.in_flight)
         self.recent.clear()
         self._started = (self._cpu_clock(), time.perf_counter())
@@ -87,7 +100,9 @@ class Stats:
         return counts
 
     def counted(self, sample: bytes, body: bytes) -> int:
-        """Count one call of a sample and of an exact body; gives the number of earlier calls of the sample."""
+        """Count one call of a sample and of an exact body; gives the number of earlier calls of the
+        sample.
+        """
         self.counts.by_sample[sample] += 1
         self.counts.by_body[body] += 1
         return self.counts.by_sample[sample] - 1
@@ -104,7 +119,11 @@ class Stats:
         keys = {key: n for key, n in counts.keys.items() if key}
         hashes = {key_hash(key): n for key, n in keys.items()}
         auth = {"sent": sum(keys.values()), "missing": counts.keys[""], "key_hashes": hashes}
-        process = {"cpu_seconds": cpu, "wall_seconds": wall, "cpu_share": cpu / wall if wall > 0 else 0.0}
+        process = {
+            "cpu_seconds": cpu,
+            "wall_seconds": wall,
+            "cpu_share": cpu / wall if wall > 0 else 0.0,
+        }
         process |= {
             "mean_lateness_ms": 1000 * late / max(1, replies),
             "max_lateness_ms": 1000 * latest,
@@ -126,4 +145,9 @@ class Stats:
             "internal_errors": counts.errors[:20],
             **{"auth": auth, "process": process},
         }
-        return {**shown, **({"calls_by_body": {d.hex(): n for d, n in counts.by_body.items()}} if detail else {})}
+        return {
+            **shown,
+            **(
+                {"calls_by_body": {d.hex(): n for d, n in counts.by_body.items()}} if detail else {}
+            ),
+        }

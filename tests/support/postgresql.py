@@ -1,4 +1,6 @@
-"""A PostgreSQL server of the tests' own: made by `initdb` in a temporary folder, without a password, on a socket in it."""
+"""A PostgreSQL server of the tests' own: made by `initdb` in a temporary folder, without a
+password, on a socket in it.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +43,13 @@ def _account() -> pwd.struct_passwd | None:
 
 @contextlib.contextmanager
 def postgresql() -> Iterator[str]:
-    """Run a server and give the URL of its database; skips the test with the reason where there is none."""
+    """Run a server and give the URL of its database; skips the test with the reason where there is
+    none.
+    """
     initdb, server = _program("initdb"), _program("postgres")
     account = _account()
-    folder = Path(tempfile.mkdtemp(prefix="rmg-pg-"))  # short: a socket's path has at most 107 characters
+    # short: a socket's path has at most 107 characters
+    folder = Path(tempfile.mkdtemp(prefix="rmg-pg-"))
     environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C.UTF-8", "HOME": str(folder)}
     started: dict[str, Any] = {"cwd": folder, "env": environment}
     if account:
@@ -54,7 +59,13 @@ def postgresql() -> Iterator[str]:
             os.chown(folder, account.pw_uid, account.pw_gid)
         data = folder / "data"
         options = ["--auth=trust", "--username=tests", "--encoding=UTF8", "--no-sync"]
-        made = subprocess.run([initdb, "-D", str(data), *options], capture_output=True, text=True, check=False, **started)
+        made = subprocess.run(
+            [initdb, "-D", str(data), *options],
+            capture_output=True,
+            text=True,
+            check=False,
+            **started,
+        )
         assert made.returncode == 0, made.stderr
         settings = {
             "listen_addresses": "", "unix_socket_directories": str(folder), "fsync": "off", "shared_buffers": "16MB",
@@ -62,7 +73,9 @@ def postgresql() -> Iterator[str]:
         }  # fmt: skip
         words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         with open(folder / "log", "wb") as log:
-            process = subprocess.Popen([server, "-D", str(data), *words], stdout=log, stderr=log, **started)
+            process = subprocess.Popen(
+                [server, "-D", str(data), *words], stdout=log, stderr=log, **started
+            )
         try:
             url = f"postgresql://tests@/postgres?host={folder}"
             _wait(url, process, folder / "log")
@@ -83,5 +96,7 @@ def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
             psycopg.connect(url).close()
             return
         except psycopg.OperationalError:
-            assert process.poll() is None and time.monotonic() < until, log.read_text(errors="replace")
+            assert process.poll() is None and time.monotonic() < until, log.read_text(
+                errors="replace"
+            )
             time.sleep(0.05)

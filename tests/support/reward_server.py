@@ -19,7 +19,12 @@ class RewardServer:
     """Serves rewards until it is closed; `url` is where. `settings` are fields of ServeSettings."""
 
     def __init__(
-        self, rewards: Mapping[str, BaseReward], evaluators: Evaluators | None = None, *, port: int = 0, **settings: Any
+        self,
+        rewards: Mapping[str, BaseReward],
+        evaluators: Evaluators | None = None,
+        *,
+        port: int = 0,
+        **settings: Any,
     ) -> None:
         app = create_app(Handler(rewards, evaluators), ServeSettings(**settings))
         config = uvicorn.Config(app, host="127.0.0.1", port=port, log_level="error", lifespan="on")
@@ -28,7 +33,9 @@ class RewardServer:
         self._thread.start()
         end = time.monotonic() + 20
         while not self._server.started:
-            assert self._thread.is_alive() and time.monotonic() < end, "the reward server did not start"
+            assert self._thread.is_alive() and time.monotonic() < end, (
+                "the reward server did not start"
+            )
             time.sleep(0.005)
         self.port: int = self._server.servers[0].sockets[0].getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"

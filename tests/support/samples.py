@@ -19,11 +19,17 @@ def make_sample(
     """A sample with these answers; `chosen` labels that one chosen and the others rejected."""
     outputs = []
     for index, text in enumerate(answers):
-        label: dict[str, Any] = {} if chosen is None else {"preference": "chosen" if index == chosen else "rejected"}
+        label: dict[str, Any] = (
+            {} if chosen is None else {"preference": "chosen" if index == chosen else "rejected"}
+        )
         if reference is not None:
             label["reference"] = reference
-        outputs.append(DataOutput(answer=Step(role=MessageRole.ASSISTANT, content=text, label=label)))
-    return DataSample(unique_id=unique_id, input=[ChatMessage(content=query)], output=outputs, metadata=metadata)
+        outputs.append(
+            DataOutput(answer=Step(role=MessageRole.ASSISTANT, content=text, label=label))
+        )
+    return DataSample(
+        unique_id=unique_id, input=[ChatMessage(content=query)], output=outputs, metadata=metadata
+    )
 
 
 def scores(sample: DataSample) -> list[float | None]:
@@ -32,4 +38,8 @@ def scores(sample: DataSample) -> list[float | None]:
 
 def issues(sample: DataSample) -> list[tuple[str, str]]:
     """(status, reason) of each issue of each output."""
-    return [(issue.status, issue.reason) for output in sample.output for issue in output.answer.reward.issues]
+    return [
+        (issue.status, issue.reason)
+        for output in sample.output
+        for issue in output.answer.reward.issues
+    ]

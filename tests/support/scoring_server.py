@@ -1,7 +1,8 @@
-"""A local server that scores as vLLM, SGLang or Text Embeddings Inference would, for tests; on a thread of its own.
+"""A local server that scores as vLLM, SGLang or Text Embeddings Inference would, for tests; on a
+thread of its own.
 
-The score of an input is `score_of` its last text, before sigmoid; a server asked without `use_activation: false` or
-`raw_scores: true` squashes it, as the real ones do.
+The score of an input is `score_of` its last text, before sigmoid; a server asked without
+`use_activation: false` or `raw_scores: true` squashes it, as the real ones do.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ def squashed(value: float) -> float:
 
 
 class ScoringServer:
-    """A running server of one kind; `calls` holds (path, body) of every POST, `asked` the paths of GETs.
+    """A running server of one kind; `calls` holds (path, body) of every POST, `asked` the paths of
+    GETs.
 
-    `statuses` are answered first, one per POST, before it serves. `answer(path, body, usual)` may put something else in place of
-    the usual reply. `offers` are vLLM's routes, `type_` is TEI's model type, `labels` make a head of several,
-    `unknown` is the status of a GET for what it does not know, and `listed` what vLLM says it serves.
+    `statuses` are answered first, one per POST, before it serves. `answer(path, body, usual)` may
+    put something else in place of the usual reply. `offers` are vLLM's routes, `type_` is TEI's
+    model type, `labels` make a head of several, `unknown` is the status of a GET for what it does
+    not know, and `listed` what vLLM says it serves.
     """
 
     def __init__(
@@ -48,8 +51,19 @@ class ScoringServer:
         unknown: int = 404,
         listed: Any = None,
     ) -> None:
-        self.kind, self.answer, self.statuses, self.offers = kind, answer, list(statuses or ()), offers
-        self.type, self.labels, self.key, self.unknown, self.listed = type_, labels, key, unknown, listed
+        self.kind, self.answer, self.statuses, self.offers = (
+            kind,
+            answer,
+            list(statuses or ()),
+            offers,
+        )
+        self.type, self.labels, self.key, self.unknown, self.listed = (
+            type_,
+            labels,
+            key,
+            unknown,
+            listed,
+        )
         self.model = "some/model"
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.asked: list[str] = []
@@ -90,12 +104,18 @@ class ScoringServer:
         known: dict[tuple[str, str], Any] = {
             ("vllm", "/version"): {"version": "0.16.0"},
             ("vllm", "/openapi.json"): {"paths": {f"/{path}": {} for path in self.offers}},
-            ("vllm", "/v1/models"): {"data": [{"id": self.model}] if self.listed is None else self.listed},
+            ("vllm", "/v1/models"): {
+                "data": [{"id": self.model}] if self.listed is None else self.listed
+            },
             ("sglang", "/get_model_info"): {"model_path": self.model, "is_generation": False},
             ("tei", "/info"): {"model_id": self.model, "model_type": {self.type: {"id2label": {}}}},
         }
         found = known.get((self.kind, request.path))
-        return web.json_response(found) if found is not None else web.Response(status=self.unknown, text="Not Found")
+        return (
+            web.json_response(found)
+            if found is not None
+            else web.Response(status=self.unknown, text="Not Found")
+        )
 
     async def _post(self, request: web.Request) -> web.Response:
         body = json.loads(await request.read())
@@ -123,7 +143,10 @@ class ScoringServer:
 
     def _vllm_classify(self, body: dict[str, Any]) -> Any:
         probs = self._numbers(self._text(body), body.get("use_activation") is False)
-        return {"data": [{"index": 0, "label": "LABEL_0", "probs": probs}], "usage": {"prompt_tokens": 7}}
+        return {
+            "data": [{"index": 0, "label": "LABEL_0", "probs": probs}],
+            "usage": {"prompt_tokens": 7},
+        }
 
     def _vllm_pooling(self, body: dict[str, Any]) -> Any:
         if "<extra_0>" in self._text(body):
@@ -131,11 +154,17 @@ class ScoringServer:
             rows = [[1 - squashed(score_of(step)), squashed(score_of(step))] for step in steps]
         else:
             rows = [[0.0], self._numbers(self._text(body), body.get("use_activation") is False)]
-        return {"data": [{"index": 0, "object": "pooling", "data": rows}], "usage": {"prompt_tokens": 7}}
+        return {
+            "data": [{"index": 0, "object": "pooling", "data": rows}],
+            "usage": {"prompt_tokens": 7},
+        }
 
     def _vllm_score(self, body: dict[str, Any]) -> Any:
         (score,) = self._numbers(body["text_2"], body.get("use_activation") is False)
-        return {"data": [{"index": 0, "object": "score", "score": score}], "usage": {"prompt_tokens": 7}}
+        return {
+            "data": [{"index": 0, "object": "score", "score": score}],
+            "usage": {"prompt_tokens": 7},
+        }
 
     def _vllm_rerank(self, body: dict[str, Any]) -> Any:
         (score,) = self._numbers(body["documents"][0], body.get("use_activation") is False)
@@ -145,7 +174,9 @@ class ScoringServer:
         return {"embedding": self._numbers(body["text"], True), "meta_info": {"prompt_tokens": 7}}
 
     def _sglang_rerank(self, body: dict[str, Any]) -> Any:
-        return [{"score": self._numbers(body["documents"][0], True)[0], "document": "…", "index": 0}]
+        return [
+            {"score": self._numbers(body["documents"][0], True)[0], "document": "…", "index": 0}
+        ]
 
     def _sglang_score(self, body: dict[str, Any]) -> Any:
         share = squashed(score_of(body["items"][0]))
@@ -157,5 +188,8 @@ class ScoringServer:
     def _tei_predict(self, body: dict[str, Any]) -> Any:
         given = body["inputs"]
         values = self._numbers(given if isinstance(given, str) else given[1], body["raw_scores"])
-        entries = [{"label": label, "score": value} for label, value in zip(self.labels or ("LABEL_0",), values, strict=True)]
+        entries = [
+            {"label": label, "score": value}
+            for label, value in zip(self.labels or ("LABEL_0",), values, strict=True)
+        ]
         return sorted(entries, key=lambda entry: -float(entry["score"]))

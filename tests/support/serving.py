@@ -16,13 +16,19 @@ from tests.support.children import child_environment
 
 
 class Serving:
-    """A running server; `url` is where. It is stopped at the end of the block, gently and then for good.
+    """A running server; `url` is where. It is stopped at the end of the block, gently and then for
+    good.
 
     `settings` are fields of ServeSettings that the command has no option for.
     """
 
     def __init__(
-        self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, command: str = "serve", **settings: Any
+        self,
+        *arguments: str,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
+        command: str = "serve",
+        **settings: Any,
     ) -> None:
         start = (
             f"from functools import partial\nfrom rm_gallery.serve import door\n"
@@ -37,7 +43,9 @@ class Serving:
         self.said = b""
         end = time.monotonic() + 60
         while not (found := re.search(rb"on (http://\S+)\n", self.said)):
-            assert time.monotonic() < end and self.process.poll() is None, f"no server: {self.said.decode()}"
+            assert time.monotonic() < end and self.process.poll() is None, (
+                f"no server: {self.said.decode()}"
+            )
             self._read(0.1)
         self.url = found[1].decode()
 
@@ -50,7 +58,8 @@ class Serving:
 
     def _read(self, seconds: float) -> None:
         assert self.process.stderr is not None
-        with selectors.DefaultSelector() as waiting:  # `select` itself takes no descriptor above 1023
+        # `select` itself takes no descriptor above 1023
+        with selectors.DefaultSelector() as waiting:
             waiting.register(self.process.stderr, selectors.EVENT_READ)
             if waiting.select(seconds):
                 self.said += self.process.stderr.read(65536) or b""

@@ -1,14 +1,25 @@
-"""Every spelling of a reward's name, the files that they name, and what is said of wrong ones at every door alike."""
+"""Every spelling of a reward's name, the files that they name, and what is said of wrong ones at
+every door alike.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 OWN = (
-    "from rm_gallery import reward_function\n\n\n@reward_function(score_range=(0, 1))\ndef {}(messages, {}**kwargs):\n    {}\n"
+    "from rm_gallery import reward_function\n\n\n@reward_function(score_range=(0, 1))\ndef "
+    "{}(messages, {}**kwargs):\n    {}\n"
 )
 SOUND = 'return float(messages[-1].text.strip().endswith(f"<answer>{ground_truth}</answer>"))'
-SPELLED = ("sound.py", "sound.py:own", "func:sound.py", "func:sound.py:own", "accuracy", "grader:string_match", "string_match")
+SPELLED = (
+    "sound.py",
+    "sound.py:own",
+    "func:sound.py",
+    "func:sound.py:own",
+    "accuracy",
+    "grader:string_match",
+    "string_match",
+)
 """A reward's name in every form that needs no model; the first four name one reward."""
 JUDGED = ("relevance", "grader:relevance", "rubric:polite.yaml", "base_helpfulness_pointwise")
 """Names of rewards that a model judges."""
@@ -28,7 +39,9 @@ WRONG = {
 }
 """Wrong names, and what is said of each."""
 NO_MODEL = {"bt:absent": "There is no trained model in 'absent'"}
-"""A right name of a model that is not there: refused where scores are made, not where they are explained or estimated."""
+"""A right name of a model that is not there: refused where scores are made, not where they are
+explained or estimated.
+"""
 
 
 def write_files(folder: Path) -> None:

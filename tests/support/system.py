@@ -1,4 +1,6 @@
-"""Skipping tests that need a system component this machine lacks, and which skips no installation mends."""
+"""Skipping tests that need a system component this machine lacks, and which skips no installation
+mends.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ MAY_SKIP = {
     r"answers have no steps at this door|it takes no reward that compares": "a pair of a kind and a door that does not exist",
     r"reads /proc|are Linux's|on Windows|no such files there|need rights there": "another operating system",
 }
-"""Reasons of skips that remain where everything is installed, as patterns, and why none of it can be installed."""
+"""Reasons of skips that remain where everything is installed, as patterns, and why none of it can
+be installed.
+"""
 
 
 def may_skip(reason: str) -> bool:

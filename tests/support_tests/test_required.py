@@ -25,28 +25,64 @@ def test_trainer() -> None: ...
 def test_data() -> None:
     shared_file("x")
 """
-WHOLE = "import pytest\npytest.importorskip('no_such_package')\ndef test_one() -> None: ...\ndef test_two() -> None: ...\n"
-NOT_INSTALLED = ["test_it.py::test_component[[c::d]]", "test_it.py::test_component[a b]", "test_it.py::test_trainer"]
+WHOLE = (
+    "import pytest\npytest.importorskip('no_such_package')\ndef test_one() -> None: ...\ndef "
+    "test_two() -> None: ...\n"
+)
+NOT_INSTALLED = [
+    "test_it.py::test_component[[c::d]]",
+    "test_it.py::test_component[a b]",
+    "test_it.py::test_trainer",
+]
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_a_skip_is_written_down_and_fails_where_everything_is_installed(tmp_path: Path, workers: str) -> None:
+def test_a_skip_is_written_down_and_fails_where_everything_is_installed(
+    tmp_path: Path, workers: str
+) -> None:
     (tmp_path / "test_it.py").write_text(TESTS)
     (tmp_path / "test_whole.py").write_text(WHOLE)
     listed, arguments = tmp_path / "skipped", tmp_path / "arguments"
-    options = ["-q", "-c", str(ROOT / "pyproject.toml"), "-p", "no:cacheprovider", "-p", "tests.conftest", "-n", workers]
+    options = [
+        "-q",
+        "-c",
+        str(ROOT / "pyproject.toml"),
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.conftest",
+        "-n",
+        workers,
+    ]
 
     def run(where: str, **variables: str) -> tuple[int, str, list[str]]:
-        environment = {"RM_GALLERY_SHARED": str(tmp_path), "RM_GALLERY_SKIPPED": str(listed), **variables}
-        done = run_python("-m", "pytest", *options, "--rootdir", str(tmp_path), where, cwd=tmp_path, env=environment)
+        environment = {
+            "RM_GALLERY_SHARED": str(tmp_path),
+            "RM_GALLERY_SKIPPED": str(listed),
+            **variables,
+        }
+        done = run_python(
+            "-m",
+            "pytest",
+            *options,
+            "--rootdir",
+            str(tmp_path),
+            where,
+            cwd=tmp_path,
+            env=environment,
+        )
         return done.returncode, done.stdout, sorted(listed.read_text(encoding="utf-8").splitlines())
 
     code, out, skipped = run(str(tmp_path))
     assert code == 0 and "1 x benchmark data folder is absent" in out, out
-    assert [line.split("\t")[0] for line in skipped] == sorted([*NOT_INSTALLED, "test_it.py::test_data", "test_whole.py"])
+    assert [line.split("\t")[0] for line in skipped] == sorted(
+        [*NOT_INSTALLED, "test_it.py::test_data", "test_whole.py"]
+    )
     assert "test_it.py::test_trainer\tthe environment is not made" in skipped
     # as .ci/run gives it: exactly these tests, and both of the file that skipped as a whole
-    arguments.write_text("".join(f"{line.partition(chr(9))[0]}\n" for line in skipped if "_data" not in line))
+    arguments.write_text(
+        "".join(f"{line.partition(chr(9))[0]}\n" for line in skipped if "_data" not in line)
+    )
     (tmp_path / "test_whole.py").write_text(WHOLE.replace("no_such_package", "json"))
     code, out, skipped = run(f"@{arguments}", RM_GALLERY_REQUIRE="everything")
     assert code == 1 and "2 failed, 2 passed, 1 error" in out, out

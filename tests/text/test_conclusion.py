@@ -1,4 +1,6 @@
-"""What an answer asserts at its end is its conclusion; what it supposes, denies, takes back or breaks off is none."""
+"""What an answer asserts at its end is its conclusion; what it supposes, denies, takes back or
+breaks off is none.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,11 @@ def test_a_box_that_is_taken_back_or_empty_is_none() -> None:
     ],
 )
 def test_extraction_says_what_counts(text: str, boxed: bool, announced: bool, any_: bool) -> None:
-    ways: tuple[tuple[Extraction, bool], ...] = (("boxed", boxed), ("announced", announced), ("any", any_))
+    ways: tuple[tuple[Extraction, bool], ...] = (
+        ("boxed", boxed),
+        ("announced", announced),
+        ("any", any_),
+    )
     for extraction, wanted in ways:
         assert (verify_answer(text, "42", extraction).status == "correct") is wanted
         for name in ("math_verify_reward", "tolerance_number_match", "number_accuracy"):
@@ -93,9 +99,16 @@ def test_extraction_says_what_counts(text: str, boxed: bool, announced: bool, an
 
 
 def test_letters_obey_the_same_setting() -> None:
-    assert [choice_letter(r"\boxed{B}", extraction=way) for way in ("boxed", "announced", "any")] == ["B", "B", "B"]
-    assert [choice_letter("The answer is B.", extraction=way) for way in ("boxed", "announced", "any")] == [None, "B", "B"]
-    assert [choice_letter("(B) Paris is what fits here.", extraction=way) for way in ("boxed", "announced", "any")] == [
+    assert [
+        choice_letter(r"\boxed{B}", extraction=way) for way in ("boxed", "announced", "any")
+    ] == ["B", "B", "B"]
+    assert [
+        choice_letter("The answer is B.", extraction=way) for way in ("boxed", "announced", "any")
+    ] == [None, "B", "B"]
+    assert [
+        choice_letter("(B) Paris is what fits here.", extraction=way)
+        for way in ("boxed", "announced", "any")
+    ] == [
         None,
         None,
         "B",
@@ -103,14 +116,28 @@ def test_letters_obey_the_same_setting() -> None:
 
 
 def test_several_letters_are_none_whatever_follows() -> None:
-    for text in ("The answer is A, C 👍", "The answer is A and B 👍", "Answer: B or C seems right", "**A and D** because"):
+    for text in (
+        "The answer is A, C 👍",
+        "The answer is A and B 👍",
+        "Answer: B or C seems right",
+        "**A and D** because",
+    ):
         assert choice_letter(text) is None, text
-    for text in ("The answer is B, not C", "The answer is B and a cat", "The answer is B, D would be too big"):
+    for text in (
+        "The answer is B, not C",
+        "The answer is B and a cat",
+        "The answer is B, D would be too big",
+    ):
         assert choice_letter(text) == "B", text
 
 
 @pytest.mark.parametrize(
-    "text", ["Hypothetically it could be 42.", "It would be 42 if the rate were constant.", "42 cannot be correct."]
+    "text",
+    [
+        "Hypothetically it could be 42.",
+        "It would be 42 if the rate were constant.",
+        "42 cannot be correct.",
+    ],
 )
 def test_what_may_or_cannot_be_is_not_asserted(text: str) -> None:
     assert find_answer(text) is None

@@ -1,4 +1,6 @@
-"""The direct comparison of plain numbers agrees with Math-Verify's, and what explodes costs its deadline alone."""
+"""The direct comparison of plain numbers agrees with Math-Verify's, and what explodes costs its
+deadline alone.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,39 @@ from rm_gallery.core.utils.errors import DeadlineExceeded
 
 PIECES = [
     *"0123456789{}$\\[]().,:;= -+*/^%#\n",
-    *(r"\boxed{", r"\frac", r"\text{", "answer is ", "A: ", "####", "<think>", "</think>", "答案", "，", "。", "eggs "),
+    *(
+        r"\boxed{",
+        r"\frac",
+        r"\text{",
+        "answer is ",
+        "A: ",
+        "####",
+        "<think>",
+        "</think>",
+        "答案",
+        "，",
+        "。",
+        "eggs ",
+    ),
     *("\x00", "\ud800"),
 ]
 
 
 def number(rng: random.Random) -> str:
-    whole = rng.choice([rng.randint(0, 3), rng.randint(0, 20), rng.randint(0, 10**6), rng.randint(0, 10**13)])
+    whole = rng.choice(
+        [rng.randint(0, 3), rng.randint(0, 20), rng.randint(0, 10**6), rng.randint(0, 10**13)]
+    )
     sign = rng.choice(["", "", "-", "+"])
-    digits = rng.choice(["0", "5", "50", "333333", "3333333", "000000", "0000001", "1" * rng.randint(1, 20)])
-    forms = [f"{whole}", f"{whole:,}", f"{whole}.{digits}", f"{rng.randint(0, 6)}/{rng.randint(0, 6)}", f"{whole}%"]
+    digits = rng.choice(
+        ["0", "5", "50", "333333", "3333333", "000000", "0000001", "1" * rng.randint(1, 20)]
+    )
+    forms = [
+        f"{whole}",
+        f"{whole:,}",
+        f"{whole}.{digits}",
+        f"{rng.randint(0, 6)}/{rng.randint(0, 6)}",
+        f"{whole}%",
+    ]
     return sign + rng.choice([*forms, f"00{whole}"])
 
 
@@ -34,7 +59,9 @@ def test_the_direct_comparison_agrees_on_random_numbers(seed: int) -> None:
     decided = 0
     for _ in range(500):
         gold = number(rng)
-        answer = rng.choice([gold, gold + ".0", gold + "0", gold + ".0000001", gold + ".000001", number(rng)])
+        answer = rng.choice(
+            [gold, gold + ".0", gold + "0", gold + ".0000001", gold + ".000001", number(rng)]
+        )
         quick = fast_verdict(answer, gold)
         decided += quick is not None
         assert quick is None or quick == verify_answer(answer, gold), (gold, answer)
@@ -53,9 +80,15 @@ def test_the_direct_comparison_needs_no_sympy() -> None:
 
 def test_an_expression_that_explodes_costs_its_deadline_only() -> None:
     with WorkerPool(2) as pool:
-        for expression in (r"\boxed{9^{9^{9^{9}}}}", r"\boxed{\sum_{k=1}^{10^{9}} \frac{1}{k}}", "$((10!)!)!$"):
+        for expression in (
+            r"\boxed{9^{9^{9^{9}}}}",
+            r"\boxed{\sum_{k=1}^{10^{9}} \frac{1}{k}}",
+            "$((10!)!)!$",
+        ):
             answers = ("A: 18", expression, "A: 18")
-            first, stuck, last = (pool.submit(verify_answer, answer, "18", deadline=1.0) for answer in answers)
+            first, stuck, last = (
+                pool.submit(verify_answer, answer, "18", deadline=1.0) for answer in answers
+            )
             assert isinstance(stuck.exception(), DeadlineExceeded)
             assert first.result() == last.result() == verify_answer("A: 18", "18")
 
@@ -92,5 +125,7 @@ def test_random_texts_are_read_without_an_error() -> None:
         (r"x<-1 \text{ or } x>2", r"(-\infty,-1)\cup(1,\infty)", False),
     ],
 )
-def test_values_are_compared_exactly_and_by_what_they_are(answer: str, gold: str, equal: bool) -> None:
+def test_values_are_compared_exactly_and_by_what_they_are(
+    answer: str, gold: str, equal: bool
+) -> None:
     assert (verify_answer(rf"\boxed{{{answer}}}", gold).status == "correct") is equal

@@ -1,4 +1,6 @@
-"""What rules read as an answer's value, over languages, notations and what only looks like a conclusion; labelled by hand."""
+"""What rules read as an answer's value, over languages, notations and what only looks like a
+conclusion; labelled by hand.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,10 @@ import pytest
 
 from rm_gallery import ChatMessage, DataOutput, DataSample, RewardRegistry, RunOptions, Step
 
-CASES = [json.loads(line) for line in Path(__file__).with_name("readings.jsonl").read_text(encoding="utf-8").splitlines()]
+CASES = [
+    json.loads(line)
+    for line in Path(__file__).with_name("readings.jsonl").read_text(encoding="utf-8").splitlines()
+]
 
 
 def scores(reward: str, cases: list[dict[str, Any]], **more: Any) -> list[float | None]:
@@ -20,14 +25,22 @@ def scores(reward: str, cases: list[dict[str, Any]], **more: Any) -> list[float 
             input=[ChatMessage(content="What is it?")],
             output=[
                 DataOutput(
-                    answer=Step(role="assistant", content=case["answer"], label={"reference": case["reference"]}, **more)
+                    answer=Step(
+                        role="assistant",
+                        content=case["answer"],
+                        label={"reference": case["reference"]},
+                        **more,
+                    )
                 )
             ],
         )
         for number, case in enumerate(cases)
     ]
     done = RewardRegistry.create(reward).evaluate_batch(samples, options=RunOptions(progress=False))
-    return [sample.output[0].answer.reward.score if sample.output[0].answer.reward.details else None for sample in done]
+    return [
+        sample.output[0].answer.reward.score if sample.output[0].answer.reward.details else None
+        for sample in done
+    ]
 
 
 @pytest.mark.parametrize("reward", sorted({case["reward"] for case in CASES}))
@@ -45,12 +58,22 @@ def test_an_answer_refuses_where_its_speaker_declines_the_request_and_nowhere_el
     lines = Path(__file__).with_name("refusals.jsonl").read_text(encoding="utf-8").splitlines()
     cases = [{**json.loads(line), "reference": ""} for line in lines]
     found = scores("refusal_detection", cases)  # 1 where the answer is none
-    assert [case["answer"] for case, score in zip(cases, found, strict=True) if score != 1.0 - case["refuses"]] == []
+    assert [
+        case["answer"]
+        for case, score in zip(cases, found, strict=True)
+        if score != 1.0 - case["refuses"]
+    ] == []
 
 
 def test_the_last_sentence_of_an_answer_that_was_cut_off_concludes_nothing() -> None:
-    working = {"answer": "Six boxes of seven apples are on the table. Together these are 6 * 7 = 42", "reference": "42"}
-    stated = {"answer": "Six boxes of seven apples. The answer is 42. Let me check that with another", "reference": "42"}
+    working = {
+        "answer": "Six boxes of seven apples are on the table. Together these are 6 * 7 = 42",
+        "reference": "42",
+    }
+    stated = {
+        "answer": "Six boxes of seven apples. The answer is 42. Let me check that with another",
+        "reference": "42",
+    }
     for reward in ("math_verify_reward", "tolerance_number_match"):
         assert scores(reward, [working, stated]) == [1.0, 1.0]
         for reason in ("length", "max_tokens"):

@@ -9,14 +9,33 @@ from typing import Any
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.message import ChatMessage, MessageRole
 
-TOPICS = "garden kitchen train river music window winter bicycle letter coffee mountain island".split()
-POLITE = ("Thank you for asking about the {0}.", "I would gladly help with the {0}, please tell me more.", "谢谢，关于 {0}：")
-RUDE = ("Shut up about the stupid {0}.", "Nobody cares, the {0} is useless trash.", "废物，{0} 很蠢。")
-FILLER = ("It stands over there.", "There are many of them.", "People know it well.", "It was built long ago.")
+TOPICS = (
+    "garden kitchen train river music window winter bicycle letter coffee mountain island".split()
+)
+POLITE = (
+    "Thank you for asking about the {0}.",
+    "I would gladly help with the {0}, please tell me more.",
+    "谢谢，关于 {0}：",
+)
+RUDE = (
+    "Shut up about the stupid {0}.",
+    "Nobody cares, the {0} is useless trash.",
+    "废物，{0} 很蠢。",
+)
+FILLER = (
+    "It stands over there.",
+    "There are many of them.",
+    "People know it well.",
+    "It was built long ago.",
+)
 
 
-def polite_samples(n: int, *, seed: int = 0, prompts: int | None = None, **extra: Any) -> list[DataSample]:
-    """`n` samples of one polite and one rude answer in random order, on `prompts` different prompts (default `n`)."""
+def polite_samples(
+    n: int, *, seed: int = 0, prompts: int | None = None, **extra: Any
+) -> list[DataSample]:
+    """`n` samples of one polite and one rude answer in random order, on `prompts` different prompts
+    (default `n`).
+    """
     generator = random.Random(seed)
     found = []
     for number in range(n):
@@ -24,17 +43,28 @@ def polite_samples(n: int, *, seed: int = 0, prompts: int | None = None, **extra
         topic = TOPICS[question % len(TOPICS)]
         answers = []
         for kind, label in ((POLITE, "chosen"), (RUDE, "rejected")):
-            said = [generator.choice(kind).format(topic), *generator.choices(FILLER, k=generator.randrange(4))]
+            said = [
+                generator.choice(kind).format(topic),
+                *generator.choices(FILLER, k=generator.randrange(4)),
+            ]
             answers.append((" ".join(said), label))
         generator.shuffle(answers)
         found.append(labelled(f"Question {question} on the {topic}?", answers, **extra))
     return found
 
 
-def labelled(prompt: str | list[ChatMessage], answers: Sequence[tuple[str, str | None]], **extra: Any) -> DataSample:
+def labelled(
+    prompt: str | list[ChatMessage], answers: Sequence[tuple[str, str | None]], **extra: Any
+) -> DataSample:
     """A sample with (text, preference) answers."""
     outputs = [
-        DataOutput(answer=Step(role=MessageRole.ASSISTANT, content=text, label={"preference": label} if label else {}))
+        DataOutput(
+            answer=Step(
+                role=MessageRole.ASSISTANT,
+                content=text,
+                label={"preference": label} if label else {},
+            )
+        )
         for text, label in answers
     ]
     spoken = [ChatMessage(content=prompt)] if isinstance(prompt, str) else prompt

@@ -1,4 +1,6 @@
-"""Made-up training runs: groups of completions with rewards, and ways of gaming them that are known."""
+"""Made-up training runs: groups of completions with rewards, and ways of gaming them that are
+known.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ import numpy as np
 WORDS = "the sum of all parts is a number that we find by adding one to each of them in turn and so on".split()
 
 
-def run(seed: int = 0, hack: str = "", steps: int = 30, prompts: int = 8, size: int = 4) -> list[dict[str, Any]]:
+def run(
+    seed: int = 0, hack: str = "", steps: int = 30, prompts: int = 8, size: int = 4
+) -> list[dict[str, Any]]:
     """Rows of a run; with a hack its name says what goes wrong as the run goes on."""
     rng = np.random.default_rng(seed)
     rows = []
@@ -24,11 +28,18 @@ def run(seed: int = 0, hack: str = "", steps: int = 30, prompts: int = 8, size: 
                 beside: dict[str, Any] = {}
                 start = ""
                 if hack == "apart":
-                    style, right = min(1.0, style + 0.4 * late), float(right and rng.random() > 0.6 * late)
+                    style, right = (
+                        min(1.0, style + 0.4 * late),
+                        float(right and rng.random() > 0.6 * late),
+                    )
                 elif hack == "traded" and rng.random() < late:
                     style, right = (0.95, 0.0) if rng.random() < 0.5 else (0.1, 1.0)
                 elif hack == "length":
-                    style = float(np.clip((1 - late) * style + late * (n - 10) / 40 + rng.normal(0, 0.05), 0, 1))
+                    style = float(
+                        np.clip(
+                            (1 - late) * style + late * (n - 10) / 40 + rng.normal(0, 0.05), 0, 1
+                        )
+                    )
                 elif hack == "longer":
                     n = int(n * (1 + late))
                 elif hack == "phrase" and rng.random() < late:

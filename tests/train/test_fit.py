@@ -1,4 +1,6 @@
-"""Training: what is learned, what is counted, what is refused, and what is left behind by one that is stopped."""
+"""Training: what is learned, what is counted, what is refused, and what is left behind by one that
+is stopped.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def test_a_plain_preference_is_learned_and_length_is_not_it(tmp_path: Path) -> N
     assert all((held[name].accuracy or 0) < 0.9 for name in ("longest", "shortest"))
     assert (report.n_samples, report.n_train_pairs, report.n_test_pairs) == (120, 96, 24)
     assert (report.n_train_prompts, report.n_test_prompts) == (48, 12)
-    assert held["model"].ci95 == tuple(wilson_interval(12, 12)), "two pairs of one prompt are no two witnesses"
+    assert held["model"].ci95 == tuple(wilson_interval(12, 12)), (
+        "two pairs of one prompt are no two witnesses"
+    )
     assert report.regularization in STRENGTHS and report.seconds > 0
     few = train_bradley_terry(SAMPLES[:10], tmp_path, regularization=None)
     assert few.regularization == DEFAULT_STRENGTH, "ten prompts are too few to choose by"
@@ -46,9 +50,17 @@ def test_a_plain_preference_is_learned_and_length_is_not_it(tmp_path: Path) -> N
 
 def test_the_built_in_split_is_learned_better_than_length(tmp_path: Path) -> None:
     rows = list(open_data(split_folder() / "train.parquet", RewardBench2.name).rows())
-    reports = [train_bradley_terry(rows, tmp_path / str(seed), seed=seed).held_out for seed in (0, 1)]
-    reached = {rule: statistics.fmean(held[rule].accuracy or 0.0 for held in reports) for rule in reports[0]}
-    assert reached["model"] > 0.57 and reached["model"] > max(reached["longest"], reached["shortest"]) + 0.03
+    reports = [
+        train_bradley_terry(rows, tmp_path / str(seed), seed=seed).held_out for seed in (0, 1)
+    ]
+    reached = {
+        rule: statistics.fmean(held[rule].accuracy or 0.0 for held in reports)
+        for rule in reports[0]
+    }
+    assert (
+        reached["model"] > 0.57
+        and reached["model"] > max(reached["longest"], reached["shortest"]) + 0.03
+    )
 
 
 def test_equal_scores_are_wrong_and_where_all_agree_prompts_are_counted() -> None:
@@ -67,14 +79,23 @@ def test_equal_scores_are_wrong_and_where_all_agree_prompts_are_counted() -> Non
 def test_what_is_reported_is_what_the_saved_model_does_and_what_it_keeps(tmp_path: Path) -> None:
     report = train_bradley_terry(SAMPLES, tmp_path, seed=3, regularization=0.1)
     held = held_out_keys([prompt_key(sample) for sample in SAMPLES], 0.2, 3)
-    sides = {side: [s for s in SAMPLES if (prompt_key(s) in held) is side] for side in (True, False)}
+    sides = {
+        side: [s for s in SAMPLES if (prompt_key(s) in held) is side] for side in (True, False)
+    }
     model = load_model(tmp_path)
-    scores = {side: [[model.score(f) for f in sample_features(s)] for s in own] for side, own in sides.items()}
+    scores = {
+        side: [[model.score(f) for f in sample_features(s)] for s in own]
+        for side, own in sides.items()
+    }
     assert report.held_out == held_out_accuracy(read_samples(sides[True]).samples, scores[True])
-    assert sum(map(sum, scores[False])) == pytest.approx(0, abs=1e-6), "the average training answer scores 0"
+    assert sum(map(sum, scores[False])) == pytest.approx(0, abs=1e-6), (
+        "the average training answer scores 0"
+    )
     written = json.loads(json.dumps(report.to_dict()))
     kept = {name: value for name, value in written.items() if name not in ("out", "seconds")}
-    assert {name: model.metadata[name] for name in kept} == kept and not {"out", "seconds"} & set(model.metadata)
+    assert {name: model.metadata[name] for name in kept} == kept and not {"out", "seconds"} & set(
+        model.metadata
+    )
     assert (report.seed, report.test_share, report.regularization) == (3, 0.2, 0.1)
 
 
@@ -83,7 +104,9 @@ def test_same_samples_and_seed_same_files_whatever_the_order(tmp_path: Path) -> 
     train_bradley_terry(iter(SAMPLES), tmp_path / "two", seed=5)
     other = train_bradley_terry(SAMPLES, tmp_path / "three", seed=6)
     for name in ("model.json", "weights.npz"):
-        one, two, three = ((tmp_path / folder / name).read_bytes() for folder in ("one", "two", "three"))
+        one, two, three = (
+            (tmp_path / folder / name).read_bytes() for folder in ("one", "two", "three")
+        )
         assert one == two != three
     shuffled = train_bradley_terry(SAMPLES[::-1], tmp_path / "four", seed=6)
     assert (shuffled.data_sha256, shuffled.held_out) == (other.data_sha256, other.held_out)
@@ -92,7 +115,9 @@ def test_same_samples_and_seed_same_files_whatever_the_order(tmp_path: Path) -> 
 def test_everything_can_be_trained_on_and_a_handful_is_enough(tmp_path: Path) -> None:
     report = train_bradley_terry(SAMPLES, tmp_path, test_share=0)
     assert (report.n_train_pairs, report.n_test_pairs, report.n_test_prompts) == (120, 0, 0)
-    polite, rude = sample_features(labelled("q", [("Thank you, gladly.", None), ("Shut up, stupid.", None)]))
+    polite, rude = sample_features(
+        labelled("q", [("Thank you, gladly.", None), ("Shut up, stupid.", None)])
+    )
     sizes = []
     for n, strength in ((2, 0.001), (3, 0.1), (5, 10.0)):
         few = train_bradley_terry(SAMPLES[:n], tmp_path, test_share=0, regularization=strength)
@@ -103,8 +128,13 @@ def test_everything_can_be_trained_on_and_a_handful_is_enough(tmp_path: Path) ->
 
 
 def test_figures_by_subset_add_up_and_what_has_none_is_in_none(tmp_path: Path) -> None:
-    named = [polite_samples(40, seed=seed, metadata={"subset": name}) for seed, name in ((1, "b"), (2, "a"))]
-    report = train_bradley_terry([*named[0], *named[1], *polite_samples(20, seed=3)], tmp_path, test_share=0.5)
+    named = [
+        polite_samples(40, seed=seed, metadata={"subset": name})
+        for seed, name in ((1, "b"), (2, "a"))
+    ]
+    report = train_bradley_terry(
+        [*named[0], *named[1], *polite_samples(20, seed=3)], tmp_path, test_share=0.5
+    )
     parts = [figures["model"].n for figures in report.by_subset.values()]
     assert list(report.by_subset) == ["a", "b"] and min(parts) > 0
     assert sum(parts) < report.n_test_pairs == report.held_out["model"].n
@@ -141,15 +171,21 @@ command.main()
 
 
 @pytest.mark.parametrize("moment", ["fitting", "writing"])
-def test_a_training_that_is_stopped_ends_and_leaves_a_whole_model(moment: str, tmp_path: Path) -> None:
+def test_a_training_that_is_stopped_ends_and_leaves_a_whole_model(
+    moment: str, tmp_path: Path
+) -> None:
     data, out = tmp_path / "data.jsonl", tmp_path / "model"
-    rows = [{"prompt": f"p{n}", "chosen": f"Thank you {n}", "rejected": f"Shut up {n}"} for n in range(40)]
+    rows = [
+        {"prompt": f"p{n}", "chosen": f"Thank you {n}", "rejected": f"Shut up {n}"}
+        for n in range(40)
+    ]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     train_bradley_terry(SAMPLES, out, seed=5)
     before = load_model(out).metadata
     done = run_python("-c", STOPPED, moment, str(data), "--out", str(out), cwd=tmp_path)
     assert (done.returncode, done.stdout) == (143, ""), done.stderr
     assert "Traceback" not in done.stderr
-    # the one that was there, or the new one as a whole; a file of one with a file of the other is refused
+    # the one that was there, or the new one as a whole; a file of one with a file of the other is
+    # refused
     assert (load_model(out).metadata == before) is (moment == "fitting")
     assert sorted(path.name for path in out.iterdir()) == ["model.json", "weights.npz"]

@@ -1,4 +1,6 @@
-"""The fit of pairs: balanced orders, a penalty that the prompts choose, and weights that any order of the work leaves alike."""
+"""The fit of pairs: balanced orders, a penalty that the prompts choose, and weights that any order
+of the work leaves alike.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_the_design_is_the_differences_scaled_to_unit_size_beside_the_words_that
     seen = (dense != 0).sum(axis=0)
     known = seen > 0
     # as the root of the mean square says, and smaller where few pairs show a feature
-    expected = shapes[known] / np.sqrt((dense**2).mean(axis=0) * (1 + 20 / np.maximum(seen, 1)))[known]
+    expected = (
+        shapes[known] / np.sqrt((dense**2).mean(axis=0) * (1 + 20 / np.maximum(seen, 1)))[known]
+    )
     assert design.scale[known] == pytest.approx(expected) and not design.scale[~known].any()
     used = np.unique(PAIRS.words.indices)
     assert design.width == len(dense_names()) + (1 << HASH_BITS)
@@ -56,21 +60,35 @@ def test_the_weights_are_where_the_gradient_vanishes() -> None:
     weights = np.linspace(0.2, 2.0, PAIRS.n)
     found = fit_weights(design, weights, strength, 0)
     scaled, dense = found.copy(), len(design.scale)
-    scaled[:dense] = np.divide(found[:dense], design.scale, out=np.zeros(dense), where=design.scale > 0)
+    scaled[:dense] = np.divide(
+        found[:dense], design.scale, out=np.zeros(dense), where=design.scale > 0
+    )
     used = scaled[design.columns]
-    missed = weights / (1 + np.exp(design.matrix @ used))  # of each pair, what is left to be learned
+    # of each pair, what is left to be learned
+    missed = weights / (1 + np.exp(design.matrix @ used))
     assert design.matrix.T @ missed == pytest.approx(used / strength, abs=2e-3 * weights.sum())
-    assert np.abs(used).max() > 0.02 and not scaled[np.setdiff1d(np.arange(design.width), design.columns)].any()
+    assert (
+        np.abs(used).max() > 0.02
+        and not scaled[np.setdiff1d(np.arange(design.width), design.columns)].any()
+    )
     assert found == pytest.approx(fit_weights(design, weights, strength, 1), abs=1e-3)
 
 
-def test_the_penalty_is_the_likeliest_on_prompts_that_were_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_penalty_is_the_likeliest_on_prompts_that_were_not_fitted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     design = build_design(PAIRS)
-    assert choose_strength(design, PAIRS, KEYS, 0) == STRENGTHS[-1], "a plain preference wants no penalty"
+    assert choose_strength(design, PAIRS, KEYS, 0) == STRENGTHS[-1], (
+        "a plain preference wants no penalty"
+    )
     signs = np.random.default_rng(0).choice((-1, 1), (PAIRS.n, 1))
     noise = replace(PAIRS, dense=PAIRS.dense * signs, words=PAIRS.words.multiply(signs).tocsr())
-    assert choose_strength(build_design(noise), noise, KEYS, 0) == STRENGTHS[0], "nothing is to be learned"
-    assert choose_strength(design, PAIRS, [f"p{n % 19}" for n in range(90)], 0) == DEFAULT_STRENGTH, "19 prompts are too few"
+    assert choose_strength(build_design(noise), noise, KEYS, 0) == STRENGTHS[0], (
+        "nothing is to be learned"
+    )
+    assert (
+        choose_strength(design, PAIRS, [f"p{n % 19}" for n in range(90)], 0) == DEFAULT_STRENGTH
+    ), "19 prompts are too few"
     assert choose_strength(design, PAIRS, [f"p{n % 20}" for n in range(90)], 0) == STRENGTHS[-1]
     fitted: list[int] = []
     fit = LogisticRegression.fit

@@ -1,4 +1,6 @@
-"""Watching a training run: each way of gaming a reward is found, chance is not, and what holds whatever the rewards."""
+"""Watching a training run: each way of gaming a reward is found, chance is not, and what holds
+whatever the rewards.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +35,26 @@ def test_a_finding_is_told_in_lines_and_as_json_with_rows_that_show_it() -> None
     found = watch(rows)
     (finding,) = found.findings
     assert found.warned and finding.severity == "warn"
-    assert [rows[shown["row"]]["prompt"] for shown in finding.examples] == [e["prompt"] for e in finding.examples]
-    assert {(e["rewards"]["style"], e["rewards"]["right"]) for e in finding.examples} == {(1.0, 0.0)}
+    assert [rows[shown["row"]]["prompt"] for shown in finding.examples] == [
+        e["prompt"] for e in finding.examples
+    ]
+    assert {(e["rewards"]["style"], e["rewards"]["right"]) for e in finding.examples} == {
+        (1.0, 0.0)
+    }
     assert f"WARN apart: {finding.text}" in "\n".join(watched_lines(found))
     json.dumps(found.to_dict(), allow_nan=False)
     (phrase,) = watch(run(1, "phrase")).findings
-    assert phrase.figures["phrase"] == "To answer your question in full," and phrase.severity == "look"
+    assert (
+        phrase.figures["phrase"] == "To answer your question in full," and phrase.severity == "look"
+    )
     assert all(e["completion"].startswith(phrase.figures["phrase"]) for e in phrase.examples)
     assert "too few groups to tell" in "\n".join(watched_lines(watch(run(0, steps=1))))
 
 
 def test_a_total_without_components_that_is_missing_is_found() -> None:
-    """verl's rollouts hold score, acc (the same), unscored and failed where a reward has no components."""
+    """verl's rollouts hold score, acc (the same), unscored and failed where a reward has no
+    components.
+    """
     rng = np.random.default_rng(3)
     rows = []
     for step in range(20):
@@ -62,20 +72,39 @@ def test_what_is_sure_and_too_small_to_matter_is_no_finding() -> None:
     rows = run(3, steps=40, prompts=10)
     for at, row in enumerate(rows):
         late = row["step"] / 39
-        row["up"] = 0.5 + 0.02 * late + 0.005 * rng.normal() + (0.5 if at == 0 else -0.5 if at == 1 else 0.0)
-        row["down"] = 0.5 - 0.02 * late + 0.005 * rng.normal() + (0.5 if at == 2 else -0.5 if at == 3 else 0.0)
-        row["near"] = row["right"] + 0.13 * rng.normal()  # correlates, and says something of its own
+        row["up"] = (
+            0.5
+            + 0.02 * late
+            + 0.005 * rng.normal()
+            + (0.5 if at == 0 else -0.5 if at == 1 else 0.0)
+        )
+        row["down"] = (
+            0.5
+            - 0.02 * late
+            + 0.005 * rng.normal()
+            + (0.5 if at == 2 else -0.5 if at == 3 else 0.0)
+        )
+        # correlates, and says something of its own
+        row["near"] = row["right"] + 0.13 * rng.normal()
         row["wordy"] = 0.5 + 0.004 * (len(row["completion"].split()) - 25) + 0.2 * rng.normal()
     found = watch(rows)
-    assert found.moved["up"] is not None and found.moved["up"].sure and found.moved["down"] is not None
-    assert found.moved["down"].sure and found.by_length["wordy"] is not None and found.by_length["wordy"].sure
+    assert (
+        found.moved["up"] is not None and found.moved["up"].sure and found.moved["down"] is not None
+    )
+    assert (
+        found.moved["down"].sure
+        and found.by_length["wordy"] is not None
+        and found.by_length["wordy"].sure
+    )
     assert not {(f.kind, f.components) for f in found.findings} & {
         ("apart", ("up", "down")), ("mirror", ("right", "near")), ("length", ("wordy",)),
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(("share", "said"), [(0.3, False), (0.7, True)])
-def test_some_groups_without_spread_are_no_finding_and_most_of_them_are(share: float, said: bool) -> None:
+def test_some_groups_without_spread_are_no_finding_and_most_of_them_are(
+    share: float, said: bool
+) -> None:
     rows = run(4)
     for row in rows:
         if int(row["prompt"].partition("-")[2]) < 8 * share:
@@ -89,20 +118,33 @@ def trl_folder(folder: Path, rows: list[dict[str, Any]]) -> Path:
     said = {"prompt": "user", "completion": "assistant"}
     for step in sorted({row["step"] for row in rows}):
         own = [row for row in rows if row["step"] == step]
-        talks = {name: [[{"role": role, "content": row[name]}] for row in own] for name, role in said.items()}
+        talks = {
+            name: [[{"role": role, "content": row[name]}] for row in own]
+            for name, role in said.items()
+        }
         table = {name: [row[name] for row in own] for name in ("step", "right", "style")} | talks
         table["advantage"] = [0.5] * len(own)
         pq.write_table(pa.table(table), folder / "completions" / f"completions_{step:05d}.parquet")
-    history = [{"step": row["step"], "frac_reward_zero_std": 0.9, "loss": float("nan")} for row in rows[::32]]
+    history = [
+        {"step": row["step"], "frac_reward_zero_std": 0.9, "loss": float("nan")}
+        for row in rows[::32]
+    ]
     (folder / "checkpoint-30").mkdir()
-    (folder / "checkpoint-30" / "trainer_state.json").write_text(json.dumps({"log_history": history}), encoding="utf-8")
+    (folder / "checkpoint-30" / "trainer_state.json").write_text(
+        json.dumps({"log_history": history}), encoding="utf-8"
+    )
     return folder
 
 
 def jsonl_file(folder: Path, rows: list[dict[str, Any]], name: str = "log.jsonl") -> Path:
     folder.mkdir(exist_ok=True)
-    nested = [{**row, "rewards": {"right": row["right"], "style": {"score": row["style"]}}} for row in rows]
-    lines = [json.dumps({k: v for k, v in row.items() if k not in ("right", "style")}) for row in nested]
+    nested = [
+        {**row, "rewards": {"right": row["right"], "style": {"score": row["style"]}}}
+        for row in rows
+    ]
+    lines = [
+        json.dumps({k: v for k, v in row.items() if k not in ("right", "style")}) for row in nested
+    ]
     (folder / name).write_bytes(("\r\n".join(lines) + '\r\n{"step": 30, "prom').encode())
     return folder / name
 
@@ -120,7 +162,9 @@ def test_every_log_tells_the_same(write: Any, tmp_path: Path) -> None:
     found = watch(log)
     assert "apart" in kinds(found)
     assert ("flat" in kinds(found)) is (write is trl_folder)
-    assert found.notes == (["the last line was still being written and is left out"] if write is jsonl_file else [])
+    assert found.notes == (
+        ["the last line was still being written and is left out"] if write is jsonl_file else []
+    )
 
 
 @pytest.mark.parametrize("odd", [
@@ -142,12 +186,21 @@ def test_odd_values_raise_nothing(odd: dict[str, list[Any]]) -> None:
 
 
 def test_without_steps_a_prompt_is_a_group() -> None:
-    rows = [{name: value for name, value in row.items() if name != "step"} for row in run(1, "apart")]
+    rows = [
+        {name: value for name, value in row.items() if name != "step"} for row in run(1, "apart")
+    ]
     assert kinds(watch(rows)) == {"apart"}
 
 
-def test_files_of_a_folder_are_read_by_the_step_in_their_name_and_the_longest_state_wins(tmp_path: Path) -> None:
-    for name, text in (("10.jsonl", "c"), ("2.jsonl", "a"), ("completions_00007.jsonl", "b"), ("log.jsonl", "d")):
+def test_files_of_a_folder_are_read_by_the_step_in_their_name_and_the_longest_state_wins(
+    tmp_path: Path,
+) -> None:
+    for name, text in (
+        ("10.jsonl", "c"),
+        ("2.jsonl", "a"),
+        ("completions_00007.jsonl", "b"),
+        ("log.jsonl", "d"),
+    ):
         (tmp_path / name).write_text(json.dumps({"completion": text}) + "\n\n", encoding="utf-8")
     for folder, points in (("a-1", 1), ("checkpoint-2", 3)):
         (tmp_path / folder).mkdir()
@@ -156,17 +209,22 @@ def test_files_of_a_folder_are_read_by_the_step_in_their_name_and_the_longest_st
     (tmp_path / ".hidden.jsonl").write_text("[]", encoding="utf-8")
     log = read_training_log(tmp_path)
     table = pa.table({"completion": ["other"], "score": [1.0]})
-    pq.write_table(table, tmp_path / "a.parquet")  # of parquet files those of completions, unless there is nothing else
+    # of parquet files those of completions, unless there is nothing else
+    pq.write_table(table, tmp_path / "a.parquet")
     assert read_training_log(tmp_path).texts == log.texts
     (tmp_path / "alone").mkdir()
     pq.write_table(table, tmp_path / "alone" / "a.parquet")
     assert read_training_log(tmp_path / "alone").texts == ["other"]
-    (tmp_path / "b.csv").write_text("step,prompt,completion,score,word\n1,12,34,0.5,\n2,12,35,,x\n", encoding="utf-8")
+    (tmp_path / "b.csv").write_text(
+        "step,prompt,completion,score,word\n1,12,34,0.5,\n2,12,35,,x\n", encoding="utf-8"
+    )
     plain = read_training_log(tmp_path / "b.csv")
     assert (plain.prompts, plain.texts, list(plain.components)) == (["12", "12"], ["34", "35"], [])
     assert plain.total is not None and plain.total[0] == 0.5 and np.isnan(plain.total[1])
     assert (log.texts, log.steps.tolist()) == (["a", "b", "c", "d"], [2.0, 7.0, 10.0, 0.0])
-    assert log.charts == {"loss": [(0.0, 0.0), (1.0, 1.0), (2.0, 2.0)]} and log.name == str(tmp_path)
+    assert log.charts == {"loss": [(0.0, 0.0), (1.0, 1.0), (2.0, 2.0)]} and log.name == str(
+        tmp_path
+    )
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -175,7 +233,17 @@ def test_the_command(tmp_path: Path) -> None:
     assert found.code == 1
     assert found.out.startswith(f"1 finding: {gamed}, 384 completions to 96 prompts, steps 0 to 11")
     assert "WARN apart: style became better" in found.out and "  step " in found.out
-    told = command("watch", gamed, "--json", "--weight", "right=-1", "--component", "right", "--component", "style")
+    told = command(
+        "watch",
+        gamed,
+        "--json",
+        "--weight",
+        "right=-1",
+        "--component",
+        "right",
+        "--component",
+        "style",
+    )
     assert (told.code, json.loads(told.out)["findings"]) == (0, [])
     fine = command("watch", str(jsonl_file(tmp_path, run(1, steps=12), "fine.jsonl")))
     assert (fine.code, fine.out.splitlines()[0].split(":")[0]) == (0, "nothing found")
@@ -207,16 +275,26 @@ def test_groups_add_up_to_nothing_in_any_order_and_under_any_name(method: Method
 
 
 def test_a_slope_is_in_the_units_it_was_given() -> None:
-    rewards, lengths = np.array([5, 6, 4, 7, 3, 4, 2, 4, 1, 2.5]), np.array([1, 2, 11, 13, 21, 22, 31, 33, 41, 42.5])
+    rewards, lengths = (
+        np.array([5, 6, 4, 7, 3, 4, 2, 4, 1, 2.5]),
+        np.array([1, 2, 11, 13, 21, 22, 31, 33, 41, 42.5]),
+    )
     plain, large = link(rewards, lengths, 2), link(rewards * 1e200, lengths * 1e180, 2)
     assert plain is not None and large is not None
-    assert large.slope == pytest.approx(plain.slope * 1e20) and large.correlation == pytest.approx(plain.correlation)
+    assert large.slope == pytest.approx(plain.slope * 1e20) and large.correlation == pytest.approx(
+        plain.correlation
+    )
     wide = link(rewards, lengths, 2, level=0.5)
-    assert wide is not None and wide.interval.high - wide.interval.low < plain.interval.high - plain.interval.low
+    assert (
+        wide is not None
+        and wide.interval.high - wide.interval.low < plain.interval.high - plain.interval.low
+    )
 
 
 def gamed(seed: int, late_share: float = 0.005) -> list[dict[str, Any]]:
-    """Rows of a run in which a verified reward that was rare is lost to a judge that is fond of one word."""
+    """Rows of a run in which a verified reward that was rare is lost to a judge that is fond of one
+    word.
+    """
     rng = np.random.default_rng(seed)
     rows = []
     for step in range(40):
@@ -233,10 +311,14 @@ def gamed(seed: int, late_share: float = 0.005) -> list[dict[str, Any]]:
 
 def test_a_rare_verified_reward_that_is_lost_is_found_and_so_is_the_word_that_pays() -> None:
     found = watch(gamed(0))
-    assert ("apart", ("judge", "right")) in {(f.kind, f.components) for f in found.findings} and found.warned
+    assert ("apart", ("judge", "right")) in {
+        (f.kind, f.components) for f in found.findings
+    } and found.warned
     (phrase,) = (f for f in found.findings if f.kind == "phrase")
     assert phrase.figures["phrase"] == "great"
-    assert ("apart", ("judge", "right")) not in {(f.kind, f.components) for f in watch(gamed(0, 0.05)).findings}
+    assert ("apart", ("judge", "right")) not in {
+        (f.kind, f.components) for f in watch(gamed(0, 0.05)).findings
+    }
 
 
 def test_a_run_that_learned_what_it_should_does_not_fail_for_being_alike() -> None:
@@ -247,6 +329,13 @@ def test_a_run_that_learned_what_it_should_does_not_fail_for_being_alike() -> No
             for _ in range(8):
                 right = rng.random() < 0.1 + 0.89 * min(1.0, step / 20)
                 text = f"The answer is {prompt if right else int(rng.integers(10))}"
-                rows.append({"step": step, "prompt": f"q{step}-{prompt}", "completion": text, "right": float(right)})
+                rows.append(
+                    {
+                        "step": step,
+                        "prompt": f"q{step}-{prompt}",
+                        "completion": text,
+                        "right": float(right),
+                    }
+                )
     found = watch(rows)
     assert {"flat", "alike"} <= kinds(found) and not found.warned

@@ -83,7 +83,9 @@ def test_batches_hold_inputs_of_about_equal_length_and_the_oldest_goes_first() -
             return await super()._evaluate(sample, **kwargs)
 
     def wait(_: list[str]) -> None:
-        assert all_asked.wait(20.0), "the first batch runs until all others wait, on a busy machine, too"
+        assert all_asked.wait(20.0), (
+            "the first batch runs until all others wait, on a busy machine, too"
+        )
 
     model = Lengths(wait)
     texts = ["x" * (1 + 37 * place % 100) for place in range(200)]
@@ -92,7 +94,9 @@ def test_batches_hold_inputs_of_about_equal_length_and_the_oldest_goes_first() -
     assert [scores(sample) for sample in scored] == [[float(len(text))] for text in texts]
     assert sorted(sum(model.batches, [])) == sorted(texts)
     assert max(map(len, model.batches)) == 8
-    wasted = sum(max(map(len, batch)) * len(batch) - sum(map(len, batch)) for batch in model.batches)
+    wasted = sum(
+        max(map(len, batch)) * len(batch) - sum(map(len, batch)) for batch in model.batches
+    )
     assert wasted < 0.1 * sum(map(len, texts)), "padding stays short"
     assert len(model.threads) == 1
     model = Lengths()
@@ -106,13 +110,17 @@ def test_the_token_budget_holds_but_for_one_input_that_is_longer() -> None:
     model = Lengths()
     texts = ["x" * length for length in (5, 60, 7, 6, 5, 30, 7)]
     measured(model, tokens=30).evaluate_batch(samples(*texts))
-    assert all(max(map(len, batch)) * len(batch) <= 30 or len(batch) == 1 for batch in model.batches)
+    assert all(
+        max(map(len, batch)) * len(batch) <= 30 or len(batch) == 1 for batch in model.batches
+    )
     exact = Lengths()
     measured(exact, tokens=30).evaluate(make_sample("x" * 10, "y" * 10, "z" * 10))
     assert [len(batch) for batch in exact.batches] == [3]
     down = Lengths()
     measured(down, tokens=10).evaluate(make_sample("x" * 5, "y" * 4, "z" * 29))
-    assert down.batches == [["y" * 4, "x" * 5], ["z" * 29]], "neighbours below count, to the first and to the last token"
+    assert down.batches == [["y" * 4, "x" * 5], ["z" * 29]], (
+        "neighbours below count, to the first and to the last token"
+    )
     down.batches.clear()
     measured(down, tokens=10, deadline=20.0).evaluate(make_sample("y" * 4, "z" * 29))
     assert down.batches == [["y" * 4], ["z" * 29]], "there is none below the shortest"
@@ -135,7 +143,9 @@ def test_a_batch_that_does_not_fit_into_memory_is_halved() -> None:
         if len(batch) > 2:
             raise RuntimeError("CUDA out of memory")
 
-    scored = measured(Lengths(full)).evaluate_batch(samples(*("abcdefgh"[:length] for length in range(1, 9))))
+    scored = measured(Lengths(full)).evaluate_batch(
+        samples(*("abcdefgh"[:length] for length in range(1, 9)))
+    )
     assert [scores(sample)[0] for sample in scored] == [float(length) for length in range(1, 9)]
 
 

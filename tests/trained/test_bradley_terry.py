@@ -32,14 +32,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_scores_are_the_training_features_times_the_weights(folder: Path) -> None:
     model = load_model(folder)
     odd = [
-        labelled(turns("Why?", "我不能。", "And now?"), [("I can’t.\r\n- a", "chosen"), ("", "rejected")]),
+        labelled(
+            turns("Why?", "我不能。", "And now?"), [("I can’t.\r\n- a", "chosen"), ("", "rejected")]
+        ),
         labelled([], [("**yes** 42", "chosen"), ("no \ud800", "rejected")]),
     ]
     samples = [*SAMPLES, *odd]
     pairs = pair_matrix(read_samples(samples).samples, 1 << HASH_BITS)
     margins = pairs.dense @ model.dense.astype(float) + pairs.words @ model.words.astype(float)
-    for sample, margin in zip(BradleyTerryReward(str(folder)).evaluate_batch(samples), margins, strict=True):
-        by_label = {(o.answer.label or {})["preference"]: o.answer.reward.score or 0.0 for o in sample.output}
+    for sample, margin in zip(
+        BradleyTerryReward(str(folder)).evaluate_batch(samples), margins, strict=True
+    ):
+        by_label = {
+            (o.answer.label or {})["preference"]: o.answer.reward.score or 0.0
+            for o in sample.output
+        }
         assert by_label["chosen"] - by_label["rejected"] == pytest.approx(margin, abs=1e-5)
 
 
@@ -62,7 +69,9 @@ def test_two_models_keep_their_scores_apart(folder: Path, tmp_path: Path) -> Non
     was = second.describe()["weights_sha256"]
     assert first.describe()["weights_sha256"] != was
     train_bradley_terry(SAMPLES, tmp_path / "other", regularization=1.0)
-    assert second.describe()["weights_sha256"] != was, "a model that is trained anew is another reward"
+    assert second.describe()["weights_sha256"] != was, (
+        "a model that is trained anew is another reward"
+    )
     assert scores(second.evaluate(sample)) != [detail.score for detail in both.details[1:]]
 
 
@@ -72,7 +81,9 @@ def test_two_models_keep_their_scores_apart(folder: Path, tmp_path: Path) -> Non
     ({"content": [{"type": "text", "text": "Thank you."}]}, []),
     ({"content": None, "tool_calls": CALLS}, [("unscored", "not_applicable")]),
 ])  # fmt: skip
-def test_answers_of_other_kinds(answer: dict[str, Any], outcome: list[tuple[str, str]], folder: Path) -> None:
+def test_answers_of_other_kinds(
+    answer: dict[str, Any], outcome: list[tuple[str, str]], folder: Path
+) -> None:
     step = Step(role=MessageRole.ASSISTANT, **answer)
     scored = BradleyTerryReward(folder).evaluate(DataSample(output=[DataOutput(answer=step)]))
     assert issues(scored) == outcome

@@ -1,4 +1,6 @@
-"""A checkpoint that cannot give scores is refused in one line before anything is scored, never guessed at."""
+"""A checkpoint that cannot give scores is refused in one line before anything is scored, never
+guessed at.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tests.support.samples import make_sample, scores
 SAMPLE = make_sample("yes", "no")
 
 
-def test_without_torch_the_message_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_torch_the_message_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *_: None)
     with pytest.raises(MissingExtra, match="'torch' .of the extra 'hf'.*pip install torch"):
         HFReward("some/model").evaluate(SAMPLE)
@@ -59,14 +63,25 @@ class TestCheckpoints:
     def test_a_missing_separator(self, tmp_path: Path) -> None:
         folder = make_checkpoint(tmp_path, "LlamaForSequenceClassification")
         with pytest.raises(ConfigError, match="name it hf:"):
-            HFProcessReward(folder).evaluate({"output": [{"answer": {"role": "assistant"}, "steps": [{"content": "a"}]}]})
+            HFProcessReward(folder).evaluate(
+                {"output": [{"answer": {"role": "assistant"}, "steps": [{"content": "a"}]}]}
+            )
 
-    def test_code_inside_a_checkpoint_does_not_run_unasked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_code_inside_a_checkpoint_does_not_run_unasked(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         folder = make_classifier(tmp_path)
         config = (folder / "config.json").read_text(encoding="utf-8")
-        own = '"auto_map": {"AutoConfig": "own.Own", "AutoModelForSequenceClassification": "own.Model"}, "model_type": "own_",'
-        (folder / "config.json").write_text(config.replace('"model_type": "llama",', own), encoding="utf-8")
-        (folder / "own.py").write_text("import builtins\nbuiltins.own_ran = True\n", encoding="utf-8")
+        own = (
+            '"auto_map": {"AutoConfig": "own.Own", "AutoModelForSequenceClassification": '
+            '"own.Model"}, "model_type": "own_",'
+        )
+        (folder / "config.json").write_text(
+            config.replace('"model_type": "llama",', own), encoding="utf-8"
+        )
+        (folder / "own.py").write_text(
+            "import builtins\nbuiltins.own_ran = True\n", encoding="utf-8"
+        )
         monkeypatch.setattr("builtins.input", lambda *_: "n")
         with pytest.raises(ConfigError, match="cannot be loaded"):
             HFReward(folder).evaluate(SAMPLE)
@@ -84,7 +99,13 @@ class TestCheckpoints:
         before, described = scores(first.evaluate(SAMPLE)), first.describe()
         make_classifier(tmp_path, seed=2)
         assert scores(first.evaluate(SAMPLE)) != before
-        changed = [HFReward(folder), HFReward(folder, dtype="bfloat16"), HFReward(folder, chat_template="plain")]
+        changed = [
+            HFReward(folder),
+            HFReward(folder, dtype="bfloat16"),
+            HFReward(folder, chat_template="plain"),
+        ]
         assert len({reward.settings_hash for reward in changed} | {first.settings_hash}) == 4
         assert described.keys() == HFReward(folder).describe().keys()
-        assert HFReward(folder, batch_size=2, device="cpu").settings_hash == changed[0].settings_hash
+        assert (
+            HFReward(folder, batch_size=2, device="cpu").settings_hash == changed[0].settings_hash
+        )

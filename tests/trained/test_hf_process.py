@@ -1,4 +1,6 @@
-"""`hf-prm:` reads one probability per step at the step's separator, and makes the answer's number of them by name."""
+"""`hf-prm:` reads one probability per step at the step's separator, and makes the answer's number
+of them by name.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ def stepped(*answers: list[str] | None) -> DataSample:
     """A sample whose answers have these steps."""
     sample = make_sample(*["9"] * len(answers), query=QUERY, unique_id="p")
     for output, steps in zip(sample.output, answers, strict=True):
-        output.steps = None if steps is None else [Step(role=MessageRole.ASSISTANT, content=text) for text in steps]
+        output.steps = (
+            None
+            if steps is None
+            else [Step(role=MessageRole.ASSISTANT, content=text) for text in steps]
+        )
     return sample
 
 
@@ -47,7 +53,12 @@ class TestReading:
         ("LlamaForTokenClassification", {"num_labels": 2, "chat": None}, {"separator": "\n\n"}),
     ])  # fmt: skip
     def test_each_step_is_read_at_its_separator(
-        self, model: str, made: dict[str, Any], settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self,
+        model: str,
+        made: dict[str, Any],
+        settings: dict[str, Any],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         import torch
         import transformers
@@ -57,14 +68,22 @@ class TestReading:
         kind = "AutoModelForCausalLM" if "tokens" in settings else "AutoModelForTokenClassification"
         network: Any = getattr(transformers, kind).from_pretrained(folder).eval()
         separator = settings.get("separator", "<extra_0>")
-        start = f"{QUERY}\n\n" if made.get("chat", "") is None else f"<|turn|>user\n{QUERY}<|end|>\n<|turn|>assistant\n"
+        start = (
+            f"{QUERY}\n\n"
+            if made.get("chat", "") is None
+            else f"<|turn|>user\n{QUERY}<|end|>\n<|turn|>assistant\n"
+        )
         expected = []
-        for number in range(1, len(STEPS) + 1):  # a causal model sees no later step, so each can be asked for alone
+        # a causal model sees no later step, so each can be asked for alone
+        for number in range(1, len(STEPS) + 1):
             text = start + "".join(step + separator for step in STEPS[:number])
             with torch.inference_mode():
-                opened = made.get("chat", "") is None  # a chat template would have written the opening mark
+                # a chat template would have written the opening mark
+                opened = made.get("chat", "") is None
                 ids = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
-                ids = torch.cat([torch.tensor([[tokenizer.bos_token_id]]), ids], 1) if opened else ids
+                ids = (
+                    torch.cat([torch.tensor([[tokenizer.bos_token_id]]), ids], 1) if opened else ids
+                )
                 logits = network(ids).logits[0, -1]
             if "tokens" in settings:
                 plus, minus = (logits[tokenizer.get_vocab()[token]].item() for token in "+-")
@@ -73,19 +92,28 @@ class TestReading:
                 expected.append(torch.sigmoid(logits[0]).item())
             else:
                 expected.append(torch.softmax(logits, 0)[-1].item())
-        scored = HFProcessReward(folder, **settings).evaluate(stepped(STEPS, STEPS[:1], STEPS[::-1]))
+        scored = HFProcessReward(folder, **settings).evaluate(
+            stepped(STEPS, STEPS[:1], STEPS[::-1])
+        )
         found = step_scores(scored)
         assert found[0] == pytest.approx(expected, abs=1e-5)
         assert found[1] == pytest.approx(expected[:1], abs=1e-5)
         assert [len(each) for each in found] == [3, 1, 3]
         for side in ("left", "none"):  # for models that padding on the right disturbs
-            monkeypatch.setattr("rm_gallery.gallery.rm.trained.local_model.LocalModel._find_padding", lambda _, s=side: s)
-            other = HFProcessReward(folder, **settings, batch_size=7).evaluate(stepped(STEPS, STEPS[:1], STEPS[::-1]))
+            monkeypatch.setattr(
+                "rm_gallery.gallery.rm.trained.local_model.LocalModel._find_padding",
+                lambda _, s=side: s,
+            )
+            other = HFProcessReward(folder, **settings, batch_size=7).evaluate(
+                stepped(STEPS, STEPS[:1], STEPS[::-1])
+            )
             assert step_scores(other) == [pytest.approx(each, abs=1e-5) for each in found]
 
     def test_a_step_cannot_hold_the_separator_mark(self, tmp_path: Path) -> None:
         folder = make_checkpoint(tmp_path, "LlamaForTokenClassification", num_labels=2)
-        found = step_scores(HFProcessReward(folder).evaluate(stepped(["a <extra_0> b", "", "c"])))[0]
+        found = step_scores(HFProcessReward(folder).evaluate(stepped(["a <extra_0> b", "", "c"])))[
+            0
+        ]
         assert len([score for score in found if score is not None]) == 3
 
     def test_a_missing_separator_is_asked_for(self, tmp_path: Path) -> None:
@@ -101,6 +129,11 @@ class TestReading:
     def test_too_long_is_unscored_at_every_step(self, tmp_path: Path) -> None:
         folder = make_checkpoint(tmp_path, "LlamaForTokenClassification", num_labels=2)
         scored = HFProcessReward(folder, max_length=80).evaluate(stepped(["x" * 100, "y"], ["z"]))
-        assert [[score is None for score in each] for each in step_scores(scored)] == [[True, True], [False]]
-        reasons = [issue.reason for step in scored.output[0].steps or () for issue in step.reward.issues]
+        assert [[score is None for score in each] for each in step_scores(scored)] == [
+            [True, True],
+            [False],
+        ]
+        reasons = [
+            issue.reason for step in scored.output[0].steps or () for issue in step.reward.issues
+        ]
         assert reasons == ["too_long", "too_long"]

@@ -1,4 +1,6 @@
-"""`hf:` gives what the checkpoint itself gives, whatever the door, the batch and the padding, and judges a benchmark."""
+"""`hf:` gives what the checkpoint itself gives, whatever the door, the batch and the padding, and
+judges a benchmark.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,14 @@ from tests.support.command import command
 from tests.support.samples import issues, make_sample, scores
 
 pytestmark = pytest.mark.system("torch")
-TEXTS = ["yes", "Rinse it with cold water. " * 8, "", "我不知道。", "a\r\nb\n" * 30, "ünï 🙂 <b>x</b>"]
+TEXTS = [
+    "yes",
+    "Rinse it with cold water. " * 8,
+    "",
+    "我不知道。",
+    "a\r\nb\n" * 30,
+    "ünï 🙂 <b>x</b>",
+]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -95,15 +104,24 @@ LLAMA, GPT2, BERT = (f"{kind}ForSequenceClassification" for kind in ("Llama", "G
     (LLAMA, {"chat": None}, {"chat_template": CHAT}, chat),
 ])  # fmt: skip
 def test_a_batch_scores_as_each_answer_alone(
-    model: str, made: dict[str, Any], settings: dict[str, Any], text: Any, tmp_path: Path, sides: list[str]
+    model: str,
+    made: dict[str, Any],
+    settings: dict[str, Any],
+    text: Any,
+    tmp_path: Path,
+    sides: list[str],
 ) -> None:
     given = CHAT in settings.values()
-    expected = alone(make_checkpoint(tmp_path, model, **{**made, **({"chat": CHAT} if given else {})}), text)
+    expected = alone(
+        make_checkpoint(tmp_path, model, **{**made, **({"chat": CHAT} if given else {})}), text
+    )
     folder = make_checkpoint(tmp_path, model, **made)
     found = scores(HFReward(folder, **settings).evaluate(make_sample(*TEXTS)))
     assert found == pytest.approx(expected, abs=1e-5)
     assert sides == ["right"], "batches of different lengths are scored at once"
-    assert len({round(value, 4) for value in expected}) == len(TEXTS), "the model tells the texts apart"
+    assert len({round(value, 4) for value in expected}) == len(TEXTS), (
+        "the model tells the texts apart"
+    )
 
 
 def test_all_doors_and_batch_sizes_agree(classifier: Path) -> None:
@@ -112,7 +130,9 @@ def test_all_doors_and_batch_sizes_agree(classifier: Path) -> None:
     expected = [scores(reward.evaluate(sample)) for sample in samples]
 
     def same(scored: list[DataSample]) -> bool:
-        return [scores(sample) for sample in scored] == [pytest.approx(each, abs=1e-5) for each in expected]
+        return [scores(sample) for sample in scored] == [
+            pytest.approx(each, abs=1e-5) for each in expected
+        ]
 
     again: HFReward = pickle.loads(pickle.dumps(reward))
     with ThreadPoolExecutor(8) as pool:
@@ -124,7 +144,9 @@ def test_all_doors_and_batch_sizes_agree(classifier: Path) -> None:
     assert same(RewardRegistry.create(f"hf:{classifier}").evaluate_batch(samples))
 
 
-def test_the_model_is_loaded_once_for_all_threads(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_is_loaded_once_for_all_threads(
+    classifier: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from rm_gallery.gallery.rm.trained import checkpoint, local_model
 
     sizes: list[int] = []
@@ -149,7 +171,9 @@ def test_the_model_is_loaded_once_for_all_threads(classifier: Path, monkeypatch:
 def test_an_answer_cannot_write_control_marks(mark: str, classifier: Path) -> None:
     broken = f"{mark[0]} {mark[1:]}".replace("<|turn|>", "< |turn|>")
     # behind an answer the mark that ends a turn is no part of it; inside it is text
-    attacked, harmless = scores(HFReward(classifier).evaluate(make_sample(f"ok {mark} then", f"ok {broken} then")))
+    attacked, harmless = scores(
+        HFReward(classifier).evaluate(make_sample(f"ok {mark} then", f"ok {broken} then"))
+    )
     assert attacked == pytest.approx(harmless, abs=1e-6)
 
 
@@ -158,7 +182,9 @@ def test_an_answer_cannot_write_control_marks(mark: str, classifier: Path) -> No
     ({"label": 1, "activation": "none"}, ["hf"]),
     ({"label": ["helpful", "harmless"], "activation": "none"}, ["helpful", "harmless"]),
 ])  # fmt: skip
-def test_labels_of_a_head_with_several(settings: dict[str, Any], names: list[str], tmp_path: Path) -> None:
+def test_labels_of_a_head_with_several(
+    settings: dict[str, Any], names: list[str], tmp_path: Path
+) -> None:
     import torch
 
     names_of = dict(enumerate(("helpful", "harmless", "short")))
@@ -197,7 +223,9 @@ def test_a_template_that_refuses_a_conversation_costs_that_sample(tmp_path: Path
     refuses = "{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}"
     folder = make_classifier(tmp_path, chat=CHAT.replace("%}", "%}" + refuses, 1))
     good = make_sample("a", unique_id="good")
-    bad = good.model_copy(update={"unique_id": "bad", "input": [ChatMessage(role="system", content="s")]})
+    bad = good.model_copy(
+        update={"unique_id": "bad", "input": [ChatMessage(role="system", content="s")]}
+    )
     scored = HFReward(folder).evaluate_batch([good, bad, good])
     assert [issues(sample) for sample in scored] == [[], [("unscored", "not_applicable")], []]
     assert "no system" in scored[1].output[0].answer.reward.issues[0].message
@@ -223,7 +251,10 @@ def test_language_models_with_a_value_head_and_with_tokens(tmp_path: Path) -> No
     assert share[0] == pytest.approx(1 / (1 + 2.718281828 ** -(yes - no)), abs=1e-5)
 
     weight, bias = torch.randn(1, 64), torch.randn(1)
-    file, head = folder / "model.safetensors", {"v_head.summary.weight": weight, "v_head.summary.bias": bias}
+    file, head = (
+        folder / "model.safetensors",
+        {"v_head.summary.weight": weight, "v_head.summary.bias": bias},
+    )
     save_file({**load_file(file), **head}, file, {"format": "pt"})
     value = scores(HFReward(folder).evaluate(sample))
     assert value[0] == pytest.approx((hidden @ weight[0] + bias[0]).item(), abs=1e-4)
@@ -231,7 +262,11 @@ def test_language_models_with_a_value_head_and_with_tokens(tmp_path: Path) -> No
 
 def test_bench_scores_pairs_and_steps(classifier: Path, tmp_path: Path) -> None:
     data = str(best_of_4(tmp_path / "data.jsonl"))
-    found = json.loads(command("bench", "rewardbench2", "--reward", f"hf:{classifier}", "--data", data, "--json").out)
+    found = json.loads(
+        command(
+            "bench", "rewardbench2", "--reward", f"hf:{classifier}", "--data", data, "--json"
+        ).out
+    )
     assert (found["n"], found["n_scored"]) == (12, 12)
     row = {
         "idx": "prm_test_p1_0", "classification": "circular", "original_question": "q", "modified_question": "q",
@@ -241,7 +276,9 @@ def test_bench_scores_pairs_and_steps(classifier: Path, tmp_path: Path) -> None:
     steps = tmp_path / "steps.jsonl"
     steps.write_text(json.dumps(row) + "\n", encoding="utf-8")
     model = make_checkpoint(tmp_path / "prm", "LlamaForTokenClassification", num_labels=2)
-    done = command("bench", "prmbench", "--reward", f"hf-prm:{model}", "--data", str(steps), "--json")
+    done = command(
+        "bench", "prmbench", "--reward", f"hf-prm:{model}", "--data", str(steps), "--json"
+    )
     found = json.loads(done.out)
     assert (done.code, found["n_scored"]) == (0, 1)
     assert sum(found["extra"][cell] for cell in ("TP", "FP", "TN", "FN")) == 3

@@ -1,4 +1,6 @@
-"""A saved model comes back the same, other folders are named as what they are, and features of any text are finite and moderate."""
+"""A saved model comes back the same, other folders are named as what they are, and features of any
+text are finite and moderate.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ FEATURES = answer_features(read_conversation(turns("Why?")), "Because I said so.
 def some_model(seed: int = 0) -> BradleyTerryModel:
     draw = np.random.default_rng(seed)
     dense = draw.normal(size=len(dense_names())).astype(np.float32)
-    return BradleyTerryModel(dense, draw.normal(size=1 << HASH_BITS).astype(np.float32), 0.5, {"seed": seed})
+    return BradleyTerryModel(
+        dense, draw.normal(size=1 << HASH_BITS).astype(np.float32), 0.5, {"seed": seed}
+    )
 
 
 @pytest.fixture
@@ -159,18 +163,35 @@ def test_any_text_gives_finite_figures_of_moderate_size(name: str) -> None:
 
 def test_line_ends_do_not_matter() -> None:
     text = "# Title\n\n- **one**\n- two\n\nHuman: no\n"
-    unix, windows = (answer_features(read_conversation([]), each) for each in (text, text.replace("\n", "\r\n")))
-    assert unix.dense.tolist() == windows.dense.tolist() and unix.hashed.tolist() == windows.hashed.tolist()
+    unix, windows = (
+        answer_features(read_conversation([]), each) for each in (text, text.replace("\n", "\r\n"))
+    )
+    assert (
+        unix.dense.tolist() == windows.dense.tolist()
+        and unix.hashed.tolist() == windows.hashed.tolist()
+    )
 
 
-@pytest.mark.parametrize("text", ["It's 4 o'clock_now:\n\n- a\n* b''c 'd' x_y", "".join(map(chr, range(128))) * 2])
+@pytest.mark.parametrize(
+    "text", ["It's 4 o'clock_now:\n\n- a\n* b''c 'd' x_y", "".join(map(chr, range(128))) * 2]
+)
 def test_the_short_cut_for_ascii_changes_nothing(text: str) -> None:
-    assert [*tokenize(text), "é"] == tokenize(f"{text} É"), "a letter beyond ASCII makes the text take the long way"
+    assert [*tokenize(text), "é"] == tokenize(f"{text} É"), (
+        "a letter beyond ASCII makes the text take the long way"
+    )
 
 
 def test_half_a_surrogate_pair_is_a_token() -> None:
     assert tokenize("half \ud800 pair") == ["half", "\ud800", "pair"]
-    assert hashed_features(tokenize("我不能 \ud800")).tolist() == [6026, 38479, 91223, 99732, 183457, 198411, 218858]
+    assert hashed_features(tokenize("我不能 \ud800")).tolist() == [
+        6026,
+        38479,
+        91223,
+        99732,
+        183457,
+        198411,
+        218858,
+    ]
 
 
 def test_every_section_of_cues_has_a_name_of_its_own() -> None:

@@ -1,7 +1,8 @@
 """The trainers' own packages, each in a virtual environment of its own that is made once and kept.
 
-An environment sees every package of the one the tests run in (so torch is not fetched twice) and puts the trainer's own pins
-before them. Mostly exact pins without dependencies: a trainer's full list wants GPUs, the code that calls a reward does not.
+An environment sees every package of the one the tests run in (so torch is not fetched twice) and
+puts the trainer's own pins before them. Mostly exact pins without dependencies: a trainer's full
+list wants GPUs, the code that calls a reward does not.
 `python -m tests.trainers.environments [NAME ...]` makes them ahead of the tests.
 """
 
@@ -30,13 +31,17 @@ PROGRAMS = Path(__file__).resolve().parent / "programs"
 
 @dataclass(frozen=True)
 class Trainer:
-    """What is installed, what of it must import, and the Python versions it is for (from the first, below the second)."""
+    """What is installed, what of it must import, and the Python versions it is for (from the first,
+    below the second).
+    """
 
     pins: str
     imports: str
     python: tuple[tuple[int, int], tuple[int, int]] = ((3, 10), (3, 15))
     dependencies: bool = False
-    """Whether pip adds what the packages ask for; else the packages are all that the code under test imports."""
+    """Whether pip adds what the packages ask for; else the packages are all that the code under
+    test imports.
+    """
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -46,30 +51,43 @@ class Trainer:
 
 TRAINERS: dict[str, Trainer] = {
     "verl": Trainer(
-        "verl==0.9.1 ray==2.60.0 tensordict==0.15.3 omegaconf==2.3.1 hydra-core==1.3.8 antlr4-python3-runtime==4.9.3 "
-        "codetiming==1.4.0 msgpack==1.2.4 protobuf==7.36.2 pyvers==0.2.3",
+        "verl==0.9.1 ray==2.60.0 tensordict==0.15.3 omegaconf==2.3.1 hydra-core==1.3.8 "
+        "antlr4-python3-runtime==4.9.3 codetiming==1.4.0 msgpack==1.2.4 protobuf==7.36.2 "
+        "pyvers==0.2.3",
         "import verl.trainer.ppo.reward, verl.experimental.reward_loop.reward_manager",
         python=((3, 10), (3, 13)),
     ),
     # its wheel is tagged for this Python only; nothing that it imports before a GPU is
-    "openrlhf": Trainer("openrlhf==0.11.2 pylatexenc==2.11", "import openrlhf.utils.agent", python=((3, 11), (3, 12))),
+    "openrlhf": Trainer(
+        "openrlhf==0.11.2 pylatexenc==2.11",
+        "import openrlhf.utils.agent",
+        python=((3, 11), (3, 12)),
+    ),
     "skyrl": Trainer("skyrl-gym==0.4.0", "import skyrl_gym.envs.gsm8k.env"),
     "openenv": Trainer("openenv==0.10.0", "import openenv.core.rubrics", dependencies=True),
     # its full list wants GPUs; these are what its rollout and reward code imports
     "areal": Trainer(
-        "areal==1.0.4 ray==2.60.0 numba==0.68.1 llvmlite==0.50.0 torchdata==0.11.0 omegaconf==2.4.0.dev2 "
-        "hydra-core==1.4.0.dev1 aiofiles==25.1.0 blinker==1.9.0 colorlog==6.12.0 einops==0.8.2 Flask==3.1.3 "
-        "itsdangerous==2.2.0 lark==1.3.1 pillow==13.0.0 msgpack==1.2.4 protobuf==7.36.2 tenacity==9.2.1",
+        "areal==1.0.4 ray==2.60.0 numba==0.68.1 llvmlite==0.50.0 torchdata==0.11.0 "
+        "omegaconf==2.4.0.dev2 hydra-core==1.4.0.dev1 aiofiles==25.1.0 blinker==1.9.0 "
+        "colorlog==6.12.0 einops==0.8.2 Flask==3.1.3 itsdangerous==2.2.0 lark==1.3.1 "
+        "pillow==13.0.0 msgpack==1.2.4 protobuf==7.36.2 tenacity==9.2.1",
         "import areal.workflow.rlvr, areal.infra.remote_inf_engine",
         python=((3, 11), (3, 13)),
     ),
     "tools": Trainer(
-        "langsmith==0.15.0 langfuse==5.0.4", "import langsmith.evaluation, langfuse.experiment", dependencies=True
+        "langsmith==0.15.0 langfuse==5.0.4",
+        "import langsmith.evaluation, langfuse.experiment",
+        dependencies=True,
     ),
-    "verifiers-v0": Trainer("verifiers==0.1.14 tenacity==9.2.1", "import verifiers; verifiers.Rubric"),
+    "verifiers-v0": Trainer(
+        "verifiers==0.1.14 tenacity==9.2.1", "import verifiers; verifiers.Rubric"
+    ),
     # wants openai < 3, which must not reach the environment of the tests
     "verifiers": Trainer(
-        "verifiers==0.4.0", "import verifiers.v1 as vf; vf.Task", python=((3, 11), (3, 15)), dependencies=True
+        "verifiers==0.4.0",
+        "import verifiers.v1 as vf; vf.Task",
+        python=((3, 11), (3, 15)),
+        dependencies=True,
     ),
 }
 
@@ -79,7 +97,8 @@ class CannotBeMade(Exception):
 
 
 def run(name: str, program: str, request: Any, *, timeout: float = 120.0, **variables: str) -> Any:
-    """Run `programs/PROGRAM` in the trainer's environment: `request` goes in as JSON, the last line out is the JSON answer.
+    """Run `programs/PROGRAM` in the trainer's environment: `request` goes in as JSON, the last line
+    out is the JSON answer.
 
     Skips the test where the environment was not made: tests install nothing.
     """
@@ -88,17 +107,25 @@ def run(name: str, program: str, request: Any, *, timeout: float = 120.0, **vari
     except CannotBeMade as error:
         pytest.skip(f"{name}: {error}")
     if not (base / "complete").exists():
-        pytest.skip(f"{name}: its environment is not made (python -m tests.trainers.environments {name})")
+        pytest.skip(
+            f"{name}: its environment is not made (python -m tests.trainers.environments {name})"
+        )
     command = [str(python), str(PROGRAMS / program)]
     own = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
-    done = subprocess.run(command, input=json.dumps(request), capture_output=True, text=True, timeout=timeout, env=own)
+    done = subprocess.run(
+        command, input=json.dumps(request), capture_output=True, text=True, timeout=timeout, env=own
+    )
     if done.returncode != 0:
-        raise AssertionError(f"{program} ended with {done.returncode} in {name}'s environment:\n{done.stderr[-4000:]}")
+        raise AssertionError(
+            f"{program} ended with {done.returncode} in {name}'s "
+            f"environment:\n{done.stderr[-4000:]}"
+        )
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def make(name: str) -> Path:
-    """Make the environment unless it is there; give its Python. Processes that want the same one wait for each other.
+    """Make the environment unless it is there; give its Python. Processes that want the same one
+    wait for each other.
 
     Raises:
         CannotBeMade: Another Python is needed, or the packages cannot be fetched.
@@ -112,7 +139,9 @@ def make(name: str) -> Path:
 
 
 def _place(name: str) -> tuple[Path, Path]:
-    """Folder and Python of the environment, whether it is made or not; CannotBeMade where it is for another Python."""
+    """Folder and Python of the environment, whether it is made or not; CannotBeMade where it is for
+    another Python.
+    """
     trainer = TRAINERS[name]
     low, high = trainer.python
     if not low <= sys.version_info[:2] < high:

@@ -1,4 +1,6 @@
-"""Rewards and completions that the trainers' own code is run with, and what `evaluate` says of them."""
+"""Rewards and completions that the trainers' own code is run with, and what `evaluate` says of
+them.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,13 @@ class Parts(BasePointWiseReward):
             raise RuntimeError("the judge is gone")
         if sample.reference() is None:
             raise Unscored("nothing to compare with", reason="no_reference")
-        parts = {"length": len(text) % 7 / 7, "gold": 0.9 if str(sample.reference()) in text else -0.3}
-        details = [RewardDimensionWithScore(name=name, score=value) for name, value in parts.items()]
+        parts = {
+            "length": len(text) % 7 / 7,
+            "gold": 0.9 if str(sample.reference()) in text else -0.3,
+        }
+        details = [
+            RewardDimensionWithScore(name=name, score=value) for name, value in parts.items()
+        ]
         return RewardResult(name=self.name, details=list(details))
 
 
@@ -47,7 +54,9 @@ def judged(base_url: str) -> BaseReward:
 @contextmanager
 def flaky_judge() -> Iterator[JudgeServer]:
     """A local judge that breaks for a third of the prompts, whoever asks."""
-    with JudgeServer("fixed:<score>4</score>", faults={"server_error": 1 / 3, "sticky": True}) as server:
+    with JudgeServer(
+        "fixed:<score>4</score>", faults={"server_error": 1 / 3, "sticky": True}
+    ) as server:
         yield server
 
 
@@ -63,7 +72,11 @@ TEXTS = (
     "It is 4.", "\\boxed{4}", "\\boxed{5}", "", "答案是 4。", "so\r\n\r\n4", "<think>5?</think> 4", "4 " * 300, "this breaks",
 )  # fmt: skip
 ROWS = tuple(
-    Row(f"What is 2+2? ({place})", TEXTS[place % 9] + "!" * (place // 9 % 7), None if place % 5 == 3 else "4")
+    Row(
+        f"What is 2+2? ({place})",
+        TEXTS[place % 9] + "!" * (place // 9 % 7),
+        None if place % 5 == 3 else "4",
+    )
     for place in range(500)
 )
 FEW = ROWS[:18]
@@ -78,7 +91,9 @@ class Expected(NamedTuple):
     components: dict[str, float]
 
     def part(self, name: str, none: float) -> float:
-        """A component, or what stands for it: what the completion broke is the worst score in all of them."""
+        """A component, or what stands for it: what the completion broke is the worst score in all
+        of them.
+        """
         return self.components.get(name, none if self.score is None else self.score)
 
 

@@ -1,4 +1,6 @@
-"""The environments and rubrics of SkyRL and verifiers get the scores of `evaluate` in their own code."""
+"""The environments and rubrics of SkyRL and verifiers get the scores of `evaluate` in their own
+code.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ def test_an_environment_of_skyrl_gets_the_scores_of_evaluate() -> None:
         value = -1.0 if wanted.score is None else wanted.score
         flags = {name: float(wanted.status == name) for name in ("unscored", "failed")}
         parts = {name: wanted.part(name, value) for name in ("length", "gold")}
-        assert episode == {"reward": value, "status": wanted.status, "metrics": {"score": value, **parts, **flags}}
+        assert episode == {
+            "reward": value,
+            "status": wanted.status,
+            "metrics": {"score": value, **parts, **flags},
+        }
     share = sum(wanted.status == "failed" for wanted in expected(Parts())) / len(ROWS)
     assert found["together"]["failed"] == pytest.approx(share)
 
@@ -53,7 +59,9 @@ def test_a_task_of_verifiers_v1_gets_the_scores_of_evaluate(tmp_path: Path) -> N
     file = tmp_path / "my_rewards.py"
     with flaky_judge() as judge:
         file.write_text(REWARDS.format(base_url=judge.base_url), encoding="utf-8")
-        found = run("verifiers", "in_verifiers.py", {"file": str(file), "rows": ROWS, "few": len(FEW)})
+        found = run(
+            "verifiers", "in_verifiers.py", {"file": str(file), "rows": ROWS, "few": len(FEW)}
+        )
         helpful = expected(judged(judge.base_url), FEW)
     assert 0 < sum(each.score is None for each in helpful) < len(helpful)
     for (trace, plugged, other), second in zip(found, helpful, strict=False):
@@ -62,6 +70,9 @@ def test_a_task_of_verifiers_v1_gets_the_scores_of_evaluate(tmp_path: Path) -> N
         assert (other["error"] is None) == (second.score is not None)
     for (trace, *_), wanted in zip(found, expected(Parts()), strict=True):
         flags = {f"parts/{name}": float(wanted.status == name) for name in ("unscored", "failed")}
-        assert trace["metrics"] == {f"parts/{name}": value for name, value in wanted.components.items()} | flags
+        assert (
+            trace["metrics"]
+            == {f"parts/{name}": value for name, value in wanted.components.items()} | flags
+        )
         assert trace["rewards"] == {"parts": None if wanted.score is None else [wanted.score, 0.5]}
         assert wanted.status in (trace["error"] or "scored")

@@ -1,4 +1,6 @@
-"""OpenRLHF's own executor gets the scores of `evaluate` from a reward file, and makes tensors of them."""
+"""OpenRLHF's own executor gets the scores of `evaluate` from a reward file, and makes tensors of
+them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,16 @@ reward_func = openrlhf_reward(Parts(), components=["length", "gold"], on_error={
 @pytest.fixture
 def server() -> Iterator[str]:
     """The address of a server of our own that offers one rule."""
-    command = [sys.executable, "-m", "rm_gallery", "serve", "--reward", "math_verify_reward", "--port", "0"]
+    command = [
+        sys.executable,
+        "-m",
+        "rm_gallery",
+        "serve",
+        "--reward",
+        "math_verify_reward",
+        "--port",
+        "0",
+    ]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         told = process.stderr
         assert told is not None
@@ -37,7 +48,9 @@ def server() -> Iterator[str]:
 
 @pytest.mark.trainers
 @pytest.mark.system("openrlhf")
-def test_the_executor_gets_the_scores_of_evaluate_from_a_file_and_from_our_server(tmp_path: Path, server: str) -> None:
+def test_the_executor_gets_the_scores_of_evaluate_from_a_file_and_from_our_server(
+    tmp_path: Path, server: str
+) -> None:
     policies, sizes = ("worst", "none", "raise"), (len(ROWS), len(FEW), len(FEW))
     files = [tmp_path / f"{name}.py" for name in policies]
     for file, on_error in zip(files, policies, strict=True):
@@ -48,7 +61,9 @@ def test_the_executor_gets_the_scores_of_evaluate_from_a_file_and_from_our_serve
     for on_error, size, answer in zip(policies, sizes, answers, strict=True):
         wanted = expected(Parts())[:size]
         none = -1.0 if on_error == "worst" else None
-        assert [each["reward"] for each in answer["told"]] == [none if w.score is None else w.score for w in wanted]
+        assert [each["reward"] for each in answer["told"]] == [
+            none if w.score is None else w.score for w in wanted
+        ]
         for told, each in zip(answer["told"], wanted, strict=True):
             if each.score is not None:
                 assert told["scores"] == (each.score + 1) / 2
@@ -64,5 +79,9 @@ def test_the_executor_gets_the_scores_of_evaluate_from_a_file_and_from_our_serve
     scores = [-0.25 if each.score is None else each.score for each in wanted]
     # OpenRLHF takes the server's list of one as it is and makes a tensor of it
     assert [each["reward"] for each in served["told"]] == [[score] for score in scores]
-    assert [each["extra_logs"]["unscored"] for each in served["told"]] == [[float(e.score is None)] for e in wanted]
-    assert [each["reward"] for each in served["tensors"]] == [[[as_float32(score)]] for score in scores]
+    assert [each["extra_logs"]["unscored"] for each in served["told"]] == [
+        [float(e.score is None)] for e in wanted
+    ]
+    assert [each["reward"] for each in served["tensors"]] == [
+        [[as_float32(score)]] for score in scores
+    ]

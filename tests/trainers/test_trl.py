@@ -1,4 +1,6 @@
-"""TRL's own trainers call our reward functions: what they log and train on are the scores of `evaluate`."""
+"""TRL's own trainers call our reward functions: what they log and train on are the scores of
+`evaluate`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ from tests.trainers.rewards import as_float32, flaky_judge
 
 pytestmark = [NEEDS_TRL, pytest.mark.trainers, pytest.mark.filterwarnings("ignore")]
 
-QUESTIONS = [{"prompt": [{"role": "user", "content": f"What is {n}+{n}?"}], "solution": str(2 * n)} for n in range(8)]
+QUESTIONS = [
+    {"prompt": [{"role": "user", "content": f"What is {n}+{n}?"}], "solution": str(2 * n)}
+    for n in range(8)
+]
 
 
 @reward_function(score_range=(0.0, 1.0))
@@ -48,17 +53,28 @@ def tiny_model() -> Any:
     return LlamaForCausalLM(config_for(tokenizer)), tokenizer
 
 
-def trained(kind: str, folder: Path, rows: list[Any], settings: dict[str, Any], **given: Any) -> Any:
-    """A trainer of TRL after a short run on the CPU that keeps nothing, and the entries of its steps."""
+def trained(
+    kind: str, folder: Path, rows: list[Any], settings: dict[str, Any], **given: Any
+) -> Any:
+    """A trainer of TRL after a short run on the CPU that keeps nothing, and the entries of its
+    steps.
+    """
     import trl
     from datasets import Dataset
 
-    quiet = {"output_dir": str(folder), "logging_steps": 1, "report_to": "none", "save_strategy": "no"}
+    quiet = {
+        "output_dir": str(folder),
+        "logging_steps": 1,
+        "report_to": "none",
+        "save_strategy": "no",
+    }
     quiet |= {"use_cpu": True, "bf16": False, "disable_tqdm": True, "max_steps": 1}
     config = getattr(trl, f"{kind}Config")(**{**quiet, **settings})
     model, tokenizer = tiny_model()
     given = {"model": model, "processing_class": tokenizer, **given}
-    trainer = getattr(trl, f"{kind}Trainer")(args=config, train_dataset=Dataset.from_list(rows), **given)
+    trainer = getattr(trl, f"{kind}Trainer")(
+        args=config, train_dataset=Dataset.from_list(rows), **given
+    )
     trainer.train()
     steps = [entry for entry in trainer.state.log_history if "loss" in entry]
     assert len(steps) == config.max_steps and all(math.isfinite(entry["loss"]) for entry in steps)
@@ -66,12 +82,18 @@ def trained(kind: str, folder: Path, rows: list[Any], settings: dict[str, Any], 
 
 
 def test_grpo_trains_on_a_rule_a_function_and_a_judge_that_fails_at_times(tmp_path: Path) -> None:
-    sizes = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "num_generations": 4}
+    sizes = {
+        "per_device_train_batch_size": 4,
+        "gradient_accumulation_steps": 2,
+        "num_generations": 4,
+    }
     settings = {**sizes, "max_steps": 3, "max_completion_length": 12}
     with flaky_judge() as judge:
         llm = OpenaiLLM(model="judge", base_url=judge.base_url, api_key="k", max_attempts=1)
         rules = [{"reward": "math_verify_reward", "reference": "solution"}, letters]
-        rewards = trl_rewards([*rules, {"reward": "base_helpfulness_pointwise", "llm": llm, "name": "helpful"}])
+        rewards = trl_rewards(
+            [*rules, {"reward": "base_helpfulness_pointwise", "llm": llm, "name": "helpful"}]
+        )
         trainer, steps = trained("GRPO", tmp_path, QUESTIONS, settings, reward_funcs=rewards)
         logs = trainer._logs
         for reward in rewards:
@@ -81,7 +103,9 @@ def test_grpo_trains_on_a_rule_a_function_and_a_judge_that_fails_at_times(tmp_pa
     for entry in steps:
         assert math.isfinite(entry["reward"]) and entry["rewards/letters/length"] > 0
         for name in ("math_verify_reward", "letters", "helpful"):
-            assert {f"rewards/{name}/{part}" for part in ("mean", "std", "unscored", "failed")} <= entry.keys()
+            assert {
+                f"rewards/{name}/{part}" for part in ("mean", "std", "unscored", "failed")
+            } <= entry.keys()
         assert entry["rewards/dropped"] == entry["rewards/helpful/failed"]
     assert 0 < sum(entry["rewards/helpful/failed"] for entry in steps) / 3 < 1
     assert set(logs["extra"]["helpful/outcome"]) <= {"scored", "transient", "fatal"}
@@ -118,7 +142,9 @@ def same_by_evaluate(reward: TrlReward, logs: Any) -> list[float | None]:
 
 
 PROMPTS = [[{"role": "user", "content": "What is 2+2?"}]] * 4
-COMPLETIONS = [[{"role": "assistant", "content": text}] for text in ("\\boxed{4}", "5", "no idea", "4")]
+COMPLETIONS = [
+    [{"role": "assistant", "content": text}] for text in ("\\boxed{4}", "5", "no idea", "4")
+]
 SOLUTIONS = ["4", "4", "4", None]
 EXPECTED: dict[str, list[float | None]] = {
     "math_verify_reward": [1.0, 0.0, 0.0, None],
@@ -134,7 +160,11 @@ def broken(messages: list[Any], **kwargs: Any) -> float:
 
 
 def three_rewards() -> list[TrlReward]:
-    return [trl_reward("math_verify_reward", reference="solution"), trl_reward(letters), trl_reward(broken)]
+    return [
+        trl_reward("math_verify_reward", reference="solution"),
+        trl_reward(letters),
+        trl_reward(broken),
+    ]
 
 
 def trainer_like(rewards: list[TrlReward], loop: Any, logged: dict[str, Any]) -> Any:
@@ -177,10 +207,23 @@ def test_asynchronous_grpo_takes_them_to_its_child_process() -> None:
     rewards: list[TrlReward] = pickle.loads(pickle.dumps(three_rewards()))
     sequence = worker.TrainingSequence([1, 2], [0, 1], [0.0, 0.0], 0)
     group = worker.RolloutGroup(
-        PROMPTS, {"solution": SOLUTIONS}, COMPLETIONS, [[1]] * 4, [[sequence]] * 4, [0] * 4, [0] * 4, 0, 0, [], []
+        PROMPTS,
+        {"solution": SOLUTIONS},
+        COMPLETIONS,
+        [[1]] * 4,
+        [[sequence]] * 4,
+        [0] * 4,
+        [0] * 4,
+        0,
+        0,
+        [],
+        [],
     )
     loop = SimpleNamespace(
-        reward_funcs=rewards, reward_func_names=[*EXPECTED], _env_reward_types=[], _provides_rollout_reward=False
+        reward_funcs=rewards,
+        reward_func_names=[*EXPECTED],
+        _env_reward_types=[],
+        _provides_rollout_reward=False,
     )
     samples = asyncio.run(worker._AsyncRolloutLoop._score_group(loop, group))
     for name, expected in EXPECTED.items():
@@ -198,9 +241,14 @@ def test_trainers_take_the_data_sets_made_of_scored_samples(kind: str, tmp_path:
     else:
         rows = preference_rows(samples, "math_verify_reward", margin=kind == "Reward")
     model = tiny_model()[0]
-    given = {"model": LlamaForSequenceClassification(model.config)} if kind == "Reward" else {"ref_model": model}
+    given = (
+        {"model": LlamaForSequenceClassification(model.config)}
+        if kind == "Reward"
+        else {"ref_model": model}
+    )
     _, (step,) = trained(kind, tmp_path, rows, {"per_device_train_batch_size": 2}, **given)
-    if kind == "Reward":  # the loss counts the margin of 1: without it a model that knows nothing is near ln 2
+    # the loss counts the margin of 1: without it a model that knows nothing is near ln 2
+    if kind == "Reward":
         assert step["loss"] > 1.0
 
 
@@ -208,7 +256,12 @@ def completions_by_length(n: int) -> dict[str, Any]:
     """A batch as TRL hands it over, with completions of 0 to 2n - 2 tokens; half of them are right."""
     texts = [rf"\boxed{{{42 if number % 2 else 41}}}" for number in range(n)]
     ids = [[7] * (2 * number) for number in range(n)]
-    return {"prompts": ["q"] * n, "completions": texts, "completion_ids": ids, "solution": ["$42$"] * n}
+    return {
+        "prompts": ["q"] * n,
+        "completions": texts,
+        "completion_ids": ids,
+        "solution": ["$42$"] * n,
+    }
 
 
 def test_length_rewards_in_tokens_are_trls_own() -> None:
@@ -216,15 +269,25 @@ def test_length_rewards_in_tokens_are_trls_own() -> None:
 
     batch = completions_by_length(200)
     overlong = rewards.get_soft_overlong_punishment(max_completion_len=300, soft_punish_cache=60)
-    ours = trl_reward("dapo_soft_overlong_punishment", unit="tokens", max_length=300, cache=60, logs=False)(**batch)
+    ours = trl_reward(
+        "dapo_soft_overlong_punishment", unit="tokens", max_length=300, cache=60, logs=False
+    )(**batch)
     assert ours == pytest.approx(overlong(**batch), abs=1e-9)
     scaled = getattr(rewards, "get_cosine_scaled_reward", None)
     if scaled is None:
         pytest.skip("this version of TRL has no cosine-scaled reward")
     theirs = scaled(max_len=300)(
-        **{**batch, "completions": [[{"role": "assistant", "content": t}] for t in batch["completions"]]}
+        **{
+            **batch,
+            "completions": [[{"role": "assistant", "content": t}] for t in batch["completions"]],
+        }
     )
     ours = trl_reward(
-        "cosine_length_scaling", unit="tokens", correctness="math", max_length=300, reference="solution", logs=False
+        "cosine_length_scaling",
+        unit="tokens",
+        correctness="math",
+        max_length=300,
+        reference="solution",
+        logs=False,
     )(**batch)
     assert ours == pytest.approx(theirs, abs=1e-9)

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rm_gallery.train.signals import component_advantages, group_advantages, spread_of, weighted_sum, whitened
+from rm_gallery.train.signals import (
+    component_advantages,
+    group_advantages,
+    spread_of,
+    weighted_sum,
+    whitened,
+)
 from rm_gallery.train.training_log import read_training_log
 from rm_gallery.train.watch import watch
 from tests.support.checkpoints import NEEDS_TRL
@@ -29,7 +35,9 @@ def length(completions: list[Any], **kwargs: Any) -> list[float | None]:
     return LENGTH
 
 
-def logged(folder: Path, trainer: str, **settings: Any) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
+def logged(
+    folder: Path, trainer: str, **settings: Any
+) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
     """Advantages of one step of eight completions in two groups, and the step's figures."""
     sizes = {"per_device_train_batch_size": 8, "num_generations": 4, "max_completion_length": 4}
     settings |= {**sizes, "reward_weights": [1.0, -0.1], "log_completions": True}
@@ -53,7 +61,9 @@ def test_equal_advantages(trainer: str, settings: dict[str, Any], tmp_path: Path
         ours = group_advantages(summed, 4, "leave_one_out", missing=np.nan)
         ours = np.nan_to_num(whitened(ours) if settings["normalize_advantages"] else ours)
     else:
-        method: Any = {"group": "std", "batch": "batch_std", "none": "mean"}[settings["scale_rewards"]]
+        method: Any = {"group": "std", "batch": "batch_std", "none": "mean"}[
+            settings["scale_rewards"]
+        ]
         ours = group_advantages(summed, 4, method)
     assert found == pytest.approx(ours, abs=2e-5)
     if settings.get("scale_rewards") == "group":

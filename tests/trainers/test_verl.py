@@ -1,4 +1,6 @@
-"""verl's own reward loop gets the scores of `evaluate`, under the same keys for every completion; its advantages are our formula's."""
+"""verl's own reward loop gets the scores of `evaluate`, under the same keys for every completion;
+its advantages are our formula's.
+"""
 
 from __future__ import annotations
 
@@ -38,21 +40,34 @@ def test_the_reward_loop_gets_the_scores_of_evaluate(tmp_path: Path, judge: Judg
     file.write_text(FILE.format(base_url=judge.base_url), encoding="utf-8")
     own = "reward.custom_reward_function"
     scored, blocking, asked = (
-        [f"{own}.path={file}", f"{own}.name={name}"] for name in ("compute_score", "compute_score_blocking", "judge_score")
+        [f"{own}.path={file}", f"{own}.name={name}"]
+        for name in ("compute_score", "compute_score_blocking", "judge_score")
     )
-    named = verl_overrides("math_verify_reward", prompt="question", options={"deadline": 20.0}, on_error="worst")
+    named = verl_overrides(
+        "math_verify_reward", prompt="question", options={"deadline": 20.0}, on_error="worst"
+    )
     jobs = [scored, [*scored, "reward.reward_manager.name=gdpo"], blocking, [*named], asked]
     sizes = [len(ROWS), *[len(FEW)] * 4]
     broken, texts, truth = GROUPS["broken"]
-    four = [each["score"] for each in VerlReward(broken).compute_scores(["d"] * 4, texts, [truth] * 4)]
-    found = run("verl", "in_verl.py", {"jobs": list(zip(jobs, sizes, strict=True)), "rows": ROWS, "group": four})
+    four = [
+        each["score"] for each in VerlReward(broken).compute_scores(["d"] * 4, texts, [truth] * 4)
+    ]
+    found = run(
+        "verl",
+        "in_verl.py",
+        {"jobs": list(zip(jobs, sizes, strict=True)), "rows": ROWS, "group": four},
+    )
     answers = found["loop"]
     for place, answer in enumerate(answers):
         other = {3: RewardRegistry.create("math_verify_reward"), 4: judged(judge.base_url)}
         wanted = expected(other.get(place, Parts()), ROWS if sizes[place] == len(ROWS) else FEW)
         none = (-1.0, -1.0, -0.5, 0.0, -7.0)[place]
         infos = answer["infos"]
-        assert infos["score"] == infos["acc"] == [none if each.score is None else each.score for each in wanted]
+        assert (
+            infos["score"]
+            == infos["acc"]
+            == [none if each.score is None else each.score for each in wanted]
+        )
         assert answer["tensor"] == [as_float32(score) for score in infos["score"]]
         for flag in ("unscored", "failed"):
             assert infos[flag] == [float(each.status == flag) for each in wanted]
@@ -62,7 +77,12 @@ def test_the_reward_loop_gets_the_scores_of_evaluate(tmp_path: Path, judge: Judg
             assert sum(infos["unscored"]) >= 2
             for part in ("length", "gold"):
                 assert infos[part] == [each.part(part, none) for each in wanted]
-    assert answers[0]["extra_info_keys"] == ["index", "num_turns", "question", "rollout_reward_scores"]
+    assert answers[0]["extra_info_keys"] == [
+        "index",
+        "num_turns",
+        "question",
+        "rollout_reward_scores",
+    ]
     rules = expected(RewardRegistry.create("math_verify_reward"))
     assert found["batch"] == [-0.5 if each.score is None else each.score for each in rules]
     own = trl_reward(broken)(["q"] * 4, texts, reference=[truth] * 4)

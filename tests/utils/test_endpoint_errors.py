@@ -1,4 +1,6 @@
-"""Whose fault an exception of a reward's own code is: what did not answer over a network, or anything else."""
+"""Whose fault an exception of a reward's own code is: what did not answer over a network, or
+anything else.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from rm_gallery.core.utils.endpoint_errors import is_endpoint_error
 
 
 def of_client(module: str, *names: str, **fields: Any) -> Exception:
-    """An error of a client that need not be installed: the last class derives from the one before it."""
+    """An error of a client that need not be installed: the last class derives from the one before
+    it.
+    """
     kind: type[Exception] = Exception
     for name in names:
         kind = type(name, (kind,), {"__module__": module})

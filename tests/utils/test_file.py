@@ -1,4 +1,6 @@
-"""Files that are whole or not there, JSON of anything, and lists that are cut in two without leaking groups."""
+"""Files that are whole or not there, JSON of anything, and lists that are cut in two without
+leaking groups.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,14 @@ from hypothesis import strategies as st
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.message import ChatMessage
 from rm_gallery.core.utils.errors import DataError
-from rm_gallery.core.utils.file import as_json, replacing, seeded_positions, split_samples, write_whole, written_whole
+from rm_gallery.core.utils.file import (
+    as_json,
+    replacing,
+    seeded_positions,
+    split_samples,
+    write_whole,
+    written_whole,
+)
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -40,12 +49,18 @@ def test_a_device_or_a_pipe_is_written_to_and_never_replaced(tmp_path: Path) -> 
     reader.start()
     write_whole(pipe, b"said")
     reader.join(10)
-    assert read == [b"said"] and pipe.is_fifo() and [path.name for path in tmp_path.iterdir()] == ["pipe"]
+    assert (
+        read == [b"said"]
+        and pipe.is_fifo()
+        and [path.name for path in tmp_path.iterdir()] == ["pipe"]
+    )
 
 
 @pytest.mark.skipif(os.name == "nt", reason="links need rights there")
 @pytest.mark.parametrize("name", [".a.json.fixed.tmp", "a.json"])
-def test_a_planted_link_is_not_followed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_link_is_not_followed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"mine")
     (tmp_path / name).symlink_to(victim)
@@ -62,13 +77,20 @@ def test_a_planted_link_is_not_followed(name: str, tmp_path: Path, monkeypatch: 
 
 def test_where_nothing_can_be_written_the_message_says_so(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(DataError, match=r"file/x.json: cannot be written"), written_whole(tmp_path / "file/x.json"):
+    with (
+        pytest.raises(DataError, match=r"file/x.json: cannot be written"),
+        written_whole(tmp_path / "file/x.json"),
+    ):
         pass
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [({"a": "ü"}, '{\n  "a": "ü"\n}\n'), (["\ud800"], '[\n  "?"\n]\n'), ({"a": 2**80}, f'{{\n  "a": {2**80}\n}}\n')],
+    [
+        ({"a": "ü"}, '{\n  "a": "ü"\n}\n'),
+        (["\ud800"], '[\n  "?"\n]\n'),
+        ({"a": 2**80}, f'{{\n  "a": {2**80}\n}}\n'),
+    ],
 )
 def test_json_of_anything(value: Any, text: str) -> None:
     assert as_json(value).decode() == text and json.loads(text) is not None
@@ -98,11 +120,17 @@ def test_samples_are_not_copied() -> None:
 
 # a machine under load is slow, not wrong
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(keys=st.lists(st.integers(0, 8), max_size=60), ratio=st.floats(0.05, 0.95), seed=st.integers(0, 50))
+@given(
+    keys=st.lists(st.integers(0, 8), max_size=60),
+    ratio=st.floats(0.05, 0.95),
+    seed=st.integers(0, 50),
+)
 def test_groups_stay_together(keys: list[int], ratio: float, seed: int) -> None:
     items = list(enumerate(keys))
     first, rest = split_samples(items, ratio, seed, by=lambda item: item[1])
-    assert sorted(first + rest) == items and not {key for _, key in first} & {key for _, key in rest}
+    assert sorted(first + rest) == items and not {key for _, key in first} & {
+        key for _, key in rest
+    }
     if len(set(keys)) > 1:
         largest = max(Counter(keys).values())
         assert first and rest
@@ -113,8 +141,12 @@ def test_by_prompt_ignores_white_space_and_sees_the_whole_conversation() -> None
     def sample(name: str, *texts: str) -> DataSample:
         return DataSample(unique_id=name, input=[ChatMessage(content=text) for text in texts])
 
-    items = [sample(f"{n}{side}", f"question {n}" + side) for n in range(10) for side in ("", "\n", " ")]
+    items = [
+        sample(f"{n}{side}", f"question {n}" + side) for n in range(10) for side in ("", "\n", " ")
+    ]
     items += [sample("long", "question 1", "and more")]
     first, rest = split_samples(items, 0.3, by="prompt")
     assert 8 <= len(first) <= 10
-    assert not {item.unique_id[0] for item in first if item.unique_id != "long"} & {item.unique_id[0] for item in rest}
+    assert not {item.unique_id[0] for item in first if item.unique_id != "long"} & {
+        item.unique_id[0] for item in rest
+    }

@@ -1,4 +1,6 @@
-"""Errors that come whole out of another process, copies of models that are not validated anew, source that one thread reads at a time."""
+"""Errors that come whole out of another process, copies of models that are not validated anew,
+source that one thread reads at a time.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ def families() -> list[type[errors.RMGalleryError]]:
     while open_:
         found.append(open_.pop())
         open_ += found[-1].__subclasses__()
-    return sorted({cls for cls in found if cls.__module__.startswith("rm_gallery.")}, key=lambda cls: cls.__name__)
+    return sorted(
+        {cls for cls in found if cls.__module__.startswith("rm_gallery.")},
+        key=lambda cls: cls.__name__,
+    )
 
 
 @pytest.mark.parametrize("cls", families(), ids=lambda cls: cls.__name__)
@@ -47,15 +52,23 @@ class Thing(BaseModel):
 def test_copies_share_what_is_not_changed() -> None:
     thing = Thing(one=3)
     copy = copy_with(thing, two=[5])
-    assert (copy, copy.model_fields_set, thing.model_fields_set) == (Thing(one=3, two=[5]), {"one", "two"}, {"one"})
+    assert (copy, copy.model_fields_set, thing.model_fields_set) == (
+        Thing(one=3, two=[5]),
+        {"one", "two"},
+        {"one"},
+    )
     assert copy_with(thing).two is thing.two
-    assert (build(Thing, {"one": 2, "two": []}), remake(thing, {"one": 2, "two": []})) == (Thing(one=2, two=[]),) * 2
+    assert (build(Thing, {"one": 2, "two": []}), remake(thing, {"one": 2, "two": []})) == (
+        Thing(one=2, two=[]),
+    ) * 2
     assert build(Thing, {"one": 2, "two": []}).model_fields_set == {"one", "two"}
     assert remake(thing, {"one": 2, "two": []}).model_fields_set == {"one"}
 
 
 def test_syntax_trees_are_made_by_one_thread_at_a_time() -> None:
-    """Two at once ended in a SystemError now and then: the first samples of a reward of one's own had failed then."""
+    """Two at once ended in a SystemError now and then: the first samples of a reward of one's own
+    had failed then.
+    """
     source = "".join(f"def f{n}(a):\n    return [a, (a + {n}) * 2]\n" for n in range(80))
     before, often = gc.get_threshold(), sys.getswitchinterval()
     callback = lambda *_: time.sleep(0)  # noqa: E731 - gives the other threads a turn in the middle of a tree
@@ -64,7 +77,16 @@ def test_syntax_trees_are_made_by_one_thread_at_a_time() -> None:
     sys.setswitchinterval(1e-6)
     try:
         with ThreadPoolExecutor(8) as pool:
-            assert len([tree for tree in pool.map(syntax_tree, [source] * 60) if isinstance(tree, ast.Module)]) == 60
+            assert (
+                len(
+                    [
+                        tree
+                        for tree in pool.map(syntax_tree, [source] * 60)
+                        if isinstance(tree, ast.Module)
+                    ]
+                )
+                == 60
+            )
     finally:
         sys.setswitchinterval(often)
         gc.set_threshold(*before)

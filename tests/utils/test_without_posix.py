@@ -1,4 +1,6 @@
-"""What only POSIX systems have is imported where it is used: elsewhere every module can be imported, and rewards score."""
+"""What only POSIX systems have is imported where it is used: elsewhere every module can be
+imported, and rewards score.
+"""
 
 from __future__ import annotations
 

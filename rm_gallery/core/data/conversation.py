@@ -1,7 +1,9 @@
-"""Conversations in the layout everybody speaks, and what they are as samples: one converter for every door.
+"""Conversations in the layout everybody speaks, and what they are as samples: one converter for
+every door.
 
-Functions, environments, trainers and the server hold a list of OpenAI-style messages; rewards hold a `DataSample`. A
-message keeps everything it came with on the way there and back: null content, content parts, tool calls, unknown keys.
+Functions, environments, trainers and the server hold a list of OpenAI-style messages; rewards hold
+a `DataSample`. A message keeps everything it came with on the way there and back: null content,
+content parts, tool calls, unknown keys.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ _OWN = frozenset({_AFTER, _ABSENT})
 
 
 class MappingRecord(BaseModel):
-    """A record that reads as an object (`result.score`) and as a mapping of its fields (`result["score"]`, `dict(result)`)."""
+    """A record that reads as an object (`result.score`) and as a mapping of its fields
+    (`result["score"]`, `dict(result)`).
+    """
 
     def _fields(self) -> dict[str, Any]:
         return {**self.__dict__, **(self.__pydantic_extra__ or {})}
@@ -75,9 +79,11 @@ class MessageToolCall(MappingRecord, ToolCall):
 
 
 class Message(MappingRecord):
-    """One turn of a conversation as a reward function reads it; keys beyond these fields are kept as fields.
+    """One turn of a conversation as a reward function reads it; keys beyond these fields are kept
+    as fields.
 
-    `content` is text, None (a turn that only calls tools) or a list of OpenAI content parts; `text` is always text.
+    `content` is text, None (a turn that only calls tools) or a list of OpenAI content parts; `text`
+    is always text.
     """
 
     model_config = ConfigDict(extra="allow", hide_input_in_errors=True)
@@ -91,20 +97,25 @@ class Message(MappingRecord):
 
     @property
     def text(self) -> str:
-        """The text of the turn: its content, or its text parts joined by newlines; empty without any."""
+        """The text of the turn: its content, or its text parts joined by newlines; empty without
+        any.
+        """
         return text_of(self.content)
 
 
-# -- reading messages -------------------------------------------------------------------------------------------------------
+# -- reading messages ------------------------------------------------------------------------------
 
 
 def message_dicts(messages: Any, what: str = "messages") -> list[dict[str, Any]]:
-    """Messages of any make (dicts, models of this or another package, objects with role and content) as fresh dicts.
+    """Messages of any make (dicts, models of this or another package, objects with role and
+    content) as fresh dicts.
 
     Raises DataError naming the message and the key that does not fit.
     """
     if isinstance(messages, (str, bytes, Mapping)) or not isinstance(messages, Sequence):
-        raise DataError(f"{what}: expected a list of messages with role and content, found {shown(messages)}.")
+        raise DataError(
+            f"{what}: expected a list of messages with role and content, found {shown(messages)}."
+        )
     return [_as_dict(message, f"{what}[{position}]") for position, message in enumerate(messages)]
 
 
@@ -116,16 +127,31 @@ def _as_dict(message: Any, where: str) -> dict[str, Any]:
     elif isinstance(message, BaseModel):
         found = message.model_dump(exclude_unset=True)
         # a role, and the type of a part, may be defaults of their classes
-        found |= {name: value for name in ("role", "content") if (value := getattr(message, name, None))}
+        found |= {
+            name: value for name in ("role", "content") if (value := getattr(message, name, None))
+        }
     else:
-        found = {name: value for name, value in getattr(message, "__dict__", {}).items() if not name.startswith("_")}
+        found = {
+            name: value
+            for name, value in getattr(message, "__dict__", {}).items()
+            if not name.startswith("_")
+        }
     if not isinstance(found.get("role"), str):
-        raise DataError(f"{where}: expected a message with role and content, found {shown(message)}.")
-    content = found.setdefault("content", None if found.get("tool_calls") or found.get("function_call") else "")
+        raise DataError(
+            f"{where}: expected a message with role and content, found {shown(message)}."
+        )
+    content = found.setdefault(
+        "content", None if found.get("tool_calls") or found.get("function_call") else ""
+    )
     if content is not None and not isinstance(content, str):
         if not isinstance(content, (list, tuple)):
-            raise DataError(f"{where}.content: expected text, null or a list of content parts, found {shown(content)}.")
-        found["content"] = [_part(part, f"{where}.content[{number}]") for number, part in enumerate(content)]
+            raise DataError(
+                f"{where}.content: expected text, null or a list of content parts, found "
+                f"{shown(content)}."
+            )
+        found["content"] = [
+            _part(part, f"{where}.content[{number}]") for number, part in enumerate(content)
+        ]
     if found.get("tool_calls") is not None:
         found["tool_calls"] = _calls(found["tool_calls"], f"{where}.tool_calls")
     return found
@@ -142,7 +168,9 @@ def _part(part: Any, where: str) -> dict[str, Any]:
 
 
 def _calls(calls: Any, where: str) -> list[dict[str, Any]]:
-    """Tool calls in OpenAI's layout; `{"name", "arguments"}` alone is taken as the function of a call."""
+    """Tool calls in OpenAI's layout; `{"name", "arguments"}` alone is taken as the function of a
+    call.
+    """
     if not isinstance(calls, (list, tuple)):
         raise DataError(f"{where}: expected a list of tool calls, found {shown(calls)}.")
     found = []
@@ -152,7 +180,10 @@ def _calls(calls: Any, where: str) -> list[dict[str, Any]]:
             raise DataError(f"{where}[{position}]: expected a tool call, found {shown(one)}.")
         fields = dict(one)
         if "function" not in fields and "name" in fields:
-            fields["function"] = {"name": fields.pop("name"), "arguments": fields.pop("arguments", "")}
+            fields["function"] = {
+                "name": fields.pop("name"),
+                "arguments": fields.pop("arguments", ""),
+            }
         function = fields.get("function")
         if isinstance(function, Mapping) and function.get("arguments", "") is None:
             fields["function"] = {**function, "arguments": ""}
@@ -181,7 +212,7 @@ def _misfit(error: ValidationError, where: str) -> DataError:
     return DataError(f"{'.'.join([where, *map(str, first['loc'])])}: {first['msg']}.")
 
 
-# -- messages and samples ----------------------------------------------------------------------------------------------------
+# -- messages and samples --------------------------------------------------------------------------
 
 
 def sample_of_messages(
@@ -195,17 +226,19 @@ def sample_of_messages(
 ) -> DataSample:
     """The sample that a conversation is, with one output.
 
-    The last assistant turn is the answer, what came before it in the same completion are its steps, and everything before
-    that is the input. The completion begins where `original_messages` (the prompt) ends when the conversation begins with
-    these, else at the first assistant turn after the last system or user turn. Without an assistant turn in it the answer
-    is empty; what follows the last one is kept. `messages_of` gives the very conversation back.
+    The last assistant turn is the answer, what came before it in the same completion are its steps,
+    and everything before that is the input. The completion begins where `original_messages` (the
+    prompt) ends when the conversation begins with these, else at the first assistant turn after the
+    last system or user turn. Without an assistant turn in it the answer is empty; what follows the
+    last one is kept. `messages_of` gives the very conversation back.
 
     Args:
         messages: dicts or message objects.
         ground_truth: what is known to be right, of any type; the sample's `reference()`.
         original_messages: the prompt the completion answers.
         tools: definitions of the tools there were; the metadata's `tools`.
-        row: other columns of the data set; they become metadata, where rewards find tests, schemas and patterns.
+        row: other columns of the data set; they become metadata, where rewards find tests, schemas
+            and patterns.
         unique_id: identity; empty for a hash of the content.
 
     Raises:
@@ -227,12 +260,17 @@ def sample_of_completion(
     row: Mapping[str, Any] | None = None,
     unique_id: str = "",
 ) -> DataSample:
-    """The sample that a trainer's row is: a prompt and its completion, each a text, a message or a list of messages.
+    """The sample that a trainer's row is: a prompt and its completion, each a text, a message or a
+    list of messages.
 
-    A text is what the user says, or the assistant answers; an absent prompt (None) says nothing. Of the completion the
-    last assistant turn is the answer, the turns before it are its steps. The rest is as in `sample_of_messages`.
+    A text is what the user says, or the assistant answers; an absent prompt (None) says nothing. Of
+    the completion the last assistant turn is the answer, the turns before it are its steps. The
+    rest is as in `sample_of_messages`.
     """
-    asked, spoken = _spoken(prompt, "user", "prompt"), _spoken(completion, "assistant", "completion")
+    asked, spoken = (
+        _spoken(prompt, "user", "prompt"),
+        _spoken(completion, "assistant", "completion"),
+    )
     return _sample([*asked, *spoken], len(asked), _metadata(row, ground_truth, tools), unique_id)
 
 
@@ -253,7 +291,9 @@ def _spoken(said: Any, speaker: str, what: str) -> list[dict[str, Any]]:
     return message_dicts([said] if isinstance(said, Mapping) else said, what)
 
 
-def _sample(turns: list[dict[str, Any]], begins: int, metadata: dict[str, Any], unique_id: str) -> DataSample:
+def _sample(
+    turns: list[dict[str, Any]], begins: int, metadata: dict[str, Any], unique_id: str
+) -> DataSample:
     """The sample of a conversation whose completion begins at a turn."""
     answer = _last_answer(turns, begins)
     steps = None
@@ -280,7 +320,10 @@ def _speaker(turn: Mapping[str, Any]) -> str:
 
 
 def _last_answer(turns: list[dict[str, Any]], begins: int) -> int | None:
-    return next((at for at in range(len(turns) - 1, begins - 1, -1) if _speaker(turns[at]) in _ANSWERS), None)
+    return next(
+        (at for at in range(len(turns) - 1, begins - 1, -1) if _speaker(turns[at]) in _ANSWERS),
+        None,
+    )
 
 
 _ANSWERS = frozenset({"assistant", "gpt", "bot", "model"})
@@ -288,16 +331,21 @@ _ASKS = frozenset({"user", "human", "system", "developer"})
 
 
 def _prompt_ends(turns: list[dict[str, Any]], prompt: list[dict[str, Any]] | None) -> int | None:
-    """Where the prompt that was given ends; None where the conversation does not begin with it, or it holds the answer."""
+    """Where the prompt that was given ends; None where the conversation does not begin with it, or
+    it holds the answer.
+    """
     if prompt is None or turns[: len(prompt)] != prompt:
         return None
-    # what is given whole as its own prompt ends with the answer; after any other prompt nothing was said
+    # what is given whole as its own prompt ends with the answer; after any other prompt nothing was
+    # said
     whole = turns != [] and turns == prompt and _last_answer(turns, len(turns) - 1) is not None
     return None if whole else len(prompt)
 
 
 def _completion_begins(turns: list[dict[str, Any]]) -> int:
-    """Where the completion that holds the answer begins: at the first assistant turn since somebody else was heard."""
+    """Where the completion that holds the answer begins: at the first assistant turn since somebody
+    else was heard.
+    """
     begins = answer = _last_answer(turns, 0)
     if begins is None or answer is None:
         return len(turns)
@@ -310,18 +358,26 @@ def _completion_begins(turns: list[dict[str, Any]]) -> int:
 
 
 def chat_messages(messages: Any, what: str = "messages") -> list[ChatMessage]:
-    """Messages of any make as the `ChatMessage`s that a sample's input holds; errors as in `message_dicts`."""
+    """Messages of any make as the `ChatMessage`s that a sample's input holds; errors as in
+    `message_dicts`.
+    """
     return [_chat(turn, f"{what}[{at}]") for at, turn in enumerate(message_dicts(messages, what))]
 
 
-def split_turns(messages: Any, original_messages: Any = None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def split_turns(
+    messages: Any, original_messages: Any = None
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """A conversation as prompt and completion, divided where `sample_of_messages` divides it."""
     turns, begins, _ = _divided(messages, original_messages)
     return turns[:begins], turns[begins:]
 
 
-def _divided(messages: Any, original: Any) -> tuple[list[dict[str, Any]], int, list[dict[str, Any]] | None]:
-    """The turns, where the completion begins, and the prompt that was given where the conversation does not begin with it."""
+def _divided(
+    messages: Any, original: Any
+) -> tuple[list[dict[str, Any]], int, list[dict[str, Any]] | None]:
+    """The turns, where the completion begins, and the prompt that was given where the conversation
+    does not begin with it.
+    """
     turns = message_dicts(messages)
     prompt = None if original is None else message_dicts(original, "original_messages")
     begins = _prompt_ends(turns, prompt)
@@ -329,14 +385,18 @@ def _divided(messages: Any, original: Any) -> tuple[list[dict[str, Any]], int, l
 
 
 def group_of(sample: DataSample) -> str:
-    """What completions that are compared with one another share, as a key: the turns of the prompt and the reference."""
+    """What completions that are compared with one another share, as a key: the turns of the prompt
+    and the reference.
+    """
     return repr(([dict_of(message) for message in sample.input], sample.reference()))
 
 
 def messages_of(sample: DataSample, output: DataOutput) -> list[dict[str, Any]]:
-    """The conversation that leads to an output: input, steps, answer and what followed it, as OpenAI-style dicts.
+    """The conversation that leads to an output: input, steps, answer and what followed it, as
+    OpenAI-style dicts.
 
-    Where the model said nothing at all an empty turn of its own ends it, so that nobody else's words pass for its answer.
+    Where the model said nothing at all an empty turn of its own ends it, so that nobody else's
+    words pass for its answer.
     """
     found = [dict_of(message) for message in (*sample.input, *(output.steps or ()))]
     answer = output.answer
@@ -346,7 +406,9 @@ def messages_of(sample: DataSample, output: DataOutput) -> list[dict[str, Any]]:
         return [*found, dict_of(answer)]
     after = [dict(turn) for turn in answer.additional_kwargs.get(_AFTER, ())]
     given = dict_of(answer)
-    return [*found, *after, given] if _ABSENT in answer.additional_kwargs else [*found, given, *after]
+    return (
+        [*found, *after, given] if _ABSENT in answer.additional_kwargs else [*found, given, *after]
+    )
 
 
 def response_in(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -361,7 +423,11 @@ def dict_of(message: ChatMessage) -> dict[str, Any]:
     if message.reasoning_content:
         found["reasoning_content"] = message.reasoning_content
     kept = message.additional_kwargs
-    return {**found, **{name: value for name, value in kept.items() if name not in _OWN}} if kept else found
+    return (
+        {**found, **{name: value for name, value in kept.items() if name not in _OWN}}
+        if kept
+        else found
+    )
 
 
 def _chat(turn: dict[str, Any], where: str) -> ChatMessage:
@@ -373,9 +439,15 @@ def _step(turn: dict[str, Any], where: str) -> Step:
 
 
 def _made(kind: type[M], turn: dict[str, Any], where: str, own: dict[str, Any]) -> M:
-    """The message of a turn, `own` being what it has beside it; a plain turn is not validated again."""
+    """The message of a turn, `own` being what it has beside it; a plain turn is not validated
+    again.
+    """
     if turn.keys() == _PLAIN and type(turn["content"]) is str and turn["role"] in _ROLES:
-        said: dict[str, Any] = {"role": _ROLES[turn["role"]], "content": turn["content"], "additional_kwargs": {}}
+        said: dict[str, Any] = {
+            "role": _ROLES[turn["role"]],
+            "content": turn["content"],
+            "additional_kwargs": {},
+        }
         return build(kind, {**_EMPTY, **said, **own})
     try:
         return kind.model_validate(_kept(turn, where))
@@ -388,13 +460,19 @@ _FIELDS = frozenset({*ChatMessage.model_fields, "role"} - {"additional_kwargs"})
 
 
 def _kept(turn: dict[str, Any], where: str) -> dict[str, Any]:
-    """The fields of a message; what it has no field for, and what it would be told otherwise, goes beside them."""
-    beside = {name: value for name, value in turn.items() if name not in _FIELDS and name not in _OWN}
+    """The fields of a message; what it has no field for, and what it would be told otherwise, goes
+    beside them.
+    """
+    beside = {
+        name: value for name, value in turn.items() if name not in _FIELDS and name not in _OWN
+    }
     fields: dict[str, Any] = {name: value for name, value in turn.items() if name in _FIELDS}
     role = _speaker(turn)
     role = ROLE_ALIASES.get(role, role)
     if role not in _ROLES:
-        raise DataError(f"{where}.role: unknown role {shown(turn['role'])}; {nearest(role, _ROLES)}")
+        raise DataError(
+            f"{where}.role: unknown role {shown(turn['role'])}; {nearest(role, _ROLES)}"
+        )
     if role != turn["role"]:
         beside["role"] = turn["role"]
     if turn["content"] is None:

@@ -1,5 +1,6 @@
-"""The records everything else is about, a sample with its input, its outputs and what rewards said about them; and how they are
-written: plain rows, parquet and JSON lines and back, lossless, whole or not at all.
+"""The records everything else is about, a sample with its input, its outputs and what rewards said
+about them; and how they are written: plain rows, parquet and JSON lines and back, lossless, whole
+or not at all.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class RewardDimensionWithScore(RewardDimension):
 
 
 class RewardDimensionWithRank(RewardDimension):
-    """Scores of all outputs of a sample, by position. Despite the name, higher is better: these are scores, not places."""
+    """Scores of all outputs of a sample, by position. Despite the name, higher is better: these are
+    scores, not places.
+    """
 
     rank: list[FiniteFloat] = Field(default_factory=list)
 
@@ -58,17 +61,22 @@ class RewardIssue(BaseModel):
     """Key of the reward."""
     status: IssueStatus
     reason: str
-    """A short code, such as parse, no_reference, deadline, rate_limit, fatal, truncated, content_filter, error."""
+    """A short code, such as parse, no_reference, deadline, rate_limit, fatal, truncated,
+    content_filter, error.
+    """
     message: str = ""
     cause: Cause | None = None
-    """Who brought it about: endpoint, judge, answer, data, rule or caller; None in records of earlier versions."""
+    """Who brought it about: endpoint, judge, answer, data, rule or caller; None in records of
+    earlier versions.
+    """
 
 
 class Reward(BaseModel):
     """All scores of one output.
 
-    `bool(reward)` is False until there is a score. `score` is the mean of `details`, None without any: an output nobody
-    judged is never a 0. `issues` holds the reasons of rewards that gave no score.
+    `bool(reward)` is False until there is a score. `score` is the mean of `details`, None without
+    any: an output nobody judged is never a 0. `issues` holds the reasons of rewards that gave no
+    score.
     """
 
     score: FiniteFloat | None = None
@@ -77,8 +85,8 @@ class Reward(BaseModel):
     extra_data: dict[str, dict[str, Any]] = Field(default_factory=dict)
     """By reward key, what else it found out (parsed fields, orders, flip rate)."""
     sources: dict[str, str] = Field(default_factory=dict)
-    """By reward key, the hash of the settings it judged with. A key is the reward's name, and `name#hash` where a reward
-    of that name with other settings has judged this output before."""
+    """By reward key, the hash of the settings it judged with. A key is the reward's name, and
+    `name#hash` where a reward of that name with other settings has judged this output before."""
 
     def __bool__(self) -> bool:
         return bool(self.details)
@@ -93,7 +101,8 @@ REFERENCE_KEYS = ("reference", "ground_truth")
 class Step(ChatMessage):
     """An answer, or one step on the way to it, with its labels and its reward.
 
-    `label` holds what is known about the truth: `preference` (chosen or rejected), `reference`, `correctness`, …
+    `label` holds what is known about the truth: `preference` (chosen or rejected), `reference`,
+    `correctness`, …
     """
 
     label: dict[str, Any] | None = Field(default_factory=dict)
@@ -101,7 +110,9 @@ class Step(ChatMessage):
 
     @property
     def text(self) -> str:
-        """What the turn says, without the tokens that end it, a BOM and Windows line ends; `content` is as it was written."""
+        """What the turn says, without the tokens that end it, a BOM and Windows line ends;
+        `content` is as it was written.
+        """
         return turn_text(super().text)
 
     @property
@@ -148,15 +159,20 @@ class DataSample(BaseModel):
 
     @property
     def sample_key(self) -> str:
-        """The id and a hash of everything a reward may read: what makes two samples the same question.
+        """The id and a hash of everything a reward may read: what makes two samples the same
+        question.
 
-        Texts, roles, tool calls, names, labels, steps, metadata, category and source count; rewards and `created_at` do
-        not. Raises ConfigError for a value whose content cannot be told, such as a function in the metadata.
+        Texts, roles, tool calls, names, labels, steps, metadata, category and source count; rewards
+        and `created_at` do not. Raises ConfigError for a value whose content cannot be told, such
+        as a function in the metadata.
         """
         body = {
             "input": [_read(message) for message in self.input],
             "output": [
-                [_read(output.answer), *([_read(step) for step in output.steps] if output.steps else ())]
+                [
+                    _read(output.answer),
+                    *([_read(step) for step in output.steps] if output.steps else ()),
+                ]
                 for output in self.output
             ],
             "metadata": self.metadata or 0,
@@ -166,17 +182,22 @@ class DataSample(BaseModel):
         return f"{self.sample_id}:{digest(body, f'sample {self.unique_id[:80]!r}')}"
 
     def content_hash(self) -> str:
-        """Sha256 (first 32 hex digits) of input, answers and steps; labels, rewards and metadata do not count."""
+        """Sha256 (first 32 hex digits) of input, answers and steps; labels, rewards and metadata do
+        not count.
+        """
         parts = [_spoken(message) for message in self.input]
         for output in self.output:
             parts.append("")  # a turn of the input is not an answer
             parts += [_spoken(step) for step in (output.answer, *(output.steps or ()))]
-        # lengths keep texts apart whatever they contain; lone surrogates are no valid Unicode, and still content
+        # lengths keep texts apart whatever they contain; lone surrogates are no valid Unicode, and
+        # still content
         text = "".join(f"{len(part)}:{part}" for part in parts)
         return hashed(hashlib.sha256(), text.encode("utf-8", "surrogatepass"))[:32]
 
     def reference(self, index: int = 0) -> Any:
-        """The reference answer for output `index`: its label's `reference`, else the metadata's, else None."""
+        """The reference answer for output `index`: its label's `reference`, else the metadata's,
+        else None.
+        """
         label = self.output[index].answer.label if index < len(self.output) else None
         if label and label.get("reference") is not None:
             return label["reference"]
@@ -221,7 +242,9 @@ def _read(message: ChatMessage) -> list[Any]:
 
 def _spoken(message: ChatMessage) -> str:
     """What a message says, as one text that differs when anything of it differs."""
-    if isinstance(message.content, str) and not (message.tool_calls or message.reasoning_content or message.tool_call_id):
+    if isinstance(message.content, str) and not (
+        message.tool_calls or message.reasoning_content or message.tool_call_id
+    ):
         return f"{message.role.value}\x1f{message.name or ''}\x1f{message.content}"
     body = {**message.to_openai(), "reasoning_content": message.reasoning_content}
     return json.dumps(body, sort_keys=True, default=str)
@@ -256,7 +279,9 @@ _MOST_ROWS = 20
 
 
 def cell(value: object) -> str:
-    """A value as the content of a table's cell: escaped, line ends kept, long texts cut; nothing for None."""
+    """A value as the content of a table's cell: escaped, line ends kept, long texts cut; nothing
+    for None.
+    """
     if value is None:
         return ""
     if isinstance(value, float):
@@ -270,13 +295,18 @@ def table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A table with these columns."""
     head = "".join(f"<th>{cell(name)}</th>" for name in names)
     style = ' style="text-align:left;vertical-align:top"'
-    body = "".join("<tr>" + "".join(f"<td{style}>{cell(value)}</td>" for value in row) + "</tr>" for row in rows)
+    body = "".join(
+        "<tr>" + "".join(f"<td{style}>{cell(value)}</td>" for value in row) + "</tr>"
+        for row in rows
+    )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def sample_html(sample: DataSample) -> str:
     """The conversation, and every answer with its label, score and reasons."""
-    spoken = "".join(f"<p><b>{cell(turn.role.value)}</b> {cell(turn.text)}</p>" for turn in sample.input)
+    spoken = "".join(
+        f"<p><b>{cell(turn.role.value)}</b> {cell(turn.text)}</p>" for turn in sample.input
+    )
     rows = []
     for place, output in enumerate(sample.output, 1):
         label = ", ".join(f"{name}: {value}" for name, value in (output.answer.label or {}).items())
@@ -287,15 +317,25 @@ def sample_html(sample: DataSample) -> str:
 
 def reward_html(reward: Reward) -> str:
     """The score, each dimension with its reason, and why there is no score."""
-    rows: list[tuple[str, object, str | None]] = [(d.name, d.score, d.reason) for d in reward.details]
-    rows += [(issue.name, issue.status, f"{issue.reason} {issue.message}".rstrip()) for issue in reward.issues]
+    rows: list[tuple[str, object, str | None]] = [
+        (d.name, d.score, d.reason) for d in reward.details
+    ]
+    rows += [
+        (issue.name, issue.status, f"{issue.reason} {issue.message}".rstrip())
+        for issue in reward.issues
+    ]
     return f"<p>score {cell(reward.score) or 'none'}</p>" + table(("", "score", "reason"), rows)
 
 
 def said(reward: Reward) -> str:
     """The scores and reasons of a reward, and why there is none, a line each."""
-    shown = [f"{d.name} {d.score:.4g}" + (f": {d.reason}" if d.reason else "") for d in reward.details]
-    shown += [f"{issue.name} {issue.status}: {issue.reason} {issue.message}".rstrip() for issue in reward.issues]
+    shown = [
+        f"{d.name} {d.score:.4g}" + (f": {d.reason}" if d.reason else "") for d in reward.details
+    ]
+    shown += [
+        f"{issue.name} {issue.status}: {issue.reason} {issue.message}".rstrip()
+        for issue in reward.issues
+    ]
     return "\n".join(shown)
 
 
@@ -318,17 +358,27 @@ def _best(sample: DataSample) -> tuple[str | None, float | None]:
     return answer.text, answer.reward.score
 
 
-RECORD_FIELDS = ("unique_id", "input", "output", "task_category", "source", "created_at", "metadata")
+RECORD_FIELDS = (
+    "unique_id",
+    "input",
+    "output",
+    "task_category",
+    "source",
+    "created_at",
+    "metadata",
+)
 NESTED_FIELDS = ("input", "output", "metadata")
 
 _LOWEST, _HIGHEST = -(2**63), 2**64 - 1
 
 
 def to_record(sample: DataSample) -> dict[str, Any]:
-    """The sample as a dict of JSON values (`created_at` as ISO text); `from_record` gives back an equal sample.
+    """The sample as a dict of JSON values (`created_at` as ISO text); `from_record` gives back an
+    equal sample.
 
-    Raises DataError naming the sample and the field for a value that JSON cannot hold exactly: NaN and infinities,
-    integers beyond 64 bits, tuples, dates in metadata, keys that are no text, half surrogate pairs.
+    Raises DataError naming the sample and the field for a value that JSON cannot hold exactly: NaN
+    and infinities, integers beyond 64 bits, tuples, dates in metadata, keys that are no text, half
+    surrogate pairs.
     """
     record = sample.model_dump()
     created = record["created_at"]
@@ -352,14 +402,18 @@ def is_record(row: Mapping[str, Any]) -> bool:
 
 
 def from_record(row: Mapping[str, Any]) -> DataSample:
-    """The sample a record was made from; nested parts may be JSON text. Raises DataError for anything else."""
+    """The sample a record was made from; nested parts may be JSON text. Raises DataError for
+    anything else.
+    """
     record = {key: _parsed(value) if key in NESTED_FIELDS else value for key, value in row.items()}
     try:
         return DataSample.model_validate(record)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"not a sample written by this library, at {place}: {first['msg']}") from error
+        raise DataError(
+            f"not a sample written by this library, at {place}: {first['msg']}"
+        ) from error
 
 
 def _parsed(value: Any) -> Any:
@@ -374,7 +428,11 @@ def _parsed(value: Any) -> Any:
 def _fault(value: Any, path: str) -> str | None:
     """What JSON cannot hold, and where; None when everything is fine."""
     if isinstance(value, str):
-        return None if value.isascii() or is_unicode(value) else f"{path}: half a surrogate pair is no valid Unicode text"
+        return (
+            None
+            if value.isascii() or is_unicode(value)
+            else f"{path}: half a surrogate pair is no valid Unicode text"
+        )
     if value is None or isinstance(value, bool):
         return None
     if isinstance(value, int):
@@ -382,11 +440,17 @@ def _fault(value: Any, path: str) -> str | None:
     if isinstance(value, float):
         return None if math.isfinite(value) else f"{path}: {value} is no JSON number"
     if isinstance(value, list):
-        return next((fault for i, item in enumerate(value) if (fault := _fault(item, f"{path}[{i}]"))), None)
+        return next(
+            (fault for i, item in enumerate(value) if (fault := _fault(item, f"{path}[{i}]"))), None
+        )
     if isinstance(value, dict):
         for key, item in value.items():
             place = f"{path}.{key}" if path else str(key)
-            fault = _fault(item, place) if isinstance(key, str) else f"{path}: a key of type {type(key).__name__}"
+            fault = (
+                _fault(item, place)
+                if isinstance(key, str)
+                else f"{path}: a key of type {type(key).__name__}"
+            )
             if fault is None and not is_unicode(key):
                 fault = f"{path}: a key with half a surrogate pair"
             if fault is not None:
@@ -400,10 +464,12 @@ _GROUP_ROWS = 2_000
 
 
 def to_parquet(dataset: BaseDataSet, path: str | Path) -> Path:
-    """Write the data set: one row per sample, nested parts as JSON text, name and metadata in the footer.
+    """Write the data set: one row per sample, nested parts as JSON text, name and metadata in the
+    footer.
 
-    Columns: unique_id, input, output, task_category, source, created_at, metadata (all text). Raises DataError for a
-    value that cannot be written without loss, and when the file cannot be written.
+    Columns: unique_id, input, output, task_category, source, created_at, metadata (all text).
+    Raises DataError for a value that cannot be written without loss, and when the file cannot be
+    written.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -411,8 +477,13 @@ def to_parquet(dataset: BaseDataSet, path: str | Path) -> Path:
     about = {"name": dataset.name, "metadata": dataset.metadata}
     packed = _exact(about)
     if packed is None:
-        raise DataError("the data set's metadata holds values that JSON cannot hold exactly (NaN, dates, tuples, …)")
-    schema = pa.schema([(name, pa.string()) for name in RECORD_FIELDS], metadata={_FOOTER_KEY: packed})
+        raise DataError(
+            "the data set's metadata holds values that JSON cannot hold exactly (NaN, dates, "
+            "tuples, …)"
+        )
+    schema = pa.schema(
+        [(name, pa.string()) for name in RECORD_FIELDS], metadata={_FOOTER_KEY: packed}
+    )
     records = (_flat(sample) for sample in dataset.datasamples)
     with written_whole(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         while rows := list(islice(records, _GROUP_ROWS)):
@@ -421,7 +492,9 @@ def to_parquet(dataset: BaseDataSet, path: str | Path) -> Path:
 
 
 def from_parquet(path: str | Path) -> BaseDataSet:
-    """Read what `to_parquet` wrote. Raises DataError for any other file; `create_loader` reads those."""
+    """Read what `to_parquet` wrote. Raises DataError for any other file; `create_loader` reads
+    those.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -429,8 +502,14 @@ def from_parquet(path: str | Path) -> BaseDataSet:
         with pq.ParquetFile(path, pre_buffer=False) as file:
             footer = (file.schema_arrow.metadata or {}).get(_FOOTER_KEY)
             if footer is None:
-                raise DataError(f"{path}: not a data set written by to_parquet; read it with create_loader")
-            samples = [from_record(row) for batch in file.iter_batches(_GROUP_ROWS) for row in batch.to_pylist()]
+                raise DataError(
+                    f"{path}: not a data set written by to_parquet; read it with create_loader"
+                )
+            samples = [
+                from_record(row)
+                for batch in file.iter_batches(_GROUP_ROWS)
+                for row in batch.to_pylist()
+            ]
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: not a readable parquet file: {error}") from error
     about = orjson.loads(footer)
@@ -438,7 +517,8 @@ def from_parquet(path: str | Path) -> BaseDataSet:
 
 
 def to_jsonl(dataset: BaseDataSet, path: str | Path) -> Path:
-    """Write the samples as JSON lines, one object each; the data set's name and metadata are not part of them.
+    """Write the samples as JSON lines, one object each; the data set's name and metadata are not
+    part of them.
 
     Raises DataError as `to_parquet` does.
     """
@@ -449,7 +529,9 @@ def to_jsonl(dataset: BaseDataSet, path: str | Path) -> Path:
 
 
 def from_jsonl(path: str | Path, name: str | None = None) -> BaseDataSet:
-    """Read what `to_jsonl` wrote; `name` is the file's stem unless given. Raises DataError naming the line."""
+    """Read what `to_jsonl` wrote; `name` is the file's stem unless given. Raises DataError naming
+    the line.
+    """
     return BaseDataSet(name=name or Path(path).stem, datasamples=list(_line_samples(Path(path))))
 
 

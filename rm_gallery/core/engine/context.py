@@ -1,6 +1,7 @@
 """What belongs to one run and has to reach every call made for it: control, counters, deadline.
 
-Context variables carry it through worker tasks and threads, so that rewards need no extra parameter.
+Context variables carry it through worker tasks and threads, so that rewards need no extra
+parameter.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ CounterName = Literal["calls", "cached", "spared", "retries", "asked_again"]
 class RunControl:
     """Counters and the stop switch of one run; shared by all its workers, threads included.
 
-    `stop(reason)` ends the run: samples not begun become failed("stopped"), those in flight finish. With `halt` those make
-    no further attempt either. A run that is started inside another one counts there as well and stops with it.
+    `stop(reason)` ends the run: samples not begun become failed("stopped"), those in flight finish.
+    With `halt` those make no further attempt either. A run that is started inside another one
+    counts there as well and stops with it.
     """
 
     max_workers: int = 0
@@ -58,12 +60,15 @@ class RunControl:
     """Who brought it about that the run stopped."""
     halted: bool = False
     restoring: Callable[[], bool] | None = None
-    """Whether results of an earlier part of the run are still to come; None where there is no such part."""
+    """Whether results of an earlier part of the run are still to come; None where there is no such
+    part.
+    """
     unread: int = 0
     """Rows that were counted and not read, since the run had stopped."""
     max_outage: float | None = None
-    """Seconds an endpoint may be silent until the run stops, where that is less than its model allows: counted from its last answer,
-    or from when it was first asked, whatever it does meanwhile."""
+    """Seconds an endpoint may be silent until the run stops, where that is less than its model
+    allows: counted from its last answer, or from when it was first asked, whatever it does
+    meanwhile."""
     quiet: bool = False
     """Whether the caller says itself what failed, so that the run does not."""
     trainer_state: Any = None
@@ -71,9 +76,13 @@ class RunControl:
     offline: bool = False
     """Whether no model is to be called: what no cached reply answers raises `NotAsked`."""
     served: dict[str, set[str]] = field(default_factory=dict)
-    """The models that said they answered, where they have other names than the one that was asked, by that one."""
+    """The models that said they answered, where they have other names than the one that was asked,
+    by that one.
+    """
     batch: tuple[str, str, bool] | None = None
-    """Provider, folder, and whether the run ends once it is sent, where calls go by a provider's batch API."""
+    """Provider, folder, and whether the run ends once it is sent, where calls go by a provider's
+    batch API.
+    """
     trace: Callable[[dict[str, Any]], None] | None = None
     """Called by a judge once per judgement with its prompt, reply, tokens and seconds."""
     span: Any = None
@@ -83,17 +92,25 @@ class RunControl:
     parent: RunControl | None = None
     """The run this one was started in."""
     waiting: set[Callable[[], None]] = field(default_factory=set, repr=False)
-    """How calls that are waited for are ended, of this run and those around it; for the library's event loop alone."""
+    """How calls that are waited for are ended, of this run and those around it; for the library's
+    event loop alone.
+    """
     _held: dict[str, Callable[[], None]] = field(default_factory=dict, repr=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def begin(self, *, max_workers: int, budget: Budget | None, cache: bool | None, repeat: int) -> None:
-        """Start fresh, as a child of the run that this is called in, from which comes whatever is not given."""
+    def begin(
+        self, *, max_workers: int, budget: Budget | None, cache: bool | None, repeat: int
+    ) -> None:
+        """Start fresh, as a child of the run that this is called in, from which comes whatever is
+        not given.
+        """
         outer = current_run.get()
         self.max_workers = max_workers
         self.budget, self.use_cache, self.repeat = budget, cache, repeat
         self.usage, self.started = Usage(), time.monotonic()
-        self.calls = self.cached = self.spared = self.retries = self.asked_again = self.in_flight = 0
+        self.calls = self.cached = self.spared = self.retries = self.asked_again = (
+            self.in_flight
+        ) = 0
         self.served = {}
         self.stopped, self.stopped_by, self.halted, self.unread = None, "caller", False, 0
         self.parent, self.waiting, self.batch = None, set(), None
@@ -144,13 +161,19 @@ class RunControl:
 
     @property
     def over(self) -> bool:
-        """Whether it has stopped and nothing is left to restore: what is still to come need not be read."""
+        """Whether it has stopped and nothing is left to restore: what is still to come need not be
+        read.
+        """
         return self.why_stopped is not None and (self.restoring is None or not self.restoring())
 
     @property
     def who_stopped(self) -> Cause:
         """Who brought it about that this run, or one around it, begins nothing more."""
-        return self.parent.who_stopped if self.stopped is None and self.parent is not None else self.stopped_by
+        return (
+            self.parent.who_stopped
+            if self.stopped is None and self.parent is not None
+            else self.stopped_by
+        )
 
     @property
     def limited(self) -> bool:
@@ -166,7 +189,9 @@ class RunControl:
             self.parent.check_halted()
 
     def hold(self, name: str, take: Callable[[], Callable[[], None]]) -> None:
-        """Take something once for the whole run; what `take` returns gives it back when the run ends."""
+        """Take something once for the whole run; what `take` returns gives it back when the run
+        ends.
+        """
         if name not in self._held:
             self._held[name] = take()
 
@@ -196,12 +221,24 @@ class RunControl:
 
 
 class Deadline:
-    """When a sample runs out of time; the clock stands still while one of its calls waits for the library's own limits.
+    """When a sample runs out of time; the clock stands still while one of its calls waits for the
+    library's own limits.
 
-    Shared by all jobs of the sample and read from any thread; `paused` is for coroutines of one event loop.
+    Shared by all jobs of the sample and read from any thread; `paused` is for coroutines of one
+    event loop.
     """
 
-    __slots__ = ("_clock", "_end", "_followers", "_outer", "_since", "_turns", "_waiting", "due", "note")
+    __slots__ = (
+        "_clock",
+        "_end",
+        "_followers",
+        "_outer",
+        "_since",
+        "_turns",
+        "_waiting",
+        "due",
+        "note",
+    )
 
     def __init__(
         self,
@@ -214,18 +251,26 @@ class Deadline:
         self._clock = clock
         self._end = clock() + seconds
         self.due = self._end if shared else math.inf
-        """Where all samples of a request share it, when whoever asked goes away, whatever waits: no clock stands still for him."""
+        """Where all samples of a request share it, when whoever asked goes away, whatever waits: no
+        clock stands still for him.
+        """
         self._outer = outer
-        """Of the sample around this one, whose end holds here as well and whose clock stands still with this one."""
+        """Of the sample around this one, whose end holds here as well and whose clock stands still
+        with this one.
+        """
         self._waiting = self._turns = 0
         self._since = 0.0
         self._followers: list[Deadline] = []
         self.note = ""
-        """What a call was at when its time ended, for the message; empty where there is nothing to tell."""
+        """What a call was at when its time ended, for the message; empty where there is nothing to
+        tell.
+        """
 
     @property
     def end(self) -> float:
-        """Monotonic seconds (time.monotonic) at which the time is over, if nothing waits any longer."""
+        """Monotonic seconds (time.monotonic) at which the time is over, if nothing waits any
+        longer.
+        """
         end = self._end if not self._waiting else self._end + self._clock() - self._since
         return end if self._outer is None else min(end, self._outer.end)
 
@@ -240,7 +285,9 @@ class Deadline:
 
     @property
     def request(self) -> Deadline | None:
-        """That of the request around this sample; None where nobody waits for several samples at once."""
+        """That of the request around this sample; None where nobody waits for several samples at
+        once.
+        """
         each: Deadline = self
         while each._outer is not None:
             each = each._outer
@@ -256,7 +303,9 @@ class Deadline:
             self.go()
 
     def stop(self, since: float) -> None:
-        """Stop the clock, and those of its followers, from `since` on, until as many `go` as `stop` came."""
+        """Stop the clock, and those of its followers, from `since` on, until as many `go` as `stop`
+        came.
+        """
         self._turns += 1
         for each in (self, *self._followers):
             each._count(1, since)
@@ -269,7 +318,9 @@ class Deadline:
 
     @contextmanager
     def following(self, leader: Deadline) -> Iterator[None]:
-        """Inside the block this clock stands still whenever a call of `leader`'s sample waits for its turn."""
+        """Inside the block this clock stands still whenever a call of `leader`'s sample waits for
+        its turn.
+        """
         leader._followers.append(self)
         self._count(leader._turns)
         try:
@@ -279,7 +330,9 @@ class Deadline:
             self._count(-leader._turns)
 
     def _count(self, turns: int, since: float | None = None) -> None:
-        """So many more calls wait, here and in the samples around this one; the clock stands while any does."""
+        """So many more calls wait, here and in the samples around this one; the clock stands while
+        any does.
+        """
         each: Deadline | None = self
         while turns and each is not None:
             if not each._waiting:
@@ -298,9 +351,11 @@ current_deadline: ContextVar[Deadline | None] = ContextVar("rm_gallery_deadline"
 
 
 class StopMark:
-    """Whether a call that a job made was stopped, however deep below it; kept by whoever runs the jobs, one after another.
+    """Whether a call that a job made was stopped, however deep below it; kept by whoever runs the
+    jobs, one after another.
 
-    A rule that falls back to a number where its judge cannot be asked would otherwise have that number kept as its score.
+    A rule that falls back to a number where its judge cannot be asked would otherwise have that
+    number kept as its score.
     """
 
     __slots__ = ("declared", "lost", "made_up", "noted", "outer")
@@ -313,10 +368,14 @@ class StopMark:
         self.made_up: list[BaseException] = []
         """Those behind which a part of the job has put a number."""
         self.declared = False
-        """Whether the job says what a missing part means: its number is then none that somebody made up."""
+        """Whether the job says what a missing part means: its number is then none that somebody
+        made up.
+        """
 
     def taken(self, ok: bool) -> list[BaseException]:
-        """The lost calls that stand behind the number of a job that is over; those around the job hear of them, too."""
+        """The lost calls that stand behind the number of a job that is over; those around the job
+        hear of them, too.
+        """
         lost, made_up, self.lost, self.made_up = self.lost, self.made_up, [], []
         if ok and not self.declared:
             made_up = lost + made_up
@@ -346,7 +405,9 @@ class NotAsked(RMGalleryError):
 
 @dataclass(eq=False)
 class Questions:
-    """What judges are asked about one sample: a hash of each question, in `hashes`; with `only` none is asked in fact."""
+    """What judges are asked about one sample: a hash of each question, in `hashes`; with `only`
+    none is asked in fact.
+    """
 
     only: bool = False
     hashes: set[str] = field(default_factory=set)
@@ -363,11 +424,15 @@ questions: ContextVar[Questions | None] = ContextVar("rm_gallery_questions", def
 
 
 _STEPS = 32
-"""Turns of the event loop: enough for a few coroutines that wait for one another, and no time for what waits for others."""
+"""Turns of the event loop: enough for a few coroutines that wait for one another, and no time for
+what waits for others.
+"""
 
 
 def asked_by(ways: Iterable[Callable[[], Any]]) -> Questions:
-    """What coroutine functions would ask of a judge, without asking; what comes after waiting for anything else is not known."""
+    """What coroutine functions would ask of a judge, without asking; what comes after waiting for
+    anything else is not known.
+    """
     found = Questions(only=True)
 
     async def ask() -> None:
@@ -412,9 +477,11 @@ async def _some_steps(going: Any) -> None:
 
 
 def within_deadline(seconds: float) -> float:
-    """A limit of a reward's own, in seconds, cut so that it ends well before the current sample's deadline.
+    """A limit of a reward's own, in seconds, cut so that it ends well before the current sample's
+    deadline.
 
-    What an answer uses up is then told by the reward, which knows that it was the answer; the deadline itself is the caller's.
+    What an answer uses up is then told by the reward, which knows that it was the answer; the
+    deadline itself is the caller's.
     """
     deadline = current_deadline.get()
     return seconds if deadline is None else min(seconds, max(0.05, LIMIT_SHARE * deadline.left))
@@ -435,6 +502,6 @@ def snapshot(control: RunControl) -> dict[str, Any]:
 
 
 on_trial: ContextVar[Literal["", "trial", "last"]] = ContextVar("rm_gallery_on_trial", default="")
-"""Whether a call finds out what an endpoint takes: that it is refused is an answer then, and no failure of the run, unless it is
-the last way there is.
+"""Whether a call finds out what an endpoint takes: that it is refused is an answer then, and no
+failure of the run, unless it is the last way there is.
 """

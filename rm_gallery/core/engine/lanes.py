@@ -1,8 +1,8 @@
 """Where jobs run: as coroutines on the library loop, or as plain functions on daemon threads.
 
-A unit is one sample as the engine sees it: opaque jobs, and room for their outcomes. A lane runs the jobs of the units it
-is fed, `merge`s a unit when its last outcome is there, and delivers what that gives. Whatever happens to a lane or a job,
-whoever waits for a unit gets a result or an error.
+A unit is one sample as the engine sees it: opaque jobs, and room for their outcomes. A lane runs
+the jobs of the units it is fed, `merge`s a unit when its last outcome is there, and delivers what
+that gives. Whatever happens to a lane or a job, whoever waits for a unit gets a result or an error.
 """
 
 from __future__ import annotations
@@ -30,21 +30,35 @@ from rm_gallery.core.engine.context import (
     note_stop,
     stop_mark,
 )
-from rm_gallery.core.outcome import NOT_BEGUN, NOT_RUN, Outcome, failed, outcome_of_error, scored, stopped_outcome
+from rm_gallery.core.outcome import (
+    NOT_BEGUN,
+    NOT_RUN,
+    Outcome,
+    failed,
+    outcome_of_error,
+    scored,
+    stopped_outcome,
+)
 from rm_gallery.core.utils.errors import DeadlineExceeded
 
 FLUSH_SECONDS = 0.004
-"""Results wait this long for company: waking the waiting thread for each one costs more than judging it."""
+"""Results wait this long for company: waking the waiting thread for each one costs more than
+judging it.
+"""
 LATE_SECONDS = 0.005
-"""A call that ends by itself at its deadline says more about it than we do: it gets this long to."""
+"""A call that ends by itself at its deadline says more about it than we do: it gets this long to.
+"""
 ABANDON_SECONDS = 0.3
-"""How long code that was cancelled may take to end before its sample is given up and its task left."""
+"""How long code that was cancelled may take to end before its sample is given up and its task left.
+"""
 BEAT_SECONDS = 1.0
-"""How often a lane looks whether its event loop turns, and how late that may be before it says so."""
+"""How often a lane looks whether its event loop turns, and how late that may be before it says so.
+"""
 CHUNK_SECONDS = 0.005
 MAX_CHUNK = 512
 CHEAP_SECONDS = 2e-4
-"""Below this a job holds the interpreter lock all the time it runs: more threads only take turns."""
+"""Below this a job holds the interpreter lock all the time it runs: more threads only take turns.
+"""
 
 
 @dataclass(eq=False)
@@ -76,7 +90,9 @@ class Work:
     execute: Callable[[Any], Any]
     """Job to value. What it returns is awaited if it can be."""
     merge: Callable[[Any, list[Any], list[Outcome[Any]]], Any]
-    """(data, jobs, outcomes) of a unit to its result; called for one unit at a time, on whichever thread finished it."""
+    """(data, jobs, outcomes) of a unit to its result; called for one unit at a time, on whichever
+    thread finished it.
+    """
     control: RunControl
     deliver: Callable[[list[tuple[int, Any]]], None]
     """Takes (index, result) pairs."""
@@ -113,7 +129,9 @@ class Work:
         """Outcome of a job that was given up at its deadline."""
         seconds = "" if self.deadline is None else f" of {self.deadline:g} s"
         note = f"; {deadline.note}" if deadline is not None and deadline.note else ""
-        return outcome_of_error(DeadlineExceeded(f"No result within the deadline{seconds}{note}{left}."))
+        return outcome_of_error(
+            DeadlineExceeded(f"No result within the deadline{seconds}{note}{left}.")
+        )
 
 
 @dataclass(frozen=True)
@@ -123,7 +141,8 @@ class Planner:
     plan: Callable[[Any], tuple[Any, list[Any]]]
     """Makes its data and jobs out of what is known of it."""
     whole: Callable[[Any], Any] | None = None
-    """Makes the result of a unit of one plain job in one go, or a `Raw` where there is more to it."""
+    """Makes the result of a unit of one plain job in one go, or a `Raw` where there is more to it.
+    """
 
 
 class Raw(NamedTuple):
@@ -135,13 +154,29 @@ class Raw(NamedTuple):
 class Unit:
     """One sample as the engine sees it."""
 
-    __slots__ = ("context", "data", "deadline", "index", "jobs", "lost", "outcomes", "planner", "remaining", "work")
+    __slots__ = (
+        "context",
+        "data",
+        "deadline",
+        "index",
+        "jobs",
+        "lost",
+        "outcomes",
+        "planner",
+        "remaining",
+        "work",
+    )
 
     jobs: list[Any]
     outcomes: list[Outcome[Any]]
 
     def __init__(
-        self, work: Work, index: int, data: Any, jobs: list[Any] | Planner, context: contextvars.Context | None = None
+        self,
+        work: Work,
+        index: int,
+        data: Any,
+        jobs: list[Any] | Planner,
+        context: contextvars.Context | None = None,
     ) -> None:
         self.work = work
         self.index = index
@@ -190,8 +225,8 @@ class Unit:
 
 
 class Doubtful(NamedTuple):
-    """A unit that has a number though calls of its jobs got no answer: `except Exception: return 0.5`. Where the run stops because
-    of them, they are what came of it.
+    """A unit that has a number though calls of its jobs got no answer:
+    `except Exception: return 0.5`. Where the run stops because of them, they are what came of it.
     """
 
     unit: Unit
@@ -226,7 +261,8 @@ class _LoopWorker:
 class LoopLane:
     """Runs jobs as coroutines on the library loop; at most `max_workers` are in flight.
 
-    A job past its deadline is cancelled; one that will not be cancelled is given up, and its task left behind.
+    A job past its deadline is cancelled; one that will not be cancelled is given up, and its task
+    left behind.
     """
 
     _before: library_loop.Spent
@@ -290,7 +326,9 @@ class LoopLane:
     def _closed(self) -> None:
         """The loop closed under the run: tell whoever waits, unless the whole interpreter goes."""
         if not library_loop.is_exiting():
-            self._work.end(RunStopped("The run was cut off: the library's event loop was shut down."))
+            self._work.end(
+                RunStopped("The run was cut off: the library's event loop was shut down.")
+            )
 
     def _end(self, error: BaseException) -> None:
         self._pending.clear()
@@ -343,7 +381,8 @@ class LoopLane:
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
             self._end(error)
         finally:
-            # here and not in a callback: units that are added meanwhile must not count on a worker that has ended
+            # here and not in a callback: units that are added meanwhile must not count on a worker
+            # that has ended
             self._workers.discard(worker)
 
     async def _run_one(self, worker: _LoopWorker, unit: Unit, job: Any) -> Outcome[Any]:
@@ -387,10 +426,14 @@ class LoopLane:
             self._look()
 
     def _look(self) -> None:
-        """Cancel what is late, give up what will not be cancelled, and look again when the next one can be."""
+        """Cancel what is late, give up what will not be cancelled, and look again when the next one
+        can be.
+        """
         self._timer = None
         if self._loop.time() - self._due > BEAT_SECONDS:
-            delay = library_loop.own_delay(self._before, self._due, library_loop.spent(self._loop.time()))
+            delay = library_loop.own_delay(
+                self._before, self._due, library_loop.spent(self._loop.time())
+            )
             if delay > BEAT_SECONDS:
                 library_loop.stood_still(delay)
         nearest = math.inf
@@ -420,7 +463,11 @@ class LoopLane:
         worker.abandoned = True
         self._workers.discard(worker)
         self._work.control.in_flight -= 1
-        self._record(worker.unit, worker.at, self._work.late(worker.deadline, "; its task ignored that and was left"))
+        self._record(
+            worker.unit,
+            worker.at,
+            self._work.late(worker.deadline, "; its task ignored that and was left"),
+        )
         if self._pending:
             self._start_worker()
 
@@ -453,8 +500,8 @@ class LoopLane:
 
 
 def settled_below(mark: StopMark, unit: Unit, found: Any) -> Any:
-    """What a job gave, or where a call of it was stopped with the run that it was stopped, whatever its code made of that. The unit
-    hears of calls that were lost.
+    """What a job gave, or where a call of it was stopped with the run that it was stopped, whatever
+    its code made of that. The unit hears of calls that were lost.
     """
     control = unit.work.control
     if mark.lost or mark.made_up:
@@ -464,14 +511,20 @@ def settled_below(mark: StopMark, unit: Unit, found: Any) -> Any:
     stopped = control.why_stopped
     if stopped is not None:
         return stopped_outcome(stopped, control.who_stopped)
-    return failed(NotAsked.reason, "A model would have to be asked.", NotAsked.cause) if control.offline else found
+    return (
+        failed(NotAsked.reason, "A model would have to be asked.", NotAsked.cause)
+        if control.offline
+        else found
+    )
 
 
 plain_types: set[type] = set()
 
 
 def awaitable(value: Any) -> bool:
-    """Whether a value can be awaited; remembered by type, since asking a pydantic model what it lacks is slow."""
+    """Whether a value can be awaited; remembered by type, since asking a pydantic model what it
+    lacks is slow.
+    """
     kind = type(value)
     if kind in plain_types:
         return False

@@ -1,7 +1,9 @@
-"""The library's own event loop in a daemon thread, where every coroutine of every door runs, and threads for what blocks.
+"""The library's own event loop in a daemon thread, where every coroutine of every door runs, and
+threads for what blocks.
 
-One loop keeps connections warm between batches and works alike under a script, a notebook's running loop, many threads
-and two loops in a row. It starts at first use, closes at exit, and is forgotten (not shared) in a forked child.
+One loop keeps connections warm between batches and works alike under a script, a notebook's running
+loop, many threads and two loops in a row. It starts at first use, closes at exit, and is forgotten
+(not shared) in a forked child.
 """
 
 from __future__ import annotations
@@ -46,14 +48,24 @@ _still_said = -SAY_SECONDS
 _closers: list[Callable[[], Awaitable[None]]] = []
 _resets: list[Callable[[], None]] = []
 _inherited: list[asyncio.AbstractEventLoop] = []
-_waiting: dict[object, tuple[asyncio.AbstractEventLoop | None, Callable[[BaseException], None]]] = {}
+_waiting: dict[
+    object, tuple[asyncio.AbstractEventLoop | None, Callable[[BaseException], None]]
+] = {}
 
 
 def get_loop() -> asyncio.AbstractEventLoop:
-    """The running library loop, started when needed. Any thread may call this, until the interpreter exits."""
+    """The running library loop, started when needed. Any thread may call this, until the
+    interpreter exits.
+    """
     global _loop, _thread
     loop, thread = _loop, _thread
-    if loop is not None and thread is not None and thread.is_alive() and not loop.is_closed() and not _exiting:
+    if (
+        loop is not None
+        and thread is not None
+        and thread.is_alive()
+        and not loop.is_closed()
+        and not _exiting
+    ):
         return loop
     with _lock:
         if _exiting:
@@ -61,7 +73,9 @@ def get_loop() -> asyncio.AbstractEventLoop:
         if _loop is None or _thread is None or not _thread.is_alive() or _loop.is_closed():
             ready = threading.Event()
             _loop = asyncio.new_event_loop()
-            _thread = threading.Thread(target=_serve, args=(_loop, ready), name="rm-gallery-loop", daemon=True)
+            _thread = threading.Thread(
+                target=_serve, args=(_loop, ready), name="rm-gallery-loop", daemon=True
+            )
             _thread.start()
             ready.wait()
         return _loop
@@ -76,8 +90,12 @@ def _serve(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
             try:
                 loop.run_forever()
             except (SystemExit, KeyboardInterrupt) as error:
-                # a task that user code started raised it: whoever awaits that task gets it, and nobody else
-                logger.warning("{} in a task that a reward started; the event loop goes on.", type(error).__name__)
+                # a task that user code started raised it: whoever awaits that task gets it, and
+                # nobody else
+                logger.warning(
+                    "{} in a task that a reward started; the event loop goes on.",
+                    type(error).__name__,
+                )
                 continue
             if not is_current(loop) or _exiting:
                 return
@@ -86,7 +104,9 @@ def _serve(loop: asyncio.AbstractEventLoop, ready: threading.Event) -> None:
 
 
 def _wake_all(loop: asyncio.AbstractEventLoop) -> None:
-    """Tell whoever waits for something of this loop that it will not come, unless the whole interpreter goes."""
+    """Tell whoever waits for something of this loop that it will not come, unless the whole
+    interpreter goes.
+    """
     if _exiting:
         return
     for key, (its_loop, fail) in list(_waiting.items()):
@@ -106,7 +126,9 @@ def no_longer_waiting(key: object) -> None:
 
 
 def is_current(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether `loop` is the library loop: not one that is closing, nor one that a forked child inherited."""
+    """Whether `loop` is the library loop: not one that is closing, nor one that a forked child
+    inherited.
+    """
     return loop is _loop
 
 
@@ -124,8 +146,9 @@ def refuse_blocking(door: str, twin: str) -> None:
     """Raise ConfigError on the library loop's thread, where waiting for the loop would never end."""
     if on_loop():
         raise ConfigError(
-            f"{door} blocks, and it was called from a coroutine or hook that runs on the library's event loop, which would "
-            f"wait for itself. Use its async twin with await: `await {twin}(…)`; hooks and _evaluate may be async."
+            f"{door} blocks, and it was called from a coroutine or hook that runs on the library's "
+            f"event loop, which would wait for itself. Use its async twin with await: `await "
+            f"{twin}(…)`; hooks and _evaluate may be async."
         )
 
 
@@ -139,26 +162,34 @@ class Spent(NamedTuple):
     process: float
     """That all threads of this process computed together."""
     queued: float | None
-    """That this thread could have gone on and had no processor; None where the system does not say (all but Linux)."""
+    """That this thread could have gone on and had no processor; None where the system does not say
+    (all but Linux).
+    """
 
 
 def spent(now: float) -> Spent:
     """The clocks of this thread beside the time of its event loop."""
     queued = None
-    with suppress(OSError, IndexError, ValueError), open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+    with (
+        suppress(OSError, IndexError, ValueError),
+        open("/proc/thread-self/schedstat", "rb", buffering=0) as file,
+    ):
         queued = int(file.read(100).split()[1]) / 1e9
     return Spent(now, time.thread_time(), time.process_time(), queued)
 
 
 def own_delay(before: Spent, due: float, after: Spent) -> float:
-    """Seconds of its lateness that the loop's own thread is to blame for: it computed, or something in it blocked.
+    """Seconds of its lateness that the loop's own thread is to blame for: it computed, or something
+    in it blocked.
 
-    Waiting for a processor of a busy machine is not its doing. Where other threads computed for most of the time they may
-    have held the interpreter: then only what it computed itself counts, and so where the system tells no waiting times.
+    Waiting for a processor of a busy machine is not its doing. Where other threads computed for
+    most of the time they may have held the interpreter: then only what it computed itself counts,
+    and so where the system tells no waiting times.
     """
     own = after.own - before.own
     others = after.process - before.process - own
-    computed = max(0.0, own - (due - before.now))  # what it computed before it was due delayed nothing
+    # what it computed before it was due delayed nothing
+    computed = max(0.0, own - (due - before.now))
     late = after.now - due
     if before.queued is None or after.queued is None:
         return min(late, computed)
@@ -173,8 +204,9 @@ def stood_still(seconds: float) -> None:
     if now >= _still_said + SAY_SECONDS:
         _still_said = now
         logger.warning(
-            "The event loop stood still for {:.1f} s, and with it every other sample and deadline: something async blocks it "
-            "(time.sleep, requests, heavy computing). Await there, or write a plain def: that runs in threads.",
+            "The event loop stood still for {:.1f} s, and with it every other sample and deadline: "
+            "something async blocks it (time.sleep, requests, heavy computing). Await there, or "
+            "write a plain def: that runs in threads.",
             seconds,
         )
 
@@ -203,11 +235,15 @@ class _Courier:
             self._queue.popleft()()
 
 
-_couriers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Courier] = weakref.WeakKeyDictionary()
+_couriers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Courier] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    """Have `callback` called soon on an event loop, from any thread; RuntimeError when that loop is closed."""
+    """Have `callback` called soon on an event loop, from any thread; RuntimeError when that loop is
+    closed.
+    """
     courier = _couriers.get(loop)
     if courier is None:
         with _lock:
@@ -216,7 +252,9 @@ def post(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
 
 
 def wake(waiter: asyncio.Future[None]) -> None:
-    """End a wait on whatever event loop it is, from any thread; nothing where that loop is closed, for nobody waits then."""
+    """End a wait on whatever event loop it is, from any thread; nothing where that loop is closed,
+    for nobody waits then.
+    """
     with suppress(RuntimeError):
         post(waiter.get_loop(), lambda: None if waiter.done() else waiter.set_result(None))
 
@@ -239,8 +277,12 @@ def submit(coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
     return future
 
 
-def run(coroutine: Coroutine[Any, Any, T], door: str = "A blocking call", twin: str = "its async twin") -> T:
-    """Run a coroutine on the library loop and wait for it; from the loop itself it is an error, never a deadlock."""
+def run(
+    coroutine: Coroutine[Any, Any, T], door: str = "A blocking call", twin: str = "its async twin"
+) -> T:
+    """Run a coroutine on the library loop and wait for it; from the loop itself it is an error,
+    never a deadlock.
+    """
     try:
         refuse_blocking(door, twin)
     except ConfigError:
@@ -255,7 +297,9 @@ def run(coroutine: Coroutine[Any, Any, T], door: str = "A blocking call", twin: 
 
 
 async def bridge(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Await, from any event loop, a coroutine that runs on the library loop; cancelling the waiter cancels it."""
+    """Await, from any event loop, a coroutine that runs on the library loop; cancelling the waiter
+    cancels it.
+    """
     if on_loop():
         return await coroutine
     return await asyncio.wrap_future(submit(coroutine))
@@ -268,7 +312,9 @@ def at_close(closer: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[No
 
 
 def after_fork(reset: Callable[[], None]) -> Callable[[], None]:
-    """Register a function that drops inherited state in a forked child; it must not touch shared sockets or locks."""
+    """Register a function that drops inherited state in a forked child; it must not touch shared
+    sockets or locks.
+    """
     _resets.append(reset)
     return reset
 
@@ -306,8 +352,9 @@ def shutdown(timeout: float = 5.0) -> None:
 class DaemonThreads:
     """Threads that run given functions and wait a moment for the next one.
 
-    Unlike concurrent.futures the interpreter does not wait for them at exit, so a user function that never returns cannot
-    keep the process alive. There is no limit here: who starts functions bounds how many.
+    Unlike concurrent.futures the interpreter does not wait for them at exit, so a user function
+    that never returns cannot keep the process alive. There is no limit here: who starts functions
+    bounds how many.
     """
 
     def __init__(self) -> None:
@@ -317,7 +364,9 @@ class DaemonThreads:
         self._idle = 0
 
     def start(self, function: Callable[[], None]) -> None:
-        """Run `function` on an idle thread, or on a new one; RuntimeError when there is none to be had."""
+        """Run `function` on an idle thread, or on a new one; RuntimeError when there is none to be
+        had.
+        """
         with self._lock:
             self._queue.append(function)
             if self._idle >= len(self._queue):
@@ -351,7 +400,9 @@ _threads = DaemonThreads()
 
 
 def start_thread(function: Callable[[], None]) -> None:
-    """Run `function` on a shared daemon thread: reused, never joined at exit, abandoned when it hangs."""
+    """Run `function` on a shared daemon thread: reused, never joined at exit, abandoned when it
+    hangs.
+    """
     _threads.start(function)
 
 
@@ -363,7 +414,8 @@ def _forget_after_fork() -> None:
     _waiting = {}
     _couriers = weakref.WeakKeyDictionary()
     if _loop is not None:
-        _inherited.append(_loop)  # kept for good: collecting it would touch the selector it shares with the parent
+        # kept for good: collecting it would touch the selector it shares with the parent
+        _inherited.append(_loop)
     _loop = _thread = None
     for reset in _resets:
         reset()

@@ -35,7 +35,9 @@ class RunOptions:
     run_dir: str | None = None
     """Folder that keeps every finished sample; the same run continues there."""
     manifest: dict[str, Any] | None = None
-    """What else identifies the run (data file and its hash, protocol); compared when the run is continued."""
+    """What else identifies the run (data file and its hash, protocol); compared when the run is
+    continued.
+    """
     force_new: bool = False
     """Set an existing run with another manifest aside instead of refusing."""
     repeat: int = 0
@@ -43,22 +45,29 @@ class RunOptions:
     total: int | None = None
     """Number of samples where it is known and the iterable has no length."""
     control: RunControl | None = None
-    """Counters and stop switch, begun anew with the run; given by a caller that wants to read them afterwards."""
+    """Counters and stop switch, begun anew with the run; given by a caller that wants to read them
+    afterwards.
+    """
     processes: int | None = None
-    """Processes that judge, with one set of limits, one budget and one cache; `max_workers` is for all of them together. None
-    judges in this one, and what is `cpu_bound` on every processor."""
+    """Processes that judge, with one set of limits, one budget and one cache; `max_workers` is for
+    all of them together. None judges in this one, and what is `cpu_bound` on every processor."""
     engine: Literal["ray"] | None = None
-    """"ray" has the actors of a Ray cluster judge, `processes` of them or one a processor; everything else is as with `processes`."""
+    """"ray" has the actors of a Ray cluster judge, `processes` of them or one a processor;
+    everything else is as with `processes`.
+    """
     address: str | None = None
-    """Of the Ray cluster; None is the one that RAY_ADDRESS names, else one of this machine that is begun for it."""
+    """Of the Ray cluster; None is the one that RAY_ADDRESS names, else one of this machine that is
+    begun for it.
+    """
     batch: Literal["openai", "anthropic"] | None = None
-    """Judge by the batch API of this provider, at half the price and within a day. Needs `run_dir`: there it is kept what was sent, so
-    that the same call waits for it after a restart."""
+    """Judge by the batch API of this provider, at half the price and within a day. Needs `run_dir`:
+    there it is kept what was sent, so that the same call waits for it after a restart."""
     submit: bool = False
     """With `batch`: end once what can be asked now is sent; the same call without it collects."""
     blame: Literal["probe", "off"] | None = None
-    """"probe" tries an answer that could not be judged twice more, and then neutral ones in its place; where only those can be judged
-    the answer caused it, and has the worst score of the range. None is "probe" wherever a score trains, else "off"."""
+    """"probe" tries an answer that could not be judged twice more, and then neutral ones in its
+    place; where only those can be judged the answer caused it, and has the worst score of the
+    range. None is "probe" wherever a score trains, else "off"."""
     trace: bool = False
     """Keep prompt, reply, tokens and seconds of every judgement in the run folder."""
 
@@ -73,34 +82,52 @@ class RunOptions:
             if value is not None and not isinstance(value, kind):
                 raise ConfigError(f"{name} is {value!r:.80}; it is {what}.")
         seconds = self.deadline
-        if seconds is not None and not (isinstance(seconds, int | float) and 0 < seconds < math.inf):
+        if seconds is not None and not (
+            isinstance(seconds, int | float) and 0 < seconds < math.inf
+        ):
             raise ConfigError(f"deadline is {seconds!r}; give a positive number of seconds.")
         if self.blame not in (None, "probe", "off"):
             raise ConfigError(f"blame is {self.blame!r:.80}; it is 'probe' or 'off'.")
         if self.engine not in (None, "ray"):
-            raise ConfigError(f"engine is {self.engine!r:.80}; it is 'ray', or left out for this machine.")
+            raise ConfigError(
+                f"engine is {self.engine!r:.80}; it is 'ray', or left out for this machine."
+            )
         if self.address is not None and self.engine is None:
-            raise Inapplicable("address is that of a Ray cluster: give engine='ray' as well.", "address")
+            raise Inapplicable(
+                "address is that of a Ray cluster: give engine='ray' as well.", "address"
+            )
         if self.run_dir is not None:
             object.__setattr__(self, "run_dir", str(self.run_dir))
         if self.batch is not None:
             self._check_batch()
         elif self.submit:
-            raise Inapplicable("submit=True sends batches: give batch='openai' or batch='anthropic' as well.", "submit")
+            raise Inapplicable(
+                "submit=True sends batches: give batch='openai' or batch='anthropic' as well.",
+                "submit",
+            )
         if self.trace and self.run_dir is None:
-            raise Inapplicable("trace=True keeps judgements in the run folder: give run_dir=… as well.", "trace")
+            raise Inapplicable(
+                "trace=True keeps judgements in the run folder: give run_dir=… as well.", "trace"
+            )
 
     def _check_batch(self) -> None:
         if self.batch not in BATCH_PROVIDERS:
-            raise ConfigError(f"batch is {self.batch!r:.80}; it is {' or '.join(map(repr, BATCH_PROVIDERS))}.")
+            raise ConfigError(
+                f"batch is {self.batch!r:.80}; it is {' or '.join(map(repr, BATCH_PROVIDERS))}."
+            )
         if self.run_dir is None:
             raise Inapplicable(
-                "batch= keeps what was sent in the run folder, for a restart: give run_dir= (--out RUN) as well.", "batch"
+                "batch= keeps what was sent in the run folder, for a restart: give run_dir= "
+                "(--out RUN) as well.",
+                "batch",
             )
         for name in ("deadline", "processes", "engine"):
             if getattr(self, name) is not None:
                 raise Inapplicable(
-                    f"{name}= is for calls of their own: leave it out with batch=, whose calls take up to a day.", name, "batch"
+                    f"{name}= is for calls of their own: leave it out with batch=, whose calls "
+                    f"take up to a day.",
+                    name,
+                    "batch",
                 )
 
 
@@ -111,9 +138,19 @@ BATCH_PRICE_SHARE = 0.5
 
 
 def apart(options: RunOptions, **changes: Any) -> RunOptions:
-    """How something is judged beside a run: in this process, by calls of its own, and keeping nothing."""
-    alone: dict[str, Any] = {"processes": None, "engine": None, "address": None, "batch": None, "submit": False}
-    return replace(options, **{**alone, "run_dir": None, "trace": False, "progress": False, **changes})
+    """How something is judged beside a run: in this process, by calls of its own, and keeping
+    nothing.
+    """
+    alone: dict[str, Any] = {
+        "processes": None,
+        "engine": None,
+        "address": None,
+        "batch": None,
+        "submit": False,
+    }
+    return replace(
+        options, **{**alone, "run_dir": None, "trace": False, "progress": False, **changes}
+    )
 
 
 _SWITCH = bool, "True or False"
@@ -135,7 +172,10 @@ def whole(name: str, value: Any, least: int) -> int:
     except TypeError:
         number = least - 1
     if number < least:
-        raise ConfigError(f"{name} is {value!r:.80}; give a {'positive whole number' if least else 'whole number, 0 or more'}.")
+        raise ConfigError(
+            f"{name} is {value!r:.80}; give a "
+            f"{'positive whole number' if least else 'whole number, 0 or more'}."
+        )
     return number
 
 
@@ -149,11 +189,11 @@ def chosen_options(
     known: Iterable[str] | None = (),
     beside: Iterable[str] = (),
 ) -> tuple[RunOptions, dict[str, Any]]:
-    """`options`, else `default`, with the keywords of a call on top, and those of them that are `known` to the hooks
-    (None where there are none).
+    """`options`, else `default`, with the keywords of a call on top, and those of them that are
+    `known` to the hooks (None where there are none).
 
-    A keyword that is None leaves the option as it is, and so does max_workers=0. `beside` are the door's other parameters,
-    which may have been meant.
+    A keyword that is None leaves the option as it is, and so does max_workers=0. `beside` are the
+    door's other parameters, which may have been meant.
     Raises ConfigError: a keyword is neither an option nor known; names the nearest ones.
     """
     hooks = {name: value for name, value in given.items() if name not in OPTIONS}
@@ -165,7 +205,9 @@ def chosen_options(
                 what = "option or hook parameter"
                 hint = "Values for hooks that only take **kwargs are passed as hooks={…}."
             raise ConfigError(unknown_name(what, name, OPTIONS | of_hooks | {*beside}, hint))
-    changes = {name: value for name, value in given.items() if name in OPTIONS and value is not None}
+    changes = {
+        name: value for name, value in given.items() if name in OPTIONS and value is not None
+    }
     if changes.get("max_workers") == 0 and changes["max_workers"] is not False:
         del changes["max_workers"]
     if options is not None and not isinstance(options, RunOptions):
@@ -182,12 +224,15 @@ SHORT_LABEL = 6
 
 
 class Progress:
-    """Counts outcomes, and shows done/total, time left, failed, stopped, unscored, cost, rate and what else there is room for.
+    """Counts outcomes, and shows done/total, time left, failed, stopped, unscored, cost, rate and
+    what else there is room for.
 
     `enabled=None` shows it only where somebody looks: on a terminal, or in a notebook.
     """
 
-    def __init__(self, control: RunControl, total: int | None, enabled: bool | None, label: str) -> None:
+    def __init__(
+        self, control: RunControl, total: int | None, enabled: bool | None, label: str
+    ) -> None:
         self._live = sys.stderr.isatty() or "ipykernel" in sys.modules
         self.shown = self._live if enabled is None else enabled
         """Whether anything is shown at all."""
@@ -204,7 +249,9 @@ class Progress:
         """How many records of a continued run were compared with today's code, of how many."""
 
     def count(self, outcomes: Sequence[Outcome[Any]], more: int = 1) -> None:
-        """Count a merged sample that was not scored, by the outcome that decides; -1 takes back what was counted."""
+        """Count a merged sample that was not scored, by the outcome that decides; -1 takes back
+        what was counted.
+        """
         outcomes = [part for outcome in outcomes for part in _parts(outcome)]
         if all(outcome.status == "scored" for outcome in outcomes):
             return
@@ -219,23 +266,31 @@ class Progress:
             self._messages.setdefault(worst.reason, worst.message)
 
     def account(self) -> None:
-        """Say once, at the end, what nobody may overlook: a run that stopped, samples that failed, another model's answers."""
+        """Say once, at the end, what nobody may overlook: a run that stopped, samples that failed,
+        another model's answers.
+        """
         control, stopped = self._control, self.stopped + self._control.unread
         if control.quiet or control.parent is not None:
             return
         for asked, names in control.served.items():
             if others := sorted(name for name in names if not _same_model(asked, name)):
-                logger.warning("{}: model {} was asked, and {} answered.", self.label, asked, ", ".join(others))
+                logger.warning(
+                    "{}: model {} was asked, and {} answered.", self.label, asked, ", ".join(others)
+                )
         if not (self.failed or stopped):
             return
         why = f" {control.stopped}" if control.stopped else ""
         common = self.most_common(why) if self.failed else ""
         counts = f"{self.failed} failed, {stopped} not begun"
         said = logger.bind(account=True)  # a door that says it itself can leave this line out
-        said.warning("{}: of {} samples {}.{}{}", self.label, self.done + control.unread, counts, why, common)
+        said.warning(
+            "{}: of {} samples {}.{}{}", self.label, self.done + control.unread, counts, why, common
+        )
 
     def most_common(self, said: str) -> str:
-        """The most common reason of failure, with its first message; nothing where `said` holds it already."""
+        """The most common reason of failure, with its first message; nothing where `said` holds it
+        already.
+        """
         reason, count = self._causes.most_common(1)[0]
         message = self._messages[reason]
         return "" if message and message in said else f" Most often ({count}) {reason}: {message}"
@@ -262,26 +317,42 @@ class Progress:
         sys.stderr.flush()
 
     def facts(self, width: int | None = WIDTH - 1) -> str:
-        """The state in one line of at most `width` characters: what matters least is left out, failures and cost never."""
+        """The state in one line of at most `width` characters: what matters least is left out,
+        failures and cost never.
+        """
         control, seconds = self._control, max(time.monotonic() - self._started, 1e-9)
         done, stopped = self.done - self.stopped, self.stopped + control.unread
         rate = max(0, done - self.reused) / seconds
         total = f"/{self._total:,}" if self._total is not None else ""
         tokens = control.usage.input_tokens + control.usage.output_tokens
-        left = None if not self._total or rate <= 0 or done + stopped >= self._total else (self._total - done - stopped) / rate
+        left = (
+            None
+            if not self._total or rate <= 0 or done + stopped >= self._total
+            else (self._total - done - stopped) / rate
+        )
         cost = control.usage.cost
 
         def counted(*ranked: tuple[int, int, str]) -> list[tuple[int, str]]:
-            return [(rank, f"{value:,} {name}") for rank, value, name in ranked if value or name == "unscored"]
+            return [
+                (rank, f"{value:,} {name}")
+                for rank, value, name in ranked
+                if value or name == "unscored"
+            ]
 
         parts = [
             (0, f"{done:,}{total} done"),
             *([] if left is None else [(1, f"{_duration(left)} left")]),
-            *counted((0, self.failed, "failed"), (0, stopped, "stopped"), (2, self.unscored, "unscored")),
+            *counted(
+                (0, self.failed, "failed"), (0, stopped, "stopped"), (2, self.unscored, "unscored")
+            ),
             *([] if cost is None else [(0, f"cost {cost:.{2 if cost >= 1 else 4}f}")]),
             (3, f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.1f}/s"),
             *counted((4, control.in_flight, "in flight"), (5, control.retries, "retries")),
-            *counted((5, control.asked_again, "asked again"), (6, control.cached, "cached"), (6, control.spared, "spared")),
+            *counted(
+                (5, control.asked_again, "asked again"),
+                (6, control.cached, "cached"),
+                (6, control.spared, "spared"),
+            ),
             *counted((7, self.reused, "reused")),
             *([(7, f"{self.compared} compared")] if self.compared else []),
             *counted((8, tokens, "tokens")),
@@ -303,18 +374,24 @@ class Progress:
 
 
 def _parts(outcome: Outcome[Any]) -> Iterator[Outcome[Any]]:
-    """The outcomes inside a job's: a job that judges a whole group, or components, scores even where they have no score."""
+    """The outcomes inside a job's: a job that judges a whole group, or components, scores even
+    where they have no score.
+    """
     value = outcome.value
     if not isinstance(value, (list, tuple)):  # the usual result, on every row
         yield outcome
         return
     values = value if isinstance(value, list) else [value]
-    inside = [each for value in values if isinstance(each := getattr(value, "outcome", None), Outcome)]
+    inside = [
+        each for value in values if isinstance(each := getattr(value, "outcome", None), Outcome)
+    ]
     yield from inside or [outcome]
 
 
 def _same_model(asked: str, answered: str) -> bool:
-    """Whether an answer's model is the one that was asked, or a dated version of it (gpt-4o, gpt-4o-2024-08-06)."""
+    """Whether an answer's model is the one that was asked, or a dated version of it (gpt-4o,
+    gpt-4o-2024-08-06).
+    """
     return answered.rpartition("/")[2].lower().startswith(asked.rpartition("/")[2].lower())
 
 

@@ -1,4 +1,6 @@
-"""The members of a run as actors of a Ray cluster: Ray says where they are, and the run stays this library's."""
+"""The members of a run as actors of a Ray cluster: Ray says where they are, and the run stays this
+library's.
+"""
 
 from __future__ import annotations
 
@@ -39,13 +41,18 @@ class _Placed:
 
     def kill(self) -> None:
         """End it."""
-        with contextlib.suppress(Exception):  # whatever Ray has to say: it is gone, or will be with its driver
+        # whatever Ray has to say: it is gone, or will be with its driver
+        with contextlib.suppress(Exception):
             self._ray.kill(self._actor, no_restart=True)
 
     def why(self) -> str:
         """What is known of its end."""
         error = self._serving.exception() if self._serving.done() else None
-        return "its actor or node is gone" if error is None else f"{type(error).__name__}: {str(error).strip()[-300:]}"
+        return (
+            "its actor or node is gone"
+            if error is None
+            else f"{type(error).__name__}: {str(error).strip()[-300:]}"
+        )
 
 
 class _Guest(asyncio.Protocol):
@@ -86,7 +93,8 @@ class MemberDoor:
 
     Args:
         host: the address of this machine that they see.
-        expected: the channel of the member with this number; None for one that nobody expects. Called on the library's loop.
+        expected: the channel of the member with this number; None for one that nobody expects.
+            Called on the library's loop.
     """
 
     def __init__(self, host: str, expected: Callable[[int], MemberChannel | None]) -> None:
@@ -102,7 +110,9 @@ class MemberDoor:
         self._opening = self._loop.create_task(self._listen())
 
     async def _listen(self) -> None:
-        self._server = await self._loop.create_server(lambda: _Guest(self._named), sock=self._socket)
+        self._server = await self._loop.create_server(
+            lambda: _Guest(self._named), sock=self._socket
+        )
 
     def _named(self, word: bytes) -> MemberChannel | None:
         secret, number = word[:_SECRET_BYTES], int.from_bytes(word[_SECRET_BYTES:], "big")
@@ -119,7 +129,8 @@ class MemberDoor:
 
 
 def connected(address: str | None, what: str) -> Any:
-    """Ray, connected to the cluster at this address, or the one it is connected to, else RAY_ADDRESS, else one that is begun here.
+    """Ray, connected to the cluster at this address, or the one it is connected to, else
+    RAY_ADDRESS, else one that is begun here.
 
     Raises:
         MissingExtra: Ray is not installed; `what` needs it.
@@ -149,10 +160,12 @@ def node_address() -> str:
 
 
 class RayCluster:
-    """Actors of one processor each, spread over the nodes of a Ray cluster; a node that is lost costs what it had in flight.
+    """Actors of one processor each, spread over the nodes of a Ray cluster; a node that is lost
+    costs what it had in flight.
 
     Args:
-        address: of the cluster; None is the one this process is connected to, else RAY_ADDRESS, else one that is begun here.
+        address: of the cluster; None is the one this process is connected to, else RAY_ADDRESS,
+            else one that is begun here.
         processes: actors; None is one for each processor of the cluster.
 
     Raises:
@@ -166,7 +179,9 @@ class RayCluster:
         self.processes = processes or max(1, int(ray.cluster_resources().get("CPU", 1)))
         self._expected: dict[int, MemberChannel] = {}
         self._numbers = 0
-        self._actor = ray.remote(_Actor).options(num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD")
+        self._actor = ray.remote(_Actor).options(
+            num_cpus=1, max_restarts=0, scheduling_strategy="SPREAD"
+        )
         self._loop = library_loop.get_loop()
         self._door = MemberDoor(node_address(), lambda number: self._expected.pop(number, None))
 
@@ -175,7 +190,9 @@ class RayCluster:
         self._numbers += 1
         self._expected[self._numbers] = channel
         actor = self._actor.remote()
-        serving = actor.serve.remote(self._door.host, self._door.port, self._door.word(self._numbers)).future()
+        serving = actor.serve.remote(
+            self._door.host, self._door.port, self._door.word(self._numbers)
+        ).future()
         # one that never connects, since its node lacks this library, is heard of in no other way
         serving.add_done_callback(lambda _: library_loop.post(self._loop, channel.lost))
         return _Placed(self._ray, actor, serving)
@@ -190,7 +207,8 @@ class RayCluster:
 
 
 class RayDesk:
-    """What has to be true once for all who judge in a cluster (rates, budget, one call for equal questions), kept by this process.
+    """What has to be true once for all who judge in a cluster (rates, budget, one call for equal
+    questions), kept by this process.
 
     They come and go as Ray starts and loses them; what one was at is claimed again by another.
 
@@ -201,7 +219,13 @@ class RayDesk:
         each: what one of them has in flight at most.
     """
 
-    def __init__(self, control: RunControl, batch: tuple[type, dict[str, Any]], options: RunOptions, each: int) -> None:
+    def __init__(
+        self,
+        control: RunControl,
+        batch: tuple[type, dict[str, Any]],
+        options: RunOptions,
+        each: int,
+    ) -> None:
         self._loop = library_loop.get_loop()
         self._here: set[MemberChannel] = set()
         self._members = Members(control, True, lambda channel, *said: channel.say(("said", *said)))

@@ -1,4 +1,5 @@
-"""A run: units are planned, their jobs executed with bounded concurrency, the outcomes merged, and nothing is lost.
+"""A run: units are planned, their jobs executed with bounded concurrency, the outcomes merged, and
+nothing is lost.
 
 Rewards, graders, servers and trainers all come through here; what a job is only they know.
 """
@@ -32,12 +33,14 @@ R = TypeVar("R")
 T = TypeVar("T")
 LaneName = Literal["loop", "threads"]
 Planned = tuple[Any, list[Any] | Planner | None]
-"""What belongs to a unit, and its jobs: a list, a function that makes both where they run, or None where its result is
-there already."""
+"""What belongs to a unit, and its jobs: a list, a function that makes both where they run, or None
+where its result is there already."""
 CANCEL_GRACE_SECONDS = 5.0
 INTERRUPTED = "interrupted"
 LIST_WINDOW = 2048
-"""Units of a list that are fed and not yet handed back, at least: enough to keep every worker busy in flat memory."""
+"""Units of a list that are fed and not yet handed back, at least: enough to keep every worker busy
+in flat memory.
+"""
 STREAM_WINDOW = 4
 """Units of a stream that are begun and not yet handed back, per worker."""
 CHEAP_WINDOW = 256
@@ -51,7 +54,9 @@ class Unbegun(NamedTuple):
 
 
 class Mailbox:
-    """Where a lane leaves results for whoever waits for them: a thread, or a coroutine of any event loop."""
+    """Where a lane leaves results for whoever waits for them: a thread, or a coroutine of any event
+    loop.
+    """
 
     def __init__(self) -> None:
         self._ready = threading.Condition()
@@ -85,7 +90,9 @@ class Mailbox:
             library_loop.wake(waiter)
 
     def take(self, timeout: float | None) -> list[tuple[int, Any]]:
-        """What has come; waits for the first result, an error, the end of the source, or the timeout."""
+        """What has come; waits for the first result, an error, the end of the source, or the
+        timeout.
+        """
         with self._ready:
             if not self._results and self._error is None and not self._over:
                 self._ready.wait(timeout)
@@ -126,13 +133,17 @@ class How(TypedDict, total=False):
     ordered: bool
     """Whether results come in the order of the plan (the default), or as they finish."""
     streaming: bool
-    """Feed as the plan goes on, a few units ahead of the consumer, from a thread of its own; otherwise many at a time."""
+    """Feed as the plan goes on, a few units ahead of the consumer, from a thread of its own;
+    otherwise many at a time.
+    """
     flush: Callable[[], None] | None
     """Called before results are handed on, to make durable what `merge` noted down."""
     crew: Crew | None
     """The processes that judge; None for this one."""
     later: bool
-    """The caller looks again at what came out, and says at the end what failed (`control.progress.account`)."""
+    """The caller looks again at what came out, and says at the end what failed
+    (`control.progress.account`).
+    """
 
 
 IDLE_SECONDS = 0.5
@@ -158,18 +169,32 @@ class _Run(Generic[R]):
         self._merge_unit = merge
         self._outer_mark = stop_mark.get()
         deadlines = options.deadline, current_deadline.get()
-        self.work = Work(execute, self._merge, control, self._take_in, self._mailbox.fail, *deadlines, how.get("flush"))
+        self.work = Work(
+            execute,
+            self._merge,
+            control,
+            self._take_in,
+            self._mailbox.fail,
+            *deadlines,
+            how.get("flush"),
+        )
         self.work.holds = control.fail_fast is not None
         self._doubtful: list[tuple[int, Doubtful]] = []
         self._came, self._idle_since = 0, math.inf
         self._merging = threading.RLock()
-        loops = (how.get("lane") or ("loop" if inspect.iscoroutinefunction(execute) else "threads")) == "loop"
+        loops = (
+            how.get("lane") or ("loop" if inspect.iscoroutinefunction(execute) else "threads")
+        ) == "loop"
         most = options.max_workers
         crew = how.get("crew")
         self._lane: LoopLane | ThreadLane = (
-            (LoopLane(self.work, most) if loops else ThreadLane(most)) if crew is None else ProcessLane(self.work, most, crew)
+            (LoopLane(self.work, most) if loops else ThreadLane(most))
+            if crew is None
+            else ProcessLane(self.work, most, crew)
         )
-        self.progress = control.progress = Progress(control, options.total, options.progress, how.get("label", "run"))
+        self.progress = control.progress = Progress(
+            control, options.total, options.progress, how.get("label", "run")
+        )
         self._later = how.get("later", False)
         self._units = self._number(plan)
         self._ordered, self._streaming = how.get("ordered", True), how.get("streaming", False)
@@ -213,11 +238,17 @@ class _Run(Generic[R]):
         self._mailbox.put(results)
 
     def _settled(self, idle: bool = False) -> list[tuple[int, Any]]:
-        """What is settled of the doubtful: with the run's stop, with a call that succeeds, or since nothing else is under way."""
+        """What is settled of the doubtful: with the run's stop, with a call that succeeds, or since
+        nothing else is under way.
+        """
         fail_fast, settled, left = self.control.fail_fast, [], []
         with self._counting:
             for index, doubt in self._doubtful:
-                known = [(error, fail_fast.lost(error)) for error in doubt.unit.lost] if fail_fast is not None else []
+                known = (
+                    [(error, fail_fast.lost(error)) for error in doubt.unit.lost]
+                    if fail_fast is not None
+                    else []
+                )
                 error = next((error for error, lost in known if lost), None)
                 if error is not None or idle or all(lost is False for _, lost in known):
                     settled.append((index, doubt, error))
@@ -233,7 +264,7 @@ class _Run(Generic[R]):
             return []
         return results
 
-    # -- feeding --------------------------------------------------------------------------------------------------------
+    # -- feeding -----------------------------------------------------------------------------------
 
     def _window(self) -> int:
         workers = self.options.max_workers
@@ -241,13 +272,15 @@ class _Run(Generic[R]):
             return workers
         if not self._streaming:
             return max(LIST_WINDOW, 4 * workers)
-        return len(self._doubtful) + max(CHEAP_WINDOW if self.work.cost.cheap else 1, STREAM_WINDOW * workers)
+        return len(self._doubtful) + max(
+            CHEAP_WINDOW if self.work.cost.cheap else 1, STREAM_WINDOW * workers
+        )
 
     def _read(self) -> None:
         """Draw from a source that may wait for what its consumer does with earlier results.
 
-        Once the run is over, a consumer that blocks draws what is left itself: to wake a thread for each result that was not
-        begun costs more than the result.
+        Once the run is over, a consumer that blocks draws what is left itself: to wake a thread for
+        each result that was not begun costs more than the result.
         """
         try:
             while not (self._blocking and self.control.over):
@@ -268,7 +301,9 @@ class _Run(Generic[R]):
             self._mailbox.source_over()
 
     def _pump(self) -> None:
-        """Draw and feed what there is room for; a source that raises is over, and its error kept for the end."""
+        """Draw and feed what there is room for; a source that raises is over, and its error kept
+        for the end.
+        """
         if self._reading or self._exhausted:
             return
         if self._streaming:
@@ -300,7 +335,7 @@ class _Run(Generic[R]):
         if unbegun:
             self._take_in(unbegun)
 
-    # -- handing on -----------------------------------------------------------------------------------------------------
+    # -- handing on --------------------------------------------------------------------------------
 
     def _finished(self) -> bool:
         if not (self._exhausted and self._fed == self._yielded):
@@ -385,7 +420,9 @@ class _Run(Generic[R]):
 
     @contextmanager
     def _going_on(self, grace: float | None = None, kept: int = 0) -> Iterator[None]:
-        """Ctrl-C: the first one waits up to five seconds for calls in flight, a second one leaves at once."""
+        """Ctrl-C: the first one waits up to five seconds for calls in flight, a second one leaves
+        at once.
+        """
         if self._streaming:
             self._reading = True
             context = contextvars.copy_context()
@@ -397,7 +434,8 @@ class _Run(Generic[R]):
             self._close(INTERRUPTED, CANCEL_GRACE_SECONDS if grace is None else grace)
             raise
         except BaseException:  # a closed generator or a run-level error: leave nothing running
-            if grace is None and self.control.stopped == INTERRUPTED:  # Ctrl-C hit whoever draws the results
+            # Ctrl-C hit whoever draws the results
+            if grace is None and self.control.stopped == INTERRUPTED:
                 grace = CANCEL_GRACE_SECONDS
             self._close(None, grace)
             raise
@@ -425,7 +463,12 @@ class _Run(Generic[R]):
 
 def begin(control: RunControl, options: RunOptions) -> None:
     """Start the counters anew and take over what the run around this one has."""
-    control.begin(max_workers=options.max_workers, budget=options.budget, cache=options.cache, repeat=options.repeat)
+    control.begin(
+        max_workers=options.max_workers,
+        budget=options.budget,
+        cache=options.cache,
+        repeat=options.repeat,
+    )
     if options.batch and options.run_dir:
         control.batch = options.batch, options.run_dir, options.submit
         if control.budget is not None:
@@ -443,7 +486,8 @@ def run(
 
     Args:
         plan: (data, jobs) per unit, drawn lazily, see `Planned`.
-        execute: job to value; coroutine functions run on the library loop, others on threads. What can be awaited is.
+        execute: job to value; coroutine functions run on the library loop, others on threads. What
+            can be awaited is.
         merge: (data, jobs, outcomes) to a unit's result; an exception from it ends the run.
         options: how the run goes.
 
@@ -479,7 +523,9 @@ def arun(
 
 RELAXED_GC = (200_000, 50, 100)
 RESULT_OBJECTS = 15
-"""A sample of one answer, scored by one plain rule, holds so many objects that the collector counts."""
+"""A sample of one answer, scored by one plain rule, holds so many objects that the collector
+counts.
+"""
 OTHER_OBJECTS = 1_000
 MOST_HELD = 100_000
 """For so many results of a list, at most, the search is put off."""
@@ -492,9 +538,9 @@ _gc_before = _gc_now = gc.get_threshold()
 def _relaxed_gc(results: int = 0) -> Iterator[None]:
     """Fewer cycle collections while at least one run goes on, which keeps this many results.
 
-    Python looks for cycles every 700 allocations, again and again through everything that lives; a run's records hold no
-    cycles, and on a rule reward that search cost more than the judging (20,000 against 47,000 samples/s). A collector
-    switched off by the host stays off.
+    Python looks for cycles every 700 allocations, again and again through everything that lives; a
+    run's records hold no cycles, and on a rule reward that search cost more than the judging
+    (20,000 against 47,000 samples/s). A collector switched off by the host stays off.
     """
     global _runs, _gc_before, _gc_now
     with _gc_lock:
@@ -502,7 +548,10 @@ def _relaxed_gc(results: int = 0) -> Iterator[None]:
         if _runs == 1:
             _gc_before = _gc_now = gc.get_threshold()
             if 0 < _gc_before[0] < RELAXED_GC[0]:
-                _gc_now = (RELAXED_GC[0] + (RESULT_OBJECTS + 2) * min(results, MOST_HELD), *RELAXED_GC[1:])
+                _gc_now = (
+                    RELAXED_GC[0] + (RESULT_OBJECTS + 2) * min(results, MOST_HELD),
+                    *RELAXED_GC[1:],
+                )
                 gc.set_threshold(*_gc_now)
     try:
         yield
@@ -515,10 +564,11 @@ def _relaxed_gc(results: int = 0) -> Iterator[None]:
 
 
 def _spare_results(results: int) -> None:
-    """Count the results of a run among the old objects unsearched, if there is hardly anything new besides them.
+    """Count the results of a run among the old objects unsearched, if there is hardly anything new
+    besides them.
 
-    The search would find nothing, and takes a quarter of a rule's time. Where a reward leaves cycles behind there is more
-    than the results account for, and the search goes ahead.
+    The search would find nothing, and takes a quarter of a rule's time. Where a reward leaves
+    cycles behind there is more than the results account for, and the search goes ahead.
     """
     accounted = RESULT_OBJECTS * results
     if accounted > 10 * OTHER_OBJECTS and not gc.get_freeze_count():

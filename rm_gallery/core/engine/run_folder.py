@@ -1,4 +1,6 @@
-"""A run kept in its folder while it goes: which samples are done, what was spent, and the trace of its judgements."""
+"""A run kept in its folder while it goes: which samples are done, what was spent, and the trace of
+its judgements.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Budget, Usage
 from rm_gallery.core.engine.context import Questions, RunControl, current_run, snapshot
 from rm_gallery.core.engine.options import RunOptions, apart
-from rm_gallery.core.engine.run_records import REUSED, SUMMARY, TRACE, FirstKeys, RunStore, record_key
+from rm_gallery.core.engine.run_records import (
+    REUSED,
+    SUMMARY,
+    TRACE,
+    FirstKeys,
+    RunStore,
+    record_key,
+)
 from rm_gallery.core.outcome import UNDECLARED
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import AppendedFile, to_line
@@ -33,9 +42,10 @@ FILE_NAME = "spend.log"
 class Ledger:
     """An append-only file with a line before each call and one after it.
 
-    `+ ID TOKENS COST` is what a call may use, `- ID CALLS INPUT OUTPUT CACHED REASONING COST` what it used (`?` for a cost
-    nobody knows). A call that was begun and never ended, because the process was killed, counts with what it might use. The
-    last line may be torn. One process writes it at a time: the run folder's lock sees to that.
+    `+ ID TOKENS COST` is what a call may use, `- ID CALLS INPUT OUTPUT CACHED REASONING COST` what
+    it used (`?` for a cost nobody knows). A call that was begun and never ended, because the
+    process was killed, counts with what it might use. The last line may be torn. One process writes
+    it at a time: the run folder's lock sees to that.
     """
 
     def __init__(self, folder: Path | str, parts: Iterable[Path] = ()) -> None:
@@ -56,12 +66,13 @@ class Ledger:
     def begin(self, tokens: float, cost: float, *, at_once: bool = True) -> int:
         """Note a call that is about to be made.
 
-        With `at_once` the note survives a killed process when this returns; without, after the next `flush`, which spares
-        the call a trip to the operating system.
+        With `at_once` the note survives a killed process when this returns; without, after the next
+        `flush`, which spares the call a trip to the operating system.
         """
         with self._lock:
             self._last += 1
-            # what ended meanwhile goes with it: should that be lost, the line of its begin stands for it
+            # what ended meanwhile goes with it: should that be lost, the line of its begin stands
+            # for it
             self._lines.append(f"+ {self._last} {tokens:.0f} {cost:.9g}\n")
             if at_once:
                 self._write()
@@ -148,12 +159,17 @@ class Keyed(Protocol):
 class RunFolder(ABC):
     """Keeps every finished sample of a run, and finds the finished ones when the run is continued.
 
-    A record belongs to a sample's key, which holds all that may be read of it, and to its number among equal samples: of
-    three equal ones each has its own. What the run spends is kept beside them, and with `trace` every judgement.
+    A record belongs to a sample's key, which holds all that may be read of it, and to its number
+    among equal samples: of three equal ones each has its own. What the run spends is kept beside
+    them, and with `trace` every judgement.
     """
 
     def __init__(
-        self, options: RunOptions, manifest: Mapping[str, Any], reuse: Collection[str] = REUSED, what: str = "samples"
+        self,
+        options: RunOptions,
+        manifest: Mapping[str, Any],
+        reuse: Collection[str] = REUSED,
+        what: str = "samples",
     ) -> None:
         """Open or continue the folder `options.run_dir`.
 
@@ -167,7 +183,12 @@ class RunFolder(ABC):
             ConfigError: it belongs to another run (shows the difference), or cannot be written.
         """
         versions = {"rm_gallery": __version__, "python": platform.python_version()}
-        wanted = {"versions": versions, **manifest, "repeat": options.repeat, **(options.manifest or {})}
+        wanted = {
+            "versions": versions,
+            **manifest,
+            "repeat": options.repeat,
+            **(options.manifest or {}),
+        }
         self._store = RunStore.open(options.run_dir or "", wanted, force_new=options.force_new)
         self._what = what
         self._finished = self._store.finished(reuse)
@@ -184,7 +205,9 @@ class RunFolder(ABC):
         self.check: ResumeCheck | None = None
         """Draws the records that are compared; None where none is."""
         self.asked_by_parts = False
-        """Whether what is asked is compared by part: where a part has no score, another one may be asked that was not."""
+        """Whether what is asked is compared by part: where a part has no score, another one may be
+        asked that was not.
+        """
         self._pending: dict[int, tuple[str, int]] = {}
         self._noted: list[dict[str, Any]] = []
         self._asked: dict[int, Questions] = {}
@@ -192,10 +215,14 @@ class RunFolder(ABC):
         self._ledger = Ledger(self._store.folder, self._store.parts)
         self._trace: AppendedFile | None = None
         """None before the first judgement."""
-        self.counts = dict.fromkeys(("scored", "unscored", "failed", "stopped", "reused", "duplicates", "id_collisions"), 0)
+        self.counts = dict.fromkeys(
+            ("scored", "unscored", "failed", "stopped", "reused", "duplicates", "id_collisions"), 0
+        )
 
     def begin(self, options: RunOptions) -> RunOptions:
-        """The options with which what is spent, and what is judged where `trace` is on, are kept here."""
+        """The options with which what is spent, and what is judged where `trace` is on, are kept
+        here.
+        """
         if current_run.get() is None:  # a run inside a run spends that one's budget
             options = replace(options, budget=options.budget or Budget())
             assert options.budget is not None
@@ -212,12 +239,15 @@ class RunFolder(ABC):
             self._trace.write(to_line(redact(entry)))
 
     def known(
-        self, data: Keyed, read: Callable[[dict[str, Any]], T | None], whole: Callable[[T], bool] = lambda _: True
+        self,
+        data: Keyed,
+        read: Callable[[dict[str, Any]], T | None],
+        whole: Callable[[T], bool] = lambda _: True,
     ) -> T | None:
         """What `read` makes of the record of a sample; None when it has none, or none that fits.
 
-        The sample is then still owed, and also where what was found is not the `whole` of it. Raises ConfigError for a
-        sample whose content cannot be told.
+        The sample is then still owed, and also where what was found is not the `whole` of it.
+        Raises ConfigError for a sample whose content cannot be told.
         """
         key, number = self._placed(data)
         record = self._finished.pop(record_key(key, number), None)
@@ -243,7 +273,9 @@ class RunFolder(ABC):
         return bool(self._finished)
 
     def compare(self) -> None:
-        """Draw records that are compared with what comes out now, where an earlier part of the run left some."""
+        """Draw records that are compared with what comes out now, where an earlier part of the run
+        left some.
+        """
         self.check = ResumeCheck(self._finished, sum(self._runs)) if self._finished else None
 
     @abstractmethod
@@ -272,14 +304,18 @@ class RunFolder(ABC):
 
     @abstractmethod
     def told(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        """The scores in what is kept, or the reason why there is none, by place; without what says nothing about the code."""
+        """The scores in what is kept, or the reason why there is none, by place; without what says
+        nothing about the code.
+        """
 
     def questions_of(self, data: Any) -> Questions:
         """Where it is noted what judges are asked about a sample."""
         return self._asked.setdefault(id(data), Questions())
 
     def check_asked(self, data: Keyed, record: Mapping[str, Any], now: Questions) -> None:
-        """Raise ConfigError when a judge is asked now what it was not asked when a sample was judged."""
+        """Raise ConfigError when a judge is asked now what it was not asked when a sample was
+        judged.
+        """
         before = record.get("asked")
         if isinstance(before, list) and not now.hashes <= set(before):
             raise changed(self._store.folder, data.sample_id, "the judge was asked something else")
@@ -298,13 +334,16 @@ class RunFolder(ABC):
 
     def _warn(self, count: int) -> None:
         logger.warning(
-            "run folder {}: {} lines of results.jsonl hold no usable result; their {} are judged again",
+            "run folder {}: {} lines of results.jsonl hold no usable result; their {} are judged "
+            "again",
             self._store.folder, count, self._what,
         )  # fmt: skip
 
-    def keep(self, data: Keyed, status: str, said: Mapping[str, Any], stopped: bool = False) -> None:
-        """Note a finished sample; it is on disk after the next `flush`. One that `stopped` before anything was said of it
-        leaves no record.
+    def keep(
+        self, data: Keyed, status: str, said: Mapping[str, Any], stopped: bool = False
+    ) -> None:
+        """Note a finished sample; it is on disk after the next `flush`. One that `stopped` before
+        anything was said of it leaves no record.
         """
         with self._guard:
             pending = self._pending.pop(id(data), None)
@@ -350,18 +389,24 @@ class RunFolder(ABC):
             known = _object(before[0].get("spent"))
             served: dict[str, list[str]] = {}
             for name, ids in (
-                pair for found in (*(_object(one.get("served")) for one in before), control.served) for pair in found.items()
+                pair
+                for found in (*(_object(one.get("served")) for one in before), control.served)
+                for pair in found.items()
             ):
                 if isinstance(ids, Collection):
                     served[name] = sorted({*map(str, served.get(name, ())), *map(str, ids)})
             counted = {
-                key: [each for each in (known.get(key), value) if isinstance(each, int | float)] for key, value in spent.items()
+                key: [each for each in (known.get(key), value) if isinstance(each, int | float)]
+                for key, value in spent.items()
             }
             total = {key: sum(values) if values else None for key, values in counted.items()}
             if kept.calls:  # a part that was killed left no summary
                 total.update(calls=kept.calls, cost=kept.cost)
                 total.update(input_tokens=kept.input_tokens, output_tokens=kept.output_tokens)
-            more: dict[str, Any] = {"runs": self._runs[0] + 1, **({"served": served} if served else {})}
+            more: dict[str, Any] = {
+                "runs": self._runs[0] + 1,
+                **({"served": served} if served else {}),
+            }
             if self.check is not None:
                 more["compared"] = {"records": self.check.compared, "of": self.check.of}
                 logger.info(
@@ -369,7 +414,15 @@ class RunFolder(ABC):
                     self.path, self.check.compared, self.check.of,
                 )  # fmt: skip
             counts = {**self.counts, "stopped": self.counts["stopped"] + control.unread}
-            self._store.write_summary({"samples": counts, "spent": total, "last": spent, "stopped": control.stopped, **more})
+            self._store.write_summary(
+                {
+                    "samples": counts,
+                    "spent": total,
+                    "last": spent,
+                    "stopped": control.stopped,
+                    **more,
+                }
+            )
         finally:
             self._store.close()
 
@@ -386,33 +439,41 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def about_code(status: str, reason: str, cause: str | None) -> bool:
-    """Whether a missing score tells what code does: not where somebody else caused it, nor where it may have been the network."""
-    return cause not in ("endpoint", "judge", "caller") and (status == "unscored" or reason in ("invalid_result", UNDECLARED))
+    """Whether a missing score tells what code does: not where somebody else caused it, nor where it
+    may have been the network.
+    """
+    return cause not in ("endpoint", "judge", "caller") and (
+        status == "unscored" or reason in ("invalid_result", UNDECLARED)
+    )
 
 
 def changed(folder: Path, sample_id: str, what: str) -> ConfigError:
     """The error that says, by an example, that what is kept was made by something else."""
     return ConfigError(
-        f"{folder} holds results of something else under the same settings, such as other code, another file that it reads "
-        f"or another environment: of {sample_id!r:.60} {what}. Use another folder, or --force-new (force_new=True) to move this "
-        "one aside and start anew. What is random by design says deterministic = False, and is not compared."
+        f"{folder} holds results of something else under the same settings, such as other code, "
+        f"another file that it reads or another environment: of {sample_id!r:.60} {what}. Use "
+        f"another folder, or --force-new (force_new=True) to move this "
+        "one aside and start anew. What is random by design says deterministic = False, and is not "
+        "compared."
     )
 
 
 SECONDS = 1.0
 """About how long comparing may take."""
 _FIRST, _LEAST, _MOST, _MOST_CHEAP = 3, 32, 512, 4096
-"""How many records are compared at once, at first; how many of a run, at least and at most, and at most where one takes less than
-`CHEAP` seconds."""
+"""How many records are compared at once, at first; how many of a run, at least and at most, and at
+most where one takes less than `CHEAP` seconds."""
 CHEAP = 0.001
 
 
 class ResumeCheck:
-    """Which records of a continued run are compared with what comes out now, and those whose rows have passed.
+    """Which records of a continued run are compared with what comes out now, and those whose rows
+    have passed.
 
-    They are drawn by lot from all records: a change may concern the last rows of a file alone, as where it is sorted by subset.
-    Each has a rank, and where scoring takes long only the first ranks are compared, so that they lie all over the file, too.
-    Every time a run is continued it draws anew: what was left out once is compared some other time.
+    They are drawn by lot from all records: a change may concern the last rows of a file alone, as
+    where it is sorted by subset. Each has a rank, and where scoring takes long only the first ranks
+    are compared, so that they lie all over the file, too. Every time a run is continued it draws
+    anew: what was left out once is compared some other time.
     """
 
     def __init__(self, records: Mapping[str, Mapping[str, Any]], runs: int = 0) -> None:
@@ -434,22 +495,32 @@ class ResumeCheck:
         self._waiting.append((item, record))
 
     def take(self, *, rest: bool = False) -> list[tuple[Any, dict[str, Any]]]:
-        """The items to compare now, with their records: none until there are enough, unless it is the `rest`."""
+        """The items to compare now, with their records: none until there are enough, unless it is
+        the `rest`.
+        """
         if len(self._waiting) < self._size and not rest:
             return []
         taken, self._waiting = self._waiting, []
         return taken
 
     def learn(self, n: int, seconds: float) -> None:
-        """Take in how long comparing `n` took: fewer where it is slow, more at once where it is not."""
+        """Take in how long comparing `n` took: fewer where it is slow, more at once where it is
+        not.
+        """
         self.compared += n
-        most = _MOST_CHEAP if seconds < CHEAP * n else max(_LEAST, min(_MOST, int(SECONDS * n / max(seconds, 1e-9))))
+        most = (
+            _MOST_CHEAP
+            if seconds < CHEAP * n
+            else max(_LEAST, min(_MOST, int(SECONDS * n / max(seconds, 1e-9))))
+        )
         self._limit = most
         self._size = min(4 * self._size, _MOST)
 
 
 class Again:
-    """Stands in for a run folder while finished samples are judged once more, and holds what they get against what was kept."""
+    """Stands in for a run folder while finished samples are judged once more, and holds what they
+    get against what was kept.
+    """
 
     def __init__(self, folder: RunFolder, records: Iterable[dict[str, Any]]) -> None:
         """Compare with `records` of `folder`, which come in the order of the samples."""
@@ -467,19 +538,25 @@ class Again:
         return self._asked.setdefault(id(data), Questions())
 
     def append(self, data: Any, *results: Any) -> None:
-        """Hear what a sample gets now; ConfigError with the example where it is something else than before."""
+        """Hear what a sample gets now; ConfigError with the example where it is something else than
+        before.
+        """
         record = self._records.pop(id(data))
         asked = self._asked.pop(id(data), Questions())
         if not self._folder.asked_by_parts:
             self._folder.check_asked(data, record, asked)
-        self._hold(data, self._folder.told(record), self._folder.told(self._folder.said(data, *results)))
+        self._hold(
+            data, self._folder.told(record), self._folder.told(self._folder.said(data, *results))
+        )
 
     def _hold(self, data: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         """Raise ConfigError where a place that both tell of has another value now."""
         for place in before.keys() & now.keys():
             if not _same(before[place], now[place]):
                 raise changed(
-                    self._folder.path, data.sample_id, f"{place} had {_shown(before[place])}, and now gets {_shown(now[place])}"
+                    self._folder.path,
+                    data.sample_id,
+                    f"{place} had {_shown(before[place])}, and now gets {_shown(now[place])}",
                 )
 
 
@@ -487,7 +564,8 @@ def _same(before: Any, now: Any) -> bool:
     if isinstance(before, list) and isinstance(now, list):
         return len(before) == len(now) and all(map(_same, before, now))
     if isinstance(before, (int, float)) and isinstance(now, (int, float)):
-        return isclose(before, now, rel_tol=1e-6, abs_tol=1e-9)  # another machine adds in another order
+        # another machine adds in another order
+        return isclose(before, now, rel_tol=1e-6, abs_tol=1e-9)
     return bool(before == now)
 
 
@@ -498,6 +576,8 @@ def _shown(value: Any) -> str:
 
 
 def options_again(options: RunOptions) -> RunOptions:
-    """How finished samples are judged once more: beside the run, keeping nothing, and without a call to a model."""
+    """How finished samples are judged once more: beside the run, keeping nothing, and without a
+    call to a model.
+    """
     control = RunControl(quiet=True, offline=True)
     return apart(options, control=control, total=None, budget=None, blame="off")

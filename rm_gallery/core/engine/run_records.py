@@ -1,7 +1,8 @@
-"""A run as a folder: what was asked (manifest), what came out line by line (results), and the sum of it (summary).
+"""A run as a folder: what was asked (manifest), what came out line by line (results), and the sum
+of it (summary).
 
-A folder below `parts` of a run folder is a run of its own with the same manifest, such as another machine's share. Whoever opens the
-run folder afterwards finds what all parts finished.
+A folder below `parts` of a run folder is a run of its own with the same manifest, such as another
+machine's share. Whoever opens the run folder afterwards finds what all parts finished.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from typing import Any
 import orjson
 
 from rm_gallery.core.utils.errors import ConfigError, DataError
-from rm_gallery.core.utils.file import AppendedFile, FileLock, as_json, from_line, read_lines, to_line, write_whole
+from rm_gallery.core.utils.file import (
+    AppendedFile,
+    FileLock,
+    as_json,
+    from_line,
+    read_lines,
+    to_line,
+    write_whole,
+)
 from rm_gallery.core.utils.shown import redact
 
 _ABSENT = "(absent)"
@@ -36,29 +45,40 @@ def plain(manifest: Mapping[str, Any]) -> dict[str, Any]:
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """One line `key: old → new` per value that differs, with dotted keys.
 
-    When it was made, with which versions, and in which module a class of the library stood then, where that was kept, do not count;
-    nor does a setting that is no more and was null.
+    When it was made, with which versions, and in which module a class of the library stood then,
+    where that was kept, do not count; nor does a setting that is no more and was null.
     """
-    before, after = ({key: each[key] for key in each if key not in ("created", "versions")} for each in (old, new))
-    lines = [f"{path or '(all)'}: {_shown_apart(a, b)}" for path, a, b in _differing("", before, after)]
+    before, after = (
+        {key: each[key] for key in each if key not in ("created", "versions")}
+        for each in (old, new)
+    )
+    lines = [
+        f"{path or '(all)'}: {_shown_apart(a, b)}" for path, a, b in _differing("", before, after)
+    ]
     return lines if len(lines) <= _SHOWN else [*lines[:_SHOWN], f"… and {len(lines) - _SHOWN} more"]
 
 
 def _differing(path: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(old, dict) and isinstance(new, dict):
         for key in [*old, *(key for key in new if key not in old)]:
-            yield from _differing(f"{path}.{key}" if path else str(key), old.get(key, _ABSENT), new.get(key, _ABSENT))
+            yield from _differing(
+                f"{path}.{key}" if path else str(key), old.get(key, _ABSENT), new.get(key, _ABSENT)
+            )
     elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         for position, (a, b) in enumerate(zip(old, new, strict=True)):
             yield from _differing(f"{path}[{position}]", a, b)
     elif (old, new) == (None, _ABSENT):
         return  # a setting that is no more, and was left open
-    elif _unplaced(old) != _unplaced(new) or (type(old) is not type(new) and not {type(old), type(new)} <= {int, float}):
+    elif _unplaced(old) != _unplaced(new) or (
+        type(old) is not type(new) and not {type(old), type(new)} <= {int, float}
+    ):
         yield path, old, new
 
 
 def _unplaced(value: Any) -> Any:
-    """The name of a class of this library without its module: a class that moved is still the same one."""
+    """The name of a class of this library without its module: a class that moved is still the same
+    one.
+    """
     ours = _OURS.fullmatch(value) if isinstance(value, str) else None
     return ours[1] if ours else value
 
@@ -66,13 +86,20 @@ def _unplaced(value: Any) -> Any:
 def _shown_apart(old: Any, new: Any) -> str:
     """Both values, long ones from shortly before the place where they part."""
     a, b = (value if value is _ABSENT else orjson.dumps(value).decode() for value in (old, new))
-    shared = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+    shared = next(
+        (place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y),
+        min(len(a), len(b)),
+    )
     start = max(0, shared - 20) if min(len(a), len(b)) > 80 else 0
     return f"{_excerpt(a, start)} → {_excerpt(b, start)}"
 
 
 def _excerpt(text: str, start: int) -> str:
-    return ("… " if start else "") + text[start : start + 75] + (" …" if len(text) > start + 75 else "")
+    return (
+        ("… " if start else "")
+        + text[start : start + 75]
+        + (" …" if len(text) > start + 75 else "")
+    )
 
 
 PARTS = "parts"
@@ -84,10 +111,12 @@ REUSED = frozenset({"scored", "unscored"})
 
 
 class RunStore:
-    """One run's folder, open for appending; made by `open`, usable from several threads of one process.
+    """One run's folder, open for appending; made by `open`, usable from several threads of one
+    process.
 
-    A record is a dict with at least `id` (str) and `status` (scored, unscored or failed); `key` (str) tells apart what
-    shares an id, `n` numbers equal ones. The last record of a key counts. Records survive `kill -9` once `append` has returned.
+    A record is a dict with at least `id` (str) and `status` (scored, unscored or failed); `key`
+    (str) tells apart what shares an id, `n` numbers equal ones. The last record of a key counts.
+    Records survive `kill -9` once `append` has returned.
     """
 
     def __init__(self, folder: Path, lock: FileLock, results: AppendedFile) -> None:
@@ -102,11 +131,13 @@ class RunStore:
         """Lines without a record, as of the last reading."""
 
     @classmethod
-    def open(cls, folder: Path | str, manifest: Mapping[str, Any], force_new: bool = False) -> RunStore:
+    def open(
+        cls, folder: Path | str, manifest: Mapping[str, Any], force_new: bool = False
+    ) -> RunStore:
         """Start a run in a folder, or continue the one that is there when its manifest is the same.
 
-        Secrets in the manifest are masked before it is written or compared; when it was `created`, and the `versions`, may
-        differ. `force_new` moves an existing run aside to NAME.old-TIME.
+        Secrets in the manifest are masked before it is written or compared; when it was `created`,
+        and the `versions`, may differ. `force_new` moves an existing run aside to NAME.old-TIME.
 
         Args:
             folder: made when absent.
@@ -114,8 +145,9 @@ class RunStore:
             force_new: start anew whatever is there.
 
         Raises:
-            ConfigError: another process writes this run or a part of it, the manifest differs (shows old → new), results
-                lie there without a manifest, or the folder cannot be written.
+            ConfigError: another process writes this run or a part of it, the manifest differs
+                (shows old → new), results lie there without a manifest, or the folder cannot be
+                written.
         """
         folder = Path(folder)
         wanted = plain(manifest)
@@ -123,7 +155,9 @@ class RunStore:
             folder.mkdir(parents=True, exist_ok=True)
             lock = _locked(folder)
         except OSError as error:
-            raise ConfigError(f"run folder {folder} cannot be written: {error}. Choose another folder.") from error
+            raise ConfigError(
+                f"run folder {folder} cannot be written: {error}. Choose another folder."
+            ) from error
         try:
             if force_new and any((folder / name).exists() for name in (MANIFEST, RESULTS)):
                 lock = _move_aside(folder, lock)
@@ -151,7 +185,10 @@ class RunStore:
         if not lines:
             return
         if self._pid != os.getpid() or self._results.closed:
-            raise ConfigError(f"run {self.folder} is not open in this process; open it here, or send records to its owner")
+            raise ConfigError(
+                f"run {self.folder} is not open in this process; open it here, or send records to "
+                f"its owner"
+            )
         try:
             self._results.write(b"".join(lines))
         except OSError as error:
@@ -159,11 +196,13 @@ class RunStore:
         self.appended += len(lines)
 
     def records(self) -> Iterator[dict[str, Any]]:
-        """All records in the order written, superseded ones too; lines that hold none are counted in `damaged`, and what
-        they stood for is owed again. Those of parts come first.
+        """All records in the order written, superseded ones too; lines that hold none are counted
+        in `damaged`, and what they stood for is owed again. Those of parts come first.
         """
         self.damaged = 0
-        for line in (line for folder in (*self.parts, self.folder) for line in read_lines(folder / RESULTS)):
+        for line in (
+            line for folder in (*self.parts, self.folder) for line in read_lines(folder / RESULTS)
+        ):
             record = from_line(line)
             if record is not None and isinstance(record.get("id"), str) and _same_kind(record):
                 yield record
@@ -178,7 +217,9 @@ class RunStore:
         last: dict[str, dict[str, Any]] = {}
         for record in self.records():
             key = record_key(record.get("key", record["id"]), record.get("n", 0))
-            if record["status"] in reuse and not (record["status"] == "unscored" and _empty_reply(record)):
+            if record["status"] in reuse and not (
+                record["status"] == "unscored" and _empty_reply(record)
+            ):
                 last[key] = record
             else:
                 last.pop(key, None)
@@ -204,7 +245,9 @@ class RunStore:
 
 
 class FirstKeys:
-    """The first key that came with each id, by 64-bit hashes in two arrays: some 30 bytes an id, where a dict takes 110."""
+    """The first key that came with each id, by 64-bit hashes in two arrays: some 30 bytes an id,
+    where a dict takes 110.
+    """
 
     def __init__(self) -> None:
         self._ids, self._keys, self._n = array("q", [0]) * 1024, array("q", [0]) * 1024, 0
@@ -234,27 +277,42 @@ class FirstKeys:
 
 
 def _empty_reply(part: Any) -> bool:
-    """Whether some judgement in a record is missing because the judge's reply was empty: a server's hiccup, not a verdict."""
+    """Whether some judgement in a record is missing because the judge's reply was empty: a server's
+    hiccup, not a verdict.
+    """
     if isinstance(part, dict):
-        by_judge = part.get("cause") == "judge" and "empty" in (part.get("reason"), part.get("error_type"))
+        by_judge = part.get("cause") == "judge" and "empty" in (
+            part.get("reason"),
+            part.get("error_type"),
+        )
         return by_judge or any(map(_empty_reply, part.values()))
     return isinstance(part, list) and any(map(_empty_reply, part))
 
 
 def record_key(key: str, number: int) -> str:
-    """What a record is found by: its key (without one, its id), and its number among equal ones where it is not the first."""
+    """What a record is found by: its key (without one, its id), and its number among equal ones
+    where it is not the first.
+    """
     return f"{key}~{number}" if number else key
 
 
 def _same_kind(record: dict[str, Any]) -> bool:
     key, number, status = record.get("key", ""), record.get("n", 0), record.get("status")
-    return isinstance(key, str) and type(number) is int and isinstance(status, str) and status in STATUSES
+    return (
+        isinstance(key, str)
+        and type(number) is int
+        and isinstance(status, str)
+        and status in STATUSES
+    )
 
 
 def _locked(folder: Path) -> FileLock:
     lock = FileLock(folder / ".lock")
     if not lock.acquire():
-        raise ConfigError(f"run {folder} is being written by {lock.owner()}; wait for it, stop it, or use another folder")
+        raise ConfigError(
+            f"run {folder} is being written by {lock.owner()}; wait for it, stop it, or use "
+            f"another folder"
+        )
     return lock
 
 
@@ -275,7 +333,11 @@ def parts_of(folder: Path) -> list[Path]:
     """The folders of the parts of a run, by name; none for a part itself."""
     if folder.parent.name == PARTS or not (folder / PARTS).is_dir():
         return []
-    return sorted(path for path in (folder / PARTS).iterdir() if ".old-" not in path.name and (path / MANIFEST).is_file())
+    return sorted(
+        path
+        for path in (folder / PARTS).iterdir()
+        if ".old-" not in path.name and (path / MANIFEST).is_file()
+    )
 
 
 def _check_part(folder: Path, wanted: Mapping[str, Any]) -> None:
@@ -283,14 +345,22 @@ def _check_part(folder: Path, wanted: Mapping[str, Any]) -> None:
     try:
         found = orjson.loads((folder / MANIFEST).read_bytes())
     except orjson.JSONDecodeError as error:
-        raise ConfigError(f"{folder / MANIFEST} is not valid JSON ({error}); judge this part again, or remove it.") from None
+        raise ConfigError(
+            f"{folder / MANIFEST} is not valid JSON ({error}); judge this part again, or remove it."
+        ) from None
     changed = differences(found if isinstance(found, dict) else {}, wanted)
     if changed:
         lines = "".join(f"  {line}\n" for line in changed)
-        raise ConfigError(f"{folder} is a part of a different run (old → new):\n{lines}Remove it, or use another folder.")
+        raise ConfigError(
+            f"{folder} is a part of a different run (old → new):\n{lines}Remove it, or use another "
+            f"folder."
+        )
     lock = FileLock(folder / ".lock")
     if not lock.acquire():
-        raise ConfigError(f"{folder} is being written by {lock.owner()}: the run is put together when all its parts are done.")
+        raise ConfigError(
+            f"{folder} is being written by {lock.owner()}: the run is put together when all its "
+            f"parts are done."
+        )
     lock.release()
 
 
@@ -302,13 +372,16 @@ def _settle_manifest(folder: Path, wanted: dict[str, Any]) -> None:
     except FileNotFoundError:
         if next(read_lines(folder / RESULTS), None) is not None:
             raise ConfigError(
-                f"{folder} holds {RESULTS} but no {MANIFEST}, so nobody knows what made them; use another folder or "
+                f"{folder} holds {RESULTS} but no {MANIFEST}, so nobody knows what made them; use "
+                f"another folder or "
                 "--force-new, which moves this one aside"
             ) from None
         write_whole(path, as_json(wanted))
         return
     except orjson.JSONDecodeError as error:
-        raise ConfigError(f"{path} is not valid JSON ({error}); use another folder or --force-new") from None
+        raise ConfigError(
+            f"{path} is not valid JSON ({error}); use another folder or --force-new"
+        ) from None
     changed = differences(found if isinstance(found, dict) else {}, wanted)
     if changed:
         lines = "".join(f"  {line}\n" for line in changed)
@@ -330,8 +403,9 @@ def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
 def _unwritable(folder: Path, error: OSError, appended: int) -> ConfigError:
     full = error.errno in (errno.ENOSPC, errno.EFBIG, getattr(errno, "EDQUOT", None))
     return ConfigError(
-        f"run {folder} cannot be written: {error.strerror or error}. The {appended:,} results of this session and all "
-        f"earlier ones are saved and whole. {'Free some space' if full else 'Mend that'}, then run the same command to "
+        f"run {folder} cannot be written: {error.strerror or error}. The {appended:,} results of "
+        f"this session and all earlier ones are saved and whole. "
+        f"{'Free some space' if full else 'Mend that'}, then run the same command to "
         "continue."
     )
 
@@ -339,7 +413,9 @@ def _unwritable(folder: Path, error: OSError, appended: int) -> ConfigError:
 TRACE = "trace.jsonl"
 
 
-def read_trace(run_dir: str | Path, sample: str | None = None, root: Path | None = None) -> Iterator[dict[str, Any]]:
+def read_trace(
+    run_dir: str | Path, sample: str | None = None, root: Path | None = None
+) -> Iterator[dict[str, Any]]:
     """The judgements of a run, or of one sample by its id or key, in the order they were made.
 
     With `root`, a folder above it, no link below that is followed.
@@ -348,10 +424,15 @@ def read_trace(run_dir: str | Path, sample: str | None = None, root: Path | None
     """
     files = traces_of(Path(run_dir))
     if not files:
-        raise DataError(f"{run_dir} holds no {TRACE}; run it with --trace, or trace=True, to keep prompts and replies.")
+        raise DataError(
+            f"{run_dir} holds no {TRACE}; run it with --trace, or trace=True, to keep prompts and "
+            f"replies."
+        )
     for line in (line for path in files for line in read_lines(path, root)):
         entry = from_line(line)
-        if entry is not None and (sample is None or sample in (entry.get("id"), entry.get("sample_key"))):
+        if entry is not None and (
+            sample is None or sample in (entry.get("id"), entry.get("sample_key"))
+        ):
             yield entry
 
 

@@ -1,7 +1,9 @@
-"""A run folder on an object store: judged into a copy on this machine, whose growth is sent on in sealed pieces.
+"""A run folder on an object store: judged into a copy on this machine, whose growth is sent on in
+sealed pieces.
 
-Object stores cannot append. A file that grows (results, spend, trace, batches) is there as pieces `NAME.OFFSET`, each whole lines and
-never changed again; what is written once is there under its own name. A machine that is lost takes along what it had not sent.
+Object stores cannot append. A file that grows (results, spend, trace, batches) is there as pieces
+`NAME.OFFSET`, each whole lines and never changed again; what is written once is there under its own
+name. A machine that is lost takes along what it had not sent.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ SECONDS = 10.0
 """Between two sendings; what is judged in between is lost with the machine."""
 ALIVE = 6 * SECONDS
 _BLOCK = 32 << 20
-_URL = re.compile(r"([a-z][a-z0-9+.-]+):/+(.+)", re.DOTALL)  # a path has lost one of the slashes; C:/ is no URL
+# a path has lost one of the slashes; C:/ is no URL
+_URL = re.compile(r"([a-z][a-z0-9+.-]+):/+(.+)", re.DOTALL)
 _PIECE = re.compile(r"(.+)\.(\d{15})")
 
 
@@ -44,15 +47,18 @@ def url_of(place: str | Path) -> str | None:
 
 @contextmanager
 def run_at(place: str | Path, part: str | None = None) -> Iterator[Path]:
-    """The run folder at a place to judge into; one at a URL that fsspec knows is a copy here, sent on as it grows and in the end.
+    """The run folder at a place to judge into; one at a URL that fsspec knows is a copy here, sent
+    on as it grows and in the end.
 
     Args:
-        place: a path, which is given back, or a URL such as `s3://bucket/run`; its credentials are those fsspec finds.
-        part: the name of the part that is written, such as `2of4`; others write theirs at the same time.
+        place: a path, which is given back, or a URL such as `s3://bucket/run`; its credentials are
+            those fsspec finds.
+        part: the name of the part that is written, such as `2of4`; others write theirs at the same
+            time.
 
     Raises:
-        ConfigError: fsspec or what it needs for this URL is missing, somebody else writes there, or in the end something could not be
-            sent (it stays here, and the same command sends it).
+        ConfigError: fsspec or what it needs for this URL is missing, somebody else writes there, or
+            in the end something could not be sent (it stays here, and the same command sends it).
     """
     url = url_of(place)
     if url is None:
@@ -89,7 +95,10 @@ class _Copy:
         try:
             self.fs, self.root = url_to_fs(url)
         except (ImportError, ValueError) as error:
-            raise ConfigError(f"{url}: {error}. Install what fsspec needs for it, or name a folder of this machine.") from error
+            raise ConfigError(
+                f"{url}: {error}. Install what fsspec needs for it, or name a folder of this "
+                f"machine."
+            ) from error
         self.url, self.below = url, below
         name = hashlib.sha256(f"{use} {url} {below}".encode()).hexdigest()[:24]
         self.folder = default_cache_folder() / "runs" / name
@@ -103,7 +112,9 @@ class _Copy:
     def held(self) -> Iterator[None]:
         """One process of this machine uses the copy."""
         if not self._lock.acquire(timeout=SECONDS):
-            raise ConfigError(f"{self.url} is in use by {self._lock.owner()}; wait for it, or stop it.")
+            raise ConfigError(
+                f"{self.url} is in use by {self._lock.owner()}; wait for it, or stop it."
+            )
         try:
             yield
         finally:
@@ -149,7 +160,8 @@ class _Copy:
         for offset, _, size in pieces:
             if offset != whole:
                 raise DataError(
-                    f"{self.url}/{name}: the piece at byte {whole} is missing; it was removed, or is not visible yet."
+                    f"{self.url}/{name}: the piece at byte {whole} is missing; it was removed, or "
+                    f"is not visible yet."
                 )
             whole += size
         offset, piece, size = pieces[-1]
@@ -168,7 +180,11 @@ class _Copy:
         write_whole(path, data)
 
     def _files(self) -> list[Path]:
-        return [p for p in self.folder.rglob("*") if p.is_file() and not p.name.startswith(".") and p.suffix != ".tmp"]
+        return [
+            p
+            for p in self.folder.rglob("*")
+            if p.is_file() and not p.name.startswith(".") and p.suffix != ".tmp"
+        ]
 
     def claim(self) -> None:
         """Say that this process writes; ConfigError where somebody else does."""
@@ -183,12 +199,15 @@ class _Copy:
             if who != self._me and time.time() - at < ALIVE:
                 where = f"{self.url}/{name.removesuffix(WRITER)}".rstrip("/")
                 raise ConfigError(
-                    f"{where} is being written by another process; wait for it, or for {ALIVE:.0f} s where it ended without a word."
+                    f"{where} is being written by another process; wait for it, or for {ALIVE:.0f} "
+                    f"s where it ended without a word."
                 )
         self._beat()
 
     def _beat(self) -> None:
-        self.fs.pipe_file(f"{self.root}/{self.below}{WRITER}", orjson.dumps({"who": self._me, "at": time.time()}))
+        self.fs.pipe_file(
+            f"{self.root}/{self.below}{WRITER}", orjson.dumps({"who": self._me, "at": time.time()})
+        )
 
     @contextmanager
     def sending(self) -> Iterator[None]:
@@ -206,7 +225,10 @@ class _Copy:
                 except Exception as error:  # noqa: BLE001  # each store has its own; it is said once, and tried again until the end
                     if not failed:
                         logger.warning(
-                            "{}: what is judged could not be sent ({}); it is kept here and tried again.", self.url, error
+                            "{}: what is judged could not be sent ({}); it is kept here and tried "
+                            "again.",
+                            self.url,
+                            error,
                         )
                     failed.append(error)
 
@@ -223,7 +245,8 @@ class _Copy:
                 self.fs.rm_file(f"{self.root}/{self.below}{WRITER}")
             except Exception as error:  # each store has its own
                 raise ConfigError(
-                    f"{self.url}: not all could be sent ({type(error).__name__}: {error!s:.200}). It is kept on this machine; the same "
+                    f"{self.url}: not all could be sent ({type(error).__name__}: {error!s:.200}). "
+                    f"It is kept on this machine; the same "
                     "command sends it."
                 ) from error
 

@@ -1,5 +1,5 @@
-"""Ways through the engine: a batch with the folder that keeps what comes of it, and for servers a run without an end, to which units
-are fed as they come.
+"""Ways through the engine: a batch with the folder that keeps what comes of it, and for servers a
+run without an end, to which units are fed as they come.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.context import Deadline, RunControl, current_deadline, current_run, snapshot
+from rm_gallery.core.engine.context import (
+    Deadline,
+    RunControl,
+    current_deadline,
+    current_run,
+    snapshot,
+)
 from rm_gallery.core.engine.lanes import JobCost, LoopLane, Unit, Work
 from rm_gallery.core.engine.options import BATCH_PROVIDERS, RunOptions
 from rm_gallery.core.engine.processes.crew import Crew
@@ -38,14 +44,15 @@ Results = list[tuple[int, Any]]
 class StandingRun:
     """One lane that never ends, so that all who ask share its workers, its limits and its counters.
 
-    A run that stops (a judge that is away, a budget that is used up) or breaks (an error of the configuration) takes with
-    it what is in flight, and the next unit begins a new one.
+    A run that stops (a judge that is away, a budget that is used up) or breaks (an error of the
+    configuration) takes with it what is in flight, and the next unit begins a new one.
 
     Args:
         execute: job to value, as in a run.
         merge: (data, jobs, outcomes) to a unit's result, as in a run.
         deliver: takes (number, result) pairs; called on any thread.
-        broken: takes an error that ended the run and the numbers of the units that get no result; called on any thread.
+        broken: takes an error that ended the run and the numbers of the units that get no result;
+            called on any thread.
         max_workers: jobs in flight at once.
         lane: "loop" for coroutines, "threads" for plain functions.
         label: what messages call it.
@@ -76,14 +83,18 @@ class StandingRun:
         self._before = dict.fromkeys(("calls", "cached", "retries"), 0)
 
     def feed(self, units: Sequence[tuple[int, Planned, Deadline]]) -> None:
-        """Take numbered units, each with the time it has left; returns at once. Numbers are the caller's, and unique."""
+        """Take numbered units, each with the time it has left; returns at once. Numbers are the
+        caller's, and unique.
+        """
         turn = self._turn
         if turn is None or turn.work.closed or turn.control.why_stopped is not None:
             turn = self._begin()
         turn.feed(units)
 
     def expire(self, deadline: Deadline) -> None:
-        """Give up the units of a deadline: what has not begun is not begun, what waits for a reply is cut."""
+        """Give up the units of a deadline: what has not begun is not begun, what waits for a reply
+        is cut.
+        """
         deadline.expire()
         if self._turn is not None and isinstance(self._turn.lane, LoopLane):
             self._turn.lane.look()
@@ -100,13 +111,18 @@ class StandingRun:
         """Calls of a judge so far: made, answered by the cache, repeated."""
         if self._turn is None:
             return self._before
-        return {name: before + getattr(self._turn.control, name) for name, before in self._before.items()}
+        return {
+            name: before + getattr(self._turn.control, name)
+            for name, before in self._before.items()
+        }
 
     def _begin(self) -> _Turn:
         if self._turn is not None:
             self._before, control = self.counters(), self._turn.control
             if control.stopped is not None:
-                logger.warning("{}: {} What is asked from now on is tried again.", self._label, control.stopped)
+                logger.warning(
+                    "{}: {} What is asked from now on is tried again.", self._label, control.stopped
+                )
             control.end()
         self._turn = _Turn(self)
         return self._turn
@@ -121,9 +137,18 @@ class _Turn:
         control.begin(max_workers=workers, budget=None, cache=None, repeat=0)
         self._standing = standing
         self._open: dict[int, bool] = {}
-        self.work = work = Work(standing._execute, standing._merge, control, self._deliver, self._fail, cost=standing._cost)
+        self.work = work = Work(
+            standing._execute,
+            standing._merge,
+            control,
+            self._deliver,
+            self._fail,
+            cost=standing._cost,
+        )
         loops = standing._lane == "loop"
-        self.lane: LoopLane | ThreadLane = LoopLane(work, workers, patience=0.0) if loops else ThreadLane(workers, eager=False)
+        self.lane: LoopLane | ThreadLane = (
+            LoopLane(work, workers, patience=0.0) if loops else ThreadLane(workers, eager=False)
+        )
 
     def feed(self, units: Sequence[tuple[int, Planned, Deadline]]) -> None:
         made = []
@@ -133,7 +158,8 @@ class _Turn:
             made.append(unit)
             self._open[number] = True
         self.lane.feed(made)
-        if self.work.closed:  # it broke meanwhile, and may have been told so before these were known
+        # it broke meanwhile, and may have been told so before these were known
+        if self.work.closed:
             self._fail(RuntimeError("the run ended"))
 
     def _deliver(self, results: Results) -> None:
@@ -182,7 +208,9 @@ class Alone(TypedDict):
 
 
 class _OneResult:
-    """What became of one unit. Apart from `_Alone`, so that neither holds itself: a cycle would cost more than the judging."""
+    """What became of one unit. Apart from `_Alone`, so that neither holds itself: a cycle would
+    cost more than the judging.
+    """
 
     __slots__ = ("_wake", "error", "over", "value")
 
@@ -207,7 +235,9 @@ class _OneResult:
 
 
 class _Alone:
-    """One unit on its way, through the lane that all plain functions called by themselves share or a loop lane."""
+    """One unit on its way, through the lane that all plain functions called by themselves share or
+    a loop lane.
+    """
 
     def __init__(
         self,
@@ -219,11 +249,29 @@ class _Alone:
     ) -> None:
         self._result = found = _OneResult(wake)
         control, outer = current_run.get() or RunControl(fail_fast=None), current_deadline.get()
-        self.work = Work(execute, merge, control, found.deliver, found.fail, how["deadline"], outer, None, how["cost"])
+        self.work = Work(
+            execute,
+            merge,
+            control,
+            found.deliver,
+            found.fail,
+            how["deadline"],
+            outer,
+            None,
+            how["cost"],
+        )
         data, jobs = planned
         loops = how["lane"] == "loop"
-        self.unit = Unit(self.work, 0, data, [] if jobs is None else jobs, None if loops else contextvars.copy_context())
-        self.lane: LoopLane | ThreadLane = LoopLane(self.work, how["max_workers"]) if loops else _alone_lane()
+        self.unit = Unit(
+            self.work,
+            0,
+            data,
+            [] if jobs is None else jobs,
+            None if loops else contextvars.copy_context(),
+        )
+        self.lane: LoopLane | ThreadLane = (
+            LoopLane(self.work, how["max_workers"]) if loops else _alone_lane()
+        )
 
     def result(self) -> Any:
         """What became of it, once it is over."""
@@ -246,7 +294,9 @@ def run_alone(
     merge: Callable[[Any, list[Any], list[Outcome[Any]]], T],
     **how: Unpack[Alone],
 ) -> T:
-    """One unit as a part of the run this is called in, or of none; for callers who come with one at a time."""
+    """One unit as a part of the run this is called in, or of none; for callers who come with one at
+    a time.
+    """
     done = threading.Lock()
     done.acquire()
     alone = _Alone(planned, execute, merge, done.release, how)
@@ -281,26 +331,34 @@ async def arun_alone(
         alone.close()
 
 
-# -- batches ----------------------------------------------------------------------------------------------------
+# -- batches ---------------------------------------------------------------------------------------
 
 
 R = TypeVar("R")
 Parts = tuple[Iterator[Planned | Unbegun], Callable[[Any], Any], Callable[..., R], RunOptions]
-"""What the engine runs: what is to do, what does it, what writes down what came of it, and how it goes."""
+"""What the engine runs: what is to do, what does it, what writes down what came of it, and how it
+goes.
+"""
 
 
 class Batch(Generic[R]):
-    """Items on their way through the engine, and the folder that keeps what comes of them: what rewards and graders share.
+    """Items on their way through the engine, and the folder that keeps what comes of them: what
+    rewards and graders share.
 
-    A subclass says what is done with the items (`_parts`), and where it is kept (`_opened`, `_compared`).
+    A subclass says what is done with the items (`_parts`), and where it is kept (`_opened`,
+    `_compared`).
     """
 
     _later: ClassVar[bool] = False
     """Whether a second look comes after the run, which says itself what failed."""
     _folder: Any = None
 
-    def __init__(self, items: Iterable[Any], options: RunOptions, label: str, lane: engine.LaneName) -> None:
-        if options.batch:  # a round is as large as the provider takes, and nobody's time runs out while it is waited for
+    def __init__(
+        self, items: Iterable[Any], options: RunOptions, label: str, lane: engine.LaneName
+    ) -> None:
+        # a round is as large as the provider takes, and nobody's time runs out while it is waited
+        # for
+        if options.batch:
             most = max(options.max_workers, BATCH_PROVIDERS[options.batch])
             options = replace(options, max_workers=most, deadline=None)
         known = len(items) if isinstance(items, Sized) else length_hint(items) or None
@@ -317,7 +375,9 @@ class Batch(Generic[R]):
         raise NotImplementedError
 
     def _not_begun(self, outcome: Outcome[Any]) -> Callable[[Any, int], R]:
-        """What makes the result of an item that the run did not get to, from the item and its number."""
+        """What makes the result of an item that the run did not get to, from the item and its
+        number.
+        """
         raise NotImplementedError
 
     @property
@@ -335,13 +395,17 @@ class Batch(Generic[R]):
         return {}
 
     def _elsewhere(self, options: RunOptions) -> dict[str, Any] | None:
-        """The keywords another process makes this batch with, besides the options; None where that would gain nothing."""
+        """The keywords another process makes this batch with, besides the options; None where that
+        would gain nothing.
+        """
         raise NotImplementedError
 
     def _crew(self, options: RunOptions) -> Crew | None:
         """The processes that judge, where they are asked for."""
         # a run inside a run is a part of a sample: its processes are those of the run around it
-        if (options.engine is None and (options.processes or 1) < 2) or current_run.get() is not None:
+        if (
+            options.engine is None and (options.processes or 1) < 2
+        ) or current_run.get() is not None:
             return None
         made = self._elsewhere(options)
         if made is None:
@@ -356,7 +420,10 @@ class Batch(Generic[R]):
     def __enter__(self) -> Batch[R]:
         options, flush = self._options, None
         assert options.control is not None
-        outer, about = current_run.get(), {"rm_gallery.reward": self.label, "rm_gallery.samples": options.total}
+        outer, about = (
+            current_run.get(),
+            {"rm_gallery.reward": self.label, "rm_gallery.samples": options.total},
+        )
         self._span = RunSpan(f"rm_gallery.run {self.label}", about, outer and outer.span)
         options.control.span = self._span.context
         if options.run_dir:
@@ -383,7 +450,8 @@ class Batch(Generic[R]):
     def _until_over(
         self, plan: Iterator[Planned | Unbegun], items: Iterator[Any], control: RunControl
     ) -> Iterator[Planned | Unbegun]:
-        """The plan until the run is over; what is left of `items` is neither planned nor looked up, and has one outcome for all.
+        """The plan until the run is over; what is left of `items` is neither planned nor looked up,
+        and has one outcome for all.
 
         The plan draws one item for each of its units.
         """
@@ -401,8 +469,12 @@ class Batch(Generic[R]):
                 self._folder.count_stopped()
             yield Unbegun(result)
 
-    def _checked(self, plan: Iterator[Planned | Unbegun], options: RunOptions) -> Iterator[Planned | Unbegun]:
-        """The plan, and between its units finished samples are judged once more; the run stops where they get something else."""
+    def _checked(
+        self, plan: Iterator[Planned | Unbegun], options: RunOptions
+    ) -> Iterator[Planned | Unbegun]:
+        """The plan, and between its units finished samples are judged once more; the run stops
+        where they get something else.
+        """
         try:
             for unit in plan:
                 yield unit
@@ -428,14 +500,21 @@ class Batch(Generic[R]):
     def _score_again(self, taken: list[tuple[Any, dict[str, Any]]], options: RunOptions) -> None:
         """Score items once more; ConfigError where one gets something else than its record says."""
         items, records = zip(*taken, strict=True)
-        engine.run_all(*self._parts(items, Again(self._folder, records), options), label=self.label, lane=self.lane)
+        engine.run_all(
+            *self._parts(items, Again(self._folder, records), options),
+            label=self.label,
+            lane=self.lane,
+        )
 
     def __exit__(self, *_: object) -> None:
         control = self._options.control
         if control is not None:
             spent = {name: value for name, value in snapshot(control).items() if value is not None}
             self._span.end(
-                {**{f"rm_gallery.{name}": value for name, value in spent.items()}, "rm_gallery.stopped": control.stopped}
+                {
+                    **{f"rm_gallery.{name}": value for name, value in spent.items()},
+                    "rm_gallery.stopped": control.stopped,
+                }
             )
         if self._folder is not None:
             self._folder.close(control)
@@ -451,7 +530,9 @@ class Batch(Generic[R]):
         return [found[index] for index in range(len(found))]
 
     def stream(self, **how: Any) -> Generator[tuple[int, R], None, None]:
-        """(index, result) as they come; `streaming` draws items as results are taken, `ordered=False` takes them as they finish."""
+        """(index, result) as they come; `streaming` draws items as results are taken,
+        `ordered=False` takes them as they finish.
+        """
         with self:
             with closing(engine.run(*self._going, **self._how, **how)) as going:
                 yield from going
@@ -460,6 +541,7 @@ class Batch(Generic[R]):
         """Awaitable twin of `stream`."""
         with self:
             if self._folder is not None and self._folder.restoring:
-                how["streaming"] = True  # comparing blocks, and so the plan is drawn from on a thread
+                # comparing blocks, and so the plan is drawn from on a thread
+                how["streaming"] = True
             async for pair in engine.arun(*self._going, **self._how, **how):
                 yield pair

@@ -15,8 +15,25 @@ from operator import itemgetter
 from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.context import Deadline, RunControl, StopMark, current_deadline, current_run, note_stop, stop_mark
-from rm_gallery.core.engine.lanes import LATE_SECONDS, JobCost, Raw, Unit, Work, awaitable, plain_types, settled_below
+from rm_gallery.core.engine.context import (
+    Deadline,
+    RunControl,
+    StopMark,
+    current_deadline,
+    current_run,
+    note_stop,
+    stop_mark,
+)
+from rm_gallery.core.engine.lanes import (
+    LATE_SECONDS,
+    JobCost,
+    Raw,
+    Unit,
+    Work,
+    awaitable,
+    plain_types,
+    settled_below,
+)
 from rm_gallery.core.outcome import NOT_RUN, Outcome, outcome_of_error, stopped_outcome
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 
@@ -37,7 +54,9 @@ class _Runner:
     chunk: list[tuple[Unit, int]] = field(default_factory=list)
     at: int = 0
     busy: list[int] = field(default_factory=list)
-    """Holds one thing while a job runs; whoever takes it, the thread or the watchdog, says what became of the job."""
+    """Holds one thing while a job runs; whoever takes it, the thread or the watchdog, says what
+    became of the job.
+    """
     done: list[Done] = field(default_factory=list)
     mark: StopMark = field(default_factory=lambda: StopMark(None))
     started: float = 0.0
@@ -45,17 +64,19 @@ class _Runner:
 
 
 class ThreadLane:
-    """Runs jobs as plain function calls on at most `max_workers` daemon threads, in chunks sized by what a job costs.
+    """Runs jobs as plain function calls on at most `max_workers` daemon threads, in chunks sized by
+    what a job costs.
 
-    A thread cannot be killed: a job past its deadline becomes failed(deadline), its thread is abandoned, and what that
-    thread had not yet begun is run by another. One lane may serve the units of many works.
+    A thread cannot be killed: a job past its deadline becomes failed(deadline), its thread is
+    abandoned, and what that thread had not yet begun is run by another. One lane may serve the
+    units of many works.
     """
 
     def __init__(self, max_workers: int, *, eager: bool = True) -> None:
         self._max_workers = max_workers
         self._eager = eager
-        """Whether jobs of unknown cost get all threads at once, and threads leave when there is nothing more to do;
-        otherwise they wait for the next unit."""
+        """Whether jobs of unknown cost get all threads at once, and threads leave when there is
+        nothing more to do; otherwise they wait for the next unit."""
         self._lock = threading.Lock()
         self._ready = threading.Condition(self._lock)
         self._idle = 0
@@ -88,7 +109,9 @@ class ThreadLane:
             self._start_runners()
 
     def cancel(self, grace: float) -> None:
-        """Drop waiting jobs; wait up to `grace` seconds for those running, then leave their threads behind."""
+        """Drop waiting jobs; wait up to `grace` seconds for those running, then leave their threads
+        behind.
+        """
         with self._lock:
             self._pending.clear()
         end = time.monotonic() + grace
@@ -105,7 +128,9 @@ class ThreadLane:
 
     @contextmanager
     def blocked(self) -> Iterator[None]:
-        """Let another thread take over while one of the lane's own waits for a job of the lane inside the block."""
+        """Let another thread take over while one of the lane's own waits for a job of the lane
+        inside the block.
+        """
         if getattr(_on_thread, "lane", None) is not self:
             yield
             return
@@ -129,7 +154,9 @@ class ThreadLane:
         for number, runner in enumerate(started):
             context = self._context.copy()
             try:
-                library_loop.start_thread(lambda runner=runner, context=context: context.run(self._run, runner))  # type: ignore[misc]
+                library_loop.start_thread(
+                    lambda runner=runner, context=context: context.run(self._run, runner)  # type: ignore[misc]
+                )
             except RuntimeError:
                 with self._lock:
                     self._runners.difference_update(started[number:])
@@ -138,7 +165,9 @@ class ThreadLane:
                 raise
 
     def _threads_wanted(self, cost: JobCost) -> int:
-        """One for cheap jobs, and one more for each thread that a job holds up; else as many as are allowed."""
+        """One for cheap jobs, and one more for each thread that a job holds up; else as many as are
+        allowed.
+        """
         most = self._max_workers + self._blocked
         if not cost.cheap and (self._eager or cost.seconds is not None):
             return most
@@ -212,10 +241,20 @@ class ThreadLane:
                     continue
             if stopped is not None or work.closed:
                 note_stop(mark.outer)
-                self._record(runner, unit, i, NOT_RUN if stopped is None else stopped_outcome(stopped, control.who_stopped))
+                self._record(
+                    runner,
+                    unit,
+                    i,
+                    NOT_RUN if stopped is None else stopped_outcome(stopped, control.who_stopped),
+                )
                 continue
             alone = whole is not None or len(unit.jobs) == 1
-            if work is sharing and alone and unit.deadline is None and time.monotonic() < shared_until:
+            if (
+                work is sharing
+                and alone
+                and unit.deadline is None
+                and time.monotonic() < shared_until
+            ):
                 unit.deadline = deadline
             else:
                 deadline = unit.begin()
@@ -225,7 +264,11 @@ class ThreadLane:
             runner.at = at
             runner.busy = busy = [i]
             mark.noted = mark.declared = False
-            found = self._outcome(unit, i, deadline) if whole is None else self._whole(unit, whole, deadline)
+            found = (
+                self._outcome(unit, i, deadline)
+                if whole is None
+                else self._whole(unit, whole, deadline)
+            )
             try:
                 busy.pop()
             except IndexError:  # given up
@@ -242,7 +285,9 @@ class ThreadLane:
         return not runner.abandoned
 
     def _plan_here(self, runner: _Runner, unit: Unit) -> bool:
-        """Plan a unit and leave all of its jobs but the first to whoever is free; False when there is none."""
+        """Plan a unit and leave all of its jobs but the first to whoever is free; False when there
+        is none.
+        """
         try:
             jobs = unit.plan()
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
@@ -306,7 +351,9 @@ class ThreadLane:
             work.hand_over([result for _, result in group])
 
     def watch(self) -> bool:
-        """Give up jobs that are past their deadline, and start threads for what waits behind slow ones; False when idle."""
+        """Give up jobs that are past their deadline, and start threads for what waits behind slow
+        ones; False when idle.
+        """
         done: list[Done] = []
         with self._lock:
             running = list(self._runners)
@@ -355,7 +402,9 @@ def _in_context(work: Work, job: Any, deadline: Deadline | None) -> Any:
 
 
 def _awaited(value: Any, deadline: Deadline | None) -> Any:
-    """The result of something awaitable that a plain function returned; it runs on the library loop as any coroutine."""
+    """The result of something awaitable that a plain function returned; it runs on the library loop
+    as any coroutine.
+    """
 
     async def wait() -> Any:
         return await value
@@ -363,7 +412,9 @@ def _awaited(value: Any, deadline: Deadline | None) -> Any:
     future = library_loop.submit(wait())
     while True:
         try:
-            return future.result(None if deadline is None else max(0.0, deadline.left) + LATE_SECONDS)
+            return future.result(
+                None if deadline is None else max(0.0, deadline.left) + LATE_SECONDS
+            )
         except concurrent.futures.TimeoutError:
             if future.done():  # its own
                 raise
@@ -377,7 +428,9 @@ _on_thread = threading.local()
 
 
 class _Watchdog:
-    """Looks after all thread lanes that have something to do; one thread for the process, which ends when none has."""
+    """Looks after all thread lanes that have something to do; one thread for the process, which
+    ends when none has.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -1,4 +1,6 @@
-"""The base of every grader: what it is given, what it says (a score, a rank, or an error), and its doors to the one engine."""
+"""The base of every grader: what it is given, what it says (a score, a rank, or an error), and its
+doors to the one engine.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,8 @@ class GraderResult(BaseModel):
         name: the grader's name.
         reason: why, in a sentence; of an error, what went wrong.
         metadata: further findings of the grader, as plain values.
-        usage: what it cost: calls, input_tokens, output_tokens, seconds; empty where nothing was asked.
+        usage: what it cost: calls, input_tokens, output_tokens, seconds; empty where nothing was
+            asked.
     """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=True)
@@ -65,7 +68,8 @@ class GraderScore(GraderResult):
         score: in the grader's own units.
         range: lowest and highest possible score; None where there is no bound.
         higher_is_better: the direction of the score.
-        threshold: from where on (or down to where, if lower is better) the response passes; None without one.
+        threshold: from where on (or down to where, if lower is better) the response passes; None
+            without one.
     """
 
     score: float
@@ -76,7 +80,11 @@ class GraderScore(GraderResult):
     @field_validator("score", mode="before")
     @classmethod
     def _a_number(cls, value: Any) -> Any:
-        if isinstance(value, str) or not isinstance(value, (bool, int, float)) and not hasattr(value, "__float__"):
+        if (
+            isinstance(value, str)
+            or not isinstance(value, (bool, int, float))
+            and not hasattr(value, "__float__")
+        ):
             raise ValueError(f"a score is a number, found {type(value).__name__}")
         number = float(value)
         if not math.isfinite(number):
@@ -89,14 +97,17 @@ class GraderScore(GraderResult):
         low, high = self.range
         if low is None or high is None or not high > low:
             raise ConfigError(
-                f"{self.name}: the score range {self.range} has no two bounds, so {self.score} cannot be normalised; give the "
+                f"{self.name}: the score range {self.range} has no two bounds, so {self.score} "
+                f"cannot be normalised; give the "
                 "grader a score_range."
             )
         share = (self.score - low) / (high - low)
         return share if self.higher_is_better else 1.0 - share
 
     def passed(self, threshold: float | None = None) -> bool:
-        """Whether the score reaches a threshold in the grader's units: the given one, else its own; ConfigError without any."""
+        """Whether the score reaches a threshold in the grader's units: the given one, else its own;
+        ConfigError without any.
+        """
         wanted = self.threshold if threshold is None else threshold
         if wanted is None:
             raise ConfigError(f"{self.name} has no threshold; pass one: result.passed(0.5).")
@@ -107,7 +118,8 @@ class GraderRank(GraderResult):
     """The order of several responses.
 
     Attributes:
-        rank: the place of each response, 1 being best: `rank[i]` is the place of response i. Equal places are a tie.
+        rank: the place of each response, 1 being best: `rank[i]` is the place of response i. Equal
+            places are a tie.
     """
 
     rank: list[int]
@@ -117,7 +129,9 @@ class GraderRank(GraderResult):
     def _places(cls, value: list[int]) -> list[int]:
         n = len(value)
         if not value or any(not 1 <= place <= n for place in value) or 1 not in value:
-            raise ValueError(f"each response has a place from 1 to their number and one is first, found {value}")
+            raise ValueError(
+                f"each response has a place from 1 to their number and one is first, found {value}"
+            )
         return value
 
     @property
@@ -127,14 +141,18 @@ class GraderRank(GraderResult):
 
 
 class GraderError(GraderResult):
-    """There is no score: the judge could not be read, the call failed, a field was missing. Prints as nan, sums to nan.
+    """There is no score: the judge could not be read, the call failed, a field was missing. Prints
+    as nan, sums to nan.
 
     Attributes:
         error: what went wrong and the next step.
-        error_type: a short code: parse, missing_field, data, deadline, budget, stopped, rate_limit, transient, fatal, …
-        status: `unscored` where there is nothing to judge by or no verdict to read, `failed` where something broke.
+        error_type: a short code: parse, missing_field, data, deadline, budget, stopped, rate_limit,
+            transient, fatal, …
+        status: `unscored` where there is nothing to judge by or no verdict to read, `failed` where
+            something broke.
         cause: who brought it about: endpoint, judge, answer, data, rule or caller.
-        range: of the scores its grader gives; `higher_is_better` their direction. Both as of `GraderScore`.
+        range: of the scores its grader gives; `higher_is_better` their direction. Both as of
+            `GraderScore`.
     """
 
     error: str
@@ -147,9 +165,18 @@ class GraderError(GraderResult):
     @classmethod
     def of(cls, name: str, outcome: Outcome[Any]) -> GraderError:
         """What a grader of this name says of a job without a value."""
-        status: Literal["unscored", "failed"] = "unscored" if outcome.status == "unscored" else "failed"
+        status: Literal["unscored", "failed"] = (
+            "unscored" if outcome.status == "unscored" else "failed"
+        )
         why = outcome.message
-        return cls(name=name, reason=why, error=why, error_type=outcome.reason, status=status, cause=outcome.cause)
+        return cls(
+            name=name,
+            reason=why,
+            error=why,
+            error_type=outcome.reason,
+            status=status,
+            cause=outcome.cause,
+        )
 
     def outcome(self) -> Outcome[Any]:
         """The same as the outcome of a job."""
@@ -203,8 +230,8 @@ class OutOfRange(ValueError):
 def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
     """What a grader returned as a result: a number, True or False, a dict of fields, or a result.
 
-    `about` holds what the grader knows itself (name, range, direction, threshold). A score outside its range is an error,
-    never a clamp.
+    `about` holds what the grader knows itself (name, range, direction, threshold). A score outside
+    its range is an error, never a clamp.
 
     Raises:
         OutOfRange: the score is outside the range.
@@ -213,45 +240,61 @@ def as_result(value: Any, about: Mapping[str, Any]) -> GraderScore | GraderRank:
     if isinstance(value, GraderRank):
         return value.model_copy(update={"name": value.name or about["name"]})
     if isinstance(value, GraderScore):
-        known = {key: item for key, item in about.items() if key not in value.model_fields_set or key == "name"}
+        known = {
+            key: item
+            for key, item in about.items()
+            if key not in value.model_fields_set or key == "name"
+        }
         known["name"] = value.name or about["name"]
         found = value.model_copy(update=known)
     elif isinstance(value, Mapping):
         if "rank" in value:
             return GraderRank(**{"name": about["name"], **value})
         if "score" not in value:
-            raise ValueError(f"a dict with 'score' is needed, found the keys {sorted(map(str, value))}")
+            raise ValueError(
+                f"a dict with 'score' is needed, found the keys {sorted(map(str, value))}"
+            )
         fields = {key: item for key, item in value.items() if key in GraderScore.model_fields}
         rest = {key: item for key, item in value.items() if key not in fields}
         if rest:
             fields["metadata"] = {**fields.get("metadata", {}), **rest}
         found = GraderScore(**{**about, **fields})
-    elif isinstance(value, (bool, int, float)) or (hasattr(value, "__float__") and not isinstance(value, str)):
+    elif isinstance(value, (bool, int, float)) or (
+        hasattr(value, "__float__") and not isinstance(value, str)
+    ):
         found = GraderScore(score=float(value), **about)
     else:
-        raise ValueError(f"a number, True or False, a dict or a GraderScore is needed, found {type(value).__name__}")
+        raise ValueError(
+            f"a number, True or False, a dict or a GraderScore is needed, found "
+            f"{type(value).__name__}"
+        )
     low, high = found.range
     if (low is not None and found.score < low) or (high is not None and found.score > high):
         raise OutOfRange(found.score, found.range)
     return found
 
 
-# -- graders ----------------------------------------------------------------------------------------------------------------
+# -- graders ---------------------------------------------------------------------------------------
 
 
 class BaseGrader(Identified, metaclass=RewardMeta):
     """A named way to grade what a row holds, by named fields.
 
-    A subclass implements `_grade(self, query, response, …)`, plain or async, whose parameters name the fields it wants (one
-    with a default may be absent), and returns a number, True or False, a dict with `score`, a GraderScore or a GraderRank. It
-    may raise `Unscored` when there is nothing to judge by. Instances keep nothing of a call: one object serves any number of
-    threads and calls at once, and it can be pickled.
+    A subclass implements `_grade(self, query, response, …)`, plain or async, whose parameters name
+    the fields it wants (one with a default may be absent), and returns a number, True or False, a
+    dict with `score`, a GraderScore or a GraderRank. It may raise `Unscored` when there is nothing
+    to judge by. Instances keep nothing of a call: one object serves any number of threads and calls
+    at once, and it can be pickled.
     """
 
-    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=()
+    )
 
     score_range: Bounds = (0.0, 1.0)
-    """Lowest and highest possible score; None where there is no bound. A score outside is an error, never a clamp."""
+    """Lowest and highest possible score; None where there is no bound. A score outside is an error,
+    never a clamp.
+    """
     higher_is_better: bool = True
     threshold: float | None = None
     """From where on a response passes, in the units of the score."""
@@ -273,14 +316,18 @@ class BaseGrader(Identified, metaclass=RewardMeta):
             object.__setattr__(self, "name", default_name(type(self)))
         low, high = self.score_range
         if low is not None and high is not None and not low < high:
-            raise ValueError(f"score_range is {self.score_range}; the first number is below the second")
+            raise ValueError(
+                f"score_range is {self.score_range}; the first number is below the second"
+            )
         if self.threshold is not None and not (
             (low is None or low <= self.threshold) and (high is None or self.threshold <= high)
         ):
-            raise ValueError(f"threshold is {self.threshold}; it lies inside the score range {self.score_range}")
+            raise ValueError(
+                f"threshold is {self.threshold}; it lies inside the score range {self.score_range}"
+            )
         return self
 
-    # -- what graders implement -----------------------------------------------------------------------------------------
+    # -- what graders implement --------------------------------------------------------------------
 
     if TYPE_CHECKING:
         _grade: ClassVar[Callable[..., Any]]
@@ -289,7 +336,9 @@ class BaseGrader(Identified, metaclass=RewardMeta):
 
         def _grade(self, /, **fields: Any) -> Any:
             """The result for one row's fields."""
-            raise NotImplementedError(f"{type(self).__name__} implements _grade(self, query, response, …).")
+            raise NotImplementedError(
+                f"{type(self).__name__} implements _grade(self, query, response, …)."
+            )
 
     def check(self) -> None:
         """Raise ConfigError when no row could be graded at all (no model, no key, a missing extra)."""
@@ -301,12 +350,16 @@ class BaseGrader(Identified, metaclass=RewardMeta):
 
     @property
     def declares_missing(self) -> bool:
-        """Whether it says itself what a part without a score means, as all of the library does; code of one's own may hide one."""
+        """Whether it says itself what a part without a score means, as all of the library does;
+        code of one's own may hide one.
+        """
         return not is_users(type(self)._grade.__module__)
 
     @property
     def is_async(self) -> bool:
-        """Whether `_grade` is a coroutine function; one that only returns something awaitable is awaited too."""
+        """Whether `_grade` is a coroutine function; one that only returns something awaitable is
+        awaited too.
+        """
         return inspect.iscoroutinefunction(type(self)._grade)
 
     @classmethod
@@ -318,13 +371,18 @@ class BaseGrader(Identified, metaclass=RewardMeta):
     @classmethod
     def declared(cls) -> dict[str, Any]:
         """What is known of its scores before one is built: score_range, higher_is_better, mode."""
-        return {name: cls.model_fields[name].default for name in ("score_range", "higher_is_better", "mode")}
+        return {
+            name: cls.model_fields[name].default
+            for name in ("score_range", "higher_is_better", "mode")
+        }
 
     @property
     def range_declared(self) -> bool:
         """Whether somebody stated the range; False for the [0, 1] of every grader."""
         kinds = itertools.takewhile(lambda kind: kind is not BaseGrader, type(self).__mro__)
-        return "score_range" in self.model_fields_set or any("score_range" in inspect.get_annotations(kind) for kind in kinds)
+        return "score_range" in self.model_fields_set or any(
+            "score_range" in inspect.get_annotations(kind) for kind in kinds
+        )
 
     def about(self) -> dict[str, Any]:
         """What each of its scores carries: name, range, direction, threshold."""
@@ -335,21 +393,34 @@ class BaseGrader(Identified, metaclass=RewardMeta):
             "threshold": self.threshold,
         }
 
-    # -- doors ----------------------------------------------------------------------------------------------------------
+    # -- doors -------------------------------------------------------------------------------------
 
-    # All of them take `options=` and the names of RunOptions as keywords, which win over it; a call inside a run is a part of
-    # that run. A keyword that is neither an option nor a field is a ConfigError: what a row has beside goes into the row's dict.
+    # All of them take `options=` and the names of RunOptions as keywords, which win over it; a call
+    # inside a run is a part of that run. A keyword that is neither an option nor a field is a
+    # ConfigError: what a row has beside goes into the row's dict.
 
     def evaluate(
-        self, row: Mapping[str, Any] | None = None, /, *, options: RunOptions | None = None, **fields: Any
+        self,
+        row: Mapping[str, Any] | None = None,
+        /,
+        *,
+        options: RunOptions | None = None,
+        **fields: Any,
     ) -> GraderResult:
-        """Grade one row, given as a dict or as named fields; what failed is a GraderError, not raised."""
+        """Grade one row, given as a dict or as named fields; what failed is a GraderError, not
+        raised.
+        """
         from rm_gallery.core.graders.run import grade_one
 
         return grade_one(self, *self._told(row, options, fields))
 
     async def aevaluate(
-        self, row: Mapping[str, Any] | None = None, /, *, options: RunOptions | None = None, **fields: Any
+        self,
+        row: Mapping[str, Any] | None = None,
+        /,
+        *,
+        options: RunOptions | None = None,
+        **fields: Any,
     ) -> GraderResult:
         """Awaitable twin of `evaluate`, from any event loop."""
         from rm_gallery.core.graders.run import agrade_one
@@ -364,11 +435,15 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         options: RunOptions | None = None,
         **keywords: Any,
     ) -> list[GraderResult]:
-        """Grade many rows, at most `max_workers` judgements at a time; results in the order of the rows."""
+        """Grade many rows, at most `max_workers` judgements at a time; results in the order of the
+        rows.
+        """
         from rm_gallery.core.graders.run import GraderBatch, GraderPlan
 
         library_loop.refuse_blocking(f"{type(self).__name__}.evaluate_batch", "aevaluate_batch")
-        batch = GraderBatch({self.name: GraderPlan(self, mapper)}, rows, self._options(options, keywords))
+        batch = GraderBatch(
+            {self.name: GraderPlan(self, mapper)}, rows, self._options(options, keywords)
+        )
         return [results[self.name] for results in batch.all()]
 
     async def aevaluate_batch(
@@ -382,7 +457,9 @@ class BaseGrader(Identified, metaclass=RewardMeta):
         """Awaitable twin of `evaluate_batch`."""
         from rm_gallery.core.graders.run import GraderBatch, GraderPlan
 
-        batch = GraderBatch({self.name: GraderPlan(self, mapper)}, rows, self._options(options, keywords))
+        batch = GraderBatch(
+            {self.name: GraderPlan(self, mapper)}, rows, self._options(options, keywords)
+        )
         return [results[self.name] for results in await batch.aall()]
 
     def _options(self, options: RunOptions | None, keywords: Mapping[str, Any]) -> RunOptions:
@@ -393,12 +470,19 @@ class BaseGrader(Identified, metaclass=RewardMeta):
     ) -> tuple[dict[str, Any], RunOptions | None]:
         """The fields of a row, and the options where there are any."""
         inputs = self.inputs
-        more = {name for name in keywords if name not in inputs and (name in OPTIONS or "*" not in inputs)}
+        more = {
+            name
+            for name in keywords
+            if name not in inputs and (name in OPTIONS or "*" not in inputs)
+        }
         for name in more - OPTIONS:
             self.check()  # what is wrong with the grader itself comes first
             hint = "What a row has beside goes into its dict: evaluate({…})."
             raise ConfigError(unknown_name("field or option", name, OPTIONS.union(inputs), hint))
-        fields = {**(row or {}), **{name: value for name, value in keywords.items() if name not in more}}
+        fields = {
+            **(row or {}),
+            **{name: value for name, value in keywords.items() if name not in more},
+        }
         if options is None and not more:
             return fields, None
         return fields, self._options(options, {name: keywords[name] for name in more})
@@ -408,7 +492,8 @@ def default_name(kind: type) -> str:
     """`RelevanceGrader` is called relevance, `ToolCallAccuracyGrader` tool_call_accuracy."""
     base = kind.__name__.removesuffix("Grader") or kind.__name__
     return "".join(
-        f"_{c.lower()}" if c.isupper() and i and not base[i - 1].isupper() else c.lower() for i, c in enumerate(base)
+        f"_{c.lower()}" if c.isupper() and i and not base[i - 1].isupper() else c.lower()
+        for i, c in enumerate(base)
     )
 
 
@@ -421,15 +506,20 @@ def parameters(function: Callable[..., Any]) -> Mapping[str, bool]:
             found["*"] = False
         elif p.kind is not p.VAR_POSITIONAL and p.name != "self":
             if p.kind is p.POSITIONAL_ONLY:
-                raise ConfigError(f"{function.__qualname__}: '{p.name}' is positional-only; fields are passed by name.")
+                raise ConfigError(
+                    f"{function.__qualname__}: '{p.name}' is positional-only; fields are passed by "
+                    f"name."
+                )
             found[p.name] = p.default is p.empty
     return found
 
 
 class FunctionGrader(BaseGrader):
-    """A grader of any function over named fields, sync or async, that returns a number, True or False, a dict or a result.
+    """A grader of any function over named fields, sync or async, that returns a number, True or
+    False, a dict or a result.
 
-    `FunctionGrader(func)` or as a decorator `@FunctionGrader.wrap(score_range=(1, 5))`. Range [0, 1] unless another is given.
+    `FunctionGrader(func)` or as a decorator `@FunctionGrader.wrap(score_range=(1, 5))`. Range [0,
+    1] unless another is given.
     """
 
     func: Callable[..., Any]
@@ -437,7 +527,9 @@ class FunctionGrader(BaseGrader):
     def __init__(self, func: Callable[..., Any] | None = None, **settings: Any) -> None:
         """Take the name and description of the function where none is given."""
         if func is not None:
-            settings.setdefault("name", getattr(func, "__name__", "").strip("<>") or type(func).__name__)
+            settings.setdefault(
+                "name", getattr(func, "__name__", "").strip("<>") or type(func).__name__
+            )
             settings.setdefault("description", (inspect.getdoc(func) or "").partition("\n")[0])
             settings["func"] = func
         super().__init__(**settings)
@@ -448,12 +540,18 @@ class FunctionGrader(BaseGrader):
 
     @overload
     @classmethod
-    def wrap(cls, func: None = None, **settings: Any) -> Callable[[Callable[..., Any]], FunctionGrader]: ...
+    def wrap(
+        cls, func: None = None, **settings: Any
+    ) -> Callable[[Callable[..., Any]], FunctionGrader]: ...
 
     @classmethod
     def wrap(cls, func: Callable[..., Any] | None = None, **settings: Any) -> Any:
         """Decorator, bare or with settings."""
-        return cls(func, **settings) if func is not None else lambda decorated: cls(decorated, **settings)
+        return (
+            cls(func, **settings)
+            if func is not None
+            else lambda decorated: cls(decorated, **settings)
+        )
 
     @property
     def inputs(self) -> dict[str, bool]:
@@ -487,7 +585,10 @@ def _ready_made() -> dict[str, str | type[BaseGrader]]:
     own = {
         kind.registered_name(): kind
         for kind in common
-        if isinstance(kind, type) and issubclass(kind, BaseGrader) and kind.__module__ == COMMON and vars(kind).get("rubric")
+        if isinstance(kind, type)
+        and issubclass(kind, BaseGrader)
+        and kind.__module__ == COMMON
+        and vars(kind).get("rubric")
     }
     # by name, so that core needs no import of the gallery to offer what the gallery holds
     return {**own, **importlib.import_module(GALLERY).graders()}
@@ -495,7 +596,10 @@ def _ready_made() -> dict[str, str | type[BaseGrader]]:
 
 def _grader_class(name: str, given: Any) -> type[BaseGrader]:
     if not (isinstance(given, type) and issubclass(given, BaseGrader)):
-        raise ConfigError(f"The grader '{name}' is {given!r:.80}; what is registered is a class derived from BaseGrader.")
+        raise ConfigError(
+            f"The grader '{name}' is {given!r:.80}; what is registered is a class derived from "
+            f"BaseGrader."
+        )
     return given
 
 

@@ -26,31 +26,47 @@ from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, unseen_in
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardMeta, RewardResult
+from rm_gallery.core.reward.schema import (
+    RewardDimensionWithRank,
+    RewardDimensionWithScore,
+    RewardMeta,
+    RewardResult,
+)
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.prompt import seeded_order
 
-# -- a reward as a grader ----------------------------------------------------------------------------------------------------
+# -- a reward as a grader --------------------------------------------------------------------------
 
 
 class RewardGrader(BaseGrader):
     """A reward as a grader.
 
-    Fields: `response` (or, for rewards that compare, `responses`, a list), and where they are given `query`, `messages` (the
-    conversation, instead of the query), `context`, `reference_response`, `steps` (a list of texts, for stepwise rewards),
-    `label` (a dict) and `metadata`; to a rule every other column is a part of the label, so that it finds its tests, schema or
-    pattern there. A reward that compares gives a GraderRank with the scores in its metadata.
+    Fields: `response` (or, for rewards that compare, `responses`, a list), and where they are given
+    `query`, `messages` (the conversation, instead of the query), `context`, `reference_response`,
+    `steps` (a list of texts, for stepwise rewards), `label` (a dict) and `metadata`; to a rule
+    every other column is a part of the label, so that it finds its tests, schema or pattern there.
+    A reward that compares gives a GraderRank with the scores in its metadata.
     """
 
     kind: ClassVar[type[BaseReward] | None] = None
-    """The class of reward it builds where none is given; None where its registered name is that of a reward."""
+    """The class of reward it builds where none is given; None where its registered name is that of
+    a reward.
+    """
     reward: SerializeAsAny[BaseReward]
 
     def __init__(self, reward: BaseReward | None = None, **settings: Any) -> None:
         """Take name, range and direction of the reward."""
         if isinstance(reward, BaseReward):
-            own = {"name": reward.name, "score_range": reward.score_range, "higher_is_better": reward.higher_is_better}
-            own |= {"deadline": reward.deadline, "max_workers": reward.max_workers, "reward": reward}
+            own = {
+                "name": reward.name,
+                "score_range": reward.score_range,
+                "higher_is_better": reward.higher_is_better,
+            }
+            own |= {
+                "deadline": reward.deadline,
+                "max_workers": reward.max_workers,
+                "reward": reward,
+            }
             own["mode"] = GraderMode.LISTWISE if reward.compares else GraderMode.POINTWISE
             settings = {**own, **settings}
         super().__init__(**settings)
@@ -68,9 +84,21 @@ class RewardGrader(BaseGrader):
     def inputs(self) -> dict[str, bool]:
         """`response` or `responses`, and what may be given beside it."""
         needed = "responses" if self.mode is GraderMode.LISTWISE else "response"
-        beside = ("query", "messages", "context", "reference_response", "steps", "label", "metadata")
-        # a rule reads its tests, schema or pattern from the label; a judge is shown nothing but what is named here
-        return {needed: True, **dict.fromkeys(beside if self.reward.judged else (*beside, "*"), False)}
+        beside = (
+            "query",
+            "messages",
+            "context",
+            "reference_response",
+            "steps",
+            "label",
+            "metadata",
+        )
+        # a rule reads its tests, schema or pattern from the label; a judge is shown nothing but
+        # what is named here
+        return {
+            needed: True,
+            **dict.fromkeys(beside if self.reward.judged else (*beside, "*"), False),
+        }
 
     @property
     def llm(self) -> Any:
@@ -99,7 +127,9 @@ class RewardGrader(BaseGrader):
         return GraderRank(name=self.name, rank=rank, reason=reasons[0], metadata={"scores": scores})
 
 
-_FIELDS = frozenset("id query messages context response responses reference_response steps label metadata".split())
+_FIELDS = frozenset(
+    "id query messages context response responses reference_response steps label metadata".split()
+)
 
 
 def sample_of(fields: Mapping[str, Any]) -> DataSample:
@@ -110,8 +140,12 @@ def sample_of(fields: Mapping[str, Any]) -> DataSample:
         messages = [ChatMessage(content=str(fields.get("query") or ""))]
     if fields.get("context"):
         last = messages[-1]
-        messages[-1] = last.model_copy(update={"additional_kwargs": {**last.additional_kwargs, "context": fields["context"]}})
-    label = {name: value for name, value in fields.items() if name not in _FIELDS and value is not None}
+        messages[-1] = last.model_copy(
+            update={"additional_kwargs": {**last.additional_kwargs, "context": fields["context"]}}
+        )
+    label = {
+        name: value for name, value in fields.items() if name not in _FIELDS and value is not None
+    }
     label |= fields.get("label") or {}
     if fields.get("reference_response") is not None:
         label.setdefault("reference", fields["reference_response"])
@@ -121,7 +155,10 @@ def sample_of(fields: Mapping[str, Any]) -> DataSample:
         unique_id=str(fields.get("id") or ""),
         input=messages,
         output=[
-            DataOutput(answer=Step(role="assistant", content=str(text), label=dict(label) or None), steps=steps or None)
+            DataOutput(
+                answer=Step(role="assistant", content=str(text), label=dict(label) or None),
+                steps=steps or None,
+            )
             for text in responses
         ],
         metadata=fields.get("metadata"),
@@ -129,7 +166,9 @@ def sample_of(fields: Mapping[str, Any]) -> DataSample:
 
 
 def grader_of_reward(name: str, class_name: str, module: str) -> type[RewardGrader]:
-    """The class of graders that are the registered reward `name`; settings of the reward are settings of the grader."""
+    """The class of graders that are the registered reward `name`; settings of the reward are
+    settings of the grader.
+    """
 
     def __init__(self: Any, reward: BaseReward | None = None, **settings: Any) -> None:
         if reward is None:
@@ -140,18 +179,26 @@ def grader_of_reward(name: str, class_name: str, module: str) -> type[RewardGrad
             reward, settings = RewardRegistry.create(name, **own), {"name": name, **beside}
         super(made, self).__init__(reward, **settings)
 
-    body = {"__module__": module, "__qualname__": class_name, "__init__": __init__, "registered": name}
-    body["__doc__"] = f"The reward `{name}` as a grader; its settings are settings of the grader, see its card."
+    body = {
+        "__module__": module,
+        "__qualname__": class_name,
+        "__init__": __init__,
+        "registered": name,
+    }
+    body["__doc__"] = (
+        f"The reward `{name}` as a grader; its settings are settings of the grader, see its card."
+    )
     made: type[RewardGrader] = RewardMeta(class_name, (RewardGrader,), body)
     return made
 
 
-# -- a grader as a reward ----------------------------------------------------------------------------------------------------
+# -- a grader as a reward --------------------------------------------------------------------------
 
 
 def fields_of(grader: BaseGrader, sample: DataSample) -> dict[str, Any]:
-    """What a grader sees of a sample: query, messages (input, steps, answer), context, response(s), the tool_calls of steps and
-    answer, reference_response, and of the metadata the fields it asks for by their names.
+    """What a grader sees of a sample: query, messages (input, steps, answer), context, response(s),
+    the tool_calls of steps and answer, reference_response, and of the metadata the fields it asks
+    for by their names.
     """
     inputs = grader.inputs
     about = sample.metadata or {}
@@ -160,13 +207,18 @@ def fields_of(grader: BaseGrader, sample: DataSample) -> dict[str, Any]:
     sees = "vision" in grader.needs
     if grader.judged and not sees and unseen_in(sample):
         raise Unscored(
-            f"{grader.name}: the grader is shown texts, and this sample holds parts that are none; take a rubric reward, which "
+            f"{grader.name}: the grader is shown texts, and this sample holds parts that are none; "
+            f"take a rubric reward, which "
             "is sent images, or a grader of images.",
             reason=UNSEEN,
             cause="rule",
         )
     # of several outputs the first: a grader of trajectories is asked about one at a time
-    way = [turn.to_openai() for output in sample.output[:1] for turn in (*(output.steps or ()), output.answer)]
+    way = [
+        turn.to_openai()
+        for output in sample.output[:1]
+        for turn in (*(output.steps or ()), output.answer)
+    ]
     known: dict[str, Any] = {
         "query": sample.query_text(),
         "instruction": sample.query_text(),
@@ -178,8 +230,14 @@ def fields_of(grader: BaseGrader, sample: DataSample) -> dict[str, Any]:
         "tool_calls": [call for turn in way for call in turn.get("tool_calls") or ()] or None,
         **({"reference_response": reference} if reference is not None else {}),
     }
-    given = {name: known[name] if name in known else about.get(name) for name in inputs if name != "*"}
-    over = {name: about[name] for name in inputs if name in about and name not in ("response", "responses", "query")}
+    given = {
+        name: known[name] if name in known else about.get(name) for name in inputs if name != "*"
+    }
+    over = {
+        name: about[name]
+        for name in inputs
+        if name in about and name not in ("response", "responses", "query")
+    }
     return {name: value for name, value in {**given, **over}.items() if value is not None}
 
 
@@ -206,10 +264,11 @@ class _OfGrader(BaseReward):
 
 
 class GraderReward(_OfGrader, BasePointWiseReward):
-    """A grader as a reward: `RewardRegistry.get("grader:relevance")(llm=…)`, or `as_reward(grader)`.
+    """A grader as a reward: `RewardRegistry.get("grader:relevance")(llm=…)`, or
+    `as_reward(grader)`.
 
-    Each answer is graded by itself. The score is the grader's, in its range and direction; what it could not grade is
-    unscored or failed with the grader's reason.
+    Each answer is graded by itself. The score is the grader's, in its range and direction; what it
+    could not grade is unscored or failed with the grader's reason.
     """
 
     judged: ClassVar[bool] = False  # the grader sees only the fields it names, never a label
@@ -220,7 +279,8 @@ class GraderReward(_OfGrader, BasePointWiseReward):
 
     @classmethod
     def of_name(cls, name: str) -> type[BaseReward]:
-        """What `grader:NAME` stands for: the rule's own reward, or a class that makes the reward of that grader.
+        """What `grader:NAME` stands for: the rule's own reward, or a class that makes the reward of
+        that grader.
 
         Raises ConfigError with the nearest names when there is no such grader.
         """
@@ -230,11 +290,17 @@ class GraderReward(_OfGrader, BasePointWiseReward):
 
             if kind.kind is None:
                 return RewardRegistry.get(kind.registered_name())
-            return _class_of(kind, kind.kind, lambda settings: as_reward(name, **{"name": f"grader:{name}", **settings}))
+            return _class_of(
+                kind,
+                kind.kind,
+                lambda settings: as_reward(name, **{"name": f"grader:{name}", **settings}),
+            )
         said = kind.declared()
         shown = {"score_range": said["score_range"], "higher_is_better": said["higher_is_better"]}
         if said["mode"] is GraderMode.LISTWISE:
-            return _class_of(kind, GraderListReward, lambda settings: GraderListReward(name, **settings))
+            return _class_of(
+                kind, GraderListReward, lambda settings: GraderListReward(name, **settings)
+            )
         shown |= {"judged": kind.judged, "needs": kind.needs}
         return _class_of(kind, GraderReward, lambda settings: GraderReward(name, **settings), shown)
 
@@ -249,10 +315,15 @@ class GraderReward(_OfGrader, BasePointWiseReward):
         return self.grader.higher_is_better
 
     def check(self) -> None:
-        """Raise ConfigError when the grader could not grade at all, or orders responses instead of scoring one."""
+        """Raise ConfigError when the grader could not grade at all, or orders responses instead of
+        scoring one.
+        """
         super().check()
         if self.grader.mode is GraderMode.LISTWISE:
-            raise ConfigError(f"{self.name} orders several responses; as_reward(grader) makes the listwise reward of it.")
+            raise ConfigError(
+                f"{self.name} orders several responses; as_reward(grader) makes the listwise "
+                f"reward of it."
+            )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         found = await agraded(self.grader, fields_of(self.grader, sample))
@@ -267,7 +338,9 @@ class RubricOfFile(GraderReward):
 
     @classmethod
     def of_name(cls, name: str) -> type[BaseReward]:
-        """A class that makes the reward of the rubric in file `name`; ConfigError where none can be read."""
+        """A class that makes the reward of the rubric in file `name`; ConfigError where none can be
+        read.
+        """
         return super().of_name(f"rubric:{name}")
 
 
@@ -277,20 +350,28 @@ def _class_of(
     make: Callable[[dict[str, Any]], BaseReward],
     shown: Mapping[str, Any] | None = None,
 ) -> type[BaseReward]:
-    """A class that says what is known of a grader's reward, and whose objects are of `base` itself, which can be pickled."""
+    """A class that says what is known of a grader's reward, and whose objects are of `base` itself,
+    which can be pickled.
+    """
     facts = {
         "grader_class": kind,
         "judged": kind.judged or base.judged,
         "needs": kind.needs | base.needs,
         **(shown or {}),
     }
-    body = {"__new__": lambda cls, **settings: make(settings), "__module__": kind.__module__, "__doc__": kind.__doc__}
+    body = {
+        "__new__": lambda cls, **settings: make(settings),
+        "__module__": kind.__module__,
+        "__doc__": kind.__doc__,
+    }
     body |= {**facts, "__annotations__": dict.fromkeys(facts, ClassVar[Any])}
     return cast("type[BaseReward]", RewardMeta(kind.__name__, (base,), body))
 
 
 class GraderListReward(_OfGrader, BaseListWiseReward):
-    """A grader that orders responses as a reward: an answer's score is the share of the others it is placed before."""
+    """A grader that orders responses as a reward: an answer's score is the share of the others it
+    is placed before.
+    """
 
     score_range: ClassVar[Bounds] = (0.0, 1.0)
 
@@ -299,8 +380,14 @@ class GraderListReward(_OfGrader, BaseListWiseReward):
         super().__init__(**_built(grader, settings))
 
     def order(self, sample: DataSample, n: int, salt: str = "") -> list[int]:
-        """A judge sees the candidates in an order that the sample's id and `seed` decide, a rule in the given one."""
-        return seeded_order(n, f"{self.seed}\x1f{sample.sample_id}\x1f{salt}") if asks_a_model(self.grader) else list(range(n))
+        """A judge sees the candidates in an order that the sample's id and `seed` decide, a rule in
+        the given one.
+        """
+        return (
+            seeded_order(n, f"{self.seed}\x1f{sample.sample_id}\x1f{salt}")
+            if asks_a_model(self.grader)
+            else list(range(n))
+        )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         found = await agraded(self.grader, fields_of(self.grader, sample))
@@ -308,7 +395,9 @@ class GraderListReward(_OfGrader, BaseListWiseReward):
             raise _no_score(found)
         n = len(found.rank)
         scores = [
-            (sum(other > own for other in found.rank) + 0.5 * (found.rank.count(own) - 1)) / max(1, n - 1) for own in found.rank
+            (sum(other > own for other in found.rank) + 0.5 * (found.rank.count(own) - 1))
+            / max(1, n - 1)
+            for own in found.rank
         ]
         detail = RewardDimensionWithRank(name=self.name, rank=scores, reason=found.reason)
         return RewardResult(name=self.name, details=[detail], extra_data=found.metadata)
@@ -328,8 +417,14 @@ _OWN = ("name", "max_workers", "deadline", "seed", "grader")
 
 def _built(grader: BaseGrader | str | None, settings: dict[str, Any]) -> dict[str, Any]:
     if isinstance(grader, str):
-        own = {name: value for name, value in settings.items() if name in ("max_workers", "deadline", "seed")}
-        given = GraderRegistry.create(grader, **{k: v for k, v in settings.items() if k not in _OWN})
+        own = {
+            name: value
+            for name, value in settings.items()
+            if name in ("max_workers", "deadline", "seed")
+        }
+        given = GraderRegistry.create(
+            grader, **{k: v for k, v in settings.items() if k not in _OWN}
+        )
         settings = {**own, "grader": given, "name": settings.get("name", f"grader:{grader}")}
     elif grader is not None:
         settings = {"grader": grader, "name": grader.name, "deadline": grader.deadline, **settings}
@@ -357,4 +452,8 @@ def as_reward(grader: BaseGrader | BaseReward | str, **settings: Any) -> BaseRew
     if isinstance(built, RewardGrader):
         return built.reward
     beside = {} if isinstance(grader, str) else settings
-    return GraderListReward(built, **beside) if built.mode is GraderMode.LISTWISE else GraderReward(built, **beside)
+    return (
+        GraderListReward(built, **beside)
+        if built.mode is GraderMode.LISTWISE
+        else GraderReward(built, **beside)
+    )

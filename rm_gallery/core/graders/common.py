@@ -11,7 +11,14 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator
 
 from rm_gallery.core.graders.base import GraderScore
-from rm_gallery.core.graders.llm import RubricGrader, last_what_differs, rubric_texts, shown, told_fields, usage_of
+from rm_gallery.core.graders.llm import (
+    RubricGrader,
+    last_what_differs,
+    rubric_texts,
+    shown,
+    told_fields,
+    usage_of,
+)
 from rm_gallery.core.model.message import ChatResponse
 from rm_gallery.core.reward.asking import parsed, told_of
 from rm_gallery.core.reward.reward import prompts_hash
@@ -42,15 +49,22 @@ _SHAPE: dict[str, Any] = {
 
 
 class ClaimsReply(BasePromptTemplate):
-    """For each numbered sentence of a text the words it rests on and a verdict; `no_claim` for one that claims nothing."""
+    """For each numbered sentence of a text the words it rests on and a verdict; `no_claim` for one
+    that claims nothing.
+    """
 
     claims: Annotated[
         list[dict[str, Any]],
         Shaped(_SHAPE),
-        Described(zh='JSON 列表，每个编号一个 {"number": 1, "evidence": "…", "verdict": "…"}，一个不漏'),
+        Described(
+            zh='JSON 列表，每个编号一个 {"number": 1, "evidence": "…", "verdict": "…"}，一个不漏'
+        ),
     ] = Field(
         default=...,
-        description='A JSON list with one {"number": 1, "evidence": "…", "verdict": "…"} for every number, none left out',
+        description=(
+            'A JSON list with one {"number": 1, "evidence": "…", "verdict": "…"} for every number, '
+            "none left out"
+        ),
     )
 
     @field_validator("claims")
@@ -60,25 +74,37 @@ class ClaimsReply(BasePromptTemplate):
         for claim in claims:
             said = plain(str(claim.get("verdict"))).strip(" .。").lower().replace(" ", "_")
             if said not in VERDICTS:
-                raise ValueError(f"a verdict is one of {', '.join(VERDICTS)}; found {claim.get('verdict')!r}")
+                raise ValueError(
+                    f"a verdict is one of {', '.join(VERDICTS)}; found {claim.get('verdict')!r}"
+                )
             evidence = claim.get("evidence")
             try:
                 number = read_integer(claim.get("number"))
             except ParseError as error:
-                raise ValueError(f"each entry has the number of its sentence; found {claim.get('number')!r}") from error
-            clean.append({"number": number, "evidence": evidence if isinstance(evidence, str) else "", "verdict": said})
+                raise ValueError(
+                    f"each entry has the number of its sentence; found {claim.get('number')!r}"
+                ) from error
+            clean.append(
+                {
+                    "number": number,
+                    "evidence": evidence if isinstance(evidence, str) else "",
+                    "verdict": said,
+                }
+            )
         return clean
 
 
 class ClaimGrader(RubricGrader):
     """A rubric that may be graded claim by claim: the score is counted and not felt.
 
-    With `claims=True` the sentences of the text are numbered by rule, and the judge gives each the words of the material it rests on
-    and a verdict (supported, unsupported, contradicted, no_claim). The score is the share of supported ones among those that claim
-    something, on the grader's scale, a number between the levels. What the judge leaves out, or gives two verdicts, is asked for once
-    more and then costs the score; support earns nothing where the words quoted do not stand in the material. Metadata: `share`,
-    `claims` with `found`, whether they do, and `counts` by verdict, `invented` for support by words that are not there.
-    Sources: FActScore (arXiv 2305.14251) and RAGAS (arXiv 2309.15217) for shares of supported claims.
+    With `claims=True` the sentences of the text are numbered by rule, and the judge gives each the
+    words of the material it rests on and a verdict (supported, unsupported, contradicted,
+    no_claim). The score is the share of supported ones among those that claim something, on the
+    grader's scale, a number between the levels. What the judge leaves out, or gives two verdicts,
+    is asked for once more and then costs the score; support earns nothing where the words quoted do
+    not stand in the material. Metadata: `share`, `claims` with `found`, whether they do, and
+    `counts` by verdict, `invented` for support by words that are not there. Sources: FActScore
+    (arXiv 2305.14251) and RAGAS (arXiv 2309.15217) for shares of supported claims.
     """
 
     claims: bool = False
@@ -101,7 +127,9 @@ class ClaimGrader(RubricGrader):
         found = self.texts()
         of = found["claims"]["of"]
         texts = {name: shown(fields.get(name)) for name in last_what_differs(found["inputs"])}
-        texts[of] = "\n".join(f"[{number}] {text}" for number, text in enumerate(numbered(texts[of]), 1))
+        texts[of] = "\n".join(
+            f"[{number}] {text}" for number, text in enumerate(numbered(texts[of]), 1)
+        )
         return render(
             "claims",
             self.language,
@@ -133,8 +161,13 @@ class ClaimGrader(RubricGrader):
                     given[number] = verdicts[-1]
             left_out = [number for number in range(1, len(sentences) + 1) if number not in given]
             if left_out:
-                listed = ", ".join(map(str, left_out[:_SHOWN])) + (", …" if len(left_out) > _SHOWN else "")
-                raise ParseError(f"There is no single verdict on {len(left_out)} of {len(sentences)} sentences: {listed}.")
+                listed = ", ".join(map(str, left_out[:_SHOWN])) + (
+                    ", …" if len(left_out) > _SHOWN else ""
+                )
+                raise ParseError(
+                    f"There is no single verdict on {len(left_out)} of {len(sentences)} sentences: "
+                    f"{listed}."
+                )
             claims = [{"claim": text, **given[number]} for number, text in enumerate(sentences, 1)]
             return self._counted(claims, said.reason or "", reply, fields)
 
@@ -142,29 +175,54 @@ class ClaimGrader(RubricGrader):
         return graded
 
     def _counted(
-        self, claims: list[dict[str, Any]], reason: str, reply: ChatResponse, fields: Mapping[str, Any]
+        self,
+        claims: list[dict[str, Any]],
+        reason: str,
+        reply: ChatResponse,
+        fields: Mapping[str, Any],
     ) -> GraderScore:
         about = self.texts()["claims"]
         material = [_words(text) for name in about["within"] for text in _texts(fields.get(name))]
         claims = [{**claim, "found": _stands_in(claim["evidence"], material)} for claim in claims]
-        worth = {"supported": 1.0, "unsupported": about.get("unsupported", 0.0), "contradicted": 0.0, _INVENTED: 0.0}
+        worth = {
+            "supported": 1.0,
+            "unsupported": about.get("unsupported", 0.0),
+            "contradicted": 0.0,
+            _INVENTED: 0.0,
+        }
         counts = Counter(
-            _INVENTED if claim["verdict"] == "supported" and not claim["found"] else claim["verdict"] for claim in claims
+            _INVENTED
+            if claim["verdict"] == "supported" and not claim["found"]
+            else claim["verdict"]
+            for claim in claims
         )
         counted = sum(counts[name] for name in worth)
-        share = sum(counts[name] * each for name, each in worth.items()) / counted if counted else about["without"]
+        share = (
+            sum(counts[name] * each for name, each in worth.items()) / counted
+            if counted
+            else about["without"]
+        )
         if share is None:
             raise Unscored(
-                f"{self.name}: `{about['of']}` claims nothing that could be looked for.", reason="no_claims", cause="data"
+                f"{self.name}: `{about['of']}` claims nothing that could be looked for.",
+                reason="no_claims",
+                cause="data",
             )
         if counts[_INVENTED]:
             reason = f"{reason} {counts[_INVENTED]} of the claims are supported by words that are not in the material.".strip()
         low, high = self.score_range
         assert low is not None and high is not None
         kinds = (*VERDICTS, *([_INVENTED] if counts[_INVENTED] else []))
-        metadata = {"share": share, "counts": {name: counts[name] for name in kinds}, "claims": claims, **told_of(reply)}
+        metadata = {
+            "share": share,
+            "counts": {name: counts[name] for name in kinds},
+            "claims": claims,
+            **told_of(reply),
+        }
         score = low + (high - low) * share
-        return GraderScore(score=score, reason=reason, metadata=metadata, usage=usage_of(reply), **self.about())
+        return GraderScore(
+            score=score, reason=reason, metadata=metadata, usage=usage_of(reply), **self.about()
+        )
 
 
 _SHOWN = 12
@@ -172,7 +230,9 @@ _INVENTED = "invented"
 
 
 def numbered(text: str) -> list[str]:
-    """The sentences of a text by rule, in at most `MOST_SENTENCES` parts; whoever is judged or judges has no say in how many."""
+    """The sentences of a text by rule, in at most `MOST_SENTENCES` parts; whoever is judged or
+    judges has no say in how many.
+    """
     parts = [part.strip() for part in sentences(turn_text(text))]
     size = -(-len(parts) // MOST_SENTENCES)
     return [" ".join(parts[at : at + size]) for at in range(0, len(parts), size or 1)]
@@ -209,28 +269,42 @@ def _words(text: str) -> str:
 def _stands_in(quoted: str, material: list[str]) -> bool:
     """Whether all words that are quoted, part by part between ellipses, stand in one of the texts."""
     parts = [words for part in _ELLIPSIS.split(quoted) if (words := _words(part)).strip()]
-    # Chinese and its like put no spaces between words, so their quotations begin in the middle of a run of letters
+    # Chinese and its like put no spaces between words, so their quotations begin in the middle of a
+    # run of letters
     parts = [words if words.isascii() else words.strip() for words in parts]
     return bool(parts) and any(all(part in text for part in parts) for text in material)
 
 
 def grader_of_file(path: Path, module: str) -> type[RubricGrader]:
-    """The class of a rubric file: `tool_selection.yaml` makes ToolSelectionGrader, importable from `module`."""
+    """The class of a rubric file: `tool_selection.yaml` makes ToolSelectionGrader, importable from
+    `module`.
+    """
     name = "".join(word.capitalize() for word in path.stem.split("_")) + "Grader"
     texts = rubric_texts(path)
     low, high = texts["scale"]
-    about = f"{texts['en']['desc']}\n\nA whole number from {low:g} to {high:g}. {texts['en']['levels'][high]}"
-    body = {"__module__": module, "__qualname__": name, "__doc__": about, "rubric": path.stem, "folder": path.parent}
+    about = (
+        f"{texts['en']['desc']}\n\nA whole number from {low:g} to {high:g}. "
+        f"{texts['en']['levels'][high]}"
+    )
+    body = {
+        "__module__": module,
+        "__qualname__": name,
+        "__doc__": about,
+        "rubric": path.stem,
+        "folder": path.parent,
+    }
     kind = ClaimGrader if "claims" in texts else RubricGrader
     made: type[RubricGrader] = RewardMeta(name, (kind,), body)
     return made
 
 
-# -- the graders one asks for first ---------------------------------------------------------------------------------------------
+# -- the graders one asks for first ----------------------------------------------------------------
 
 
 class RelevanceGrader(RubricGrader):
-    """How far a response answers the query: 1 (nothing to do with it) to 5 (the whole question and nothing else)."""
+    """How far a response answers the query: 1 (nothing to do with it) to 5 (the whole question and
+    nothing else).
+    """
 
     rubric: ClassVar[str] = "relevance"
 
@@ -242,13 +316,17 @@ class HarmfulnessGrader(RubricGrader):
 
 
 class HallucinationGrader(ClaimGrader):
-    """Whether all claims are supported: 1 (mostly made up) to 5 (nothing made up); `claims=True` counts them."""
+    """Whether all claims are supported: 1 (mostly made up) to 5 (nothing made up); `claims=True`
+    counts them.
+    """
 
     rubric: ClassVar[str] = "hallucination"
 
 
 class CorrectnessGrader(RubricGrader):
-    """Whether a response is right, by the reference response where there is one: 1 (wrong) to 5 (right)."""
+    """Whether a response is right, by the reference response where there is one: 1 (wrong) to 5
+    (right).
+    """
 
     rubric: ClassVar[str] = "correctness"
 

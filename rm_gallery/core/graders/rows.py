@@ -1,4 +1,6 @@
-"""Rows of named fields: what tells one from another, where its columns are, and what of it a grader is given."""
+"""Rows of named fields: what tells one from another, where its columns are, and what of it a grader
+is given.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,10 @@ class TableRow:
     @cached_property
     def read_key(self) -> str:
         """The id and a hash of what graders read of it: another column makes it no other row."""
-        read = {job.place: str(job.fields) if isinstance(job.fields, Exception) else job.fields for job in self.jobs}
+        read = {
+            job.place: str(job.fields) if isinstance(job.fields, Exception) else job.fields
+            for job in self.jobs
+        }
         return f"{self.given_id}:{digest(read, 'row')}"
 
     @property
@@ -61,7 +66,8 @@ _ABSENT = object()
 
 
 def at_path(row: Mapping[str, Any], path: str) -> Any:
-    """The value at a dotted and indexed path: `a.b`, `items.0`, `items[-1].text`; a column of that very name comes first.
+    """The value at a dotted and indexed path: `a.b`, `items.0`, `items[-1].text`; a column of that
+    very name comes first.
 
     Raises:
         MissingField: there is nothing there; names how far the path leads and what is there.
@@ -76,7 +82,9 @@ def at_path(row: Mapping[str, Any], path: str) -> Any:
             there = f"the columns {_shown(here)}" if not done else f"the keys {_shown(here)}"
         elif isinstance(here, (list, tuple)):
             index = int(part) if part.lstrip("-").isdigit() else None
-            found = here[index] if index is not None and -len(here) <= index < len(here) else _ABSENT
+            found = (
+                here[index] if index is not None and -len(here) <= index < len(here) else _ABSENT
+            )
             there = f"{len(here)} items"
         else:
             found, there = _ABSENT, f"a {type(here).__name__}"
@@ -96,7 +104,8 @@ def _shown(mapping: Mapping[Any, Any]) -> str:
 def mapped(row: Mapping[str, Any], mapper: Mapper) -> Mapping[str, Any]:
     """The row with the mapper's fields laid over it: every other column still reaches the grader.
 
-    A dict maps a grader's parameter to a path in the row, or to a function of the row; a function returns the fields.
+    A dict maps a grader's parameter to a path in the row, or to a function of the row; a function
+    returns the fields.
 
     Raises:
         MissingField: a path leads nowhere; names the key, the path and the columns there are.
@@ -106,7 +115,9 @@ def mapped(row: Mapping[str, Any], mapper: Mapper) -> Mapping[str, Any]:
     if callable(mapper):
         made = mapper(row)
         if not isinstance(made, Mapping):
-            raise MissingField(f"the mapper returned {type(made).__name__}; it returns a dict of fields")
+            raise MissingField(
+                f"the mapper returned {type(made).__name__}; it returns a dict of fields"
+            )
         return {**row, **made}
     over = {}
     for name, path in mapper.items():
@@ -127,7 +138,8 @@ def bound(grader: BaseGrader, row: Mapping[str, Any], mapper: Mapper = None) -> 
     for name, required in inputs.items():
         if required and name not in fields:
             raise MissingField(
-                f"{grader.name} needs '{name}', and the row has the columns {_shown(row)}; say where it is with "
+                f"{grader.name} needs '{name}', and the row has the columns {_shown(row)}; say "
+                f"where it is with "
                 f'mapper={{"{name}": "COLUMN"}}.'
             )
     if "*" in inputs:

@@ -1,4 +1,6 @@
-"""From graders and rows to the engine and back: every door of a grader and of the runner goes through here."""
+"""From graders and rows to the engine and back: every door of a grader and of the runner goes
+through here.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,24 @@ from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
 from rm_gallery.core.engine.run_records import STATUSES
 from rm_gallery.core.engine.standing import Alone, Batch, arun_alone, run_alone
-from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderRank, GraderResult, GraderScore, OutOfRange, as_result
+from rm_gallery.core.graders.base import (
+    BaseGrader,
+    GraderError,
+    GraderRank,
+    GraderResult,
+    GraderScore,
+    OutOfRange,
+    as_result,
+)
 from rm_gallery.core.graders.rows import Mapper, TableRow, bound
-from rm_gallery.core.outcome import NOT_BEGUN, Outcome, is_run_level, outcome_of_error, outside, worst_of
+from rm_gallery.core.outcome import (
+    NOT_BEGUN,
+    Outcome,
+    is_run_level,
+    outcome_of_error,
+    outside,
+    worst_of,
+)
 from rm_gallery.core.reward.asking import repeat_index
 from rm_gallery.core.reward.blame import attempts
 from rm_gallery.core.reward.judges import asks_a_model
@@ -32,7 +49,9 @@ from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, RMGaller
 
 DEADLINE = 600.0
 ANEW = 1 << 16
-"""Distance between the numbers of a question that is asked anew, beyond those of votes: no reply comes from the cache."""
+"""Distance between the numbers of a question that is asked anew, beyond those of votes: no reply
+comes from the cache.
+"""
 
 
 class InvalidGraderResult(RMGalleryError):
@@ -59,7 +78,9 @@ class GraderPlan:
     grader: BaseGrader
     mapper: Mapper = None
     on_error: str | float = "propagate"
-    """`propagate` gives a GraderError, `raise` ends the run, a number stands in for the score and says so."""
+    """`propagate` gives a GraderError, `raise` ends the run, a number stands in for the score and
+    says so.
+    """
 
 
 class GraderJob(NamedTuple):
@@ -71,14 +92,18 @@ class GraderJob(NamedTuple):
     of: TableRow
 
 
-# -- execution ----------------------------------------------------------------------------------------------------------------
+# -- execution -------------------------------------------------------------------------------------
 
 
 def _graded(grader: BaseGrader, fields: Any) -> Any:
     """The grader's result for these fields, or a coroutine of it."""
     began = time.perf_counter()
     value = grader._grade(**fields)
-    return _awaited(grader, value, fields, began) if awaitable(value) else _checked(grader, value, fields)
+    return (
+        _awaited(grader, value, fields, began)
+        if awaitable(value)
+        else _checked(grader, value, fields)
+    )
 
 
 async def _awaited(grader: BaseGrader, value: Any, fields: Any, began: float) -> GraderResult:
@@ -100,20 +125,29 @@ def _checked(grader: BaseGrader, value: Any, fields: Any) -> GraderResult:
         what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise InvalidGraderResult(f"{grader.name} returned no usable result: {what}") from error
     responses = fields.get("responses") if isinstance(fields, Mapping) else None
-    if isinstance(result, GraderRank) and isinstance(responses, (list, tuple)) and len(result.rank) != len(responses):
+    if (
+        isinstance(result, GraderRank)
+        and isinstance(responses, (list, tuple))
+        and len(result.rank) != len(responses)
+    ):
         raise InvalidGraderResult(
-            f"{grader.name} returned no usable result: {len(result.rank)} places for {len(responses)} responses"
+            f"{grader.name} returned no usable result: {len(result.rank)} places for "
+            f"{len(responses)} responses"
         )
     return result
 
 
 async def agraded(grader: BaseGrader, fields: dict[str, Any]) -> GraderResult:
-    """A grader inside another one: its result for these fields, as a part of the job this is called in.
+    """A grader inside another one: its result for these fields, as a part of the job this is called
+    in.
 
-    Raises what the grader raises. Only the fields it asks for reach it; what would block the loop runs on a thread.
+    Raises what the grader raises. Only the fields it asks for reach it; what would block the loop
+    runs on a thread.
     """
     job = GraderJob(grader.name, GraderPlan(grader), bound(grader, fields), TableRow(fields))
-    result: GraderResult = await (_graded(grader, job.fields) if grader.is_async else _on_a_thread(job))
+    result: GraderResult = await (
+        _graded(grader, job.fields) if grader.is_async else _on_a_thread(job)
+    )
     return result
 
 
@@ -148,8 +182,8 @@ def _suspected(job: GraderJob, found: Any) -> Outcome[Any] | None:
 
 
 def _tried(job: GraderJob) -> Generator[GraderJob, Any, Any]:
-    """What is graded for a job where an answer may have made itself impossible to grade: the job, and what `attempts` asks for.
-    Takes what came of each, a result or the error.
+    """What is graded for a job where an answer may have made itself impossible to grade: the job,
+    and what `attempts` asks for. Takes what came of each, a result or the error.
     """
     first = yield job
     if (why := _suspected(job, first)) is not None and isinstance(job.fields, dict):
@@ -159,7 +193,11 @@ def _tried(job: GraderJob) -> Generator[GraderJob, Any, Any]:
         try:
             text = next(trying)
             while True:
-                other = yield job if text is None else job._replace(fields={**job.fields, "response": text})
+                other = (
+                    yield job
+                    if text is None
+                    else job._replace(fields={**job.fields, "response": text})
+                )
                 again = again or other
                 text = trying.send(_outcome(other))
         except StopIteration as end:
@@ -167,7 +205,10 @@ def _tried(job: GraderJob) -> Generator[GraderJob, Any, Any]:
         if verdict == "again":
             return again
         if verdict == "answer":
-            said = f"The answer made it impossible to judge; another answer could be judged. {why.message}"
+            said = (
+                f"The answer made it impossible to judge; another answer could be judged. "
+                f"{why.message}"
+            )
             raise Unscored(said, reason=why.reason, cause="answer")
     if isinstance(first, Exception):
         raise first
@@ -196,7 +237,9 @@ def _looked_at_twice(execute: Callable[[GraderJob], Any], job: GraderJob) -> Any
         return end.value
 
 
-async def _alooked_at_twice(execute: Callable[[GraderJob], Any], trying: Generator[GraderJob, Any, Any], first: Any) -> Any:
+async def _alooked_at_twice(
+    execute: Callable[[GraderJob], Any], trying: Generator[GraderJob, Any, Any], first: Any
+) -> Any:
     pending, undo = first, list[Callable[[], None]]()
     try:
         while True:
@@ -215,8 +258,8 @@ async def _alooked_at_twice(execute: Callable[[GraderJob], Any], trying: Generat
 
 
 def _asking_anew() -> Callable[[], None]:
-    """Have what is asked next be another repeat of it, which no record keeps: that is of what was asked about the answer itself.
-    Returns what undoes it.
+    """Have what is asked next be another repeat of it, which no record keeps: that is of what was
+    asked about the answer itself. Returns what undoes it.
     """
     noted, number = questions.set(None), repeat_index.set(repeat_index.get() + ANEW)
 
@@ -246,9 +289,15 @@ def _found(job: GraderJob, outcome: Outcome[Any]) -> GraderResult:
     found: GraderResult
     if outcome.value is not None:
         found = outcome.value
-    elif outcome.cause == "answer" and (worst := worst_of(grader.score_range, grader.higher_is_better)) is not None:
+    elif (
+        outcome.cause == "answer"
+        and (worst := worst_of(grader.score_range, grader.higher_is_better)) is not None
+    ):
         found = as_result(worst, grader.about()).model_copy(
-            update={"reason": outcome.message, "metadata": {"caused_by": "answer", "reason": outcome.reason}}
+            update={
+                "reason": outcome.message,
+                "metadata": {"caused_by": "answer", "reason": outcome.reason},
+            }
         )
     else:
         found = GraderError.of(grader.name, outcome)
@@ -259,14 +308,18 @@ def _settled(plan: GraderPlan, found: GraderResult, row: TableRow) -> GraderResu
     """The result as it is handed on: for an error, what `on_error` says."""
     grader, on_error = plan.grader, plan.on_error
     if isinstance(found, GraderError):
-        found = found.model_copy(update={"range": grader.score_range, "higher_is_better": grader.higher_is_better})
+        found = found.model_copy(
+            update={"range": grader.score_range, "higher_is_better": grader.higher_is_better}
+        )
     if found.ok or on_error == "propagate":
         return found
     if on_error == "raise":
         assert isinstance(found, GraderError)
         raise GraderFailed(f"{grader.name} of row {row.sample_id}: {found.error}")
     stand_in = as_result(on_error, grader.about())
-    return stand_in.model_copy(update={"reason": found.reason, "metadata": {"on_error": found.model_dump()}})
+    return stand_in.model_copy(
+        update={"reason": found.reason, "metadata": {"on_error": found.model_dump()}}
+    )
 
 
 def _job(name: str, plan: GraderPlan, row: TableRow) -> GraderJob:
@@ -287,7 +340,7 @@ def lane_of(plans: Iterable[GraderPlan]) -> engine.LaneName:
     return "loop" if any(plan.grader.is_async for plan in plans) else "threads"
 
 
-# -- one row ------------------------------------------------------------------------------------------------------------------
+# -- one row ---------------------------------------------------------------------------------------
 
 
 def _single(grader: BaseGrader, fields: Mapping[str, Any]) -> tuple[TableRow, list[GraderJob]]:
@@ -299,7 +352,9 @@ def _one(row: TableRow, jobs: list[GraderJob], outcomes: list[Outcome[Any]]) -> 
     return _settled(jobs[0].plan, _found(jobs[0], outcomes[0]), row)
 
 
-def grade_one(grader: BaseGrader, fields: Mapping[str, Any], options: RunOptions | None) -> GraderResult:
+def grade_one(
+    grader: BaseGrader, fields: Mapping[str, Any], options: RunOptions | None
+) -> GraderResult:
     """Grade one row, which costs itself; with options it is a batch of one."""
     library_loop.refuse_blocking(f"{type(grader).__name__}.evaluate", "aevaluate")
     plan = GraderPlan(grader)
@@ -309,34 +364,48 @@ def grade_one(grader: BaseGrader, fields: Mapping[str, Any], options: RunOptions
     return run_alone(_single(grader, fields), _execute, _one, **_alone(grader, lane_of([plan])))
 
 
-async def agrade_one(grader: BaseGrader, fields: Mapping[str, Any], options: RunOptions | None) -> GraderResult:
+async def agrade_one(
+    grader: BaseGrader, fields: Mapping[str, Any], options: RunOptions | None
+) -> GraderResult:
     """Awaitable twin of `grade_one`."""
     plan = GraderPlan(grader)
     if options is not None:
         return (await GraderBatch({grader.name: plan}, [fields], options).aall())[0][grader.name]
     grader.check()
-    return await arun_alone(_single(grader, fields), _execute, _one, **_alone(grader, lane_of([plan])))
+    return await arun_alone(
+        _single(grader, fields), _execute, _one, **_alone(grader, lane_of([plan]))
+    )
 
 
-# -- many rows ----------------------------------------------------------------------------------------------------------------
+# -- many rows -------------------------------------------------------------------------------------
 
 Results = dict[str, GraderResult]
 Finish = Callable[[Results, TableRow], Results] | None
 """Adds to a row's results, such as what aggregators make of them."""
 
 
-_KINDS: dict[str, type[GraderResult]] = {"score": GraderScore, "rank": GraderRank, "error": GraderError}
+_KINDS: dict[str, type[GraderResult]] = {
+    "score": GraderScore,
+    "rank": GraderRank,
+    "error": GraderError,
+}
 
 
 class GraderFolder(RunFolder):
-    """Keeps what each grader said of each row; a row that one of five graders failed on is judged again by that one."""
+    """Keeps what each grader said of each row; a row that one of five graders failed on is judged
+    again by that one.
+    """
 
     def __init__(self, plans: Mapping[str, GraderPlan], options: RunOptions) -> None:
-        """Open or continue the folder; ConfigError with a diff when it belongs to another run, or when a setting cannot be told
-        from another one. What a mapper makes of a row is a part of the row's key, and aggregators are no part of the run: what
-        they make of the results is worked out anew.
+        """Open or continue the folder; ConfigError with a diff when it belongs to another run, or
+        when a setting cannot be told from another one. What a mapper makes of a row is a part of
+        the row's key, and aggregators are no part of the run: what they make of the results is
+        worked out anew.
         """
-        graders = {name: {"grader": plan.grader.describe(), "on_error": plan.on_error} for name, plan in plans.items()}
+        graders = {
+            name: {"grader": plan.grader.describe(), "on_error": plan.on_error}
+            for name, plan in plans.items()
+        }
         super().__init__(options, {"graders": graders}, reuse=STATUSES, what="rows")
         self._plans = plans
 
@@ -345,13 +414,20 @@ class GraderFolder(RunFolder):
         return data.read_key
 
     def restore(self, row: TableRow) -> dict[str, GraderResult]:
-        """What an earlier part of the run found of a row, by grader; what is missing has to be judged.
+        """What an earlier part of the run found of a row, by grader; what is missing has to be
+        judged.
 
         Raises ConfigError when a judge would be asked something else now.
         """
-        asking = [(job.plan.grader, job.fields) for job in row.jobs if asks_a_model(job.plan.grader)]
+        asking = [
+            (job.plan.grader, job.fields) for job in row.jobs if asks_a_model(job.plan.grader)
+        ]
         if asking and (record := self.record_of(row)) is not None:
-            ways = [partial(grader._grade, **fields) for grader, fields in asking if isinstance(fields, dict)]
+            ways = [
+                partial(grader._grade, **fields)
+                for grader, fields in asking
+                if isinstance(fields, dict)
+            ]
             self.check_asked(row, record, asked_by(ways))
         return self.known(row, self._read, lambda found: len(found) == len(self._plans)) or {}
 
@@ -375,7 +451,9 @@ class GraderFolder(RunFolder):
         if not isinstance(said, dict) or said.get("kind") not in _KINDS:
             return None
         try:
-            found = _KINDS[said["kind"]].model_validate({key: item for key, item in said.items() if key != "kind"})
+            found = _KINDS[said["kind"]].model_validate(
+                {key: item for key, item in said.items() if key != "kind"}
+            )
             if isinstance(found, GraderError):
                 return found if found.status == "unscored" else None
             return as_result(found, self._plans[name].grader.about())
@@ -383,11 +461,19 @@ class GraderFolder(RunFolder):
             return None
 
     def append(self, row: TableRow, results: Mapping[str, GraderResult]) -> None:
-        """Keep a finished row; it is on disk after the next `flush`. What the run did not get to leaves no record."""
-        said = {name: result for name, result in results.items() if getattr(result, "error_type", "") not in NOT_BEGUN}
+        """Keep a finished row; it is on disk after the next `flush`. What the run did not get to
+        leaves no record.
+        """
+        said = {
+            name: result
+            for name, result in results.items()
+            if getattr(result, "error_type", "") not in NOT_BEGUN
+        }
         stopped = len(said) < len(results)
         statuses = {result.status for result in said.values() if isinstance(result, GraderError)}
-        status = "failed" if stopped or "failed" in statuses else "unscored" if statuses else "scored"
+        status = (
+            "failed" if stopped or "failed" in statuses else "unscored" if statuses else "scored"
+        )
         self.keep(row, status, self.said(row, said) if said else {}, stopped)
 
     def said(self, data: TableRow, *results: Mapping[str, GraderResult]) -> dict[str, Any]:
@@ -400,7 +486,9 @@ class GraderFolder(RunFolder):
         for name, result in said["results"].items():
             if result.get("kind") != "error":
                 found[name] = result.get("score", result.get("rank"))
-            elif about_code(result.get("status", "failed"), result.get("error_type", ""), result.get("cause")):
+            elif about_code(
+                result.get("status", "failed"), result.get("error_type", ""), result.get("cause")
+            ):
                 found[name] = f"no score ({result.get('error_type')})"
         return found
 
@@ -412,13 +500,17 @@ def result_record(result: GraderResult) -> dict[str, Any]:
     try:
         orjson.dumps(out)
     except TypeError:  # metadata are anybody's
-        out["metadata"] = orjson.loads(orjson.dumps(out["metadata"], default=str, option=orjson.OPT_NON_STR_KEYS))
+        out["metadata"] = orjson.loads(
+            orjson.dumps(out["metadata"], default=str, option=orjson.OPT_NON_STR_KEYS)
+        )
     return out
 
 
 def _row(fields: Any, number: int) -> TableRow:
     if not isinstance(fields, Mapping):
-        raise DataError(f"row {number} is a {type(fields).__name__}; a row is a dict of named fields.")
+        raise DataError(
+            f"row {number} is a {type(fields).__name__}; a row is a dict of named fields."
+        )
     return TableRow(fields)
 
 
@@ -430,7 +522,9 @@ class _PartlyGraded(NamedTuple):
 
 
 class GraderBatch(Batch[Results]):
-    """Rows that graders grade: the results by name, to which `finish` may add, such as what aggregators make of them."""
+    """Rows that graders grade: the results by name, to which `finish` may add, such as what
+    aggregators make of them.
+    """
 
     def __init__(
         self,
@@ -442,7 +536,11 @@ class GraderBatch(Batch[Results]):
         for plan in plans.values():
             plan.grader.check()
         deadlines = [plan.grader.deadline for plan in plans.values()]
-        longest = None if None in deadlines else max((d for d in deadlines if d is not None), default=DEADLINE)
+        longest = (
+            None
+            if None in deadlines
+            else max((d for d in deadlines if d is not None), default=DEADLINE)
+        )
         super().__init__(
             rows,
             replace(options, deadline=None if options.batch else options.deadline or longest),
@@ -465,7 +563,12 @@ class GraderBatch(Batch[Results]):
     def _elsewhere(self, options: RunOptions) -> dict[str, Any] | None:
         return {"plans": self._plans, "rows": []}
 
-    def _parts(self, items: Iterable[Mapping[str, Any]], folder: GraderFolder | Again | None, options: RunOptions) -> Any:
+    def _parts(
+        self,
+        items: Iterable[Mapping[str, Any]],
+        folder: GraderFolder | Again | None,
+        options: RunOptions,
+    ) -> Any:
         here = _execute if self.lane == "threads" else _execute_beside
 
         def execute(job: GraderJob) -> Any:
@@ -477,13 +580,18 @@ class GraderBatch(Batch[Results]):
 
         return self._planned(items, folder), execute, partial(self._merge, folder), options
 
-    def _planned(self, rows: Iterable[Mapping[str, Any]], folder: GraderFolder | Again | None) -> Iterator[engine.Planned]:
+    def _planned(
+        self, rows: Iterable[Mapping[str, Any]], folder: GraderFolder | Again | None
+    ) -> Iterator[engine.Planned]:
         for number, fields in enumerate(rows):
             row = _row(fields, number)
             row.jobs = [_job(name, plan, row) for name, plan in self._plans.items()]
             known = folder.restore(row) if folder is not None else None
             if known:
-                yield _PartlyGraded(row, known), [job for job in row.jobs if job.place not in known] or None
+                yield (
+                    _PartlyGraded(row, known),
+                    [job for job in row.jobs if job.place not in known] or None,
+                )
             else:
                 yield row, row.jobs
 
@@ -494,7 +602,9 @@ class GraderBatch(Batch[Results]):
             row = _row(fields, number)
             if not shared:
                 for name, plan in self._plans.items():
-                    shared[name] = _settled(plan, _found(GraderJob(name, plan, {}, row), outcome), row)
+                    shared[name] = _settled(
+                        plan, _found(GraderJob(name, plan, {}, row), outcome), row
+                    )
             return dict(shared) if self._finish is None else self._finish(dict(shared), row)
 
         return result
@@ -507,7 +617,9 @@ class GraderBatch(Batch[Results]):
         outcomes: list[Outcome[Any]],
     ) -> Results:
         row, known = (data, {}) if isinstance(data, TableRow) else data
-        made = {job.place: _found(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)}
+        made = {
+            job.place: _found(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True)
+        }
         results = {name: known[name] if name in known else made[name] for name in self._plans}
         if jobs and folder is not None:
             folder.append(row, results)

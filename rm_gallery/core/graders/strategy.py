@@ -1,6 +1,8 @@
-"""Strategies: a grader asked several times, in both orders, or pair by pair, as a grader of its own.
+"""Strategies: a grader asked several times, in both orders, or pair by pair, as a grader of its
+own.
 
-Each call of the inner grader has its own number in cache key and sampling seed, so that a vote is never a copy of another.
+Each call of the inner grader has its own number in cache key and sampling seed, so that a vote is
+never a copy of another.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field, SerializeAsAny
 
 from rm_gallery.core.engine.loop import RunStopped
-from rm_gallery.core.graders.base import BaseGrader, GraderError, GraderMode, GraderRank, GraderResult, GraderScore, usage_sum
+from rm_gallery.core.graders.base import (
+    BaseGrader,
+    GraderError,
+    GraderMode,
+    GraderRank,
+    GraderResult,
+    GraderScore,
+    usage_sum,
+)
 from rm_gallery.core.graders.run import NotGraded, agraded
 from rm_gallery.core.outcome import NOT_BEGUN, deciding, outcome_of_error
 from rm_gallery.core.reward.asking import repeat_index
@@ -26,7 +36,9 @@ TIE_BREAKS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
     "min": lambda tied, votes: min(tied),
     "max": lambda tied, votes: max(tied),
     "first": lambda tied, votes: next(vote for vote in votes if vote in tied),
-    "closest_to_mean": lambda tied, votes: min(tied, key=lambda score: (abs(score - statistics.fmean(votes)), score)),
+    "closest_to_mean": lambda tied, votes: min(
+        tied, key=lambda score: (abs(score - statistics.fmean(votes)), score)
+    ),
 }
 
 
@@ -38,8 +50,16 @@ class _Wrapper(BaseGrader):
     def __init__(self, grader: BaseGrader | None = None, **settings: Any) -> None:
         """Take name, range, direction and threshold of the inner grader where none is given."""
         if isinstance(grader, BaseGrader):
-            own = {"name": grader.name, "score_range": grader.score_range, "higher_is_better": grader.higher_is_better}
-            own |= {"threshold": grader.threshold, "description": grader.description, "deadline": grader.deadline}
+            own = {
+                "name": grader.name,
+                "score_range": grader.score_range,
+                "higher_is_better": grader.higher_is_better,
+            }
+            own |= {
+                "threshold": grader.threshold,
+                "description": grader.description,
+                "deadline": grader.deadline,
+            }
             settings = {"mode": grader.mode, **own, "grader": grader, **settings}
         super().__init__(**settings)
 
@@ -103,12 +123,18 @@ def _scores(results: Sequence[GraderResult], least: int, what: str) -> list[floa
     if len(found) < least:
         missing = [result for result in results if not isinstance(result, GraderScore)]
         why = missing[0].reason if missing else ""
-        raise _missed(f"{len(found)} of {len(results)} {what} gave a score, {least} are needed: {why}", missing, "votes")
+        raise _missed(
+            f"{len(found)} of {len(results)} {what} gave a score, {least} are needed: {why}",
+            missing,
+            "votes",
+        )
     return found
 
 
 def _missed(message: str, missing: Sequence[GraderResult], reason: str) -> Exception:
-    """Why there is no result: failed where a part failed, which another run asks again, else unscored."""
+    """Why there is no result: failed where a part failed, which another run asks again, else
+    unscored.
+    """
     lost = [one.outcome() for one in missing if isinstance(one, GraderError)]
     if not lost:
         return Unscored(message, reason=reason, cause="rule")
@@ -119,7 +145,9 @@ def _missed(message: str, missing: Sequence[GraderResult], reason: str) -> Excep
 
 
 class AverageGrader(_Wrapper):
-    """The mean of `n` gradings, with their spread in the metadata; all have to give a score unless `least` is lower."""
+    """The mean of `n` gradings, with their spread in the metadata; all have to give a score unless
+    `least` is lower.
+    """
 
     if TYPE_CHECKING:
 
@@ -133,17 +161,25 @@ class AverageGrader(_Wrapper):
         results = await self._ask_all([(fields, number) for number in range(self.n)])
         scores = _scores(results, self.least or self.n, "gradings")
         spread = statistics.stdev(scores) if len(scores) > 1 else 0.0
-        metadata = {"n": len(scores), "std": spread, "min": min(scores), "max": max(scores), "results": _said(results)}
+        metadata = {
+            "n": len(scores),
+            "std": spread,
+            "min": min(scores),
+            "max": max(scores),
+            "results": _said(results),
+        }
         reason = next(result.reason for result in results if isinstance(result, GraderScore))
         mean = math.fsum(scores) / len(scores)
-        return GraderScore(score=mean, reason=reason, metadata=metadata, usage=usage_sum(results), **self.about())
+        return GraderScore(
+            score=mean, reason=reason, metadata=metadata, usage=usage_sum(results), **self.about()
+        )
 
 
 class VotingGrader(_Wrapper):
     """The score that most of `n` gradings give.
 
-    With `early_stop` it asks only as many as are needed: no more once the leader cannot be caught; the metadata say how many
-    calls that saved.
+    With `early_stop` it asks only as many as are needed: no more once the leader cannot be caught;
+    the metadata say how many calls that saved.
     """
 
     if TYPE_CHECKING:
@@ -152,7 +188,9 @@ class VotingGrader(_Wrapper):
 
     n: int = Field(default=3, ge=2)
     tie_break: str | Callable[[Sequence[float], Sequence[float]], float] = "min"
-    """Which of several equally frequent scores: min, max, first, closest_to_mean, or a function of (tied, votes)."""
+    """Which of several equally frequent scores: min, max, first, closest_to_mean, or a function of
+    (tied, votes).
+    """
     early_stop: bool = False
     least: int | None = Field(default=None, ge=1)
     """So many votes have to be valid; more than half of them by default."""
@@ -161,7 +199,10 @@ class VotingGrader(_Wrapper):
         """Raise ConfigError for a tie-break there is not."""
         super().check()
         if not callable(self.tie_break) and self.tie_break not in TIE_BREAKS:
-            raise ConfigError(f"{self.name}: tie_break is {self.tie_break!r}; it is one of {', '.join(TIE_BREAKS)}.")
+            raise ConfigError(
+                f"{self.name}: tie_break is {self.tie_break!r}; it is one of "
+                f"{', '.join(TIE_BREAKS)}."
+            )
 
     async def _grade(self, /, **fields: Any) -> GraderScore:
         results: list[GraderResult] = []
@@ -170,14 +211,18 @@ class VotingGrader(_Wrapper):
             wave = min(missing, self._needed(results)) if self.early_stop else missing
             if wave <= 0:
                 break
-            results += await self._ask_all([(fields, len(results) + number) for number in range(wave)])
+            results += await self._ask_all(
+                [(fields, len(results) + number) for number in range(wave)]
+            )
         votes = _scores(results, self.least or self.n // 2 + 1, "votes")
         counts = Counter(votes)
         top = max(counts.values())
         tied = sorted(score for score, count in counts.items() if count == top)
         choose = TIE_BREAKS[self.tie_break] if isinstance(self.tie_break, str) else self.tie_break
         score = tied[0] if len(tied) == 1 else float(choose(tied, votes))
-        reason = next((r.reason for r in results if isinstance(r, GraderScore) and r.score == score), "")
+        reason = next(
+            (r.reason for r in results if isinstance(r, GraderScore) and r.score == score), ""
+        )
         metadata = {
             "votes": votes,
             "share": counts[score] / len(votes),
@@ -186,7 +231,9 @@ class VotingGrader(_Wrapper):
         }
         if self.early_stop:
             metadata["calls_saved"] = self.n - len(results)
-        return GraderScore(score=score, reason=reason, metadata=metadata, usage=usage_sum(results), **self.about())
+        return GraderScore(
+            score=score, reason=reason, metadata=metadata, usage=usage_sum(results), **self.about()
+        )
 
     def _needed(self, results: Sequence[GraderResult]) -> int:
         """How many more votes could decide it at the earliest; 0 when the leader cannot be caught."""
@@ -204,7 +251,9 @@ class _Comparing(_Wrapper):
     mode: GraderMode = GraderMode.LISTWISE
 
     def __init__(self, grader: BaseGrader | None = None, **settings: Any) -> None:
-        """Give ranks, whatever mode the inner grader has: a function that compares need not say that it does."""
+        """Give ranks, whatever mode the inner grader has: a function that compares need not say
+        that it does.
+        """
         super().__init__(grader, **{"mode": GraderMode.LISTWISE, **settings})
 
     def check(self) -> None:
@@ -212,13 +261,15 @@ class _Comparing(_Wrapper):
         super().check()
         if not {"responses", "*"} & self.grader.inputs.keys():
             raise ConfigError(
-                f"{self.name}: {self.grader.name} takes {', '.join(self.grader.inputs)}; {type(self).__name__} is put around a "
+                f"{self.name}: {self.grader.name} takes {', '.join(self.grader.inputs)}; "
+                f"{type(self).__name__} is put around a "
                 "grader that takes 'responses', a list, and orders them."
             )
 
 
 class BothOrdersGrader(_Comparing):
-    """A comparison of two responses shown in both orders; verdicts that contradict each other are a tie, marked `flipped`.
+    """A comparison of two responses shown in both orders; verdicts that contradict each other are a
+    tie, marked `flipped`.
 
     The inner grader takes `responses`, a list, and gives a GraderRank.
     """
@@ -232,7 +283,9 @@ class BothOrdersGrader(_Comparing):
     async def _grade(self, /, **fields: Any) -> GraderRank:
         responses = list(fields["responses"])
         if len(responses) != self.pair:
-            raise Unscored(f"{self.name} compares two responses, found {len(responses)}.", reason="not_a_pair")
+            raise Unscored(
+                f"{self.name} compares two responses, found {len(responses)}.", reason="not_a_pair"
+            )
         shown = [{**fields, "responses": responses}, {**fields, "responses": responses[::-1]}]
         results = await self._ask_all([(one, number) for number, one in enumerate(shown)])
         ranks = _ranks(results)
@@ -240,14 +293,21 @@ class BothOrdersGrader(_Comparing):
         flipped = there != back
         rank = [1, 1] if flipped else there
         metadata = {"flipped": flipped, "verdicts": [there, back]}
-        return GraderRank(name=self.name, rank=rank, reason=results[0].reason, metadata=metadata, usage=usage_sum(results))
+        return GraderRank(
+            name=self.name,
+            rank=rank,
+            reason=results[0].reason,
+            metadata=metadata,
+            usage=usage_sum(results),
+        )
 
 
 class TournamentGrader(_Comparing):
-    """Every pair of the responses is compared, by default in both orders; places by points won, equal points share a place.
+    """Every pair of the responses is compared, by default in both orders; places by points won,
+    equal points share a place.
 
-    The inner grader takes `responses` and gives a GraderRank. Metadata: `points` per response, 0 to 1 (a tie counts half),
-    `pairs` judged, `flips`.
+    The inner grader takes `responses` and gives a GraderRank. Metadata: `points` per response, 0 to
+    1 (a tie counts half), `pairs` judged, `flips`.
     """
 
     if TYPE_CHECKING:
@@ -259,10 +319,18 @@ class TournamentGrader(_Comparing):
     async def _grade(self, /, **fields: Any) -> GraderRank:
         responses = list(fields["responses"])
         if len(responses) < 2:
-            raise Unscored(f"{self.name} needs two responses or more, found {len(responses)}.", reason="no_pairs")
+            raise Unscored(
+                f"{self.name} needs two responses or more, found {len(responses)}.",
+                reason="no_pairs",
+            )
         pairs = list(combinations(range(len(responses)), 2))
-        orders = [(a, b) for a, b in pairs] + ([(b, a) for a, b in pairs] if self.both_orders else [])
-        asked = [({**fields, "responses": [responses[a], responses[b]]}, number) for number, (a, b) in enumerate(orders)]
+        orders = [(a, b) for a, b in pairs] + (
+            [(b, a) for a, b in pairs] if self.both_orders else []
+        )
+        asked = [
+            ({**fields, "responses": [responses[a], responses[b]]}, number)
+            for number, (a, b) in enumerate(orders)
+        ]
         results = await self._ask_all(asked)
         points = [0.0] * len(responses)
         for (a, b), rank in zip(orders, _ranks(results), strict=True):
@@ -276,13 +344,21 @@ class TournamentGrader(_Comparing):
         if self.both_orders:
             ranks = _ranks(results)
             back = ranks[len(pairs) :]
-            metadata["flips"] = sum(one != other[::-1] for one, other in zip(ranks[: len(pairs)], back, strict=True))
-        return GraderRank(name=self.name, rank=rank, reason="", metadata=metadata, usage=usage_sum(results))
+            metadata["flips"] = sum(
+                one != other[::-1] for one, other in zip(ranks[: len(pairs)], back, strict=True)
+            )
+        return GraderRank(
+            name=self.name, rank=rank, reason="", metadata=metadata, usage=usage_sum(results)
+        )
 
 
 def _ranks(results: Sequence[GraderResult]) -> list[list[int]]:
     for result in results:
         if not isinstance(result, GraderRank):
-            what = result.reason if isinstance(result, GraderError) else f"it gave a {type(result).__name__}"
+            what = (
+                result.reason
+                if isinstance(result, GraderError)
+                else f"it gave a {type(result).__name__}"
+            )
             raise _missed(f"a comparison gave no rank: {what}", results, "no_rank")
     return [result.rank for result in results if isinstance(result, GraderRank)]

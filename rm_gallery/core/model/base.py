@@ -1,4 +1,6 @@
-"""What every model offers through one call path, and the providers by prefix: from `openai:gpt-x`, or a dict in a configuration, to a model object."""
+"""What every model offers through one call path, and the providers by prefix: from `openai:gpt-x`,
+or a dict in a configuration, to a model object.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +36,19 @@ Messages = str | Sequence[ChatMessage | dict[str, Any]]
 
 
 class BaseModelCall(Configured):
-    """Any model behind an endpoint; holds no state of a call, so one object serves any number at once.
+    """Any model behind an endpoint; holds no state of a call, so one object serves any number at
+    once.
 
-    A provider implements `attempt` (one request, one raw answer) and `endpoint_key`. Caching, limits, retries, budget and
-    checks of the reply are added around it for all providers alike (`call.complete`); `read`, `kept`, `restored` and
-    `usage` say what a raw answer is, how it is kept, and what it cost.
+    A provider implements `attempt` (one request, one raw answer) and `endpoint_key`. Caching,
+    limits, retries, budget and checks of the reply are added around it for all providers alike
+    (`call.complete`); `read`, `kept`, `restored` and `usage` say what a raw answer is, how it is
+    kept, and what it cost.
     """
 
     remote: ClassVar[bool] = True
-    """Whether asking it reaches somebody else: a script may be asked again where no model is to be called."""
+    """Whether asking it reaches somebody else: a script may be asked again where no model is to be
+    called.
+    """
 
     model: str
     """Name of the model as the endpoint knows it."""
@@ -51,7 +57,9 @@ class BaseModelCall(Configured):
     max_attempts: int = Field(default=6, ge=1)
     """Attempts per call, the first included."""
     max_outage: float = Field(default=MAX_OUTAGE, ge=0)
-    """Seconds an endpoint that served calls before may be down until the run stops; calls wait meanwhile. 0 never waits."""
+    """Seconds an endpoint that served calls before may be down until the run stops; calls wait
+    meanwhile. 0 never waits.
+    """
     extra_body: dict[str, Any] = Field(default_factory=dict)
     """Further request fields, passed through as they are (logprobs, chat_template_kwargs, …)."""
     requests_per_minute: float | None = Field(default=None, gt=0)
@@ -68,7 +76,14 @@ class BaseModelCall(Configured):
             yield name, without_credentials(value) if name == "extra_body" else value
 
     unlisted: ClassVar[frozenset[str]] = frozenset(
-        {"timeout", "max_attempts", "max_outage", "requests_per_minute", "tokens_per_minute", "cache"}
+        {
+            "timeout",
+            "max_attempts",
+            "max_outage",
+            "requests_per_minute",
+            "tokens_per_minute",
+            "cache",
+        }
     )
     """Settings that do not make it another model."""
 
@@ -87,7 +102,9 @@ class BaseModelCall(Configured):
         """Names the endpoint for limits and for the cache key; no secret in it."""
 
     def route(self) -> str:
-        """The endpoint and what chooses a deployment behind it (headers, query), credentials left out."""
+        """The endpoint and what chooses a deployment behind it (headers, query), credentials left
+        out.
+        """
         return self.endpoint_key()
 
     def account(self) -> str:
@@ -114,14 +131,18 @@ class BaseModelCall(Configured):
         """What a reply is booked with; counts that cannot be used give way to estimates."""
 
     def describe(self) -> dict[str, Any]:
-        """What identifies this model in a run's manifest: settings without secrets, limits or timeouts."""
+        """What identifies this model in a run's manifest: settings without secrets, limits or
+        timeouts.
+        """
         skip = {*self.unlisted, *SECRET_FIELDS}
         settings = self.model_dump(mode="json", exclude=skip, exclude_none=True, fallback=named)
         return {"type": type(self).__name__, "endpoint": self.endpoint_key(), **settings}
 
 
 class BaseLLM(BaseModelCall):
-    """A chat model with its sampling settings. `attempt` gives a raw answer in the OpenAI chat layout."""
+    """A chat model with its sampling settings. `attempt` gives a raw answer in the OpenAI chat
+    layout.
+    """
 
     decides: ClassVar[bool] = False
     """Whether it answers typed questions by probabilities, and writes no text."""
@@ -134,7 +155,9 @@ class BaseLLM(BaseModelCall):
     seed: int | None = None
     n: int = Field(default=1, ge=1)
     enable_thinking: bool = False
-    """Whether the model reasons before it answers; prompts then ask for no reason field of their own."""
+    """Whether the model reasons before it answers; prompts then ask for no reason field of their
+    own.
+    """
 
     def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> ChatResponse:
         """The first choice with its usage."""
@@ -156,10 +179,15 @@ class BaseLLM(BaseModelCall):
         return booked(reply, expected_input)
 
     def payload(self, messages: Messages, **overrides: Any) -> dict[str, Any]:
-        """The request in the OpenAI layout; `overrides` win over this object's settings, None removes a field."""
+        """The request in the OpenAI layout; `overrides` win over this object's settings, None
+        removes a field.
+        """
         body: dict[str, Any] = {
             "model": self.model,
-            "messages": [m.to_openai() if isinstance(m, ChatMessage) else dict(m) for m in as_messages(messages)],
+            "messages": [
+                m.to_openai() if isinstance(m, ChatMessage) else dict(m)
+                for m in as_messages(messages)
+            ],
             "temperature": self.temperature,
             "top_p": self.top_p,
             "max_tokens": self.max_tokens,
@@ -176,23 +204,32 @@ class BaseLLM(BaseModelCall):
 
         Args:
             messages: a text (one user turn) or messages.
-            repeat: which of several equal questions this is; equal questions with equal numbers share one cached reply.
+            repeat: which of several equal questions this is; equal questions with equal numbers
+                share one cached reply.
             **overrides: request fields for this call only.
 
         Raises:
-            ConfigError: no key, or a URL that is none. ProviderError: the endpoint gave no usable reply.
-            Unscored: the reply was cut at its token limit, filtered or empty. DeadlineExceeded, BudgetExceeded.
+            ConfigError: no key, or a URL that is none. ProviderError: the endpoint gave no usable
+                reply.
+            Unscored: the reply was cut at its token limit, filtered or empty. DeadlineExceeded,
+                BudgetExceeded.
         """
         from rm_gallery.core.model.call import complete
 
-        return await library_loop.bridge(complete(self, self.payload(messages, **overrides), repeat))
+        return await library_loop.bridge(
+            complete(self, self.payload(messages, **overrides), repeat)
+        )
 
     def chat(self, messages: Messages, *, repeat: int = 0, **overrides: Any) -> ChatResponse:
         """Blocking twin of `achat`; works with and without a running event loop."""
         return library_loop.run(self.achat(messages, repeat=repeat, **overrides), "chat", "achat")
 
     def simple_chat(
-        self, query: str, history: Sequence[ChatMessage] | None = None, sys_prompt: str = "", **overrides: Any
+        self,
+        query: str,
+        history: Sequence[ChatMessage] | None = None,
+        sys_prompt: str = "",
+        **overrides: Any,
     ) -> str:
         """Text of the reply to one question, with optional earlier turns and system prompt."""
         system = [ChatMessage(role=MessageRole.SYSTEM, content=sys_prompt)] if sys_prompt else []
@@ -218,15 +255,17 @@ DEFAULT = "openai"
 """Protocol of a name without a prefix."""
 _chat: dict[str, type[BaseModelCall]] = {}
 _embeddings: dict[str, type[BaseModelCall]] = {}
-# Tags such as llama3:8b or mistral:latest, and fine-tuned models (ft:gpt-4o:org::id), belong to the model's name.
+# Tags such as llama3:8b or mistral:latest, and fine-tuned models (ft:gpt-4o:org::id), belong to the
+# model's name.
 _TAG = re.compile(r"\d|latest\b|instruct\b|chat\b|text\b|code\b|v\d|q\d|fp\d", re.IGNORECASE)
 
 
 def provider(prefix: str) -> Callable[[type[M]], type[M]]:
     """Register a model class under a prefix; chat models and embeddings have a list each.
 
-    A module of `rm_gallery.core.model` that holds such a class is found by itself, one of an installed package by the entry-point
-    group `rm_gallery.providers` (prefix = "module:Class"), any other once it is imported.
+    A module of `rm_gallery.core.model` that holds such a class is found by itself, one of an
+    installed package by the entry-point group `rm_gallery.providers` (prefix = "module:Class"), any
+    other once it is imported.
     """
 
     def register(cls: type[M]) -> type[M]:
@@ -237,10 +276,11 @@ def provider(prefix: str) -> Callable[[type[M]], type[M]]:
 
 
 def resolve_llm(llm: str | dict[str, Any] | BaseLLM, **settings: Any) -> BaseLLM:
-    """The model for a spec: a model object as it is, `PREFIX:NAME`, a model's name, or a dict of settings.
+    """The model for a spec: a model object as it is, `PREFIX:NAME`, a model's name, or a dict of
+    settings.
 
-    `settings` are further fields (base_url, temperature, …). In a dict, `provider` may name the prefix. Raises ConfigError
-    for anything else.
+    `settings` are further fields (base_url, temperature, …). In a dict, `provider` may name the
+    prefix. Raises ConfigError for anything else.
     """
     if isinstance(llm, BaseLLM):
         return llm
@@ -250,7 +290,9 @@ def resolve_llm(llm: str | dict[str, Any] | BaseLLM, **settings: Any) -> BaseLLM
 
 
 def resolve_embeddings(spec: str | dict[str, Any] | BaseEmbeddings) -> BaseEmbeddings:
-    """The embeddings for a spec: an object as it is, `PREFIX:NAME`, a model's name, or a dict of settings."""
+    """The embeddings for a spec: an object as it is, `PREFIX:NAME`, a model's name, or a dict of
+    settings.
+    """
     from rm_gallery.core.model.embeddings import BaseEmbeddings
 
     if isinstance(spec, BaseEmbeddings):
@@ -260,19 +302,26 @@ def resolve_embeddings(spec: str | dict[str, Any] | BaseEmbeddings) -> BaseEmbed
     return found
 
 
-def _resolve(what: str, spec: Any, known: dict[str, type[BaseModelCall]], settings: dict[str, Any]) -> BaseModelCall:
+def _resolve(
+    what: str, spec: Any, known: dict[str, type[BaseModelCall]], settings: dict[str, Any]
+) -> BaseModelCall:
     if isinstance(spec, dict):
         settings = {**spec, **settings}
         prefix, name = str(settings.pop("provider", DEFAULT)), settings.pop("model", "")
     elif isinstance(spec, str):
         prefix, name = split(spec, known)
     else:
-        raise ConfigError(f"{what} is {type(spec).__name__}; give a model object, a model's name or a dict of settings.")
+        raise ConfigError(
+            f"{what} is {type(spec).__name__}; give a model object, a model's name or a dict of "
+            f"settings."
+        )
     if not _knows(known, prefix):
         raise ConfigError(unknown_name(f"provider of {what}", prefix, known))
     kind = known[prefix]
     if "base_url" in settings and "base_url" not in kind.model_fields:
-        raise Inapplicable(f"{prefix}: has no endpoint; leave out --base-url (base_url=).", "base_url")
+        raise Inapplicable(
+            f"{prefix}: has no endpoint; leave out --base-url (base_url=).", "base_url"
+        )
     return kind.from_name(name, **settings)
 
 
@@ -290,8 +339,8 @@ def split(spec: str, known: dict[str, type[BaseModelCall]] | None = None) -> tup
     if not prefix.isalpha() or prefix == "ft" or _TAG.match(name):
         return DEFAULT, spec
     raise ConfigError(
-        f"There is no provider '{prefix}'. Known: {', '.join(sorted(known))}. A model that is called '{spec}' is "
-        f"written '{DEFAULT}:{spec}'."
+        f"There is no provider '{prefix}'. Known: {', '.join(sorted(known))}. A model that is "
+        f"called '{spec}' is written '{DEFAULT}:{spec}'."
     )
 
 
@@ -315,7 +364,8 @@ def _import_all() -> None:
     for prefix, given in plugins("providers"):
         if not (isinstance(given, type) and issubclass(given, BaseModelCall)):
             raise ConfigError(
-                f"The provider '{prefix}' of an installed package is {given!r:.80}; expected a subclass of BaseLLM."
+                f"The provider '{prefix}' of an installed package is {given!r:.80}; expected a "
+                f"subclass of BaseLLM."
             )
         (_chat if issubclass(given, BaseLLM) else _embeddings).setdefault(prefix, given)
 
@@ -325,10 +375,11 @@ Script = str | list[str] | Callable[[str], str]
 
 @provider("fake")
 class FakeLLM(BaseLLM):
-    """Answers with a fixed text, with texts from a list chosen by the question's hash, or with what a function returns.
+    """Answers with a fixed text, with texts from a list chosen by the question's hash, or with what
+    a function returns.
 
-    The function is given the text of the last message. It may raise, which is how failures are rehearsed. The same
-    question always gets the same answer unless the function decides otherwise.
+    The function is given the text of the last message. It may raise, which is how failures are
+    rehearsed. The same question always gets the same answer unless the function decides otherwise.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -350,16 +401,25 @@ class FakeLLM(BaseLLM):
         return cls(reply=name, **settings)
 
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-        """One scripted answer in the OpenAI layout, with token counts of about four characters each."""
+        """One scripted answer in the OpenAI layout, with token counts of about four characters
+        each.
+        """
         if self.latency:
             await asyncio.sleep(self.latency)
         question = str(payload["messages"][-1]["content"]) if payload.get("messages") else ""
         texts = [self._answer(question, i) for i in range(int(payload.get("n", 1)))]
         choices = [
-            {"index": i, "message": {"role": "assistant", "content": text}, "finish_reason": self.finish_reason}
+            {
+                "index": i,
+                "message": {"role": "assistant", "content": text},
+                "finish_reason": self.finish_reason,
+            }
             for i, text in enumerate(texts)
         ]
-        usage = {"prompt_tokens": len(question) // 4 + 1, "completion_tokens": sum(map(len, texts)) // 4 + 1}
+        usage = {
+            "prompt_tokens": len(question) // 4 + 1,
+            "completion_tokens": sum(map(len, texts)) // 4 + 1,
+        }
         return {"model": self.model, "choices": choices, "usage": usage}
 
     def _answer(self, question: str, index: int) -> str:

@@ -1,4 +1,6 @@
-"""Calls of a run through a provider's batch API: collected into rounds, sent as files, waited for over restarts, at half the price."""
+"""Calls of a run through a provider's batch API: collected into rounds, sent as files, waited for
+over restarts, at half the price.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ class BatchProvider(ABC):
 
     @abstractmethod
     async def look(self, llm: OpenaiEndpoint, batch: str) -> Found | None:
-        """What came of a batch, None while it is being worked on; ids that are missing got no result."""
+        """What came of a batch, None while it is being worked on; ids that are missing got no
+        result.
+        """
 
 
 class OpenaiBatches(BatchProvider):
@@ -68,14 +72,22 @@ class OpenaiBatches(BatchProvider):
 
     def line(self, custom_id: str, payload: Mapping[str, Any]) -> bytes:
         """A line of the input file."""
-        return orjson.dumps({"custom_id": custom_id, "method": "POST", "url": "/v1/chat/completions", "body": payload})
+        return orjson.dumps(
+            {
+                "custom_id": custom_id,
+                "method": "POST",
+                "url": "/v1/chat/completions",
+                "body": payload,
+            }
+        )
 
     async def submit(self, llm: OpenaiEndpoint, lines: list[bytes], token: str) -> str:
         """Upload the file and make the batch."""
         mark = secrets.token_hex(16)
         parts = [
             f'--{mark}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'.encode(),
-            f'--{mark}\r\nContent-Disposition: form-data; name="file"; filename="rm-gallery.jsonl"\r\n'
+            f'--{mark}\r\nContent-Disposition: form-data; name="file"; '
+            f'filename="rm-gallery.jsonl"\r\n'
             "Content-Type: application/jsonl\r\n\r\n".encode(),
             b"\n".join(lines),
             f"\r\n--{mark}--\r\n".encode(),
@@ -94,7 +106,11 @@ class OpenaiBatches(BatchProvider):
     async def find(self, llm: OpenaiEndpoint, token: str) -> str | None:
         """Look through the latest hundred batches."""
         listed = await llm.request("/batches?limit=100", None, HTTP_SECONDS)
-        found = (each for each in listed.get("data", ()) if (each.get("metadata") or {}).get("rm_gallery") == token)
+        found = (
+            each
+            for each in listed.get("data", ())
+            if (each.get("metadata") or {}).get("rm_gallery") == token
+        )
         return next((str(each["id"]) for each in found), None)
 
     async def look(self, llm: OpenaiEndpoint, batch: str) -> Found | None:
@@ -102,8 +118,13 @@ class OpenaiBatches(BatchProvider):
         state = await llm.request(f"/batches/{batch}", None, HTTP_SECONDS)
         status = state.get("status")
         if status == "failed":
-            said = [each.get("message", "") for each in (state.get("errors") or {}).get("data") or ()]
-            raise ProviderError(f"The batch {batch} was refused: {'; '.join(said)[:300] or 'no reason given'}.", kind="fatal")
+            said = [
+                each.get("message", "") for each in (state.get("errors") or {}).get("data") or ()
+            ]
+            raise ProviderError(
+                f"The batch {batch} was refused: {'; '.join(said)[:300] or 'no reason given'}.",
+                kind="fatal",
+            )
         if status not in ("completed", "expired", "cancelled"):
             return None
         found: dict[str, dict[str, Any] | ProviderError] = {}
@@ -119,14 +140,20 @@ class OpenaiBatches(BatchProvider):
     def _read(self, llm: OpenaiEndpoint, said: Mapping[str, Any]) -> dict[str, Any] | ProviderError:
         response, error = said.get("response"), said.get("error")
         body = response.get("body") if isinstance(response, dict) else None
-        if isinstance(response, dict) and response.get("status_code") == 200 and isinstance(body, dict):
+        if (
+            isinstance(response, dict)
+            and response.get("status_code") == 200
+            and isinstance(body, dict)
+        ):
             return body
         if isinstance(response, dict):
             status = response.get("status_code")
             reply = Reply(status if isinstance(status, int) else 500, {}, orjson.dumps(body))
             return provider_error(llm.endpoint_key(), reply)
         code = error.get("code") if isinstance(error, dict) else None
-        return ProviderError(f"A request of the batch got no answer ({code or 'no reason given'}).", kind="transient")
+        return ProviderError(
+            f"A request of the batch got no answer ({code or 'no reason given'}).", kind="transient"
+        )
 
 
 class AnthropicBatches(BatchProvider):
@@ -151,10 +178,14 @@ class AnthropicBatches(BatchProvider):
     async def look(self, llm: OpenaiEndpoint, batch: str) -> Found | None:
         """The lines of its results, in any order."""
         headers = self._headers(llm)
-        state = orjson.loads(await llm.content(f"/messages/batches/{batch}", HTTP_SECONDS, None, headers))
+        state = orjson.loads(
+            await llm.content(f"/messages/batches/{batch}", HTTP_SECONDS, None, headers)
+        )
         if state.get("processing_status") != "ended":
             return None
-        content = await llm.content(f"/messages/batches/{batch}/results", HTTP_SECONDS, RESULT_BYTES, headers)
+        content = await llm.content(
+            f"/messages/batches/{batch}/results", HTTP_SECONDS, RESULT_BYTES, headers
+        )
         found: dict[str, dict[str, Any] | ProviderError] = {}
         for line in content.splitlines():
             if line.strip():
@@ -162,15 +193,22 @@ class AnthropicBatches(BatchProvider):
                 found.setdefault(said["custom_id"], self._read(llm, said["result"]))
         return found
 
-    def _read(self, llm: OpenaiEndpoint, result: Mapping[str, Any]) -> dict[str, Any] | ProviderError:
+    def _read(
+        self, llm: OpenaiEndpoint, result: Mapping[str, Any]
+    ) -> dict[str, Any] | ProviderError:
         if result.get("type") == "succeeded":
             return to_chat(result["message"])
         if result.get("type") == "errored":
             error = result.get("error") or {}
             error = error.get("error", error)
             invalid = error.get("type") == "invalid_request_error"
-            return provider_error(llm.endpoint_key(), Reply(400 if invalid else 500, {}, orjson.dumps({"error": error})))
-        return ProviderError(f"A request of the batch got no answer ({result.get('type')}).", kind="transient")
+            return provider_error(
+                llm.endpoint_key(),
+                Reply(400 if invalid else 500, {}, orjson.dumps({"error": error})),
+            )
+        return ProviderError(
+            f"A request of the batch got no answer ({result.get('type')}).", kind="transient"
+        )
 
 
 def to_messages(payload: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,7 +228,8 @@ def to_messages(payload: Mapping[str, Any]) -> dict[str, Any]:
     }
     if unknown := sorted(payload.keys() - known):
         raise ProviderError(
-            f"A batch of Anthropic takes no {', '.join(unknown)}; ask the judge for text or a tool call (channel='text').",
+            f"A batch of Anthropic takes no {', '.join(unknown)}; ask the judge for text or a "
+            f"tool call (channel='text').",
             kind="fatal",
         )
     made: dict[str, Any] = {"model": payload["model"], "messages": []}
@@ -199,14 +238,23 @@ def to_messages(payload: Mapping[str, Any]) -> dict[str, Any]:
         if message["role"] in ("system", "developer"):
             made["system"] = "\n\n".join(filter(None, [made.get("system"), message["content"]]))
         else:
-            made["messages"].append({"role": message["role"], "content": _content(message["content"])})
-    made |= {name: payload[name] for name in ("temperature", "top_p") if payload.get(name) is not None}
+            made["messages"].append(
+                {"role": message["role"], "content": _content(message["content"])}
+            )
+    made |= {
+        name: payload[name] for name in ("temperature", "top_p") if payload.get(name) is not None
+    }
     if stop := payload.get("stop"):
         made["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
     if tools := payload.get("tools"):
         functions = [tool["function"] for tool in tools]
         made["tools"] = [
-            {"name": f["name"], "description": f.get("description", ""), "input_schema": f["parameters"]} for f in functions
+            {
+                "name": f["name"],
+                "description": f.get("description", ""),
+                "input_schema": f["parameters"],
+            }
+            for f in functions
         ]
         made["tool_choice"] = {"type": "tool", "name": functions[0]["name"]}
     return made
@@ -220,7 +268,11 @@ def _content(content: Any) -> Any:
         if part.get("type") == "image_url":
             url = part["image_url"]["url"]
             kind, _, data = url.removeprefix("data:").partition(";base64,")
-            source = {"type": "url", "url": url} if not data else {"type": "base64", "media_type": kind, "data": data}
+            source = (
+                {"type": "url", "url": url}
+                if not data
+                else {"type": "base64", "media_type": kind, "data": data}
+            )
             made.append({"type": "image", "source": source})
         else:
             made.append({"type": "text", "text": part["text"]})
@@ -249,7 +301,10 @@ def to_chat(message: Mapping[str, Any]) -> dict[str, Any]:
         for block in blocks
         if block.get("type") == "tool_use"
     ]
-    kept, made = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
+    kept, made = (
+        usage.get("cache_read_input_tokens") or 0,
+        usage.get("cache_creation_input_tokens") or 0,
+    )
     stop = message.get("stop_reason")
     answer = {"role": "assistant", "content": text, **({"tool_calls": calls} if calls else {})}
     return {
@@ -263,7 +318,10 @@ def to_chat(message: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_PROVIDERS: dict[str, type[BatchProvider]] = {"openai": OpenaiBatches, "anthropic": AnthropicBatches}
+_PROVIDERS: dict[str, type[BatchProvider]] = {
+    "openai": OpenaiBatches,
+    "anthropic": AnthropicBatches,
+}
 assert _PROVIDERS.keys() == set(BATCH_PROVIDERS)
 
 
@@ -279,11 +337,14 @@ class _Round:
 class BatchCalls:
     """The batches of one run, and who waits for what in them. Lives on the library's event loop.
 
-    What is sent is noted in the run folder before and after: a run that is continued waits for the same batches. A request is
-    known by a hash of it and by its number among equal ones, so that whoever asks it again finds its answer.
+    What is sent is noted in the run folder before and after: a run that is continued waits for the
+    same batches. A request is known by a hash of it and by its number among equal ones, so that
+    whoever asks it again finds its answer.
     """
 
-    def __init__(self, provider: str, folder: str, sent: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, provider: str, folder: str, sent: Callable[[str], None] | None = None
+    ) -> None:
         self._on_sent = sent
         """Ends the run once a round is sent, where it is not to be waited for."""
         self._provider = _PROVIDERS[provider]()
@@ -294,7 +355,9 @@ class BatchCalls:
         self._waiting: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._found: dict[str, dict[str, Any] | ProviderError] = {}
         self._sent: dict[str, str] = {}
-        """By custom id, the batch it went with in this run or an earlier part of it; a token where its id was not noted."""
+        """By custom id, the batch it went with in this run or an earlier part of it; a token where
+        its id was not noted.
+        """
         self._followed: dict[str, asyncio.Task[None]] = {}
         self._rushing: set[asyncio.Task[None]] = set()
         self._read()
@@ -322,7 +385,9 @@ class BatchCalls:
         self._file.write(to_line(said))
 
     async def ask(self, llm: OpenaiEndpoint, payload: dict[str, Any]) -> dict[str, Any]:
-        """The raw answer to a request, once its batch is done; ProviderError as for a request of its own."""
+        """The raw answer to a request, once its batch is done; ProviderError as for a request of
+        its own.
+        """
         digest = canonical_key({"endpoint": llm.route(), "request": payload})[:48]
         custom_id = f"{digest}-{self._times[digest]}"
         self._times[digest] += 1
@@ -365,7 +430,11 @@ class BatchCalls:
             self._start(llm, key)
 
     def _start(self, llm: OpenaiEndpoint, key: tuple[str, str, str]) -> None:
-        lines = {name: line for name, line in self._rounds.pop(key).lines.items() if name in self._waiting}
+        lines = {
+            name: line
+            for name, line in self._rounds.pop(key).lines.items()
+            if name in self._waiting
+        }
         if lines:
             task = asyncio.get_running_loop().create_task(self._submit(llm, lines))
             self._rushing.add(task)
@@ -382,12 +451,18 @@ class BatchCalls:
         self._note(token=token, batch=batch)
         self._sent |= dict.fromkeys(lines, batch)
         logger.info(
-            "batch {} of {} requests is sent; the run waits for it, and so does the same command begun again", batch, len(lines)
+            "batch {} of {} requests is sent; the run waits for it, and so does the same command "
+            "begun again",
+            batch,
+            len(lines),
         )
         if self._on_sent is None:
             self._follow(llm, batch)
             return
-        said = f"batch {batch} of {len(lines):,} requests is sent; the same command without --submit (submit=) collects it"
+        said = (
+            f"batch {batch} of {len(lines):,} requests is sent; the same command without --submit "
+            f"(submit=) collects it"
+        )
         self._on_sent(said)
         for name in lines:
             future = self._waiting.get(name)
@@ -397,7 +472,9 @@ class BatchCalls:
     def _fail(self, names: Iterable[str], error: Exception) -> None:
         if not isinstance(error, ProviderError):
             error = ProviderError(
-                f"The provider's answer about a batch has another layout than expected ({error!r:.100}).", kind="fatal"
+                f"The provider's answer about a batch has another layout than expected "
+                f"({error!r:.100}).",
+                kind="fatal",
             )
         for name in names:
             self._tell(name, ProviderError(str(error), kind=error.kind, status=error.status))
@@ -483,6 +560,7 @@ def with_batches(llm: BaseModelCall, provider: str) -> OpenaiEndpoint:
 
     if not isinstance(llm, OpenaiEndpoint):
         raise ConfigError(
-            f"batch={provider!r} needs a model of the OpenAI protocol; {type(llm).__name__} has no batches. Leave it out."
+            f"batch={provider!r} needs a model of the OpenAI protocol; {type(llm).__name__} has no "
+            f"batches. Leave it out."
         )
     return llm

@@ -1,4 +1,6 @@
-"""The one path of a model call: cache, single flight, endpoint, budget, retries, and a reply that was checked."""
+"""The one path of a model call: cache, single flight, endpoint, budget, retries, and a reply that
+was checked.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,14 @@ from rm_gallery.core.engine.context import (
 )
 from rm_gallery.core.engine.options import BATCH_PRICE_SHARE
 from rm_gallery.core.model.adapt import Adaptation
-from rm_gallery.core.utils.errors import BudgetExceeded, DeadlineExceeded, ProviderError, RequestError, Unscored, logger
+from rm_gallery.core.utils.errors import (
+    BudgetExceeded,
+    DeadlineExceeded,
+    ProviderError,
+    RequestError,
+    Unscored,
+    logger,
+)
 from rm_gallery.core.utils.spans import call_span
 
 if TYPE_CHECKING:
@@ -40,7 +49,9 @@ if TYPE_CHECKING:
     from rm_gallery.core.model.base import BaseModelCall
 
 ALONE = 4096
-"""Ceiling of calls in flight for calls made outside of any batch: their callers decide how many; the limit grows with success."""
+"""Ceiling of calls in flight for calls made outside of any batch: their callers decide how many;
+the limit grows with success.
+"""
 
 
 @dataclass
@@ -60,7 +71,8 @@ _unlimited = RateLimit()
 async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0) -> Any:
     """Answer a request from the cache, from an equal call in flight, or from the model.
 
-    Only on the library loop; callers reach it through `BaseLLM.achat` and `BaseEmbeddings.aembed`, which name the errors.
+    Only on the library loop; callers reach it through `BaseLLM.achat` and `BaseEmbeddings.aembed`,
+    which name the errors.
     """
     run = current_run.get()
     with call_span(llm.model, llm.endpoint_key, payload, run and run.span) as told:
@@ -71,14 +83,18 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
             raise
         except (ProviderError, DeadlineExceeded) as error:
             if (mark := stop_mark.get()) is not None:
-                mark.lost.append(error if isinstance(error, ProviderError) else error.__cause__ or error)
+                mark.lost.append(
+                    error if isinstance(error, ProviderError) else error.__cause__ or error
+                )
             raise
     if run is not None:
         run.note_served(llm.model, getattr(reply, "model", "") or payload.get("model", ""))
     return reply
 
 
-async def _complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int, run: RunControl | None) -> Any:
+async def _complete(
+    llm: BaseModelCall, payload: dict[str, Any], repeat: int, run: RunControl | None
+) -> Any:
     route = llm.route()
     offline = run is not None and run.offline and llm.remote
     cached = None if run is None else run.use_cache
@@ -107,12 +123,15 @@ async def _complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int, ru
     async def ask_and_store() -> Any:
         nonlocal own
         own = True
-        return await _asked_and_kept(_ModelCall(llm, payload, route, run, _shared.flights.leader(key)), key, cache)
+        return await _asked_and_kept(
+            _ModelCall(llm, payload, route, run, _shared.flights.leader(key)), key, cache
+        )
 
     while True:
         own = False
         deadline, leader = current_deadline.get(), _shared.flights.leader(key)
-        # who joins a call in flight waits for its turn with it, and for nothing longer than its own deadline
+        # who joins a call in flight waits for its turn with it, and for nothing longer than its own
+        # deadline
         joined = nullcontext() if deadline is None or leader is None else deadline.following(leader)
         try:
             with joined:
@@ -124,7 +143,9 @@ async def _complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int, ru
 
 
 async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCache | None) -> Any:
-    """The checked reply, once it is in the cache; where the run has several processes, of whichever asked."""
+    """The checked reply, once it is in the cache; where the run has several processes, of whichever
+    asked.
+    """
     found, there = None, coordinator.shared()
     if there is not None:
         with _paused(current_deadline.get()):
@@ -134,7 +155,8 @@ async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCach
     try:
         raw, reply = await call.answer()
         found = call.llm.kept(raw, reply)
-        # awaited: a reply is on disk before its sample counts as judged, so that a killed run pays nothing twice
+        # awaited: a reply is on disk before its sample counts as judged, so that a killed run pays
+        # nothing twice
         if cache is not None and found is not None and await cache.put(key, found):
             found = b""
         return reply
@@ -151,12 +173,17 @@ def _paused(deadline: Deadline | None) -> AbstractContextManager[None]:
 
 
 class _ModelCall:
-    """One call and its attempts: each takes a turn at the endpoint and its share of rate and budget by itself, so that a
-    call that waits to retry blocks nobody, and every attempt is paid for.
+    """One call and its attempts: each takes a turn at the endpoint and its share of rate and budget
+    by itself, so that a call that waits to retry blocks nobody, and every attempt is paid for.
     """
 
     def __init__(
-        self, llm: BaseModelCall, payload: dict[str, Any], route: str, run: RunControl | None, deadline: Deadline | None = None
+        self,
+        llm: BaseModelCall,
+        payload: dict[str, Any],
+        route: str,
+        run: RunControl | None,
+        deadline: Deadline | None = None,
     ) -> None:
         self.llm = llm
         self.payload = payload
@@ -173,9 +200,15 @@ class _ModelCall:
         self.endpoint = _endpoint(self.key, llm, run)
         self.rate = _unlimited  # the limits that another model object asked for are that one's own
         if llm.requests_per_minute is not None or llm.tokens_per_minute is not None:
-            self.rate = coordinator.rate_of(self.key, (llm.requests_per_minute, llm.tokens_per_minute))
-        texts = [m.get("content", "") for m in payload.get("messages", ())] + [payload.get("input", "")]
-        self.expected = sum(len(text if isinstance(text, str) else str(text)) for text in texts) // 4 + 1
+            self.rate = coordinator.rate_of(
+                self.key, (llm.requests_per_minute, llm.tokens_per_minute)
+            )
+        texts = [m.get("content", "") for m in payload.get("messages", ())] + [
+            payload.get("input", "")
+        ]
+        self.expected = (
+            sum(len(text if isinstance(text, str) else str(text)) for text in texts) // 4 + 1
+        )
         most = payload.get("max_tokens")
         self.most = self.expected + int(most) if isinstance(most, int) else None
 
@@ -200,7 +233,11 @@ class _ModelCall:
         try:
             with bound:
                 answered = await run_attempts(
-                    self._asked, policy, deadline=self.deadline, on_retry=self._retried, endpoint=self.endpoint
+                    self._asked,
+                    policy,
+                    deadline=self.deadline,
+                    on_retry=self._retried,
+                    endpoint=self.endpoint,
                 )
         except asyncio.CancelledError:
             if run is None or not self.cut_off or not self._came_from_here():
@@ -214,7 +251,9 @@ class _ModelCall:
         except ProviderError as error:
             if error.filtered:
                 raise Unscored(
-                    f"The endpoint's content filter refused the question: {error}", reason="content_filter", cause="judge"
+                    f"The endpoint's content filter refused the question: {error}",
+                    reason="content_filter",
+                    cause="judge",
                 ) from error
             self._failed(error)
             raise
@@ -251,7 +290,9 @@ class _ModelCall:
                     again.exception()  # seen, whether or not it mattered
 
     def ask_again(self, instead: bool) -> bool:
-        """Ask a second time beside the attempt that is out, or instead of it; False for what was asked twice before."""
+        """Ask a second time beside the attempt that is out, or instead of it; False for what was
+        asked twice before.
+        """
         if self.twice:
             return False
         self.twice = True
@@ -285,9 +326,12 @@ class _ModelCall:
             self.overtaken = True
             self.task.cancel()
 
-    async def _in_batch(self, run: RunControl, batch: tuple[str, str, bool]) -> tuple[dict[str, Any], Any]:
-        """One attempt by a provider's batch API; a row that failed there costs nothing. What nobody limits is claimed when it is back,
-        so that a run that is killed while it waits has not spent it twice.
+    async def _in_batch(
+        self, run: RunControl, batch: tuple[str, str, bool]
+    ) -> tuple[dict[str, Any], Any]:
+        """One attempt by a provider's batch API; a row that failed there costs nothing. What nobody
+        limits is claimed when it is back, so that a run that is killed while it waits has not spent
+        it twice.
         """
         from rm_gallery.core.model import batches
 
@@ -306,7 +350,11 @@ class _ModelCall:
             used = self.llm.usage(reply, self.expected)
             if not limited:
                 await self._claim(run, claims, beside=False)
-            priced = (budget.prices.cost(self.llm.model, used) for budget, _ in claims if budget.prices is not None)
+            priced = (
+                budget.prices.cost(self.llm.model, used)
+                for budget, _ in claims
+                if budget.prices is not None
+            )
             cost = next(priced, None)
             used.cost = None if cost is None else BATCH_PRICE_SHARE * cost
         except ProviderError as error:
@@ -319,7 +367,9 @@ class _ModelCall:
         return raw, reply
 
     async def _attempt(self, beside: bool = False) -> tuple[dict[str, Any], Any]:
-        """One attempt; `beside` another it stands in a line of its own, and holds up neither the sample's clock nor the run."""
+        """One attempt; `beside` another it stands in a line of its own, and holds up neither the
+        sample's clock nor the run.
+        """
         if self.run is not None and self.run.batch is not None and not on_trial.get():
             return await self._in_batch(self.run, self.run.batch)
         run, endpoint, deadline = self.run, self.endpoint, None if beside else self.deadline
@@ -340,16 +390,27 @@ class _ModelCall:
             if run is not None:
                 run.check_halted()
                 await self._claim(run, claims, beside)
-            timeout = self.llm.timeout if self.deadline is None else min(self.llm.timeout, max(0.001, self.deadline.left))
+            timeout = (
+                self.llm.timeout
+                if self.deadline is None
+                else min(self.llm.timeout, max(0.001, self.deadline.left))
+            )
             # where the run itself is bounded, by a trainer's step, an outage is paid from its time
             bounded = run is not None and run.max_outage is not None
             sent = endpoint.overdue.sent(number, self.ask_again, None if bounded else deadline)
             raw = await _send(self.llm, self.payload, self.key, timeout)
             reply = self.llm.read(raw, self.payload)
         except ProviderError as error:
-            if error.kind == "fatal" and error.status in _GONE and endpoint.served and not error.routed:
-                error.kind = "transient"  # what answered under this name before is most likely being replaced
-            # nothing is paid for a call that found nobody or was refused; without any answer it may have been worked on
+            if (
+                error.kind == "fatal"
+                and error.status in _GONE
+                and endpoint.served
+                and not error.routed
+            ):
+                # what answered under this name before is most likely being replaced
+                error.kind = "transient"
+            # nothing is paid for a call that found nobody or was refused; without any answer it may
+            # have been worked on
             used = Usage(calls=error.kind != "unreachable")
             if error.status is None and error.kind == "transient":
                 used.input_tokens = self.expected
@@ -358,12 +419,19 @@ class _ModelCall:
             self._end(error, probe, sent)
             raise
         except BaseException as error:
-            self._settle(claims, Usage() if sent is None else Usage(calls=1, input_tokens=self.expected))
+            self._settle(
+                claims, Usage() if sent is None else Usage(calls=1, input_tokens=self.expected)
+            )
             endpoint.overdue.ended(number, answered=False)
-            late = sent is not None and isinstance(error, asyncio.CancelledError) and not self.overtaken
+            late = (
+                sent is not None
+                and isinstance(error, asyncio.CancelledError)
+                and not self.overtaken
+            )
             late = late and deadline is not None and deadline.left <= 0.001
             silence = ProviderError(
-                f"No answer from {self.llm.endpoint_key()} within the deadline of a sample. Give it a longer one if that "
+                f"No answer from {self.llm.endpoint_key()} within the deadline of a sample. Give "
+                f"it a longer one if that "
                 "is how long the model takes.", kind="transient",
             )  # fmt: skip
             self._end(silence if late else error, probe, sent)
@@ -376,9 +444,12 @@ class _ModelCall:
         endpoint.release(probe=probe)
         return raw, reply
 
-    async def _claim(self, run: RunControl, claims: list[tuple[Budget, Reservation]], beside: bool) -> None:
-        """Claim one call of the run's budget, and of that of every run around it; from the inside out, so that two calls
-        never wait for each other. A call `beside` another is not worth waiting for room, nor stopping the run.
+    async def _claim(
+        self, run: RunControl, claims: list[tuple[Budget, Reservation]], beside: bool
+    ) -> None:
+        """Claim one call of the run's budget, and of that of every run around it; from the inside
+        out, so that two calls never wait for each other. A call `beside` another is not worth
+        waiting for room, nor stopping the run.
         """
         each: RunControl | None = run
         while each is not None:
@@ -403,9 +474,12 @@ class _ModelCall:
             most = None if self.run is None else self.run.max_outage
             if most is None:
                 sent = None
-            elif sent is not None and self.deadline is not None:  # the sample has asked since it began
+            # the sample has asked since it began
+            elif sent is not None and self.deadline is not None:
                 sent = min(sent, self.deadline.end - most)
-            self.endpoint.release(error.kind, error.retry_after, call=id(self), probe=probe, why=str(error), sent=sent)
+            self.endpoint.release(
+                error.kind, error.retry_after, call=id(self), probe=probe, why=str(error), sent=sent
+            )
             if most is not None and self.run is not None and (message := self.endpoint.given_up):
                 self.run.stop(message, halt=True, by="endpoint")
                 for cut in self.run.waiting - {self.cut}:
@@ -421,12 +495,19 @@ class _ModelCall:
             self.rate.settle(self.expected, used.input_tokens + used.output_tokens)
         if run is None:
             return
-        for place, (budget, claim) in enumerate(claims):  # the prices of the first are those of the run
+        # the prices of the first are those of the run
+        for place, (budget, claim) in enumerate(claims):
             budget.settle(claim, used.copy() if place else used, self.llm.model)
         run.count("calls", used.calls, used)
 
     def _retried(self, event: RetryEvent) -> None:
-        logger.trace("attempt {} failed ({}), next in {:.2f} s: {}", event.attempt, event.kind, event.wait, event.error)
+        logger.trace(
+            "attempt {} failed ({}), next in {:.2f} s: {}",
+            event.attempt,
+            event.kind,
+            event.wait,
+            event.error,
+        )
         if self.run is not None:
             self.run.count("retries")
 
@@ -464,14 +545,18 @@ def _lease(endpoint: Endpoint, ceiling: int) -> Callable[[], None]:
 
 @lru_cache(maxsize=64)
 def _policy(max_attempts: int) -> RetryPolicy:
-    """One policy for all calls alike: making one seeds a random generator, which takes longer than sending a request."""
+    """One policy for all calls alike: making one seeds a random generator, which takes longer than
+    sending a request.
+    """
     return RetryPolicy(max_attempts=max_attempts)
 
 
 _AS_ASKED = Adaptation()
 
 
-async def _send(llm: BaseModelCall, payload: dict[str, Any], key: str, timeout: float) -> dict[str, Any]:
+async def _send(
+    llm: BaseModelCall, payload: dict[str, Any], key: str, timeout: float
+) -> dict[str, Any]:
     """One request, sent as this model at this endpoint is known to take it.
 
     What a refusal teaches is remembered, and said, once a request that was sent so was answered.

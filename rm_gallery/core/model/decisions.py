@@ -1,4 +1,6 @@
-"""Decision models: they write no text, and say of typed questions how probable each answer is. Two dialects, one request a rubric."""
+"""Decision models: they write no text, and say of typed questions how probable each answer is. Two
+dialects, one request a rubric.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ _WRITTEN = ("temperature", "top_p", "max_tokens", "stop", "seed", "n", "enable_t
 
 
 class Question(NamedTuple):
-    """One typed question; `answers` are yes and no, the choices, or the levels with the lowest first."""
+    """One typed question; `answers` are yes and no, the choices, or the levels with the lowest
+    first.
+    """
 
     name: str
     kind: Kind
@@ -41,10 +45,12 @@ class Question(NamedTuple):
 
 @provider("decision")
 class DecisionLLM(BaseLLM, OpenaiEndpoint):
-    """A decision model: `decision:MODEL`, behind `POST /decisions` (OpenAI) or `/systemone` (System One) below `base_url`.
+    """A decision model: `decision:MODEL`, behind `POST /decisions` (OpenAI) or `/systemone` (System
+    One) below `base_url`.
 
-    Without `dialect` it is found out by the first call. As a judge it answers every field of a verdict by probabilities, all in
-    one request; what asks for a text cannot use it. Replies are cached unless `cache` says otherwise.
+    Without `dialect` it is found out by the first call. As a judge it answers every field of a
+    verdict by probabilities, all in one request; what asks for a text cannot use it. Replies are
+    cached unless `cache` says otherwise.
     """
 
     decides: ClassVar[bool] = True
@@ -60,16 +66,24 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
     def _writes_nothing(self) -> Self:
         said = sorted(self.model_fields_set.intersection(_WRITTEN))
         if said:
-            raise ValueError(f"'{said[0]}' has no effect on a decision model, which writes no text; leave it out")
+            raise ValueError(
+                f"'{said[0]}' has no effect on a decision model, which writes no text; leave it out"
+            )
         return self
 
     def payload(self, messages: Messages, **overrides: Any) -> dict[str, Any]:
         """The request as it is cached, in no dialect: model, messages and questions."""
         asked: Sequence[Question] = overrides.pop("questions", ())
         if not asked:
-            raise ConfigError(f"{self.model} is a decision model: it answers typed questions, and this asks it for a text.")
+            raise ConfigError(
+                f"{self.model} is a decision model: it answers typed questions, and this asks it "
+                f"for a text."
+            )
         if len(asked) > MOST:
-            raise RequestError(f"{len(asked)} questions in one request; at most {MOST} are taken. Set max_criteria={MOST}.")
+            raise RequestError(
+                f"{len(asked)} questions in one request; at most {MOST} are taken. Set "
+                f"max_criteria={MOST}."
+            )
         whole = super().payload(messages)
         return {
             "model": self.model,
@@ -80,34 +94,51 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
 
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         """One POST in the endpoint's dialect; its answer by question, and its token counts."""
-        questions = [Question(**{**q, "answers": tuple(q["answers"])}) for q in payload["questions"]]
-        beside = {name: value for name, value in payload.items() if name not in ("messages", "questions")}
+        questions = [
+            Question(**{**q, "answers": tuple(q["answers"])}) for q in payload["questions"]
+        ]
+        beside = {
+            name: value for name, value in payload.items() if name not in ("messages", "questions")
+        }
         key = self.endpoint_key()
         known: Dialect | None = self.dialect or _dialects.get(key)
         order: tuple[Dialect, ...] = (
-            (known,) if known else ("systemone", "openai") if "typesafe" in key else ("openai", "systemone")
+            (known,)
+            if known
+            else ("systemone", "openai")
+            if "typesafe" in key
+            else ("openai", "systemone")
         )
         for dialect in order:
             write = openai_body if dialect == "openai" else systemone_body
             try:
-                raw = await self.post(PATHS[dialect], {**beside, **write(payload["messages"], questions)}, timeout)
+                raw = await self.post(
+                    PATHS[dialect], {**beside, **write(payload["messages"], questions)}, timeout
+                )
             except ProviderError as error:
                 if error.status in (404, 405) and dialect != order[-1]:
                     continue
                 raise
             _dialects.setdefault(key, dialect)
-            return {**{name: raw.get(name) for name in ("answers", "usage", "model")}, "asked": len(questions)}
+            return {
+                **{name: raw.get(name) for name in ("answers", "usage", "model")},
+                "asked": len(questions),
+            }
         raise AssertionError("unreachable")
 
     def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> ChatResponse:
         """The decisions by question, and as text one JSON object with the most probable answers."""
-        questions = [Question(**{**q, "answers": tuple(q["answers"])}) for q in payload["questions"]]
+        questions = [
+            Question(**{**q, "answers": tuple(q["answers"])}) for q in payload["questions"]
+        ]
         try:
             found = decisions_of(raw.get("answers"), questions)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             shown = one_line(str(raw)[:400], 120)
             raise ProviderError(
-                f"{self.endpoint_key()} answered 200 in a layout that is not that of decisions: {shown}", kind="transient"
+                f"{self.endpoint_key()} answered 200 in a layout that is not that of decisions: "
+                f"{shown}",
+                kind="transient",
             ) from error
         said = raw.get("usage")
         counts: dict[str, Any] = said if isinstance(said, dict) else {}
@@ -115,7 +146,9 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
         usage = Usage(
             input_tokens=token_count(counts.get("input_tokens")),
             output_tokens=token_count(counts.get("output_tokens")),
-            cached_tokens=token_count(details.get("cached_tokens")) if isinstance(details, dict) else 0,
+            cached_tokens=token_count(details.get("cached_tokens"))
+            if isinstance(details, dict)
+            else 0,
         )
         return decided(found, usage, str(raw.get("model") or ""))
 
@@ -124,7 +157,9 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
         if len(reply.decisions or ()) < raw["asked"]:
             return None
         told = {name: dict(one.probabilities) for name, one in (reply.decisions or {}).items()}
-        return orjson.dumps({"decisions": told, "model": reply.model, "input": reply.usage.input_tokens})
+        return orjson.dumps(
+            {"decisions": told, "model": reply.model, "input": reply.usage.input_tokens}
+        )
 
     def restored(self, stored: bytes) -> ChatResponse:
         """The decisions, marked as cached."""
@@ -137,32 +172,54 @@ class DecisionLLM(BaseLLM, OpenaiEndpoint):
 
     def usage(self, reply: ChatResponse, expected_input: int) -> Usage:
         """One call and the tokens that were read."""
-        return Usage(input_tokens=reply.usage.input_tokens or expected_input, output_tokens=reply.usage.output_tokens, calls=1)
+        return Usage(
+            input_tokens=reply.usage.input_tokens or expected_input,
+            output_tokens=reply.usage.output_tokens,
+            calls=1,
+        )
 
 
-def decided(found: Mapping[str, Decision], usage: Usage, model: str, cached: bool = False) -> ChatResponse:
+def decided(
+    found: Mapping[str, Decision], usage: Usage, model: str, cached: bool = False
+) -> ChatResponse:
     """A reply whose text states the most probable answers."""
     text = orjson.dumps({name: one.top for name, one in found.items()}).decode()
     message = ChatMessage(role=MessageRole.ASSISTANT, content=text)
-    return ChatResponse(message=message, usage=usage, model=model, decisions=dict(found), cached=cached, finish_reason="stop")
+    return ChatResponse(
+        message=message,
+        usage=usage,
+        model=model,
+        decisions=dict(found),
+        cached=cached,
+        finish_reason="stop",
+    )
 
 
-# -- dialects -------------------------------------------------------------------------------------------------------------------
+# -- dialects --------------------------------------------------------------------------------------
 
 _dialects: dict[str, Dialect] = {}
 
 
-def openai_body(messages: Sequence[Mapping[str, Any]], questions: Sequence[Question]) -> dict[str, Any]:
+def openai_body(
+    messages: Sequence[Mapping[str, Any]], questions: Sequence[Question]
+) -> dict[str, Any]:
     """Input and questions as OpenAI's endpoint takes them."""
     asked: list[dict[str, Any]] = []
     for question in questions:
-        one: dict[str, Any] = {"type": question.kind, "name": question.name, "instructions": question.instructions}
+        one: dict[str, Any] = {
+            "type": question.kind,
+            "name": question.name,
+            "instructions": question.instructions,
+        }
         if question.kind == "choice":
             one["choices"] = [{"value": answer} for answer in question.answers]
         elif question.kind == "score":
             one["levels"] = [{"label": answer} for answer in question.answers]
         asked.append(one)
-    return {"input": [{"role": m["role"], "content": _parts(m["content"])} for m in messages], "questions": asked}
+    return {
+        "input": [{"role": m["role"], "content": _parts(m["content"])} for m in messages],
+        "questions": asked,
+    }
 
 
 def _parts(content: Any) -> Any:
@@ -173,17 +230,30 @@ def _parts(content: Any) -> Any:
     for part in content:
         picture = part.get("image_url")
         if part.get("type") == "image_url":
-            parts.append({"type": "input_image", "image_url": picture["url"] if isinstance(picture, dict) else picture})
+            parts.append(
+                {
+                    "type": "input_image",
+                    "image_url": picture["url"] if isinstance(picture, dict) else picture,
+                }
+            )
         else:
             parts.append({"type": "input_text", "text": part.get("text", "")})
     return parts
 
 
-def systemone_body(messages: Sequence[Mapping[str, Any]], questions: Sequence[Question]) -> dict[str, Any]:
+def systemone_body(
+    messages: Sequence[Mapping[str, Any]], questions: Sequence[Question]
+) -> dict[str, Any]:
     """State and questions as System One takes them; its state holds no pictures."""
-    if any(part.get("type") == "image_url" for m in messages if isinstance(m["content"], list) for part in m["content"]):
+    if any(
+        part.get("type") == "image_url"
+        for m in messages
+        if isinstance(m["content"], list)
+        for part in m["content"]
+    ):
         raise RequestError(
-            "This sample shows pictures, and the System One dialect is sent text alone here; use dialect='openai'."
+            "This sample shows pictures, and the System One dialect is sent text alone here; use "
+            "dialect='openai'."
         )
     asked: dict[str, Any] = {}
     for question in questions:
@@ -198,20 +268,27 @@ def systemone_body(messages: Sequence[Mapping[str, Any]], questions: Sequence[Qu
 
 
 def decisions_of(answers: Any, questions: Sequence[Question]) -> dict[str, Decision]:
-    """The answers of either dialect by question; a question that was refused, or answered as another type, is left out.
+    """The answers of either dialect by question; a question that was refused, or answered as
+    another type, is left out.
 
     Raises ValueError for what are no answers.
     """
     if isinstance(answers, list):
         if len(answers) != len(questions):
             raise ValueError("not one answer per question")
-        answers = {question.name: answer for question, answer in zip(questions, answers, strict=True)}
+        answers = {
+            question.name: answer for question, answer in zip(questions, answers, strict=True)
+        }
     if not isinstance(answers, dict):
         raise ValueError("no answers")
     found: dict[str, Decision] = {}
     for question in questions:
         answer = answers.get(question.name)
-        shares = _shares(answer, question) if isinstance(answer, dict) and not answer.get("refusal") else None
+        shares = (
+            _shares(answer, question)
+            if isinstance(answer, dict) and not answer.get("refusal")
+            else None
+        )
         if shares is not None:
             total = math.fsum(shares.values())
             found[question.name] = Decision({name: share / total for name, share in shares.items()})
@@ -219,21 +296,27 @@ def decisions_of(answers: Any, questions: Sequence[Question]) -> dict[str, Decis
 
 
 def _shares(answer: Mapping[str, Any], question: Question) -> dict[str, float] | None:
-    """By answer how probable it is; None for an answer of another type. They come rounded, so their sum is about 1."""
+    """By answer how probable it is; None for an answer of another type. They come rounded, so their
+    sum is about 1.
+    """
     if question.kind == "predicate":
         yes = answer.get("probability", answer.get("noul"))
         return None if yes is None else {YES: _share(yes), NO: 1.0 - _share(yes)}
     told = answer.get("probabilities")
     if isinstance(told, list):
         told = {
-            str(one["value"]).lower() if isinstance(one["value"], bool) else str(one["value"]): one["probability"]
+            str(one["value"]).lower() if isinstance(one["value"], bool) else str(one["value"]): one[
+                "probability"
+            ]
             for one in told
         }
     if not isinstance(told, dict):
         return None
     # levels are named by their place
     keys = map(str, range(len(question.answers))) if question.kind == "score" else question.answers
-    shares = {name: _share(told.get(key, 0.0)) for name, key in zip(question.answers, keys, strict=True)}
+    shares = {
+        name: _share(told.get(key, 0.0)) for name, key in zip(question.answers, keys, strict=True)
+    }
     if not 0.9 <= math.fsum(shares.values()) <= 1.1:
         raise ValueError("probabilities that do not sum to 1")
     return shares

@@ -1,4 +1,6 @@
-"""Vectors for texts from any OpenAI-compatible /embeddings endpoint, over the call path of the chat models."""
+"""Vectors for texts from any OpenAI-compatible /embeddings endpoint, over the call path of the chat
+models.
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,18 @@ _HEAD = struct.Struct("<II")
 
 
 class Vectors(NamedTuple):
-    """What one request gave: float32 vectors of one length, which is as precise as endpoints compute."""
+    """What one request gave: float32 vectors of one length, which is as precise as endpoints
+    compute.
+    """
 
     vectors: list[array[float]]
     input_tokens: int = 0
 
 
 class BaseEmbeddings(BaseModelCall):
-    """A model that turns texts into vectors of one length. `attempt` gives a raw answer in the OpenAI embeddings layout."""
+    """A model that turns texts into vectors of one length. `attempt` gives a raw answer in the
+    OpenAI embeddings layout.
+    """
 
     cache: bool | None = True
     """Whether vectors are kept; the same text always has the same one."""
@@ -50,8 +56,9 @@ class BaseEmbeddings(BaseModelCall):
     async def aembed(self, texts: Sequence[str]) -> list[list[float]]:
         """One vector per text, in order; may be awaited from any event loop.
 
-        Equal texts are sent once. Raises ConfigError without a key, ProviderError when the endpoint gives no usable answer,
-        RequestError for text that is not valid Unicode, DeadlineExceeded, BudgetExceeded.
+        Equal texts are sent once. Raises ConfigError without a key, ProviderError when the endpoint
+        gives no usable answer, RequestError for text that is not valid Unicode, DeadlineExceeded,
+        BudgetExceeded.
         """
         different = list(dict.fromkeys(texts))
         found = await library_loop.bridge(self._embed(different))
@@ -67,7 +74,9 @@ class BaseEmbeddings(BaseModelCall):
 
         chosen = {} if self.dimensions is None else {"dimensions": self.dimensions}
         parts = [texts[start : start + self.batch] for start in range(0, len(texts), self.batch)]
-        bodies = [{"model": self.model, "input": part, **chosen, **self.extra_body} for part in parts]
+        bodies = [
+            {"model": self.model, "input": part, **chosen, **self.extra_body} for part in parts
+        ]
         replies: list[Vectors] = await asyncio.gather(*(complete(self, body) for body in bodies))
         return [vector.tolist() for reply in replies for vector in reply.vectors]
 
@@ -80,7 +89,9 @@ class BaseEmbeddings(BaseModelCall):
     def kept(self, raw: dict[str, Any], reply: Vectors) -> bytes:
         """Number and length of the vectors, then their float32 values, little-endian."""
         size = len(reply.vectors[0]) if reply.vectors else 0
-        return _HEAD.pack(len(reply.vectors), size) + b"".join(_swapped(v).tobytes() for v in reply.vectors)
+        return _HEAD.pack(len(reply.vectors), size) + b"".join(
+            _swapped(v).tobytes() for v in reply.vectors
+        )
 
     def restored(self, stored: bytes) -> Vectors:
         """The vectors of `kept`; ValueError for anything else."""
@@ -106,7 +117,9 @@ class EmbeddingSettings(OpenaiSettings, total=False):
 
 @provider("openai")
 class OpenaiEmbeddings(BaseEmbeddings, OpenaiEndpoint):
-    """Embeddings behind an OpenAI-protocol endpoint (OpenAI, vLLM, TEI, Ollama, DashScope, …); settings as in OpenaiLLM."""
+    """Embeddings behind an OpenAI-protocol endpoint (OpenAI, vLLM, TEI, Ollama, DashScope, …);
+    settings as in OpenaiLLM.
+    """
 
     def __init__(self, model: str | None = None, **settings: Unpack[EmbeddingSettings]) -> None:
         """A wrong or unknown setting is a ConfigError that names it and the nearest known one."""
@@ -121,7 +134,8 @@ class OpenaiEmbeddings(BaseEmbeddings, OpenaiEndpoint):
 class FakeEmbeddings(BaseEmbeddings):
     """Vectors of hashed words, without a network: for tests, documentation and dry runs.
 
-    Equal texts have equal vectors, and texts are nearer the more words they share; meaning plays no part.
+    Equal texts have equal vectors, and texts are nearer the more words they share; meaning plays no
+    part.
     """
 
     model: str = "fake"
@@ -136,30 +150,52 @@ class FakeEmbeddings(BaseEmbeddings):
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
         """Vectors in the OpenAI layout."""
         size = self.dimensions or 256
-        data = [{"index": i, "embedding": _hashed(text, size)} for i, text in enumerate(payload["input"])]
-        return {"model": self.model, "data": data, "usage": {"prompt_tokens": sum(map(len, payload["input"])) // 4}}
+        data = [
+            {"index": i, "embedding": _hashed(text, size)}
+            for i, text in enumerate(payload["input"])
+        ]
+        return {
+            "model": self.model,
+            "data": data,
+            "usage": {"prompt_tokens": sum(map(len, payload["input"])) // 4},
+        }
 
 
 def _checked(raw: dict[str, Any], wanted: int, endpoint: str) -> list[array[float]]:
-    """The vectors of a raw answer in the order of the texts; ProviderError when one is missing or broken."""
+    """The vectors of a raw answer in the order of the texts; ProviderError when one is missing or
+    broken.
+    """
     data = raw.get("data")
-    entries = data if isinstance(data, list) and all(isinstance(entry, dict) for entry in data) else []
+    entries = (
+        data if isinstance(data, list) and all(isinstance(entry, dict) for entry in data) else []
+    )
     places = [entry.get("index", place) for place, entry in enumerate(entries)]
-    by_index = {place: entry.get("embedding") for place, entry in zip(places, entries, strict=True) if isinstance(place, int)}
+    by_index = {
+        place: entry.get("embedding")
+        for place, entry in zip(places, entries, strict=True)
+        if isinstance(place, int)
+    }
     if len(entries) != wanted or by_index.keys() != set(range(wanted)):
         what = f"{len(entries)} vectors for {wanted} texts" if entries else "no vectors"
         raise ProviderError(f"{endpoint} answered 200 with {what} in the body.", kind="transient")
     vectors = [_vector(by_index[place]) for place in range(wanted)]
     found = [vector for vector in vectors if vector and all(map(math.isfinite, vector))]
     if len(found) != wanted or len({len(vector) for vector in found}) > 1:
-        raise ProviderError(f"{endpoint} answered with a vector that is empty, broken or of another length.", kind="transient")
+        raise ProviderError(
+            f"{endpoint} answered with a vector that is empty, broken or of another length.",
+            kind="transient",
+        )
     return found
 
 
 def _vector(value: Any) -> array[float] | None:
     try:
         # float32 is as precise as endpoints compute, and half the bytes to keep
-        return _floats(base64.b64decode(value, validate=True)) if isinstance(value, str) else array("f", value)
+        return (
+            _floats(base64.b64decode(value, validate=True))
+            if isinstance(value, str)
+            else array("f", value)
+        )
     except (TypeError, ValueError, OverflowError, binascii.Error):
         return None
 

@@ -24,7 +24,8 @@ class MessageRole(str, Enum):
     FUNCTION = "function"
     DEVELOPER = "developer"
 
-    # Python 3.10 and 3.11 format a mixed-in enum differently; a prompt must not depend on the interpreter.
+    # Python 3.10 and 3.11 format a mixed-in enum differently; a prompt must not depend on the
+    # interpreter.
     def __str__(self) -> str:
         return self.value
 
@@ -49,19 +50,28 @@ def _field_names(cls: type[BaseModel]) -> frozenset[str]:
 
 
 def part_text(part: Mapping[str, Any]) -> str | None:
-    """What a content part says, in the layout of chat or of responses; None for pictures, thoughts and other parts."""
+    """What a content part says, in the layout of chat or of responses; None for pictures, thoughts
+    and other parts.
+    """
     kind = part.get("type")
     text = part.get("refusal" if kind == "refusal" else "text") if kind in TEXT_PARTS else None
     return text if isinstance(text, str) else None
 
 
 def picture_of(part: Mapping[str, Any]) -> str | None:
-    """The URL (http, https or data) of a content part that is a picture; None where it holds none that can be sent."""
+    """The URL (http, https or data) of a content part that is a picture; None where it holds none
+    that can be sent.
+    """
     if part.get("type") not in ("image_url", "input_image", "image"):
         return None
     given = next((part[key] for key in ("image_url", "image", "url") if part.get(key)), None)
     url = given.get("url") if isinstance(given, Mapping) else given
-    return url if isinstance(url, str) and url[:11].lower().startswith(("http://", "https://", "data:image/")) else None
+    return (
+        url
+        if isinstance(url, str)
+        and url[:11].lower().startswith(("http://", "https://", "data:image/"))
+        else None
+    )
 
 
 TEXT_PARTS = ("text", "input_text", "output_text", "refusal", None)
@@ -69,12 +79,17 @@ THOUGHT_PARTS = ("thinking", "redacted_thinking", "reasoning")
 
 
 def text_of(content: Any) -> str:
-    """The text of a message's content: the content itself, or its text parts joined by newlines; empty for None."""
+    """The text of a message's content: the content itself, or its text parts joined by newlines;
+    empty for None.
+    """
     if isinstance(content, str):
         return content
     if not isinstance(content, (list, tuple)):
         return ""
-    parts = (part if isinstance(part, str | Mapping) else getattr(part, "__dict__", {}) for part in content)
+    parts = (
+        part if isinstance(part, str | Mapping) else getattr(part, "__dict__", {})
+        for part in content
+    )
     texts = (part if isinstance(part, str) else part_text(part) for part in parts)
     return "\n".join(text for text in texts if text is not None)
 
@@ -97,9 +112,11 @@ class ToolCall(BaseModel):
 
 
 class ChatMessage(BaseModel):
-    """One turn: text or OpenAI content parts, tool calls, and the model's reasoning where it was given.
+    """One turn: text or OpenAI content parts, tool calls, and the model's reasoning where it was
+    given.
 
-    Keys that OpenAI-style records carry beyond these fields are kept in `additional_kwargs`, so nothing is lost.
+    Keys that OpenAI-style records carry beyond these fields are kept in `additional_kwargs`, so
+    nothing is lost.
     """
 
     if TYPE_CHECKING:
@@ -108,7 +125,9 @@ class ChatMessage(BaseModel):
         role: MessageRole = MessageRole.USER
     name: str | None = None
     content: str | list[dict[str, Any]] = ""
-    """The text, or a list of OpenAI content parts. A null content (tool calls only) becomes the empty string."""
+    """The text, or a list of OpenAI content parts. A null content (tool calls only) becomes the
+    empty string.
+    """
     reasoning_content: str = ""
     tool_calls: list[ToolCall] | None = None
     tool_call_id: str | None = None
@@ -147,12 +166,12 @@ class ChatMessage(BaseModel):
 
 
 _CUT = frozenset(
-    "length max_tokens max_output_tokens max_completion_tokens max_new_tokens model_length model_context_window_exceeded "
-    "token_limit incomplete".split()
+    "length max_tokens max_output_tokens max_completion_tokens max_new_tokens model_length "
+    "model_context_window_exceeded token_limit incomplete".split()
 )
 _WITHHELD = frozenset(
-    "content_filter content_filtered content_management_policy content_blocked safety image_safety recitation blocklist "
-    "prohibited_content spii sensitive guardrail_intervened refusal".split()
+    "content_filter content_filtered content_management_policy content_blocked safety image_safety "
+    "recitation blocklist prohibited_content spii sensitive guardrail_intervened refusal".split()
 )
 
 
@@ -175,9 +194,13 @@ class Decision:
 
     @property
     def confidence(self) -> float:
-        """How sure the top answer is among K: (K·p - 1) / (K - 1), 0 where all are alike and 1 where no other is possible."""
+        """How sure the top answer is among K: (K·p - 1) / (K - 1), 0 where all are alike and 1
+        where no other is possible.
+        """
         n = len(self.probabilities)
-        return 1.0 if n < 2 else min(1.0, max(0.0, (n * self.probabilities[self.top] - 1) / (n - 1)))
+        return (
+            1.0 if n < 2 else min(1.0, max(0.0, (n * self.probabilities[self.top] - 1) / (n - 1)))
+        )
 
     def expected(self, values: Mapping[str, float]) -> float:
         """The mean of the answers' values by their probabilities."""
@@ -186,7 +209,11 @@ class Decision:
     def told(self) -> dict[str, Any]:
         """As records keep it."""
         shown = {answer: round(share, 6) for answer, share in self.probabilities.items()}
-        return {"probabilities": shown, "confidence": round(self.confidence, 6), "outside": round(self.outside, 6)}
+        return {
+            "probabilities": shown,
+            "confidence": round(self.confidence, 6),
+            "outside": round(self.outside, 6),
+        }
 
 
 class ChatResponse(BaseModel):
@@ -203,15 +230,25 @@ class ChatResponse(BaseModel):
     """All texts when more than one was asked for (n > 1), the first included."""
     logprobs: Any = None
     decisions: dict[str, Decision] | None = None
-    """By question, where probabilities were asked for instead of a text; a question that was refused is absent."""
+    """By question, where probabilities were asked for instead of a text; a question that was
+    refused is absent.
+    """
     cached: bool = False
 
     @property
     def ended(self) -> Literal["done", "cut", "withheld"]:
-        """How the reply ended, in whatever words a provider says it: by itself, at a token limit, or in a content filter."""
+        """How the reply ended, in whatever words a provider says it: by itself, at a token limit,
+        or in a content filter.
+        """
         if self.finish_reason is None or self.finish_reason in ("stop", "tool_calls"):
             return "done"
-        reason = self.finish_reason.strip().lower().rpartition(".")[2].replace(" ", "_").replace("-", "_")
+        reason = (
+            self.finish_reason.strip()
+            .lower()
+            .rpartition(".")[2]
+            .replace(" ", "_")
+            .replace("-", "_")
+        )
         return "cut" if reason in _CUT else "withheld" if reason in _WITHHELD else "done"
 
     @property

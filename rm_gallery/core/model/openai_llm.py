@@ -1,4 +1,6 @@
-"""Models behind any endpoint that speaks the OpenAI protocol (OpenAI, Azure, vLLM, SGLang, DashScope, …)."""
+"""Models behind any endpoint that speaks the OpenAI protocol (OpenAI, Azure, vLLM, SGLang,
+DashScope, …).
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ _SCHEMES = ("bearer", "basic", "token", "apikey")
 
 
 class OpenaiSettings(TypedDict, total=False):
-    """Where an endpoint is, how it is reached and what bounds the calls; see the fields of `OpenaiEndpoint`."""
+    """Where an endpoint is, how it is reached and what bounds the calls; see the fields of
+    `OpenaiEndpoint`.
+    """
 
     base_url: str | None
     api_key: str | SecretStr | None
@@ -64,9 +68,9 @@ class ChatSettings(OpenaiSettings, total=False):
 class OpenaiEndpoint(BaseModelCall):
     """An endpoint of the OpenAI protocol and the way to it.
 
-    It can be built without a key or a network. Key and URL are looked up at the first call: the arguments, else
-    OPENAI_API_KEY, and OPENAI_BASE_URL or BASE_URL; an empty variable counts as unset. An endpoint on this machine needs
-    no key.
+    It can be built without a key or a network. Key and URL are looked up at the first call: the
+    arguments, else OPENAI_API_KEY, and OPENAI_BASE_URL or BASE_URL; an empty variable counts as
+    unset. An endpoint on this machine needs no key.
     """
 
     key_variable: ClassVar[str] = "OPENAI_API_KEY"
@@ -100,7 +104,9 @@ class OpenaiEndpoint(BaseModelCall):
         return self._endpoint().url
 
     def route(self) -> str:
-        """The URL with headers and query, credentials left out: they may choose the deployment that answers."""
+        """The URL with headers and query, credentials left out: they may choose the deployment that
+        answers.
+        """
         url = self._endpoint().url
         if not self.default_headers and not self.default_query:
             return url
@@ -116,21 +122,30 @@ class OpenaiEndpoint(BaseModelCall):
         route = self.route()
         return told if route == told["endpoint"] else {**told, "route": _digest(route)}
 
-    async def post(self, path: str, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    async def post(
+        self, path: str, payload: dict[str, Any], timeout: float | None
+    ) -> dict[str, Any]:
         """One POST of a JSON body to a path below the base URL, decoded.
 
-        Anything but a JSON object with status 200 raises ProviderError, whose text holds none of this model's secrets.
+        Anything but a JSON object with status 200 raises ProviderError, whose text holds none of
+        this model's secrets.
         """
         content = await self.request(path, payload, timeout)
         if not isinstance(content, dict):
             what = type(content).__name__
-            raise ProviderError(f"{self._endpoint().url} answered with {what}, not an object.", kind="transient")
+            raise ProviderError(
+                f"{self._endpoint().url} answered with {what}, not an object.", kind="transient"
+            )
         return content
 
-    async def request(self, path: str, payload: dict[str, Any] | None, timeout: float | None) -> Any:
-        """What a POST of a JSON body, or a GET without one, to a path below the base URL gives; any JSON value.
+    async def request(
+        self, path: str, payload: dict[str, Any] | None, timeout: float | None
+    ) -> Any:
+        """What a POST of a JSON body, or a GET without one, to a path below the base URL gives; any
+        JSON value.
 
-        Anything but JSON with status 200 raises ProviderError, whose text holds none of this model's secrets.
+        Anything but JSON with status 200 raises ProviderError, whose text holds none of this
+        model's secrets.
         """
         try:
             body = None if payload is None else orjson.dumps(payload)
@@ -138,7 +153,9 @@ class OpenaiEndpoint(BaseModelCall):
             raise RequestError(f"The request cannot be written as JSON: {error}.") from error
         return self._decoded(await self.content(path, timeout, body=body))
 
-    async def send(self, path: str, body: bytes, timeout: float | None, headers: Mapping[str, str]) -> Any:
+    async def send(
+        self, path: str, body: bytes, timeout: float | None, headers: Mapping[str, str]
+    ) -> Any:
         """`request` for a body that is no JSON of this library's making, with headers of its own."""
         return self._decoded(await self.content(path, timeout, headers=headers, body=body))
 
@@ -155,11 +172,15 @@ class OpenaiEndpoint(BaseModelCall):
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> bytes:
-        """What an answer with status 200 holds, of at most `most` bytes; any other raises ProviderError. Nothing of it is a secret."""
+        """What an answer with status 200 holds, of at most `most` bytes; any other raises
+        ProviderError. Nothing of it is a secret.
+        """
         endpoint = self._endpoint()
         key = self._key()
         began = time.perf_counter()
-        sent = {**self._headers(endpoint, key), **headers} if headers else self._headers(endpoint, key)
+        sent = (
+            {**self._headers(endpoint, key), **headers} if headers else self._headers(endpoint, key)
+        )
         reply = await transport.exchange(endpoint, path, body, sent, timeout, most)
         taken, method = 1000 * (time.perf_counter() - began), "GET" if body is None else "POST"
         logger.trace(
@@ -168,7 +189,8 @@ class OpenaiEndpoint(BaseModelCall):
         )  # fmt: skip
         received = reply.body
         for secret in _secrets(*self._hiding_places(key)):
-            # some endpoints repeat the key they refuse; in a reply a placeholder such as "secret" is a word like any other
+            # some endpoints repeat the key they refuse; in a reply a placeholder such as "secret"
+            # is a word like any other
             if reply.status != 200 or len(secret) >= 12 or not secret.isalpha():
                 received = received.replace(secret.encode(), MASK.encode())
         if reply.status != 200:
@@ -180,39 +202,55 @@ class OpenaiEndpoint(BaseModelCall):
             return decoded(content)
         except ValueError as error:
             url = self._endpoint().url
-            raise ProviderError(f"{url} answered with a body that is not JSON.", kind="transient") from error
+            raise ProviderError(
+                f"{url} answered with a body that is not JSON.", kind="transient"
+            ) from error
 
     def _endpoint(self) -> transport.HttpEndpoint:
         url, named = self.base_url, "base_url"
         if not url:
             named = next((name for name in URL_VARIABLES if os.environ.get(name)), "")
             url = os.environ[named] if named else DEFAULT_URL
-        return _endpoint(url, named, self.proxy, self.ca_bundle, tuple(sorted(self.default_query.items())))
+        return _endpoint(
+            url, named, self.proxy, self.ca_bundle, tuple(sorted(self.default_query.items()))
+        )
 
     def _key(self) -> str | None:
         given = self.api_key.get_secret_value() if self.api_key is not None else ""
         return given or os.environ.get(self.key_variable) or None
 
     def _hiding_places(self, key: str | None) -> tuple[Any, ...]:
-        return key, tuple(self.default_headers.items()), tuple(self.default_query.items()), self.proxy
+        return (
+            key,
+            tuple(self.default_headers.items()),
+            tuple(self.default_query.items()),
+            self.proxy,
+        )
 
     def _headers(self, endpoint: transport.HttpEndpoint, key: str | None) -> dict[str, str]:
         headers = {"Content-Type": "application/json", **self.default_headers}
         if key is not None and ("\n" in key or "\r" in key):
-            raise ConfigError("The API key holds a line break; set OPENAI_API_KEY to the key alone.")
+            raise ConfigError(
+                "The API key holds a line break; set OPENAI_API_KEY to the key alone."
+            )
         if key is not None:
-            azure = ".azure." in endpoint.url or any(name == "api-version" for name, _ in endpoint.query)
+            azure = ".azure." in endpoint.url or any(
+                name == "api-version" for name, _ in endpoint.query
+            )
             headers.setdefault(*(("api-key", key) if azure else ("Authorization", f"Bearer {key}")))
         elif endpoint.url == DEFAULT_URL and "Authorization" not in headers:
             raise ConfigError(
-                f"No API key for model '{self.model}': set OPENAI_API_KEY, or pass api_key=…; for a server of your own "
+                f"No API key for model '{self.model}': set OPENAI_API_KEY, or pass api_key=…; for "
+                f"a server of your own "
                 "set OPENAI_BASE_URL or pass base_url=… (--base-url)."
             )
         return headers
 
     @property
     def client(self) -> openai.AsyncOpenAI:
-        """An `openai` client with the same settings, for what is not judging (streaming, files); yours to close."""
+        """An `openai` client with the same settings, for what is not judging (streaming, files);
+        yours to close.
+        """
         import openai
 
         endpoint = self._endpoint()
@@ -229,26 +267,37 @@ class OpenaiEndpoint(BaseModelCall):
 
 @lru_cache(maxsize=256)
 def _endpoint(
-    url: str, named: str, proxy: str | None, ca_bundle: str | None, query: tuple[tuple[str, str], ...]
+    url: str,
+    named: str,
+    proxy: str | None,
+    ca_bundle: str | None,
+    query: tuple[tuple[str, str], ...],
 ) -> transport.HttpEndpoint:
     """The checked endpoint: asked for several times per call, worked out once."""
     return transport.HttpEndpoint(transport.check_url(url, named), proxy, ca_bundle, query)
 
 
 @lru_cache(maxsize=256)
-def _route(url: str, headers: tuple[tuple[str, str], ...], query: tuple[tuple[str, str], ...]) -> str:
+def _route(
+    url: str, headers: tuple[tuple[str, str], ...], query: tuple[tuple[str, str], ...]
+) -> str:
     shown = [sorted([n.lower(), v] for n, v in headers if not _is_secret(n, v))]
     shown.append(sorted([n, v] for n, v in query if not _is_secret(n, v)))
     return f"{url} {orjson.dumps(shown).decode()}" if any(shown) else url
 
 
 def _is_secret(name: str, value: str) -> bool:
-    return is_credential(name) or value.lower().startswith(tuple(f"{scheme} " for scheme in _SCHEMES))
+    return is_credential(name) or value.lower().startswith(
+        tuple(f"{scheme} " for scheme in _SCHEMES)
+    )
 
 
 @lru_cache(maxsize=256)
 def _secrets(
-    key: str | None, headers: tuple[tuple[str, str], ...], query: tuple[tuple[str, str], ...], proxy: str | None
+    key: str | None,
+    headers: tuple[tuple[str, str], ...],
+    query: tuple[tuple[str, str], ...],
+    proxy: str | None,
 ) -> tuple[str, ...]:
     """What must not be seen in any text from outside: long enough not to be a word by chance."""
     found = [key or "", urlsplit(proxy or "").password or ""]
@@ -260,11 +309,17 @@ def _secrets(
 
 @lru_cache(maxsize=256)
 def _digest(*texts: str) -> str:
-    return hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12] if any(texts) else ""
+    return (
+        hashlib.sha256("\0".join(texts).encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        if any(texts)
+        else ""
+    )
 
 
 def given(cls: type[BaseModelCall], model: str | None, settings: dict[str, Any]) -> dict[str, Any]:
-    """Constructor arguments with the model's name from the environment where none is given; ConfigError without any."""
+    """Constructor arguments with the model's name from the environment where none is given;
+    ConfigError without any.
+    """
     if "openai_api_key" in settings:
         settings["api_key"] = settings.pop("openai_api_key")
     name = model or os.environ.get(MODEL_VARIABLE)
@@ -272,15 +327,17 @@ def given(cls: type[BaseModelCall], model: str | None, settings: dict[str, Any])
         return settings  # the unknown name says more: it may be the model's
     if not name:
         raise ConfigError(
-            f"No model: give the name of a model the endpoint knows, {cls.__name__}(model=…) or --llm NAME, or set "
-            f"{MODEL_VARIABLE}."
+            f"No model: give the name of a model the endpoint knows, {cls.__name__}(model=…) or "
+            f"--llm NAME, or set {MODEL_VARIABLE}."
         )
     return {"model": name, **settings}
 
 
 @provider("openai")
 class OpenaiLLM(BaseLLM, OpenaiEndpoint):
-    """A chat model behind an OpenAI-protocol endpoint; without `model` it is the one OPENAI_MODEL names."""
+    """A chat model behind an OpenAI-protocol endpoint; without `model` it is the one OPENAI_MODEL
+    names.
+    """
 
     def __init__(self, model: str | None = None, **settings: Unpack[ChatSettings]) -> None:
         """A wrong or unknown setting is a ConfigError that names it and the nearest known one."""
@@ -294,7 +351,9 @@ class OpenaiLLM(BaseLLM, OpenaiEndpoint):
         return body
 
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-        """One POST to /chat/completions; anything but a JSON object, or a stream of them, with status 200 raises ProviderError."""
+        """One POST to /chat/completions; anything but a JSON object, or a stream of them, with
+        status 200 raises ProviderError.
+        """
         if not payload.get("stream"):
             return await self.post("/chat/completions", payload, timeout)
         body = await self.content("/chat/completions", timeout, body=orjson.dumps(payload))

@@ -1,6 +1,8 @@
-"""Rewards behind a server, over the one call path: `rm-gallery serve`, and the scoring endpoints of vLLM, SGLang and TEI.
+"""Rewards behind a server, over the one call path: `rm-gallery serve`, and the scoring endpoints of
+vLLM, SGLang and TEI.
 
-Layouts as in vLLM's pooling protocols, SGLang's native API and the OpenAPI document of Text Embeddings Inference (TEI).
+Layouts as in vLLM's pooling protocols, SGLang's native API and the OpenAPI document of Text
+Embeddings Inference (TEI).
 """
 
 from __future__ import annotations
@@ -20,7 +22,13 @@ from rm_gallery.core.model import transport
 from rm_gallery.core.model.openai_llm import OpenaiEndpoint
 from rm_gallery.core.model.transport import token_count
 from rm_gallery.core.outcome import CAUSES, Outcome, scored
-from rm_gallery.core.utils.errors import Cause, ConfigError, DeadlineExceeded, ProviderError, ScoreError
+from rm_gallery.core.utils.errors import (
+    Cause,
+    ConfigError,
+    DeadlineExceeded,
+    ProviderError,
+    ScoreError,
+)
 from rm_gallery.core.utils.shown import one_line
 
 EndpointName = Literal[
@@ -41,8 +49,8 @@ INPUTS: dict[str, tuple[Input, ...]] = {
     "tei/rerank": ("pair",),
     "tei/predict": ("pair", "text"),
 }
-"""What each endpoint takes, the usual first: the turns (the server applies its chat template), one text, or question and
-answer apart."""
+"""What each endpoint takes, the usual first: the turns (the server applies its chat template), one
+text, or question and answer apart."""
 PATHS = {"sglang/rerank": "/v1/rerank", "sglang/score": "/v1/score"}
 PATIENCE_SECONDS = 10.0
 """How long a server may take to say what it is."""
@@ -51,7 +59,9 @@ MAX_NUMBERS = 1 << 20
 
 
 class Numbers(NamedTuple):
-    """What a server gave for one input: rows of numbers, one row or one per token or step, and the names of its columns."""
+    """What a server gave for one input: rows of numbers, one row or one per token or step, and the
+    names of its columns.
+    """
 
     rows: list[list[float]]
     names: tuple[str, ...] = ()
@@ -60,7 +70,9 @@ class Numbers(NamedTuple):
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """The server's base URL and the endpoint its path ends with (classify, score, …), empty where it names none."""
+    """The server's base URL and the endpoint its path ends with (classify, score, …), empty where
+    it names none.
+    """
     base, path = url.rstrip("/"), urlsplit(url).path.rstrip("/")
     named = path.rpartition("/")[2]
     if named not in {name.partition("/")[2] for name in get_args(EndpointName)}:
@@ -69,9 +81,11 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 class ServedScorer(OpenaiEndpoint):
-    """A server that gives numbers for a conversation; equal inputs are asked for once and kept in the cache.
+    """A server that gives numbers for a conversation; equal inputs are asked for once and kept in
+    the cache.
 
-    `endpoint` names server and endpoint; where it does not, the server is asked who it is (once per process), never guessed.
+    `endpoint` names server and endpoint; where it does not, the server is asked who it is (once per
+    process), never guessed.
     """
 
     model: str = ""
@@ -80,7 +94,9 @@ class ServedScorer(OpenaiEndpoint):
     named: str = ""
     """The endpoint that the URL named, where the server is to be asked who it is."""
     raw: bool = True
-    """Whether numbers are asked for before sigmoid or softmax, which saturate; SGLang's are raw in any case."""
+    """Whether numbers are asked for before sigmoid or softmax, which saturate; SGLang's are raw in
+    any case.
+    """
     label_token_ids: list[int] = Field(default_factory=list)
     """For sglang/score: the tokens whose probabilities behind the answer are the numbers."""
     cache: bool | None = True
@@ -90,19 +106,27 @@ class ServedScorer(OpenaiEndpoint):
 
         Args:
             way: messages, pair or text; auto is what the endpoint usually takes.
-            given: `messages`, for a pair `query` and `answer`, for a text `input` (and `templated`, where a chat template wrote
-                it); all that may be needed.
+            given: `messages`, for a pair `query` and `answer`, for a text `input` (and `templated`,
+                where a chat template wrote it); all that may be needed.
 
         Raises:
-            ConfigError: the server cannot be told, or its endpoint is not asked in this way. ProviderError: no usable answer.
+            ConfigError: the server cannot be told, or its endpoint is not asked in this way.
+                ProviderError: no usable answer.
             ScoreError: a number is NaN or infinite. DeadlineExceeded, BudgetExceeded.
         """
         from rm_gallery.core.model.call import complete
 
         model = self.model or await self._serves()
-        settings = {"model": model, "endpoint": self.endpoint or self.named, "raw": self.raw, "way": way}
+        settings = {
+            "model": model,
+            "endpoint": self.endpoint or self.named,
+            "raw": self.raw,
+            "way": way,
+        }
         labels = {"labels": self.label_token_ids} if self.label_token_ids else {}
-        found: Numbers = await library_loop.bridge(complete(self, {**self.extra_body, **settings, **labels, **given}))
+        found: Numbers = await library_loop.bridge(
+            complete(self, {**self.extra_body, **settings, **labels, **given})
+        )
         return found
 
     def way_of(self, kind: str, way: Way) -> Input:
@@ -110,13 +134,20 @@ class ServedScorer(OpenaiEndpoint):
         takes = INPUTS[kind]
         chosen: Input = takes[0] if way == "auto" else way
         if chosen not in takes or (way == "auto" and chosen == "text"):
-            text = "give the model's own with chat_template= (Jinja text or a .jinja file), or chat_template=plain"
+            text = (
+                "give the model's own with chat_template= (Jinja text or a .jinja file), or "
+                "chat_template=plain"
+            )
             advice = text if takes == ("text",) else f"chat_template={takes[0]}"
-            raise ConfigError(f"{self.endpoint_key()}: {kind} takes {' or '.join(takes)}, not {way}; {advice}.")
+            raise ConfigError(
+                f"{self.endpoint_key()}: {kind} takes {' or '.join(takes)}, not {way}; {advice}."
+            )
         return chosen
 
     async def kind(self, timeout: float | None = None) -> str:
-        """Server and endpoint, such as vllm/classify: the one that was named, else what the server says it is."""
+        """Server and endpoint, such as vllm/classify: the one that was named, else what the server
+        says it is.
+        """
         if self.endpoint is not None:
             return self.endpoint
         return await self._once(f"kind {self.named}", lambda: self._who(timeout))
@@ -130,9 +161,11 @@ class ServedScorer(OpenaiEndpoint):
         return await asyncio.shield(asked)
 
     async def _serves(self) -> str:
-        """The model that a server with one model serves, so that cached numbers of another one are not taken for its own.
+        """The model that a server with one model serves, so that cached numbers of another one are
+        not taken for its own.
 
-        Empty where it does not say, or does not answer at the moment: the call itself then waits for it.
+        Empty where it does not say, or does not answer at the moment: the call itself then waits
+        for it.
         """
         try:
             return await library_loop.bridge(self._once("serves", self._what))
@@ -143,7 +176,11 @@ class ServedScorer(OpenaiEndpoint):
         kind, patience = await self.kind(PATIENCE_SECONDS), PATIENCE_SECONDS
         if kind.startswith("vllm"):
             listed = (await self._told("/v1/models", patience)).get("data")
-            first = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
+            first = (
+                listed[0]
+                if isinstance(listed, list) and listed and isinstance(listed[0], dict)
+                else {}
+            )
             names = (first.get("id"), first.get("root"))
         elif kind.startswith("sglang"):
             told = await self._told("/get_model_info", patience)
@@ -158,18 +195,26 @@ class ServedScorer(OpenaiEndpoint):
         if isinstance(tei.get("model_type"), dict):
             own = {"reranker": "rerank", "classifier": "predict"}
             fitting = [endpoint for kind, endpoint in own.items() if kind in tei["model_type"]]
-            return self._known("tei", fitting, f"it serves a model of type {next(iter(tei['model_type']), '?')!s:.40}")
+            return self._known(
+                "tei",
+                fitting,
+                f"it serves a model of type {next(iter(tei['model_type']), '?')!s:.40}",
+            )
         for path in ("/get_model_info", "/model_info"):
             if "model_path" in await self._told(path, timeout):
                 return self._known("sglang", ["classify", "rerank", "score"])
         if "version" in await self._told("/version", timeout):
             routes = (await self._told("/openapi.json", timeout)).get("paths")
             order = ["classify", "pooling", "score", "rerank"]
-            offered = [each for each in order if f"/{each}" in routes] if isinstance(routes, dict) else order
+            offered = (
+                [each for each in order if f"/{each}" in routes]
+                if isinstance(routes, dict)
+                else order
+            )
             return self._known("vllm", offered, "it offers none of /classify, /pooling, /score")
         raise ConfigError(
-            f"{self._endpoint().url} does not say whether it is vLLM, SGLang or TEI; name its endpoint with endpoint=, one of "
-            f"{', '.join(get_args(EndpointName))}."
+            f"{self._endpoint().url} does not say whether it is vLLM, SGLang or TEI; name its "
+            f"endpoint with endpoint=, one of {', '.join(get_args(EndpointName))}."
         )
 
     def _known(self, server: str, offered: list[str], otherwise: str = "") -> str:
@@ -179,7 +224,8 @@ class ServedScorer(OpenaiEndpoint):
         why = f"it has no endpoint /{wanted} for scores" if wanted else otherwise
         example = next(each for each in INPUTS if each.startswith(server))
         raise ConfigError(
-            f"{self._endpoint().url} is {server}, and {why}; name one that it has with endpoint=, such as {example}."
+            f"{self._endpoint().url} is {server}, and {why}; name one that it has with endpoint=, "
+            f"such as {example}."
         )
 
     async def _told(self, path: str, timeout: float | None) -> dict[str, Any]:
@@ -187,7 +233,9 @@ class ServedScorer(OpenaiEndpoint):
         try:
             found = await self.request(path, None, timeout)
         except ProviderError as error:
-            if error.status in (400, 404, 405, 422, 501) or (error.kind == "transient" and "not JSON" in str(error)):
+            if error.status in (400, 404, 405, 422, 501) or (
+                error.kind == "transient" and "not JSON" in str(error)
+            ):
                 return {}
             raise
         return found if isinstance(found, dict) else {}
@@ -199,7 +247,9 @@ class ServedScorer(OpenaiEndpoint):
         body = _body(kind, payload, way)
         if self.model and not kind.startswith("tei"):
             body["model"] = self.model
-        found = await self.request(PATHS.get(kind, f"/{kind.partition('/')[2]}"), {**body, **self.extra_body}, timeout)
+        found = await self.request(
+            PATHS.get(kind, f"/{kind.partition('/')[2]}"), {**body, **self.extra_body}, timeout
+        )
         return {"kind": kind, "found": found}
 
     def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> Numbers:
@@ -214,10 +264,19 @@ class ServedScorer(OpenaiEndpoint):
             if not all(type(value) in (int, float) for row in rows for value in row):
                 raise ValueError("something that is no number")
             numbers = [list(map(float, row)) for row in rows]
-        except (KeyError, IndexError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        except (
+            KeyError,
+            IndexError,
+            TypeError,
+            ValueError,
+            OverflowError,
+            AttributeError,
+        ) as error:
             shown = one_line(str(found)[:400], 120)
             raise ProviderError(
-                f"{self.endpoint_key()} answered 200 in a layout that is not that of {kind}: {shown}", kind="fatal"
+                f"{self.endpoint_key()} answered 200 in a layout that is not that of {kind}: "
+                f"{shown}",
+                kind="fatal",
             ) from error
         odd = next((value for row in numbers for value in row if not math.isfinite(value)), None)
         if odd is not None:
@@ -256,16 +315,27 @@ def _body(kind: str, asked: dict[str, Any], way: Input) -> dict[str, Any]:
             return {**pair, **raw}
         if way == "messages":
             return {"messages": asked["messages"], **raw}
-        return {"input": asked["input"], "add_special_tokens": not asked.get("templated", False), **raw}
+        return {
+            "input": asked["input"],
+            "add_special_tokens": not asked.get("templated", False),
+            **raw,
+        }
     if kind == "sglang/classify":
         return {"text": asked["input"]}
     if kind == "sglang/rerank":
         return pair
     if kind == "sglang/score":
         if not asked.get("labels"):
-            raise ConfigError("sglang/score gives probabilities of tokens: name them with label_token_ids=[…].")
+            raise ConfigError(
+                "sglang/score gives probabilities of tokens: name them with label_token_ids=[…]."
+            )
         items = {"query": asked["query"], "items": [asked["answer"]]}
-        return {**items, "label_token_ids": asked["labels"], "apply_softmax": True, "item_first": False}
+        return {
+            **items,
+            "label_token_ids": asked["labels"],
+            "apply_softmax": True,
+            "item_first": False,
+        }
     if kind == "tei/rerank":
         return {"query": asked["query"], "texts": [asked["answer"]], "raw_scores": asked["raw"]}
     given = [asked["query"], asked["answer"]] if way == "pair" else asked["input"]
@@ -273,7 +343,9 @@ def _body(kind: str, asked: dict[str, Any], way: Input) -> dict[str, Any]:
 
 
 def _rows(kind: str, found: Any) -> tuple[list[list[Any]], list[str]]:
-    """The rows of numbers in a reply, and the names of their columns; KeyError and the like where the layout is another."""
+    """The rows of numbers in a reply, and the names of their columns; KeyError and the like where
+    the layout is another.
+    """
     if kind == "vllm/classify":
         return [_one(found["data"])["probs"]], []
     if kind == "vllm/score":
@@ -293,7 +365,9 @@ def _rows(kind: str, found: Any) -> tuple[list[list[Any]], list[str]]:
     if kind == "tei/rerank":
         return [[_one(found)["score"]]], []
     entries = found[0] if isinstance(found[0], list) else found
-    return [[entry["score"] for entry in entries]], [one_line(str(entry["label"])[:4000], 300) for entry in entries]
+    return [[entry["score"] for entry in entries]], [
+        one_line(str(entry["label"])[:4000], 300) for entry in entries
+    ]
 
 
 def _one(found: Any) -> Any:
@@ -317,7 +391,8 @@ _KINDS = {"rewards": "reward", "evaluations": "evaluator"}
 
 
 def split_reward_url(url: str, named: str) -> tuple[str, str]:
-    """The server's base URL and the target that a reward's URL names: http://host:8000/v1/rewards/NAME or …/evaluations/ID.
+    """The server's base URL and the target that a reward's URL names:
+    http://host:8000/v1/rewards/NAME or …/evaluations/ID.
 
     Raises ConfigError, with `named` for where the URL came from, when it names none.
     """
@@ -325,7 +400,8 @@ def split_reward_url(url: str, named: str) -> tuple[str, str]:
     kind, _, name = rest.partition("/")
     if not base or kind not in _KINDS or not name or "/" in name:
         raise ConfigError(
-            f"{named} names no reward: found {url[:200]!r}; give http://HOST:PORT/v1/rewards/NAME, or /v1/evaluations/ID "
+            f"{named} names no reward: found {url[:200]!r}; give http://HOST:PORT/v1/rewards/NAME, "
+            f"or /v1/evaluations/ID "
             "for a deployed evaluator."
         )
     return base, f"{_KINDS[kind]}:{unquote(name)}"
@@ -334,12 +410,13 @@ def split_reward_url(url: str, named: str) -> tuple[str, str]:
 class RewardServer(OpenaiEndpoint):
     """One reward or evaluator of a server, which `model` names: `reward:NAME` or `evaluator:ID`.
 
-    The token is `api_key`, else RM_GALLERY_TOKEN; a key of OpenAI is never sent. Answers are not cached unless `cache` says
-    so: what stands behind a name may be deployed anew.
+    The token is `api_key`, else RM_GALLERY_TOKEN; a key of OpenAI is never sent. Answers are not
+    cached unless `cache` says so: what stands behind a name may be deployed anew.
     """
 
     key_variable: ClassVar[str] = TOKEN_VARIABLE
-    hints: ClassVar[Mapping[int, str]] = {401: f"check the token, or {TOKEN_VARIABLE}"}  # the server says the rest itself
+    # the server says the rest itself
+    hints: ClassVar[Mapping[int, str]] = {401: f"check the token, or {TOKEN_VARIABLE}"}
 
     cache: bool | None = False
     max_outage: float = Field(default=30.0, ge=0)
@@ -348,12 +425,17 @@ class RewardServer(OpenaiEndpoint):
         """What the server says of the items, which are those of its own format, in one request.
 
         Raises:
-            ConfigError: a URL that is none. ProviderError: no usable answer, or a request that was refused.
+            ConfigError: a URL that is none. ProviderError: no usable answer, or a request that was
+                refused.
             RequestError: an item that cannot be written as JSON. DeadlineExceeded, BudgetExceeded.
         """
         from rm_gallery.core.model.call import complete
 
-        asked = {"target": self.model, "items": list(items), **({"extra": self.extra_body} if self.extra_body else {})}
+        asked = {
+            "target": self.model,
+            "items": list(items),
+            **({"extra": self.extra_body} if self.extra_body else {}),
+        }
         found: list[Outcome[float]] = await library_loop.bridge(complete(self, asked))
         return found
 
@@ -370,7 +452,9 @@ class RewardServer(OpenaiEndpoint):
         items = payload["items"]
         try:
             if len(items) == 1:
-                return {"results": [await self.request(path, {**items[0], **self.extra_body}, timeout)]}
+                return {
+                    "results": [await self.request(path, {**items[0], **self.extra_body}, timeout)]
+                }
             return await self.post(f"{path}/batch", {"items": items, **self.extra_body}, timeout)
         except ProviderError as error:
             if error.status != 504:
@@ -388,13 +472,19 @@ class RewardServer(OpenaiEndpoint):
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             shown = one_line(str(raw)[:400], 120)
             raise ProviderError(
-                f"{self.endpoint_key()} answered 200 in a layout that is not that of a reward server: {shown}", kind="fatal"
+                f"{self.endpoint_key()} answered 200 in a layout that is not that of a reward "
+                f"server: {shown}",
+                kind="fatal",
             ) from error
 
     def kept(self, raw: dict[str, Any], reply: Any) -> bytes | None:
         """Answers that all have a score."""
         whole = all(each.ok for each in reply)
-        return orjson.dumps([[each.value, each.message, dict(each.components)] for each in reply]) if whole else None
+        return (
+            orjson.dumps([[each.value, each.message, dict(each.components)] for each in reply])
+            if whole
+            else None
+        )
 
     def restored(self, stored: bytes) -> list[Outcome[float]]:
         """What was kept."""
@@ -424,6 +514,7 @@ def _answer(found: Any) -> Outcome[float]:
         raise ValueError("a component that is no number")
     cause = found.get("cause")
     value = None if score is None else float(score)
-    # a server of an earlier version says nothing of it: then it is the endpoint that knows, and did not tell
+    # a server of an earlier version says nothing of it: then it is the endpoint that knows, and did
+    # not tell
     known: Cause | None = None if score is not None else cause if cause in CAUSES else "endpoint"
     return Outcome(status, value, str(found["reason"]), str(found["message"]), known, components)

@@ -1,4 +1,6 @@
-"""How a judge is asked: one path from a prompt over a channel to a reply that was read, and asked again where it cannot be."""
+"""How a judge is asked: one path from a prompt over a channel to a reply that was read, and asked
+again where it cannot be.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,10 @@ from rm_gallery.core.utils.shown import excerpt, redact
 
 Messages = Sequence[ChatMessage | dict[str, Any]]
 REPAIR = {
-    "en": "Your reply could not be read: {problem}\nReply again with your verdict, in this form and nothing else:\n{form}",
+    "en": (
+        "Your reply could not be read: {problem}\nReply again with your verdict, in this form and "
+        "nothing else:\n{form}"
+    ),
     "zh": "你的回复无法解析：{problem}\n请严格按以下格式重新给出结论，不要包含其他内容：\n{form}",
 }
 
@@ -59,24 +64,38 @@ async def ask(
     about: Mapping[str, str] | None = None,
     **overrides: Any,
 ) -> Any:
-    """What `read` makes of the model's reply to a prompt, awaited if it can be; every judgement of the library is made here.
+    """What `read` makes of the model's reply to a prompt, awaited if it can be; every judgement of
+    the library is made here.
 
-    The prompt is made where the form of the reply is settled, by `channel` (see `BaseLLMReward.channel`). A reply that cannot be
-    read is shown its problem and the form that was asked for, and asked for again, `repair_attempts` times; an empty one is asked for once
-    more as it was. Probabilities are not. Each attempt goes into the run's trace. `shown` answers are there to choose from; `about` says more of some fields where
-    each is a question of its own. `overrides` are fields of the request.
+    The prompt is made where the form of the reply is settled, by `channel` (see
+    `BaseLLMReward.channel`). A reply that cannot be read is shown its problem and the form that was
+    asked for, and asked for again, `repair_attempts` times; an empty one is asked for once more as
+    it was. Probabilities are not. Each attempt goes into the run's trace. `shown` answers are there
+    to choose from; `about` says more of some fields where each is a question of its own.
+    `overrides` are fields of the request.
 
     Raises:
         ParseError: no attempt could be read; quotes what was found.
     """
-    asking = _Asking(llm, template, prompt, name, language, shown, tuple(sorted((about or {}).items())), overrides)
+    asking = _Asking(
+        llm,
+        template,
+        prompt,
+        name,
+        language,
+        shown,
+        tuple(sorted((about or {}).items())),
+        overrides,
+    )
     tried = ways(llm, template, channel)
     if len(tried) > 1 and not asking.form_is_open:
         tried = ("text",)  # a prompt that says itself how to reply
     if (noted := questions.get()) is not None:
         # in its last form, whichever is taken: what `auto` finds out makes no other question
         noted.note(asking.messages(tried[-1]))
-    return await by_channel(llm, tried, lambda way: asking.by(way, read, repair_attempts), asking.taken)
+    return await by_channel(
+        llm, tried, lambda way: asking.by(way, read, repair_attempts), asking.taken
+    )
 
 
 class _Asking:
@@ -99,12 +118,15 @@ class _Asking:
         with open_forms() as self.forms:
             self._open = plain_messages(prompt())
         self.form_is_open = any(self.forms.stand_in(str(m.get("content"))) for m in self._open)
-        if self.forms and not self.form_is_open:  # what stands for it was changed on its way into the prompt
+        # what stands for it was changed on its way into the prompt
+        if self.forms and not self.form_is_open:
             self._open = plain_messages(prompt())
         self._material = fenced_texts(self._open)
 
     def messages(self, way: str, token: str = "") -> list[dict[str, Any]]:
-        """The prompt in the form of a channel; rendered once, whatever is found out about the endpoint."""
+        """The prompt in the form of a channel; rendered once, whatever is found out about the
+        endpoint.
+        """
         if way == "logprobs" and not token:
             token = token_form(self.questions()[0], self.language)[0]
 
@@ -113,20 +135,33 @@ class _Asking:
                 return self.forms.filled(content, way, token)
             if not isinstance(content, list):
                 return content
-            return [{**p, "text": self.forms.filled(p["text"], way, token)} if "text" in p else p for p in content]
+            return [
+                {**p, "text": self.forms.filled(p["text"], way, token)} if "text" in p else p
+                for p in content
+            ]
 
-        return [{**m, "content": filled(m.get("content"))} for m in self._open] if self.form_is_open else self._open
+        return (
+            [{**m, "content": filled(m.get("content"))} for m in self._open]
+            if self.form_is_open
+            else self._open
+        )
 
     def questions(self) -> tuple[Question, ...]:
         return questions_of(self.template, self.language, self.shown, self.about)
 
     async def by(self, way: str, read: Callable[[ChatResponse], Any], repair_attempts: int) -> Any:
-        """Ask and read; an empty reply is asked for once more, an unreadable one `repair_attempts` times."""
+        """Ask and read; an empty reply is asked for once more, an unreadable one `repair_attempts`
+        times.
+        """
         messages = self.messages(way)
-        fields = {**self.overrides, **request_fields(self.template, way, self.llm.enable_thinking, self.shown)}
+        fields = {
+            **self.overrides,
+            **request_fields(self.template, way, self.llm.enable_thinking, self.shown),
+        }
         repeat = _repeat()
         if repeat and self.llm.seed is not None:
-            # a vote is a long way from the next, so that no vote of one repeat has the seed of another vote in the next
+            # a vote is a long way from the next, so that no vote of one repeat has the seed of
+            # another vote in the next
             fields.setdefault("seed", (self.llm.seed + repeat + (repeat >> 32) * 7919) % 2**31)
         weighed = way in ("decision", "logprobs")
         repairs, silent = 0, False
@@ -143,8 +178,15 @@ class _Asking:
                 result = await found_now if awaitable(found_now) else found_now
             except Exception as error:
                 _trace(self.name, messages, reply, attempt, time.monotonic() - begun, error, way)
-                # servers under load give back nothing at random; where another way is left to try, that one asks again
-                if no_text(error) and reply is not None and not silent and not weighed and on_trial.get() != "trial":
+                # servers under load give back nothing at random; where another way is left to try,
+                # that one asks again
+                if (
+                    no_text(error)
+                    and reply is not None
+                    and not silent
+                    and not weighed
+                    and on_trial.get() != "trial"
+                ):
                     silent = True
                     continue
                 if reply is None or not isinstance(error, ParseError):
@@ -155,7 +197,10 @@ class _Asking:
                 repairs += 1
                 chosen = {} if self.language == "en" else {"language": self.language}
                 with open_forms() as forms:
-                    form = forms.filled(self.template.schema(enable_thinking=self.llm.enable_thinking, **chosen), way)
+                    form = forms.filled(
+                        self.template.schema(enable_thinking=self.llm.enable_thinking, **chosen),
+                        way,
+                    )
                 question = REPAIR[self.language].format(problem=error, form=form)
                 said = {"role": "assistant", "content": _said(reply)}
                 messages = [*messages, said, {"role": "user", "content": question}]
@@ -169,20 +214,38 @@ class _Asking:
         said = reply.message.content
         if not isinstance(said, str) or not self._material.texts:
             return reply
-        own = without_echoes(said, self._material, [name for name in self.template.model_fields if name.lower() not in REASONS])
-        return reply if own is said else reply.model_copy(update={"message": reply.message.model_copy(update={"content": own})})
+        own = without_echoes(
+            said,
+            self._material,
+            [name for name in self.template.model_fields if name.lower() not in REASONS],
+        )
+        return (
+            reply
+            if own is said
+            else reply.model_copy(
+                update={"message": reply.message.model_copy(update={"content": own})}
+            )
+        )
 
     def taken(self, way: str) -> str:
-        """The channel that the reply came by: an endpoint that does not know tools may leave them out without a word."""
+        """The channel that the reply came by: an endpoint that does not know tools may leave them
+        out without a word.
+        """
         return way if self._called or way != "tool" else "text"
 
     async def _weighed(self, way: str, fields: dict[str, Any], repeat: int) -> ChatResponse:
-        """Probabilities for every field: of a decision model in one request, of a chat model one token each."""
+        """Probabilities for every field: of a decision model in one request, of a chat model one
+        token each.
+        """
         if way == "decision":
-            return await self.llm.achat(self.messages(way), repeat=repeat, **{**fields, "questions": self.questions()})
+            return await self.llm.achat(
+                self.messages(way), repeat=repeat, **{**fields, "questions": self.questions()}
+            )
         fields = {**fields, "logprobs": True, "top_logprobs": 20, "max_tokens": ONE_TOKEN}
         forms = [token_form(question, self.language) for question in self.questions()]
-        asked = (self.llm.achat(self.messages(way, form), repeat=repeat, **fields) for form, _ in forms)
+        asked = (
+            self.llm.achat(self.messages(way, form), repeat=repeat, **fields) for form, _ in forms
+        )
         replies = await asyncio.gather(*asked, return_exceptions=True)
         made, usage = {}, Usage()
         for question, (_, tokens), reply in zip(self.questions(), forms, replies, strict=True):
@@ -204,11 +267,15 @@ ONE_TOKEN = 4
 class TwoAndTwo(BasePromptTemplate):
     """A question that every judge can answer: what an endpoint takes is tried with it."""
 
-    correct: Annotated[bool, Described(zh="回答是否正确")] = Field(default=..., description="Whether the answer is correct")
+    correct: Annotated[bool, Described(zh="回答是否正确")] = Field(
+        default=..., description="Whether the answer is correct"
+    )
 
 
 async def channels(llm: BaseLLM) -> dict[str, str]:
-    """By channel what stands against it, empty where the model's endpoint takes it; one small call for each."""
+    """By channel what stands against it, empty where the model's endpoint takes it; one small call
+    for each.
+    """
     found: dict[str, str] = {}
     for way in ("decision",) if llm.decides else ("schema", "tool", "logprobs", "text"):
         asking = _Asking(
@@ -236,7 +303,11 @@ def plain_messages(messages: Messages) -> list[dict[str, Any]]:
 
 def told_of(reply: ChatResponse) -> dict[str, Any]:
     """What a record keeps of probabilities; empty for a reply in words."""
-    return {} if reply.decisions is None else {"decisions": {name: one.told() for name, one in reply.decisions.items()}}
+    return (
+        {}
+        if reply.decisions is None
+        else {"decisions": {name: one.told() for name, one in reply.decisions.items()}}
+    )
 
 
 def _trace(
@@ -260,13 +331,17 @@ def _trace(
             "id": whole.sample_id if whole is not None else "",
             "sample_key": whole.sample_key if whole is not None else "",
             "reward": name,
-            "place": list(job.place) if job is not None and isinstance(job.place, tuple) else job and job.place,
+            "place": list(job.place)
+            if job is not None and isinstance(job.place, tuple)
+            else job and job.place,
             "attempt": attempt + 1,
             "status": outcome.status,
             "problem": outcome.message,
             "seconds": round(seconds, 4),
             "cached": reply is not None and reply.cached,
-            "tokens": {} if reply is None else {"input": reply.usage.input_tokens, "output": reply.usage.output_tokens},
+            "tokens": {}
+            if reply is None
+            else {"input": reply.usage.input_tokens, "output": reply.usage.output_tokens},
             "finish_reason": None if reply is None else reply.finish_reason,
             "model": None if reply is None else reply.model,
             "channel": channel,
@@ -276,29 +351,46 @@ def _trace(
     )
 
 
-def parsed(template: type[BasePromptTemplate], reply: ChatResponse, shown: int | None = None) -> Any:
-    """A reply as an instance of its template; every way in which it does not fit becomes a ParseError.
+def parsed(
+    template: type[BasePromptTemplate], reply: ChatResponse, shown: int | None = None
+) -> Any:
+    """A reply as an instance of its template; every way in which it does not fit becomes a
+    ParseError.
 
-    Of probabilities the most probable answers are the verdict, and its numbers the expected ones. Raises Unscored as
-    `usable_text` does, and where a required question was refused.
+    Of probabilities the most probable answers are the verdict, and its numbers the expected ones.
+    Raises Unscored as `usable_text` does, and where a required question was refused.
     """
     text = usable_text(reply)
     try:
         if reply.decisions is None:
             return template.parse(text)
         asked = questions_of(template, "en", shown)
-        refused = [q.name for q in asked if q.name not in reply.decisions and template.model_fields[q.name].is_required()]
+        refused = [
+            q.name
+            for q in asked
+            if q.name not in reply.decisions and template.model_fields[q.name].is_required()
+        ]
         if refused:
-            raise Unscored(f"The judge declined to decide <{refused[0]}>.", reason="refused", cause="judge")
-        blank = {name: "" for name, info in template.model_fields.items() if info.is_required() and name.lower() in REASONS}
-        verdict = template.parse(json.dumps({**blank, **stated(reply.decisions)}, ensure_ascii=False))
+            raise Unscored(
+                f"The judge declined to decide <{refused[0]}>.", reason="refused", cause="judge"
+            )
+        blank = {
+            name: ""
+            for name, info in template.model_fields.items()
+            if info.is_required() and name.lower() in REASONS
+        }
+        verdict = template.parse(
+            json.dumps({**blank, **stated(reply.decisions)}, ensure_ascii=False)
+        )
         return expected(verdict, reply.decisions, asked)
     except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
         raise unreadable(error, template, text) from error
 
 
 def unreadable(error: Exception, template: type[BasePromptTemplate], text: str) -> Exception:
-    """The ParseError for a reply that raised something while it was read; ParseError and ConfigError as they are."""
+    """The ParseError for a reply that raised something while it was read; ParseError and
+    ConfigError as they are.
+    """
     if isinstance(error, ParseError | ConfigError):
         return error
     problem = f"The reply does not fit {template.__name__} ({type(error).__name__}: {error})."
@@ -339,19 +431,25 @@ def no_text(error: BaseException) -> bool:
 
 
 def _said(reply: ChatResponse) -> str:
-    """What a reply states: the arguments of its calls of `verdict`, or of its one call beside no text; else its text."""
+    """What a reply states: the arguments of its calls of `verdict`, or of its one call beside no
+    text; else its text.
+    """
     calls = reply.message.tool_calls or []
     stating = [call for call in calls if call.function.name == FUNCTION]
     if not reply.text.strip() and len(calls) == 1:
         stating = calls
     told = (call.function.arguments for call in stating)
     # calls that differ are read as one text, whose verdicts contradict each other
-    texts = dict.fromkeys(one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in told)
+    texts = dict.fromkeys(
+        one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in told
+    )
     return "\n".join(texts) or reply.text
 
 
 def found(text: str) -> str:
-    """What a reply said, for the end of a message: cleaned, bounded and without secrets; a full stop without a text."""
+    """What a reply said, for the end of a message: cleaned, bounded and without secrets; a full
+    stop without a text.
+    """
     return f". The reply: {redact(excerpt(text, 80))!r}" if text.strip() else "."
 
 
@@ -361,7 +459,8 @@ repeat_index: ContextVar[int] = ContextVar("rm_gallery_repeat", default=0)
 
 
 async def voted(once: Callable[[], Awaitable[T]], times: int) -> list[T]:
-    """What so many askings of one question gave; those that cannot be read are left out while half of them can.
+    """What so many askings of one question gave; those that cannot be read are left out while half
+    of them can.
 
     Raises what the first missing one raised where fewer can, and at once what is no reply's doing.
     """

@@ -1,9 +1,11 @@
-"""Which answer made itself, or its group, impossible to judge: tried out with control answers, for every kind of reward.
+"""Which answer made itself, or its group, impossible to judge: tried out with control answers, for
+every kind of reward.
 
-A judge that cannot be read and code that raises do not say whether the answer made them. The same is tried again, and then with
-a neutral answer in its place. An answer is to blame where it fails `TRIALS` times in all and neutral answers get a score; then it
-has the worst score of the range. Where a whole group has no score, each of its answers is tried among neutral ones, and the rest
-is judged without those that fail: nobody pays for a neighbour.
+A judge that cannot be read and code that raises do not say whether the answer made them. The same
+is tried again, and then with a neutral answer in its place. An answer is to blame where it fails
+`TRIALS` times in all and neutral answers get a score; then it has the worst score of the range.
+Where a whole group has no score, each of its answers is tried among neutral ones, and the rest is
+judged without those that fail: nobody pays for a neighbour.
 """
 
 from __future__ import annotations
@@ -34,24 +36,29 @@ if TYPE_CHECKING:
     from rm_gallery.core.reward.reward import BaseReward
 
 TRIALS = 3
-"""How often the same answer has to fail, and neutral ones have to get a score, before the answer is to blame.
+"""How often the same answer has to fail, and neutral ones have to get a score, before the answer is
+to blame.
 
-A judge that is unreadable at random for 4 % of the answers (20 % of its replies, each asked for twice) then blames 6 of 100,000
-honest answers; with one control answer it blamed 4,000."""
+A judge that is unreadable at random for 4 % of the answers (20 % of its replies, each asked for
+twice) then blames 6 of 100,000 honest answers; with one control answer it blamed 4,000."""
 _REPEATS = 1 << 20
 """Trials are cached apart from runs: their replies are those of other repeats."""
 
 Trials = Generator[list[DataSample], list[DataSample], None]
-"""Yields samples to judge and is sent them judged; writes what it finds out to the outputs it is about."""
+"""Yields samples to judge and is sent them judged; writes what it finds out to the outputs it is
+about.
+"""
 
 
 Attempts = Generator["str | None", Outcome[Any], 'Literal["answer", "again"] | None']
 
 
 class SecondLook:
-    """The trials for all of these samples' outputs that have no score and may have caused that themselves, in rounds.
+    """The trials for all of these samples' outputs that have no score and may have caused that
+    themselves, in rounds.
 
-    While there is anything `asked`, the caller judges it with the options of `probing` and hands it to `take`.
+    While there is anything `asked`, the caller judges it with the options of `probing` and hands it
+    to `take`.
     """
 
     def __init__(self, reward: BaseReward, samples: Iterable[DataSample]) -> None:
@@ -75,15 +82,27 @@ class SecondLook:
         return [sample for _, trials in self._going for sample in trials]
 
     def probing(self, options: RunOptions) -> RunOptions:
-        """The options of this round: it keeps nothing, asks anew, and a trial may take a quarter of the deadline."""
+        """The options of this round: it keeps nothing, asks anew, and a trial may take a quarter of
+        the deadline.
+        """
         seconds = options.deadline or self._reward.deadline
         deadline = None if seconds is None else DEADLINE_SHARE * seconds
         self._round += 1
-        repeat = options.repeat + self._round * _REPEATS  # the cache would give the same unreadable reply again
-        return apart(options, control=RunControl(quiet=True), deadline=deadline, blame="off", total=None, repeat=repeat)
+        # the cache would give the same unreadable reply again
+        repeat = options.repeat + self._round * _REPEATS
+        return apart(
+            options,
+            control=RunControl(quiet=True),
+            deadline=deadline,
+            blame="off",
+            total=None,
+            repeat=repeat,
+        )
 
     def take(self, judged: Sequence[DataSample], progress: Progress | None = None) -> None:
-        """Go on with what was `asked`, judged; after the last round samples are counted by what they have then."""
+        """Go on with what was `asked`, judged; after the last round samples are counted by what
+        they have then.
+        """
         results, going = iter(judged), []
         for trials, asked in self._going:
             try:
@@ -105,9 +124,16 @@ def _trials(reward: BaseReward, sample: DataSample) -> Trials:
     if not reward.compares or len(sample.output) == 1:
         yield from _at_once([_one(reward, place) for place in places])
         return
-    scored = [i for i, output in enumerate(sample.output) if reward.score_of_output(output) is not None]
+    scored = [
+        i for i, output in enumerate(sample.output) if reward.score_of_output(output) is not None
+    ]
     if scored:
-        yield from _at_once([_one(reward, place._replace(others=_others(reward, place, scored))) for place in places])
+        yield from _at_once(
+            [
+                _one(reward, place._replace(others=_others(reward, place, scored)))
+                for place in places
+            ]
+        )
     else:
         yield from _group(reward, sample, places)
 
@@ -141,7 +167,9 @@ class _Place(NamedTuple):
         return output.answer if self.step is None else (output.steps or [])[self.step]
 
     def trial(self, text: str | None = None) -> DataSample:
-        """The sample to judge: the answer itself, or this text in its place, among the others. A step is tried by itself."""
+        """The sample to judge: the answer itself, or this text in its place, among the others. A
+        step is tried by itself.
+        """
         output = self.sample.output[self.at]
         if text is not None:
             output = stand_in(text, output)
@@ -154,12 +182,21 @@ class _Place(NamedTuple):
     def judged(self, reward: BaseReward, trial: DataSample) -> Outcome[float]:
         """What became of the answer in a trial."""
         output = trial.output[sorted({*self.others, self.at}).index(self.at)]
-        return said_of(reward, output) if self.step is None else said_of_step(reward, (output.steps or [])[0])
+        return (
+            said_of(reward, output)
+            if self.step is None
+            else said_of_step(reward, (output.steps or [])[0])
+        )
 
     def blame(self, reward: BaseReward) -> None:
         """Write that the answer caused it."""
-        why = f"The answer made it impossible to judge; another answer could be judged. {self.why.message}"
-        write_scores(reward, self.written_to, Outcome(self.why.status, None, self.why.reason, why, "answer"))
+        why = (
+            f"The answer made it impossible to judge; another answer could be judged. "
+            f"{self.why.message}"
+        )
+        write_scores(
+            reward, self.written_to, Outcome(self.why.status, None, self.why.reason, why, "answer")
+        )
 
 
 def _without_score(reward: BaseReward, sample: DataSample) -> Iterable[_Place]:
@@ -168,24 +205,35 @@ def _without_score(reward: BaseReward, sample: DataSample) -> Iterable[_Place]:
     for at, output in enumerate(sample.output):
         if reward.kind == "stepwise":
             for number, step in enumerate(output.steps or ()):
-                if step.reward.issues and may_be_the_answers_doing(judged, why := said_of_step(reward, step)):
+                if step.reward.issues and may_be_the_answers_doing(
+                    judged, why := said_of_step(reward, step)
+                ):
                     yield _Place(sample, at, why, number)
-        elif output.answer.reward.issues and may_be_the_answers_doing(judged, why := said_of(reward, output)):
+        elif output.answer.reward.issues and may_be_the_answers_doing(
+            judged, why := said_of(reward, output)
+        ):
             yield _Place(sample, at, why)
 
 
 def _others(reward: BaseReward, place: _Place, scored: Sequence[int]) -> dict[int, DataOutput]:
-    """What an answer is tried among whose neighbours have scores: the best of them for pairs, else the whole group.
+    """What an answer is tried among whose neighbours have scores: the best of them for pairs, else
+    the whole group.
 
     The best, since an answer may break its judge just where it would lose.
     """
     outputs = place.sample.output
     if reward.trial_size is not None:
         sign = 1.0 if reward.higher_is_better else -1.0
-        ranked = sorted(scored, key=lambda i: sign * (reward.score_of_output(outputs[i]) or 0.0), reverse=True)
+        ranked = sorted(
+            scored, key=lambda i: sign * (reward.score_of_output(outputs[i]) or 0.0), reverse=True
+        )
         return {i: outputs[i] for i in ranked[: reward.trial_size - 1]}
     text = _controls(reward, place)[0]
-    return {i: output if i in scored else stand_in(text, output) for i, output in enumerate(outputs) if i != place.at}
+    return {
+        i: output if i in scored else stand_in(text, output)
+        for i, output in enumerate(outputs)
+        if i != place.at
+    }
 
 
 def _controls(reward: BaseReward, place: _Place) -> list[str]:
@@ -194,14 +242,22 @@ def _controls(reward: BaseReward, place: _Place) -> list[str]:
     judged = asks_a_model(reward)
     texts = neutral(judged, reference)
     # a composition with a judge may hold rules as well, which read numbers alone
-    return list(dict.fromkeys([*texts, *neutral(False, reference)])) if judged and reward.made_of_parts else texts
+    return (
+        list(dict.fromkeys([*texts, *neutral(False, reference)]))
+        if judged and reward.made_of_parts
+        else texts
+    )
 
 
-def attempts(judged: bool, why: Outcome[Any], texts: Sequence[str], times: int = TRIALS) -> Attempts:
-    """What is tried to find out about an answer of which there is no score for this reason; rewards and graders take it alike.
+def attempts(
+    judged: bool, why: Outcome[Any], texts: Sequence[str], times: int = TRIALS
+) -> Attempts:
+    """What is tried to find out about an answer of which there is no score for this reason; rewards
+    and graders take it alike.
 
-    Yields None for the same answer, a text for that in its place, and is sent what became of it. Returns "answer" where the answer
-    is to blame, "again" where what came of it when it was tried again first counts, None where nobody knows.
+    Yields None for the same answer, a text for that in its place, and is sent what became of it.
+    Returns "answer" where the answer is to blame, "again" where what came of it when it was tried
+    again first counts, None where nobody knows.
     """
     readable = 0
     slow = why.reason == "deadline"  # what ran out of time would do so again
@@ -213,8 +269,8 @@ def attempts(judged: bool, why: Outcome[Any], texts: Sequence[str], times: int =
         if readable and not judged:
             return "again"
     if readable:
-        # A judge's verdict counts where it can be read every time: else an answer that silences a judge who would give it a low
-        # score is asked about until one pleases.
+        # A judge's verdict counts where it can be read every time: else an answer that silences a
+        # judge who would give it a low score is asked about until one pleases.
         return "again" if readable == TRIALS - 1 else None
     if not judged and len(texts) == 1:  # the reference
         if not (yield texts[0]).ok:
@@ -251,7 +307,9 @@ def _one(reward: BaseReward, place: _Place) -> Trials:
             _adopt(place.sample, [place.at], again, sorted({*place.others, place.at}))
 
 
-def _adopt(sample: DataSample, places: Iterable[int], judged: DataSample, shown: Sequence[int]) -> None:
+def _adopt(
+    sample: DataSample, places: Iterable[int], judged: DataSample, shown: Sequence[int]
+) -> None:
     """Take these outputs' rewards from a judged sample that shows the outputs `shown`."""
     for place in places:
         output = judged.output[shown.index(place)]
@@ -259,10 +317,11 @@ def _adopt(sample: DataSample, places: Iterable[int], judged: DataSample, shown:
 
 
 def _group(reward: BaseReward, sample: DataSample, places: Sequence[_Place]) -> Trials:
-    """Find who breaks a group of which nobody has a score: each by itself among neutral answers, and judge the rest without it.
+    """Find who breaks a group of which nobody has a score: each by itself among neutral answers,
+    and judge the rest without it.
 
-    A group of n costs n + 5 judgements where one breaks it always, 2n + 5 where one breaks it beside good answers alone, and two
-    where it broke by chance.
+    A group of n costs n + 5 judgements where one breaks it always, 2n + 5 where one breaks it
+    beside good answers alone, and two where it broke by chance.
     """
     slow = any(place.why.reason == "deadline" for place in places)
     if not slow and not (yield from _fails_again(reward, sample)):
@@ -280,8 +339,8 @@ def _group(reward: BaseReward, sample: DataSample, places: Sequence[_Place]) -> 
         yield from _leave_one_out(reward, sample, places, text)
         return
     if len(breakers) == len(places) or not judged:
-        # none of the others is a control, or each may equal the reference: does another neutral answer get a score?
-        # a judge that is shown equal answers may have nothing to tell apart
+        # none of the others is a control, or each may equal the reference: does another neutral
+        # answer get a score? a judge that is shown equal answers may have nothing to tell apart
         others = [PLAIN[0]] if judged else not_the_reference(text)
         if not (yield from _gets_scores(reward, breakers[0], others)):
             return
@@ -290,9 +349,16 @@ def _group(reward: BaseReward, sample: DataSample, places: Sequence[_Place]) -> 
     broken = {place.at for place in breakers}
     rest = [place.at for place in places if place.at not in broken]
     if len(rest) > 1:
-        _adopt(sample, rest, (yield [copy_with(sample, output=[sample.output[i] for i in rest])])[0], rest)
+        _adopt(
+            sample,
+            rest,
+            (yield [copy_with(sample, output=[sample.output[i] for i in rest])])[0],
+            rest,
+        )
     elif rest:
-        last, one = next((trial, one) for trial, one in zip(trials, done, strict=True) if trial.at == rest[0])
+        last, one = next(
+            (trial, one) for trial, one in zip(trials, done, strict=True) if trial.at == rest[0]
+        )
         _adopt(sample, rest, one, sorted({*last.others, last.at}))
 
 
@@ -309,8 +375,12 @@ def _gets_scores(
     return False
 
 
-def _fails_again(reward: BaseReward, sample: DataSample) -> Generator[list[DataSample], list[DataSample], bool]:
-    """Whether nobody of the group gets a score when it is judged again either; what chance broke is mended, as in `_one`."""
+def _fails_again(
+    reward: BaseReward, sample: DataSample
+) -> Generator[list[DataSample], list[DataSample], bool]:
+    """Whether nobody of the group gets a score when it is judged again either; what chance broke is
+    mended, as in `_one`.
+    """
     judged, everyone = asks_a_model(reward), list(range(len(sample.output)))
 
     def can_be_judged(one: DataSample) -> bool:
@@ -318,7 +388,9 @@ def _fails_again(reward: BaseReward, sample: DataSample) -> Generator[list[DataS
 
     again = yield [copy_with(sample)]
     if not can_be_judged(again[0]):
-        return any(may_be_the_answers_doing(judged, said_of(reward, output)) for output in again[0].output)
+        return any(
+            may_be_the_answers_doing(judged, said_of(reward, output)) for output in again[0].output
+        )
     if judged:
         again = [*again, *(yield [copy_with(sample)])]
     if all(map(can_be_judged, again)):
@@ -326,8 +398,12 @@ def _fails_again(reward: BaseReward, sample: DataSample) -> Generator[list[DataS
     return False
 
 
-def _control(reward: BaseReward, place: _Place) -> Generator[list[DataSample], list[DataSample], str | None]:
-    """A text that gets a score in a group of its like; for a judge, who can read any, it need not be tried."""
+def _control(
+    reward: BaseReward, place: _Place
+) -> Generator[list[DataSample], list[DataSample], str | None]:
+    """A text that gets a score in a group of its like; for a judge, who can read any, it need not
+    be tried.
+    """
     texts = _controls(reward, place)
     if len(texts) == 1:
         return texts[0]
@@ -345,13 +421,20 @@ def _neutral_others(reward: BaseReward, place: _Place, text: str) -> dict[int, D
     return {i: stand_in(text, place.sample.output[i]) for i in chosen}
 
 
-def _leave_one_out(reward: BaseReward, sample: DataSample, places: Sequence[_Place], text: str) -> Trials:
-    """Find who breaks its group only beside the others: without it the group can be judged, and without any other it cannot."""
+def _leave_one_out(
+    reward: BaseReward, sample: DataSample, places: Sequence[_Place], text: str
+) -> Trials:
+    """Find who breaks its group only beside the others: without it the group can be judged, and
+    without any other it cannot.
+    """
     if reward.trial_size is not None or len(places) < 3:
         return
     asked = []
     for place in places:
-        shown = [stand_in(text, output) if i == place.at else output for i, output in enumerate(sample.output)]
+        shown = [
+            stand_in(text, output) if i == place.at else output
+            for i, output in enumerate(sample.output)
+        ]
         asked.append(copy_with(sample, output=shown))
     judged = yield asked
     able = [

@@ -1,5 +1,5 @@
-"""Channels of a verdict: how a judge's reply is asked for (decisions, schema, tool call, one token, text), and which of them an
-endpoint takes.
+"""Channels of a verdict: how a judge's reply is asked for (decisions, schema, tool call, one token,
+text), and which of them an endpoint takes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from rm_gallery.core.engine.context import on_trial
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.decisions import NO, YES, Question
 from rm_gallery.core.model.message import ChatResponse, Decision
-from rm_gallery.core.reward.template import BasePromptTemplate, ReadBy, Shaped, asked_fields, described
+from rm_gallery.core.reward.template import (
+    BasePromptTemplate,
+    ReadBy,
+    Shaped,
+    asked_fields,
+    described,
+)
 from rm_gallery.core.text.statements import REASONS
 from rm_gallery.core.utils.errors import ConfigError, ParseError, ProviderError, Unscored, logger
 
@@ -31,7 +37,9 @@ FALLBACKS = ("schema", "tool", "text")
 LEVELS = 20
 """Levels that a question has at most: an endpoint tells the probabilities of so many tokens."""
 PATIENCE_SECONDS = 0.5
-"""How long others wait for the first call to an endpoint: a refusal comes at once, and what is not refused is being answered."""
+"""How long others wait for the first call to an endpoint: a refusal comes at once, and what is not
+refused is being answered.
+"""
 FUNCTION = "verdict"
 _LETTERS = "ABCDEFGHIJKLMNOPQRST"
 
@@ -39,51 +47,73 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRST"
 def ways(llm: BaseLLM, template: type[BasePromptTemplate], channel: str) -> tuple[str, ...]:
     """The channels that are tried one after the other.
 
-    A chat model decides by the probabilities of its next token. Raises ConfigError for a channel that the model or the template
-    does not have.
+    A chat model decides by the probabilities of its next token. Raises ConfigError for a channel
+    that the model or the template does not have.
     """
     own = template.parse.__func__ is not BasePromptTemplate.parse.__func__  # type: ignore[attr-defined]  # a class method's
     own = own or template._parse.__func__ is not BasePromptTemplate._parse.__func__  # type: ignore[attr-defined]
     if llm.decides:
         if channel not in ("auto", "decision") or own:
             problem = f"{template.__name__} reads a text" if own else f"channel is {channel!r}"
-            raise ConfigError(f"{problem}, and the decision model {llm.model} writes none; use a chat model.")
+            raise ConfigError(
+                f"{problem}, and the decision model {llm.model} writes none; use a chat model."
+            )
         return ("decision",)
     if own and channel not in ("auto", "text"):
-        raise ConfigError(f"{template.__name__} reads replies in its own way; leave channel={channel!r} out, or say 'text'.")
+        raise ConfigError(
+            f"{template.__name__} reads replies in its own way; leave channel={channel!r} out, or "
+            f"say 'text'."
+        )
     if own:
         return ("text",)
-    if channel == "auto" and any(get_origin(_kind(info)) is dict for info in template.model_fields.values()):
+    if channel == "auto" and any(
+        get_origin(_kind(info)) is dict for info in template.model_fields.values()
+    ):
         return ("text",)  # an object whose keys are not known beforehand is no strict schema
     if channel in ("decision", "logprobs"):
         if llm.enable_thinking:
             raise ConfigError(
-                f"channel is {channel!r}, which asks for one token, and {llm.model} thinks first; use another one."
+                f"channel is {channel!r}, which asks for one token, and {llm.model} thinks first; "
+                f"use another one."
             )
         return ("logprobs",)
     return FALLBACKS if channel == "auto" else (channel,)
 
 
-# -- what is asked for ----------------------------------------------------------------------------------------------------------
+# -- what is asked for -----------------------------------------------------------------------------
 
 
-def request_fields(template: type[BasePromptTemplate], way: str, enable_thinking: bool, shown: int | None) -> dict[str, Any]:
+def request_fields(
+    template: type[BasePromptTemplate], way: str, enable_thinking: bool, shown: int | None
+) -> dict[str, Any]:
     """The request fields that ask for a reply by this channel; none for text."""
     if way not in ("schema", "tool"):
         return {}
     schema = _schema(template, enable_thinking, shown)
     if way == "schema":
-        return {"response_format": {"type": "json_schema", "json_schema": {"name": FUNCTION, "strict": True, "schema": schema}}}
+        return {
+            "response_format": {
+                "type": "json_schema",
+                "json_schema": {"name": FUNCTION, "strict": True, "schema": schema},
+            }
+        }
     function = {"name": FUNCTION, "description": "States the verdict.", "parameters": schema}
     chosen = {"type": "function", "function": {"name": FUNCTION}}
     return {"tools": [{"type": "function", "function": function}], "tool_choice": chosen}
 
 
 @lru_cache(maxsize=256)
-def _schema(template: type[BasePromptTemplate], enable_thinking: bool, shown: int | None) -> dict[str, Any]:
+def _schema(
+    template: type[BasePromptTemplate], enable_thinking: bool, shown: int | None
+) -> dict[str, Any]:
     names = asked_fields(template, enable_thinking)
     properties = {name: _property(name, template.model_fields[name], shown) for name in names}
-    return {"type": "object", "properties": properties, "required": names, "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": names,
+        "additionalProperties": False,
+    }
 
 
 def _property(name: str, info: FieldInfo, shown: int | None) -> dict[str, Any]:
@@ -91,7 +121,10 @@ def _property(name: str, info: FieldInfo, shown: int | None) -> dict[str, Any]:
     shaped = next((note for note in info.metadata if isinstance(note, Shaped)), None)
     if shaped is not None:
         return shaped.schema
-    kind, answers = _kind(info), next((note.answers for note in info.metadata if isinstance(note, ReadBy)), ())
+    kind, answers = (
+        _kind(info),
+        next((note.answers for note in info.metadata if isinstance(note, ReadBy)), ()),
+    )
     if get_origin(kind) is Literal:
         answers = get_args(kind)
     if answers:
@@ -99,7 +132,11 @@ def _property(name: str, info: FieldInfo, shown: int | None) -> dict[str, Any]:
     if kind is bool:
         return {"type": "boolean"}
     if kind not in (int, float):
-        return {"type": "array", "items": {"type": "string"}} if kind == list[str] else {"type": "string"}
+        return (
+            {"type": "array", "items": {"type": "string"}}
+            if kind == list[str]
+            else {"type": "string"}
+        )
     low, high = _bounds(name, info, shown)
     if kind is int and low is not None and high is not None and high - low < LEVELS:
         return {"type": "integer", "enum": list(range(math.ceil(low), math.floor(high) + 1))}
@@ -126,12 +163,15 @@ def _bounds(name: str, info: FieldInfo, shown: int | None) -> tuple[float | None
 
 @lru_cache(maxsize=256)
 def questions_of(
-    template: type[BasePromptTemplate], language: str, shown: int | None, about: tuple[tuple[str, str], ...] = ()
+    template: type[BasePromptTemplate],
+    language: str,
+    shown: int | None,
+    about: tuple[tuple[str, str], ...] = (),
 ) -> tuple[Question, ...]:
     """A verdict's fields as typed questions, reasons left out; `about` says more of some of them.
 
-    Yes or no is a predicate, the best of several answers a choice, a number with bounds a score on at most 20 levels.
-    Raises ConfigError for a field that is none of these.
+    Yes or no is a predicate, the best of several answers a choice, a number with bounds a score on
+    at most 20 levels. Raises ConfigError for a field that is none of these.
     """
     told, found = dict(about), []
     for name, info in template.model_fields.items():
@@ -146,14 +186,26 @@ def questions_of(
             found.append(Question(name, "choice", instructions, tuple(answers)))
         elif kind is bool:
             found.append(Question(name, "predicate", instructions))
-        elif kind in (int, float) and low is not None and high is not None and math.isfinite(low) and low < high:
+        elif (
+            kind in (int, float)
+            and low is not None
+            and high is not None
+            and math.isfinite(low)
+            and low < high
+        ):
             choice = name == "best"
             if choice and high - low >= LEVELS:
-                raise ConfigError(f"{high:g} answers are shown, and one of at most {LEVELS} is chosen by probabilities.")
-            found.append(Question(name, "choice" if choice else "score", instructions, _levels(low, high)))
+                raise ConfigError(
+                    f"{high:g} answers are shown, and one of at most {LEVELS} is chosen by "
+                    f"probabilities."
+                )
+            found.append(
+                Question(name, "choice" if choice else "score", instructions, _levels(low, high))
+            )
         else:
             raise ConfigError(
-                f"{template.__name__} states <{name}>, which is neither yes or no nor a choice nor a number with bounds, so no "
+                f"{template.__name__} states <{name}>, which is neither yes or no nor a choice nor "
+                f"a number with bounds, so no "
                 "probabilities tell it; use a chat model and channel 'schema', 'tool' or 'text'."
             )
     return tuple(found)
@@ -161,30 +213,41 @@ def questions_of(
 
 def _levels(low: float, high: float) -> tuple[str, ...]:
     """The whole numbers between the bounds where they are few, else eleven numbers evenly spaced."""
-    if low.is_integer() and high.is_integer() and 2 <= high - low < LEVELS or high - low == 1 and low >= 1:
+    if (
+        low.is_integer()
+        and high.is_integer()
+        and 2 <= high - low < LEVELS
+        or high - low == 1
+        and low >= 1
+    ):
         return tuple(f"{level:g}" for level in range(int(low), int(high) + 1))
     return tuple(f"{low + (high - low) * step / 10:g}" for step in range(11))
 
 
 def token_form(question: Question, language: str) -> tuple[str, dict[str, str]]:
-    """What one token is to be, for the prompt; and by token (lower case) the answer that it stands for."""
+    """What one token is to be, for the prompt; and by token (lower case) the answer that it stands
+    for.
+    """
     if question.kind == "predicate" or all(len(answer) == 1 for answer in question.answers):
         tokens = {answer.lower(): answer for answer in question.answers}
         return f"{' / '.join(question.answers)}\n{question.instructions}", tokens
     letters = dict(zip(_LETTERS, question.answers, strict=False))
     means = {"en": "A letter stands for each answer", "zh": "每个字母代表一个答案"}[language]
     legend = ", ".join(f"{letter} = {answer}" for letter, answer in letters.items())
-    return f"{question.instructions}\n{means}: {legend}", {letter.lower(): answer for letter, answer in letters.items()}
+    return f"{question.instructions}\n{means}: {legend}", {
+        letter.lower(): answer for letter, answer in letters.items()
+    }
 
 
-# -- what came ------------------------------------------------------------------------------------------------------------------
+# -- what came -------------------------------------------------------------------------------------
 
 
 def decision_of(reply: ChatResponse, question: Question, tokens: Mapping[str, str]) -> Decision:
     """The probabilities of a question's answers at the first token of a reply that says anything.
 
     Raises:
-        Unscored: the endpoint gave no probabilities. ParseError: the answers have less than half of the probability.
+        Unscored: the endpoint gave no probabilities. ParseError: the answers have less than half of
+            the probability.
     """
     content = reply.logprobs.get("content") if isinstance(reply.logprobs, Mapping) else None
     entries = [e for e in content if isinstance(e, Mapping)] if isinstance(content, list) else []
@@ -194,18 +257,29 @@ def decision_of(reply: ChatResponse, question: Question, tokens: Mapping[str, st
     for option in options if isinstance(options, list) else ():
         answer = tokens.get(_plain(option.get("token"))) if isinstance(option, Mapping) else None
         value = option.get("logprob") if isinstance(option, Mapping) else None
-        if answer is not None and isinstance(value, (int, float)) and value is not True and -1e4 < value <= 0:
+        if (
+            answer is not None
+            and isinstance(value, (int, float))
+            and value is not True
+            and -1e4 < value <= 0
+        ):
             shares[answer] += math.exp(value)
     total = math.fsum(shares.values())
     if not options or total > 1.01:  # beyond 1 they are no probabilities
         raise Unscored(
-            "The endpoint gave no probabilities of tokens; use an endpoint with logprobs, or another channel.",
+            "The endpoint gave no probabilities of tokens; use an endpoint with logprobs, or "
+            "another channel.",
             reason="no_logprobs",
             cause="judge",
         )
     if total < 0.5:
-        raise ParseError(f"One of {', '.join(question.answers)} was asked for, and other words are more probable.")
-    return Decision({answer: share / total for answer, share in shares.items()}, outside=max(0.0, 1.0 - total))
+        raise ParseError(
+            f"One of {', '.join(question.answers)} was asked for, and other words are more "
+            f"probable."
+        )
+    return Decision(
+        {answer: share / total for answer, share in shares.items()}, outside=max(0.0, 1.0 - total)
+    )
 
 
 def _plain(token: Any) -> str:
@@ -214,8 +288,16 @@ def _plain(token: Any) -> str:
 
 def expected(found: Any, decisions: Mapping[str, Decision], questions: Sequence[Question]) -> Any:
     """A verdict whose numbers are the expected ones of their probabilities, between the levels."""
-    scores = {q.name: {answer: float(answer) for answer in q.answers} for q in questions if q.kind == "score"}
-    update = {name: decisions[name].expected(values) for name, values in scores.items() if name in decisions}
+    scores = {
+        q.name: {answer: float(answer) for answer in q.answers}
+        for q in questions
+        if q.kind == "score"
+    }
+    update = {
+        name: decisions[name].expected(values)
+        for name, values in scores.items()
+        if name in decisions
+    }
     return found.model_copy(update=update) if update else found
 
 
@@ -224,7 +306,7 @@ def stated(decisions: Mapping[str, Decision]) -> dict[str, Any]:
     return {name: {YES: True, NO: False}.get(one.top, one.top) for name, one in decisions.items()}
 
 
-# -- what an endpoint takes -----------------------------------------------------------------------------------------------------
+# -- what an endpoint takes ------------------------------------------------------------------------
 
 _known: dict[tuple[str, str], str] = {}
 _probing: dict[tuple[str, str], asyncio.Future[None]] = {}
@@ -236,7 +318,9 @@ def taken_by(llm: BaseLLM) -> str | None:
 
 
 def note_on(judged: object) -> list[str]:
-    """One line for a report on how a reward's judge was asked; none where nobody has asked it, or it was in words."""
+    """One line for a report on how a reward's judge was asked; none where nobody has asked it, or
+    it was in words.
+    """
     llm, way = getattr(judged, "llm", None), getattr(judged, "channel", None)
     if way == "auto" and isinstance(llm, BaseLLM):
         way = taken_by(llm)
@@ -247,12 +331,19 @@ def _key(llm: BaseLLM) -> tuple[str, str]:
     return llm.route(), llm.model
 
 
-async def by_channel(llm: BaseLLM, tried: Sequence[str], ask: Callable[[str], Awaitable[T]], taken: Callable[[str], str]) -> T:
-    """`ask` by the first of the channels that the model's endpoint takes; `taken` says which one its reply came by.
+async def by_channel(
+    llm: BaseLLM,
+    tried: Sequence[str],
+    ask: Callable[[str], Awaitable[T]],
+    taken: Callable[[str], str],
+) -> T:
+    """`ask` by the first of the channels that the model's endpoint takes; `taken` says which one
+    its reply came by.
 
-    The first call for an endpoint and a model finds out, while others wait for it, though not for long: a channel that is
-    refused, or whose reply is empty, gives way to the next at once. What was found holds for the process; a call without any
-    reply finds nothing out, and then each finds out for itself.
+    The first call for an endpoint and a model finds out, while others wait for it, though not for
+    long: a channel that is refused, or whose reply is empty, gives way to the next at once. What
+    was found holds for the process; a call without any reply finds nothing out, and then each finds
+    out for itself.
     """
     if len(tried) == 1:
         return await ask(tried[0])
@@ -273,7 +364,10 @@ async def by_channel(llm: BaseLLM, tried: Sequence[str], ask: Callable[[str], Aw
 
 
 async def _probe(
-    key: tuple[str, str], tried: Sequence[str], ask: Callable[[str], Awaitable[T]], taken: Callable[[str], str]
+    key: tuple[str, str],
+    tried: Sequence[str],
+    ask: Callable[[str], Awaitable[T]],
+    taken: Callable[[str], str],
 ) -> T:
     why: Exception | None = None
     for way in tried:
@@ -285,7 +379,8 @@ async def _probe(
                 raise
             why = error
         except (ParseError, Unscored) as error:
-            # a reply shows that the endpoint takes it, even one that cannot be read; some take a schema and say nothing
+            # a reply shows that the endpoint takes it, even one that cannot be read; some take a
+            # schema and say nothing
             if isinstance(error, Unscored) and error.reason == "empty" and way != tried[-1]:
                 why = error
                 continue
@@ -302,7 +397,9 @@ async def _probe(
 def _note(key: tuple[str, str], way: str, why: Exception | None) -> None:
     """Remember the channel of an endpoint and a model, and say once what was refused."""
     if key not in _known and why is not None:
-        logger.warning("model {} is asked for its verdicts as {} from now on: {}", key[1], WORDS[way], why)
+        logger.warning(
+            "model {} is asked for its verdicts as {} from now on: {}", key[1], WORDS[way], why
+        )
     _known.setdefault(key, way)
     coordinator.found_out("channel", key, way)
 

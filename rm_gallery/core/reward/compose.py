@@ -1,4 +1,6 @@
-"""Rewards made of rewards: gates, cascades and weighted sums, in which what need not be asked is not asked."""
+"""Rewards made of rewards: gates, cascades and weighted sums, in which what need not be asked is
+not asked.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +26,20 @@ from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.models import Configured, copy_with, unknown_name
 
 BUILDER = "rm_gallery.core.runner.grading_runner"
-"""Makes a reward of a name, a grader or a function; looked up when it is asked for, since it stands above."""
+"""Makes a reward of a name, a grader or a function; looked up when it is asked for, since it stands
+above.
+"""
 METRICS, STAGES, PARTS = "metrics", "stages", "parts"
-"""Keys of a composition's extra data: its parts' scores, what became of each stage, and the parts' own extra data."""
+"""Keys of a composition's extra data: its parts' scores, what became of each stage, and the parts'
+own extra data.
+"""
 NEAR = 1e-9
 R = TypeVar("R")
 
 
 def as_part(value: Any) -> BaseReward:
-    """A reward, its class or registered name, a grader, a reward function or an environment, as a reward.
+    """A reward, its class or registered name, a grader, a reward function or an environment, as a
+    reward.
 
     One that is judged by a model has no judge yet where it is only named.
     """
@@ -63,13 +70,16 @@ class _Part(NamedTuple):
 
 
 class Composition(PerOutputReward):
-    """What all compositions share: how parts are asked, and how what comes of it gets to the outputs.
+    """What all compositions share: how parts are asked, and how what comes of it gets to the
+    outputs.
 
-    A composition of rewards that score answers by themselves is one of those (`pointwise`). With a part that compares it
-    is a `listwise` one: that part is then asked once about all the answers that reached it.
+    A composition of rewards that score answers by themselves is one of those (`pointwise`). With a
+    part that compares it is a `listwise` one: that part is then asked once about all the answers
+    that reached it.
 
-    Parts that are judged by a model and have no judge yet, such as those given by name, take `llm` (and its `base_url`) when it is
-    built, or later the judge of what uses it: an adapter, a command, a server. Used without one it raises ConfigError.
+    Parts that are judged by a model and have no judge yet, such as those given by name, take `llm`
+    (and its `base_url`) when it is built, or later the judge of what uses it: an adapter, a
+    command, a server. Used without one it raises ConfigError.
     """
 
     def parts(self) -> dict[str, BaseReward]:
@@ -100,14 +110,25 @@ class Composition(PerOutputReward):
     @property
     def llm(self) -> Any:
         """The model that judges for the first part that has one, None where none does."""
-        return next((llm for part in self.parts().values() if (llm := getattr(part, "llm", None)) is not None), None)
+        return next(
+            (
+                llm
+                for part in self.parts().values()
+                if (llm := getattr(part, "llm", None)) is not None
+            ),
+            None,
+        )
 
     @classmethod
     def _with_judge(cls, parts: str, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings without `llm` and `base_url`, which are the judge of those parts that lack one."""
+        """The settings without `llm` and `base_url`, which are the judge of those parts that lack
+        one.
+        """
         own = {name: value for name, value in settings.items() if name not in ("llm", "base_url")}
         if parts in own:
-            own[parts] = resolved_judge(own[parts], settings.get("llm"), settings.get("base_url"), cls.__name__)
+            own[parts] = resolved_judge(
+                own[parts], settings.get("llm"), settings.get("base_url"), cls.__name__
+            )
         return own
 
     def describe(self) -> dict[str, Any]:
@@ -125,8 +146,9 @@ class Composition(PerOutputReward):
         if missing := lacking(self):
             are = "is" if len(missing) == 1 else "are"
             raise ConfigError(
-                f"{self.name}: {', '.join(dict.fromkeys(missing))} {are} judged by a model and none is named; say which with "
-                f"--llm MODEL, or llm= of {type(self).__name__} or of what uses it."
+                f"{self.name}: {', '.join(dict.fromkeys(missing))} {are} judged by a model and "
+                f"none is named; say which with --llm MODEL, or llm= of {type(self).__name__} or "
+                f"of what uses it."
             )
         for part in self.parts().values():
             part.check()
@@ -139,22 +161,34 @@ class Composition(PerOutputReward):
         """Its parts, and in the place of compositions in which a model is asked the parts of those."""
         for name, part in self.parts().items():
             noted = {at: _inside(extra, METRICS, name) for at, extra in extras.items()}
-            reached = {at: one.get("score") if one.get("is_score_valid") else None for at, one in noted.items() if one}
+            reached = {
+                at: one.get("score") if one.get("is_score_valid") else None
+                for at, one in noted.items()
+                if one
+            }
             if part.made_of_parts and asks_a_model(part):
                 inner = part.kept_parts({at: _inside(extras[at], PARTS, name) for at in reached})
                 yield from (each._replace(name=f"{name}, {each.name}") for each in inner)
             elif reached:
                 yield KeptPart(name, part, reached, partial(self.reported, part))
 
-    async def _asked(self, part: BaseReward, sample: DataSample, at: list[int], hooks: dict[str, Any]) -> list[_Part]:
+    async def _asked(
+        self, part: BaseReward, sample: DataSample, at: list[int], hooks: dict[str, Any]
+    ) -> list[_Part]:
         """What a part says of these outputs of the sample."""
-        chosen = sample if len(at) == len(sample.output) else copy_with(sample, output=[sample.output[i] for i in at])
+        chosen = (
+            sample
+            if len(at) == len(sample.output)
+            else copy_with(sample, output=[sample.output[i] for i in at])
+        )
         judged = await part.async_evaluate(chosen, hooks=hooks or None)
         return [_Part(said_of(part, output), output) for output in judged.output]
 
 
 def _inside(extra: Any, *names: str) -> dict[str, Any]:
-    """What stands under these names, one inside the other; empty where nothing does, as in a record of another hand."""
+    """What stands under these names, one inside the other; empty where nothing does, as in a record
+    of another hand.
+    """
     for name in names:
         extra = extra.get(name) if isinstance(extra, dict) else None
     return extra if isinstance(extra, dict) else {}
@@ -171,7 +205,11 @@ class _Notes:
     def add(self, name: str, part: BaseReward, said: _Part) -> None:
         """Note a part's score, and what else it found out."""
         own = said.output.answer.reward
-        reason = "; ".join(d.reason for d in own.details if d.reason) if said.outcome.ok else said.outcome.message
+        reason = (
+            "; ".join(d.reason for d in own.details if d.reason)
+            if said.outcome.ok
+            else said.outcome.message
+        )
         self.metrics[name] = metric(said.outcome.value, reason)
         extra = own.extra_data.get(part.key_in(own)) if own.extra_data else None
         if extra:
@@ -184,12 +222,20 @@ class _Notes:
         if outcome.value is None:
             return JudgedOutput(outcome.without_value(), extra)
         detail = RewardDimensionWithScore(name=name, score=outcome.value, reason=reason)
-        return JudgedOutput(scored(RewardResult(name=name, details=[detail], extra_data=extra)), extra)
+        return JudgedOutput(
+            scored(RewardResult(name=name, details=[detail], extra_data=extra)), extra
+        )
 
 
 def metric(score: float | None, reason: str = "") -> dict[str, Any]:
-    """A component of a score in the layout of a function reward's metrics; None where it could not be told."""
-    return {"score": 0.0 if score is None else score, "is_score_valid": score is not None, "reason": reason}
+    """A component of a score in the layout of a function reward's metrics; None where it could not
+    be told.
+    """
+    return {
+        "score": 0.0 if score is None else score,
+        "is_score_valid": score is not None,
+        "reason": reason,
+    }
 
 
 def _reaches(score: float, limit: float, higher_is_better: bool) -> bool:
@@ -201,11 +247,12 @@ class Stage(Configured):
 
     Args:
         reward: anything `as_part` takes.
-        stop_below: a score worse than this ends the cascade with its `otherwise`, in the units of the reward. In a stage
-            before the last that has neither limit it is the best score the reward can give: a plain gate.
+        stop_below: a score worse than this ends the cascade with its `otherwise`, in the units of
+            the reward. In a stage before the last that has neither limit it is the best score the
+            reward can give: a plain gate.
         stop_above: a score this good or better ends the cascade with this score: the stage is sure.
-        no_score: what an answer without a score here means: `stop` ends the cascade without a score, `next` goes on, for
-            a small judge in front of a larger one.
+        no_score: what an answer without a score here means: `stop` ends the cascade without a
+            score, `next` goes on, for a small judge in front of a larger one.
     """
 
     reward: SerializeAsAny[BaseReward]
@@ -225,9 +272,14 @@ class Stage(Configured):
     @model_validator(mode="after")
     def _in_order(self) -> Stage:
         low, high = self.stop_below, self.stop_above
-        if low is not None and high is not None and not _reaches(high, low, self.reward.higher_is_better):
+        if (
+            low is not None
+            and high is not None
+            and not _reaches(high, low, self.reward.higher_is_better)
+        ):
             raise ValueError(
-                f"stop_below is {low} and stop_above {high}; for {self.reward.name} the second must be the better score"
+                f"stop_below is {low} and stop_above {high}; for {self.reward.name} the second "
+                f"must be the better score"
             )
         return self
 
@@ -235,13 +287,16 @@ class Stage(Configured):
 class Cascade(Composition):
     """Asks rewards one after another, the cheap ones first, and ends with the first that decides.
 
-    `Cascade(format_rule, Stage(small_judge, stop_below=0.2, stop_above=0.8), large_judge)`: a stage before the last is a
-    `Stage`, or a reward alone, which is then a gate: what does not get its best score stops there.
+    `Cascade(format_rule, Stage(small_judge, stop_below=0.2, stop_above=0.8), large_judge)`: a stage
+    before the last is a `Stage`, or a reward alone, which is then a gate: what does not get its
+    best score stops there.
 
-    An answer's score is `otherwise` where a stage stopped it, else the score of the stage that decided. Where the deciding
-    stages have different ranges or directions their scores are normalised to [0, 1]. A stage without a score ends the
-    cascade without a score, for the stage's reason, unless its `no_score` is `next`; a score is never made of a missing one.
-    The extra data hold every part's score (`metrics`) and what became of each stage (`stages`); `savings` counts them.
+    An answer's score is `otherwise` where a stage stopped it, else the score of the stage that
+    decided. Where the deciding stages have different ranges or directions their scores are
+    normalised to [0, 1]. A stage without a score ends the cascade without a score, for the stage's
+    reason, unless its `no_score` is `next`; a score is never made of a missing one. The extra data
+    hold every part's score (`metrics`) and what became of each stage (`stages`); `savings` counts
+    them.
     """
 
     stages: list[Stage] = Field(min_length=2)
@@ -251,7 +306,9 @@ class Cascade(Composition):
     def __init__(self, *stages: Any, **settings: Any) -> None:
         """Take the stages in their order, and the settings of any reward."""
         if stages:
-            settings["stages"] = [stage if isinstance(stage, Stage) else Stage(stage) for stage in stages]
+            settings["stages"] = [
+                stage if isinstance(stage, Stage) else Stage(stage) for stage in stages
+            ]
         super().__init__(**self._with_judge("stages", settings))
 
     def model_post_init(self, context: Any) -> None:
@@ -259,17 +316,25 @@ class Cascade(Composition):
         filled = [self._filled(stage) for stage in self.stages[:-1]]
         last = self.stages[-1]
         if last.stop_below is not None or last.stop_above is not None:
-            raise ConfigError(f"{type(self).__name__}: {last.reward.name} comes last and decides anyway; drop its limits.")
+            raise ConfigError(
+                f"{type(self).__name__}: {last.reward.name} comes last and decides anyway; drop "
+                f"its limits."
+            )
         object.__setattr__(self, "stages", [*filled, last])
         deciding = self._deciding()
         if not self._alike(deciding):
             for part in deciding:
                 part.normalized(0.0)  # raises for a range without bounds
         if math.isnan(self.otherwise):
-            worst = worst_of(last.reward.score_range, last.reward.higher_is_better) if self._alike(deciding) else 0.0
+            worst = (
+                worst_of(last.reward.score_range, last.reward.higher_is_better)
+                if self._alike(deciding)
+                else 0.0
+            )
             if worst is None:
                 raise ConfigError(
-                    f"{type(self).__name__}: the scores of {last.reward.name} have no worst one; say with otherwise= what an "
+                    f"{type(self).__name__}: the scores of {last.reward.name} have no worst one; "
+                    f"say with otherwise= what an "
                     "answer gets that is stopped."
                 )
             object.__setattr__(self, "otherwise", float(worst))
@@ -283,7 +348,8 @@ class Cascade(Composition):
         limit = best if threshold is None else threshold
         if limit is None:
             raise ConfigError(
-                f"{type(self).__name__}: the scores of {stage.reward.name} have no best one; say from which score on an answer "
+                f"{type(self).__name__}: the scores of {stage.reward.name} have no best one; say "
+                f"from which score on an answer "
                 "passes (threshold= of a Gate, stop_below= of a Stage)."
             )
         return stage.model_copy(update={"stop_below": float(limit)})
@@ -298,7 +364,9 @@ class Cascade(Composition):
 
     def _deciding(self) -> list[BaseReward]:
         last = self.stages[-1]
-        return [stage.reward for stage in self.stages if stage.stop_above is not None or stage is last]
+        return [
+            stage.reward for stage in self.stages if stage.stop_above is not None or stage is last
+        ]
 
     @property
     def score_range(self) -> Bounds:  # type: ignore[override]
@@ -306,7 +374,10 @@ class Cascade(Composition):
         deciding = self._deciding()
         low, high = deciding[0].score_range if self._alike(deciding) else (0.0, 1.0)
         widen = self.otherwise
-        return (None if low is None else min(low, widen), None if high is None else max(high, widen))
+        return (
+            None if low is None else min(low, widen),
+            None if high is None else max(high, widen),
+        )
 
     @property
     def higher_is_better(self) -> bool:  # type: ignore[override]
@@ -324,7 +395,9 @@ class Cascade(Composition):
                 notes[i].stages[name] = "not asked"
             if not open_:
                 continue
-            for i, said in zip(open_, await self._asked(stage.reward, sample, open_, kwargs), strict=True):
+            for i, said in zip(
+                open_, await self._asked(stage.reward, sample, open_, kwargs), strict=True
+            ):
                 notes[i].add(name, stage.reward, said)
                 ended = self._ended(stage, name, said, notes[i])
                 if ended is not None:
@@ -335,8 +408,12 @@ class Cascade(Composition):
             control.count("spared", spared)
         return [notes[i].found(self.name, *done[i]) for i in range(len(sample.output))]
 
-    def _ended(self, stage: Stage, name: str, said: _Part, notes: _Notes) -> tuple[Outcome[float], str | None] | None:
-        """An output's outcome and its reason if the cascade ends with this stage, None where it goes on."""
+    def _ended(
+        self, stage: Stage, name: str, said: _Part, notes: _Notes
+    ) -> tuple[Outcome[float], str | None] | None:
+        """An output's outcome and its reason if the cascade ends with this stage, None where it
+        goes on.
+        """
         outcome, part = said.outcome, stage.reward
         if outcome.value is None:
             notes.stages[name] = outcome.status
@@ -357,37 +434,51 @@ class Cascade(Composition):
         return scored(value), notes.metrics[name]["reason"] or None
 
     def savings(self, samples: Iterable[DataSample]) -> dict[str, Savings]:
-        """Per part, how many answers of samples this cascade has scored it was asked about, and how many it was spared."""
+        """Per part, how many answers of samples this cascade has scored it was asked about, and how
+        many it was spared.
+        """
         counts = {name: [0, 0] for name in self.parts()}
         for sample in samples:
             for output in sample.output:
                 said = output.answer.reward
-                for name, state in said.extra_data.get(self.key_in(said), {}).get(STAGES, {}).items():
+                for name, state in (
+                    said.extra_data.get(self.key_in(said), {}).get(STAGES, {}).items()
+                ):
                     counts[name][state == "not asked"] += 1
         return {name: Savings(*count) for name, count in counts.items()}
 
 
 class Gate(Cascade):
-    """A reward behind a cheap condition: where the condition fails, the score is the worst one and the reward is not asked.
+    """A reward behind a cheap condition: where the condition fails, the score is the worst one and
+    the reward is not asked.
 
-    `Gate("format_reward", judge)`. The score is the guarded reward's, in its units. A condition without a score
-    gives none: the answer is unscored or failed as the condition was, and the guarded reward is not asked either.
+    `Gate("format_reward", judge)`. The score is the guarded reward's, in its units. A condition
+    without a score gives none: the answer is unscored or failed as the condition was, and the
+    guarded reward is not asked either.
 
     Args:
         condition: the cheap reward; anything `as_part` takes.
         then: the reward behind it.
-        threshold: the score from which on the condition holds, in its own units; by default its best score, of a grader
-            its own threshold.
+        threshold: the score from which on the condition holds, in its own units; by default its
+            best score, of a grader its own threshold.
         otherwise: the score where it does not hold; by default the worst one of `then`.
         name: the name under which scores are recorded.
     """
 
-    def __init__(self, condition: Any = None, then: Any = None, threshold: float | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        condition: Any = None,
+        then: Any = None,
+        threshold: float | None = None,
+        **settings: Any,
+    ) -> None:
         """Take the condition and what it guards."""
         if "stages" in settings:  # a copy of one
             super().__init__(**settings)
         elif condition is None or then is None:
-            raise ConfigError("Gate: it takes a condition and a reward behind it: Gate(condition, then).")
+            raise ConfigError(
+                "Gate: it takes a condition and a reward behind it: Gate(condition, then)."
+            )
         else:
             super().__init__(Stage(condition, stop_below=threshold), Stage(then), **settings)
 
@@ -395,17 +486,20 @@ class Gate(Cascade):
 class WeightedSum(Composition):
     """The sum of rewards, each times its weight, as trainers add up the components of a reward.
 
-    A weight of 2 counts twice. A penalty is a reward that says how much of a flaw is there, higher for more, with a negative
-    weight; it is not turned round as well. A part of which lower is better therefore takes a negative weight.
-    The sum is unscored or failed as soon as one part is: a missing part is never a 0. All parts are asked at once.
-    A weight counts in the part's own units: 0.1 of a judge on 1..10 moves the sum by 0.9, nearly as much as 1 of a rule on 0..1.
+    A weight of 2 counts twice. A penalty is a reward that says how much of a flaw is there, higher
+    for more, with a negative weight; it is not turned round as well. A part of which lower is
+    better therefore takes a negative weight. The sum is unscored or failed as soon as one part is:
+    a missing part is never a 0. All parts are asked at once. A weight counts in the part's own
+    units: 0.1 of a judge on 1..10 moves the sum by 0.9, nearly as much as 1 of a rule on 0..1.
     `pays` says what each part can pay, `notes` where that turns the order of the weights round.
 
     Args:
         parts: rewards by name, or a list of them; anything `as_part` takes.
-        weights: by name; 1 where none is given. A part with the weight 0 is asked and reported, and does not count.
-        normalize: map each part to [0, 1] by its range before it is weighted and reported, so that weights compare. A part keeps its
-            direction: a penalty stays one. ConfigError for a part with an open range.
+        weights: by name; 1 where none is given. A part with the weight 0 is asked and reported, and
+            does not count.
+        normalize: map each part to [0, 1] by its range before it is weighted and reported, so that
+            weights compare. A part keeps its direction: a penalty stays one. ConfigError for a part
+            with an open range.
     """
 
     said_if_given: ClassVar[frozenset[str]] = frozenset({*Composition.said_if_given, "normalize"})
@@ -414,29 +508,42 @@ class WeightedSum(Composition):
     weights: dict[str, float] = Field(default_factory=dict)
     normalize: bool = False
 
-    def __init__(self, parts: Any = None, weights: Mapping[str, float] | None = None, **settings: Any) -> None:
+    def __init__(
+        self, parts: Any = None, weights: Mapping[str, float] | None = None, **settings: Any
+    ) -> None:
         """Take the parts and their weights."""
         if parts is not None:
-            given = parts if isinstance(parts, Mapping) else _named([as_part(part) for part in parts])
+            given = (
+                parts if isinstance(parts, Mapping) else _named([as_part(part) for part in parts])
+            )
             settings["rewards"] = {name: as_part(part) for name, part in given.items()}
         unnamed: Any = weights
         if unnamed is not None and not isinstance(unnamed, Mapping):
             by_name = ", ".join(f"{name!r}: …" for name in settings.get("rewards", ()))
-            raise ConfigError(f"WeightedSum: weights is {weights!r:.80}; give them by name: weights={{{by_name}}}.")
-        super().__init__(**{"weights": dict(weights or {}), **self._with_judge("rewards", settings)})
+            raise ConfigError(
+                f"WeightedSum: weights is {weights!r:.80}; give them by name: "
+                f"weights={{{by_name}}}."
+            )
+        super().__init__(
+            **{"weights": dict(weights or {}), **self._with_judge("rewards", settings)}
+        )
 
     def model_post_init(self, context: Any) -> None:
         """Check the weights."""
-        object.__setattr__(self, "weights", checked_weights(type(self).__name__, self.weights, self.rewards))
+        object.__setattr__(
+            self, "weights", checked_weights(type(self).__name__, self.weights, self.rewards)
+        )
         for name, part in self.rewards.items():
             if not part.higher_is_better and self.weights[name] > 0:
                 raise ConfigError(
-                    f"{type(self).__name__}: lower is better for '{name}' and its weight is {self.weights[name]:g}; give it a "
+                    f"{type(self).__name__}: lower is better for '{name}' and its weight is "
+                    f"{self.weights[name]:g}; give it a "
                     "negative weight, which makes it a penalty."
                 )
             if self.normalize and None in part.score_range:
                 raise ConfigError(
-                    f"{type(self).__name__}: normalize maps '{name}' to [0, 1], and its range {part.score_range} is open; give the "
+                    f"{type(self).__name__}: normalize maps '{name}' to [0, 1], and its range "
+                    f"{part.score_range} is open; give the "
                     "reward a score_range, or leave out normalize."
                 )
         super().model_post_init(context)
@@ -453,29 +560,41 @@ class WeightedSum(Composition):
         return lowest, highest
 
     def pays(self) -> dict[str, Bounds]:
-        """By part the least and the most that it can add to the sum: its weight times its range; None where that is open."""
+        """By part the least and the most that it can add to the sum: its weight times its range;
+        None where that is open.
+        """
         ends = {}
         for name, part in self.rewards.items():
             weight, scale = self.weights[name], (0.0, 1.0) if self.normalize else part.score_range
             # a weight of 0 pays nothing, however far the range goes; -0.0 is no number people read
-            low, high = (0.0 if not weight else None if bound is None else weight * bound + 0.0 for bound in scale)
+            low, high = (
+                0.0 if not weight else None if bound is None else weight * bound + 0.0
+                for bound in scale
+            )
             ends[name] = (low, high) if weight >= 0 else (high, low)
         return ends
 
     def notes(self) -> tuple[str, ...]:
         """What each part can pay, and which one has a larger say than its weight looks like."""
         pays = self.pays()
-        shown = ", ".join(f"{name} {_end(low)} to {_end(high)}" for name, (low, high) in pays.items())
+        shown = ", ".join(
+            f"{name} {_end(low)} to {_end(high)}" for name, (low, high) in pays.items()
+        )
         sentences = [f"{self.name} is paid by parts: {shown}", *self.uneven()]
         return tuple(sentences)
 
     def uneven(self) -> list[str]:
-        """A sentence for each part whose say (weight times width of its range) is larger than its weight looks like.
+        """A sentence for each part whose say (weight times width of its range) is larger than its
+        weight looks like.
 
-        That is a part that outweighs one of a larger weight, or whose share of all that can be paid is more than twice its share
-        of the weights. Parts with an open range are left out.
+        That is a part that outweighs one of a larger weight, or whose share of all that can be paid
+        is more than twice its share of the weights. Parts with an open range are left out.
         """
-        widths = {name: high - low for name, (low, high) in self.pays().items() if low is not None and high is not None}
+        widths = {
+            name: high - low
+            for name, (low, high) in self.pays().items()
+            if low is not None and high is not None
+        }
         weights = {name: abs(self.weights[name]) for name in widths}
         whole, total, sentences = math.fsum(widths.values()), math.fsum(weights.values()), []
         for name, width in widths.items():
@@ -484,8 +603,9 @@ class WeightedSum(Composition):
             if below or (larger and width * total > 2 * whole * weights[name] + NEAR):
                 other = max(below or larger, key=lambda one: weights[one])
                 sentences.append(
-                    f"'{name}' has the weight {self.weights[name]:g} and moves the sum by up to {width:.3g}; '{other}' has "
-                    f"{self.weights[other]:g} and moves it by {widths[other]:.3g}. With --normalize (normalize=True) weights compare."
+                    f"'{name}' has the weight {self.weights[name]:g} and moves the sum by up to "
+                    f"{width:.3g}; '{other}' has {self.weights[other]:g} and moves it by "
+                    f"{widths[other]:.3g}. With --normalize (normalize=True) weights compare."
                 )
         return sentences
 
@@ -513,11 +633,15 @@ class WeightedSum(Composition):
         notes = _Notes()
         for name, found in said.items():
             notes.add(name, self.rewards[name], found)
-        missing = {name: found.outcome for name, found in said.items() if found.outcome.value is None}
+        missing = {
+            name: found.outcome for name, found in said.items() if found.outcome.value is None
+        }
         if missing:
             message = "; ".join(f"{name}: {outcome.message}" for name, outcome in missing.items())
             return notes.found(self.name, deciding(missing.values()).without_value(message))
-        terms = {name: (self.weights[name], found.outcome.value or 0.0) for name, found in said.items()}
+        terms = {
+            name: (self.weights[name], found.outcome.value or 0.0) for name, found in said.items()
+        }
         try:
             total, reason = weighted_sum(terms)
         except ScoreError as error:
@@ -530,7 +654,9 @@ def _end(value: float | None) -> str:
 
 
 def weighted_sum(terms: Mapping[str, tuple[float, float]]) -> tuple[float, str]:
-    """The sum of weight × score over named terms, and how it is made up; ScoreError where it is no finite number."""
+    """The sum of weight × score over named terms, and how it is made up; ScoreError where it is no
+    finite number.
+    """
     reason = " + ".join(f"{weight:g}×{name} {score:g}" for name, (weight, score) in terms.items())
     try:
         total = math.fsum(weight * score for weight, score in terms.values())
@@ -542,7 +668,9 @@ def weighted_sum(terms: Mapping[str, tuple[float, float]]) -> tuple[float, str]:
 
 
 async def together_or_none(coroutines: Sequence[Coroutine[Any, Any, R]]) -> list[R]:
-    """The results of all, which run at once; what one of them raises ends the others, so that none goes on asking."""
+    """The results of all, which run at once; what one of them raises ends the others, so that none
+    goes on asking.
+    """
     tasks = [asyncio.ensure_future(each) for each in coroutines]
     try:
         return list(await asyncio.gather(*tasks))
@@ -551,14 +679,24 @@ async def together_or_none(coroutines: Sequence[Coroutine[Any, Any, R]]) -> list
             task.cancel()
 
 
-def checked_weights(what: str, weights: Mapping[str, Any], names: Iterable[str]) -> dict[str, float]:
-    """A weight per name, 1 where none is given; ConfigError for one that is no finite number or has no such name."""
+def checked_weights(
+    what: str, weights: Mapping[str, Any], names: Iterable[str]
+) -> dict[str, float]:
+    """A weight per name, 1 where none is given; ConfigError for one that is no finite number or has
+    no such name.
+    """
     known = list(names)
     for name, weight in weights.items():
         if name not in known:
             raise ConfigError(f"{what}: weights: " + unknown_name("component", name, known))
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
-            raise ConfigError(f"{what}: the weight of '{name}' is {weight!r:.80}; it is a finite number.")
+        if (
+            isinstance(weight, bool)
+            or not isinstance(weight, int | float)
+            or not math.isfinite(weight)
+        ):
+            raise ConfigError(
+                f"{what}: the weight of '{name}' is {weight!r:.80}; it is a finite number."
+            )
     return {name: float(weights.get(name, 1.0)) for name in known}
 
 

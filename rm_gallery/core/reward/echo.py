@@ -1,7 +1,9 @@
-"""What a judge's reply copies from the material it judges: a verdict in such a passage is the material's own, not the judge's.
+"""What a judge's reply copies from the material it judges: a verdict in such a passage is the
+material's own, not the judge's.
 
-A judge that repeats an answer before it decides, or is cut off while it quotes, would else hand over the score that the answer gives
-itself. So passages that stand in the prompt's fenced texts are blanked before a verdict is read.
+A judge that repeats an answer before it decides, or is cut off while it quotes, would else hand
+over the score that the answer gives itself. So passages that stand in the prompt's fenced texts are
+blanked before a verdict is read.
 """
 
 from __future__ import annotations
@@ -14,13 +16,18 @@ from typing import Any, NamedTuple
 from rm_gallery.core.text.canonical import visible
 from rm_gallery.core.text.statements import REASONS
 
-_FENCED = re.compile(r"<(?P<name>[\w-]{1,80}) (?P<fence>[0-9a-f]{8})>\n(?P<text>.*?)\n</(?P=name) (?P=fence)>", re.DOTALL)
+_FENCED = re.compile(
+    r"<(?P<name>[\w-]{1,80}) (?P<fence>[0-9a-f]{8})>\n(?P<text>.*?)\n</(?P=name) (?P=fence)>",
+    re.DOTALL,
+)
 _SHORTEST = 40
-"""Characters alike from which on a passage counts as copied, blanks and signs of quoting not counted; of a shorter text all of it. A bare
-verdict is shorter, so that an answer cannot make the judge's own unreadable by writing down every one there is."""
+"""Characters alike from which on a passage counts as copied, blanks and signs of quoting not
+counted; of a shorter text all of it. A bare verdict is shorter, so that an answer cannot make the
+judge's own unreadable by writing down every one there is."""
 _BESIDE = 3
-"""Characters that a short text has beside tags and numbers, where several are compared: one that is nothing but a verdict in the judge's
-own form cannot be told from the judge's, and would cost the others theirs."""
+"""Characters that a short text has beside tags and numbers, where several are compared: one that is
+nothing but a verdict in the judge's own form cannot be told from the judge's, and would cost the
+others theirs."""
 _DROPPED = dict.fromkeys(map(ord, " \t\n\r\f\v>\"'`*_\\|\u201c\u201d\u00a0"))
 _NUMBER = re.compile(r"\d+")
 
@@ -36,7 +43,12 @@ class Fenced(NamedTuple):
 def fenced_texts(messages: Iterable[Mapping[str, Any]]) -> Fenced:
     """The texts that a prompt holds between tags with a random marker."""
     contents = (message.get("content") for message in messages)
-    texts = [part.get("text", "") for content in contents if isinstance(content, list) for part in content]
+    texts = [
+        part.get("text", "")
+        for content in contents
+        if isinstance(content, list)
+        for part in content
+    ]
     texts += [content for message in messages if isinstance(content := message.get("content"), str)]
     fenced = [found for text in texts if isinstance(text, str) for found in _FENCED.finditer(text)]
     answers = sum(found["name"].startswith(("answer", "response")) for found in fenced)
@@ -44,7 +56,9 @@ def fenced_texts(messages: Iterable[Mapping[str, Any]]) -> Fenced:
 
 
 def without_echoes(reply: str, material: Fenced, names: Iterable[str]) -> str:
-    """The reply with blanks for what it copies from texts that name a field of the verdict. Linear in both."""
+    """The reply with blanks for what it copies from texts that name a field of the verdict. Linear
+    in both.
+    """
     texts = material.texts
     named = [name.lower().replace("_", "") for name in names]
     telling = tuple(text for text in texts if any(name in _lower(text) for name in named))
@@ -61,21 +75,36 @@ def without_echoes(reply: str, material: Fenced, names: Iterable[str]) -> str:
         for at in range(start, end - _SHORTEST + 1)
         if plain[at : at + _SHORTEST] in passages
     ]
-    as_written = [found.span() for text, _ in short for found in re.finditer(re.escape(text), exact)]
+    as_written = [
+        found.span() for text, _ in short for found in re.finditer(re.escape(text), exact)
+    ]
     if not as_written:  # a copy may have another number, which is no more the judge's own
-        spans += [m.span() for exact_text, text in short if text != exact_text for m in re.finditer(re.escape(text), plain)]
+        spans += [
+            m.span()
+            for exact_text, text in short
+            if text != exact_text
+            for m in re.finditer(re.escape(text), plain)
+        ]
     copied = _places(reply, spans, digits=False) | _places(reply, as_written, digits=True)
     if not copied:
         return reply
-    return "".join(" " if place in copied and sign != "\n" else sign for place, sign in enumerate(reply))
+    return "".join(
+        " " if place in copied and sign != "\n" else sign for place, sign in enumerate(reply)
+    )
 
 
 @lru_cache(maxsize=64)
-def _passages(texts: tuple[str, ...], fields: str, one: bool) -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
-    """Passages of the shortest length near a field's name, and texts that are shorter and hold more than a verdict."""
+def _passages(
+    texts: tuple[str, ...], fields: str, one: bool
+) -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
+    """Passages of the shortest length near a field's name, and texts that are shorter and hold more
+    than a verdict.
+    """
     passages: set[str] = set()
     short: list[tuple[str, str]] = []
-    bare = re.compile(rf"</?(?:{'|'.join(name for name in REASONS if name.isascii())}|answer)|<?/?(?:{fields}):?|\d")
+    bare = re.compile(
+        rf"</?(?:{'|'.join(name for name in REASONS if name.isascii())}|answer)|<?/?(?:{fields}):?|\d"
+    )
     begun = re.compile(rf"<(?:{fields})[^<]{{1,20}}|(?:{fields}):[^,:]{{1,20}}")
     for text in texts:
         plain = _compared(text)
@@ -105,7 +134,9 @@ def _near(plain: str, fields: str) -> list[tuple[int, int]]:
 
 
 def _compared(text: str, digits: bool = False) -> str:
-    """The text in one case, without blanks, signs of quoting and what cannot be seen; numbers are alike unless `digits` count."""
+    """The text in one case, without blanks, signs of quoting and what cannot be seen; numbers are
+    alike unless `digits` count.
+    """
     plain = _lower(text).translate(_DROPPED)
     return plain if digits else _NUMBER.sub("0", plain)
 

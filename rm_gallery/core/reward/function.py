@@ -38,7 +38,15 @@ from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored, logge
 from rm_gallery.core.utils.identity import plain_form, remembered_by
 from rm_gallery.core.utils.models import unknown_name
 
-__all__ = ["EvaluateResult", "FunctionReward", "Message", "MetricResult", "RewardFunction", "StepOutput", "reward_function"]
+__all__ = [
+    "EvaluateResult",
+    "FunctionReward",
+    "Message",
+    "MetricResult",
+    "RewardFunction",
+    "StepOutput",
+    "reward_function",
+]
 
 
 Reader = Callable[[Any, str], Any]
@@ -49,9 +57,16 @@ def _as_dicts(value: Any, what: str) -> Any:
 
 
 def message_reader(annotation: Any) -> Reader:
-    """How messages are handed to a parameter: as `Message` objects, as dicts, or as models of a class of the user's own."""
-    if isinstance(annotation, str):  # names that mean nothing where the function stands, such as imports for type checkers
-        return _as_dicts if re.search(r"\b([Dd]ict|Mapping)\b", annotation) and "Message" not in annotation else as_messages
+    """How messages are handed to a parameter: as `Message` objects, as dicts, or as models of a
+    class of the user's own.
+    """
+    # names that mean nothing where the function stands, such as imports for type checkers
+    if isinstance(annotation, str):
+        return (
+            _as_dicts
+            if re.search(r"\b([Dd]ict|Mapping)\b", annotation) and "Message" not in annotation
+            else as_messages
+        )
     parts = list(annotation_parts(annotation))
     models = [part for part in parts if isinstance(part, type) and issubclass(part, BaseModel)]
     if models:
@@ -80,7 +95,10 @@ def resolved_hints(function: Callable[..., Any]) -> dict[str, Any]:
     try:
         return typing.get_type_hints(target)
     except _UNRESOLVED:
-        return {name: _resolved(target, name, hint) for name, hint in getattr(target, "__annotations__", {}).items()}
+        return {
+            name: _resolved(target, name, hint)
+            for name, hint in getattr(target, "__annotations__", {}).items()
+        }
 
 
 _UNRESOLVED = (NameError, AttributeError, TypeError, SyntaxError)
@@ -96,7 +114,9 @@ def _resolved(target: Any, name: str, hint: Any) -> Any:
 
 
 class Resource(Protocol):
-    """Something a function needs ready: `setup()` before its first call, `cleanup()` when it is closed."""
+    """Something a function needs ready: `setup()` before its first call, `cleanup()` when it is
+    closed.
+    """
 
     def setup(self) -> Any:
         """Make it ready."""
@@ -106,7 +126,8 @@ _made: weakref.WeakSet[Resources] = weakref.WeakSet()
 
 
 def _forget() -> None:
-    # what a process set up is its own: a child that was forked from it sets up anew, and cleans that alone
+    # what a process set up is its own: a child that was forked from it sets up anew, and cleans
+    # that alone
     for each in _made:
         each._begin()
 
@@ -128,7 +149,9 @@ class Resources:
         self._ready: list[Any] | None = None
 
     def ready(self) -> dict[str, list[Resource]]:
-        """The resources, set up; what was set up before one that fails is cleaned, and the next call tries again."""
+        """The resources, set up; what was set up before one that fails is cleaned, and the next
+        call tries again.
+        """
         if self._ready is None:
             with self._lock:
                 if self._ready is None:
@@ -156,22 +179,25 @@ class Resources:
             try:
                 getattr(item, "cleanup", lambda: None)()
             except Exception as error:  # noqa: BLE001  # the others are to be cleaned all the same
-                logger.warning(f"{self._name}: {type(item).__name__}.cleanup() failed: {type(error).__name__}: {error}")
+                logger.warning(
+                    f"{self._name}: {type(item).__name__}.cleanup() failed: "
+                    f"{type(error).__name__}: {error}"
+                )
 
 
 R = TypeVar("R", covariant=True)
 Mode = Literal["pointwise", "batch"]
 
 
-# -- the decorator -----------------------------------------------------------------------------------------------------------
+# -- the decorator ---------------------------------------------------------------------------------
 
 
 class RewardFunction(Generic[R]):
     """A decorated function: called as the function is, and a reward by `reward()`.
 
-    Messages may be dicts or message objects; the function gets them as it annotates them (`list[Message]`, `list[dict]`, a
-    pydantic class of its own; `Message` without annotation), in a function that is used under
-    `from __future__ import annotations` too. Pickled by its name.
+    Messages may be dicts or message objects; the function gets them as it annotates them
+    (`list[Message]`, `list[dict]`, a pydantic class of its own; `Message` without annotation), in a
+    function that is used under `from __future__ import annotations` too. Pickled by its name.
     """
 
     __name__: str
@@ -188,22 +214,31 @@ class RewardFunction(Generic[R]):
         deterministic: bool = True,
         fingerprint: Any = None,
     ) -> None:
-        """Take the function and what is declared about it; ConfigError when it cannot be a reward function."""
+        """Take the function and what is declared about it; ConfigError when it cannot be a reward
+        function.
+        """
         functools.update_wrapper(self, function)
         self.__dict__.setdefault("__name__", type(function).__name__)
         self.__dict__.setdefault("__qualname__", type(function).__qualname__)
         if mode not in ("pointwise", "batch"):
             raise ConfigError(f"reward_function: mode is {mode!r:.80}; 'pointwise' or 'batch'.")
         self.function, self.mode, self.id = function, mode, id
-        self.requirements = [requirements] if isinstance(requirements, str) else list(requirements or ())
+        self.requirements = (
+            [requirements] if isinstance(requirements, str) else list(requirements or ())
+        )
         parameters = inspect.signature(function).parameters
         self._takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-        self._named = {name: p for name, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+        self._named = {
+            name: p
+            for name, p in parameters.items()
+            if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        }
         needed = "messages" if mode == "pointwise" else "rollouts_messages"
         if needed not in self._named:
             raise ConfigError(
-                f"reward_function: {self.name} has no parameter '{needed}', found {', '.join(self._named) or 'none'}; "
-                f"a {mode} function is written def {function.__name__}({needed}, ground_truth=None, **kwargs)."
+                f"reward_function: {self.name} has no parameter '{needed}', found "
+                f"{', '.join(self._named) or 'none'}; a {mode} function is written def "
+                f"{function.__name__}({needed}, ground_truth=None, **kwargs)."
             )
         self.range_declared = score_range is not None
         self.score_range = (0.0, 1.0) if score_range is None else _bounds(score_range, self.name)
@@ -224,17 +259,22 @@ class RewardFunction(Generic[R]):
     def _readers(self) -> dict[str, Reader]:
         hints = resolved_hints(self.function)
         readers: dict[str, Reader] = {
-            name: message_reader(hints.get(name)) for name in ("messages", "original_messages") if name in self._named
+            name: message_reader(hints.get(name))
+            for name in ("messages", "original_messages")
+            if name in self._named
         }
         if "rollouts_messages" in self._named:
-            readers["rollouts_messages"] = functools.partial(_each, message_reader(hints.get("rollouts_messages")))
+            readers["rollouts_messages"] = functools.partial(
+                _each, message_reader(hints.get("rollouts_messages"))
+            )
         truth = hints.get("ground_truth")
         if truth is not None and Message in annotation_parts(truth):
             readers["ground_truth"] = _messages_or_value
         return readers
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> R:
-        """Call the function with the messages in its own form and its result checked; a batch function gives a list.
+        """Call the function with the messages in its own form and its result checked; a batch
+        function gives a list.
 
         Raises DataError for messages that do not fit, and whatever the function raises.
         """
@@ -262,9 +302,16 @@ class RewardFunction(Generic[R]):
         if self.mode == "pointwise":
             return checked_result(found, self.name)
         wanted = len(kwargs.get("rollouts_messages") or ())
-        if isinstance(found, (str, bytes, Mapping)) or not isinstance(found, Sequence) or len(found) != wanted:
+        if (
+            isinstance(found, (str, bytes, Mapping))
+            or not isinstance(found, Sequence)
+            or len(found) != wanted
+        ):
             seen = f"{len(found)} results" if isinstance(found, Sequence) else type(found).__name__
-            raise TypeError(f"{self.name} returned {seen} for {wanted} rollouts; a batch function returns one result for each.")
+            raise TypeError(
+                f"{self.name} returned {seen} for {wanted} rollouts; a batch function returns one "
+                f"result for each."
+            )
         return [checked_result(one, self.name) for one in found]
 
     def takes(self, name: str) -> bool:
@@ -277,20 +324,34 @@ class RewardFunction(Generic[R]):
         return self._named.keys()
 
     def arguments(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Of what is known about a conversation, what the function takes; DataError when something it needs is missing."""
+        """Of what is known about a conversation, what the function takes; DataError when something
+        it needs is missing.
+        """
         taken = {name: value for name, value in given.items() if self.takes(name)}
         for name, parameter in self._named.items():
-            if name == "ground_truth" and parameter.default is parameter.empty and name not in taken:
-                raise Unscored(f"{self.name} needs a ground_truth and the sample has no reference.", reason="no_reference")
+            if (
+                name == "ground_truth"
+                and parameter.default is parameter.empty
+                and name not in taken
+            ):
+                raise Unscored(
+                    f"{self.name} needs a ground_truth and the sample has no reference.",
+                    reason="no_reference",
+                )
             if name in ("messages", "rollouts_messages", "response", "responses"):
                 continue
             if parameter.default is parameter.empty and name not in taken and name != "resources":
                 there = ", ".join(sorted(name for name in given if name not in GIVEN)) or "none"
-                raise DataError(f"{self.name} needs '{name}', which the sample does not have; its columns are: {there}.")
+                raise DataError(
+                    f"{self.name} needs '{name}', which the sample does not have; its columns are: "
+                    f"{there}."
+                )
         return taken
 
     def close(self) -> None:
-        """Clean up the resources; a later call sets them up again. Done at the end of the process too."""
+        """Clean up the resources; a later call sets them up again. Done at the end of the process
+        too.
+        """
         if self._resources is not None:
             self._resources.close()
 
@@ -301,8 +362,8 @@ class RewardFunction(Generic[R]):
         return AsyncFunctionReward if self.is_async else FunctionReward
 
     def reward(self, **settings: Any) -> BaseReward:
-        """The function as a reward: fields of the reward (`name`, `max_workers`, `deadline`, of a group also `seed`), and fixed
-        values for parameters it names.
+        """The function as a reward: fields of the reward (`name`, `max_workers`, `deadline`, of a
+        group also `seed`), and fixed values for parameters it names.
 
         Raises ConfigError for a setting that is neither.
         """
@@ -318,25 +379,40 @@ class RewardFunction(Generic[R]):
         return made
 
     def reward_class(self, name: str | None = None) -> type[BaseReward]:
-        """A class that makes rewards of this function, under `name` when one is given: what a registry holds."""
+        """A class that makes rewards of this function, under `name` when one is given: what a
+        registry holds.
+        """
         called = {"name": name} if name else {}
 
         def new(cls: type[BaseReward], **settings: Any) -> BaseReward:
             return self.reward(**{**called, **settings})
 
         body = {"__new__": new, "__module__": self.__module__, "__doc__": self.__doc__}
-        body |= {"__qualname__": self.__qualname__, "score_range": self.score_range, "stands_for": self}
+        body |= {
+            "__qualname__": self.__qualname__,
+            "score_range": self.score_range,
+            "stands_for": self,
+        }
         body["__annotations__"] = {"score_range": ClassVar[Bounds], "stands_for": ClassVar[Any]}
         made: type[BaseReward] = RewardMeta(self.__name__, (self._kind,), body)
         return made
 
     def describe(self) -> dict[str, Any]:
         """What tells it from others: its name, what it remembers, and what is declared about it."""
-        said: dict[str, Any] = {"(function)": self.__qualname__, "mode": self.mode, "requirements": self.requirements}
+        said: dict[str, Any] = {
+            "(function)": self.__qualname__,
+            "mode": self.mode,
+            "requirements": self.requirements,
+        }
         if not inspect.isfunction(self.function):
             said["(of)"] = plain_form(self.function, self.name)
-        # a range that is not declared is not named, as in the manifests of earlier versions: their run folders continue
-        said |= {"range": list(self.score_range)} if self.range_declared and self.score_range != (None, None) else {}
+        # a range that is not declared is not named, as in the manifests of earlier versions: their
+        # run folders continue
+        said |= (
+            {"range": list(self.score_range)}
+            if self.range_declared and self.score_range != (None, None)
+            else {}
+        )
         said |= {"closure": remembered} if (remembered := remembered_by(self.function)) else {}
         return said
 
@@ -348,10 +424,16 @@ class RewardFunction(Generic[R]):
             return _of_file, (origin, name)
         if at_home and module != "__main__":
             return name
-        if at_home:  # a script's functions are known by name to its own processes, and by value to those of a cluster
+        # a script's functions are known by name to its own processes, and by value to those of a
+        # cluster
+        if at_home:
             self.function.__qualname__ = f"{name}.function"
         given = self._resources.given if self._resources is not None else None
-        declared = (self.score_range if self.range_declared else None, self.deterministic, self.fingerprint)
+        declared = (
+            self.score_range if self.range_declared else None,
+            self.deterministic,
+            self.fingerprint,
+        )
         return _unpickled, (self.function, self.mode, self.id, self.requirements, given, *declared)
 
     def __deepcopy__(self, memo: Any) -> RewardFunction[R]:
@@ -362,11 +444,16 @@ class RewardFunction(Generic[R]):
 
 
 def _bounds(given: Any, name: str) -> Bounds:
-    fits = isinstance(given, Sequence) and len(given) == 2 and all(b is None or isinstance(b, (int, float)) for b in given)
+    fits = (
+        isinstance(given, Sequence)
+        and len(given) == 2
+        and all(b is None or isinstance(b, (int, float)) for b in given)
+    )
     low, high = given if fits else (1, 0)
     if not fits or (low is not None and high is not None and not low < high):
         raise ConfigError(
-            f"reward_function: score_range of {name} is {given!r:.80}; give (lowest, highest), None for no bound."
+            f"reward_function: score_range of {name} is {given!r:.80}; give (lowest, highest), "
+            f"None for no bound."
         )
     return low, high
 
@@ -386,7 +473,11 @@ def _of_file(origin: str, name: str) -> Any:
 
 def _unpickled(function: Any, *declared: Any) -> RewardFunction[Any]:
     here = _at(function.__module__, function.__qualname__.removesuffix(".function"))
-    return here if isinstance(here, RewardFunction) and here.function is function else RewardFunction(function, *declared)
+    return (
+        here
+        if isinstance(here, RewardFunction) and here.function is function
+        else RewardFunction(function, *declared)
+    )
 
 
 def _each(read: Reader, value: Any, what: str) -> list[Any]:
@@ -426,28 +517,35 @@ def reward_function(
     deterministic: bool = True,
     fingerprint: Any = None,
 ) -> Any:
-    """Make a function over messages a reward: `@reward_function`, or `@reward_function(mode="batch", …)`.
+    """Make a function over messages a reward: `@reward_function`, or
+    `@reward_function(mode="batch", …)`.
 
-    The function takes `messages` (the whole conversation, the answer last) and what else it names: `ground_truth`,
-    `original_messages` (the prompt alone), columns of the data set; `**kwargs` takes all the rest. Plain or async. It
-    returns an `EvaluateResult`, a dict of its fields, a number, or None for "no score".
+    The function takes `messages` (the whole conversation, the answer last) and what else it names:
+    `ground_truth`, `original_messages` (the prompt alone), columns of the data set; `**kwargs`
+    takes all the rest. Plain or async. It returns an `EvaluateResult`, a dict of its fields, a
+    number, or None for "no score".
 
     Args:
         function: the function, when the decorator stands bare.
-        mode: `batch` functions take `rollouts_messages`, the conversations of one group, and return a list of results.
+        mode: `batch` functions take `rollouts_messages`, the conversations of one group, and return
+            a list of results.
         id: the name of the reward; the function's own by default.
         requirements: packages the function needs where it is deployed, as pip names them.
-        resources: objects by name with `setup()`, called once before the first call, and `cleanup()`, called at the end;
-            handed to the function as `resources`.
-        score_range: lowest and highest score, 0 and 1 where none are declared; None in place of one where there is no bound.
-            A score outside is an error and never clipped: of a function that declares no range it is `undeclared_range`, cause
-            `rule`, and says how to declare one; outside a declared range it may turn out to be the answer's doing.
-        deterministic: whether it says the same of the same whenever it is asked; see `BaseReward.deterministic`.
+        resources: objects by name with `setup()`, called once before the first call, and
+            `cleanup()`, called at the end; handed to the function as `resources`.
+        score_range: lowest and highest score, 0 and 1 where none are declared; None in place of one
+            where there is no bound. A score outside is an error and never clipped: of a function
+            that declares no range it is `undeclared_range`, cause `rule`, and says how to declare
+            one; outside a declared range it may turn out to be the answer's doing.
+        deterministic: whether it says the same of the same whenever it is asked; see
+            `BaseReward.deterministic`.
         fingerprint: a value that stands for the code; see `BaseReward.fingerprint`.
     """
     declared = (mode, id, requirements, resources, score_range, deterministic, fingerprint)
     if function is None:
         return lambda decorated: RewardFunction(decorated, *declared)
     if not callable(function):
-        raise ConfigError(f"reward_function is given {function!r:.80}; write @reward_function above a function.")
+        raise ConfigError(
+            f"reward_function is given {function!r:.80}; write @reward_function above a function."
+        )
     return RewardFunction(function, *declared)

@@ -1,4 +1,6 @@
-"""Reward functions as rewards: a sample's conversation is handed to the function, its result is the outcome."""
+"""Reward functions as rewards: a sample's conversation is handed to the function, its result is the
+outcome.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,14 @@ from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored
 def _number(value: Any) -> Any:
     """A number as a plain float, also one of numpy or torch; texts are no numbers."""
     if isinstance(value, (str, bytes)) or value is None:
-        raise ValueError("a number is needed, not text" if value is not None else "a number is needed, not None")
-    return value if isinstance(value, (int, float)) or not hasattr(value, "__float__") else float(value)
+        raise ValueError(
+            "a number is needed, not text" if value is not None else "a number is needed, not None"
+        )
+    return (
+        value
+        if isinstance(value, (int, float)) or not hasattr(value, "__float__")
+        else float(value)
+    )
 
 
 Score = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
@@ -62,9 +70,11 @@ class StepOutput(MappingRecord):
 
 
 class EvaluateResult(MappingRecord):
-    """What a reward function says about a conversation: a finite score, why, and the components it was made of.
+    """What a reward function says about a conversation: a finite score, why, and the components it
+    was made of.
 
-    `is_score_valid=False` says that there was nothing to judge by (unscored, never a 0); `error` that the judging broke.
+    `is_score_valid=False` says that there was nothing to judge by (unscored, never a 0); `error`
+    that the judging broke.
     """
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
@@ -85,13 +95,19 @@ def checked_result(value: Any, name: str) -> EvaluateResult:
         return value
     if isinstance(value, Mapping):
         return EvaluateResult.model_validate(dict(value))
-    if isinstance(value, BaseModel) and type(value).model_fields.keys() <= EvaluateResult.model_fields.keys():
+    if (
+        isinstance(value, BaseModel)
+        and type(value).model_fields.keys() <= EvaluateResult.model_fields.keys()
+    ):
         return EvaluateResult.model_validate(value.model_dump())
     if value is None:
-        return EvaluateResult(score=0.0, is_score_valid=False, reason=f"{name} returned None: no score.")
+        return EvaluateResult(
+            score=0.0, is_score_valid=False, reason=f"{name} returned None: no score."
+        )
     if isinstance(value, (str, bytes, Sequence)) or not hasattr(value, "__float__"):
         raise TypeError(
-            f"{name} returned {type(value).__name__}; a reward function returns an EvaluateResult, a dict of its fields or a number."
+            f"{name} returned {type(value).__name__}; a reward function returns an EvaluateResult, "
+            f"a dict of its fields or a number."
         )
     return EvaluateResult(score=value)
 
@@ -103,7 +119,9 @@ _known: dict[Path, tuple[str, ModuleType]] = {}
 
 
 class _Unkept(SourceFileLoader):
-    """Reads the source and no bytecode: what is kept of that goes by the size and the second of the last change."""
+    """Reads the source and no bytecode: what is kept of that goes by the size and the second of the
+    last change.
+    """
 
     def path_stats(self, path: str) -> NoReturn:
         """None, by which the import system knows that nothing is to be kept."""
@@ -111,13 +129,17 @@ class _Unkept(SourceFileLoader):
 
 
 def split_target(target: str) -> tuple[str, str]:
-    """File or module, and the name in it (empty when left out), of `FILE:NAME`; a drive letter is no name."""
+    """File or module, and the name in it (empty when left out), of `FILE:NAME`; a drive letter is
+    no name.
+    """
     where, colon, name = target.rpartition(":")
     return (where, name) if colon and where and name.isidentifier() else (target.rstrip(":"), "")
 
 
 def origin_of(module: str | None) -> str | None:
-    """The file a module of this kind was loaded from, None for a module that is imported by its name."""
+    """The file a module of this kind was loaded from, None for a module that is imported by its
+    name.
+    """
     found = sys.modules.get(module or "") if (module or "").startswith(_PREFIX) else None
     return None if found is None else str(found.__file__)
 
@@ -125,22 +147,29 @@ def origin_of(module: str | None) -> str | None:
 def load_module(where: str) -> ModuleType:
     """The module that a file, or a dotted name, is; a file that has changed since is loaded again.
 
-    Modules beside the file can be imported by it. Raises ConfigError when it is absent or raises on import.
+    Modules beside the file can be imported by it. Raises ConfigError when it is absent or raises on
+    import.
     """
     if not (where.endswith(".py") or "/" in where or "\\" in where or Path(where).exists()):
         try:
             return _imported(where)
         except ImportError as error:
-            raise ConfigError(f"{where}: no such file, and as a module it cannot be imported: {error}") from error
+            raise ConfigError(
+                f"{where}: no such file, and as a module it cannot be imported: {error}"
+            ) from error
         except (Exception, SystemExit) as error:
-            raise ConfigError(f"{where}: the module cannot be loaded: {type(error).__name__}: {error}") from error
+            raise ConfigError(
+                f"{where}: the module cannot be loaded: {type(error).__name__}: {error}"
+            ) from error
     path = Path(where).expanduser().resolve()
     if path.is_dir():
         path = path / "main.py"
     try:
         source = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{where}: {path} cannot be read ({error.strerror}); give the path of a Python file.") from error
+        raise ConfigError(
+            f"{where}: {path} cannot be read ({error.strerror}); give the path of a Python file."
+        ) from error
     says = hashlib.sha256(source).hexdigest()
     with _lock:
         known = _known.get(path)
@@ -152,7 +181,9 @@ def load_module(where: str) -> ModuleType:
 
 
 def _imported(where: str) -> ModuleType:
-    """The module of this name, which may lie in the working directory: a command has that not on its path, as `python` has."""
+    """The module of this name, which may lie in the working directory: a command has that not on
+    its path, as `python` has.
+    """
     try:
         return importlib.import_module(where)
     except ModuleNotFoundError as error:
@@ -161,7 +192,9 @@ def _imported(where: str) -> ModuleType:
             raise
         sys.path.append(
             here
-        )  # last, so that it hides nothing, and for good, since workers import what they are sent by this name
+            # last, so that it hides nothing, and for good, since workers import what they are sent
+            # by this name
+        )
         importlib.invalidate_caches()
         return importlib.import_module(where)
 
@@ -184,14 +217,18 @@ def _executed(path: Path, where: str) -> ModuleType:
         sys.modules.pop(name)
         if before is not None:
             sys.modules[name] = before
-        raise ConfigError(f"{where}: {path.name} cannot be loaded: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"{where}: {path.name} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
     finally:
         sys.path.remove(str(path.parent))
     return module
 
 
 def _set_aside(folder: Path) -> None:
-    """Forget modules that were found beside another such file under the name of one beside this: each gets its own."""
+    """Forget modules that were found beside another such file under the name of one beside this:
+    each gets its own.
+    """
     others = {path.parent for path in _known} - {folder}
     for beside in folder.iterdir():
         file = getattr(sys.modules.get(beside.stem), "__file__", None)
@@ -199,8 +236,17 @@ def _set_aside(folder: Path) -> None:
             del sys.modules[beside.stem]
 
 
-GIVEN = ("messages", "rollouts_messages", "response", "responses", "original_messages", "ground_truth", "resources")
-"""What a function gets by these names; columns of a data set with such a name do not come through."""
+GIVEN = (
+    "messages",
+    "rollouts_messages",
+    "response",
+    "responses",
+    "original_messages",
+    "ground_truth",
+    "resources",
+)
+"""What a function gets by these names; columns of a data set with such a name do not come through.
+"""
 
 
 class InvalidResult(RMGalleryError):
@@ -214,7 +260,11 @@ def _result(reward: Any, found: EvaluateResult) -> RewardResult:
     if found.error:
         raise InvalidResult(f"{reward.name}: {found.error}")
     if not found.is_score_valid:
-        raise Unscored(found.reason or f"{reward.name} said that its score is not valid.", reason="invalid_score", cause="rule")
+        raise Unscored(
+            found.reason or f"{reward.name} said that its score is not valid.",
+            reason="invalid_score",
+            cause="rule",
+        )
     extra: dict[str, Any] = {}
     if found.metrics:
         extra["metrics"] = {name: metric.model_dump() for name, metric in found.metrics.items()}
@@ -270,7 +320,9 @@ class _OfFunction(BaseReward):
             given["ground_truth"] = truth
         if self.function.takes("original_messages"):
             prompt = about.get("original_messages")
-            given["original_messages"] = [dict_of(message) for message in sample.input] if prompt is None else prompt
+            given["original_messages"] = (
+                [dict_of(message) for message in sample.input] if prompt is None else prompt
+            )
         if "trainer_state" in self.function.names:
             given["trainer_state"] = _trainer_state()
         arguments: dict[str, Any] = self.function.arguments({**given, **self.params, **hooks})
@@ -278,7 +330,9 @@ class _OfFunction(BaseReward):
 
 
 def _trainer_state() -> Any:
-    """What the trainer that asks says of where its run stands; None where none asks, or says anything."""
+    """What the trainer that asks says of where its run stands; None where none asks, or says
+    anything.
+    """
     run = current_run.get()
     while run is not None and run.trainer_state is None:
         run = run.parent
@@ -286,11 +340,13 @@ def _trainer_state() -> Any:
 
 
 class FunctionReward(_OfFunction, BasePointWiseReward):
-    """A reward function as a reward: each answer's conversation is handed to the function by itself.
+    """A reward function as a reward: each answer's conversation is handed to the function by
+    itself.
 
-    The function sees the whole conversation, the model's own last words as `response`, the sample's `reference()` as
-    `ground_truth`, the input as `original_messages` and the metadata by their names. Its metrics are in `extra_data["metrics"]`.
-    The range is the one the function declares, else [0, 1]; higher is better. A score outside is an error, never clipped.
+    The function sees the whole conversation, the model's own last words as `response`, the sample's
+    `reference()` as `ground_truth`, the input as `original_messages` and the metadata by their
+    names. Its metrics are in `extra_data["metrics"]`. The range is the one the function declares,
+    else [0, 1]; higher is better. A score outside is an error, never clipped.
     """
 
     @classmethod
@@ -314,19 +370,33 @@ def class_of_built(reward: BaseReward) -> type[BaseReward]:
 
     def new(_: type[BaseReward], **settings: Any) -> BaseReward:
         if not settings.keys() <= {"name", "max_workers", "deadline"}:
-            raise ConfigError(f"{reward.name} is built already; give {min(settings)} where it is made.")
+            raise ConfigError(
+                f"{reward.name} is built already; give {min(settings)} where it is made."
+            )
         given: BaseReward = reward.model_copy(update=settings) if settings else reward
         return given
 
-    facts = {"kind": reward.kind, "judged": reward.judged, "needs": reward.needs, "stands_for": reward}
-    body = {"__new__": new, "__module__": type(reward).__module__, "__doc__": type(reward).__doc__, **facts}
+    facts = {
+        "kind": reward.kind,
+        "judged": reward.judged,
+        "needs": reward.needs,
+        "stands_for": reward,
+    }
+    body = {
+        "__new__": new,
+        "__module__": type(reward).__module__,
+        "__doc__": type(reward).__doc__,
+        **facts,
+    }
     body["__annotations__"] = dict.fromkeys(facts, ClassVar[Any])
     made: type[BaseReward] = RewardMeta(type(reward).__name__, (BasePointWiseReward,), body)
     return made
 
 
 class AsyncFunctionReward(FunctionReward):
-    """An async reward function as a reward; thousands of calls wait at once on the library's event loop."""
+    """An async reward function as a reward; thousands of calls wait at once on the library's event
+    loop.
+    """
 
     @classmethod
     def is_async(cls) -> bool:
@@ -335,21 +405,29 @@ class AsyncFunctionReward(FunctionReward):
 
 
 class FunctionGroupReward(_OfFunction, BaseListWiseReward):
-    """A reward function of mode `batch` as a reward: all answers of a sample are handed to it in one call.
+    """A reward function of mode `batch` as a reward: all answers of a sample are handed to it in
+    one call.
 
-    It returns one result for each, in their order; one that is not valid costs only its own answer the score.
+    It returns one result for each, in their order; one that is not valid costs only its own answer
+    the score.
     """
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> Any:
         given = self._given(sample, kwargs)
         rollouts = [messages_of(sample, output) for output in sample.output]
         found: Any = self.function(rollouts_messages=rollouts, **given)
-        return self._later(found) if inspect.isawaitable(found) else _Group(name=self.name, results=found)
+        return (
+            self._later(found)
+            if inspect.isawaitable(found)
+            else _Group(name=self.name, results=found)
+        )
 
     async def _later(self, found: Awaitable[Any]) -> RewardResult:
         return _Group(name=self.name, results=await found)
 
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]
+    ) -> None:
         """Each result goes to its own answer."""
         for job, raw in zip(jobs, outcomes, strict=True):
             if isinstance(raw.value, _Group):

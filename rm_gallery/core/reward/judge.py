@@ -1,4 +1,6 @@
-"""Judged rewards: from a sample over a prompt and a reply that was read to a result, and judges that are rubrics alone."""
+"""Judged rewards: from a sample over a prompt and a reply that was read to a result, and judges
+that are rubrics alone.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import AliasChoices, BaseModel, Field, SerializeAsAny, field_serializer, field_validator
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    Field,
+    SerializeAsAny,
+    field_serializer,
+    field_validator,
+)
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.lanes import awaitable
@@ -25,7 +34,11 @@ from rm_gallery.core.reward.kinds import (
     holds_parts,
 )
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.schema import (
+    RewardDimensionWithRank,
+    RewardDimensionWithScore,
+    RewardResult,
+)
 from rm_gallery.core.reward.template import (
     BasePromptTemplate,
     Described,
@@ -39,7 +52,9 @@ from rm_gallery.core.utils.models import build
 if TYPE_CHECKING:
 
     class Judge:
-        """What type checkers know of a field that holds a judge: it takes a name or settings as well, and holds a model."""
+        """What type checkers know of a field that holds a judge: it takes a name or settings as
+        well, and holds a model.
+        """
 
         def __get__(self, instance: Any, owner: Any = None) -> BaseLLM | None: ...
         def __set__(self, instance: Any, value: BaseLLM | str | dict[str, Any] | None) -> None: ...
@@ -62,9 +77,10 @@ def judge_of(value: Any) -> Any:
 class BaseLLMReward(BaseReward):
     """A model judges: prompt parameters in, parsed reply out.
 
-    A subclass sets `template` and implements `_before_evaluate(sample) -> dict` and `_after_evaluate(response, sample) ->
-    RewardResult`. Both see the sample as the judge sees it: in a seeded candidate order and without preference labels. An
-    unreadable reply gets `repair_attempts` more tries that show the problem; then the sample is unscored.
+    A subclass sets `template` and implements `_before_evaluate(sample) -> dict` and
+    `_after_evaluate(response, sample) -> RewardResult`. Both see the sample as the judge sees it:
+    in a seeded candidate order and without preference labels. An unreadable reply gets
+    `repair_attempts` more tries that show the problem; then the sample is unscored.
     """
 
     judged: ClassVar[bool] = True
@@ -75,22 +91,26 @@ class BaseLLMReward(BaseReward):
         llm: Judge = Judge()
     else:
         llm: SerializeAsAny[BaseLLM] | None = Field(
-            default=None, description="The judge: a model object, a model's name, or a dict of its settings."
+            default=None,
+            description="The judge: a model object, a model's name, or a dict of its settings.",
         )
     template: type[BasePromptTemplate] | None = None
     """What the judge is asked and how its reply is read."""
     repair_attempts: int = Field(default=1, ge=0)
     """How often the judge is asked again after a reply that cannot be read."""
     channel: Channel = "auto"
-    """How the judge states its verdict: by `schema`, `tool` call, `logprobs` of one token (numbers are then expected ones), in
-    `text`; `auto` is the first of schema, tool and text that the endpoint takes, and `decision` with a decision model."""
+    """How the judge states its verdict: by `schema`, `tool` call, `logprobs` of one token (numbers
+    are then expected ones), in `text`; `auto` is the first of schema, tool and text that the
+    endpoint takes, and `decision` with a decision model."""
 
     votes: int | None = Field(default=None, ge=1)
-    """How often each question is asked. The numbers are averaged: a score's mean, the share of votes for an answer, the majority
-    of a pair; votes that cannot be read are left out while half of them can. Once unless given."""
+    """How often each question is asked. The numbers are averaged: a score's mean, the share of
+    votes for an answer, the majority of a pair; votes that cannot be read are left out while half
+    of them can. Once unless given."""
     images: Literal["send", "leave_out"] = "send"
-    """Whether the judge is sent the images of question, answers and steps. What it cannot be shown (audio, files, an image that
-    its endpoint refuses) leaves the answer unscored; with `leave_out` it judges the texts, in which a mark says what is missing."""
+    """Whether the judge is sent the images of question, answers and steps. What it cannot be shown
+    (audio, files, an image that its endpoint refuses) leaves the answer unscored; with `leave_out`
+    it judges the texts, in which a mark says what is missing."""
 
     @field_serializer("template", when_used="json")
     def _template_name(self, template: Any) -> str | None:
@@ -99,26 +119,41 @@ class BaseLLMReward(BaseReward):
     _resolve = field_validator("llm", mode="before")(judge_of)
 
     def check(self) -> None:
-        """Raise ConfigError without a judge or a template, or when the judge could not be called at all."""
+        """Raise ConfigError without a judge or a template, or when the judge could not be called at
+        all.
+        """
         if self.llm is None:
-            raise ConfigError(f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name.")
+            raise ConfigError(
+                f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name."
+            )
         if self.template is None:
-            raise ConfigError(f"{self.name} has no prompt: pass template=…, a subclass of BasePromptTemplate.")
+            raise ConfigError(
+                f"{self.name} has no prompt: pass template=…, a subclass of BasePromptTemplate."
+            )
         self.llm.check()
 
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
         """The template's parameters for one job."""
-        raise NotImplementedError(f"{type(self).__name__} implements _before_evaluate(sample) -> dict of prompt parameters.")
+        raise NotImplementedError(
+            f"{type(self).__name__} implements _before_evaluate(sample) -> dict of prompt "
+            f"parameters."
+        )
 
     def _after_evaluate(self, response: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
         """The result for one job from the parsed reply."""
-        raise NotImplementedError(f"{type(self).__name__} implements _after_evaluate(response, sample) -> RewardResult.")
+        raise NotImplementedError(
+            f"{type(self).__name__} implements _after_evaluate(response, sample) -> RewardResult."
+        )
 
     def format(self, sample: DataSample, **kwargs: Any) -> Any:
-        """The very prompt a sample would be judged with, without calling the model; the first one where there are several."""
+        """The very prompt a sample would be judged with, without calling the model; the first one
+        where there are several.
+        """
         jobs = self.plan(sample)
         if not jobs:
-            raise Unscored(f"{self.name} would not call the judge for this sample.", reason="no_jobs")
+            raise Unscored(
+                f"{self.name} would not call the judge for this sample.", reason="no_jobs"
+            )
         return self._prompt(jobs[0].sample, kwargs)
 
     def _prompt(self, sample: DataSample, kwargs: dict[str, Any]) -> Any:
@@ -126,22 +161,30 @@ class BaseLLMReward(BaseReward):
 
     def _formatted(self, parameters: dict[str, Any]) -> Any:
         if self.template is None:
-            raise ConfigError(f"{self.name} has no prompt: pass template=…, a subclass of BasePromptTemplate.")
+            raise ConfigError(
+                f"{self.name} has no prompt: pass template=…, a subclass of BasePromptTemplate."
+            )
         thinking = self.llm.enable_thinking if self.llm is not None else False
         prompt = self.template.format(**{"enable_thinking": thinking, **parameters})
         if not prompt:
-            raise DataError(f"{self.template.__name__}.format returned {prompt!r} for this sample; it returns the prompt.")
+            raise DataError(
+                f"{self.template.__name__}.format returned {prompt!r} for this sample; it returns "
+                f"the prompt."
+            )
         return prompt
 
     def _asked(self, parameters: dict[str, Any], sample: DataSample) -> Any:
-        """The prompt, with the sample's images behind what the user says last, each led in by its mark."""
+        """The prompt, with the sample's images behind what the user says last, each led in by its
+        mark.
+        """
         prompt = self._formatted(parameters)
         if self.images == "leave_out" or not holds_parts(sample):
             return prompt
         seen = self.view(sample).parts
         if seen is not None and seen.unseen:
             raise Unscored(
-                f"{self.name}: a judge is shown texts and images with a URL, and this sample holds {', '.join(set(seen.unseen))}; "
+                f"{self.name}: a judge is shown texts and images with a URL, and this sample holds "
+                f"{', '.join(set(seen.unseen))}; "
                 "to judge without them pass images='leave_out'.",
                 reason=UNSEEN,
                 cause="rule",
@@ -149,10 +192,16 @@ class BaseLLMReward(BaseReward):
         if seen is None or not seen.pictures:
             return prompt
         messages = plain_messages(as_messages(prompt))
-        last = max((i for i, message in enumerate(messages) if message.get("role") == "user"), default=len(messages) - 1)
+        last = max(
+            (i for i, message in enumerate(messages) if message.get("role") == "user"),
+            default=len(messages) - 1,
+        )
         parts: list[dict[str, Any]] = [{"type": "text", "text": messages[last]["content"]}]
         for number, url in enumerate(seen.pictures, 1):
-            parts += [{"type": "text", "text": f"[image {number}]"}, {"type": "image_url", "image_url": {"url": url}}]
+            parts += [
+                {"type": "text", "text": f"[image {number}]"},
+                {"type": "image_url", "image_url": {"url": url}},
+            ]
         return [*messages[:last], {**messages[last], "content": parts}, *messages[last + 1 :]]
 
     @contextmanager
@@ -161,10 +210,13 @@ class BaseLLMReward(BaseReward):
         try:
             yield
         except ProviderError as error:
-            if self.images == "leave_out" or not (error.of_a_field and _OF_IMAGES.search(str(error)) and holds_parts(sample)):
+            if self.images == "leave_out" or not (
+                error.of_a_field and _OF_IMAGES.search(str(error)) and holds_parts(sample)
+            ):
                 raise
             raise Unscored(
-                f"{self.name}: the judge's endpoint refuses this sample's images: {error} Take a model that sees, or pass "
+                f"{self.name}: the judge's endpoint refuses this sample's images: {error} Take a "
+                f"model that sees, or pass "
                 "images='leave_out'.",
                 reason=UNSEEN,
                 cause="rule",
@@ -186,7 +238,9 @@ class BaseLLMReward(BaseReward):
         parameters: Any = self._before_evaluate(sample=sample, **kwargs)
         known = await parameters if awaitable(parameters) else parameters
         if self.llm is None or self.template is None:
-            raise ConfigError(f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name.")
+            raise ConfigError(
+                f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name."
+            )
         replies: list[ChatResponse] = []
 
         def read(reply: ChatResponse) -> Any:
@@ -209,7 +263,9 @@ class BaseLLMReward(BaseReward):
             result.extra_data = {**result.extra_data, **told}
         return result
 
-    def _read(self, reply: ChatResponse, sample: DataSample, kwargs: dict[str, Any]) -> RewardResult:
+    def _read(
+        self, reply: ChatResponse, sample: DataSample, kwargs: dict[str, Any]
+    ) -> RewardResult:
         """The result from a reply; every way in which it does not fit becomes a ParseError."""
         assert self.template is not None
         response = parsed(self.template, reply, len(sample.output))
@@ -222,31 +278,52 @@ class BaseLLMReward(BaseReward):
 
 
 def _mean(votes: Sequence[RewardResult]) -> RewardResult:
-    """One result whose numbers are the means of those of the votes, with the first one's reasons; the votes beside it."""
-    first, rows = votes[0], [[(detail.name, _numbers(detail)) for detail in vote.details] for vote in votes]
-    if any([(name, len(numbers)) for name, numbers in row] != [(n, len(x)) for n, x in rows[0]] for row in rows):
+    """One result whose numbers are the means of those of the votes, with the first one's reasons;
+    the votes beside it.
+    """
+    first, rows = (
+        votes[0],
+        [[(detail.name, _numbers(detail)) for detail in vote.details] for vote in votes],
+    )
+    if any(
+        [(name, len(numbers)) for name, numbers in row] != [(n, len(x)) for n, x in rows[0]]
+        for row in rows
+    ):
         raise Unscored(f"{first.name}: votes of different dimensions have no mean.", reason="votes")
     details: list[Any] = []
     for place, detail in enumerate(first.details):
-        means = [math.fsum(column) / len(votes) for column in zip(*(row[place][1] for row in rows), strict=True)]
-        update = {"rank": means} if isinstance(detail, RewardDimensionWithRank) else {"score": means[0]}
+        means = [
+            math.fsum(column) / len(votes)
+            for column in zip(*(row[place][1] for row in rows), strict=True)
+        ]
+        update = (
+            {"rank": means} if isinstance(detail, RewardDimensionWithRank) else {"score": means[0]}
+        )
         details.append(detail.model_copy(update=update))
     said = [[number for _, numbers in row for number in numbers] for row in rows]
-    return first.model_copy(update={"details": details, "extra_data": {**first.extra_data, "votes": said}})
+    return first.model_copy(
+        update={"details": details, "extra_data": {**first.extra_data, "votes": said}}
+    )
 
 
 def _numbers(detail: Any) -> list[float]:
     return list(detail.rank) if isinstance(detail, RewardDimensionWithRank) else [detail.score]
 
 
-# -- rubrics ------------------------------------------------------------------------------------------------------------
+# -- rubrics ---------------------------------------------------------------------------------------
 
 
 class Worked(BaseModel):
     """A reply in which the judge works the task out before it gives its reasons."""
 
-    work: Annotated[str | None, Described(zh="先在这里自己解题或逐项核对，需要多少步就写多少步")] = Field(
-        default=None, description="Your own working first: solve it, or check point by point, in as many steps as it takes"
+    work: Annotated[
+        str | None, Described(zh="先在这里自己解题或逐项核对，需要多少步就写多少步")
+    ] = Field(
+        default=None,
+        description=(
+            "Your own working first: solve it, or check point by point, in as many steps as it "
+            "takes"
+        ),
     )
 
 
@@ -283,12 +360,16 @@ class BaseRubricReward(BaseLLMReward):
     """
 
     work: ClassVar[bool] = False
-    """Whether the judge has to compute or check, and so is asked to write down its own working before its reasons."""
+    """Whether the judge has to compute or check, and so is asked to write down its own working
+    before its reasons.
+    """
     scenario_texts: ClassVar[dict[str, dict[str, Any]]] = {}
-    """By language, the scenario, desc and rubrics used where the constructor is given none; `levels`, where it has some, say what
-    the scores of one answer mean under those rubrics."""
+    """By language, the scenario, desc and rubrics used where the constructor is given none;
+    `levels`, where it has some, say what the scores of one answer mean under those rubrics."""
 
-    rubrics: list[str] = Field(default_factory=list, validation_alias=AliasChoices("rubrics", "principles"))
+    rubrics: list[str] = Field(
+        default_factory=list, validation_alias=AliasChoices("rubrics", "principles")
+    )
     """What the judge goes by, in order of weight; `principles` is the same field."""
     examples: list[str] = Field(default_factory=list)
     """Judged examples that the judge is shown."""
@@ -310,7 +391,9 @@ class BaseRubricReward(BaseLLMReward):
         """Fill in the kind's template and the scenario's own texts, in the chosen language."""
         super().model_post_init(context)
         if self.template is None:
-            object.__setattr__(self, "template", (WORKED if self.work else TEMPLATES).get(self.kind))
+            object.__setattr__(
+                self, "template", (WORKED if self.work else TEMPLATES).get(self.kind)
+            )
         for field, text in self.scenario_texts.get(self.language, {}).items():
             if field in type(self).model_fields and field not in self.model_fields_set:
                 object.__setattr__(self, field, list(text) if isinstance(text, list) else text)
@@ -321,7 +404,9 @@ class BaseRubricReward(BaseLLMReward):
         return self.rubrics
 
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
-        """Task, rubrics and what the kind shows: whole answers, or one step with what came before it."""
+        """Task, rubrics and what the kind shows: whole answers, or one step with what came before
+        it.
+        """
         view = self.view(sample)
         reference = sample.reference() if self.show_reference else None
         shown: dict[str, Any] = {"answers": view.answers}
@@ -347,10 +432,14 @@ class BaseRubricReward(BaseLLMReward):
         fields: dict[str, Any] = {"name": self.name, "reason": response.reason}
         detail: RewardDimensionWithScore | RewardDimensionWithRank
         if hasattr(response, "best"):
-            rank = [float(position == response.best) for position in range(1, len(sample.output) + 1)]
+            rank = [
+                float(position == response.best) for position in range(1, len(sample.output) + 1)
+            ]
             detail = build(RewardDimensionWithRank, {**fields, "source": None, "rank": rank})
         else:
-            detail = build(RewardDimensionWithScore, {**fields, "source": None, "score": float(response.score)})
+            detail = build(
+                RewardDimensionWithScore, {**fields, "source": None, "score": float(response.score)}
+            )
         # made of a reply that was already validated; the kind checks the numbers
         return build(RewardResult, {"name": self.name, "details": [detail], "extra_data": {}})
 
@@ -368,12 +457,16 @@ class BaseListWiseRubricReward(BaseRubricReward, BaseListWiseReward):
 
 
 class BasePairWiseRubricReward(BaseRubricReward, BasePairWiseReward):
-    """Shows every pair of answers, in both orders by default; an answer's score is its share of pairs won."""
+    """Shows every pair of answers, in both orders by default; an answer's score is its share of
+    pairs won.
+    """
 
     score_range: ClassVar[Bounds] = (0.0, 1.0)
 
 
 class BaseStepWiseRubricReward(BaseRubricReward, BaseStepWiseReward):
-    """Scores each step by itself, seeing the steps before it, on a scale from 1 (worst) to 10 (best)."""
+    """Scores each step by itself, seeing the steps before it, on a scale from 1 (worst) to 10
+    (best).
+    """
 
     score_range: ClassVar[Bounds] = (1.0, 10.0)

@@ -1,4 +1,6 @@
-"""Which models a reward or grader asks: itself, in its parts and settings, and in what its function holds."""
+"""Which models a reward or grader asks: itself, in its parts and settings, and in what its function
+holds.
+"""
 
 from __future__ import annotations
 
@@ -24,27 +26,33 @@ SERVERS = frozenset({"server", "reward_server"})
 _FAR = 2000
 """Objects that are looked at: a function may hold a whole network."""
 _MOST = 256
-"""Items of a container that are looked at: a vocabulary of a million words is no place for judges."""
+"""Items of a container that are looked at: a vocabulary of a million words is no place for judges.
+"""
 
 
 def asks_a_model(scorer: Any) -> bool:
-    """Whether a model outside this process judges for a reward or grader, at any depth, as far as can be known.
+    """Whether a model outside this process judges for a reward or grader, at any depth, as far as
+    can be known.
 
-    Known are models and rewards in its settings and parts, and those that its function closes over, defaults to, or reads from
-    its module. A client of another library in a function is not.
+    Known are models and rewards in its settings and parts, and those that its function closes over,
+    defaults to, or reads from its module. A client of another library in a function is not.
     """
     return _asks_itself(scorer) or any(_asks_itself(one) or _is_model(one) for one in _held(scorer))
 
 
 def models_of(scorer: Any) -> list[BaseLLM]:
-    """The different models that a reward or grader asks, in the order in which they are met; as far as `asks_a_model` knows."""
+    """The different models that a reward or grader asks, in the order in which they are met; as far
+    as `asks_a_model` knows.
+    """
     found: dict[int, Any] = {id(one): one for one in _held(scorer) if _is_model(one)}
     by_name = {(one.model, one.endpoint_key()): one for one in reversed(found.values())}
     return list(reversed(by_name.values()))
 
 
 def most_calls(reward: BaseReward, sample: DataSample) -> int:
-    """The most calls of a model that judging a sample plans, before anything is asked again; 0 for a rule."""
+    """The most calls of a model that judging a sample plans, before anything is asked again; 0 for
+    a rule.
+    """
     parts = getattr(reward, "parts", None)
     if reward.made_of_parts and callable(parts):
         return reward.asked_times * sum(most_calls(part, sample) for part in parts().values())
@@ -53,19 +61,29 @@ def most_calls(reward: BaseReward, sample: DataSample) -> int:
 
 
 def lacking(value: Any) -> list[str]:
-    """The names of the rewards and graders in a value, at any depth, that are judged by a model and have none yet."""
+    """The names of the rewards and graders in a value, at any depth, that are judged by a model and
+    have none yet.
+    """
     own = [value.name] if isinstance(value, Identified) and _judge_missing(value) else []
     return own + [name for inner in _settings(value).values() for name in lacking(inner)]
 
 
 def with_judge(value: V, llm: BaseLLM) -> V:
     """The value with this judge wherever one is lacking, as a copy; what has a judge keeps it."""
-    own = {key: inner for key, old in _settings(value).items() if (inner := with_judge(old, llm)) is not old}
+    own = {
+        key: inner
+        for key, old in _settings(value).items()
+        if (inner := with_judge(old, llm)) is not old
+    }
     if isinstance(value, Identified) and (field := _judge_missing(value)):
         own[field] = llm
     if not own:
         return value
-    filled: Any = value.model_copy(update=own) if isinstance(value, Configured) else {**_settings(value), **own}
+    filled: Any = (
+        value.model_copy(update=own)
+        if isinstance(value, Configured)
+        else {**_settings(value), **own}
+    )
     return filled if isinstance(value, Configured | dict) else type(value)(filled.values())  # type: ignore[call-arg]
 
 
@@ -81,7 +99,9 @@ def resolved_judge(value: V, llm: Any, base_url: str | None, name: str) -> V:
         raise given_in_vain(name, value)
     if llm is None or llm == "":
         raise Inapplicable(
-            f"{name}: base_url names an endpoint and no model; name the judge with --llm MODEL (llm=).", "base_url"
+            f"{name}: base_url names an endpoint and no model; name the judge with --llm MODEL "
+            f"(llm=).",
+            "base_url",
         )
     from rm_gallery.core.model.base import resolve_llm
 
@@ -99,9 +119,17 @@ def given_in_vain(name: str, scorer: Any = None) -> Inapplicable:
 
 
 def _judge_missing(scorer: Identified) -> str:
-    """The field for a judge that is empty; none where the scorer has no such field or has its judge."""
+    """The field for a judge that is empty; none where the scorer has no such field or has its
+    judge.
+    """
     fields = type(scorer).model_fields
-    field = "llm" if "llm" in fields else "model" if "model" in fields and "llm" in getattr(scorer, "needs", ()) else ""
+    field = (
+        "llm"
+        if "llm" in fields
+        else "model"
+        if "model" in fields and "llm" in getattr(scorer, "needs", ())
+        else ""
+    )
     return field if field and getattr(scorer, field) is None else ""
 
 
@@ -109,7 +137,8 @@ def _asks_itself(scorer: Any) -> bool:
     kind = scorer if isinstance(scorer, type) else type(scorer)
     if not issubclass(kind, Identified):
         return False
-    own = scorer is not kind and getattr(scorer, "llm", None) is not None  # of a class it is a property and no model
+    # of a class it is a property and no model
+    own = scorer is not kind and getattr(scorer, "llm", None) is not None
     return bool(own or getattr(scorer, "judged", False) or _is_served(scorer))
 
 
@@ -118,7 +147,8 @@ def _is_served(scorer: Any) -> bool:
 
 
 def _is_model(value: Any) -> bool:
-    base = sys.modules.get("rm_gallery.core.model.base")  # where it was never imported nobody has a model
+    # where it was never imported nobody has a model
+    base = sys.modules.get("rm_gallery.core.model.base")
     return base is not None and isinstance(value, base.BaseLLM)
 
 
@@ -128,7 +158,11 @@ def _settings(value: Any) -> Mapping[Any, Any]:
         return (
             {}
             if _is_model(value)
-            else {name: value.__dict__[name] for name in type(value).model_fields if name in value.__dict__}
+            else {
+                name: value.__dict__[name]
+                for name in type(value).model_fields
+                if name in value.__dict__
+            }
         )
     if isinstance(value, dict):
         return value if len(value) <= _MOST else {}
@@ -138,7 +172,12 @@ def _settings(value: Any) -> Mapping[Any, Any]:
 def _held(value: Any, seen: set[int] | None = None) -> Iterator[Any]:
     """Everything a value holds that may ask a model, itself first, each once."""
     seen = set() if seen is None else seen
-    if value is None or isinstance(value, str | int | float | bytes | type) or id(value) in seen or len(seen) > _FAR:
+    if (
+        value is None
+        or isinstance(value, str | int | float | bytes | type)
+        or id(value) in seen
+        or len(seen) > _FAR
+    ):
         return
     seen.add(id(value))
     yield value
@@ -151,8 +190,11 @@ def _held(value: Any, seen: set[int] | None = None) -> Iterator[Any]:
         inner += [value.__self__, value.__func__]
     elif isinstance(value, partial):
         inner = [value.func, *value.args, *value.keywords.values()]
-    elif not inner and (is_users(module := type(value).__module__) or module.startswith("rm_gallery.")):
-        inner = list(getattr(value, "__dict__", {}).values())  # an environment, or what @reward_function made
+    elif not inner and (
+        is_users(module := type(value).__module__) or module.startswith("rm_gallery.")
+    ):
+        # an environment, or what @reward_function made
+        inner = list(getattr(value, "__dict__", {}).values())
     for each in inner:
         yield from _held(each, seen)
 
@@ -161,9 +203,17 @@ def _of_function(function: FunctionType) -> list[Any]:
     """What a function can reach: its closure, its defaults, and names of its module that it uses."""
     cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    used = [function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__]
+    used = [
+        function.__globals__[name]
+        for name in function.__code__.co_names
+        if name in function.__globals__
+    ]
     # a helper of the same file may ask the judge; what is imported from elsewhere is not followed
-    own = [one for one in used if not isinstance(one, FunctionType) or one.__module__ == function.__module__]
+    own = [
+        one
+        for one in used
+        if not isinstance(one, FunctionType) or one.__module__ == function.__module__
+    ]
     return [*cells, *defaults, *(one for one in own if not inspect.ismodule(one))]
 
 

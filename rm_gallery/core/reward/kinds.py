@@ -19,7 +19,13 @@ from rm_gallery.core.data.schema import (
     RewardDimensionWithScore,
     Step,
 )
-from rm_gallery.core.model.message import TEXT_PARTS, THOUGHT_PARTS, ChatMessage, part_text, picture_of
+from rm_gallery.core.model.message import (
+    TEXT_PARTS,
+    THOUGHT_PARTS,
+    ChatMessage,
+    part_text,
+    picture_of,
+)
 from rm_gallery.core.outcome import Bounds, Outcome, deciding, unscored
 from rm_gallery.core.reward.outputs import checked, issue_of, no_reward, write, write_scores
 from rm_gallery.core.reward.reward import BaseReward, Job, Parts, View
@@ -28,10 +34,12 @@ from rm_gallery.core.utils.models import build, copy_with
 from rm_gallery.core.utils.prompt import seeded_order
 
 TRUTH_LABELS = frozenset(
-    "preference response_type is_preferred preference_score type process_type correctness correct is_correct "
-    "label rating human_score human_rating".split()
+    "preference response_type is_preferred preference_score type process_type correctness correct "
+    "is_correct label rating human_score human_rating".split()
 )
-"""What a label may call the truth that a judge is to find; a reference is no such label, it is shown on request."""
+"""What a label may call the truth that a judge is to find; a reference is no such label, it is
+shown on request.
+"""
 
 
 UNFINISHED = frozenset(("stopped", "budget"))
@@ -39,14 +47,20 @@ UNFINISHED = frozenset(("stopped", "budget"))
 
 
 def _said(message: ChatMessage, parts: Parts | None = None) -> str:
-    """A message's text, a mark for each part that is none, such as `[image 1]` or `[input_audio]`, and the tools it calls."""
+    """A message's text, a mark for each part that is none, such as `[image 1]` or `[input_audio]`,
+    and the tools it calls.
+    """
     text = message.text
     if not isinstance(message.content, str):
-        shown = (_mark(part, parts) for part in message.content if part.get("type") not in THOUGHT_PARTS)
+        shown = (
+            _mark(part, parts) for part in message.content if part.get("type") not in THOUGHT_PARTS
+        )
         text = "\n".join(filter(None, shown))
     called = [call.function.model_dump() for call in message.tool_calls or ()]
     calls = called or message.additional_kwargs.get("function_call")
-    return "\n".join(filter(None, [text, json.dumps(calls, ensure_ascii=False, default=str) if calls else ""]))
+    return "\n".join(
+        filter(None, [text, json.dumps(calls, ensure_ascii=False, default=str) if calls else ""])
+    )
 
 
 def _mark(part: dict[str, Any], parts: Parts | None) -> str | None:
@@ -65,30 +79,46 @@ def holds_parts(sample: DataSample) -> bool:
     """Whether a message of the sample, or a step or answer, is made of parts."""
     if any(not isinstance(message.content, str) for message in sample.input):
         return True
-    return any(not isinstance(s.content, str) for output in sample.output for s in (*(output.steps or ()), output.answer))
+    return any(
+        not isinstance(s.content, str)
+        for output in sample.output
+        for s in (*(output.steps or ()), output.answer)
+    )
 
 
 def unseen_in(sample: DataSample) -> bool:
     """Whether the sample holds what a text cannot show: images, audio, files."""
     parts = Parts([], [])
     if holds_parts(sample):
-        for said in (*sample.input, *(s for output in sample.output for s in (*(output.steps or ()), output.answer))):
+        for said in (
+            *sample.input,
+            *(s for output in sample.output for s in (*(output.steps or ()), output.answer)),
+        ):
             _said(said, parts)
     return bool(parts.pictures or parts.unseen)
 
 
 def _at(rank: RewardDimensionWithRank, position: int) -> RewardDimensionWithScore:
     """One output's score of a rank that was checked."""
-    fields = {"name": rank.name, "reason": rank.reason, "source": None, "score": float(rank.rank[position])}
+    fields = {
+        "name": rank.name,
+        "reason": rank.reason,
+        "source": None,
+        "score": float(rank.rank[position]),
+    }
     return build(RewardDimensionWithScore, fields)
 
 
 def withheld(output: DataOutput) -> DataOutput:
-    """The output without the truth about answer and steps and without earlier rewards: what a judge's hooks may see."""
+    """The output without the truth about answer and steps and without earlier rewards: what a
+    judge's hooks may see.
+    """
     answer, steps = _unlabelled(output.answer), output.steps
     if steps:
         shown = [_unlabelled(step) for step in steps]
-        steps = shown if any(new is not old for new, old in zip(shown, steps, strict=True)) else steps
+        steps = (
+            shown if any(new is not old for new, old in zip(shown, steps, strict=True)) else steps
+        )
     if answer is output.answer and steps is output.steps:
         return output
     return build(DataOutput, {"answer": answer, "steps": steps})
@@ -104,13 +134,17 @@ def _unlabelled(step: Step) -> Step:
 
 
 def conversation_text(messages: list[ChatMessage], parts: Parts | None = None) -> str:
-    """A conversation for a judge: the bare text of a single user turn, else one labelled paragraph per turn.
+    """A conversation for a judge: the bare text of a single user turn, else one labelled paragraph
+    per turn.
 
-    In a conversation every line of a turn is indented, so that no text can pass for a turn of its own.
+    In a conversation every line of a turn is indented, so that no text can pass for a turn of its
+    own.
     """
     if len(messages) == 1 and messages[0].role.value == "user":
         return _said(messages[0], parts)
-    return "\n\n".join(f"[{message.role.value}]\n{indent(_said(message, parts), '    ')}" for message in messages)
+    return "\n\n".join(
+        f"[{message.role.value}]\n{indent(_said(message, parts), '    ')}" for message in messages
+    )
 
 
 def _view(sample: DataSample) -> View:
@@ -124,13 +158,17 @@ class _WholeAnswers(BaseReward):
     """What all kinds but the stepwise one share: a judge sees whole answers."""
 
     def view(self, sample: DataSample) -> View:
-        """The query, its context, and the answers with the tools they call, in the order of the job."""
+        """The query, its context, and the answers with the tools they call, in the order of the
+        job.
+        """
         view = _view(sample)
         return view._replace(answers=[_said(output.answer, view.parts) for output in sample.output])
 
 
 class BasePointWiseReward(_WholeAnswers):
-    """Scores each output by itself: one job per output, whose `_evaluate` sees a sample with just that output."""
+    """Scores each output by itself: one job per output, whose `_evaluate` sees a sample with just
+    that output.
+    """
 
     kind: ClassVar[str] = "pointwise"
 
@@ -139,9 +177,13 @@ class BasePointWiseReward(_WholeAnswers):
         outputs = [withheld(o) for o in sample.output] if self.judged else sample.output
         if len(outputs) == 1 and not self.judged:
             return [Job(sample, 0, sample)]
-        return [Job(copy_with(sample, output=[output]), i, sample) for i, output in enumerate(outputs)]
+        return [
+            Job(copy_with(sample, output=[output]), i, sample) for i, output in enumerate(outputs)
+        ]
 
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]
+    ) -> None:
         """Each outcome goes to its own output."""
         for job, raw in zip(jobs, outcomes, strict=True):
             write_scores(self, sample.output[job.place].answer, raw)
@@ -155,10 +197,11 @@ class JudgedOutput(NamedTuple):
 
 
 class PerOutputReward(BasePointWiseReward):
-    """Says of every output by itself what came of it: `_evaluate` returns a `JudgedOutput` for each output of its job's sample.
+    """Says of every output by itself what came of it: `_evaluate` returns a `JudgedOutput` for each
+    output of its job's sample.
 
-    A job is one output, or all of a sample where outputs are compared (`compares`): then one of them may have a score while
-    another has none.
+    A job is one output, or all of a sample where outputs are compared (`compares`): then one of
+    them may have a score while another has none.
     """
 
     @property
@@ -181,25 +224,40 @@ class PerOutputReward(BasePointWiseReward):
         """Each output gets what was said of it."""
         for job, outcome in zip(jobs, outcomes, strict=True):
             outputs = sample.output if job.place is None else [sample.output[job.place]]
-            found: list[JudgedOutput] = [JudgedOutput(outcome, {})] * len(outputs) if outcome.value is None else outcome.value
+            found: list[JudgedOutput] = (
+                [JudgedOutput(outcome, {})] * len(outputs)
+                if outcome.value is None
+                else outcome.value
+            )
             for output, (one, extra) in zip(outputs, found, strict=True):
                 write_scores(self, output.answer, one, extra)
 
 
 class BaseStepWiseReward(BaseReward):
-    """Scores each step of each output: one job per step, whose `_evaluate` sees that output's steps up to this one."""
+    """Scores each step of each output: one job per step, whose `_evaluate` sees that output's steps
+    up to this one.
+    """
 
     kind: ClassVar[str] = "stepwise"
 
     step_score: Literal["mean", "min", "last", "product"] = "mean"
-    """How the scores of an output's steps become the one it is ranked by, in `best_of_n` and reports."""
+    """How the scores of an output's steps become the one it is ranked by, in `best_of_n` and
+    reports.
+    """
 
     def view(self, sample: DataSample) -> View:
-        """The query, its context, the steps before, and the step to judge; neither later steps nor the final answer."""
+        """The query, its context, the steps before, and the step to judge; neither later steps nor
+        the final answer.
+        """
         steps = sample.output[0].steps or []
         view = _view(sample)
-        before = [f"[step {number}]\n{indent(_said(step, view.parts), '    ')}" for number, step in enumerate(steps[:-1], 1)]
-        return view._replace(previous="\n\n".join(before), step=_said(steps[-1], view.parts) if steps else "")
+        before = [
+            f"[step {number}]\n{indent(_said(step, view.parts), '    ')}"
+            for number, step in enumerate(steps[:-1], 1)
+        ]
+        return view._replace(
+            previous="\n\n".join(before), step=_said(steps[-1], view.parts) if steps else ""
+        )
 
     def score_of_output(self, output: DataOutput) -> float | None:
         """One number from the scores of all steps, by `step_score`; None when a step has none."""
@@ -219,11 +277,15 @@ class BaseStepWiseReward(BaseReward):
         for i, output in enumerate(sample.output):
             shown = withheld(output) if self.judged else output
             for j in range(len(output.steps or ())):
-                part = build(DataOutput, {"answer": shown.answer, "steps": (shown.steps or [])[: j + 1]})
+                part = build(
+                    DataOutput, {"answer": shown.answer, "steps": (shown.steps or [])[: j + 1]}
+                )
                 jobs.append(Job(copy_with(sample, output=[part]), (i, j), sample))
         return jobs
 
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]
+    ) -> None:
         """Each outcome goes to its own step; an output without steps gets an issue."""
         for output in sample.output:
             if not output.steps:
@@ -241,8 +303,14 @@ class _ComparingReward(_WholeAnswers):
     """Decides, with the sample's id, the order in which a judge sees the candidates."""
 
     def order(self, sample: DataSample, n: int, salt: str = "") -> list[int]:
-        """The permutation of `n` candidates a judge sees, from (sample id, seed) alone; the given order for rules."""
-        return seeded_order(n, f"{self.seed}\x1f{sample.sample_id}\x1f{salt}") if self.judged else list(range(n))
+        """The permutation of `n` candidates a judge sees, from (sample id, seed) alone; the given
+        order for rules.
+        """
+        return (
+            seeded_order(n, f"{self.seed}\x1f{sample.sample_id}\x1f{salt}")
+            if self.judged
+            else list(range(n))
+        )
 
     def arranged(self, sample: DataSample, order: list[int]) -> DataSample:
         """The sample with its outputs in this order, labels withheld when a model judges."""
@@ -262,7 +330,9 @@ class _ComparingReward(_WholeAnswers):
 
 
 class BaseListWiseReward(_ComparingReward):
-    """Judges all outputs together: one job, whose result holds one number per output in the order it saw them."""
+    """Judges all outputs together: one job, whose result holds one number per output in the order
+    it saw them.
+    """
 
     kind: ClassVar[str] = "listwise"
 
@@ -273,7 +343,9 @@ class BaseListWiseReward(_ComparingReward):
         order = self.order(sample, len(sample.output))
         return [Job(self.arranged(sample, order), order, sample)]
 
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]
+    ) -> None:
         """The numbers go back to the outputs they were given for."""
         if not jobs:
             return self._write_too_few(sample)
@@ -281,7 +353,11 @@ class BaseListWiseReward(_ComparingReward):
         outcome = checked(self, outcomes[0], RewardDimensionWithRank, len(order))
         if outcome.value is None:
             return self._write_all(sample, outcome)
-        extra = {**outcome.value.extra_data, "order": order} if self.judged else outcome.value.extra_data
+        extra = (
+            {**outcome.value.extra_data, "order": order}
+            if self.judged
+            else outcome.value.extra_data
+        )
         ranks = [d for d in outcome.value.details if isinstance(d, RewardDimensionWithRank)]
         for position, index in enumerate(order):
             details = [_at(d, position) for d in ranks]
@@ -290,13 +366,16 @@ class BaseListWiseReward(_ComparingReward):
 
 
 class BasePairWiseReward(_ComparingReward):
-    """Judges every pair of outputs; an output's score is its share of pairs won, a draw counting half.
+    """Judges every pair of outputs; an output's score is its share of pairs won, a draw counting
+    half.
 
-    `_evaluate` sees a sample with two outputs and returns two numbers; the larger one wins. A judge is asked in both
-    orders by default, and a pair it decides differently in the two is a draw; `extra_data` holds the share of such flips.
+    `_evaluate` sees a sample with two outputs and returns two numbers; the larger one wins. A judge
+    is asked in both orders by default, and a pair it decides differently in the two is a draw;
+    `extra_data` holds the share of such flips.
 
-    A pair counts that was judged in all its orders. Where some were not, outputs are scored by the others: those of which at least
-    half were judged. The output whose comparisons fail is left out, and costs its rivals nothing.
+    A pair counts that was judged in all its orders. Where some were not, outputs are scored by the
+    others: those of which at least half were judged. The output whose comparisons fail is left out,
+    and costs its rivals nothing.
     """
 
     kind: ClassVar[str] = "pairwise"
@@ -317,12 +396,20 @@ class BasePairWiseReward(_ComparingReward):
         jobs = []
         for i, j in combinations(range(len(sample.output)), 2):
             first, second = (i, j) if self.order(sample, 2, f"{i},{j}") == [0, 1] else (j, i)
-            orders = [(first, second), (second, first)] if self.judged and self.both_orders else [(first, second)]
+            orders = (
+                [(first, second), (second, first)]
+                if self.judged and self.both_orders
+                else [(first, second)]
+            )
             jobs += [Job(self.arranged(sample, list(order)), order, sample) for order in orders]
         return jobs
 
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
-        """Share of pairs won per output, of the pairs that were judged; an output of which less than half were has no score."""
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]
+    ) -> None:
+        """Share of pairs won per output, of the pairs that were judged; an output of which less
+        than half were has no score.
+        """
         if not jobs:
             return self._write_too_few(sample)
         margins: dict[tuple[int, int], list[float]] = {}
@@ -338,7 +425,9 @@ class BasePairWiseReward(_ComparingReward):
                     return self._write_all(sample, outcome)
                 lost.setdefault(pair, outcome)
                 continue
-            ranks = [d.rank for d in outcome.value.details if isinstance(d, RewardDimensionWithRank)]
+            ranks = [
+                d.rank for d in outcome.value.details if isinstance(d, RewardDimensionWithRank)
+            ]
             shown = [sum(rank[k] for rank in ranks) for k in (0, 1)]
             sign = 1.0 if first < second else -1.0
             orders.setdefault(f"{pair[0]},{pair[1]}", []).append([first, second])
@@ -349,19 +438,28 @@ class BasePairWiseReward(_ComparingReward):
         kept = _compared(len(sample.output), lost)
         for index, output in enumerate(sample.output):
             if index not in kept:
-                why = deciding([outcome for pair, outcome in lost.items() if index in pair] or lost.values())
+                why = deciding(
+                    [outcome for pair, outcome in lost.items() if index in pair] or lost.values()
+                )
                 write(output.answer, self, [], issue_of(self.name, why))
         if kept:
-            # a pair that was judged in one order alone says which stood first as much as which is better
-            judged = {p: seen for p, seen in margins.items() if p not in lost and p[0] in kept and p[1] in kept}
+            # a pair that was judged in one order alone says which stood first as much as which is
+            # better
+            judged = {
+                p: seen
+                for p, seen in margins.items()
+                if p not in lost and p[0] in kept and p[1] in kept
+            }
             self._write_shares(sample, kept, judged, orders, reasons)
         return None
 
     def aggregate(self, n: int, margins: dict[tuple[int, int], list[float]]) -> list[float]:
-        """One score per output, in the declared range, from what was seen of each pair; here the share of pairs won.
+        """One score per output, in the declared range, from what was seen of each pair; here the
+        share of pairs won.
 
-        `margins[i, j]`, i < j, holds one number per judgement, positive where output i was the better one; up to half of an
-        output's pairs may be absent. A pair whose judgements disagree is a draw.
+        `margins[i, j]`, i < j, holds one number per judgement, positive where output i was the
+        better one; up to half of an output's pairs may be absent. A pair whose judgements disagree
+        is a draw.
         """
         won, judged = [0.0] * n, [0] * n
         for (i, j), seen in margins.items():
@@ -382,12 +480,17 @@ class BasePairWiseReward(_ComparingReward):
         reasons: list[list[str]],
     ) -> None:
         places = {index: place for place, index in enumerate(kept)}
-        scores = self.aggregate(len(kept), {(places[i], places[j]): seen for (i, j), seen in margins.items()})
+        scores = self.aggregate(
+            len(kept), {(places[i], places[j]): seen for (i, j), seen in margins.items()}
+        )
         flips = sum(len(set(map(_sign, seen))) > 1 for seen in margins.values())
         pairs = {f"{i},{j}": seen for (i, j), seen in margins.items()}
         extra: dict[str, Any] = {"pairs": pairs}
         if self.judged:
-            extra |= {"orders": {pair: orders[pair] for pair in pairs}, "flip_rate": flips / len(margins)}
+            extra |= {
+                "orders": {pair: orders[pair] for pair in pairs},
+                "flip_rate": flips / len(margins),
+            }
         if len(margins) < math.comb(len(sample.output), 2):
             extra["judged_pairs"] = f"{len(margins)} of {math.comb(len(sample.output), 2)}"
         for index, score in zip(kept, scores, strict=True):
@@ -397,13 +500,16 @@ class BasePairWiseReward(_ComparingReward):
 
 
 def _compared(n: int, lost: Collection[tuple[int, int]]) -> list[int]:
-    """Of `n` outputs those of which at least half of the comparisons with one another were judged; none where that is one.
+    """Of `n` outputs those of which at least half of the comparisons with one another were judged;
+    none where that is one.
 
     The worst is left out first, so that one that cannot be judged at all costs the others nothing.
     """
     kept = list(range(n))
     while len(kept) > 1:
-        missing = {i: sum(i in pair and pair[0] in kept and pair[1] in kept for pair in lost) for i in kept}
+        missing = {
+            i: sum(i in pair and pair[0] in kept and pair[1] in kept for pair in lost) for i in kept
+        }
         worst = max(missing.values())
         if 2 * worst <= len(kept) - 1:
             return kept

@@ -1,4 +1,5 @@
-"""What is said of a sample's outputs: written to them, kept in a run's folder, and whether it may be their own doing.
+"""What is said of a sample's outputs: written to them, kept in a run's folder, and whether it may
+be their own doing.
 
 Who caused a missing score that may be an answer's own doing is tried out in `blame`.
 """
@@ -25,7 +26,17 @@ from rm_gallery.core.data.schema import (
 from rm_gallery.core.engine.context import LIMIT_SHARE, Questions, asked_by, current_deadline
 from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
 from rm_gallery.core.model.message import MessageRole
-from rm_gallery.core.outcome import NOT_BEGUN, UNDECLARED, Bounds, Outcome, deciding, failed, outside, scored, unscored
+from rm_gallery.core.outcome import (
+    NOT_BEGUN,
+    UNDECLARED,
+    Bounds,
+    Outcome,
+    deciding,
+    failed,
+    outside,
+    scored,
+    unscored,
+)
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, Unscored
@@ -36,15 +47,21 @@ if TYPE_CHECKING:
     from rm_gallery.core.engine.options import RunOptions
     from rm_gallery.core.reward.reward import BaseReward, KeptPart
 
-# -- written to outputs -------------------------------------------------------------------------------------------------
+# -- written to outputs ----------------------------------------------------------------------------
 
 
 def writable_copy(sample: DataSample) -> DataSample:
-    """A copy whose outputs, answers and steps can be written to; texts and metadata are shared with the original."""
+    """A copy whose outputs, answers and steps can be written to; texts and metadata are shared with
+    the original.
+    """
     outputs = []
     for output in sample.output:
         answer = remake(output.answer, output.answer.__dict__.copy())
-        steps = None if output.steps is None else [remake(step, step.__dict__.copy()) for step in output.steps]
+        steps = (
+            None
+            if output.steps is None
+            else [remake(step, step.__dict__.copy()) for step in output.steps]
+        )
         outputs.append(remake(output, {"answer": answer, "steps": steps}))
     fields = sample.__dict__.copy()
     fields["output"] = outputs
@@ -60,7 +77,8 @@ def write(
 ) -> None:
     """Set what `reward` says about one answer or step, replacing what it said before.
 
-    It goes under the reward's name, or under `name#hash` where a reward of that name with other settings has written.
+    It goes under the reward's name, or under `name#hash` where a reward of that name with other
+    settings has written.
     """
     before = step.reward
     key = reward.key_in(before) if before.sources else reward.name
@@ -69,22 +87,44 @@ def write(
             detail.__dict__["source"] = key  # fresh from the reward: no copy is needed
         elif detail.source != key:
             details[position] = copy_with(detail, source=key)
-    kept = [detail for detail in before.details if detail.source != key] + details if before.details else details
+    kept = (
+        [detail for detail in before.details if detail.source != key] + details
+        if before.details
+        else details
+    )
     issues = [known for known in before.issues if known.name != key] if before.issues else []
     if issue is not None:
         issues.append(issue if issue.name == key else copy_with(issue, name=key))
-    extra_data = {name: value for name, value in before.extra_data.items() if name != key} if before.extra_data else {}
+    extra_data = (
+        {name: value for name, value in before.extra_data.items() if name != key}
+        if before.extra_data
+        else {}
+    )
     if extra:
         extra_data[key] = extra
-    score = None if not kept else kept[0].score if len(kept) == 1 else sum(d.score for d in kept) / len(kept)
+    score = (
+        None
+        if not kept
+        else kept[0].score
+        if len(kept) == 1
+        else sum(d.score for d in kept) / len(kept)
+    )
     sources = {**before.sources, key: reward.settings_hash}
     step.__dict__["reward"] = build(
-        Reward, {"score": score, "details": kept, "issues": issues, "extra_data": extra_data, "sources": sources}
+        Reward,
+        {
+            "score": score,
+            "details": kept,
+            "issues": issues,
+            "extra_data": extra_data,
+            "sources": sources,
+        },
     )
 
 
 def write_plain(reward: BaseReward, step: Step, result: object) -> bool:
-    """`write` the one score in range of a result to an answer nobody has written to; False, and nothing done, otherwise.
+    """`write` the one score in range of a result to an answer nobody has written to; False, and
+    nothing done, otherwise.
 
     That is what nearly every rule comes to, and going through all that may be is most of its cost.
     """
@@ -94,11 +134,15 @@ def write_plain(reward: BaseReward, step: Step, result: object) -> bool:
     if before.sources or before.details or before.issues or before.extra_data:
         return False
     name = reward.name
-    if type(detail) is not RewardDimensionWithScore or (detail.source is not None and detail.source != name):
+    if type(detail) is not RewardDimensionWithScore or (
+        detail.source is not None and detail.source != name
+    ):
         return False
     score = detail.score
     low, high = reward.score_range
-    if not (-math.inf if low is None else low) <= score <= (math.inf if high is None else high) or math.isinf(score):
+    if not (-math.inf if low is None else low) <= score <= (
+        math.inf if high is None else high
+    ) or math.isinf(score):
         return False
     detail.__dict__["source"] = name
     extra = result.extra_data
@@ -124,12 +168,20 @@ def issue_of(source: str, outcome: Outcome[Any]) -> RewardIssue:
     """The record of an outcome that is not scored."""
     status: IssueStatus = "unscored" if outcome.status == "unscored" else "failed"
     return RewardIssue(
-        name=source, status=status, reason=outcome.reason or "error", message=outcome.message, cause=outcome.cause
+        name=source,
+        status=status,
+        reason=outcome.reason or "error",
+        message=outcome.message,
+        cause=outcome.cause,
     )
 
 
-def out_of_range(name: str, score: float, bounds: Bounds, declared: bool = True) -> Outcome[Any] | None:
-    """The outcome of a score of the reward `name` that is not finite or outside its range; None when it is fine."""
+def out_of_range(
+    name: str, score: float, bounds: Bounds, declared: bool = True
+) -> Outcome[Any] | None:
+    """The outcome of a score of the reward `name` that is not finite or outside its range; None
+    when it is fine.
+    """
     low, high = bounds
     if not math.isfinite(score):
         return _invalid(f"{name} gave the score {score}; a score is a finite number.")
@@ -143,7 +195,11 @@ def _invalid(message: str) -> Outcome[Any]:
 
 
 def checked(
-    reward: BaseReward, outcome: Outcome[RewardResult], expected: type, length: int | None, bounds: Bounds | None = None
+    reward: BaseReward,
+    outcome: Outcome[RewardResult],
+    expected: type,
+    length: int | None,
+    bounds: Bounds | None = None,
 ) -> Outcome[RewardResult]:
     """The outcome, or a failed one when the result is not what this kind of reward returns."""
     if not outcome.ok:
@@ -156,7 +212,10 @@ def checked(
     low_high = reward.score_range if bounds is None else bounds
     for detail in result.details:
         if not isinstance(detail, expected):
-            return _invalid(f"The result holds {type(detail).__name__}; a {reward.kind} reward returns {expected.__name__}.")
+            return _invalid(
+                f"The result holds {type(detail).__name__}; a {reward.kind} reward returns "
+                f"{expected.__name__}."
+            )
         scores = (detail.score,) if isinstance(detail, RewardDimensionWithScore) else detail.rank
         if length is not None and len(scores) != length:
             return _invalid(f"The result holds {len(scores)} numbers for {length} outputs.")
@@ -167,10 +226,13 @@ def checked(
     return outcome
 
 
-def write_scores(reward: BaseReward, step: Step, raw: Outcome[RewardResult], extra: dict[str, Any] | None = None) -> None:
+def write_scores(
+    reward: BaseReward, step: Step, raw: Outcome[RewardResult], extra: dict[str, Any] | None = None
+) -> None:
     """Write one job's scores, or the reason why there are none, to its answer or step.
 
-    What the answer itself made impossible to judge has the worst score: no text gains by being impossible to judge.
+    What the answer itself made impossible to judge has the worst score: no text gains by being
+    impossible to judge.
     """
     outcome = checked(reward, raw, RewardDimensionWithScore, None)
     if outcome.value is None:
@@ -178,7 +240,13 @@ def write_scores(reward: BaseReward, step: Step, raw: Outcome[RewardResult], ext
         if worst is None:
             return write(step, reward, [], issue_of(reward.name, outcome), extra)
         detail = RewardDimensionWithScore(name=reward.name, score=worst, reason=outcome.message)
-        return write(step, reward, [detail], None, {**(extra or {}), "caused_by": "answer", "reason": outcome.reason})
+        return write(
+            step,
+            reward,
+            [detail],
+            None,
+            {**(extra or {}), "caused_by": "answer", "reason": outcome.reason},
+        )
     result = outcome.value
     details = [d for d in result.details if isinstance(d, RewardDimensionWithScore)]
     return write(step, reward, details, None, result.extra_data)
@@ -202,27 +270,36 @@ def _issue_among(reward: BaseReward, steps: Iterable[Step]) -> Outcome[float]:
     issues = [issue for place in steps for issue in _own_issues(reward, place.reward)]
     if not issues:
         return unscored("no_score", f"{reward.name} gave no score.", "rule")
-    return deciding([Outcome(issue.status, None, issue.reason, issue.message, issue.cause) for issue in issues])
+    return deciding(
+        [Outcome(issue.status, None, issue.reason, issue.message, issue.cause) for issue in issues]
+    )
 
 
 def _own_issues(reward: BaseReward, said: Any) -> list[RewardIssue]:
-    return [issue for issue in said.issues if issue.name == reward.key_in(said)] if said.issues else []
+    return (
+        [issue for issue in said.issues if issue.name == reward.key_in(said)] if said.issues else []
+    )
 
 
-# -- kept in a run's folder ---------------------------------------------------------------------------------------------
+# -- kept in a run's folder ------------------------------------------------------------------------
 
 
 _Said = tuple[list[RewardDimensionWithScore], RewardIssue | None, dict[str, Any] | None]
 
 
 class RewardFolder(RunFolder):
-    """Keeps every finished sample of a reward's run; scored and unscored ones are restored, failed ones judged again."""
+    """Keeps every finished sample of a reward's run; scored and unscored ones are restored, failed
+    ones judged again.
+    """
 
     def __init__(self, reward: BaseReward, options: RunOptions, kwargs: dict[str, Any]) -> None:
-        """Open or continue the folder; ConfigError with a diff when it belongs to another run, or when a setting or a
-        keyword of the hooks cannot be told from another one.
+        """Open or continue the folder; ConfigError with a diff when it belongs to another run, or
+        when a setting or a keyword of the hooks cannot be told from another one.
         """
-        hooks = {key: shortened(plain_form(value, f"keyword '{key}'")) for key, value in sorted(kwargs.items())}
+        hooks = {
+            key: shortened(plain_form(value, f"keyword '{key}'"))
+            for key, value in sorted(kwargs.items())
+        }
         super().__init__(options, {"reward": reward.describe(), "hooks": hooks})
         self.asked_by_parts = reward.made_of_parts
         self._reward, self._hooks, self._judged = reward, kwargs, asks_a_model(reward)
@@ -239,14 +316,22 @@ class RewardFolder(RunFolder):
 
     def _asking(self, sample: DataSample, record: Mapping[str, Any]) -> Iterator[Callable[[], Any]]:
         """What asks the judges that were asked when the record was made."""
-        parts = [(one.reward, shown) for one, shown in self.parts_of(sample, record)] or [(self._reward, sample)]
+        parts = [(one.reward, shown) for one, shown in self.parts_of(sample, record)] or [
+            (self._reward, sample)
+        ]
         for reward, shown in parts:
             if asks_a_model(reward) and reward.is_async() and not reward.made_of_parts:
                 evaluate = reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
-                yield from (partial(evaluate, job.sample, **self._hooks) for job in reward.plan(shown))
+                yield from (
+                    partial(evaluate, job.sample, **self._hooks) for job in reward.plan(shown)
+                )
 
-    def parts_of(self, sample: DataSample, record: Mapping[str, Any]) -> Iterator[tuple[KeptPart, DataSample]]:
-        """What a record keeps of the parts of a composition, and to each the sample with the outputs that reached it."""
+    def parts_of(
+        self, sample: DataSample, record: Mapping[str, Any]
+    ) -> Iterator[tuple[KeptPart, DataSample]]:
+        """What a record keeps of the parts of a composition, and to each the sample with the
+        outputs that reached it.
+        """
         extras, at = {}, 0
         for number, output in enumerate(sample.output):
             extras[number] = ((record["rewards"][at] or {}).get("extra_data") or {}).get("")
@@ -263,9 +348,13 @@ class RewardFolder(RunFolder):
         return _read(self._reward, record, data) is not None
 
     def append(self, sample: DataSample) -> None:
-        """Keep a finished sample; it is on disk after the next `flush`. One the run did not get to leaves no record."""
+        """Keep a finished sample; it is on disk after the next `flush`. One the run did not get to
+        leaves no record.
+        """
         said = self.said(sample)
-        issues = [issue for reward in said["rewards"] if reward for issue in reward.get("issues", ())]
+        issues = [
+            issue for reward in said["rewards"] if reward for issue in reward.get("issues", ())
+        ]
         stopped = any(issue["reason"] in NOT_BEGUN for issue in issues)
         statuses = {issue["status"] for issue in issues}
         status = "failed" if "failed" in statuses else "unscored" if statuses else "scored"
@@ -280,18 +369,25 @@ class RewardFolder(RunFolder):
         found: dict[str, Any] = {}
         for number, reward in enumerate(said["rewards"]):
             issues = reward.get("issues") or () if reward else ()
-            if reward and all(about_code(issue["status"], issue["reason"], issue.get("cause")) for issue in issues):
+            if reward and all(
+                about_code(issue["status"], issue["reason"], issue.get("cause")) for issue in issues
+            ):
                 scores = [detail["score"] for detail in reward["details"]]
-                found[f"answer {number + 1}"] = scores or [f"no score ({issue['reason']})" for issue in issues]
+                found[f"answer {number + 1}"] = scores or [
+                    f"no score ({issue['reason']})" for issue in issues
+                ]
         return found
 
 
 class PartAgain(Again):
-    """Stands in for a run folder while a part of a composition scores finished samples once more, and holds what it gives against
-    what was kept of it: the composition as a whole has no score where a judge would have to be asked.
+    """Stands in for a run folder while a part of a composition scores finished samples once more,
+    and holds what it gives against what was kept of it: the composition as a whole has no score
+    where a judge would have to be asked.
     """
 
-    def __init__(self, folder: RewardFolder, records: Iterable[dict[str, Any]], kept: Iterable[KeptPart]) -> None:
+    def __init__(
+        self, folder: RewardFolder, records: Iterable[dict[str, Any]], kept: Iterable[KeptPart]
+    ) -> None:
         """Compare with what `records` of `folder`, in the order of the samples, kept of a part."""
         super().__init__(folder, records)
         self._parts = iter(kept)
@@ -303,7 +399,9 @@ class PartAgain(Again):
         self._part[id(data)] = next(self._parts)
 
     def append(self, data: DataSample, *results: Any) -> None:
-        """Hear what the part gives now; ConfigError with the example where it is something else than before."""
+        """Hear what the part gives now; ConfigError with the example where it is something else
+        than before.
+        """
         record, part = self._records.pop(id(data)), self._part.pop(id(data))
         self._folder.check_asked(data, record, self._asked.pop(id(data), Questions()))
         whole = self._folder.told(record)
@@ -339,7 +437,9 @@ def _restored(reward: BaseReward, found: list[tuple[Step, _Said]] | None) -> boo
     return found is not None
 
 
-def _read(reward: BaseReward, record: dict[str, Any], sample: DataSample) -> list[tuple[Step, _Said]] | None:
+def _read(
+    reward: BaseReward, record: dict[str, Any], sample: DataSample
+) -> list[tuple[Step, _Said]] | None:
     """What a record says about each place of the sample; None when it does not fit it."""
     rewards, places = record.get("rewards"), list(_places(sample))
     if not isinstance(rewards, list) or len(rewards) != len(places):
@@ -352,7 +452,9 @@ def _read(reward: BaseReward, record: dict[str, Any], sample: DataSample) -> lis
             said = Reward.model_validate(data, strict=True)
         except ValidationError:
             return None
-        if any(out_of_range(reward.name, detail.score, reward.score_range) for detail in said.details):
+        if any(
+            out_of_range(reward.name, detail.score, reward.score_range) for detail in said.details
+        ):
             return None
         issue = said.issues[0] if said.issues else None
         if issue is None and not said.details:
@@ -363,7 +465,11 @@ def _read(reward: BaseReward, record: dict[str, Any], sample: DataSample) -> lis
 
 def _own(by: BaseReward, reward: Reward) -> dict[str, Any] | None:
     key = by.key_in(reward)
-    details = [{"name": d.name, "reason": d.reason, "score": d.score} for d in reward.details if d.source == key]
+    details = [
+        {"name": d.name, "reason": d.reason, "score": d.score}
+        for d in reward.details
+        if d.source == key
+    ]
     own: dict[str, Any] = {"details": details}
     if reward.issues:
         own["issues"] = [i.model_dump() for i in reward.issues if i.name == key]
@@ -382,7 +488,7 @@ def _places(sample: DataSample) -> Iterator[Step]:
         yield from output.steps or ()
 
 
-# -- whose doing it is ----------------------------------------------------------------------------------------------------
+# -- whose doing it is -----------------------------------------------------------------------------
 
 NEUTRAL = "I am not sure; it depends on what exactly is meant."
 PLAIN = ("0", "{}")
@@ -394,15 +500,20 @@ DEADLINE_SHARE = 0.25
 def may_be_the_answers_doing(judged: bool, outcome: Outcome[Any]) -> bool:
     """Whether an answer may have brought this outcome about, for rewards and graders alike.
 
-    An endpoint, the data and the caller do not become the answer's fault. A deadline is the caller's where a judge was waited
-    for, but a rule that found no end may have been led there.
+    An endpoint, the data and the caller do not become the answer's fault. A deadline is the
+    caller's where a judge was waited for, but a rule that found no end may have been led there.
     """
     slow = outcome.reason == "deadline" and not judged
-    return not outcome.ok and outcome.reason not in (UNDECLARED, *NOT_BEGUN) and (slow or outcome.cause in ("judge", "rule"))
+    return (
+        not outcome.ok
+        and outcome.reason not in (UNDECLARED, *NOT_BEGUN)
+        and (slow or outcome.cause in ("judge", "rule"))
+    )
 
 
 def neutral(judged: bool, reference: object) -> list[str]:
-    """What is put in the place of an answer: for a rule its own reference, which a working rule can read, else the plainest texts.
+    """What is put in the place of an answer: for a rule its own reference, which a working rule can
+    read, else the plainest texts.
 
     They do not depend on what else is in the batch, so that a batch says what single calls say.
     """
@@ -414,16 +525,21 @@ def neutral(judged: bool, reference: object) -> list[str]:
 def not_the_reference(reference: str) -> list[str]:
     """Texts beside a rule's reference of which one has to get a score, too.
 
-    Functions answer an exact match before they ask anything, and seem to work on the reference while their own judge is down.
+    Functions answer an exact match before they ask anything, and seem to work on the reference
+    while their own judge is down.
     """
-    return [text for text in (_another(reference), NEUTRAL, *PLAIN) if text.strip() != reference.strip()]
+    return [
+        text for text in (_another(reference), NEUTRAL, *PLAIN) if text.strip() != reference.strip()
+    ]
 
 
 _LAST_SIGN = re.compile(r"[^\W_](?=[\W_]*\Z)")
 
 
 def _another(reference: str) -> str:
-    """A text of the same form that is not the reference: 42 is 43, Paris is Parit, {"a": [1, 9]} is {"a": [1, 8]}."""
+    """A text of the same form that is not the reference: 42 is 43, Paris is Parit, {"a": [1, 9]} is
+    {"a": [1, 8]}.
+    """
     last = _LAST_SIGN.search(reference)
     if last is None:
         return reference + "0"
@@ -434,7 +550,9 @@ def _another(reference: str) -> str:
 
 def stand_in(text: str, output: DataOutput) -> DataOutput:
     """A neutral answer in the place of an output's own."""
-    return DataOutput(answer=Step(role=MessageRole.ASSISTANT, content=text, label=output.answer.label))
+    return DataOutput(
+        answer=Step(role=MessageRole.ASSISTANT, content=text, label=output.answer.label)
+    )
 
 
 def stand_ins(reward: BaseReward, sample: DataSample, output: DataOutput) -> list[DataSample]:
@@ -446,15 +564,22 @@ def stand_ins(reward: BaseReward, sample: DataSample, output: DataOutput) -> lis
 def killable(
     reward: BaseReward, deadline: float | None, processes: int | None = None
 ) -> Callable[..., Awaitable[RewardResult]]:
-    """`_evaluate` of a `cpu_bound` reward in a worker process; where it is killed, a neutral answer tells who broke it."""
+    """`_evaluate` of a `cpu_bound` reward in a worker process; where it is killed, a neutral answer
+    tells who broke it.
+    """
     from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
 
     async def evaluate(sample: DataSample, **hooks: Any) -> RewardResult:
         outer = current_deadline.get()
-        # the pool's clock runs from the start of a job in its process: waiting behind one that hangs costs nobody else
+        # the pool's clock runs from the start of a job in its process: waiting behind one that
+        # hangs costs nobody else
         given = _least(deadline, None if outer is None else max(0.001, outer.left))
         limit = _least(reward.kill_after, None if given is None else LIMIT_SHARE * given)
-        pool = get_pool() if processes is None else get_pool(f"rewards in {processes}", max_workers=processes)
+        pool = (
+            get_pool()
+            if processes is None
+            else get_pool(f"rewards in {processes}", max_workers=processes)
+        )
         ask = partial(pool.asubmit, evaluate_here, reward)
         try:
             found: RewardResult = await ask(sample, hooks, deadline=limit)
@@ -470,7 +595,11 @@ def killable(
                 except Exception:  # noqa: BLE001, S112 - that it breaks with any answer is no news of this one
                     continue
                 # another answer is no trouble: this one must gain nothing by it
-                raise Unscored(f"The answer made it impossible to judge: {error}", reason="deadline", cause="answer") from error
+                raise Unscored(
+                    f"The answer made it impossible to judge: {error}",
+                    reason="deadline",
+                    cause="answer",
+                ) from error
             raise
 
     return evaluate
@@ -487,5 +616,7 @@ def evaluate_here(reward: Any, sample: DataSample, hooks: dict[str, Any]) -> Rew
         close = getattr(result, "close", None)
         if close is not None:
             close()
-        raise ConfigError(f"{reward.name} is cpu_bound and its _evaluate is async; make it a plain function.")
+        raise ConfigError(
+            f"{reward.name} is cpu_bound and its _evaluate is async; make it a plain function."
+        )
     return result

@@ -47,7 +47,8 @@ def weight_behind(name: str) -> str:
     if found is None or "://" in name:
         return ""
     return (
-        f"{name} ends in a weight, which check-reward alone takes, as in {found[1]}:0.2; elsewhere name a FILE that holds a "
+        f"{name} ends in a weight, which check-reward alone takes, as in {found[1]}:0.2; elsewhere "
+        f"name a FILE that holds a "
         "WeightedSum of the parts."
     )
 
@@ -55,10 +56,10 @@ def weight_behind(name: str) -> str:
 class Registry(Generic[K]):
     """Maps a name to a class of rewards, or of graders.
 
-    The gallery's are found by their files and imported when a name is first asked for. Another package adds its own through
-    the entry-point group `rm_gallery.rewards` or `rm_gallery.graders` (name = "module:Class"). A name that ends in a colon,
-    such as `bt:`, takes what follows it as its class's first argument, unless its class has `of_name`, which says what the
-    name means.
+    The gallery's are found by their files and imported when a name is first asked for. Another
+    package adds its own through the entry-point group `rm_gallery.rewards` or `rm_gallery.graders`
+    (name = "module:Class"). A name that ends in a colon, such as `bt:`, takes what follows it as
+    its class's first argument, unless its class has `of_name`, which says what the name means.
     """
 
     def __init__(
@@ -69,8 +70,9 @@ class Registry(Generic[K]):
         hint: str = "",
         further: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
-        """Take what is registered (reward or grader), the gallery's by name, the class something is registered as, a hint
-        for names that are not known, and further names, each with the one it is short for.
+        """Take what is registered (reward or grader), the gallery's by name, the class something is
+        registered as, a hint for names that are not known, and further names, each with the one it
+        is short for.
         """
         self._what, self._ready_made, self._as_class, self._hint = what, ready_made, as_class, hint
         self._further = further
@@ -84,8 +86,9 @@ class Registry(Generic[K]):
     def register(self, name: str, given: C | None = None) -> C | Callable[[C], C]:
         """Give a class, or a reward function, a name, as a decorator or by a direct call.
 
-        Registering the same class again, also from a file that runs as a script and is imported, or from a notebook cell
-        run twice, replaces it; another class under a taken name is a ConfigError.
+        Registering the same class again, also from a file that runs as a script and is imported, or
+        from a notebook cell run twice, replaces it; another class under a taken name is a
+        ConfigError.
         """
         if given is None:
             return lambda decorated: self.register(name, decorated)
@@ -94,16 +97,20 @@ class Registry(Generic[K]):
         kind, holder = self._as_class(name, given), ""
         if name in self._classes:
             holder = _target(self._classes[name])
-        elif not kind.__module__.startswith(READY_MADE):  # one that is just being imported holds its own name
+        # one that is just being imported holds its own name
+        elif not kind.__module__.startswith(READY_MADE):
             holder = _target(self._lazy_names().get(name, ""))
         if holder and holder.rpartition(":")[2] != kind.__qualname__:
             taken = holder.replace(":", ".")
-            raise ConfigError(f"The {self._what} name '{name}' is taken by {taken}; choose another name.")
+            raise ConfigError(
+                f"The {self._what} name '{name}' is taken by {taken}; choose another name."
+            )
         self._classes[name] = kind
         return given
 
     def get(self, name: str) -> type[K]:
-        """The class registered under a name (for `scheme:rest` names such as bt:DIR, the class bound to `rest`).
+        """The class registered under a name (for `scheme:rest` names such as bt:DIR, the class
+        bound to `rest`).
 
         Raises:
             ConfigError: the name is unknown; the message lists the nearest names.
@@ -111,7 +118,9 @@ class Registry(Generic[K]):
         found = self._find(name)
         if found is not None:
             if name.endswith(":") and hasattr(found, "of_name"):
-                raise ConfigError(f"{name} is a prefix; say after it what is meant. {self._hint}".strip())
+                raise ConfigError(
+                    f"{name} is a prefix; say after it what is meant. {self._hint}".strip()
+                )
             return found
         scheme, colon, rest = self.spelled(name).partition(":")
         bound = self._find(f"{scheme}:") if colon and rest else None
@@ -121,7 +130,9 @@ class Registry(Generic[K]):
         return bound_class(bound, rest) if of_name is None else of_name(rest)
 
     def spelled(self, name: str) -> str:
-        """A name in full: `func:FILE:NAME` for FILE:NAME, `grader:NAME` for a grader; one that is in full, or unknown, as it is."""
+        """A name in full: `func:FILE:NAME` for FILE:NAME, `grader:NAME` for a grader; one that is
+        in full, or unknown, as it is.
+        """
         if name in self or f"{name.partition(':')[0]}:" in self:
             return name
         if "func:" in self and _IN_FILE.fullmatch(name):
@@ -141,8 +152,16 @@ class Registry(Generic[K]):
         if colon and scheme not in self:
             return unknown_name(f"prefix of {self._what}s", f"{scheme}:", prefixes, self._hint)
         data = name.endswith((".csv", ".tsv", ".jsonl", ".json", ".parquet", ".xlsx"))
-        hint = f"{name!r} looks like a file of data: the {self._what} comes first, the data after it." if data else self._hint
-        short = set() if nearest(name, self.list()) else {full for each, full in self._further().items() if each not in self}
+        hint = (
+            f"{name!r} looks like a file of data: the {self._what} comes first, the data after it."
+            if data
+            else self._hint
+        )
+        short = (
+            set()
+            if nearest(name, self.list())
+            else {full for each, full in self._further().items() if each not in self}
+        )
         return unknown_name(self._what, name, {*self.list(), *short}, hint)
 
     def _find(self, name: str) -> type[K] | None:
@@ -153,13 +172,17 @@ class Registry(Generic[K]):
         return self._classes.get(name)
 
     def create(self, name: str, /, **params: Any) -> K:
-        """Construct what is registered; an unknown constructor field is a ConfigError with the nearest names."""
+        """Construct what is registered; an unknown constructor field is a ConfigError with the
+        nearest names.
+        """
         made: Callable[..., K] = self.get(name)
         return made(**params)
 
     def list(self) -> builtins.list[str]:
         """All registered names, sorted."""
-        return sorted(name for name in {*self._lazy_names(), *self._classes} if not name.endswith(":"))
+        return sorted(
+            name for name in {*self._lazy_names(), *self._classes} if not name.endswith(":")
+        )
 
     def _lazy_names(self) -> dict[str, str | type[K]]:
         if self._lazy is None:
@@ -173,7 +196,9 @@ def _target(held: str | type[Any]) -> str:
 
 
 def bound_class(kind: type[K], argument: str) -> type[K]:
-    """A class like `kind` whose first argument is given; what it makes is an object of `kind` itself."""
+    """A class like `kind` whose first argument is given; what it makes is an object of `kind`
+    itself.
+    """
 
     def new(cls: type[K], *arguments: Any, **settings: Any) -> Any:
         # an object of the class itself, which can be pickled and says what it is
@@ -200,11 +225,13 @@ def _ready_made_rewards() -> dict[str, str | type[BaseReward]]:
 def _reward_class(name: str, given: Any) -> type[BaseReward]:
     from rm_gallery.core.reward.reward import BaseReward
 
-    if callable(getattr(given, "reward_class", None)):  # a function that @reward_function stands above
+    # a function that @reward_function stands above
+    if callable(getattr(given, "reward_class", None)):
         given = given.reward_class(name)
     if not (isinstance(given, type) and issubclass(given, BaseReward)):
         raise ConfigError(
-            f"The reward '{name}' is {given!r:.80}; what is registered is a class derived from a kind such as BasePointWiseReward, or a @reward_function."
+            f"The reward '{name}' is {given!r:.80}; what is registered is a class derived from a "
+            f"kind such as BasePointWiseReward, or a @reward_function."
         )
     return given
 

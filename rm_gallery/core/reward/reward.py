@@ -1,4 +1,6 @@
-"""The base of every reward: how a sample becomes jobs and jobs become scores, and the doors to the one engine."""
+"""The base of every reward: how a sample becomes jobs and jobs become scores, and the doors to the
+one engine.
+"""
 
 from __future__ import annotations
 
@@ -72,26 +74,35 @@ class Identified(Configured):
     """What is told from others by its settings: a reward or a grader."""
 
     deterministic: ClassVar[bool] = True
-    """Whether it says the same of the same whenever it is asked; what is not deterministic is not scored again by a run that is
-    continued to see whether its code still does what it did."""
+    """Whether it says the same of the same whenever it is asked; what is not deterministic is not
+    scored again by a run that is continued to see whether its code still does what it did."""
     fingerprint: ClassVar[Any] = None
-    """What stands for the code, by value: with it nothing is scored again, and another fingerprint is another run."""
+    """What stands for the code, by value: with it nothing is scored again, and another fingerprint
+    is another run.
+    """
     said_if_given: ClassVar[frozenset[str]] = frozenset()
-    """Settings that identify it only where they are not the default: there are runs that are older than they."""
+    """Settings that identify it only where they are not the default: there are runs that are older
+    than they.
+    """
 
     name: str = Field(default="", validate_default=True)
 
     def describe(self) -> dict[str, Any]:
-        """What identifies it in a run's manifest: class, settings by value, prompt and model, and its `fingerprint`.
+        """What identifies it in a run's manifest: class, settings by value, prompt and model, and
+        its `fingerprint`.
 
-        How fast or how patiently it judges (`max_workers`, `deadline`) and secrets are no part of it. What its code does is
-        seen when a run is continued. Raises ConfigError for a setting whose content cannot be told, such as a lambda.
+        How fast or how patiently it judges (`max_workers`, `deadline`) and secrets are no part of
+        it. What its code does is seen when a run is continued. Raises ConfigError for a setting
+        whose content cannot be told, such as a lambda.
         """
         out: dict[str, Any] = {"class": class_name(type(self))}
         llm = getattr(self, "llm", None)
         for name in type(self).model_fields:
             judge = llm is not None and getattr(self, name) is llm
-            unsaid = name in self.said_if_given and getattr(self, name) == type(self).model_fields[name].default
+            unsaid = (
+                name in self.said_if_given
+                and getattr(self, name) == type(self).model_fields[name].default
+            )
             if name not in ("llm", "template", *UNRELATED) and not judge and not unsaid:
                 out[name] = plain_form(getattr(self, name), f"{self.name}: setting '{name}'")
         if self.fingerprint is not None:
@@ -100,7 +111,9 @@ class Identified(Configured):
         if isinstance(template, type):
             out["template"] = plain_form(template)
             prompt_name = getattr(template, "prompt_name", "")
-            if prompt_name or not is_users(next((c.__module__ for c in template.__mro__ if "format" in vars(c)), "")):
+            if prompt_name or not is_users(
+                next((c.__module__ for c in template.__mro__ if "format" in vars(c)), "")
+            ):
                 out["template"]["prompts"] = prompts_hash(prompt_name)
         if llm is not None:
             out["llm"] = {**llm.describe(), **sent_along(llm)}
@@ -108,12 +121,20 @@ class Identified(Configured):
 
     @property
     def compared_again(self) -> bool:
-        """Whether a run that is continued may hold its records against what it says now: it and all its parts can be."""
-        return self.deterministic and self.fingerprint is None and all(part.compared_again for part in _parts(self))
+        """Whether a run that is continued may hold its records against what it says now: it and all
+        its parts can be.
+        """
+        return (
+            self.deterministic
+            and self.fingerprint is None
+            and all(part.compared_again for part in _parts(self))
+        )
 
     @property
     def settings_hash(self) -> str:
-        """A hash of what `describe` tells: equal for equal settings in every process, worked out once per object."""
+        """A hash of what `describe` tells: equal for equal settings in every process, worked out
+        once per object.
+        """
         known: str | None = self.__dict__.get(_HASH)
         if known is None:
             try:
@@ -137,7 +158,13 @@ class Identified(Configured):
 
 def _parts(value: Any) -> Iterator[Identified]:
     """The rewards and graders in the settings of one, at any depth."""
-    inner = value.__dict__.values() if isinstance(value, BaseModel) else value.values() if isinstance(value, dict) else value
+    inner = (
+        value.__dict__.values()
+        if isinstance(value, BaseModel)
+        else value.values()
+        if isinstance(value, dict)
+        else value
+    )
     for each in inner:
         if isinstance(each, Identified):
             yield each
@@ -159,38 +186,56 @@ class KeptPart(NamedTuple):
 class BaseReward(Identified, metaclass=RewardMeta):
     """A named way to score a sample's outputs.
 
-    A subclass picks a kind (pointwise, listwise, pairwise, stepwise) and implements `_evaluate(sample, **kwargs)`, plain
-    or async, returning a `RewardResult`; it may raise `Unscored` when there is nothing to judge by. Instances keep nothing
-    of a call: one object serves any number of threads and calls at once, and it can be pickled.
+    A subclass picks a kind (pointwise, listwise, pairwise, stepwise) and implements
+    `_evaluate(sample, **kwargs)`, plain or async, returning a `RewardResult`; it may raise
+    `Unscored` when there is nothing to judge by. Instances keep nothing of a call: one object
+    serves any number of threads and calls at once, and it can be pickled.
 
-    A plain `_evaluate` runs on threads. An async one runs on the library's event loop with all others: what blocks in it
-    (a sleep, a long computation) holds up every call in flight, so such work belongs in a plain or `cpu_bound` reward.
+    A plain `_evaluate` runs on threads. An async one runs on the library's event loop with all
+    others: what blocks in it (a sleep, a long computation) holds up every call in flight, so such
+    work belongs in a plain or `cpu_bound` reward.
     """
 
-    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=())
+    model_config = ConfigDict(
+        extra="forbid", arbitrary_types_allowed=True, validate_default=True, protected_namespaces=()
+    )
 
     score_range: ClassVar[Bounds] = (None, None)
-    """Lowest and highest possible score; None where there is no bound. A score outside is an error, never a clamp."""
+    """Lowest and highest possible score; None where there is no bound. A score outside is an error,
+    never a clamp.
+    """
     range_declared: ClassVar[bool] = True
     """Whether somebody stated the range; False for the [0, 1] of a function that declares none."""
     higher_is_better: ClassVar[bool] = True
     needs: ClassVar[frozenset[str]] = frozenset()
-    """What a sample or the machine must offer: reference, tests, schema, llm, embeddings, an extra's name."""
+    """What a sample or the machine must offer: reference, tests, schema, llm, embeddings, an
+    extra's name.
+    """
     looks_at: ClassVar[frozenset[Form]] = frozenset()
     """What of a text's form its score depends on, besides what the text says; nothing for most."""
     kind: ClassVar[str] = ""
     cpu_bound: ClassVar[bool] = False
-    """Whether `_evaluate` runs in a killable worker process: for work that can hang, crash or eat memory."""
+    """Whether `_evaluate` runs in a killable worker process: for work that can hang, crash or eat
+    memory.
+    """
     kill_after: ClassVar[float | None] = None
-    """Seconds that one answer may take in a worker process of a `cpu_bound` reward; None for most of the sample's deadline."""
+    """Seconds that one answer may take in a worker process of a `cpu_bound` reward; None for most
+    of the sample's deadline.
+    """
     settles_worst: ClassVar[bool] = False
-    """Whether the worst score is settled where it is judged, such as behind a server, and need not be said here."""
+    """Whether the worst score is settled where it is judged, such as behind a server, and need not
+    be said here.
+    """
     said_if_given: ClassVar[frozenset[str]] = frozenset({"worst"})
     judged: ClassVar[bool] = False
-    """Whether a model judges: candidate order is then permuted and preference labels are withheld from the hooks."""
+    """Whether a model judges: candidate order is then permuted and preference labels are withheld
+    from the hooks.
+    """
 
     example: ClassVar[Example | None] = None
-    """A sample that fits the reward, and what the reward needs to score it: shown on its card, and run by the tests."""
+    """A sample that fits the reward, and what the reward needs to score it: shown on its card, and
+    run by the tests.
+    """
 
     name: str = Field(default="", validate_default=True)
     """The name under which scores and issues are recorded."""
@@ -199,7 +244,9 @@ class BaseReward(Identified, metaclass=RewardMeta):
     deadline: float | None = Field(default=600.0, gt=0)
     """Seconds one sample may take from its first job's start; None for no limit."""
     worst: FiniteFloat | None = None
-    """What an answer gets that makes itself impossible to judge; the worst score of the range unless it is given."""
+    """What an answer gets that makes itself impossible to judge; the worst score of the range
+    unless it is given.
+    """
 
     def model_post_init(self, context: Any) -> None:
         """Fill in the name of an unnamed reward."""
@@ -207,26 +254,36 @@ class BaseReward(Identified, metaclass=RewardMeta):
             object.__setattr__(self, "name", type(self).__name__)
         if not self.kind:
             raise ConfigError(
-                f"{type(self).__name__} has no kind: derive it from BasePointWiseReward, BaseListWiseReward, "
+                f"{type(self).__name__} has no kind: derive it from BasePointWiseReward, "
+                f"BaseListWiseReward, "
                 "BasePairWiseReward or BaseStepWiseReward as well."
             )
         if not hasattr(self, "_evaluate"):
-            raise ConfigError(f"{type(self).__name__} has no _evaluate(sample, **kwargs) that returns a RewardResult.")
+            raise ConfigError(
+                f"{type(self).__name__} has no _evaluate(sample, **kwargs) that returns a "
+                f"RewardResult."
+            )
         self.check_worst()
         if self.cpu_bound and self.is_async():
             raise ConfigError(
-                f"{type(self).__name__} is cpu_bound and its _evaluate is async: worker processes run plain functions only. "
-                "Leave cpu_bound out: a judge or another coroutine runs on the library's event loop."
+                f"{type(self).__name__} is cpu_bound and its _evaluate is async: worker processes "
+                f"run plain functions only. "
+                "Leave cpu_bound out: a judge or another coroutine runs on the library's event "
+                "loop."
             )
 
     @property
     def compares(self) -> bool:
-        """Whether it judges outputs against one another, so that all answers to one prompt belong into one sample."""
+        """Whether it judges outputs against one another, so that all answers to one prompt belong
+        into one sample.
+        """
         return self.kind in ("listwise", "pairwise")
 
     @property
     def trial_size(self) -> int | None:
-        """Answers that have to be judged together to judge one: 1, 2 for pairs, None for the whole group."""
+        """Answers that have to be judged together to judge one: 1, 2 for pairs, None for the whole
+        group.
+        """
         return None if self.compares else 1
 
     @property
@@ -236,11 +293,15 @@ class BaseReward(Identified, metaclass=RewardMeta):
 
     @property
     def declares_missing(self) -> bool:
-        """Whether it says itself what a part without a score means, as all of the library does; code of one's own may hide one."""
+        """Whether it says itself what a part without a score means, as all of the library does;
+        code of one's own may hide one.
+        """
         return not is_users(type(self)._evaluate.__module__)  # type: ignore[attr-defined]  # checked when it is built
 
     def kept_parts(self, extras: Mapping[int, Any]) -> Iterator[KeptPart]:
-        """The rewards its scores are made of, at any depth, with what the extra data of outputs, by place, say of them."""
+        """The rewards its scores are made of, at any depth, with what the extra data of outputs, by
+        place, say of them.
+        """
         yield from ()
 
     @property
@@ -254,24 +315,39 @@ class BaseReward(Identified, metaclass=RewardMeta):
         worst = self.worst
         if worst is None:
             return
-        if not math.isfinite(worst) or (low is not None and worst < low) or (high is not None and worst > high):
-            raise ConfigError(f"{self.name}: worst is {worst:g}, outside the range [{low}, {high}].")
+        if (
+            not math.isfinite(worst)
+            or (low is not None and worst < low)
+            or (high is not None and worst > high)
+        ):
+            raise ConfigError(
+                f"{self.name}: worst is {worst:g}, outside the range [{low}, {high}]."
+            )
 
     @property
     def worst_score(self) -> float | None:
-        """What an answer gets that makes itself impossible to judge; None where the range is open and nothing was said."""
-        return self.worst if self.worst is not None else worst_of(self.score_range, self.higher_is_better)
+        """What an answer gets that makes itself impossible to judge; None where the range is open
+        and nothing was said.
+        """
+        return (
+            self.worst
+            if self.worst is not None
+            else worst_of(self.score_range, self.higher_is_better)
+        )
 
     @property
     def least_workers(self) -> int:
-        """Judgements in flight it takes to fill the batches of a model in this process; a smaller `max_workers` is raised."""
+        """Judgements in flight it takes to fill the batches of a model in this process; a smaller
+        `max_workers` is raised.
+        """
         return 1
 
-    if TYPE_CHECKING:  # a class taken from the registry is known as a reward alone, and takes settings of its own
+    # a class taken from the registry is known as a reward alone, and takes settings of its own
+    if TYPE_CHECKING:
 
         def __init__(self, **settings: Any) -> None: ...
 
-    # -- what kinds implement -------------------------------------------------------------------------------------------
+    # -- what kinds implement ----------------------------------------------------------------------
 
     def plan(self, sample: DataSample) -> list[Job]:
         """The jobs that judge `sample`; its outputs are copies the results will be written to."""
@@ -281,18 +357,25 @@ class BaseReward(Identified, metaclass=RewardMeta):
         """What a judge sees of a job's sample: whole answers, or one step with what came before it."""
         raise NotImplementedError
 
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
-        """Write the jobs' outcomes to the sample's outputs, replacing what this reward wrote there before."""
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]
+    ) -> None:
+        """Write the jobs' outcomes to the sample's outputs, replacing what this reward wrote there
+        before.
+        """
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raise ConfigError when no sample could be scored at all (no model, no key, a missing extra)."""
+        """Raise ConfigError when no sample could be scored at all (no model, no key, a missing
+        extra).
+        """
 
-    # -- doors ----------------------------------------------------------------------------------------------------------
+    # -- doors -------------------------------------------------------------------------------------
 
-    # All of them take the names of RunOptions as keywords (max_workers, deadline, progress, cache, budget, run_dir, repeat,
-    # trace, …), which win over `options=`, and the named parameters of the reward's hooks. A keyword that is neither is a
-    # ConfigError; values for hooks that only take **kwargs go into `hooks={…}`. A call inside a run is a part of that run.
+    # All of them take the names of RunOptions as keywords (max_workers, deadline, progress, cache,
+    # budget, run_dir, repeat, trace, …), which win over `options=`, and the named parameters of the
+    # reward's hooks. A keyword that is neither is a ConfigError; values for hooks that only take
+    # **kwargs go into `hooks={…}`. A call inside a run is a part of that run.
 
     def evaluate(
         self,
@@ -305,8 +388,9 @@ class BaseReward(Identified, metaclass=RewardMeta):
     ) -> DataSample:
         """Score one sample and return a scored copy; the given sample stays as it is.
 
-        A judgement that fails is recorded in the outputs' `answer.reward.issues`, not raised. Only errors of the caller's
-        making (ConfigError) are raised. `thread_pool` is accepted for compatibility and not used.
+        A judgement that fails is recorded in the outputs' `answer.reward.issues`, not raised. Only
+        errors of the caller's making (ConfigError) are raised. `thread_pool` is accepted for
+        compatibility and not used.
         """
         from rm_gallery.core.reward.run import run_one
 
@@ -321,7 +405,9 @@ class BaseReward(Identified, metaclass=RewardMeta):
         hooks: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> DataSample:
-        """Awaitable twin of `evaluate`, from any event loop; `semaphore` bounds calls you start yourself."""
+        """Awaitable twin of `evaluate`, from any event loop; `semaphore` bounds calls you start
+        yourself.
+        """
         from rm_gallery.core.reward.run import arun_one
 
         if semaphore is None:
@@ -339,9 +425,11 @@ class BaseReward(Identified, metaclass=RewardMeta):
         thread_pool: Any = None,
         **keywords: Any,
     ) -> list[DataSample]:
-        """Score many samples, at most `max_workers` judgements at a time, and return scored copies in the given order.
+        """Score many samples, at most `max_workers` judgements at a time, and return scored copies
+        in the given order.
 
-        One failing sample never costs another. Works in scripts, threads and under a running event loop.
+        One failing sample never costs another. Works in scripts, threads and under a running event
+        loop.
 
         Args:
             samples: samples, or dicts of their fields.
@@ -349,13 +437,15 @@ class BaseReward(Identified, metaclass=RewardMeta):
             options: how the run goes; keywords win over it.
             hooks: values handed to the reward's hooks.
             thread_pool: accepted for compatibility, not used.
-            **keywords: options by name, such as `deadline` (seconds one sample may take), `progress`, `run_dir` (a folder
-                that keeps results as they come; the same call continues an unfinished run), `budget`, `cache`; and named
-                parameters of the hooks.
+            **keywords: options by name, such as `deadline` (seconds one sample may take),
+                `progress`, `run_dir` (a folder that keeps results as they come; the same call
+                continues an unfinished run), `budget`, `cache`; and named parameters of the hooks.
         """
         from rm_gallery.core.reward.run import options_of, run_list
 
-        chosen, values = options_of(self, options, hooks, {**keywords, "max_workers": max_workers}, progress=None)
+        chosen, values = options_of(
+            self, options, hooks, {**keywords, "max_workers": max_workers}, progress=None
+        )
         return run_list(self, samples, chosen, values)
 
     async def async_evaluate_batch(
@@ -370,7 +460,9 @@ class BaseReward(Identified, metaclass=RewardMeta):
         """Awaitable twin of `evaluate_batch`, from any event loop."""
         from rm_gallery.core.reward.run import arun_list, options_of
 
-        chosen, values = options_of(self, options, hooks, {**keywords, "max_workers": max_workers}, progress=None)
+        chosen, values = options_of(
+            self, options, hooks, {**keywords, "max_workers": max_workers}, progress=None
+        )
         return await arun_list(self, samples, chosen, values)
 
     def evaluate_stream(
@@ -382,10 +474,12 @@ class BaseReward(Identified, metaclass=RewardMeta):
         hooks: Mapping[str, Any] | None = None,
         **keywords: Any,
     ) -> Iterator[DataSample]:
-        """Score an endless or huge iterable as it comes, in order and in flat memory; arguments as in `evaluate_batch`.
+        """Score an endless or huge iterable as it comes, in order and in flat memory; arguments as
+        in `evaluate_batch`.
 
-        At most a few times `max_workers` samples are begun before their turn to be taken. The iterable is drawn from on a
-        thread of its own, so it may wait for what the caller does with earlier results.
+        At most a few times `max_workers` samples are begun before their turn to be taken. The
+        iterable is drawn from on a thread of its own, so it may wait for what the caller does with
+        earlier results.
         """
         from rm_gallery.core.reward.run import options_of, run_stream
 
@@ -407,16 +501,20 @@ class BaseReward(Identified, metaclass=RewardMeta):
         chosen, values = options_of(self, options, hooks, {**keywords, "max_workers": max_workers})
         return arun_stream(self, samples, chosen, values)
 
-    def best_of_n(self, sample: DataSample | dict[str, Any], n: int = 1, **keywords: Any) -> DataSample:
+    def best_of_n(
+        self, sample: DataSample | dict[str, Any], n: int = 1, **keywords: Any
+    ) -> DataSample:
         """Score a sample and keep its `n` best outputs, best first; keywords as in `evaluate`.
 
-        Outputs without a score are never chosen; equal scores keep their order. Raises Unscored when no output got a
-        score, ConfigError when `n` is below 1.
+        Outputs without a score are never chosen; equal scores keep their order. Raises Unscored
+        when no output got a score, ConfigError when `n` is below 1.
         """
         _check_count(n)
         return self._best(self.evaluate(sample, **keywords), n)
 
-    async def async_best_of_n(self, sample: DataSample | dict[str, Any], n: int = 1, **keywords: Any) -> DataSample:
+    async def async_best_of_n(
+        self, sample: DataSample | dict[str, Any], n: int = 1, **keywords: Any
+    ) -> DataSample:
         """Awaitable twin of `best_of_n`."""
         _check_count(n)
         return self._best(await self.async_evaluate(sample, **keywords), n)
@@ -424,17 +522,23 @@ class BaseReward(Identified, metaclass=RewardMeta):
     def _best(self, result: DataSample, n: int) -> DataSample:
         ranked = [o for o in result.output if self.score_of_output(o) is not None]
         if not ranked:
-            raise Unscored(f"{self.name} gave none of the {len(result.output)} outputs a score.", reason="all_unscored")
+            raise Unscored(
+                f"{self.name} gave none of the {len(result.output)} outputs a score.",
+                reason="all_unscored",
+            )
         sign = -1.0 if self.higher_is_better else 1.0
         ranked.sort(key=lambda output: sign * (self.score_of_output(output) or 0.0))
         return copy_with(result, output=ranked[:n])
 
     def score_of_output(self, output: DataOutput) -> float | None:
-        """The number an output is ranked by: its answer's score, or one made of the scores of its steps."""
+        """The number an output is ranked by: its answer's score, or one made of the scores of its
+        steps.
+        """
         return self.score_of(output.answer.reward)
 
     def score_of(self, reward: Reward) -> float | None:
-        """This reward's own score in an output's `Reward`: the mean of its dimensions, None when it gave none.
+        """This reward's own score in an output's `Reward`: the mean of its dimensions, None when it
+        gave none.
 
         A reward of the same name with other settings is another reward.
         """
@@ -448,25 +552,38 @@ class BaseReward(Identified, metaclass=RewardMeta):
         Its name; `name#hash` where a reward of that name with other settings was there first.
         """
         first = reward.sources.get(self.name)
-        return self.name if first is None or first == self.settings_hash else f"{self.name}#{self.settings_hash[:8]}"
+        return (
+            self.name
+            if first is None or first == self.settings_hash
+            else f"{self.name}#{self.settings_hash[:8]}"
+        )
 
     def normalized(self, score: float) -> float:
-        """A score of this reward mapped to [0, 1], 1 being best; ConfigError when its range has no bounds."""
+        """A score of this reward mapped to [0, 1], 1 being best; ConfigError when its range has no
+        bounds.
+        """
         low, high = self.score_range
         if low is None or high is None:
-            raise ConfigError(f"{self.name} has no bounded score range ({low}, {high}), so it cannot be normalised.")
+            raise ConfigError(
+                f"{self.name} has no bounded score range ({low}, {high}), so it cannot be "
+                f"normalised."
+            )
         share = (score - low) / (high - low)
         return share if self.higher_is_better else 1.0 - share
 
     @classmethod
     def is_async(cls) -> bool:
-        """Whether `_evaluate` is seen to be a coroutine function; one that only returns something awaitable is awaited too."""
+        """Whether `_evaluate` is seen to be a coroutine function; one that only returns something
+        awaitable is awaited too.
+        """
         return inspect.iscoroutinefunction(getattr(cls, "_evaluate", None))
 
 
 def _check_count(n: int) -> None:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ConfigError(f"n is {n!r:.80}; best_of_n keeps a whole number of outputs, at least one.")
+        raise ConfigError(
+            f"n is {n!r:.80}; best_of_n keeps a whole number of outputs, at least one."
+        )
 
 
 def sent_along(llm: Any) -> dict[str, Any]:
@@ -485,7 +602,11 @@ def sent_along(llm: Any) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def prompts_hash(prompt_name: str) -> str:
-    """A hash of the library's prompt files a template is made from; of all of them when it names none."""
+    """A hash of the library's prompt files a template is made from; of all of them when it names
+    none.
+    """
     files = sorted((Path(__file__).parent / "prompts").iterdir())
-    used = [file for file in files if not prompt_name or file.name.startswith((f"{prompt_name}.", "_"))]
+    used = [
+        file for file in files if not prompt_name or file.name.startswith((f"{prompt_name}.", "_"))
+    ]
     return digest([[file.name, file.read_text(encoding="utf-8")] for file in used])

@@ -1,4 +1,6 @@
-"""A rubric as one object: criteria with signed points, levels, gates and parts, and the arithmetic that makes a score of them."""
+"""A rubric as one object: criteria with signed points, levels, gates and parts, and the arithmetic
+that makes a score of them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ LIKERT = 10
 
 
 class Level(BaseModel):
-    """One of the answers a criterion can get: what it is called and what share of the points it is worth, 0 to 1."""
+    """One of the answers a criterion can get: what it is called and what share of the points it is
+    worth, 0 to 1.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -29,10 +33,12 @@ class Level(BaseModel):
 
 
 class Criterion(BaseModel):
-    """One question about a response; negative points make it a fault that costs them when it is there.
+    """One question about a response; negative points make it a fault that costs them when it is
+    there.
 
-    It is answered by yes or no; by one of its `levels`, worst first; or by a number on its `scale`. A criterion with `parts` is
-    not judged itself: its value is the mean of its parts by their points.
+    It is answered by yes or no; by one of its `levels`, worst first; or by a number on its `scale`.
+    A criterion with `parts` is not judged itself: its value is the mean of its parts by their
+    points.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -61,17 +67,25 @@ class Criterion(BaseModel):
     def _one_kind(self) -> Criterion:
         given = [name for name in ("levels", "scale", "parts") if getattr(self, name)]
         if len(given) > 1:
-            raise ValueError(f"a criterion has levels, a scale or parts, and this one has {' and '.join(given)}")
-        if self.scale is not None and not (all(map(math.isfinite, self.scale)) and self.scale[0] < self.scale[1]):
+            raise ValueError(
+                f"a criterion has levels, a scale or parts, and this one has {' and '.join(given)}"
+            )
+        if self.scale is not None and not (
+            all(map(math.isfinite, self.scale)) and self.scale[0] < self.scale[1]
+        ):
             raise ValueError(f"scale is {self.scale}; give a finite lowest number and a higher one")
         if len(self.levels) == 1 or len({level.label for level in self.levels}) < len(self.levels):
             raise ValueError("levels are two or more, each with a label of its own")
         if self.parts and (self.gate or self.negate):
-            raise ValueError("a criterion with parts is no gate and is not negated; say it of a part")
+            raise ValueError(
+                "a criterion with parts is no gate and is not negated; say it of a part"
+            )
         return self
 
     def value_of(self, verdict: bool | int | float) -> float:
-        """The share of the points that a verdict earns: of yes or no, of a level by its place (0 is the worst), of a number."""
+        """The share of the points that a verdict earns: of yes or no, of a level by its place (0 is
+        the worst), of a number.
+        """
         if self.levels:
             value = self.levels[int(verdict)].value
         elif self.scale is not None:
@@ -106,9 +120,10 @@ class RubricResult:
 class Rubric(BaseModel):
     """Criteria and how their values become one score.
 
-    `aggregate`: `points`, the points earned over the sum of the positive ones; `sum`, the points earned; `all` and `any`, 1
-    where all or one are wholly met, else 0; `required`, as `all` over what is not optional; `threshold`, 1 where the mean by
-    points reaches `threshold`; `implicit`, one judgement of the whole list from 1 to 10, mapped by (x - 1) / 9.
+    `aggregate`: `points`, the points earned over the sum of the positive ones; `sum`, the points
+    earned; `all` and `any`, 1 where all or one are wholly met, else 0; `required`, as `all` over
+    what is not optional; `threshold`, 1 where the mean by points reaches `threshold`; `implicit`,
+    one judgement of the whole list from 1 to 10, mapped by (x - 1) / 9.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -119,7 +134,9 @@ class Rubric(BaseModel):
     least: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     """The denominator of `points` is never below this."""
     faults_alone: Literal["unscored", "deducted"] = "unscored"
-    """What `points` makes of a rubric without positive points: no score, or 1 less the share of the faults that are there."""
+    """What `points` makes of a rubric without positive points: no score, or 1 less the share of the
+    faults that are there.
+    """
     clip: bool = True
     """Whether the score of a response is cut to [0, 1]."""
     shape: str = "plain"
@@ -128,12 +145,21 @@ class Rubric(BaseModel):
 
     @model_validator(mode="after")
     def _sums(self) -> Rubric:
-        if self.aggregate not in ("points", "sum", "implicit") and any(one.points < 0 for one in self.criteria):
+        if self.aggregate not in ("points", "sum", "implicit") and any(
+            one.points < 0 for one in self.criteria
+        ):
             raise ValueError(
-                f"negative points need the aggregate points, sum or implicit, and this rubric has {self.aggregate}"
+                f"negative points need the aggregate points, sum or implicit, and this rubric has "
+                f"{self.aggregate}"
             )
-        if self.aggregate == "required" and self.criteria and all(one.optional for one in self.criteria):
-            raise ValueError("every criterion is optional, so the aggregate required has nothing to require")
+        if (
+            self.aggregate == "required"
+            and self.criteria
+            and all(one.optional for one in self.criteria)
+        ):
+            raise ValueError(
+                "every criterion is optional, so the aggregate required has nothing to require"
+            )
         return self
 
     def leaves(self) -> list[Criterion]:
@@ -145,12 +171,16 @@ class Rubric(BaseModel):
         if self.clip or self.aggregate not in ("points", "sum"):
             return (0.0, 1.0)
         gains = [one.points for one in self.criteria if one.points > 0]
-        loss, gain = math.fsum(one.points for one in self.criteria if one.points < 0), math.fsum(gains)
+        loss, gain = (
+            math.fsum(one.points for one in self.criteria if one.points < 0),
+            math.fsum(gains),
+        )
         if self.aggregate == "sum":
             return (loss, gain) if loss < gain else (0.0, 1.0)
         if not gains:
             return (0.0, 1.0)
-        # what does not apply leaves the denominator, so a fault can weigh against the smallest gain alone
+        # what does not apply leaves the denominator, so a fault can weigh against the smallest gain
+        # alone
         sure = math.fsum(one.points for one in self.criteria if one.points > 0 and not _may_go(one))
         return (loss / max(sure or min(gains), self.least), 1.0)
 
@@ -165,23 +195,35 @@ class Rubric(BaseModel):
             raise ValueError(f"{len(leaves)} criteria are judged, found {len(values)} values")
         raw = self._raw(self.criteria, iter(values))
         judged = list(zip(leaves, values, strict=True))
-        missed = tuple(one.name or one.text for one, value in judged if one.gate and value is not None and value < 1.0)
+        missed = tuple(
+            one.name or one.text
+            for one, value in judged
+            if one.gate and value is not None and value < 1.0
+        )
         if missed:
             raw = min(raw, 0.0)
         tags: dict[str, float] = {}
         for tag in dict.fromkeys(tag for one in leaves for tag in one.tags):
             mine = [(one, value) for one, value in judged if tag in one.tags]
             if any(one.points > 0 and value is not None for one, value in mine):
-                tags[tag] = _share([one for one, _ in mine], [value for _, value in mine], 0.0, "unscored")
+                tags[tag] = _share(
+                    [one for one, _ in mine], [value for _, value in mine], 0.0, "unscored"
+                )
         return RubricResult(raw, missed, tags)
 
     def _raw(self, criteria: Sequence[Criterion], values: Iterator[float | None]) -> float:
         found = [_value(one, values) for one in criteria]
-        applied = [(one, value) for one, value in zip(criteria, found, strict=True) if value is not None]
+        applied = [
+            (one, value) for one, value in zip(criteria, found, strict=True) if value is not None
+        ]
         if self.aggregate == "sum":
             return math.fsum(one.points * value for one, value in applied)
         if self.aggregate in ("all", "any", "required"):
-            counted = [value >= 1.0 for one, value in applied if self.aggregate != "required" or not one.optional]
+            counted = [
+                value >= 1.0
+                for one, value in applied
+                if self.aggregate != "required" or not one.optional
+            ]
             if not counted:
                 raise Unscored("no criterion applies.", reason="no_criteria")
             return float(any(counted) if self.aggregate == "any" else all(counted))
@@ -195,7 +237,9 @@ def likert(level: int) -> float:
 
 
 def mean_of_rows(scores: Sequence[float]) -> float:
-    """The mean of the rows' raw scores, cut to [0, 1] only at the end; NaN of none. Source: HealthBench, arXiv 2505.08775."""
+    """The mean of the rows' raw scores, cut to [0, 1] only at the end; NaN of none. Source:
+    HealthBench, arXiv 2505.08775.
+    """
     return min(1.0, max(0.0, math.fsum(scores) / len(scores))) if scores else math.nan
 
 
@@ -215,12 +259,18 @@ def _value(one: Criterion, values: Iterator[float | None]) -> float | None:
     if not one.parts:
         return next(values)
     found = [_value(part, values) for part in one.parts]
-    return None if all(value is None for value in found) else _share(one.parts, found, 0.0, "unscored")
+    return (
+        None if all(value is None for value in found) else _share(one.parts, found, 0.0, "unscored")
+    )
 
 
 def _share(criteria: Sequence[Criterion], values: Values, least: float, faults_alone: str) -> float:
     """Points earned over the sum of the positive points, of what applies."""
-    applied = [(one.points, value) for one, value in zip(criteria, values, strict=True) if value is not None]
+    applied = [
+        (one.points, value)
+        for one, value in zip(criteria, values, strict=True)
+        if value is not None
+    ]
     earned = math.fsum(points * value for points, value in applied)
     positive = math.fsum(points for points, _ in applied if points > 0)
     if positive > 0:

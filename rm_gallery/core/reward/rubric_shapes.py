@@ -1,7 +1,9 @@
-"""Rubrics as others write them: read into one object and written back, with the arithmetic of their source.
+"""Rubrics as others write them: read into one object and written back, with the arithmetic of their
+source.
 
-Sources: HealthBench (arXiv 2505.08775), Rubrics as Rewards (arXiv 2507.17746), DR Tulu (arXiv 2511.19399), RLCF (arXiv
-2507.18624), PaperBench (arXiv 2504.01848), and the packages verifiers, harbor-rewardkit, autorubric and tinker-cookbook.
+Sources: HealthBench (arXiv 2505.08775), Rubrics as Rewards (arXiv 2507.17746), DR Tulu (arXiv
+2511.19399), RLCF (arXiv 2507.18624), PaperBench (arXiv 2504.01848), and the packages verifiers,
+harbor-rewardkit, autorubric and tinker-cookbook.
 """
 
 from __future__ import annotations
@@ -21,7 +23,16 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 
 Item = Mapping[str, Any]
-TEXTS = ("text", "criterion", "requirement", "description", "rubric_str", "rubric", "question", "requirements")
+TEXTS = (
+    "text",
+    "criterion",
+    "requirement",
+    "description",
+    "rubric_str",
+    "rubric",
+    "question",
+    "requirements",
+)
 POINTS = ("points", "weight", "score", "importance")
 NAMES = ("name", "title", "id")
 OWN = frozenset(Criterion.model_fields) - {"parts", "levels"}
@@ -46,7 +57,8 @@ class Shape:
 
     Attributes:
         fits: whether a document's first item, or the document, is in this format.
-        item: what an item says beyond text, points and name, as fields of a Criterion; it takes the keys it reads.
+        item: what an item says beyond text, points and name, as fields of a Criterion; it takes the
+            keys it reads.
         write: one criterion in this format; ConfigError for what the format cannot say.
         whole: what the document says of the whole, as fields of a Rubric.
         kept: how the whole document is written around the items.
@@ -63,7 +75,7 @@ class Shape:
     rubric: Mapping[str, Any] = field(default_factory=dict)
 
 
-# -- items ----------------------------------------------------------------------------------------------------------------------
+# -- items -----------------------------------------------------------------------------------------
 
 
 def _nothing(item: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +113,10 @@ def _choices(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _typed(item: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"negate": bool(item.pop("negate", False)), "optional": bool(item.pop("optional", False))}
+    found: dict[str, Any] = {
+        "negate": bool(item.pop("negate", False)),
+        "optional": bool(item.pop("optional", False)),
+    }
     kind = item.pop("type", "binary")
     if kind == "likert":
         found["scale"] = (1.0, float(item.pop("points", 5)))
@@ -109,18 +124,30 @@ def _typed(item: dict[str, Any]) -> dict[str, Any]:
         found["scale"] = (float(item.pop("min", 0.0)), float(item.pop("max", 1.0)))
     elif kind == "rubric":
         levels = list(item.pop("levels"))
-        found["levels"] = [{**one, "label": str(n), "description": one["label"]} for n, one in enumerate(_even(levels))]
+        found["levels"] = [
+            {**one, "label": str(n), "description": one["label"]}
+            for n, one in enumerate(_even(levels))
+        ]
     elif kind != "binary":
-        raise ConfigError(unknown_name("type of a criterion", str(kind), ("binary", "likert", "numeric", "rubric")))
+        raise ConfigError(
+            unknown_name(
+                "type of a criterion", str(kind), ("binary", "likert", "numeric", "rubric")
+            )
+        )
     # an answer by a number has `points` of its own, so the weight is its own key
     return {**found, "points": item.pop("weight", 1.0)}
 
 
 def _options(item: dict[str, Any]) -> dict[str, Any]:
     options = item.pop("options", None) or []
-    levels = [{"label": str(one["label"]), "value": one["value"]} for one in options if not one.get("na")]
+    levels = [
+        {"label": str(one["label"]), "value": one["value"]} for one in options if not one.get("na")
+    ]
     levels.sort(key=lambda one: float(one["value"]))
-    return {"levels": levels, "not_applicable": not options or any(one.get("na") for one in options)}
+    return {
+        "levels": levels,
+        "not_applicable": not options or any(one.get("na") for one in options),
+    }
 
 
 def _own(item: dict[str, Any]) -> dict[str, Any]:
@@ -129,26 +156,36 @@ def _own(item: dict[str, Any]) -> dict[str, Any]:
     found["levels"] = _even(levels) if all(isinstance(one, str) for one in levels) else levels
     parts = item.pop("parts", None) or []
     found["parts"] = [
-        _criterion(_item(part, number), SHAPES["plain"], f"parts.{number}") for number, part in enumerate(parts, 1)
+        _criterion(_item(part, number), SHAPES["plain"], f"parts.{number}")
+        for number, part in enumerate(parts, 1)
     ]
     return found
 
 
 def _task(item: dict[str, Any]) -> dict[str, Any]:
-    return {"parts": [_criterion(part, SHAPES["paperbench"], "sub_tasks") for part in item.pop("sub_tasks", None) or []]}
+    return {
+        "parts": [
+            _criterion(part, SHAPES["paperbench"], "sub_tasks")
+            for part in item.pop("sub_tasks", None) or []
+        ]
+    }
 
 
-# -- and back -------------------------------------------------------------------------------------------------------------------
+# -- and back --------------------------------------------------------------------------------------
 
 
 def _written(one: Criterion, shape: str) -> dict[str, Any]:
     """Text, points and name under the keys of a shape; ConfigError for what it cannot say."""
     known = SHAPES[shape]
     plain = Criterion(text=one.text)
-    said = {name for name in Criterion.model_fields if getattr(one, name) != getattr(plain, name)} - {"notes", "text"}
+    said = {
+        name for name in Criterion.model_fields if getattr(one, name) != getattr(plain, name)
+    } - {"notes", "text"}
     lost = said - known.holds - ({"points"} if known.points else set()) - {"name"}
     if lost:
-        raise ConfigError(f"{shape} has no word for {', '.join(sorted(lost))} of the criterion {one.text!r:.60}.")
+        raise ConfigError(
+            f"{shape} has no word for {', '.join(sorted(lost))} of the criterion {one.text!r:.60}."
+        )
     made: dict[str, Any] = {known.text: one.text}
     made |= {known.points: one.points} if known.points else {}
     made |= {known.name or "title": one.name} if one.name else {}
@@ -157,7 +194,10 @@ def _written(one: Criterion, shape: str) -> dict[str, Any]:
 
 def _signed(one: Criterion, shape: str) -> dict[str, Any]:
     if one.points < 0:
-        raise ConfigError(f"{shape} has no negative weights, and the criterion {one.text!r:.60} has {one.points:g}.")
+        raise ConfigError(
+            f"{shape} has no negative weights, and the criterion {one.text!r:.60} has "
+            f"{one.points:g}."
+        )
     return _written(one, shape)
 
 
@@ -168,9 +208,16 @@ def _forms(one: Criterion, shape: str, wanted: bool, what: str) -> dict[str, Any
 
 
 def _to_harbor(one: Criterion) -> dict[str, Any]:
-    made = {**_written(one, "harbor"), **{name: True for name in ("negate", "optional") if getattr(one, name)}}
+    made = {
+        **_written(one, "harbor"),
+        **{name: True for name in ("negate", "optional") if getattr(one, name)},
+    }
     if one.levels:
-        return {**made, "type": "rubric", "levels": [level.description or level.label for level in one.levels]}
+        return {
+            **made,
+            "type": "rubric",
+            "levels": [level.description or level.label for level in one.levels],
+        }
     if one.scale is None:
         return {**made, "type": "binary"}
     low, high = one.scale
@@ -181,7 +228,9 @@ def _to_harbor(one: Criterion) -> dict[str, Any]:
 
 def _to_autorubric(one: Criterion) -> dict[str, Any]:
     made = _written(one, "autorubric")
-    options: list[dict[str, Any]] = [{"label": level.label, "value": level.value} for level in one.levels]
+    options: list[dict[str, Any]] = [
+        {"label": level.label, "value": level.value} for level in one.levels
+    ]
     if options and one.not_applicable:
         options.append({"label": "N/A", "value": 0.0, "na": True})
     return {**made, "options": options} if options else made
@@ -197,7 +246,13 @@ def _to_own(one: Criterion) -> dict[str, Any]:
 
 SHAPES: dict[str, Shape] = {
     "paperbench": Shape(
-        lambda item: "sub_tasks" in item, _task, _to_task, "requirements", "weight", "id", frozenset({"parts"})
+        lambda item: "sub_tasks" in item,
+        _task,
+        _to_task,
+        "requirements",
+        "weight",
+        "id",
+        frozenset({"parts"}),
     ),
     "harbor": Shape(
         lambda item: item.get("type") in ("binary", "likert", "numeric", "rubric"),
@@ -218,7 +273,9 @@ SHAPES: dict[str, Shape] = {
     "rlcf": Shape(
         lambda item: "question" in item,
         _percent,
-        lambda one: _forms(one, "rlcf", one.scale == (0.0, 100.0) and one.points >= 0, "a number from 0 to 100"),
+        lambda one: _forms(
+            one, "rlcf", one.scale == (0.0, 100.0) and one.points >= 0, "a number from 0 to 100"
+        ),
         "question",
         "weight",
         holds=frozenset({"scale", "not_applicable"}),
@@ -226,7 +283,10 @@ SHAPES: dict[str, Shape] = {
     "verifiers": Shape(
         lambda item: "choices" in item,
         _choices,
-        lambda one: {**_signed(one, "verifiers"), "choices": [level.label for level in one.levels] or ["no", "yes"]},
+        lambda one: {
+            **_signed(one, "verifiers"),
+            "choices": [level.label for level in one.levels] or ["no", "yes"],
+        },
         "text",
         "weight",
         "name",
@@ -243,7 +303,11 @@ SHAPES: dict[str, Shape] = {
         {"faults_alone": "deducted"},
     ),
     "dr_tulu": Shape(
-        lambda item: "description" in item and (item.get("weight") in (-1, 1) or "weight" not in item) and _kind(item),
+        lambda item: (
+            "description" in item
+            and (item.get("weight") in (-1, 1) or "weight" not in item)
+            and _kind(item)
+        ),
         _three_grades,
         lambda one: _forms(one, "dr_tulu", one.levels == THREE_GRADES, "the grades 0, 1 and 2"),
         "description",
@@ -253,7 +317,12 @@ SHAPES: dict[str, Shape] = {
         {"least": 1.0, "clip": False},
     ),
     "rar": Shape(
-        lambda item: "description" in item, _category, lambda one: _signed(one, "rar"), "description", "weight", "title"
+        lambda item: "description" in item,
+        _category,
+        lambda one: _signed(one, "rar"),
+        "description",
+        "weight",
+        "title",
     ),
     "healthbench": Shape(
         lambda item: "criterion" in item and "points" in item,
@@ -270,18 +339,22 @@ SHAPES: dict[str, Shape] = {
 
 
 def _kind(item: Item) -> bool:
-    return item.get("type") in ("persistent", "active", "static", "positive", "negative") or item.get("weight") == -1
+    return (
+        item.get("type") in ("persistent", "active", "static", "positive", "negative")
+        or item.get("weight") == -1
+    )
 
 
-# -- documents ------------------------------------------------------------------------------------------------------------------
+# -- documents -------------------------------------------------------------------------------------
 
 
 def read_rubric(value: Any, shape: str | None = None) -> Rubric:
-    """A rubric from what holds one: a file (.json, .jsonl, .yaml, .toml), a list of texts or of items, or a whole document.
+    """A rubric from what holds one: a file (.json, .jsonl, .yaml, .toml), a list of texts or of
+    items, or a whole document.
 
-    The format is found by its keys unless `shape` names it: healthbench, rar, dr_tulu, rlcf, verifiers, harbor, autorubric,
-    paperbench, tinker or plain. Raises ConfigError that names the criterion and the key for an unknown key with a number in it,
-    which could be points.
+    The format is found by its keys unless `shape` names it: healthbench, rar, dr_tulu, rlcf,
+    verifiers, harbor, autorubric, paperbench, tinker or plain. Raises ConfigError that names the
+    criterion and the key for an unknown key with a number in it, which could be points.
     """
     if isinstance(value, Rubric):
         return value
@@ -293,11 +366,24 @@ def read_rubric(value: Any, shape: str | None = None) -> Rubric:
             value = json.loads(value)
         except ValueError:
             value = [value]
-    if isinstance(value, Mapping) and set(value) <= set(Rubric.model_fields) and "criteria" in value and shape is None:
+    if (
+        isinstance(value, Mapping)
+        and set(value) <= set(Rubric.model_fields)
+        and "criteria" in value
+        and shape is None
+    ):
         found = read_rubric(value["criteria"])
-        return _made({**{name: getattr(found, name) for name in Rubric.model_fields}, **value, "criteria": found.criteria})
+        return _made(
+            {
+                **{name: getattr(found, name) for name in Rubric.model_fields},
+                **value,
+                "criteria": found.criteria,
+            }
+        )
     items, about = _items(value)
-    kind = shape or next((name for name, known in SHAPES.items() if items and known.fits(items[0])), "plain")
+    kind = shape or next(
+        (name for name, known in SHAPES.items() if items and known.fits(items[0])), "plain"
+    )
     if kind not in SHAPES:
         raise ConfigError(unknown_name("shape of rubrics", kind, SHAPES))
     if kind == "rar" and any(SHAPES["dr_tulu"].fits(item) for item in items):
@@ -308,7 +394,9 @@ def read_rubric(value: Any, shape: str | None = None) -> Rubric:
 
 
 def write_rubric(rubric: Rubric, shape: str | None = None) -> Any:
-    """A rubric in a format, its own unless one is named, ready for JSON; ConfigError for what the format cannot say."""
+    """A rubric in a format, its own unless one is named, ready for JSON; ConfigError for what the
+    format cannot say.
+    """
     kind = shape or rubric.shape
     if kind not in SHAPES:
         raise ConfigError(unknown_name("shape of rubrics", kind, SHAPES))
@@ -317,9 +405,15 @@ def write_rubric(rubric: Rubric, shape: str | None = None) -> Any:
     # a rule counts where it could make a difference
     rules = {"aggregate", "threshold", "least"}
     rules |= set() if any(one.points > 0 for one in rubric.criteria) else {"faults_alone"}
-    rules |= {"clip"} if rubric.aggregate == "sum" or any(one.points < 0 for one in rubric.criteria) else set()
+    rules |= (
+        {"clip"}
+        if rubric.aggregate == "sum" or any(one.points < 0 for one in rubric.criteria)
+        else set()
+    )
     said = {
-        name: getattr(rubric, name) for name in rules if getattr(rubric, name) != known.rubric.get(name, getattr(plain, name))
+        name: getattr(rubric, name)
+        for name in rules
+        if getattr(rubric, name) != known.rubric.get(name, getattr(plain, name))
     }
     items = [known.write(one) for one in rubric.criteria]
     if kind == "plain":
@@ -327,17 +421,31 @@ def write_rubric(rubric: Rubric, shape: str | None = None) -> Any:
     if kind == "harbor":
         said.pop("clip", None)
         if rubric.aggregate != "sum" and any(one.points < 0 for one in rubric.criteria):
-            raise ConfigError("harbor takes negative weights with the aggregation weighted-sum alone; set aggregate='sum'.")
+            raise ConfigError(
+                "harbor takes negative weights with the aggregation weighted-sum alone; set "
+                "aggregate='sum'."
+            )
         back = {own: theirs for theirs, own in HARBOR.items()}
         scoring = {"aggregation": back.get(rubric.aggregate)} if "aggregate" in said else {}
         scoring |= {"threshold": said["threshold"]} if "threshold" in said else {}
-        said = {name: item for name, item in said.items() if name not in ("aggregate", "threshold") or None in scoring.values()}
+        said = {
+            name: item
+            for name, item in said.items()
+            if name not in ("aggregate", "threshold") or None in scoring.values()
+        }
         items = {**rubric.notes, "criterion": items, **({"scoring": scoring} if scoring else {})}  # type: ignore[assignment]
     if said:
         rest = ", ".join(f"{name}={item}" for name, item in sorted(said.items()))
-        raise ConfigError(f"{kind} has a rule of its own and no word for {rest}; write the rubric as plain.")
+        raise ConfigError(
+            f"{kind} has a rule of its own and no word for {rest}; write the rubric as plain."
+        )
     if kind == "rlcf":
-        return {"requirements": [[item.pop("question"), item.pop("weight"), *([item] if item else [])] for item in items]}
+        return {
+            "requirements": [
+                [item.pop("question"), item.pop("weight"), *([item] if item else [])]
+                for item in items
+            ]
+        }
     if kind == "paperbench":
         return items[0] if len(items) == 1 else items
     return items
@@ -352,7 +460,11 @@ def _made(fields: Mapping[str, Any]) -> Rubric:
 
 def _problem(error: ValidationError) -> str:
     first = error.errors()[0]
-    return ": ".join(part for part in (".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")) if part)
+    return ": ".join(
+        part
+        for part in (".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, "))
+        if part
+    )
 
 
 def _items(value: Any) -> tuple[list[Item], dict[str, Any]]:
@@ -360,7 +472,12 @@ def _items(value: Any) -> tuple[list[Item], dict[str, Any]]:
     about: dict[str, Any] = {}
     if isinstance(value, Mapping) and "sub_tasks" not in value:
         name = next(
-            (name for name in LISTS if isinstance(value.get(name), (list, tuple)) or hasattr(value.get(name), "tolist")), ""
+            (
+                name
+                for name in LISTS
+                if isinstance(value.get(name), (list, tuple)) or hasattr(value.get(name), "tolist")
+            ),
+            "",
         )
         if name:
             about = {key: item for key, item in value.items() if key != name}
@@ -375,28 +492,46 @@ def _item(one: Any, number: int) -> Item:
     if isinstance(one, Mapping):
         return one
     if not isinstance(one, Sequence) or len(one) not in (2, 3) or not isinstance(one[0], str):
-        raise ConfigError(f"Criterion {number} is {one!r:.80}; a text, an object or a pair of question and weight is one.")
-    return {**(one[2] if len(one) == 3 and isinstance(one[2], Mapping) else {}), "question": one[0], "weight": one[1]}
+        raise ConfigError(
+            f"Criterion {number} is {one!r:.80}; a text, an object or a pair of question and "
+            f"weight is one."
+        )
+    return {
+        **(one[2] if len(one) == 3 and isinstance(one[2], Mapping) else {}),
+        "question": one[0],
+        "weight": one[1],
+    }
 
 
 def _criterion(item: Item, known: Shape, where: str) -> Criterion:
     rest = {key: value for key, value in item.items() if value is not None}
     try:
         said = known.item(rest)
-        texts = [name for name in dict.fromkeys((known.text, *TEXTS)) if isinstance(rest.get(name), str)]
+        texts = [
+            name for name in dict.fromkeys((known.text, *TEXTS)) if isinstance(rest.get(name), str)
+        ]
         if not texts and "text" not in said:
             raise ConfigError(f"it has no text; give it one of {', '.join(TEXTS)}")
         if texts:
             said["text"] = rest.pop(texts[0])
-        for field_name, spellings in (("points", (known.points, *POINTS)), ("name", (known.name, *NAMES))):
+        for field_name, spellings in (
+            ("points", (known.points, *POINTS)),
+            ("name", (known.name, *NAMES)),
+        ):
             found = next((name for name in dict.fromkeys(spellings) if name and name in rest), None)
             if found is not None and field_name not in said:
-                said[field_name] = rest.pop(found) if field_name == "points" else str(rest.pop(found))
-        numbers = [name for name, value in rest.items() if isinstance(value, (int, float)) and not isinstance(value, bool)]
+                said[field_name] = (
+                    rest.pop(found) if field_name == "points" else str(rest.pop(found))
+                )
+        numbers = [
+            name
+            for name, value in rest.items()
+            if isinstance(value, (int, float)) and not isinstance(value, bool)
+        ]
         if numbers:
             raise ConfigError(
-                f"'{numbers[0]}' holds a number ({rest[numbers[0]]!r}) that no score would depend on; points are one of "
-                f"{', '.join(POINTS)}, and notes go into 'notes'"
+                f"'{numbers[0]}' holds a number ({rest[numbers[0]]!r}) that no score would depend "
+                f"on; points are one of {', '.join(POINTS)}, and notes go into 'notes'"
             )
         said["notes"] = {**said.get("notes", {}), **rest}
         return Criterion(**said)
@@ -405,13 +540,17 @@ def _criterion(item: Item, known: Shape, where: str) -> Criterion:
     except ConfigError as error:
         raise ConfigError(f"Criterion {where}: {str(error).rstrip('.?')}.") from error
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"Criterion {where} cannot be read: {type(error).__name__} {error}.") from error
+        raise ConfigError(
+            f"Criterion {where} cannot be read: {type(error).__name__} {error}."
+        ) from error
 
 
 def _of_the_whole(about: dict[str, Any]) -> dict[str, Any]:
     """What a document says beside its items: the rule, and notes."""
     scoring = about.pop("scoring", None) or {}
-    found: dict[str, Any] = {name: about.pop(name) for name in ("aggregate", "threshold", "clip") if name in about}
+    found: dict[str, Any] = {
+        name: about.pop(name) for name in ("aggregate", "threshold", "clip") if name in about
+    }
     if isinstance(scoring, Mapping) and "aggregation" in scoring:
         told = str(scoring["aggregation"]).replace("_", "-")
         if told not in HARBOR:
@@ -440,12 +579,16 @@ def _of_file(path: Path) -> Any:
             return [json.loads(line) for line in text.splitlines() if line.strip()]
         return json.loads(text)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise ConfigError(f"The rubric {path} is no {path.suffix[1:] or 'JSON'}: {type(error).__name__} {error}.") from error
+        raise ConfigError(
+            f"The rubric {path} is no {path.suffix[1:] or 'JSON'}: {type(error).__name__} {error}."
+        ) from error
 
 
 def _toml(text: str) -> Any:
     try:
         toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     except ImportError as error:
-        raise ConfigError("A rubric in TOML needs Python 3.11, or tomli: pip install tomli.") from error
+        raise ConfigError(
+            "A rubric in TOML needs Python 3.11, or tomli: pip install tomli."
+        ) from error
     return toml.loads(text)

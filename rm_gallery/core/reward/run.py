@@ -24,7 +24,15 @@ from rm_gallery.core.engine.standing import Alone, Batch, Parts, StandingRun, ar
 from rm_gallery.core.outcome import Outcome, is_run_level, outcome_of_error
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.kinds import BasePointWiseReward
-from rm_gallery.core.reward.outputs import PartAgain, RewardFolder, issue_of, killable, writable_copy, write, write_plain
+from rm_gallery.core.reward.outputs import (
+    PartAgain,
+    RewardFolder,
+    issue_of,
+    killable,
+    writable_copy,
+    write,
+    write_plain,
+)
 from rm_gallery.core.reward.reward import BaseReward, KeptPart, current_job
 from rm_gallery.core.utils.errors import DataError
 
@@ -48,7 +56,7 @@ class _Unplanned(NamedTuple):
     error: Exception
 
 
-# -- options ------------------------------------------------------------------------------------------------------------
+# -- options ---------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1024)
@@ -60,7 +68,11 @@ def hook_parameters(reward: type[BaseReward]) -> frozenset[str]:
             function = vars(cls).get(hook)
             if callable(function):
                 parameters = inspect.signature(function).parameters.values()
-                names |= {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+                names |= {
+                    p.name
+                    for p in parameters
+                    if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+                }
     return frozenset(names - {"self", "cls", "sample", "response"})
 
 
@@ -72,13 +84,17 @@ def options_of(
     progress: bool | None = False,
     beside: Iterable[str] = (),
 ) -> tuple[RunOptions, dict[str, Any]]:
-    """The options of a call, and the values for the reward's hooks; ConfigError for a keyword that is neither."""
+    """The options of a call, and the values for the reward's hooks; ConfigError for a keyword that
+    is neither.
+    """
     default = RunOptions(max_workers=reward.max_workers, progress=progress)
-    chosen, values = chosen_options(options, default, keywords, hook_parameters(type(reward)), beside)
+    chosen, values = chosen_options(
+        options, default, keywords, hook_parameters(type(reward)), beside
+    )
     return chosen, {**values, **(hooks or {})}
 
 
-# -- many samples -------------------------------------------------------------------------------------------------------
+# -- many samples ----------------------------------------------------------------------------------
 
 
 class RewardBatch(Batch[DataSample]):
@@ -86,14 +102,18 @@ class RewardBatch(Batch[DataSample]):
 
     _later = True
 
-    def __init__(self, reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> None:
+    def __init__(
+        self, reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+    ) -> None:
         reward.check()
         deadline, workers = (
             options.deadline or (None if options.batch else reward.deadline),
             max(options.max_workers, reward.least_workers),
         )
         options = replace(options, deadline=deadline, max_workers=workers)
-        super().__init__(checked_samples(samples, "evaluate_batch"), options, reward.name, lane_of(reward))
+        super().__init__(
+            checked_samples(samples, "evaluate_batch"), options, reward.name, lane_of(reward)
+        )
         self._reward, self._hooks = reward, hooks
 
     def _opened(self, options: RunOptions) -> RewardFolder:
@@ -121,7 +141,9 @@ class RewardBatch(Batch[DataSample]):
             going = batch._parts(samples, PartAgain(self._folder, records, parts), batch.options)
             engine.run_all(*going, label=name, lane=batch.lane)
 
-    def _parts(self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions) -> Parts[DataSample]:
+    def _parts(
+        self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions
+    ) -> Parts[DataSample]:
         reward = self._reward
         return (
             planned(reward, items, folder, self._hooks),
@@ -131,7 +153,9 @@ class RewardBatch(Batch[DataSample]):
             replace(options, deadline=None) if reward.cpu_bound else options,
         )
 
-    def _not_begun(self, outcome: Outcome[Any]) -> Callable[[DataSample | dict[str, Any], int], DataSample]:
+    def _not_begun(
+        self, outcome: Outcome[Any]
+    ) -> Callable[[DataSample | dict[str, Any], int], DataSample]:
         issue = issue_of(self._reward.name, outcome)
 
         def result(raw: DataSample | dict[str, Any], index: int) -> DataSample:
@@ -142,7 +166,9 @@ class RewardBatch(Batch[DataSample]):
         return result
 
 
-def run_list(reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> list[DataSample]:
+def run_list(
+    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+) -> list[DataSample]:
     """Score all samples and return the copies in the given order."""
     library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate_batch", "async_evaluate_batch")
     options = _counted(options)
@@ -152,7 +178,9 @@ def run_list(reward: BaseReward, samples: Samples, options: RunOptions, hooks: d
     return found
 
 
-async def arun_list(reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]) -> list[DataSample]:
+async def arun_list(
+    reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
+) -> list[DataSample]:
     """Awaitable twin of `run_list`."""
     options = _counted(options)
     found = await RewardBatch(reward, samples, options, hooks).aall()
@@ -165,15 +193,23 @@ def run_stream(
     reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> Generator[DataSample, None, None]:
     """Score samples as they come and yield the copies in the given order."""
-    library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate_stream", "async_evaluate_stream")
-    return _one_by_one(reward, checked_samples(samples, "evaluate_stream"), options, hooks, streaming=True)
+    library_loop.refuse_blocking(
+        f"{type(reward).__name__}.evaluate_stream", "async_evaluate_stream"
+    )
+    return _one_by_one(
+        reward, checked_samples(samples, "evaluate_stream"), options, hooks, streaming=True
+    )
 
 
 def run_unordered(
     reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
 ) -> Generator[DataSample, None, None]:
-    """Score samples in flat memory and yield the copies as they finish, for figures to which the order does not matter."""
-    library_loop.refuse_blocking(f"judging a data set with {type(reward).__name__}", "async_evaluate_stream")
+    """Score samples in flat memory and yield the copies as they finish, for figures to which the
+    order does not matter.
+    """
+    library_loop.refuse_blocking(
+        f"judging a data set with {type(reward).__name__}", "async_evaluate_stream"
+    )
     return _one_by_one(reward, samples, options, hooks, ordered=False)
 
 
@@ -193,7 +229,9 @@ async def arun_stream(
 ) -> AsyncIterator[DataSample]:
     """Awaitable twin of `run_stream`."""
     options = _counted(options)
-    async with aclosing(RewardBatch(reward, samples, options, hooks).astream(streaming=True)) as going:
+    async with aclosing(
+        RewardBatch(reward, samples, options, hooks).astream(streaming=True)
+    ) as going:
         async for _, sample in going:
             await look_again(reward, [sample], options, hooks)
             yield sample
@@ -202,7 +240,11 @@ async def arun_stream(
 
 def _counted(options: RunOptions) -> RunOptions:
     """The options with a control of their own, whose counts the second look mends."""
-    return replace(options, control=options.control or RunControl()) if options.blame == "probe" else options
+    return (
+        replace(options, control=options.control or RunControl())
+        if options.blame == "probe"
+        else options
+    )
 
 
 def _account(options: RunOptions) -> None:
@@ -211,7 +253,9 @@ def _account(options: RunOptions) -> None:
         options.control.progress.account()
 
 
-def _blame(reward: BaseReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]) -> None:
+def _blame(
+    reward: BaseReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]
+) -> None:
     """Find out which missing scores are the answers' own doing, where that is asked for."""
     if options.blame != "probe":
         return
@@ -221,7 +265,9 @@ def _blame(reward: BaseReward, samples: list[DataSample], options: RunOptions, h
         look.take(run_list(reward, asked, trial, hooks), _billed(options, trial))
 
 
-async def look_again(reward: BaseReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]) -> None:
+async def look_again(
+    reward: BaseReward, samples: list[DataSample], options: RunOptions, hooks: dict[str, Any]
+) -> None:
     """Awaitable twin of `_blame`, which servers use, too."""
     if options.blame != "probe":
         return
@@ -241,7 +287,7 @@ def _billed(options: RunOptions, beside: RunOptions) -> Progress | None:
     return progress
 
 
-# -- one sample ---------------------------------------------------------------------------------------------------------
+# -- one sample ------------------------------------------------------------------------------------
 
 
 def _alone(
@@ -251,7 +297,9 @@ def _alone(
     hooks: Mapping[str, Any] | None,
     keywords: Mapping[str, Any],
 ) -> tuple[DataSample, RunOptions, dict[str, Any], bool]:
-    """The sample, the options, the values for the hooks, and whether the reward's own way of running one sample will do."""
+    """The sample, the options, the values for the hooks, and whether the reward's own way of
+    running one sample will do.
+    """
     if not isinstance(sample, DataSample):
         sample = as_sample(sample, None)
     if options is None and not keywords:
@@ -271,7 +319,9 @@ def alone(kind: type, max_workers: int, deadline: float | None, lane: engine.Lan
 
 def _alone_parts(reward: BaseReward) -> Alone:
     workers = max(reward.max_workers, reward.least_workers)
-    return alone(type(reward), workers, None if reward.cpu_bound else reward.deadline, lane_of(reward))
+    return alone(
+        type(reward), workers, None if reward.cpu_bound else reward.deadline, lane_of(reward)
+    )
 
 
 def _planned_here(reward: BaseReward, sample: DataSample) -> tuple[DataSample, list[Any]]:
@@ -293,7 +343,9 @@ def run_one(
         return run_list(reward, [sample], chosen, values)[0]
     reward.check()
     execute = executor(reward, values, reward.deadline)
-    found: DataSample = run_alone(_planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward))
+    found: DataSample = run_alone(
+        _planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward)
+    )
     _blame(reward, [found], chosen, values)
     return found
 
@@ -311,7 +363,9 @@ async def arun_one(
         return (await arun_list(reward, [sample], chosen, values))[0]
     reward.check()
     execute = executor(reward, values, reward.deadline)
-    found: DataSample = await arun_alone(_planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward))
+    found: DataSample = await arun_alone(
+        _planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward)
+    )
     await look_again(reward, [found], chosen, values)
     return found
 
@@ -322,29 +376,46 @@ def standing_run(
     broken: Callable[[BaseException, list[int]], None],
     max_workers: int | None = None,
 ) -> StandingRun:
-    """A run of a reward that samples are fed to as they come, as `planned` makes units of them; for servers."""
+    """A run of a reward that samples are fed to as they come, as `planned` makes units of them; for
+    servers.
+    """
     reward.check()
     workers = max(max_workers or reward.max_workers, reward.least_workers)
     execute = executor(reward, {}, reward.deadline)
-    return StandingRun(execute, merger(reward), deliver, broken, max_workers=workers, lane=lane_of(reward), label=reward.name)
+    return StandingRun(
+        execute,
+        merger(reward),
+        deliver,
+        broken,
+        max_workers=workers,
+        lane=lane_of(reward),
+        label=reward.name,
+    )
 
 
-# -- samples, jobs, results ---------------------------------------------------------------------------------------------
+# -- samples, jobs, results ------------------------------------------------------------------------
 
 
 def checked_samples(samples: Any, door: str) -> Samples:
-    """`samples` as they are, or a list of samples from a list of dicts; DataError for what is no bunch of samples."""
+    """`samples` as they are, or a list of samples from a list of dicts; DataError for what is no
+    bunch of samples.
+    """
     if hasattr(samples, "iterrows"):
         raise DataError(
-            f"{door} got a {type(samples).__name__}; rows become samples with create_loader(name=…, data_source=…, "
+            f"{door} got a {type(samples).__name__}; rows become samples with "
+            f"create_loader(name=…, data_source=…, "
             'config={"data": frame.to_dict("records")}).run().'
         )
     if isinstance(samples, DataSample | Mapping | str | bytes) or not isinstance(samples, Iterable):
         raise DataError(
-            f"{door} got one {type(samples).__name__}; it takes many samples: pass a list, or use evaluate for one."
+            f"{door} got one {type(samples).__name__}; it takes many samples: pass a list, or use "
+            f"evaluate for one."
         )
     if isinstance(samples, list | tuple):  # before anything is paid for
-        return [sample if isinstance(sample, DataSample) else as_sample(sample, index) for index, sample in enumerate(samples)]
+        return [
+            sample if isinstance(sample, DataSample) else as_sample(sample, index)
+            for index, sample in enumerate(samples)
+        ]
     return samples
 
 
@@ -353,21 +424,34 @@ def _sample(raw: DataSample | dict[str, Any], index: int | None = None) -> DataS
 
 
 def as_sample(raw: Any, index: int | None) -> DataSample:
-    """A sample from a dict of its fields; DataError names the sample and the field that does not fit."""
+    """A sample from a dict of its fields; DataError names the sample and the field that does not
+    fit.
+    """
     named = "The sample" if index is None else f"Sample {index}"
     if not isinstance(raw, Mapping):
-        many = "; evaluate_batch scores many samples" if index is None and isinstance(raw, Iterable) else ""
-        raise DataError(f"{named} is a {type(raw).__name__}; a DataSample or a dict of its fields is needed{many}.")
+        many = (
+            "; evaluate_batch scores many samples"
+            if index is None and isinstance(raw, Iterable)
+            else ""
+        )
+        raise DataError(
+            f"{named} is a {type(raw).__name__}; a DataSample or a dict of its fields is "
+            f"needed{many}."
+        )
     try:
         return DataSample.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{named}: field '{where}': {first['msg']}; a DataSample or a dict of its fields.") from error
+        raise DataError(
+            f"{named}: field '{where}': {first['msg']}; a DataSample or a dict of its fields."
+        ) from error
 
 
 def lane_of(reward: BaseReward) -> engine.LaneName:
-    """Where a reward's jobs run; a plain function that turns out to return something awaitable is awaited anyway."""
+    """Where a reward's jobs run; a plain function that turns out to return something awaitable is
+    awaited anyway.
+    """
     return _lane_of(type(reward))
 
 
@@ -379,11 +463,16 @@ def _lane_of(reward: type[BaseReward]) -> engine.LaneName:
 def planned(
     reward: BaseReward, samples: Samples, folder: RewardFolder | Again | None, hooks: dict[str, Any]
 ) -> Iterator[engine.Planned]:
-    """A copy of every sample that results can be written to, and its jobs; made where they run if the order is free."""
+    """A copy of every sample that results can be written to, and its jobs; made where they run if
+    the order is free.
+    """
     if folder is None and lane_of(reward) == "threads":
         planner = Planner(lambda sample: _planned_here(reward, sample))
         kind = type(reward)
-        simple = not reward.judged and (kind.plan, kind.merge) == (BasePointWiseReward.plan, BasePointWiseReward.merge)
+        simple = not reward.judged and (kind.plan, kind.merge) == (
+            BasePointWiseReward.plan,
+            BasePointWiseReward.merge,
+        )
         at_once = Planner(planner.plan, whole(reward, hooks)) if simple else planner
         for index, raw in enumerate(samples):
             sample = _sample(raw, index)
@@ -398,7 +487,9 @@ def planned(
 
 
 def whole(reward: BaseReward, hooks: dict[str, Any]) -> Callable[[DataSample], Any]:
-    """What scores a sample with one answer by a rule: plan, execute and merge of the plain case in one function."""
+    """What scores a sample with one answer by a rule: plan, execute and merge of the plain case in
+    one function.
+    """
     evaluate = reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
 
     def whole(raw: DataSample) -> Any:
@@ -425,7 +516,9 @@ def executor(
     folder: RewardFolder | Again | None = None,
     processes: int | None = None,
 ) -> Callable[[Any], Any]:
-    """What makes a result from a job; a folder hears what judges are asked, and `processes` is for what is `cpu_bound`."""
+    """What makes a result from a job; a folder hears what judges are asked, and `processes` is for
+    what is `cpu_bound`.
+    """
     # a rule's _evaluate is checked when the reward is built
     evaluate = killable(reward, deadline, processes) if reward.cpu_bound else reward._evaluate  # type: ignore[attr-defined]
     judged, declared = reward.judged, reward.declares_missing

@@ -27,7 +27,14 @@ from rm_gallery.core.model.message import ChatMessage
 if TYPE_CHECKING:
     from rm_gallery.core.reward.reward import BaseReward
 
-__all__ = ["Reward", "RewardDimension", "RewardDimensionWithRank", "RewardDimensionWithScore", "RewardIssue", "RewardResult"]
+__all__ = [
+    "Reward",
+    "RewardDimension",
+    "RewardDimensionWithRank",
+    "RewardDimensionWithScore",
+    "RewardIssue",
+    "RewardResult",
+]
 
 
 class RewardResult(BaseModel):
@@ -42,7 +49,10 @@ class RewardResult(BaseModel):
     extra_data: dict[str, Any] = Field(default_factory=dict)
 
     def _repr_html_(self) -> str:
-        rows = [(d.name, d.score if isinstance(d, RewardDimensionWithScore) else d.rank, d.reason) for d in self.details]
+        rows = [
+            (d.name, d.score if isinstance(d, RewardDimensionWithScore) else d.rank, d.reason)
+            for d in self.details
+        ]
         return f"<p><b>{cell(self.name)}</b></p>" + table(("", "score", "reason"), rows)
 
 
@@ -60,21 +70,26 @@ else:
 def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
     if "__annotations__" in namespace or "__annotate_func__" not in namespace:
         return dict(namespace.get("__annotations__", {}))
-    annotationlib = importlib.import_module("annotationlib")  # Python 3.14 evaluates annotations lazily
+    # Python 3.14 evaluates annotations lazily
+    annotationlib = importlib.import_module("annotationlib")
     annotate = annotationlib.get_annotate_from_class_namespace(namespace)
     if annotate is None:
         return {}
     return dict(annotationlib.call_annotate_function(annotate, annotationlib.Format.FORWARDREF))
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(Field,))  # so that constructors complete and check
+# so that constructors complete and check
+@dataclass_transform(kw_only_default=True, field_specifiers=(Field,))
 class RewardMeta(ModelMetaclass):
     """Gives un-annotated class attributes the annotation pydantic asks for.
 
-    `FACTS = {...}` becomes a class variable; `name = "x"`, where a base declares the field `name`, a new default for it.
+    `FACTS = {...}` becomes a class variable; `name = "x"`, where a base declares the field `name`,
+    a new default for it.
     """
 
-    def __new__(mcs, cls_name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> Any:
+    def __new__(
+        mcs, cls_name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any
+    ) -> Any:
         """Create the class."""
         inherited: dict[str, Any] = {}
         class_variables: set[str] = set()
@@ -97,8 +112,13 @@ class RewardMeta(ModelMetaclass):
 
 
 def _declared(info: FieldInfo) -> Any:
-    """A field's annotation with its bounds and its other name, which a new default leaves as they are."""
-    notes = [*info.metadata, *([Field(validation_alias=info.validation_alias)] if info.validation_alias else [])]
+    """A field's annotation with its bounds and its other name, which a new default leaves as they
+    are.
+    """
+    notes = [
+        *info.metadata,
+        *([Field(validation_alias=info.validation_alias)] if info.validation_alias else []),
+    ]
     form: Any = Annotated
     parts = (info.annotation, *notes)
     return form[parts] if notes else info.annotation
@@ -106,7 +126,12 @@ def _declared(info: FieldInfo) -> Any:
 
 def _is_behaviour(value: Any) -> bool:
     """Whether a class attribute is a function, descriptor or nested class rather than data."""
-    return callable(value) and not isinstance(value, BaseModel) or hasattr(value, "__get__") or isinstance(value, property)
+    return (
+        callable(value)
+        and not isinstance(value, BaseModel)
+        or hasattr(value, "__get__")
+        or isinstance(value, property)
+    )
 
 
 PENALTY = "The scores are penalties: add them to a reward for the task itself."
@@ -115,10 +140,11 @@ EMPTY_IS_BEST = f"{PENALTY} Alone, they make an empty answer the best one."
 
 @dataclass(frozen=True)
 class PhraseJudge:
-    """A scripted judge for examples and tests: it knows each answer by a phrase; `phrases` stand best first.
+    """A scripted judge for examples and tests: it knows each answer by a phrase; `phrases` stand
+    best first.
 
-    One reply holds a verdict of every form: the best answer shown, a score from 9 (best) down to 3, a score per place, and
-    whether it is equal.
+    One reply holds a verdict of every form: the best answer shown, a score from 9 (best) down to 3,
+    a score per place, and whether it is equal.
     """
 
     phrases: tuple[str, ...]
@@ -136,7 +162,9 @@ class PhraseJudge:
 
 @dataclass(frozen=True)
 class Example:
-    """A sample that fits a reward, with everything the reward needs to score it; stands on the class as `example`."""
+    """A sample that fits a reward, with everything the reward needs to score it; stands on the
+    class as `example`.
+    """
 
     sample: DataSample
     params: dict[str, Any] = field(default_factory=dict)
@@ -144,16 +172,20 @@ class Example:
     judge: PhraseJudge | None = None
     """What replies in place of a model, for a reward that asks one."""
     environment: str = ""
-    """What has to be there beside the package, such as bubblewrap; the output is then the recorded one."""
+    """What has to be there beside the package, such as bubblewrap; the output is then the recorded
+    one.
+    """
     recorded: tuple[str, ...] = ()
-    """Lines the example prints where that environment is; none where they depend on more than the environment."""
+    """Lines the example prints where that environment is; none where they depend on more than the
+    environment.
+    """
     note: str = ""
     """What the reader has to know about it, such as what stands in for a model."""
     use: str = ""
     """What the scores are good for, when that is not what those of its kind usually are."""
     inputs: dict[str, str] = field(default_factory=dict)
-    """By need, where the reward reads it, when that is not where such a thing usually stands; under `answer`, what of the
-    outputs it looks at, when that is not the answer's text alone."""
+    """By need, where the reward reads it, when that is not where such a thing usually stands; under
+    `answer`, what of the outputs it looks at, when that is not the answer's text alone."""
 
     def create(self, reward: type[BaseReward], **settings: Any) -> BaseReward:
         """The reward as the example wants it, with the scripted judge where there is one."""
@@ -166,5 +198,9 @@ class Example:
 def sample_of(question: str, *answers: str | dict[str, Any], **metadata: Any) -> DataSample:
     """A sample with one user turn and these answers, given as texts or as the fields of a step."""
     fields = [{"content": answer} if isinstance(answer, str) else answer for answer in answers]
-    outputs = [DataOutput(answer=Step.model_validate({"role": "assistant", **answer})) for answer in fields]
-    return DataSample(input=[ChatMessage(content=question)], output=outputs, metadata=metadata or None)
+    outputs = [
+        DataOutput(answer=Step.model_validate({"role": "assistant", **answer})) for answer in fields
+    ]
+    return DataSample(
+        input=[ChatMessage(content=question)], output=outputs, metadata=metadata or None
+    )

@@ -1,6 +1,7 @@
 """Prompt templates: what a judge is asked, and how its reply becomes typed fields.
 
-Prompts are Jinja2 files rendered once in a sandbox; sample texts are data behind a fence they cannot forge.
+Prompts are Jinja2 files rendered once in a sandbox; sample texts are data behind a fence they
+cannot forge.
 """
 
 from __future__ import annotations
@@ -48,19 +49,25 @@ REPLY_FORM = {
 
 @dataclass(frozen=True)
 class Described:
-    """A field's description in another language than English, as `Annotated[int, Described(zh="…")]`."""
+    """A field's description in another language than English, as
+    `Annotated[int, Described(zh="…")]`.
+    """
 
     zh: str
 
 
 @dataclass(frozen=True)
 class OnScale:
-    """Marks a number as a level of a scale, and no choice among numbered answers, as `Annotated[int, OnScale()]`."""
+    """Marks a number as a level of a scale, and no choice among numbered answers, as
+    `Annotated[int, OnScale()]`.
+    """
 
 
 @dataclass(frozen=True)
 class ReadBy:
-    """How a field of a kind of its own is read, as `Annotated[Any, ReadBy(function)]`, and its answers where they are few."""
+    """How a field of a kind of its own is read, as `Annotated[Any, ReadBy(function)]`, and its
+    answers where they are few.
+    """
 
     read: Callable[[Any], Any]
     answers: tuple[str, ...] = ()
@@ -74,7 +81,9 @@ class Shaped:
 
 
 def described(name: str, info: FieldInfo, language: str) -> str:
-    """What the judge is told about a field: in the language where the field has it, else its one description or name."""
+    """What the judge is told about a field: in the language where the field has it, else its one
+    description or name.
+    """
     for note in info.metadata:
         if isinstance(note, Described) and language == "zh":
             return note.zh
@@ -84,9 +93,10 @@ def described(name: str, info: FieldInfo, language: str) -> str:
 class BasePromptTemplate(BaseModel):
     """A judge's reply as typed fields, with the prompt that asks for it.
 
-    A subclass adds fields and implements `format`. Replies may use XML tags named like the fields, or one JSON object;
-    reasoning, reasons and whatever is quoted is no verdict, verdicts that contradict each other are a ParseError, and so is
-    one that does not fit its field: never a default.
+    A subclass adds fields and implements `format`. Replies may use XML tags named like the fields,
+    or one JSON object; reasoning, reasons and whatever is quoted is no verdict, verdicts that
+    contradict each other are a ParseError, and so is one that does not fit its field: never a
+    default.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -98,18 +108,24 @@ class BasePromptTemplate(BaseModel):
     @classmethod
     def format(cls, enable_thinking: bool = False, **kwargs: Any) -> Any:
         """The prompt for one job: a text, or messages with role and content."""
-        raise NotImplementedError(f"{cls.__name__}.format(**parameters) returns the prompt for one judgement.")
+        raise NotImplementedError(
+            f"{cls.__name__}.format(**parameters) returns the prompt for one judgement."
+        )
 
     @classmethod
     def schema(cls, enable_thinking: bool = False, language: str = "en", **kwargs: Any) -> str:  # type: ignore[override]  # pydantic's old alias
         """What the judge is told about the form of its reply: one XML tag per field, reasons first.
 
-        The optional reason field is left out for models that think before they answer. Raises ConfigError for a language
-        there are no prompts in.
+        The optional reason field is left out for models that think before they answer. Raises
+        ConfigError for a language there are no prompts in.
         """
         check_language(language)
         forms = _open_forms.get()
-        return _schema(cls, enable_thinking, language) if forms is None else forms.mark(cls, enable_thinking, language)
+        return (
+            _schema(cls, enable_thinking, language)
+            if forms is None
+            else forms.mark(cls, enable_thinking, language)
+        )
 
     @classmethod
     def _parse(cls, text: str) -> dict[str, Any]:
@@ -121,13 +137,17 @@ class BasePromptTemplate(BaseModel):
         """The reply as an instance.
 
         Raises:
-            ParseError: a required field is missing, contradictory, or its text does not fit; the message names the field.
+            ParseError: a required field is missing, contradictory, or its text does not fit; the
+                message names the field.
         """
         contents = cls._parse(text)
         for name, info in cls.model_fields.items():
             if name not in contents and info.is_required():
                 found = ", ".join(f"<{key}>" for key in contents) or "no tag that was asked for"
-                raise ParseError(f"The reply holds no complete <{name}>; found {found}.", reply_excerpt=excerpt(text))
+                raise ParseError(
+                    f"The reply holds no complete <{name}>; found {found}.",
+                    reply_excerpt=excerpt(text),
+                )
         try:
             return cls(**contents)
         except ValidationError as error:
@@ -136,22 +156,33 @@ class BasePromptTemplate(BaseModel):
             raise ParseError(f"<{where}>: {first['msg']}.", reply_excerpt=excerpt(text)) from error
 
     def check_choices(self, n: int) -> None:
-        """Raise ParseError when the reply names an answer that is not among the `n` shown, or leaves one out it is to name."""
+        """Raise ParseError when the reply names an answer that is not among the `n` shown, or
+        leaves one out it is to name.
+        """
         best = getattr(self, "best", None)
         if isinstance(best, int) and not isinstance(best, bool) and not 1 <= best <= n:
             raise ParseError(f"<best> is {best}; it names one of the answers 1 to {n}.")
 
 
 def asked_fields(cls: type[BasePromptTemplate], enable_thinking: bool) -> list[str]:
-    """The fields a judge is asked for, its working and reasons first, which one that thinks before it answers does not need."""
+    """The fields a judge is asked for, its working and reasons first, which one that thinks before
+    it answers does not need.
+    """
     names = sorted(cls.model_fields, key=lambda name: (name not in REASONS, name != "work"))
-    return [n for n in names if n not in ("work", "reason") or not enable_thinking or cls.model_fields[n].is_required()]
+    return [
+        n
+        for n in names
+        if n not in ("work", "reason") or not enable_thinking or cls.model_fields[n].is_required()
+    ]
 
 
 @lru_cache(maxsize=256)
 def _schema(cls: type[BasePromptTemplate], enable_thinking: bool, language: str) -> str:
     shown = asked_fields(cls, enable_thinking)
-    parts = [f"<{name}>\n{described(name, cls.model_fields[name], language)}\n</{name}>" for name in shown]
+    parts = [
+        f"<{name}>\n{described(name, cls.model_fields[name], language)}\n</{name}>"
+        for name in shown
+    ]
     return "\n".join([REPLY_FORM[language], *parts])
 
 
@@ -159,7 +190,9 @@ _MARK = f"<form {secrets.token_hex(8)} %d>"
 
 
 class ReplyForms:
-    """The places in a prompt where the form of the reply stands, left open until it is settled how it is asked for."""
+    """The places in a prompt where the form of the reply stands, left open until it is settled how
+    it is asked for.
+    """
 
     def __init__(self) -> None:
         self._asked: list[tuple[type[BasePromptTemplate], bool, str]] = []
@@ -177,7 +210,9 @@ class ReplyForms:
         return any(_MARK % number in text for number in range(len(self._asked)))
 
     def filled(self, text: str, channel: str, token: str = "") -> str:
-        """The text with the forms of a channel: tags, one JSON object, the arguments of a call, one token, or no text at all."""
+        """The text with the forms of a channel: tags, one JSON object, the arguments of a call, one
+        token, or no text at all.
+        """
         for number, asked in enumerate(self._asked):
             if (mark := _MARK % number) in text:
                 text = text.replace(mark, form_of(*asked, channel, token))
@@ -216,8 +251,16 @@ def open_forms() -> Iterator[ReplyForms]:
         _open_forms.reset(before)
 
 
-def form_of(cls: type[BasePromptTemplate], enable_thinking: bool, language: str, channel: str, token: str = "") -> str:
-    """What a judge is told about the form of its reply by a channel; `token` says what the one token is to be."""
+def form_of(
+    cls: type[BasePromptTemplate],
+    enable_thinking: bool,
+    language: str,
+    channel: str,
+    token: str = "",
+) -> str:
+    """What a judge is told about the form of its reply by a channel; `token` says what the one
+    token is to be.
+    """
     if channel not in FORMS:
         return _schema(cls, enable_thinking, language)
     keys = _keys(cls, enable_thinking, language) if channel in ("schema", "tool") else token
@@ -226,15 +269,25 @@ def form_of(cls: type[BasePromptTemplate], enable_thinking: bool, language: str,
 
 @lru_cache(maxsize=256)
 def _keys(cls: type[BasePromptTemplate], enable_thinking: bool, language: str) -> str:
-    keys = {name: described(name, cls.model_fields[name], language) for name in asked_fields(cls, enable_thinking)}
+    keys = {
+        name: described(name, cls.model_fields[name], language)
+        for name in asked_fields(cls, enable_thinking)
+    }
     return json.dumps(keys, ensure_ascii=False, indent=2)
 
 
 @lru_cache(maxsize=256)
 def _form(cls: type[BasePromptTemplate]) -> Form:
-    """How each field of a template is read: whole numbers, numbers, booleans and lists strictly, texts as they are."""
+    """How each field of a template is read: whole numbers, numbers, booleans and lists strictly,
+    texts as they are.
+    """
     fields = cls.model_fields.items()
-    return Form({name: VerdictField(_reader(info), name.lower() in REASONS, _highest(info)) for name, info in fields})
+    return Form(
+        {
+            name: VerdictField(_reader(info), name.lower() in REASONS, _highest(info))
+            for name, info in fields
+        }
+    )
 
 
 def _highest(info: FieldInfo) -> float | None:
@@ -249,7 +302,14 @@ def _reader(info: FieldInfo) -> Callable[[Any], Any]:
     if get_origin(annotation) in (Union, types.UnionType):
         options = [a for a in get_args(annotation) if a is not type(None)]
         annotation = options[0] if len(options) == 1 else None
-    high = next((float(note.le) for note in info.metadata if isinstance(note, Le) and isinstance(note.le, int)), None)
+    high = next(
+        (
+            float(note.le)
+            for note in info.metadata
+            if isinstance(note, Le) and isinstance(note.le, int)
+        ),
+        None,
+    )
     scale = any(isinstance(note, OnScale) for note in info.metadata)
     if annotation is int:
         return lambda value: read_integer(value, high, scale)
@@ -269,7 +329,9 @@ def _read_text(value: Any) -> str:
 
 
 class RubricTemplate(BasePromptTemplate):
-    """Asks for a judgement by rubrics; the sample's texts come last, fenced with a marker they cannot contain."""
+    """Asks for a judgement by rubrics; the sample's texts come last, fenced with a marker they
+    cannot contain.
+    """
 
     prompt_name: ClassVar[str] = ""
 
@@ -291,13 +353,22 @@ class RubricTemplate(BasePromptTemplate):
         enable_thinking: bool = False,
         **kwargs: Any,
     ) -> Prompt:
-        """System and user message: task, rubrics and form of the reply first, the sample's texts last.
+        """System and user message: task, rubrics and form of the reply first, the sample's texts
+        last.
 
-        With `step` that step is judged, seen with the `previous` ones, instead of whole answers. `levels` say what the scores
-        of one answer mean.
+        With `step` that step is judged, seen with the `previous` ones, instead of whole answers.
+        `levels` say what the scores of one answer mean.
         """
-        texts: dict[str, str | list[str]] = {"query": query, "context": context, "reference": reference}
-        texts |= {"answers": list(answers or ())} if step is None else {"previous": previous, "steps": [step]}
+        texts: dict[str, str | list[str]] = {
+            "query": query,
+            "context": context,
+            "reference": reference,
+        }
+        texts |= (
+            {"answers": list(answers or ())}
+            if step is None
+            else {"previous": previous, "steps": [step]}
+        )
         return render(
             cls.prompt_name if step is None else STEP_PROMPTS.get(cls.prompt_name, cls.prompt_name),
             language,
@@ -318,7 +389,10 @@ class RubricPointWiseTemplate(RubricTemplate):
     prompt_name: ClassVar[str] = "pointwise"
 
     score: Annotated[int, Described(zh="从 1（最差）到 10（最好）的一个整数")] = Field(
-        default=..., ge=1, le=10, description="A whole number from 1 (worst) to 10 (best), nothing else"
+        default=...,
+        ge=1,
+        le=10,
+        description="A whole number from 1 (worst) to 10 (best), nothing else",
     )
 
 
@@ -346,7 +420,9 @@ _RANKINGS: dict[str, Any] = {
     "type": "array",
     "items": {
         "type": "object",
-        "properties": {name: {"type": "integer", "minimum": 1} for name in ("response_index", "rank")},
+        "properties": {
+            name: {"type": "integer", "minimum": 1} for name in ("response_index", "rank")
+        },
         "required": ["response_index", "rank"],
         "additionalProperties": False,
     },
@@ -354,7 +430,9 @@ _RANKINGS: dict[str, Any] = {
 
 
 class ComparativeTemplate(BasePromptTemplate):
-    """A full ranking of several responses: `rankings` holds one {"response_index", "rank"} per response, both from 1."""
+    """A full ranking of several responses: `rankings` holds one {"response_index", "rank"} per
+    response, both from 1.
+    """
 
     rankings: Annotated[
         list[dict[str, Any]],
@@ -372,35 +450,56 @@ class ComparativeTemplate(BasePromptTemplate):
     @classmethod
     def _each_response_once(cls, rankings: list[dict[str, Any]]) -> list[dict[str, Any]]:
         clean = [
-            {"response_index": read_integer(r.get("response_index")), "rank": read_integer(r.get("rank"))} for r in rankings
+            {
+                "response_index": read_integer(r.get("response_index")),
+                "rank": read_integer(r.get("rank")),
+            }
+            for r in rankings
         ]
         indexes = sorted(r["response_index"] for r in clean)
         if indexes != list(range(1, len(clean) + 1)):
             raise ValueError(f"each response is ranked exactly once; found responses {indexes}")
         if not clean or any(not 1 <= r["rank"] <= len(clean) for r in clean):
-            raise ValueError(f"ranks run from 1 to {len(clean)}; found {[r['rank'] for r in clean]}")
+            raise ValueError(
+                f"ranks run from 1 to {len(clean)}; found {[r['rank'] for r in clean]}"
+            )
         return clean
 
     def check_choices(self, n: int) -> None:
         """Raise ParseError unless each of the `n` responses is ranked."""
         if len(self.rankings) != n:
-            raise ParseError(f"<rankings> ranks {len(self.rankings)} of {n} responses; each is ranked exactly once.")
+            raise ParseError(
+                f"<rankings> ranks {len(self.rankings)} of {n} responses; each is ranked exactly "
+                f"once."
+            )
 
     @classmethod
     def format(  # type: ignore[override]  # a concrete template names its parameters
-        cls, question: str, responses: list[str], language: str = "en", enable_thinking: bool = False, **kwargs: Any
+        cls,
+        question: str,
+        responses: list[str],
+        language: str = "en",
+        enable_thinking: bool = False,
+        **kwargs: Any,
     ) -> Prompt:
         """System and user message that ask for a ranking of the responses."""
         form = cls.schema(enable_thinking=enable_thinking, language=language)
-        return render("ranking", language, texts={"query": question, "answers": list(responses)}, output_form=form)
+        return render(
+            "ranking",
+            language,
+            texts={"query": question, "answers": list(responses)},
+            output_form=form,
+        )
 
 
-# -- prompts ------------------------------------------------------------------------------------------------------------
+# -- prompts ---------------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=1)
 def prompt_environment() -> SandboxedEnvironment:
-    """Where prompts are rendered: a sandbox in which a name that is not given is an error; `json` writes JSON as it stands."""
+    """Where prompts are rendered: a sandbox in which a name that is not given is an error; `json`
+    writes JSON as it stands.
+    """
     from jinja2 import FileSystemLoader, StrictUndefined
     from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -429,11 +528,15 @@ def _template(name: str, language: str) -> Template:
 
 
 def fence_for(texts: Texts) -> str:
-    """A marker that none of the texts contains; the same texts always get the same one, so that replies can be cached.
+    """A marker that none of the texts contains; the same texts always get the same one, so that
+    replies can be cached.
 
-    It is one and the same unless a text holds it, so that prompts which begin alike stay alike as far as their texts do.
+    It is one and the same unless a text holds it, so that prompts which begin alike stay alike as
+    far as their texts do.
     """
-    flat = [part for value in texts.values() for part in ([value] if isinstance(value, str) else value)]
+    flat = [
+        part for value in texts.values() for part in ([value] if isinstance(value, str) else value)
+    ]
     if not any(FENCE in text for text in flat):
         return FENCE
     digest = hashlib.sha256("\x1f".join(flat).encode("utf-8", "surrogatepass")).hexdigest()
@@ -445,16 +548,21 @@ def fence_for(texts: Texts) -> str:
 
 
 def fenced(tag: str, text: str, fence: str) -> str:
-    """The text, with control marks of chat templates broken, between an opening and a closing tag that carry the fence."""
+    """The text, with control marks of chat templates broken, between an opening and a closing tag
+    that carry the fence.
+    """
     return f"<{tag} {fence}>\n{broken(turn_text(text))}\n</{tag} {fence}>"
 
 
-def render(name: str, language: str, texts: Texts, always: Collection[str] = (), **instructions: Any) -> list[dict[str, str]]:
+def render(
+    name: str, language: str, texts: Texts, always: Collection[str] = (), **instructions: Any
+) -> list[dict[str, str]]:
     """System and user message of a prompt file.
 
-    The file's text holds the instructions and becomes the system message: the same for every sample of a reward, which is
-    what prefix caches need. The texts follow in the user message, each exactly once, fenced. Substitution is a single pass:
-    template syntax inside a text stays text. A text that is empty is left out, unless it is among those that are `always` there.
+    The file's text holds the instructions and becomes the system message: the same for every sample
+    of a reward, which is what prefix caches need. The texts follow in the user message, each
+    exactly once, fenced. Substitution is a single pass: template syntax inside a text stays text. A
+    text that is empty is left out, unless it is among those that are `always` there.
     """
     fence = fence_for(texts)
     blocks: list[str] = []
@@ -464,8 +572,14 @@ def render(name: str, language: str, texts: Texts, always: Collection[str] = (),
         elif len(value) == 1:
             blocks.append(fenced(tag.removesuffix("s"), value[0], fence))
         else:
-            blocks += [fenced(f"{tag.removesuffix('s')}_{i}", text, fence) for i, text in enumerate(value, 1)]
-    frozen = tuple((key, tuple(value) if isinstance(value, list) else value) for key, value in instructions.items())
+            blocks += [
+                fenced(f"{tag.removesuffix('s')}_{i}", text, fence)
+                for i, text in enumerate(value, 1)
+            ]
+    frozen = tuple(
+        (key, tuple(value) if isinstance(value, list) else value)
+        for key, value in instructions.items()
+    )
     return [
         {"role": "system", "content": _instructions(name, language, frozen)},
         {"role": "user", "content": "\n\n".join(blocks)},

@@ -1,4 +1,6 @@
-"""The runner: several graders over the rows of a data set, and aggregators that make one reward of them."""
+"""The runner: several graders over the rows of a data set, and aggregators that make one reward of
+them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,15 @@ import importlib
 import inspect
 import math
 import os
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +42,8 @@ from rm_gallery.core.utils.errors import ConfigError, DataError, Inapplicable
 from rm_gallery.core.utils.models import unknown_name
 
 Dataset = Any
-"""A list of dicts or any iterable of them, a pandas frame, a Hugging Face data set, or the path of a parquet, jsonl, json or
-csv file."""
+"""A list of dicts or any iterable of them, a pandas frame, a Hugging Face data set, or the path of
+a parquet, jsonl, json or csv file."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +52,12 @@ class GraderConfig:
 
     Args:
         grader: the grader; a plain function is one, too.
-        mapper: {grader's field: path in the row}, laid over the row; or a function of the row that returns fields.
-        repeat: how often each row is graded; above 1 the score is the mean, with the spread in the metadata.
-        on_error: `propagate` (a GraderError), `raise`, or a number that stands in for the score and is marked as such.
+        mapper: {grader's field: path in the row}, laid over the row; or a function of the row that
+            returns fields.
+        repeat: how often each row is graded; above 1 the score is the mean, with the spread in the
+            metadata.
+        on_error: `propagate` (a GraderError), `raise`, or a number that stands in for the score and
+            is marked as such.
     """
 
     grader: BaseGrader
@@ -59,26 +72,41 @@ class GraderConfig:
             object.__setattr__(self, "grader", FunctionGrader(given))
         elif not isinstance(given, BaseGrader):
             built = " (build it: RelevanceGrader(model=…))" if isinstance(given, type) else ""
-            raise ConfigError(f"GraderConfig: grader is {given!r:.80}; give a grader{built} or a function.")
+            raise ConfigError(
+                f"GraderConfig: grader is {given!r:.80}; give a grader{built} or a function."
+            )
         if isinstance(self.repeat, bool) or not isinstance(self.repeat, int) or self.repeat < 1:
-            raise ConfigError(f"GraderConfig: repeat is {self.repeat!r}; give a positive whole number.")
-        if isinstance(self.on_error, bool) or (isinstance(self.on_error, str) and self.on_error not in ("propagate", "raise")):
-            raise ConfigError(f"GraderConfig: on_error is {self.on_error!r}; it is 'propagate', 'raise' or a number.")
+            raise ConfigError(
+                f"GraderConfig: repeat is {self.repeat!r}; give a positive whole number."
+            )
+        if isinstance(self.on_error, bool) or (
+            isinstance(self.on_error, str) and self.on_error not in ("propagate", "raise")
+        ):
+            raise ConfigError(
+                f"GraderConfig: on_error is {self.on_error!r}; it is 'propagate', 'raise' or a "
+                f"number."
+            )
         if isinstance(self.mapper, Mapping) and "*" not in self.grader.inputs:
             for name in self.mapper:
                 if name not in self.grader.inputs:
                     what = f"field of {self.grader.name}"
-                    raise ConfigError(f"mapper: {unknown_name(what, str(name), self.grader.inputs)}")
+                    raise ConfigError(
+                        f"mapper: {unknown_name(what, str(name), self.grader.inputs)}"
+                    )
 
     @classmethod
     def create(cls, given: Any) -> GraderConfig:
-        """A config of a config, a grader, a function, a (grader, mapper) pair, or a dict of the fields."""
+        """A config of a config, a grader, a function, a (grader, mapper) pair, or a dict of the
+        fields.
+        """
         if isinstance(given, GraderConfig):
             return given
         if isinstance(given, Mapping):
             unknown = sorted(set(given) - set(cls.__dataclass_fields__))
             if unknown:
-                raise ConfigError(unknown_name("field of GraderConfig", str(unknown[0]), cls.__dataclass_fields__))
+                raise ConfigError(
+                    unknown_name("field of GraderConfig", str(unknown[0]), cls.__dataclass_fields__)
+                )
             return cls(**given)
         if isinstance(given, tuple):
             return cls(*given)
@@ -98,80 +126,119 @@ class GradingRunner:
 
     Args:
         grader_configs: {name: grader or GraderConfig}; the names are the columns of the result.
-        aggregators: one, several, or a function of a row's {name: result}; each adds a column of its own.
+        aggregators: one, several, or a function of a row's {name: result}; each adds a column of
+            its own.
         max_concurrency: judgements in flight at once.
         show_progress: progress on stderr, where it is a terminal or a notebook.
         **options: how the run goes, by the names of `RunOptions` (deadline, cache, budget, …).
 
-    Results are {name: [one result per row, in order]}; a row that failed has a GraderError whose score is nan.
+    Results are {name: [one result per row, in order]}; a row that failed has a GraderError whose
+    score is nan.
     """
 
     def __init__(
         self,
         grader_configs: Mapping[str, Any],
-        aggregators: BaseAggregator | Callable[..., Any] | Sequence[BaseAggregator | Callable[..., Any]] | None = None,
+        aggregators: BaseAggregator
+        | Callable[..., Any]
+        | Sequence[BaseAggregator | Callable[..., Any]]
+        | None = None,
         max_concurrency: int = 32,
         show_progress: bool = True,
         **options: Any,
     ) -> None:
         if not isinstance(grader_configs, Mapping) or not grader_configs:
             raise ConfigError("grader_configs is a dict of name to grader, with one at least.")
-        self.grader_configs = {str(name): GraderConfig.create(given) for name, given in grader_configs.items()}
+        self.grader_configs = {
+            str(name): GraderConfig.create(given) for name, given in grader_configs.items()
+        }
         given: Any = [] if aggregators is None else aggregators
         given = given if isinstance(given, (list, tuple)) else [given]
-        self.aggregators = [a if isinstance(a, BaseAggregator) else CallableAggregator(a) for a in given]
+        self.aggregators = [
+            a if isinstance(a, BaseAggregator) else CallableAggregator(a) for a in given
+        ]
         known = list(self.grader_configs)
         for aggregator in self.aggregators:
             if aggregator.name in known:
-                raise ConfigError(f"The column '{aggregator.name}' is taken; give the aggregator another name.")
+                raise ConfigError(
+                    f"The column '{aggregator.name}' is taken; give the aggregator another name."
+                )
             aggregator.check(list(self.grader_configs))
             known.append(aggregator.name)
         own = RunOptions(max_workers=max_concurrency, progress=None if show_progress else False)
         self._options = chosen_options(None, own, options, None)[0]
         self._plans = {name: config.plan() for name, config in self.grader_configs.items()}
 
-    # `options=` stands in for all that the runner was made with; the names of RunOptions as keywords win over either.
+    # `options=` stands in for all that the runner was made with; the names of RunOptions as
+    # keywords win over either.
 
-    def _batch(self, dataset: Dataset, options: RunOptions | None, keywords: Mapping[str, Any]) -> GraderBatch:
+    def _batch(
+        self, dataset: Dataset, options: RunOptions | None, keywords: Mapping[str, Any]
+    ) -> GraderBatch:
         chosen = chosen_options(options, self._options, keywords, None)[0]
-        return GraderBatch(self._plans, rows_of(dataset), chosen, self._finish if self.aggregators else None)
+        return GraderBatch(
+            self._plans, rows_of(dataset), chosen, self._finish if self.aggregators else None
+        )
 
-    def run(self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any) -> RunnerResult:
+    def run(
+        self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
+    ) -> RunnerResult:
         """Grade all rows; works in scripts, in notebooks and on threads. Awaitable twin: `arun`."""
         library_loop.refuse_blocking("run", "arun")
         return self._columns(self._batch(dataset, options, keywords).all())
 
-    async def arun(self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any) -> RunnerResult:
+    async def arun(
+        self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
+    ) -> RunnerResult:
         """Grade all rows, from any event loop."""
         return self._columns(await self._batch(dataset, options, keywords).aall())
 
-    def stream(self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any) -> Generator[Results, None, None]:
-        """One {name: result} per row as it comes, in order and in flat memory; `astream` outside of an event loop."""
+    def stream(
+        self, dataset: Dataset, *, options: RunOptions | None = None, **keywords: Any
+    ) -> Generator[Results, None, None]:
+        """One {name: result} per row as it comes, in order and in flat memory; `astream` outside of
+        an event loop.
+        """
         with closing(self._batch(dataset, options, keywords).stream(streaming=True)) as going:
             for _, results in going:
                 yield results
 
     async def astream(
-        self, dataset: Iterable[Mapping[str, Any]], *, options: RunOptions | None = None, **keywords: Any
+        self,
+        dataset: Iterable[Mapping[str, Any]],
+        *,
+        options: RunOptions | None = None,
+        **keywords: Any,
     ) -> AsyncIterator[Results]:
-        """One {name: result} per row as it comes, in order and in flat memory; for endless or huge data."""
-        async with aclosing(self._batch(dataset, options, keywords).astream(streaming=True)) as going:
+        """One {name: result} per row as it comes, in order and in flat memory; for endless or huge
+        data.
+        """
+        async with aclosing(
+            self._batch(dataset, options, keywords).astream(streaming=True)
+        ) as going:
             async for _, results in going:
                 yield results
 
-    def run_multiple_datasets(self, datasets: Sequence[Dataset], **options: Any) -> list[RunnerResult]:
+    def run_multiple_datasets(
+        self, datasets: Sequence[Dataset], **options: Any
+    ) -> list[RunnerResult]:
         """One result per data set, in order, under one limit."""
         rows, sizes = _joined(datasets)
         return self._apart(self.run(rows, **options), sizes)
 
-    async def arun_multiple_datasets(self, datasets: Sequence[Dataset], **options: Any) -> list[RunnerResult]:
+    async def arun_multiple_datasets(
+        self, datasets: Sequence[Dataset], **options: Any
+    ) -> list[RunnerResult]:
         """Awaitable twin of `run_multiple_datasets`."""
         rows, sizes = _joined(datasets)
         return self._apart(await self.arun(rows, **options), sizes)
 
     def _finish(self, results: Results, row: TableRow) -> Results:
         graded = dict(results)
-        return {**results, **{aggregator.name: aggregator(graded) for aggregator in self.aggregators}}
+        return {
+            **results,
+            **{aggregator.name: aggregator(graded) for aggregator in self.aggregators},
+        }
 
     def _columns(self, rows: Sequence[Results]) -> RunnerResult:
         names = [*self.grader_configs, *(aggregator.name for aggregator in self.aggregators)]
@@ -181,7 +248,10 @@ class GradingRunner:
     def _apart(found: RunnerResult, sizes: Sequence[int]) -> list[RunnerResult]:
         ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
         parts = list(zip(ends, sizes, strict=True))
-        return [{name: column[end - size : end] for name, column in found.items()} for end, size in parts]
+        return [
+            {name: column[end - size : end] for name, column in found.items()}
+            for end, size in parts
+        ]
 
 
 def _joined(datasets: Sequence[Dataset]) -> tuple[list[Mapping[str, Any]], list[int]]:
@@ -197,22 +267,36 @@ def rows_of(dataset: Dataset) -> Iterable[Mapping[str, Any]]:
         return _of_frame(dataset)
     if isinstance(dataset, Mapping):
         raise DataError(
-            f"the data set is one dict with the keys {sorted(map(str, dataset))[:12]}; give a list of rows, or grader.evaluate(row)."
+            f"the data set is one dict with the keys {sorted(map(str, dataset))[:12]}; give a list "
+            f"of rows, or grader.evaluate(row)."
         )
     if not isinstance(dataset, Iterable):
-        raise DataError(f"the data set is a {type(dataset).__name__}; give a list of dicts, a frame or the path of a file.")
+        raise DataError(
+            f"the data set is a {type(dataset).__name__}; give a list of dicts, a frame or the "
+            f"path of a file."
+        )
     return dataset
 
 
 def _of_frame(frame: Any) -> list[Mapping[str, Any]]:
-    """The rows of a frame; lists that came as arrays are lists again, and a text that is missing is None."""
+    """The rows of a frame; lists that came as arrays are lists again, and a text that is missing is
+    None.
+    """
     records: list[dict[str, Any]] = frame.to_dict("records")
-    texts = [c for c, kind in zip(frame.columns, frame.dtypes, strict=True) if getattr(kind, "kind", "O") == "O"]
+    texts = [
+        c
+        for c, kind in zip(frame.columns, frame.dtypes, strict=True)
+        if getattr(kind, "kind", "O") == "O"
+    ]
     for row in records:
         for column in texts:
             value = row[column]
             if not isinstance(value, str):
-                missing = isinstance(value, float) and math.isnan(value) or type(value).__name__ == "NAType"
+                missing = (
+                    isinstance(value, float)
+                    and math.isnan(value)
+                    or type(value).__name__ == "NAType"
+                )
                 row[column] = None if missing else _listed(value)
     return list(records)
 
@@ -230,7 +314,8 @@ def _of_files(path: Path) -> Iterator[Mapping[str, Any]]:
     yield from rows_in(path)
 
 
-# Resolved when asked for: what is written as an object with compute_reward is the floor above's to know.
+# Resolved when asked for: what is written as an object with compute_reward is the floor above's to
+# know.
 ENVIRONMENTS = "rm_gallery.envs.environment"
 _JUDGE = ("llm", "base_url")
 
@@ -245,9 +330,9 @@ def build_reward(
     """The reward that `reward` stands for; a judge is only ever the one that was named.
 
     Args:
-        reward: a name (registered, of a grader, FILE or FILE:NAME, or with a prefix such as `bt:DIR`), a reward or its class,
-            a grader, what `@reward_function` made, an object with `compute_reward` or `compute_group_reward`, or a plain function of
-            `messages`.
+        reward: a name (registered, of a grader, FILE or FILE:NAME, or with a prefix such as
+            `bt:DIR`), a reward or its class, a grader, what `@reward_function` made, an object with
+            `compute_reward` or `compute_group_reward`, or a plain function of `messages`.
         params: constructor fields.
         llm: the judge: a model, its name or its settings.
         base_url: its endpoint.
@@ -256,12 +341,14 @@ def build_reward(
     A reward that is built already takes the judge where it, or a part of it, has none yet.
 
     Raises:
-        ConfigError: the name is unknown, nothing of the kinds above was given, a parameter does not exist, or a judge is
-            missing or given in vain.
+        ConfigError: the name is unknown, nothing of the kinds above was given, a parameter does not
+            exist, or a judge is missing or given in vain.
     """
     if isinstance(reward, BaseReward):
         if params or ((llm is not None or base_url) and not lacking(reward)):
-            raise ConfigError(f"{reward.name} is built already; give params, llm and base_url where it is made.")
+            raise ConfigError(
+                f"{reward.name} is built already; give params, llm and base_url where it is made."
+            )
         return resolved_judge(reward, llm, base_url, reward.name)
     params = dict(params or {})
     if isinstance(reward, BaseGrader):
@@ -277,30 +364,46 @@ def build_reward(
         params["llm"] = resolve_llm(llm, **({"base_url": base_url} if base_url else {}))
     if "seed" in fields:
         params.setdefault("seed", seed)
-    built: BaseReward = RewardRegistry.create(reward, **params) if isinstance(reward, str) else reward_class(**params)
+    built: BaseReward = (
+        RewardRegistry.create(reward, **params)
+        if isinstance(reward, str)
+        else reward_class(**params)
+    )
     return resolved_judge(built, llm, base_url, name) if known_one else built
 
 
-def _check_judge(name: str, reward_class: Any, params: Mapping[str, Any], llm: Any, given: bool) -> None:
+def _check_judge(
+    name: str, reward_class: Any, params: Mapping[str, Any], llm: Any, given: bool
+) -> None:
     """Raise ConfigError where a judge is missing, or given in vain."""
     if not asks_for_judge(reward_class):
         if given:
             raise given_in_vain(name, _known_of(reward_class))
-    elif "llm" in params or (getattr(reward_class, "grader_class", None) is not None and "model" in params):
+    elif "llm" in params or (
+        getattr(reward_class, "grader_class", None) is not None and "model" in params
+    ):
         if given:
-            raise Inapplicable("--param llm=… names the judge already; leave out --llm and --base-url.", *_JUDGE)
+            raise Inapplicable(
+                "--param llm=… names the judge already; leave out --llm and --base-url.", *_JUDGE
+            )
     elif llm is None or llm == "":
-        raise ConfigError(f"{name} is judged by a model and none is named; say which with --llm MODEL (llm=).")
+        raise ConfigError(
+            f"{name} is judged by a model and none is named; say which with --llm MODEL (llm=)."
+        )
 
 
 def _known_of(reward: object) -> Any:
-    """What is known of a name or class before it is built: the reward or function it stands for, else the class."""
+    """What is known of a name or class before it is built: the reward or function it stands for,
+    else the class.
+    """
     known: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
     return getattr(known, "stands_for", known)
 
 
 def build_part(value: object) -> BaseReward:
-    """As `build_reward`, but what is judged by a model has no judge yet: who uses the whole names one, or its first use is refused."""
+    """As `build_reward`, but what is judged by a model has no judge yet: who uses the whole names
+    one, or its first use is refused.
+    """
     if isinstance(value, str | type) and asks_for_judge(value):
         made: Any = RewardRegistry.get(value) if isinstance(value, str) else value
         part: BaseReward = made()
@@ -309,7 +412,8 @@ def build_part(value: object) -> BaseReward:
 
 
 def judges_for(rewards: Sequence[object], llm: Any, base_url: str | None) -> list[dict[str, Any]]:
-    """For each of several rewards the judge as keywords of `build_reward`: the one given, for those that ask for one.
+    """For each of several rewards the judge as keywords of `build_reward`: the one given, for those
+    that ask for one.
 
     Raises ConfigError where one is given and none of them asks.
     """
@@ -325,29 +429,43 @@ def judges_for(rewards: Sequence[object], llm: Any, base_url: str | None) -> lis
             if asks_a_model(known := _known_of(each)):
                 raise given_in_vain(name, known)
         call = "calls" if len(names) == 1 else "call"
-        raise Inapplicable(f"{', '.join(names)} {call} no model; leave out --llm and --base-url.", *_JUDGE)
+        raise Inapplicable(
+            f"{', '.join(names)} {call} no model; leave out --llm and --base-url.", *_JUDGE
+        )
     return [{"llm": llm, "base_url": base_url} if each else {} for each in asks]
 
 
 def asks_for_judge(reward: object) -> bool:
-    """Whether this is something that `build_reward` takes an `llm` for: a name or class, or what was built without its judge."""
+    """Whether this is something that `build_reward` takes an `llm` for: a name or class, or what
+    was built without its judge.
+    """
     found: Any = RewardRegistry.get(reward) if isinstance(reward, str) else reward
     found = getattr(found, "stands_for", found)
     if not isinstance(found, type):
         return bool(lacking(found))
     grader = getattr(found, "grader_class", None)
-    return "llm" in getattr(found, "model_fields", ()) or (grader is not None and "llm" in grader.needs)
+    return "llm" in getattr(found, "model_fields", ()) or (
+        grader is not None and "llm" in grader.needs
+    )
 
 
 def _wrapped(reward: Any, params: dict[str, Any]) -> BaseReward:
     """The reward of what is none itself: a reward function, an environment, a plain function."""
-    if any(callable(getattr(reward, name, None)) for name in ("compute_reward", "compute_group_reward")):
-        environment: BaseReward = importlib.import_module(ENVIRONMENTS).environment_reward(reward, **params)
+    if any(
+        callable(getattr(reward, name, None)) for name in ("compute_reward", "compute_group_reward")
+    ):
+        environment: BaseReward = importlib.import_module(ENVIRONMENTS).environment_reward(
+            reward, **params
+        )
         return environment
     if not callable(getattr(reward, "reward", None)) and inspect.isroutine(reward):
         reward = importlib.import_module("rm_gallery.core.reward.function").reward_function(reward)
     if not isinstance(reward, type) and callable(getattr(reward, "reward", None)):
         made: BaseReward = reward.reward(**params)
         return made
-    kind = "a class derived from a kind such as BasePointWiseReward, with _evaluate(sample, **kwargs)"
-    raise ConfigError(f"reward is {reward!r:.80}; give a registered name, or a reward or its class: {kind}.")
+    kind = (
+        "a class derived from a kind such as BasePointWiseReward, with _evaluate(sample, **kwargs)"
+    )
+    raise ConfigError(
+        f"reward is {reward!r:.80}; give a registered name, or a reward or its class: {kind}."
+    )

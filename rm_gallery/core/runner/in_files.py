@@ -16,7 +16,9 @@ from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 
 ENVIRONMENTS = "rm_gallery.envs.environment"
-"""Makes a reward of an object with `compute_reward`; looked up when it is asked for, since it stands above."""
+"""Makes a reward of an object with `compute_reward`; looked up when it is asked for, since it
+stands above.
+"""
 HOOKS = ("compute_reward", "compute_group_reward")
 KINDS = "a class with compute_reward, a @reward_function, a reward class or a built reward"
 
@@ -24,22 +26,29 @@ KINDS = "a class with compute_reward, a @reward_function, a reward class or a bu
 def class_named(target: str, scheme: str = "func:") -> type[BaseReward]:
     """The class of rewards that `FILE:NAME` or `package.module:NAME` names.
 
-    It may be a reward function, a plain function, a reward class, a built reward or grader, or an environment.
+    It may be a reward function, a plain function, a reward class, a built reward or grader, or an
+    environment.
 
     Args:
-        target: what stands after the scheme. Without NAME it is the file's only reward; of several, the only reward function,
-            after `env:` the only environment; of none, the only plain function.
+        target: what stands after the scheme. Without NAME it is the file's only reward; of several,
+            the only reward function, after `env:` the only environment; of none, the only plain
+            function.
         scheme: the prefix it was given with.
 
     Raises:
-        ConfigError: the file cannot be loaded, it holds no such reward, or several and none is named.
+        ConfigError: the file cannot be loaded, it holds no such reward, or several and none is
+            named.
     """
     if weight := weight_behind(target):
         raise ConfigError(weight)
     where, name = split_target(target)
     module = load_module(where)
-    there = {key: value for key, value in vars(module).items() if _is_reward(value, module.__name__)}
-    plain = {key: value for key, value in vars(module).items() if _is_plain(key, value, module.__name__)}
+    there = {
+        key: value for key, value in vars(module).items() if _is_reward(value, module.__name__)
+    }
+    plain = {
+        key: value for key, value in vars(module).items() if _is_plain(key, value, module.__name__)
+    }
     if not name:
         meant = _is_environment if scheme == "env:" else _is_function
         own = [key for key, value in there.items() if meant(value)]
@@ -47,11 +56,15 @@ def class_named(target: str, scheme: str = "func:") -> type[BaseReward]:
         if len(own) != 1:
             held = f"it holds {', '.join(sorted(own))}" if own else "it holds none"
             full = where if where.endswith(".py") else f"{scheme}{where}"
-            raise ConfigError(f"{where}: say which reward is meant ({KINDS}), as in {full}:NAME; {held}.")
+            raise ConfigError(
+                f"{where}: say which reward is meant ({KINDS}), as in {full}:NAME; {held}."
+            )
         (name,) = own
     found = getattr(module, name, None)
     if found is None:
-        raise ConfigError(f"{target}: {unknown_name(f'reward in {where}', name, {**there, **plain})}")
+        raise ConfigError(
+            f"{target}: {unknown_name(f'reward in {where}', name, {**there, **plain})}"
+        )
     if isinstance(found, type) and issubclass(found, BaseReward):
         return found
     if isinstance(found, BaseReward | BaseGrader):
@@ -65,9 +78,15 @@ def class_named(target: str, scheme: str = "func:") -> type[BaseReward]:
 
 
 def cases_beside(name: str) -> Any:
-    """The `CASES` of the file that a reward's name spells; None where there are none, or the name spells no file."""
+    """The `CASES` of the file that a reward's name spells; None where there are none, or the name
+    spells no file.
+    """
     scheme, _, target = RewardRegistry.spelled(name).partition(":")
-    return getattr(load_module(split_target(target)[0]), "CASES", None) if target and f"{scheme}:" in IN_FILES else None
+    return (
+        getattr(load_module(split_target(target)[0]), "CASES", None)
+        if target and f"{scheme}:" in IN_FILES
+        else None
+    )
 
 
 def _is_function(value: Any) -> TypeGuard[RewardFunction[Any]]:
@@ -91,4 +110,8 @@ def _is_reward(value: Any, module: str) -> bool:
         return True
     kind = value if isinstance(value, type) else type(value)
     rewards = isinstance(value, type) and issubclass(value, BaseReward)
-    return (rewards or _is_environment(value)) and kind.__module__ == module and not inspect.isabstract(kind)
+    return (
+        (rewards or _is_environment(value))
+        and kind.__module__ == module
+        and not inspect.isabstract(kind)
+    )

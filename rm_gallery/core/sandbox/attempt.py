@@ -1,4 +1,6 @@
-"""One attempt at running test units in sandboxed processes: its clocks and guards, assert lines and calls, programs."""
+"""One attempt at running test units in sandboxed processes: its clocks and guards, assert lines and
+calls, programs.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,13 @@ from rm_gallery.core.sandbox.inside.same_process import TAMPERED
 from rm_gallery.core.sandbox.inside.testing import same_output
 from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess, framed
 from rm_gallery.core.sandbox.runner import LocalRunner
-from rm_gallery.core.sandbox.test_source import controls, defined_in, imports_in, needs_object, tree_of
+from rm_gallery.core.sandbox.test_source import (
+    controls,
+    defined_in,
+    imports_in,
+    needs_object,
+    tree_of,
+)
 from rm_gallery.core.utils.errors import DataError, DeadlineExceeded, SandboxUnavailable
 
 _BOOT_SECONDS = 30.0
@@ -43,26 +51,34 @@ class Attempt:
         self.next_unit += 1
 
     def settle(self, outcomes: dict[int, tuple[str, str]], units: int) -> int:
-        """Add its outcomes to those of a whole sample; return the unit to go on with, `units` where nothing is left."""
+        """Add its outcomes to those of a whole sample; return the unit to go on with, `units` where
+        nothing is left.
+        """
         outcomes.update(self.outcomes)
         if not self.all_rest:
             return self.next_unit
-        outcomes.update({number: (self.all_rest, self.all_detail) for number in range(self.next_unit, units)})
+        outcomes.update(
+            {number: (self.all_rest, self.all_detail) for number in range(self.next_unit, units)}
+        )
         return units
 
     def stop_by(self, reason: str, *, loaded: bool, surely: bool = False, detail: str = "") -> None:
         """Record that the process ended while the current unit ran.
 
-        Before the load was done the reason is every unit's. A unit that is not `surely` to blame gets a fresh process when
-        earlier units may have used up what it lacked.
+        Before the load was done the reason is every unit's. A unit that is not `surely` to blame
+        gets a fresh process when earlier units may have used up what it lacked.
         """
         if not loaded:
             self.all_rest = reason
         elif surely or self.next_unit == self.first:
             self.judge(reason, detail)
 
-    def stopped(self, clock: Clock, processes: Sequence[SandboxProcess], *, choked: bool, loaded: bool) -> bool:
-        """Tell whether a clock, the output bound (`choked`) or a limit of the processes stopped the current unit; record it."""
+    def stopped(
+        self, clock: Clock, processes: Sequence[SandboxProcess], *, choked: bool, loaded: bool
+    ) -> bool:
+        """Tell whether a clock, the output bound (`choked`) or a limit of the processes stopped the
+        current unit; record it.
+        """
         reason = clock.check() or ("output limit" if choked else "")
         if reason == "sample deadline":
             self.all_rest = "deadline"
@@ -78,7 +94,9 @@ class Attempt:
 class Clock:
     """Deadlines of an attempt: booting, one unit, the whole sample."""
 
-    def __init__(self, limits: SandboxLimits, sample_until: float, *, first_start: bool = True) -> None:
+    def __init__(
+        self, limits: SandboxLimits, sample_until: float, *, first_start: bool = True
+    ) -> None:
         self._limits = limits
         self._first_start = first_start
         self._sample_until = sample_until
@@ -93,22 +111,29 @@ class Clock:
     def check(self) -> str:
         """Return 'deadline', 'sample deadline' or ''.
 
-        Raises SandboxUnavailable or DeadlineExceeded when booting hangs, which is not the answer's fault.
+        Raises SandboxUnavailable or DeadlineExceeded when booting hangs, which is not the answer's
+        fault.
         """
         now = time.monotonic()
         if now >= self._sample_until:
             if self._first_start and not self.started:
-                raise DeadlineExceeded("the sandbox did not start before the deadline of the sample")
+                raise DeadlineExceeded(
+                    "the sandbox did not start before the deadline of the sample"
+                )
             return "sample deadline"
         if now < self._until:
             return ""
         if not self.started:
-            raise SandboxUnavailable(f"a sandboxed interpreter did not start within {_BOOT_SECONDS:.0f} s")
+            raise SandboxUnavailable(
+                f"a sandboxed interpreter did not start within {_BOOT_SECONDS:.0f} s"
+            )
         return "deadline"
 
     def wait(self) -> float:
         """Return how long a pump may sleep."""
-        return max(0.0, min(_TICK, self._until - time.monotonic(), self._sample_until - time.monotonic()))
+        return max(
+            0.0, min(_TICK, self._until - time.monotonic(), self._sample_until - time.monotonic())
+        )
 
 
 class Prints:
@@ -159,7 +184,9 @@ _RELAY_LIMIT = 256 * 1024 * 1024
 class TestFrames:
     """Cuts the test side's stream into calls (kind C, passed on unread) and records (kind R)."""
 
-    def __init__(self, on_call: Callable[[bytes], None], on_record: Callable[[tuple[Any, ...]], None]) -> None:
+    def __init__(
+        self, on_call: Callable[[bytes], None], on_record: Callable[[tuple[Any, ...]], None]
+    ) -> None:
         self._buffer = bytearray()
         self._on_call = on_call
         self._on_record = on_record
@@ -183,7 +210,9 @@ class TestFrames:
 
 
 class PairAttempt:
-    """Runs units from `first` on until they are done or one of the two processes has to be given up."""
+    """Runs units from `first` on until they are done or one of the two processes has to be given
+    up.
+    """
 
     def __init__(self, limits: SandboxLimits, clock: Clock, first: int, units: int) -> None:
         self._units = units
@@ -196,10 +225,17 @@ class PairAttempt:
         self._finished = False
         self._hung_up = False
 
-    def run(self, runner: LocalRunner, limits: SandboxLimits, answer: dict[str, object], tests: dict[str, object]) -> Attempt:
+    def run(
+        self,
+        runner: LocalRunner,
+        limits: SandboxLimits,
+        answer: dict[str, object],
+        tests: dict[str, object],
+    ) -> Attempt:
         """Start both processes and serve them to the end.
 
-        Raises DataError when the tests themselves cannot run, SandboxUnavailable when the sandbox does not start.
+        Raises DataError when the tests themselves cannot run, SandboxUnavailable when the sandbox
+        does not start.
         """
         with ExitStack() as stack:
             candidate, candidate_boot = runner.start("functions", limits)
@@ -208,13 +244,21 @@ class PairAttempt:
             stack.callback(tester.end)
             pump = stack.enter_context(Pump())
             frames = TestFrames(lambda call: pump.write(candidate.stdin, call), self._on_record)
-            pump.on_read(candidate.stdout, lambda data: self._relay(pump, tester, data), fills=tester.stdin)
+            pump.on_read(
+                candidate.stdout, lambda data: self._relay(pump, tester, data), fills=tester.stdin
+            )
             pump.on_read(candidate.stderr, self._prints.take)
             pump.on_read(tester.stderr, self._test_prints.take)
             ended: list[bool] = []
-            pump.on_read(tester.stdout, lambda data: frames.feed(data) if data else ended.append(True))
+            pump.on_read(
+                tester.stdout, lambda data: frames.feed(data) if data else ended.append(True)
+            )
             pump.write(candidate.stdin, candidate_boot + _framed(answer))
-            pump.write(tester.stdin, tester_boot + _framed({**tests, "first": self._attempt.first, "units": self._units}))
+            pump.write(
+                tester.stdin,
+                tester_boot
+                + _framed({**tests, "first": self._attempt.first, "units": self._units}),
+            )
             while not self._finished and not ended and not self._stopped((candidate, tester)):
                 pump.turn(self._clock.wait())
             if self._hung_up:
@@ -263,7 +307,9 @@ class PairAttempt:
     def _on_hang_up(self, process: SandboxProcess, where: str) -> None:
         reason = crash_reason(process)
         if self._clock.started:
-            self._attempt.stop_by(reason, loaded=self._loaded, surely=reason == "tampering", detail=where)
+            self._attempt.stop_by(
+                reason, loaded=self._loaded, surely=reason == "tampering", detail=where
+            )
             return
         found = self._prints.last_line or self._test_prints.last_line or reason
         raise SandboxUnavailable(f"a sandboxed interpreter did not start: {found}")
@@ -288,7 +334,14 @@ def output_bound(limits: SandboxLimits, expected: Sequence[str]) -> int:
 class ProgramAttempt:
     """Feeds inputs from `first` on, one after the other, and compares what is printed."""
 
-    def __init__(self, limits: SandboxLimits, clock: Clock, first: int, inputs: Sequence[str], expected: Sequence[str]) -> None:
+    def __init__(
+        self,
+        limits: SandboxLimits,
+        clock: Clock,
+        first: int,
+        inputs: Sequence[str],
+        expected: Sequence[str],
+    ) -> None:
         self._clock = clock
         self._inputs = inputs
         self._expected = expected
@@ -300,13 +353,18 @@ class ProgramAttempt:
         self._over = False
 
     def run(self, runner: LocalRunner, limits: SandboxLimits, code: str) -> Attempt:
-        """Start the process and serve it to the end; raises SandboxUnavailable when it does not start."""
+        """Start the process and serve it to the end; raises SandboxUnavailable when it does not
+        start.
+        """
         with ExitStack() as stack:
             process, boot = runner.start("programs", limits)
             stack.callback(process.end)
             pump = stack.enter_context(Pump())
             ended: list[bool] = []
-            pump.on_read(process.stdout, lambda data: self._take(pump, process, data) if data else ended.append(True))
+            pump.on_read(
+                process.stdout,
+                lambda data: self._take(pump, process, data) if data else ended.append(True),
+            )
             pump.on_read(process.stderr, self._prints.take)
             job: dict[str, object] = {"code": code, "output_bytes": self._output_bytes}
             pump.write(process.stdin, boot + _framed(job))
@@ -317,7 +375,9 @@ class ProgramAttempt:
         return self._attempt
 
     def _stopped(self, processes: Sequence[SandboxProcess]) -> bool:
-        return self._attempt.stopped(self._clock, processes, choked=self._prints.exceeded, loaded=self._ready)
+        return self._attempt.stopped(
+            self._clock, processes, choked=self._prints.exceeded, loaded=self._ready
+        )
 
     def _take(self, pump: Pump, process: SandboxProcess, data: bytes) -> None:
         self._buffer += data
@@ -342,7 +402,9 @@ class ProgramAttempt:
         if not self._over:
             stdin = self._inputs[unit].encode("utf-8", "surrogatepass")
             if len(stdin) > MAX_FRAME:
-                raise DataError(f"input {unit} of a code test has {len(stdin)} bytes; the limit is {MAX_FRAME}")
+                raise DataError(
+                    f"input {unit} of a code test has {len(stdin)} bytes; the limit is {MAX_FRAME}"
+                )
             self._prints.reset()
             self._clock.start_unit()
             pump.write(process.stdin, framed(stdin))
@@ -364,10 +426,20 @@ class ProgramAttempt:
         if state == FORK_FAILED:
             return "processes"
         if name and code != 0:
-            return "memory" if name == "MemoryError" else f"error: {name}" if name.isidentifier() else "tampering"
+            return (
+                "memory"
+                if name == "MemoryError"
+                else f"error: {name}"
+                if name.isidentifier()
+                else "tampering"
+            )
         if code != 0:
             return exit_reason(code)
-        return "passed" if same_output(output, self._expected[self._attempt.next_unit]) else "wrong answer"
+        return (
+            "passed"
+            if same_output(output, self._expected[self._attempt.next_unit])
+            else "wrong answer"
+        )
 
     def _on_hang_up(self, process: SandboxProcess) -> None:
         reason = crash_reason(process)
@@ -377,10 +449,11 @@ class ProgramAttempt:
         self._attempt.stop_by(reason, loaded=True, surely=reason == "tampering")
 
 
-# -- tests that need the answer's own objects, beside it in one process -------------------------------------------------------------
+# -- tests that need the answer's own objects, beside it in one process ----------------------------
 #
-# There no wall stands between an answer and the verdict on it (`inside/same_process.py` tells what is closed), so a pass has to be
-# earned twice: the unit passes, and every copy of it with one expectation made wrong fails. Each run has a sandbox of its own.
+# There no wall stands between an answer and the verdict on it (`inside/same_process.py` tells what
+# is closed), so a pass has to be earned twice: the unit passes, and every copy of it with one
+# expectation made wrong fails. Each run has a sandbox of its own.
 
 _MOST_BYTES = 4096
 _AGAIN = 2
@@ -402,7 +475,9 @@ class CodeUnit:
 
     @property
     def part(self) -> str:
-        """What of the text holds its expectations: a case, the `check` function, or '' for all of it."""
+        """What of the text holds its expectations: a case, the `check` function, or '' for all of
+        it.
+        """
         return "check" if self.style == "check" else self.case
 
     def needs_object(self, entry_point: str) -> bool:
@@ -412,13 +487,35 @@ class CodeUnit:
 
     def job(self, answer: dict[str, object]) -> dict[str, object]:
         """What the process is told, the word of the verdict aside."""
-        trees = [tree for tree in (tree_of(text) for text in (self.setup, *self.before, self.text)) if tree]
-        told: dict[str, object] = {"text": self.text, "style": self.style, "case": self.case, "before": self.before}
-        return {**answer, **told, "setup": self.setup, "imports": imports_in(trees), "defined": sorted(defined_in(trees))}
+        trees = [
+            tree
+            for tree in (tree_of(text) for text in (self.setup, *self.before, self.text))
+            if tree
+        ]
+        told: dict[str, object] = {
+            "text": self.text,
+            "style": self.style,
+            "case": self.case,
+            "before": self.before,
+        }
+        return {
+            **answer,
+            **told,
+            "setup": self.setup,
+            "imports": imports_in(trees),
+            "defined": sorted(defined_in(trees)),
+        }
 
 
-def judge_beside(runner: LocalRunner, limits: SandboxLimits, until: float, answer: dict[str, object], unit: CodeUnit) -> str:
-    """The reason of one unit, 'passed' only where it passes and none of its controls does; 'tampering' where one does.
+def judge_beside(
+    runner: LocalRunner,
+    limits: SandboxLimits,
+    until: float,
+    answer: dict[str, object],
+    unit: CodeUnit,
+) -> str:
+    """The reason of one unit, 'passed' only where it passes and none of its controls does;
+    'tampering' where one does.
 
     Raises DataError when the tests cannot run, SandboxUnavailable when the sandbox does not start.
     """
@@ -426,7 +523,8 @@ def judge_beside(runner: LocalRunner, limits: SandboxLimits, until: float, answe
     reason = _run(runner, limits, until, job)
     if reason != "passed":
         return reason
-    # what is never reached passes whatever is expected there, so an honest answer must be able to fail: see `controls`
+    # what is never reached passes whatever is expected there, so an honest answer must be able to
+    # fail: see `controls`
     for text in controls(unit.text, unit.part):
         found = _run(runner, limits, until, {**job, "text": text})
         if found in ("passed", "tampering"):
@@ -470,5 +568,7 @@ def _run(runner: LocalRunner, limits: SandboxLimits, until: float, job: dict[str
         code = process.exit_code(0.5)
         if not said:
             found = printed.decode("utf-8", "replace").strip().splitlines()[-1:]
-            raise SandboxUnavailable(f"a sandboxed interpreter did not start: {(found or [str(code)])[0][:300]}")
+            raise SandboxUnavailable(
+                f"a sandboxed interpreter did not start: {(found or [str(code)])[0][:300]}"
+            )
         return "tampering" if code == TAMPERED else crash_reason(process)

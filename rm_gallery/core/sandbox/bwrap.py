@@ -1,4 +1,6 @@
-"""Untrusted code inside bubblewrap: own namespaces, no network, a read-only view of the interpreter and nothing else."""
+"""Untrusted code inside bubblewrap: own namespaces, no network, a read-only view of the interpreter
+and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
-from rm_gallery.core.sandbox.process import Pump, SandboxLimits, SandboxProcess, children_of, framed, tasks_of_user
+from rm_gallery.core.sandbox.process import (
+    Pump,
+    SandboxLimits,
+    SandboxProcess,
+    children_of,
+    framed,
+    tasks_of_user,
+)
 from rm_gallery.core.sandbox.runner import (
     BOOT,
     PREFIX,
@@ -64,7 +73,13 @@ class BwrapProcess(SandboxProcess):
             if filter_program is not None:
                 descriptors.append(_readable(filter_program))
                 full += ["--seccomp", str(descriptors[-1])]
-            super().__init__([*full, "--", *command], limits=limits, environment=environment, pass_fds=descriptors, folder="/")
+            super().__init__(
+                [*full, "--", *command],
+                limits=limits,
+                environment=environment,
+                pass_fds=descriptors,
+                folder="/",
+            )
         except BaseException:
             os.close(self._info)
             raise
@@ -73,16 +88,17 @@ class BwrapProcess(SandboxProcess):
                 os.close(descriptor)
 
     def _before_kill(self) -> None:
-        # killing the monitor first would leave its child's remains to whatever is process 1 here, and an application
-        # that is process 1 of its container never collects them
+        # killing the monitor first would leave its child's remains to whatever is process 1 here,
+        # and an application that is process 1 of its container never collects them
         for child in children_of(self.pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(child, signal.SIGKILL)
         self.exit_code(_REAP_SECONDS)
 
     def _after_wait(self) -> None:
-        # a program that ended by itself lets the monitor go before its child: if we are the one who adopts orphans, the
-        # remains are ours to collect; for anybody else's child the system says so at once
+        # a program that ended by itself lets the monitor go before its child: if we are the one who
+        # adopts orphans, the remains are ours to collect; for anybody else's child the system says
+        # so at once
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             inner = int(json.loads(os.read(self._info, 4096))["child-pid"])
             until = time.monotonic() + _REAP_SECONDS
@@ -98,7 +114,10 @@ def _readable(data: bytes) -> int:
     return reader
 
 
-INSTALL = "apt-get install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora), apk add bubblewrap (Alpine)"
+INSTALL = (
+    "apt-get install bubblewrap (Debian, Ubuntu), dnf install bubblewrap (Fedora), apk add "
+    "bubblewrap (Alpine)"
+)
 _PROBE_SECONDS = 20.0
 _WORKING: dict[str, tuple[str, str]] = {}
 
@@ -106,9 +125,11 @@ _WORKING: dict[str, tuple[str, str]] = {}
 class BwrapRunner(LocalRunner):
     """Starts each process in a bubblewrap sandbox of its own.
 
-    Inside there are the interpreter, the system's libraries, three harmless devices and an empty temp folder; no /proc, no
-    home, no network, no other sample's files, a handful of fixed environment variables. `packages` are folders that become
-    importable, read-only (for instance one with numpy); everyone must be allowed to read them. Raises SandboxUnavailable where bubblewrap is missing or may not run.
+    Inside there are the interpreter, the system's libraries, three harmless devices and an empty
+    temp folder; no /proc, no home, no network, no other sample's files, a handful of fixed
+    environment variables. `packages` are folders that become importable, read-only (for instance
+    one with numpy); everyone must be allowed to read them. Raises SandboxUnavailable where
+    bubblewrap is missing or may not run.
     """
 
     name = "bwrap"
@@ -133,8 +154,9 @@ def unavailable(reason: str) -> str:
     """Return the message that says why there is no sandbox and what can be done."""
     return (
         f"running untrusted code needs bubblewrap, and {reason}. Install it with: {INSTALL}. "
-        'Or accept weaker walls on purpose: sandbox="subprocess" runs with resource limits alone (the code can read files, '
-        'use the network and see other processes), sandbox="fusion:URL" uses a SandboxFusion service.'
+        'Or accept weaker walls on purpose: sandbox="subprocess" runs with resource limits alone '
+        '(the code can read files, use the network and see other processes), sandbox="fusion:URL" '
+        "uses a SandboxFusion service."
     )
 
 
@@ -144,14 +166,29 @@ def _start(
     visible, inside = package_mounts(packages)
     settings: dict[str, Setting] = {"strict": True, "paths": inside}
     if way == "root":
-        # a user of its own per sandbox: the kernel exempts root from process limits, and counts every other user's
+        # a user of its own per sandbox: the kernel exempts root from process limits, and counts
+        # every other user's
         settings["user"] = random.SystemRandom().randrange(1 << 29, 1 << 30)
     elif not _counts_per_namespace():
         settings["processes"] = int(limits.processes) + tasks_of_user()
     command = [f"{PREFIX}/bin/python{version()}", "-S", "-s", "-c", BOOT]
     try:
-        options = [program, *_walls(way), *mounts(), *visible, *_temp(program, limits), "--remount-ro", "/"]
-        process = BwrapProcess(options, command, limits=limits, environment=environment(), filter_program=system_call_filter())
+        options = [
+            program,
+            *_walls(way),
+            *mounts(),
+            *visible,
+            *_temp(program, limits),
+            "--remount-ro",
+            "/",
+        ]
+        process = BwrapProcess(
+            options,
+            command,
+            limits=limits,
+            environment=environment(),
+            filter_program=system_call_filter(),
+        )
     except OSError as error:
         raise SandboxUnavailable(f"bubblewrap could not be started: {error}") from error
     return process, boot_message(role, limits, settings)
@@ -160,8 +197,15 @@ def _start(
 def _walls(way: str) -> list[str]:
     options = ["--die-with-parent", "--new-session", "--hostname", "sandbox"]
     if way == "root":
-        # without a user namespace: the id that is switched to inside is then a real stranger to the whole machine
-        options += ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+        # without a user namespace: the id that is switched to inside is then a real stranger to the
+        # whole machine
+        options += [
+            "--unshare-ipc",
+            "--unshare-pid",
+            "--unshare-net",
+            "--unshare-uts",
+            "--unshare-cgroup-try",
+        ]
         options += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
     else:
         options += ["--unshare-all", "--uid", "65534", "--gid", "65534"]
@@ -179,10 +223,11 @@ _SYSTEM_LIBRARIES = ("/usr/lib", "/usr/lib64", "/usr/lib32", "/lib", "/lib64", "
 
 @functools.cache
 def mounts() -> tuple[str, ...]:
-    """Return the bubblewrap options that make the interpreter and the system's libraries visible, read-only.
+    """Return the bubblewrap options that make the interpreter and the system's libraries visible,
+    read-only.
 
-    Folders of installed packages are covered by empty ones: what is installed beside the interpreter is nobody's business
-    inside, and it may hold the project itself.
+    Folders of installed packages are covered by empty ones: what is installed beside the
+    interpreter is nobody's business inside, and it may hold the project itself.
     """
     options: list[str] = []
     if executable().startswith("/nix/"):
@@ -199,10 +244,17 @@ def mounts() -> tuple[str, ...]:
     if sys.base_prefix == "/usr" or not standard.is_relative_to(libraries):
         options += ["--ro-bind", str(standard), inside_standard]
         hidden = ["/usr/lib/python3/dist-packages", f"/usr/lib/python{version()}/dist-packages"]
-        hidden += [f"{inside_standard}/{name}" for name in ("site-packages", "dist-packages") if (standard / name).is_dir()]
+        hidden += [
+            f"{inside_standard}/{name}"
+            for name in ("site-packages", "dist-packages")
+            if (standard / name).is_dir()
+        ]
     else:
         options += ["--ro-bind", str(libraries), f"{PREFIX}/lib"]
-        hidden = [f"{PREFIX}/lib/{path.parent.name}/{path.name}" for path in libraries.glob("python3*/*-packages")]
+        hidden = [
+            f"{PREFIX}/lib/{path.parent.name}/{path.name}"
+            for path in libraries.glob("python3*/*-packages")
+        ]
     for path in hidden:
         if path.startswith(PREFIX) or os.path.isdir(path):
             options += ["--tmpfs", path, "--remount-ro", path]
@@ -212,7 +264,8 @@ def mounts() -> tuple[str, ...]:
 def package_mounts(folders: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the options that make extra package folders visible, and their paths inside.
 
-    A folder that is itself a package (it holds `__init__.py`) is visible alone, without what lies beside it.
+    A folder that is itself a package (it holds `__init__.py`) is visible alone, without what lies
+    beside it.
     """
     options: list[str] = []
     inside: list[str] = []
@@ -228,14 +281,25 @@ def package_mounts(folders: Sequence[str]) -> tuple[list[str], list[str]]:
 
 def _temp(program: str, limits: SandboxLimits) -> list[str]:
     if {"--size", "--perms"} <= _options(program):
-        return ["--perms", "1777", "--size", str(limits.file_bytes), "--tmpfs", "/tmp", "--chdir", "/tmp"]
+        return [
+            "--perms",
+            "1777",
+            "--size",
+            str(limits.file_bytes),
+            "--tmpfs",
+            "/tmp",
+            "--chdir",
+            "/tmp",
+        ]
     # a folder whose size cannot be bounded is no place for strangers to write
     return ["--tmpfs", "/tmp", "--remount-ro", "/tmp", "--chdir", "/tmp"]
 
 
 @functools.cache
 def _options(program: str) -> frozenset[str]:
-    text = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=10, check=False).stdout
+    text = subprocess.run(
+        [program, "--help"], capture_output=True, text=True, timeout=10, check=False
+    ).stdout
     return frozenset(re.findall(r"--[a-z-]+", text))
 
 
@@ -245,14 +309,19 @@ def _counts_per_namespace() -> bool:
 
 
 def probe(program: str) -> tuple[str | None, str]:
-    """Try the sandbox; return the way that works ('root' or 'user') or None, and why. A success is remembered."""
+    """Try the sandbox; return the way that works ('root' or 'user') or None, and why. A success is
+    remembered.
+    """
     if program in _WORKING:
         return _WORKING[program]
     reasons = []
     for way in ["root", "user"] if os.geteuid() == 0 else ["user"]:
         reason = _try(program, way)
         if not reason:
-            _WORKING[program] = way, f"works ({'own user id' if way == 'root' else 'user namespace'})"
+            _WORKING[program] = (
+                way,
+                f"works ({'own user id' if way == 'root' else 'user namespace'})",
+            )
             return _WORKING[program]
         reasons.append(reason)
     return None, f"it does not work here: {reasons[-1]}"
@@ -266,11 +335,20 @@ def _try(program: str, way: str) -> str:
         return str(error)
     if facts is None:
         return (stderr.strip().splitlines() or ["it did not answer"])[-1][:300] + _hint(stderr)
-    if facts.get("sees_outside_file") or facts.get("can_write_root") or set(facts.get("interfaces", ["?"])) - {"lo"}:
-        return "the sandbox leaks: an outside file, a writable root or a network interface is visible inside"
+    if (
+        facts.get("sees_outside_file")
+        or facts.get("can_write_root")
+        or set(facts.get("interfaces", ["?"])) - {"lo"}
+    ):
+        return (
+            "the sandbox leaks: an outside file, a writable root or a network interface is visible "
+            "inside"
+        )
     if not facts.get("can_fork"):
         return "no process can be started inside"
-    return "" if facts.get("processes_bounded") or way == "user" else "the process limit does not hold"
+    return (
+        "" if facts.get("processes_bounded") or way == "user" else "the process limit does not hold"
+    )
 
 
 def _ask(program: str, way: str, limits: SandboxLimits) -> tuple[dict[str, Any] | None, str]:
@@ -298,8 +376,9 @@ def _ask(program: str, way: str, limits: SandboxLimits) -> tuple[dict[str, Any] 
 def _hint(stderr: str) -> str:
     if "namespace" in stderr or "uid map" in stderr or "Operation not permitted" in stderr:
         return (
-            " (user namespaces seem to be forbidden: allow them with sysctl kernel.unprivileged_userns_clone=1 or "
-            "kernel.apparmor_restrict_unprivileged_userns=0, or start the container with --security-opt seccomp=unconfined)"
+            " (user namespaces seem to be forbidden: allow them with sysctl "
+            "kernel.unprivileged_userns_clone=1 or kernel.apparmor_restrict_unprivileged_userns=0, "
+            "or start the container with --security-opt seccomp=unconfined)"
         )
     return ""
 
@@ -361,9 +440,11 @@ _EPERM, _ENOSYS = 1, 38
 
 
 def system_call_filter(machine: str | None = None) -> bytes | None:
-    """Return the filter for this processor as packed BPF instructions, or None for a processor it does not know.
+    """Return the filter for this processor as packed BPF instructions, or None for a processor it
+    does not know.
 
-    Denied calls fail with EPERM; clone3 fails with ENOSYS so that the C library falls back to clone, whose flags can be seen.
+    Denied calls fail with EPERM; clone3 fails with ENOSYS so that the C library falls back to
+    clone, whose flags can be seen.
     """
     known = _ARCHITECTURES.get(machine or platform.machine())
     if known is None:

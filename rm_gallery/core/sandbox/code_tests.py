@@ -13,7 +13,15 @@ from decimal import Decimal
 from typing import Any, NamedTuple, Union
 
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, WorkerPool, get_pool, processors
-from rm_gallery.core.sandbox.attempt import Attempt, Clock, CodeUnit, PairAttempt, ProgramAttempt, as_text, judge_beside
+from rm_gallery.core.sandbox.attempt import (
+    Attempt,
+    Clock,
+    CodeUnit,
+    PairAttempt,
+    ProgramAttempt,
+    as_text,
+    judge_beside,
+)
 from rm_gallery.core.sandbox.process import SandboxLimits
 from rm_gallery.core.sandbox.runner import LocalRunner, RemoteRunner, Runner
 from rm_gallery.core.sandbox.test_source import cases_in, surely_asserts, tree_of, wanted_in
@@ -31,19 +39,30 @@ class _Block(NamedTuple):
 
 
 def extract_code(text: str, names: Collection[str] = ()) -> str:
-    """Return the program of an answer: of its fenced blocks the last Python one that defines any of `names`, what the tests call.
+    """Return the program of an answer: of its fenced blocks the last Python one that defines any of
+    `names`, what the tests call.
 
-    Without such a one it is the last block marked as Python, then the last unmarked one that is a program, then the last block; so a
-    shell command, output or a summary after the program does not hide it. Fences are three or more backticks or tildes, with or
-    without a language, indented or not; a fence that is never closed runs to the end, and one that closes what was never opened ends
-    a program. Windows line ends become plain ones. Without any block it is the whole text.
+    Without such a one it is the last block marked as Python, then the last unmarked one that is a
+    program, then the last block; so a shell command, output or a summary after the program does not
+    hide it. Fences are three or more backticks or tildes, with or without a language, indented or
+    not; a fence that is never closed runs to the end, and one that closes what was never opened
+    ends a program. Windows line ends become plain ones. Without any block it is the whole text.
     """
     blocks, outside = _blocks(text)
-    if len(blocks) == 1 and not blocks[0].closed and not blocks[0].language and _is_program(outside):
+    if (
+        len(blocks) == 1
+        and not blocks[0].closed
+        and not blocks[0].language
+        and _is_program(outside)
+    ):
         return outside  # the fence closes what a chat template had opened
     python = [block for block in blocks if block.language in _PYTHON]
     unmarked = [block for block in blocks if not block.language and _is_program(block.body)]
-    defining = [block for block in (*unmarked, *python) if any(_defines(name).search(block.body) for name in names)]
+    defining = [
+        block
+        for block in (*unmarked, *python)
+        if any(_defines(name).search(block.body) for name in names)
+    ]
     if len(defining) > 1:
         defining = [block for block in blocks if block in defining]
     chosen = defining or python or unmarked or blocks
@@ -52,11 +71,16 @@ def extract_code(text: str, names: Collection[str] = ()) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _defines(name: str) -> re.Pattern[str]:
-    return re.compile(rf"(?m)^\s*(?:(?:async\s+)?def|class)\s+{re.escape(name)}\b|^{re.escape(name)}\s*(?::[^=\n]*)?=(?!=)")
+    return re.compile(
+        rf"(?m)^\s*(?:(?:async\s+)?def|class)\s+{re.escape(name)}\b"
+        rf"|^{re.escape(name)}\s*(?::[^=\n]*)?=(?!=)"
+    )
 
 
 def _is_program(text: str) -> bool:
-    """Whether a text is Python that does something: a word or a number that was printed parses, too."""
+    """Whether a text is Python that does something: a word or a number that was printed parses,
+    too.
+    """
     tree = parse_python(text)
     body = [] if isinstance(tree, str) else getattr(tree, "body", [])
     return any(not isinstance(node, ast.Expr) or isinstance(node.value, ast.Call) for node in body)
@@ -107,12 +131,16 @@ def _without_indent(line: str, indent: int) -> str:
 
 @dataclass(frozen=True)
 class HumanEvalTests:
-    """A `check(candidate)` function and the name to pass to it (HumanEval, arXiv:2107.03374): one unit."""
+    """A `check(candidate)` function and the name to pass to it (HumanEval, arXiv:2107.03374): one
+    unit.
+    """
 
     test: str
     entry_point: str
     prompt: str = ""
-    """What the answer continues: signature and docstring, with imports and helper functions before it."""
+    """What the answer continues: signature and docstring, with imports and helper functions before
+    it.
+    """
 
 
 @dataclass(frozen=True)
@@ -128,7 +156,9 @@ class AssertTests:
 
 @dataclass(frozen=True)
 class SuiteTests:
-    """A test file: each test function, and each method of a test class or `unittest` case, is a unit."""
+    """A test file: each test function, and each method of a test class or `unittest` case, is a
+    unit.
+    """
 
     test: str
     cases: Sequence[str]
@@ -142,8 +172,8 @@ class SuiteTests:
 class InputOutputTests:
     """Inputs with expected outputs (APPS, arXiv:2105.09938): each input is a unit.
 
-    Without `fn_name` inputs are stdin texts and outputs what has to be printed; with it, inputs are argument lists (or texts
-    with one JSON value per line) and outputs the values to be returned.
+    Without `fn_name` inputs are stdin texts and outputs what has to be printed; with it, inputs are
+    argument lists (or texts with one JSON value per line) and outputs the values to be returned.
     """
 
     inputs: Sequence[Any]
@@ -172,9 +202,10 @@ CodeTests = Union[HumanEvalTests, AssertTests, SuiteTests, InputOutputTests]
 def parse_code_tests(record: Mapping[str, Any]) -> CodeTests:
     """Build the tests from a label or metadata.
 
-    Keys: `test` + `entry_point` (and `prompt`), or `tests` (and `setup`), or `inputs_outputs`/`input_output` as a mapping or
-    JSON text, or `inputs` + `outputs` (and `fn_name`). A text of `test` or `tests` may be a test file with test functions or
-    `unittest` cases. Raises DataError when none of them fits.
+    Keys: `test` + `entry_point` (and `prompt`), or `tests` (and `setup`), or
+    `inputs_outputs`/`input_output` as a mapping or JSON text, or `inputs` + `outputs` (and
+    `fn_name`). A text of `test` or `tests` may be a test file with test functions or `unittest`
+    cases. Raises DataError when none of them fits.
     """
     for key in ("inputs_outputs", "input_output"):
         if record.get(key) is not None:
@@ -196,7 +227,9 @@ def parse_code_tests(record: Mapping[str, Any]) -> CodeTests:
         entry_point, joined = _text(record, "entry_point", ""), "\n\n".join(lines)
         cases = cases_in(joined)
         return (
-            SuiteTests(joined, cases, setup, prompt, entry_point) if cases else AssertTests(lines, setup, prompt, entry_point)
+            SuiteTests(joined, cases, setup, prompt, entry_point)
+            if cases
+            else AssertTests(lines, setup, prompt, entry_point)
         )
     raise DataError(
         "no code tests found: expected 'test' with 'entry_point', 'tests', or 'inputs_outputs'; "
@@ -238,8 +271,8 @@ class UnitOutcome:
 
     index: int
     reason: str
-    """'passed', 'wrong answer', 'error: NameError', 'deadline', 'memory', 'processes', 'output limit',
-    'crashed exit code 1' or 'tampering'."""
+    """'passed', 'wrong answer', 'error: NameError', 'deadline', 'memory', 'processes', 'output
+    limit', 'crashed exit code 1' or 'tampering'."""
     detail: str = ""
 
     @property
@@ -294,12 +327,14 @@ async def run_code_tests(
 ) -> CodeTestReport:
     """Run `code` against `tests` in the runner's sandbox and report every unit.
 
-    The score is passed units over all units, in [0, 1]; higher is better. `deadline` is in seconds for the whole sample,
-    counted from when it gets a slot; units not reached by then count as failed with the reason 'deadline'. Works from any event
-    loop; cancelling kills the processes. Raises DataError when the tests themselves cannot run, SandboxUnavailable or
-    DeadlineExceeded when the sandbox does not start. A unit that needs the answer's own objects and does not pass behind the
-    wall is judged beside the answer in one sandboxed process (not by a remote runner). Raises VacuousTests for tests that an
-    always-wrong stub passes; programs with inputs and outputs are not held against one.
+    The score is passed units over all units, in [0, 1]; higher is better. `deadline` is in seconds
+    for the whole sample, counted from when it gets a slot; units not reached by then count as
+    failed with the reason 'deadline'. Works from any event loop; cancelling kills the processes.
+    Raises DataError when the tests themselves cannot run, SandboxUnavailable or DeadlineExceeded
+    when the sandbox does not start. A unit that needs the answer's own objects and does not pass
+    behind the wall is judged beside the answer in one sandboxed process (not by a remote runner).
+    Raises VacuousTests for tests that an always-wrong stub passes; programs with inputs and outputs
+    are not held against one.
     """
     limits = limits or SandboxLimits()
     code = code.replace("\r\n", "\n").replace("\r", "\n")
@@ -309,7 +344,10 @@ async def run_code_tests(
 
         found = await run_remotely(code, tests, units, runner, limits, deadline)
         if _may_be_vacuous(found, tests):
-            stubs = [await run_remotely(stub, tests, units, runner, limits, deadline) for stub in _stubs_for(tests)]
+            stubs = [
+                await run_remotely(stub, tests, units, runner, limits, deadline)
+                for stub in _stubs_for(tests)
+            ]
             _refuse_vacuous(tests, stubs)
         return found
     if not isinstance(runner, LocalRunner):
@@ -324,7 +362,9 @@ async def run_code_tests(
         if runner.walls:
             raise
         # without walls the answer can kill whoever runs it, and must gain nothing by it
-        return build_report(dict.fromkeys(range(units), ("tampering", "")), units, time.monotonic(), runner, 1)
+        return build_report(
+            dict.fromkeys(range(units), ("tampering", "")), units, time.monotonic(), runner, 1
+        )
 
 
 def unit_count(tests: CodeTests) -> int:
@@ -342,7 +382,12 @@ def unit_count(tests: CodeTests) -> int:
 
 
 def _run_and_check(
-    code: str, tests: CodeTests, units: int, runner: LocalRunner, limits: SandboxLimits, deadline: float
+    code: str,
+    tests: CodeTests,
+    units: int,
+    runner: LocalRunner,
+    limits: SandboxLimits,
+    deadline: float,
 ) -> CodeTestReport:
     found = _run_locally(code, tests, units, runner, limits, deadline)
     if _may_be_vacuous(found, tests):
@@ -356,27 +401,40 @@ def _run_and_check(
 
 
 def _may_be_vacuous(found: CodeTestReport, tests: CodeTests) -> bool:
-    """Whether nothing shows yet that the tests assert something; VacuousTests where it is known that they do not."""
+    """Whether nothing shows yet that the tests assert something; VacuousTests where it is known
+    that they do not.
+    """
     if isinstance(tests, InputOutputTests) or "wrong answer" in found.reasons:
         return False
     key = repr(tests)
-    if key not in _VACUOUS and any(surely_asserts(unit.text, unit.part) for unit in _units_of(tests)):
+    if key not in _VACUOUS and any(
+        surely_asserts(unit.text, unit.part) for unit in _units_of(tests)
+    ):
         _remember(key, False)
     if _VACUOUS.get(key):
         raise VacuousTests(_NOTHING)
     return key not in _VACUOUS
 
 
-_NOTHING = "the tests assert nothing: a function that returns nothing at all passes every one of them"
+_NOTHING = (
+    "the tests assert nothing: a function that returns nothing at all passes every one of them"
+)
 
 
 def _stubs_for(tests: CodeTests) -> list[str]:
     names = sorted(names_wanted(tests))
-    return ["\n".join(f"def {name}(*a, **k):\n    {body}" for name in names) or "pass" for body in _STUBS]
+    return [
+        "\n".join(f"def {name}(*a, **k):\n    {body}" for name in names) or "pass"
+        for body in _STUBS
+    ]
 
 
 def _refuse_vacuous(tests: CodeTests, stubs: Sequence[CodeTestReport]) -> None:
-    vacuous = all(stub.score == 1.0 for stub in stubs[:2]) and len(stubs) == 3 and "wrong answer" not in stubs[2].reasons
+    vacuous = (
+        all(stub.score == 1.0 for stub in stubs[:2])
+        and len(stubs) == 3
+        and "wrong answer" not in stubs[2].reasons
+    )
     if all("deadline" not in stub.reasons for stub in stubs):
         _remember(repr(tests), vacuous)
     if vacuous:
@@ -390,7 +448,12 @@ def _remember(key: str, vacuous: bool) -> None:
 
 
 def _run_locally(
-    code: str, tests: CodeTests, units: int, runner: LocalRunner, limits: SandboxLimits, deadline: float
+    code: str,
+    tests: CodeTests,
+    units: int,
+    runner: LocalRunner,
+    limits: SandboxLimits,
+    deadline: float,
 ) -> CodeTestReport:
     began = time.monotonic()
     attempt_from = _attempts(code, tests, units, runner, limits)
@@ -409,7 +472,9 @@ def _run_locally(
     answer = answer_job(code, tests)
     for number, unit in enumerate(_units_of(tests)):
         reason = outcomes[number][0]
-        unsure = reason in ("unseen", "wrong answer") or (reason.startswith("error: ") and reason not in _UNREADABLE)
+        unsure = reason in ("unseen", "wrong answer") or (
+            reason.startswith("error: ") and reason not in _UNREADABLE
+        )
         if unsure and unit.needs_object(str(answer["entry_point"])):
             outcomes[number] = (judge_beside(runner, limits, began + deadline, answer, unit), "")
             starts += 1
@@ -434,10 +499,15 @@ def _units_of(tests: CodeTests) -> list[CodeUnit]:
     if isinstance(tests, SuiteTests):
         return [CodeUnit(tests.test, "suite", case, setup=tests.setup) for case in tests.cases]
     lines = list(tests.tests) if isinstance(tests, AssertTests) else []
-    return [CodeUnit(line, "asserts", before=lines[:number], setup=tests.setup) for number, line in enumerate(lines)]  # type: ignore[union-attr]
+    return [
+        CodeUnit(line, "asserts", before=lines[:number], setup=tests.setup)  # type: ignore[union-attr]
+        for number, line in enumerate(lines)
+    ]
 
 
-def build_report(outcomes: dict[int, tuple[str, str]], units: int, began: float, runner: Runner, starts: int) -> CodeTestReport:
+def build_report(
+    outcomes: dict[int, tuple[str, str]], units: int, began: float, runner: Runner, starts: int
+) -> CodeTestReport:
     """Put the outcomes of all units in order."""
     ordered = tuple(UnitOutcome(number, *outcomes[number]) for number in range(units))
     return CodeTestReport(ordered, time.monotonic() - began, runner.name, starts)
@@ -449,30 +519,54 @@ def _attempts(
     if isinstance(tests, InputOutputTests) and not tests.fn_name:
         inputs = [as_text(value) for value in tests.inputs]
         expected = [as_text(value) for value in tests.outputs]
-        return lambda first, clock: ProgramAttempt(limits, clock, first, inputs, expected).run(runner, limits, code)
+        return lambda first, clock: ProgramAttempt(limits, clock, first, inputs, expected).run(
+            runner, limits, code
+        )
     answer, job = answer_job(code, tests), test_job(tests)
-    return lambda first, clock: PairAttempt(limits, clock, first, units).run(runner, limits, answer, job)
+    return lambda first, clock: PairAttempt(limits, clock, first, units).run(
+        runner, limits, answer, job
+    )
 
 
 def answer_job(code: str, tests: CodeTests) -> dict[str, object]:
     """Return everything the answer's process is told: no test, no expected value."""
-    prompt, entry_point = ("", "") if isinstance(tests, InputOutputTests) else (tests.prompt, tests.entry_point)
+    prompt, entry_point = (
+        ("", "") if isinstance(tests, InputOutputTests) else (tests.prompt, tests.entry_point)
+    )
     return {"code": code, "prompt": prompt, "entry_point": entry_point}
 
 
 def test_job(tests: CodeTests) -> dict[str, object]:
     """Return everything the test process is told."""
-    job: dict[str, object] = {"prompt": "", "setup": "", "entry_point": "", "test": "", "tests": [], "calls": []}
+    job: dict[str, object] = {
+        "prompt": "",
+        "setup": "",
+        "entry_point": "",
+        "test": "",
+        "tests": [],
+        "calls": [],
+    }
     if isinstance(tests, HumanEvalTests):
-        job.update(style="check", prompt=tests.prompt, entry_point=tests.entry_point, test=tests.test)
+        job.update(
+            style="check", prompt=tests.prompt, entry_point=tests.entry_point, test=tests.test
+        )
     elif isinstance(tests, SuiteTests):
-        job.update(style="suite", test=tests.test, cases=list(tests.cases), setup=tests.setup, prompt=tests.prompt)
+        job.update(
+            style="suite",
+            test=tests.test,
+            cases=list(tests.cases),
+            setup=tests.setup,
+            prompt=tests.prompt,
+        )
         job.update(entry_point=tests.entry_point)
     elif isinstance(tests, AssertTests):
         job.update(style="asserts", tests=list(tests.tests), setup=tests.setup, prompt=tests.prompt)
         job.update(entry_point=tests.entry_point)
     else:
-        calls = [_call(given, expected) for given, expected in zip(tests.inputs, tests.outputs, strict=True)]
+        calls = [
+            _call(given, expected)
+            for given, expected in zip(tests.inputs, tests.outputs, strict=True)
+        ]
         job.update(style="calls", entry_point=tests.fn_name, calls=calls)
     return job
 

@@ -1,7 +1,8 @@
 """Scoring through a SandboxFusion service, which can only run whole programs.
 
-The conversation between answer and tests is replayed, one message further each time. The answer still never shares a program
-with the tests, so it cannot read them or forge their verdict. The price is two runs per call the tests make.
+The conversation between answer and tests is replayed, one message further each time. The answer
+still never shares a program with the tests, so it cannot read them or forge their verdict. The
+price is two runs per call the tests make.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from rm_gallery.core.sandbox.attempt import Attempt, as_text, output_bound
-from rm_gallery.core.sandbox.code_tests import CodeTestReport, CodeTests, InputOutputTests, answer_job, build_report, test_job
+from rm_gallery.core.sandbox.code_tests import (
+    CodeTestReport,
+    CodeTests,
+    InputOutputTests,
+    answer_job,
+    build_report,
+    test_job,
+)
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
 from rm_gallery.core.sandbox.inside.testing import same_output
 from rm_gallery.core.sandbox.process import SandboxLimits
@@ -33,8 +41,9 @@ _MAX_REPLY = 32 * 1024 * 1024
 class SandboxFusionRunner(RemoteRunner):
     """Runs programs on a SandboxFusion server; its operator answers for the walls there.
 
-    A user name and password in the address are sent as basic authentication and shown nowhere, nor is its query. Redirects
-    are not followed: the answer's code goes to the address given. Raises ConfigError for something that is no http(s) address.
+    A user name and password in the address are sent as basic authentication and shown nowhere, nor
+    is its query. Redirects are not followed: the answer's code goes to the address given. Raises
+    ConfigError for something that is no http(s) address.
     """
 
     name = "fusion"
@@ -47,7 +56,9 @@ class SandboxFusionRunner(RemoteRunner):
         except ValueError:
             host = port = ""
         if parts.scheme not in ("http", "https") or not host:
-            raise ConfigError("the address of a SandboxFusion service is http://host:port or https://host:port")
+            raise ConfigError(
+                "the address of a SandboxFusion service is http://host:port or https://host:port"
+            )
         host = f"[{host}]" if ":" in host else host
         self._shown = f"{parts.scheme}://{host}{port}{parts.path.rstrip('/')}"
         self._url = self._shown + "/run_code" + (f"?{parts.query}" if parts.query else "")
@@ -79,10 +90,14 @@ class SandboxFusionRunner(RemoteRunner):
                     text = await _read(response)
         except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
             name = type(error).__name__
-            raise ProviderError(f"SandboxFusion at {self._shown} cannot be reached ({name})", kind="unreachable") from None
+            raise ProviderError(
+                f"SandboxFusion at {self._shown} cannot be reached ({name})", kind="unreachable"
+            ) from None
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             name = type(error).__name__
-            raise ProviderError(f"SandboxFusion at {self._shown} did not answer: {name}", kind="transient") from None
+            raise ProviderError(
+                f"SandboxFusion at {self._shown} did not answer: {name}", kind="transient"
+            ) from None
         if text is None:
             return RemoteResult("output limit", "", "", None)
         return self._result(text)
@@ -94,18 +109,28 @@ class SandboxFusionRunner(RemoteRunner):
         except (ValueError, AttributeError) as error:
             raise ProviderError("SandboxFusion sent no JSON object", kind="transient") from error
         if reply.get("status") == "SandboxError" or not isinstance(result, dict):
-            raise ProviderError(f"SandboxFusion failed: {str(reply.get('message'))[:200]}", kind="transient")
+            raise ProviderError(
+                f"SandboxFusion failed: {str(reply.get('message'))[:200]}", kind="transient"
+            )
         status = str(result.get("status"))
         return RemoteResult(
-            status="finished" if status == "Finished" else "deadline" if "TimeLimit" in status else "error",
+            status="finished"
+            if status == "Finished"
+            else "deadline"
+            if "TimeLimit" in status
+            else "error",
             stdout=str(result.get("stdout") or ""),
             stderr=str(result.get("stderr") or ""),
-            exit_code=result.get("return_code") if isinstance(result.get("return_code"), int) else None,
+            exit_code=result.get("return_code")
+            if isinstance(result.get("return_code"), int)
+            else None,
         )
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes | None:
-    """Return the body, or None when it is larger than any fair program prints; raises ProviderError for an error status."""
+    """Return the body, or None when it is larger than any fair program prints; raises ProviderError
+    for an error status.
+    """
     if response.status == 429:
         raise ProviderError("SandboxFusion asks to slow down", kind="rate_limit", status=429)
     if 300 <= response.status < 400:
@@ -116,7 +141,9 @@ async def _read(response: aiohttp.ClientResponse) -> bytes | None:
         )
     if response.status >= 400:
         kind: Any = "transient" if response.status >= 500 else "fatal"
-        raise ProviderError(f"SandboxFusion answered with HTTP {response.status}", kind=kind, status=response.status)
+        raise ProviderError(
+            f"SandboxFusion answered with HTTP {response.status}", kind=kind, status=response.status
+        )
     parts = bytearray()
     async for chunk in response.content.iter_chunked(65536):
         parts += chunk
@@ -131,12 +158,17 @@ _Known = list[tuple[bytes, "bytes | None"]]
 
 
 async def run_remotely(
-    code: str, tests: CodeTests, units: int, runner: RemoteRunner, limits: SandboxLimits, deadline: float
+    code: str,
+    tests: CodeTests,
+    units: int,
+    runner: RemoteRunner,
+    limits: SandboxLimits,
+    deadline: float,
 ) -> CodeTestReport:
     """Run the units on a remote runner.
 
-    Raises ProviderError when the service fails, DeadlineExceeded when it was too slow for the deadline through no fault of
-    the answer, DataError when the tests themselves cannot run.
+    Raises ProviderError when the service fails, DeadlineExceeded when it was too slow for the
+    deadline through no fault of the answer, DataError when the tests themselves cannot run.
     """
     began = time.monotonic()
     session = _Session(runner, limits, began + deadline, {})
@@ -145,7 +177,9 @@ async def run_remotely(
     else:
         first = 0
         while first < units:
-            attempt = await session.replay(answer_job(code, tests), {**test_job(tests), "first": first, "units": units})
+            attempt = await session.replay(
+                answer_job(code, tests), {**test_job(tests), "first": first, "units": units}
+            )
             first = attempt.settle(session.outcomes, units)
     return build_report(session.outcomes, units, began, runner, session.runs)
 
@@ -160,7 +194,9 @@ class _Session:
 
     async def run(self, code: str, stdin: str = "") -> RemoteResult:
         if time.monotonic() >= self.until:
-            raise DeadlineExceeded("the remote sandbox did not finish this sample's tests before its deadline")
+            raise DeadlineExceeded(
+                "the remote sandbox did not finish this sample's tests before its deadline"
+            )
         self.runs += 1
         return await self.runner.run(code, stdin, self.limits)
 
@@ -171,7 +207,9 @@ class _Session:
             reason = "deadline"
             slow_answer = ("deadline", "") in self.outcomes.values()
             if time.monotonic() < self.until or not slow_answer:
-                reason = _program_reason(await self.run(code, as_text(given)), expected[number], bound)
+                reason = _program_reason(
+                    await self.run(code, as_text(given)), expected[number], bound
+                )
             self.outcomes[number] = (reason, "")
 
     async def replay(self, answer: dict[str, object], job: dict[str, object]) -> Attempt:
@@ -192,25 +230,40 @@ class _Session:
             replies, end = await self._replies(answer, asked)
             known.append((request, replies[len(asked)] if len(replies) > len(asked) else None))
 
-    async def _replies(self, answer: dict[str, object], requests: list[bytes]) -> tuple[list[bytes], str]:
+    async def _replies(
+        self, answer: dict[str, object], requests: list[bytes]
+    ) -> tuple[list[bytes], str]:
         result = await self.run(_program(f"answer.replay_functions({answer!r}, {requests!r})"))
         replies = [payload for kind, payload in _messages(result.stdout) if kind == "A"]
         return replies, _end_reason(result)
 
-    async def _tests(self, job: dict[str, object], hello: bytes, known: _Known) -> tuple[list[tuple[Any, ...]], bytes | None]:
-        result = await self.run(_program(f"testing.replay_tests({_literal(job)}, {hello!r}, {known!r})"))
+    async def _tests(
+        self, job: dict[str, object], hello: bytes, known: _Known
+    ) -> tuple[list[tuple[Any, ...]], bytes | None]:
+        result = await self.run(
+            _program(f"testing.replay_tests({_literal(job)}, {hello!r}, {known!r})")
+        )
         messages = _messages(result.stdout)
         if any(kind == "X" for kind, _ in messages):
-            raise DataError("the tests take another path each time they run, which a remote sandbox cannot follow")
+            raise DataError(
+                "the tests take another path each time they run, which a remote sandbox cannot "
+                "follow"
+            )
         try:
             records = [decode(payload) for kind, payload in messages if kind == "R"]
         except CodecError as error:
-            raise ProviderError(f"the remote sandbox returned a damaged record: {error}", kind="transient") from error
+            raise ProviderError(
+                f"the remote sandbox returned a damaged record: {error}", kind="transient"
+            ) from error
         requests = [payload for kind, payload in messages if kind == "C"]
         if not records and not requests:
             where = f"{result.status}: {result.stderr.strip()[-200:]}"
-            raise ProviderError(f"the tests did not run on the remote sandbox ({where})", kind="transient")
-        return [record for record in records if isinstance(record, tuple)], (requests[0] if requests else None)
+            raise ProviderError(
+                f"the tests did not run on the remote sandbox ({where})", kind="transient"
+            )
+        return [record for record in records if isinstance(record, tuple)], (
+            requests[0] if requests else None
+        )
 
     def _record(self, attempt: Attempt, records: list[tuple[Any, ...]], end: str) -> None:
         for record in records:
@@ -237,8 +290,8 @@ def _program(call: str) -> str:
         f"import sys\nfor name, text in {sources!r}:\n"
         "    module = sys.modules[name] = type(sys)(name)\n"
         "    exec(compile(text, name, 'exec'), module.__dict__)\n"
-        f"answer, base, codec, testing = (sys.modules['{_INSIDE}.' + name] for name in ('answer', 'base', 'codec', 'testing'))\n"
-        f"base.steady_hashes()\n{call}\n"
+        f"answer, base, codec, testing = (sys.modules['{_INSIDE}.' + name] for name in ('answer', "
+        f"'base', 'codec', 'testing'))\nbase.steady_hashes()\n{call}\n"
     )
 
 

@@ -1,4 +1,6 @@
-"""One sandboxed process as its parent sees it: its limits, three pipes, what it uses, a kill that reaches everything."""
+"""One sandboxed process as its parent sees it: its limits, three pipes, what it uses, a kill that
+reaches everything.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,8 @@ from rm_gallery.core.utils.errors import ConfigError
 class SandboxLimits:
     """Upper bounds for a sandboxed process and everything it starts; every figure is positive.
 
-    Raises ConfigError when a bound is zero, negative or not finite, or too small for the interpreter itself (64 MB, four
-    processes).
+    Raises ConfigError when a bound is zero, negative or not finite, or too small for the
+    interpreter itself (64 MB, four processes).
     """
 
     wall_seconds: float = 10.0
@@ -33,7 +35,8 @@ class SandboxLimits:
     cpu_seconds: float = 10.0
     """CPU time of one process, rounded up to whole seconds by the kernel's limit."""
     memory_mb: int = 512
-    """Address space of one process, and resident memory of all processes of one sandbox together."""
+    """Address space of one process, and resident memory of all processes of one sandbox together.
+    """
     processes: int = 16
     """Processes and threads of one sandbox, the interpreter itself included."""
     file_mb: int = 16
@@ -44,13 +47,19 @@ class SandboxLimits:
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
-                raise ConfigError(f"SandboxLimits.{field.name} must be a positive number, found {value!r}")
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, float))
+                or not 0 < value < math.inf
+            ):
+                raise ConfigError(
+                    f"SandboxLimits.{field.name} must be a positive number, found {value!r}"
+                )
         for name, least in (("memory_mb", 64), ("processes", 4)):
             if getattr(self, name) < least:
                 raise ConfigError(
-                    f"SandboxLimits.{name} must be at least {least}, or the interpreter itself does not start; "
-                    f"found {getattr(self, name)}"
+                    f"SandboxLimits.{name} must be at least {least}, or the interpreter itself "
+                    f"does not start; found {getattr(self, name)}"
                 )
 
     @property
@@ -107,7 +116,9 @@ def children_of(pid: int) -> list[int]:
 
 
 def tasks_of_user() -> int:
-    """Count the threads of this process's user: where the kernel counts them all, a limit has to start from there."""
+    """Count the threads of this process's user: where the kernel counts them all, a limit has to
+    start from there.
+    """
     user, total = os.getuid(), 0
     with contextlib.suppress(OSError):
         for name in filter(str.isdigit, os.listdir("/proc")):
@@ -139,10 +150,17 @@ class Pump:
     def __enter__(self) -> Pump:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._selector.close()
 
-    def on_read(self, descriptor: int, take: Callable[[bytes], None], *, fills: int | None = None) -> None:
+    def on_read(
+        self, descriptor: int, take: Callable[[bytes], None], *, fills: int | None = None
+    ) -> None:
         """Call `take` with what arrives; while the pipe `fills` is choked, nothing more is read."""
         os.set_blocking(descriptor, False)
         self._readers[descriptor] = take
@@ -162,7 +180,9 @@ class Pump:
             self._flush(descriptor)
 
     def close_after_flush(self, descriptor: int) -> None:
-        """Let the pipe's reader see its end once all queued bytes are through; nothing may be written after this."""
+        """Let the pipe's reader see its end once all queued bytes are through; nothing may be
+        written after this.
+        """
         self._closing.add(descriptor)
         self.write(descriptor, b"")
 
@@ -191,7 +211,9 @@ class Pump:
         os.close(nothing)
 
     def turn(self, timeout: float) -> None:
-        """Wait for the next readable or writable pipe, at most `timeout` seconds, and serve all that are ready."""
+        """Wait for the next readable or writable pipe, at most `timeout` seconds, and serve all
+        that are ready.
+        """
         self._pause_and_resume()
         for key, events in self._selector.select(timeout):
             descriptor = key.fd
@@ -230,7 +252,9 @@ _ORPHAN_ROUNDS = 100
 
 
 class SandboxProcess:
-    """A started process with binary pipes; `end` must be called once, in the thread that started it."""
+    """A started process with binary pipes; `end` must be called once, in the thread that started
+    it.
+    """
 
     helpers = 0
     """How many processes of the sandbox itself belong to the tree."""
@@ -259,7 +283,11 @@ class SandboxProcess:
             bufsize=0,
         )
         self._next_watch = time.monotonic() + _WATCH_EVERY
-        assert self._popen.stdin is not None and self._popen.stdout is not None and self._popen.stderr is not None
+        assert (
+            self._popen.stdin is not None
+            and self._popen.stdout is not None
+            and self._popen.stderr is not None
+        )
         self.stdin = self._popen.stdin.fileno()
         self.stdout = self._popen.stdout.fileno()
         self.stderr = self._popen.stderr.fileno()
@@ -270,7 +298,9 @@ class SandboxProcess:
         return self._popen.pid
 
     def excess(self) -> str:
-        """Return 'memory' or 'processes' when the tree uses more than its limits, else ''; looks ten times a second."""
+        """Return 'memory' or 'processes' when the tree uses more than its limits, else ''; looks
+        ten times a second.
+        """
         now = time.monotonic()
         if now < self._next_watch:
             return ""
@@ -284,7 +314,9 @@ class SandboxProcess:
         return "processes" if usage.processes > 2 * self._limits.processes + self.helpers else ""
 
     def exit_code(self, patience: float) -> int | None:
-        """Return the exit code if the process ends within `patience` seconds; negative for a signal."""
+        """Return the exit code if the process ends within `patience` seconds; negative for a
+        signal.
+        """
         until = time.monotonic() + patience
         while True:
             code = self._peek()
@@ -296,14 +328,17 @@ class SandboxProcess:
         if not hasattr(os, "waitid"):  # macOS before Python 3.13
             code = self._popen.poll()
             return None if code is None else _signed(code)
-        # not reaped yet: its number, which is also its group's, must not be given away before `end` has killed the group
+        # not reaped yet: its number, which is also its group's, must not be given away before `end`
+        # has killed the group
         state = os.waitid(os.P_PID, self._popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if state is None:
             return None
         return _signed(state.si_status) if state.si_code == os.CLD_EXITED else -state.si_status
 
     def end(self) -> int:
-        """Kill the process with everything it started, close the pipes, clean up; return the exit code."""
+        """Kill the process with everything it started, close the pipes, clean up; return the exit
+        code.
+        """
         self._before_kill()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, signal.SIGKILL)
@@ -330,14 +365,18 @@ def _signed(code: int) -> int:
 
 @functools.cache
 def _adopts_orphans() -> bool:
-    """Have the system hand processes that lost their parent to this one; only in a worker process, whose children are known."""
+    """Have the system hand processes that lost their parent to this one; only in a worker process,
+    whose children are known.
+    """
     if not in_worker() or sys.platform != "linux":
         return False
     return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def end_orphans(known: set[int]) -> None:
-    """In a worker process: kill and reap every child but the known ones, as long as killing brings new ones."""
+    """In a worker process: kill and reap every child but the known ones, as long as killing brings
+    new ones.
+    """
     if not _adopts_orphans():
         return
     for _ in range(_ORPHAN_ROUNDS):

@@ -1,4 +1,6 @@
-"""Where untrusted code runs: what a sandboxed interpreter is started with, limits alone as the last choice, and which runner there is."""
+"""Where untrusted code runs: what a sandboxed interpreter is started with, limits alone as the last
+choice, and which runner there is.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,13 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import ClassVar, Literal, Union
 
-from rm_gallery.core.sandbox.process import SandboxLimits, SandboxProcess, end_orphans, tasks_of_user, tree_usage
+from rm_gallery.core.sandbox.process import (
+    SandboxLimits,
+    SandboxProcess,
+    end_orphans,
+    tasks_of_user,
+    tree_usage,
+)
 from rm_gallery.core.utils.errors import ConfigError, SandboxUnavailable
 
 PREFIX = "/py"
@@ -46,7 +54,9 @@ def is_package(folder: str) -> bool:
 
 
 def environment() -> dict[str, str]:
-    """Return the whole environment of a sandboxed process: nothing of this process's own reaches it."""
+    """Return the whole environment of a sandboxed process: nothing of this process's own reaches
+    it.
+    """
     return {
         "HOME": "/tmp",
         "LANG": "C.UTF-8",
@@ -72,7 +82,8 @@ _MODULES_OF: dict[str, tuple[str, ...]] = {
     "probe": ("codec", "base"),
 }
 
-# the whole command line of a sandboxed process; marshal is safe here because the bytes come from this very process
+# the whole command line of a sandboxed process; marshal is safe here because the bytes come from
+# this very process
 BOOT = """
 import marshal, os, sys
 def read(size):
@@ -97,7 +108,14 @@ def _modules(role: str) -> tuple[tuple[str, CodeType], ...]:
     found = []
     for stem in _MODULES_OF[role]:
         name = f"{_INSIDE}.{stem}"
-        found.append((name, compile(source_of(stem), f"<sandbox {stem}>", "exec", dont_inherit=True, optimize=0)))
+        found.append(
+            (
+                name,
+                compile(
+                    source_of(stem), f"<sandbox {stem}>", "exec", dont_inherit=True, optimize=0
+                ),
+            )
+        )
     return tuple(found)
 
 
@@ -125,7 +143,9 @@ Role = Literal["functions", "programs", "testing", "same_process", "service", "p
 
 
 class Runner(abc.ABC):
-    """A place where untrusted code runs; instances hold no per-call state and may be shared by threads."""
+    """A place where untrusted code runs; instances hold no per-call state and may be shared by
+    threads.
+    """
 
     name: str
 
@@ -190,12 +210,14 @@ except (ImportError, OSError, AttributeError):
 
 
 class SubprocessRunner(LocalRunner):
-    """Starts each process with limits for CPU, memory, processes and file size, an empty environment and a temp folder.
+    """Starts each process with limits for CPU, memory, processes and file size, an empty
+    environment and a temp folder.
 
-    There are no walls. The code can read and change every file that this user can, use the network, and reach other
-    processes of this user: through /proc also the one that runs the tests, so a hostile answer can forge its result. What a
-    test process leaves behind is ended and its temp folder removed, on Linux also where it has detached itself; files
-    elsewhere stay. Use it for code that is trusted not to be hostile. Raises SandboxUnavailable on Windows.
+    There are no walls. The code can read and change every file that this user can, use the network,
+    and reach other processes of this user: through /proc also the one that runs the tests, so a
+    hostile answer can forge its result. What a test process leaves behind is ended and its temp
+    folder removed, on Linux also where it has detached itself; files elsewhere stay. Use it for
+    code that is trusted not to be hostile. Raises SandboxUnavailable on Windows.
     """
 
     name = "subprocess"
@@ -203,8 +225,12 @@ class SubprocessRunner(LocalRunner):
 
     def __init__(self, packages: Sequence[str] = ()) -> None:
         if os.name != "posix":
-            raise SandboxUnavailable('sandbox="subprocess" needs resource limits, which only POSIX systems have')
-        self._packages = [os.path.dirname(os.path.abspath(p)) if is_package(p) else p for p in packages]
+            raise SandboxUnavailable(
+                'sandbox="subprocess" needs resource limits, which only POSIX systems have'
+            )
+        self._packages = [
+            os.path.dirname(os.path.abspath(p)) if is_package(p) else p for p in packages
+        ]
 
     def start(self, role: Role, limits: SandboxLimits) -> tuple[SandboxProcess, bytes]:
         """Start one interpreter in a temp folder of its own; see LocalRunner."""
@@ -213,13 +239,16 @@ class SubprocessRunner(LocalRunner):
         surroundings = {**environment(), "PATH": "/usr/bin:/bin", "HOME": folder, "TMPDIR": folder}
         command = [executable(), "-S", "-s", "-c", _DIE_WITH_PARENT + BOOT]
         try:
-            process = _ProcessInFolder(command, limits=limits, environment=surroundings, folder=folder)
+            process = _ProcessInFolder(
+                command, limits=limits, environment=surroundings, folder=folder
+            )
         except OSError as error:
             remove_folder(folder)
             raise SandboxUnavailable(f"no child process could be started: {error}") from error
         settings: dict[str, Setting] = {
             "paths": self._packages,
-            # the kernel counts all processes of the user here, so the limit starts from those that are there
+            # the kernel counts all processes of the user here, so the limit starts from those that
+            # are there
             "processes": int(limits.processes) + tasks_of_user(),
         }
         return process, boot_message(role, limits, settings)
@@ -228,7 +257,14 @@ class SubprocessRunner(LocalRunner):
 class _ProcessInFolder(SandboxProcess):
     alive: ClassVar[set[int]] = set()
 
-    def __init__(self, command: Sequence[str], *, limits: SandboxLimits, environment: Mapping[str, str], folder: str) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        limits: SandboxLimits,
+        environment: Mapping[str, str],
+        folder: str,
+    ) -> None:
         super().__init__(command, limits=limits, environment=environment, folder=folder)
         self._folder = folder
         self.alive.add(self.pid)
@@ -240,9 +276,11 @@ class _ProcessInFolder(SandboxProcess):
 
 
 def remove_folder(folder: str) -> None:
-    """Remove a folder and all in it, however deep it is nested; what may not be removed stays. Links are never followed.
+    """Remove a folder and all in it, however deep it is nested; what may not be removed stays.
+    Links are never followed.
 
-    One folder is open at a time and reached from its neighbour, so that depth costs neither descriptors nor path length.
+    One folder is open at a time and reached from its neighbour, so that depth costs neither
+    descriptors nor path length.
     """
     with contextlib.suppress(OSError):
         here = os.open(folder, _FOLDER)
@@ -305,8 +343,9 @@ def _alive(pid: int) -> bool:
 def get_runner(sandbox: str = "auto", *, packages: Sequence[str] = ()) -> Runner:
     """Return the runner named by `sandbox`: 'auto' or 'bwrap', 'subprocess', or 'fusion:URL'.
 
-    'auto' is bubblewrap or an error, never silently less. `packages` are folders whose packages the code may import (not for
-    'fusion'). Raises SandboxUnavailable with what to install, ConfigError for an unknown name.
+    'auto' is bubblewrap or an error, never silently less. `packages` are folders whose packages the
+    code may import (not for 'fusion'). Raises SandboxUnavailable with what to install, ConfigError
+    for an unknown name.
     """
     if sandbox in ("auto", "bwrap"):
         from rm_gallery.core.sandbox.bwrap import BwrapRunner
@@ -319,13 +358,16 @@ def get_runner(sandbox: str = "auto", *, packages: Sequence[str] = ()) -> Runner
 
         return SandboxFusionRunner(sandbox[len("fusion:") :])
     raise ConfigError(
-        f"unknown sandbox {shown_sandbox(sandbox)[:80]!r}; choose 'auto', 'bwrap', 'subprocess' or 'fusion:http://host:port'"
+        f"unknown sandbox {shown_sandbox(sandbox)[:80]!r}; choose 'auto', 'bwrap', 'subprocess' or "
+        f"'fusion:http://host:port'"
     )
 
 
 def shown_sandbox(sandbox: str) -> str:
     """The name of a sandbox as it may be shown: an address without its user, password and query."""
-    return re.sub(r"[?#].*", "?***", re.sub(r"[^/:]*(:[^/]*)?@", "***@", sandbox, count=1), flags=re.DOTALL)
+    return re.sub(
+        r"[?#].*", "?***", re.sub(r"[^/:]*(:[^/]*)?@", "***@", sandbox, count=1), flags=re.DOTALL
+    )
 
 
 def doctor() -> list[Capability]:
@@ -342,7 +384,12 @@ def doctor() -> list[Capability]:
     instead = bwrap.INSTALL if program is None else 'or choose sandbox="subprocess"'
     return [
         Capability("bubblewrap", way is not None, found, "" if way else instead),
-        Capability("system-call filter", filtered, machine, "" if filtered else "namespaces and limits still hold"),
+        Capability(
+            "system-call filter",
+            filtered,
+            machine,
+            "" if filtered else "namespaces and limits still hold",
+        ),
         Capability("memory watcher", watched, memory),
         Capability("sandboxed interpreter", os.access(executable(), os.X_OK), python),
         Capability(

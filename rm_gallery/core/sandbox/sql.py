@@ -1,4 +1,6 @@
-"""Run a model's SQL read-only on a small in-memory SQLite database in a killable process, and compare result sets."""
+"""Run a model's SQL read-only on a small in-memory SQLite database in a killable process, and
+compare result sets.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,28 @@ _FEW_ROWS = 50
 _MAX_MATCHING = 400
 _STEPS_BETWEEN_CHECKS = 1000
 
-_READING = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, getattr(sqlite3, "SQLITE_RECURSIVE", 33)}
-_NEVER = {sqlite3.SQLITE_ATTACH, sqlite3.SQLITE_DETACH, sqlite3.SQLITE_CREATE_VTABLE, sqlite3.SQLITE_DROP_VTABLE}
+_READING = {
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    getattr(sqlite3, "SQLITE_RECURSIVE", 33),
+}
+_NEVER = {
+    sqlite3.SQLITE_ATTACH,
+    sqlite3.SQLITE_DETACH,
+    sqlite3.SQLITE_CREATE_VTABLE,
+    sqlite3.SQLITE_DROP_VTABLE,
+}
 # functions that reach outside or make megabytes out of nothing
-_FORBIDDEN_FUNCTIONS = {"load_extension", "readfile", "writefile", "edit", "fts3_tokenizer", "zeroblob", "randomblob"}
+_FORBIDDEN_FUNCTIONS = {
+    "load_extension",
+    "readfile",
+    "writefile",
+    "edit",
+    "fts3_tokenizer",
+    "zeroblob",
+    "randomblob",
+}
 
 
 @dataclass(frozen=True)
@@ -40,25 +60,38 @@ class QueryResult:
     columns: tuple[str, ...] = ()
     rows: tuple[Row, ...] = ()
     error: str = ""
-    """'' on success; 'deadline', 'too many rows', 'too much memory', 'not read-only' or SQLite's message."""
+    """'' on success; 'deadline', 'too many rows', 'too much memory', 'not read-only' or SQLite's
+    message.
+    """
     schema_seconds: float = 0.0
     """How long the database took to build."""
 
 
 async def run_query_apart(
-    schema: str, query: str, *, deadline: float = 5.0, max_rows: int = 10_000, schema_seconds: float | None = None
+    schema: str,
+    query: str,
+    *,
+    deadline: float = 5.0,
+    max_rows: int = 10_000,
+    schema_seconds: float | None = None,
 ) -> QueryResult:
     """Like `run_query`, in a worker process that is killed where SQLite itself does not stop.
 
-    SQLite looks at its clock between steps, and one call of a function is one step. The process ends half a second after
-    `deadline` at the latest (and after the time the schema needs: `schema_seconds` where it is known, else up to `deadline`);
-    its memory is bounded at 512 MB of addresses, 160 MB of them for the database.
+    SQLite looks at its clock between steps, and one call of a function is one step. The process
+    ends half a second after `deadline` at the latest (and after the time the schema needs:
+    `schema_seconds` where it is known, else up to `deadline`); its memory is bounded at 512 MB of
+    addresses, 160 MB of them for the database.
     """
     building = deadline if schema_seconds is None else min(deadline, 2 * schema_seconds)
     pool = get_pool("sql", memory_cap=_WORKER_BYTES)
     try:
         allowed = building + deadline + _AFTER_DEADLINE
-        return await pool.asubmit(partial(run_query, deadline=deadline, max_rows=max_rows), schema, query, deadline=allowed)
+        return await pool.asubmit(
+            partial(run_query, deadline=deadline, max_rows=max_rows),
+            schema,
+            query,
+            deadline=allowed,
+        )
     except DeadlineExceeded:
         return QueryResult(error="deadline")
     except MemoryError:
@@ -68,7 +101,9 @@ async def run_query_apart(
 
 
 async def same_results(found: QueryResult, expected: QueryResult, *, ordered: bool) -> bool:
-    """Tell whether two results are equal in width and rows, see `compare_results`; large ones compare in a worker process."""
+    """Tell whether two results are equal in width and rows, see `compare_results`; large ones
+    compare in a worker process.
+    """
     if len(found.columns) != len(expected.columns) or len(found.rows) != len(expected.rows):
         return False
     if len(found.rows) <= _FEW_ROWS:
@@ -77,19 +112,25 @@ async def same_results(found: QueryResult, expected: QueryResult, *, ordered: bo
     return await pool.asubmit(partial(compare_results, ordered=ordered), found.rows, expected.rows)
 
 
-def run_query(schema: str, query: str, *, deadline: float = 5.0, max_rows: int = 10_000) -> QueryResult:
-    """Build a fresh in-memory database from the `schema` script, then run one query that may only read.
+def run_query(
+    schema: str, query: str, *, deadline: float = 5.0, max_rows: int = 10_000
+) -> QueryResult:
+    """Build a fresh in-memory database from the `schema` script, then run one query that may only
+    read.
 
-    The query fails with the record's `error` set after `deadline` seconds, above `max_rows` rows, for more than one
-    statement, above 32 MB of text and blobs, and for anything but reading: writes, ATTACH, PRAGMA and extensions are refused by SQLite's own authorizer.
-    Raises DataError when the schema script itself does not run. Safe to call from any thread.
+    The query fails with the record's `error` set after `deadline` seconds, above `max_rows` rows,
+    for more than one statement, above 32 MB of text and blobs, and for anything but reading:
+    writes, ATTACH, PRAGMA and extensions are refused by SQLite's own authorizer. Raises DataError
+    when the schema script itself does not run. Safe to call from any thread.
     """
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         _bound_sizes(connection)
         connection.set_authorizer(_allow_building)
         began = time.monotonic()
         until = began + deadline
-        connection.set_progress_handler(lambda: int(time.monotonic() > until), _STEPS_BETWEEN_CHECKS)
+        connection.set_progress_handler(
+            lambda: int(time.monotonic() > until), _STEPS_BETWEEN_CHECKS
+        )
         try:
             connection.executescript(schema)
         except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
@@ -110,17 +151,27 @@ def _fetch(connection: sqlite3.Connection, query: str, until: float, max_rows: i
             rows.append(row)
             size += sum(len(cell) for cell in row if isinstance(cell, (str, bytes)))
             if size > _MAX_BYTES or len(rows) > max_rows:
-                return QueryResult(error="too much memory" if size > _MAX_BYTES else "too many rows")
+                return QueryResult(
+                    error="too much memory" if size > _MAX_BYTES else "too many rows"
+                )
     except MemoryError:
         return QueryResult(error="too much memory")
     except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError) as error:
         if time.monotonic() > until:
             return QueryResult(error="deadline")
-        denied = isinstance(error, sqlite3.DatabaseError) and "not authorized" in str(error) or "prohibited" in str(error)
-        return QueryResult(error="not read-only" if denied else str(error)[:200] or type(error).__name__)
+        denied = (
+            isinstance(error, sqlite3.DatabaseError)
+            and "not authorized" in str(error)
+            or "prohibited" in str(error)
+        )
+        return QueryResult(
+            error="not read-only" if denied else str(error)[:200] or type(error).__name__
+        )
     if cursor.description is None:
         return QueryResult(error="not a query")
-    return QueryResult(tuple(str(column[0]) for column in cursor.description), tuple(map(tuple, rows)))
+    return QueryResult(
+        tuple(str(column[0]) for column in cursor.description), tuple(map(tuple, rows))
+    )
 
 
 def _bound_sizes(connection: sqlite3.Connection) -> None:
@@ -139,16 +190,21 @@ def _allow_building(action: int, first: str | None, second: str | None, *_: str 
 
 
 def _allow_reading(action: int, first: str | None, second: str | None, *_: str | None) -> int:
-    if action not in _READING or (action == sqlite3.SQLITE_FUNCTION and second in _FORBIDDEN_FUNCTIONS):
+    if action not in _READING or (
+        action == sqlite3.SQLITE_FUNCTION and second in _FORBIDDEN_FUNCTIONS
+    ):
         return sqlite3.SQLITE_DENY
     return sqlite3.SQLITE_OK
 
 
-def compare_results(found: Sequence[Sequence[Cell]], expected: Sequence[Sequence[Cell]], *, ordered: bool) -> bool:
-    """Tell whether two result sets are equal: row by row when `ordered`, else as multisets (duplicates count).
+def compare_results(
+    found: Sequence[Sequence[Cell]], expected: Sequence[Sequence[Cell]], *, ordered: bool
+) -> bool:
+    """Tell whether two result sets are equal: row by row when `ordered`, else as multisets
+    (duplicates count).
 
-    An integer, on either side, is exact (1 equals 1.0); floats agree within 1e-6 of their size, or 1e-9 beside a zero. NULL
-    equals NULL, and a number never equals a text.
+    An integer, on either side, is exact (1 equals 1.0); floats agree within 1e-6 of their size, or
+    1e-9 beside a zero. NULL equals NULL, and a number never equals a text.
     Column names do not matter, the order of columns does.
     """
     if len(found) != len(expected):
@@ -179,7 +235,9 @@ def _grouped(rows: Sequence[Sequence[Cell]]) -> dict[Row, list[Sequence[Cell]]]:
     """Group rows by everything but their numbers, which need tolerance."""
     groups: dict[Row, list[Sequence[Cell]]] = {}
     for row in rows:
-        key = tuple(("number",) if _is_number(cell) else (type(cell).__name__, cell) for cell in row)
+        key = tuple(
+            ("number",) if _is_number(cell) else (type(cell).__name__, cell) for cell in row
+        )
         groups.setdefault(key, []).append(row)  # type: ignore[arg-type]
     return groups
 
@@ -190,7 +248,8 @@ def _same_numbers(found: list[Sequence[Cell]], expected: list[Sequence[Cell]]) -
     numbers = sorted(_numbers(row) for row in found), sorted(_numbers(row) for row in expected)
     if all(map(_same_row, *numbers)):
         return True
-    # sorting can pair rows wrongly when a tolerance decides their order; small groups get a real matching
+    # sorting can pair rows wrongly when a tolerance decides their order; small groups get a real
+    # matching
     return len(found) <= _MAX_MATCHING and _perfect_matching(*numbers)
 
 

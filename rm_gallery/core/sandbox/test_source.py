@@ -1,4 +1,6 @@
-"""What the text of code tests says of itself: its cases, whether it needs the answer's own objects, how to make it wrong."""
+"""What the text of code tests says of itself: its cases, whether it needs the answer's own objects,
+how to make it wrong.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,18 @@ from rm_gallery.core.sandbox.inside.suite import OTHER, SOLUTION_MODULES
 from rm_gallery.core.text.blocks import parse_python
 
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
-_CAPTURES = frozenset({"redirect_stdout", "redirect_stderr", "patch", "monkeypatch", "capsys", "signature", "asdict", "fields"})
+_CAPTURES = frozenset(
+    {
+        "redirect_stdout",
+        "redirect_stderr",
+        "patch",
+        "monkeypatch",
+        "capsys",
+        "signature",
+        "asdict",
+        "fields",
+    }
+)
 _BUILTIN = frozenset(dir(builtins))
 
 
@@ -22,14 +35,20 @@ def tree_of(text: str) -> ast.Module | None:
 
 
 def cases_in(text: str) -> list[str]:
-    """The cases of a test file in its order: test functions, and `Class.method` of test classes and `unittest` cases."""
+    """The cases of a test file in its order: test functions, and `Class.method` of test classes and
+    `unittest` cases.
+    """
     tree = tree_of(text)
-    classes = {node.name: node for node in (tree.body if tree else []) if isinstance(node, ast.ClassDef)}
+    classes = {
+        node.name: node for node in (tree.body if tree else []) if isinstance(node, ast.ClassDef)
+    }
     found: list[str] = []
     for node in tree.body if tree else []:
         if isinstance(node, _Function) and node.name.startswith("test"):
             found.append(node.name)
-        elif isinstance(node, ast.ClassDef) and (node.name.startswith("Test") or _is_unittest(node, classes)):
+        elif isinstance(node, ast.ClassDef) and (
+            node.name.startswith("Test") or _is_unittest(node, classes)
+        ):
             found += [f"{node.name}.{name}" for name in _methods(node, classes)]
     return found
 
@@ -41,7 +60,8 @@ def _is_unittest(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> bool:
         if isinstance(base, (ast.Attribute, ast.Name))
     ]
     return any(
-        name.endswith("TestCase") or (name in classes and name != node.name and _is_unittest(classes[name], classes))
+        name.endswith("TestCase")
+        or (name in classes and name != node.name and _is_unittest(classes[name], classes))
         for name in names
     )
 
@@ -53,7 +73,11 @@ def _methods(node: ast.ClassDef, classes: dict[str, ast.ClassDef]) -> list[str]:
         if isinstance(base, ast.Name) and base.id in classes and base.id != node.name
         for name in _methods(classes[base.id], classes)
     ]
-    own = [item.name for item in node.body if isinstance(item, _Function) and item.name.startswith("test")]
+    own = [
+        item.name
+        for item in node.body
+        if isinstance(item, _Function) and item.name.startswith("test")
+    ]
     return list(dict.fromkeys([*inherited, *own]))
 
 
@@ -64,7 +88,11 @@ def imports_in(trees: Sequence[ast.AST]) -> list[str]:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         if isinstance(node, ast.ImportFrom) and node.module and not node.level:
             names = [node.module]
-        found.update(dict.fromkeys(name for name in names if name.split(".")[0] not in {*SOLUTION_MODULES, "pytest"}))
+        found.update(
+            dict.fromkeys(
+                name for name in names if name.split(".")[0] not in {*SOLUTION_MODULES, "pytest"}
+            )
+        )
     return list(found)
 
 
@@ -89,15 +117,18 @@ def defined_in(trees: Sequence[ast.AST]) -> set[str]:
 def needs_object(trees: Sequence[ast.AST], entry_point: str = "") -> bool:
     """Whether the tests look at what only the answer's own objects show.
 
-    That is: what a call changed in place (a call whose result is dropped, with a variable as argument or as owner), an object
-    of a class of the answer, its constants and exceptions, `next`, asyncio, functions handed over, decorators, printed text.
-    It is read from the last text alone and what it builds on, so that no answer can choose how it is judged. A capital letter
-    makes no class of `entry_point`.
+    That is: what a call changed in place (a call whose result is dropped, with a variable as
+    argument or as owner), an object of a class of the answer, its constants and exceptions, `next`,
+    asyncio, functions handed over, decorators, printed text. It is read from the last text alone
+    and what it builds on, so that no answer can choose how it is judged. A capital letter makes no
+    class of `entry_point`.
     """
     given = defined_in(trees) | _BUILTIN
     used = _built_on(trees)
     local = {node.name for tree in used for node in ast.walk(tree) if isinstance(node, _Function)}
-    return any(_looks_inside(node, given, local, entry_point) for tree in used for node in ast.walk(tree))
+    return any(
+        _looks_inside(node, given, local, entry_point) for tree in used for node in ast.walk(tree)
+    )
 
 
 def _built_on(trees: Sequence[ast.AST]) -> list[ast.AST]:
@@ -112,14 +143,22 @@ def _built_on(trees: Sequence[ast.AST]) -> list[ast.AST]:
 
 
 def wanted_in(trees: Sequence[ast.AST]) -> set[str]:
-    """Names that the tests read or import from the file under test and nobody but the answer can give."""
+    """Names that the tests read or import from the file under test and nobody but the answer can
+    give.
+    """
     nodes = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    imported = {alias.name for node in nodes if node.module in SOLUTION_MODULES for alias in node.names}
+    imported = {
+        alias.name for node in nodes if node.module in SOLUTION_MODULES for alias in node.names
+    }
     return (set().union(*map(_read, trees)) - defined_in(trees) - _BUILTIN) | (imported - {"*"})
 
 
 def _read(tree: ast.AST) -> set[str]:
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return {
+        node.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+    }
 
 
 def _looks_inside(node: ast.AST, given: set[str], local: set[str], entry_point: str) -> bool:
@@ -131,20 +170,31 @@ def _looks_inside(node: ast.AST, given: set[str], local: set[str], entry_point: 
 
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
         call = node.value
-        return (foreign(call.func) or _of_foreign(call.func, foreign)) and any(isinstance(a, ast.Name) for a in call.args)
+        return (foreign(call.func) or _of_foreign(call.func, foreign)) and any(
+            isinstance(a, ast.Name) for a in call.args
+        )
     if isinstance(node, ast.Call):
         name = (
-            node.func.id if isinstance(node.func, ast.Name) else node.func.attr if isinstance(node.func, ast.Attribute) else ""
+            node.func.id
+            if isinstance(node.func, ast.Name)
+            else node.func.attr
+            if isinstance(node.func, ast.Attribute)
+            else ""
         )
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
         if name in ("next", "anext") or name in _CAPTURES:
             return True
-        if foreign(node.func) and ((name[:1].isupper() and name != entry_point) or any(map(handed, arguments))):
+        if foreign(node.func) and (
+            (name[:1].isupper() and name != entry_point) or any(map(handed, arguments))
+        ):
             return True
         return (
             name in ("isinstance", "issubclass", "raises", "assertRaises", "run")
             and any(map(foreign, arguments))
-            or (name == "run" and any(isinstance(each, ast.Call) and foreign(each.func) for each in arguments))
+            or (
+                name == "run"
+                and any(isinstance(each, ast.Call) and foreign(each.func) for each in arguments)
+            )
         )
     if isinstance(node, ast.ExceptHandler):
         kinds = node.type.elts if isinstance(node.type, ast.Tuple) else [node.type]
@@ -173,31 +223,53 @@ MOST_CONTROLS = 8
 
 
 def controls(text: str, case: str) -> list[str]:
-    """The text with expectations made wrong, one of up to eight at a time and then all: no right answer passes any.
+    """The text with expectations made wrong, one of up to eight at a time and then all: no right
+    answer passes any.
 
-    Only what a right answer surely reaches is changed: statements of the case itself, of loops over literals and of `with`.
-    An equality gets another expected value, an exception another type, any other assertion is negated. All at once is for what
-    agrees with the first and compares the others with that. `case` is as `cases_in` names it, '' for the text.
+    Only what a right answer surely reaches is changed: statements of the case itself, of loops over
+    literals and of `with`. An equality gets another expected value, an exception another type, any
+    other assertion is negated. All at once is for what agrees with the first and compares the
+    others with that. `case` is as `cases_in` names it, '' for the text.
     """
     tree = tree_of(text)
     if tree is None:
         return []
-    places = [place for place, each in enumerate(_expectations(_body(copy.deepcopy(tree), case))) if _made_wrong(each)]
+    places = [
+        place
+        for place, each in enumerate(_expectations(_body(copy.deepcopy(tree), case)))
+        if _made_wrong(each)
+    ]
     chosen = [{place} for place in places[:: max(1, -(-len(places) // MOST_CONTROLS))]]
-    return [_with_wrong(tree, case, each) for each in (*chosen, *([set(places)] if len(places) > 1 else []))]
+    return [
+        _with_wrong(tree, case, each)
+        for each in (*chosen, *([set(places)] if len(places) > 1 else []))
+    ]
 
 
 def surely_asserts(text: str, case: str) -> bool:
-    """Whether the case holds a literal against what a call gives, in a statement that is surely reached."""
+    """Whether the case holds a literal against what a call gives, in a statement that is surely
+    reached.
+    """
     tree = tree_of(text)
     for each in _expectations(_body(tree, case)) if tree else ():
         call = each.value if isinstance(each, ast.Expr) else None
         sides: list[ast.expr] = []
-        if isinstance(each, ast.Assert) and isinstance(each.test, ast.Compare) and isinstance(each.test.ops[0], ast.Eq):
+        if (
+            isinstance(each, ast.Assert)
+            and isinstance(each.test, ast.Compare)
+            and isinstance(each.test.ops[0], ast.Eq)
+        ):
             sides = [each.test.left, each.test.comparators[0]]
-        elif isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "assertEqual":
+        elif (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and call.func.attr == "assertEqual"
+        ):
             sides = call.args[:2]
-        literal = any(_is_plain(side) and not (isinstance(side, ast.Constant) and side.value is None) for side in sides)
+        literal = any(
+            _is_plain(side) and not (isinstance(side, ast.Constant) and side.value is None)
+            for side in sides
+        )
         if literal and any(isinstance(side, ast.Call) for side in sides):
             return True
     return False
@@ -214,13 +286,22 @@ def _with_wrong(tree: ast.Module, case: str, places: set[int]) -> str:
 def _body(tree: ast.Module, case: str) -> list[ast.stmt]:
     body = tree.body
     for name in filter(None, case.split(".")):
-        body = next((node.body for node in body if isinstance(node, (*_Function, ast.ClassDef)) and node.name == name), [])
+        body = next(
+            (
+                node.body
+                for node in body
+                if isinstance(node, (*_Function, ast.ClassDef)) and node.name == name
+            ),
+            [],
+        )
     return body
 
 
 def _expectations(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     for node in body:
-        if isinstance(node, ast.Assert) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+        if isinstance(node, ast.Assert) or (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+        ):
             yield node
         elif isinstance(node, (ast.With, ast.AsyncWith)):
             names = [ast.unparse(item.context_expr) for item in node.items]
@@ -228,7 +309,11 @@ def _expectations(body: list[ast.stmt]) -> Iterator[ast.stmt]:
                 yield node
             elif not any("suppress" in name for name in names):
                 yield from _expectations(node.body)
-        elif isinstance(node, ast.For) and isinstance(node.iter, (ast.List, ast.Tuple)) and node.iter.elts:
+        elif (
+            isinstance(node, ast.For)
+            and isinstance(node.iter, (ast.List, ast.Tuple))
+            and node.iter.elts
+        ):
             yield from _expectations(node.body)
         elif isinstance(node, (ast.Return, ast.If, ast.Try, ast.While)) and any(
             isinstance(each, (ast.Return, ast.Break, ast.Continue)) for each in ast.walk(node)
@@ -240,9 +325,15 @@ def _made_wrong(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.Assert):
         test = statement.test
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq):
-            side = test.left if _is_plain(test.left) and not _is_plain(test.comparators[0]) else test.comparators[0]
+            side = (
+                test.left
+                if _is_plain(test.left) and not _is_plain(test.comparators[0])
+                else test.comparators[0]
+            )
             other = _another(side)
-            test.left, test.comparators = (other, test.comparators) if side is test.left else (test.left, [other])
+            test.left, test.comparators = (
+                (other, test.comparators) if side is test.left else (test.left, [other])
+            )
         else:
             statement.test = ast.UnaryOp(ast.Not(), test)
         return True
@@ -255,7 +346,14 @@ def _made_wrong(statement: ast.stmt) -> bool:
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
         return False
     if (
-        call.func.attr in ("assertEqual", "assertListEqual", "assertDictEqual", "assertTupleEqual", "assertSetEqual")
+        call.func.attr
+        in (
+            "assertEqual",
+            "assertListEqual",
+            "assertDictEqual",
+            "assertTupleEqual",
+            "assertSetEqual",
+        )
         and len(call.args) >= 2
     ):
         place = 0 if _is_plain(call.args[0]) and not _is_plain(call.args[1]) else 1
@@ -277,9 +375,17 @@ def _is_plain(node: ast.expr) -> bool:
 
 
 def _another(node: ast.expr) -> ast.expr:
-    """Another value than this one, as `OTHER` makes it where the tests run; an object of the answer is made of other arguments."""
-    own = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id[:1].isupper()
-    arguments = [*node.args, *(word.value for word in node.keywords)] if isinstance(node, ast.Call) else []
+    """Another value than this one, as `OTHER` makes it where the tests run; an object of the answer
+    is made of other arguments.
+    """
+    own = (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id[:1].isupper()
+    )
+    arguments = (
+        [*node.args, *(word.value for word in node.keywords)] if isinstance(node, ast.Call) else []
+    )
     if own and isinstance(node, ast.Call) and arguments and all(map(_is_plain, arguments)):
         node.args = [_another(each) for each in node.args]
         for word in node.keywords:

@@ -1,7 +1,7 @@
 """Statistics, and what all of it is written with.
 
-`np` is numpy, loaded when something of it is first used, so that importing a module of these stays quick; the other names are
-types of columns, for annotations alone.
+`np` is numpy, loaded when something of it is first used, so that importing a module of these stays
+quick; the other names are types of columns, for annotations alone.
 """
 
 from __future__ import annotations

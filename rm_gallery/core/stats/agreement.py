@@ -1,8 +1,11 @@
-"""How well two or more raters agree on the same units: beyond what chance gives, and in how they order them.
+"""How well two or more raters agree on the same units: beyond what chance gives, and in how they
+order them.
 
-Every measure comes with an interval: `.interval()` of what the functions ending in `_estimate` give, over units or clusters of
-units; it is never of width 0 and stays within what is possible. Measures beyond chance allow for disagreement that was not seen, and
-for rare labels, whose few units decide what chance would give: perfect agreement on five positives of 100 says less than on fifty.
+Every measure comes with an interval: `.interval()` of what the functions ending in `_estimate`
+give, over units or clusters of units; it is never of width 0 and stays within what is possible.
+Measures beyond chance allow for disagreement that was not seen, and for rare labels, whose few
+units decide what chance would give: perfect agreement on five positives of 100 says less than on
+fifty.
 """
 
 from __future__ import annotations
@@ -12,7 +15,12 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from rm_gallery.core.stats import Floats, Names, Numbers, np
-from rm_gallery.core.stats.clustered import ClusteredMean, cluster_numbers, drawn_figure, from_variance
+from rm_gallery.core.stats.clustered import (
+    ClusteredMean,
+    cluster_numbers,
+    drawn_figure,
+    from_variance,
+)
 from rm_gallery.core.utils.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -43,9 +51,13 @@ def complete_units(
 ) -> list[tuple[L, L, Hashable]]:
     """Give the units both raters rated, each with its cluster: the one named, or its place."""
     if len(first) != len(second):
-        raise ConfigError(f"both raters need one entry per unit, got {len(first)} and {len(second)}")
+        raise ConfigError(
+            f"both raters need one entry per unit, got {len(first)} and {len(second)}"
+        )
     if clusters is not None and len(clusters) != len(first):
-        raise ConfigError(f"one cluster name per unit is needed, got {len(clusters)} names for {len(first)} units")
+        raise ConfigError(
+            f"one cluster name per unit is needed, got {len(clusters)} names for {len(first)} units"
+        )
     names: Sequence[Any] = range(len(first)) if clusters is None else clusters  # type: ignore[assignment]  # an array, too
     return [
         (a, b, name)
@@ -55,7 +67,9 @@ def complete_units(
 
 
 def _sort_key(label: object) -> tuple[int, float, str]:
-    """Numbers in their order, before everything else by its text; mixed labels must not fail to compare."""
+    """Numbers in their order, before everything else by its text; mixed labels must not fail to
+    compare.
+    """
     if isinstance(label, (int, float)):
         return 0, float(label), ""
     return 1, 0.0, str(label)
@@ -63,30 +77,44 @@ def _sort_key(label: object) -> tuple[int, float, str]:
 
 def _indexed(used: Iterable[L], categories: Iterable[L] | None) -> dict[L, int]:
     """The place of every label; ConfigError for one that is not among the categories."""
-    index = {label: place for place, label in enumerate(sorted(used, key=_sort_key) if categories is None else categories)}
+    index = {
+        label: place
+        for place, label in enumerate(
+            sorted(used, key=_sort_key) if categories is None else categories
+        )
+    }
     strange = next((label for label in used if label not in index), None)
     if strange is not None:
         raise ConfigError(f"label {strange!r} is not among the categories {list(index)!r}")
     return index
 
 
-# -- kappa -----------------------------------------------------------------------------------------------------------------
+# -- kappa -----------------------------------------------------------------------------------------
 
 
 def cohen_kappa(
-    first: Sequence[L | None], second: Sequence[L | None], *, weights: Weights = None, categories: Sequence[L] | None = None
+    first: Sequence[L | None],
+    second: Sequence[L | None],
+    *,
+    weights: Weights = None,
+    categories: Sequence[L] | None = None,
 ) -> float | None:
-    """Give Cohen's kappa of two raters: 1 is full agreement, 0 what their label frequencies alone would give.
+    """Give Cohen's kappa of two raters: 1 is full agreement, 0 what their label frequencies alone
+    would give.
 
     Args:
-        first: labels of the first rater, one per unit; None where there is none. Such units are left out.
+        first: labels of the first rater, one per unit; None where there is none. Such units are
+            left out.
         second: labels of the second rater for the same units.
-        weights: how disagreement grows over *ordered* categories; None counts every disagreement alike.
-        categories: the categories in order. Without it the labels found are used, sorted; weighted kappa with labels whose
-            sorting is not their order, or with categories nobody used, needs it.
+        weights: how disagreement grows over *ordered* categories; None counts every disagreement
+            alike.
+        categories: the categories in order. Without it the labels found are used, sorted; weighted
+            kappa with labels whose sorting is not their order, or with categories nobody used,
+            needs it.
 
     Returns:
-        Kappa, at most 1; None where it is undefined (no common unit, or both raters use one and the same label throughout).
+        Kappa, at most 1; None where it is undefined (no common unit, or both raters use one and the
+        same label throughout).
 
     Raises:
         ConfigError: if lengths differ or a label is not among `categories`.
@@ -107,7 +135,9 @@ def cohen_kappa_estimate(
     seed: int = 0,
     n_draws: int = 2000,
 ) -> ClusteredMean | None:
-    """Give Cohen's kappa with its uncertainty; `clusters` names what each unit belongs to, otherwise as `cohen_kappa`."""
+    """Give Cohen's kappa with its uncertainty; `clusters` names what each unit belongs to,
+    otherwise as `cohen_kappa`.
+    """
     from scipy import sparse
 
     units = complete_units(first, second, clusters)
@@ -117,32 +147,45 @@ def cohen_kappa_estimate(
         return None
     k = len(index)
     steps = np.abs(np.subtract.outer(np.arange(k), np.arange(k))).astype(np.float64)
-    wrong = {None: (steps > 0).astype(np.float64), "linear": steps, "quadratic": steps**2}[weights].ravel()
+    wrong = {None: (steps > 0).astype(np.float64), "linear": steps, "quadratic": steps**2}[
+        weights
+    ].ravel()
 
     def kappa(sums: Floats) -> Any:
         tables = sums.reshape(-1, k, k)
-        expected = tables.sum(axis=2)[:, :, None] * tables.sum(axis=1)[:, None, :] / sums.sum(axis=1)[:, None, None]
+        expected = (
+            tables.sum(axis=2)[:, :, None]
+            * tables.sum(axis=1)[:, None, :]
+            / sums.sum(axis=1)[:, None, None]
+        )
         return 1.0 - (sums @ wrong) / (expected.reshape(-1, k * k) @ wrong)
 
     cells = [index[a] * k + index[b] for a, b, _ in units]
-    columns = sparse.csr_array((np.ones(len(units)), (np.arange(len(units)), cells)), shape=(len(units), k * k))
+    columns = sparse.csr_array(
+        (np.ones(len(units)), (np.arange(len(units)), cells)), shape=(len(units), k * k)
+    )
     table = np.bincount(cells, minlength=k * k).reshape(k, k) / max(len(units), 1)
     prior = np.outer(table.sum(axis=1), table.sum(axis=0))
     prior = prior + prior.T
     np.fill_diagonal(prior, 0.0)
     diagonal = (table.sum(axis=0) + table.sum(axis=1)) > 0.0
     masses = prior / prior.sum() + np.diag(diagonal / diagonal.sum())
-    return _from_sums(columns, kappa, (np.eye(k * k), masses.ravel()), units, clusters, seed, n_draws)
+    return _from_sums(
+        columns, kappa, (np.eye(k * k), masses.ravel()), units, clusters, seed, n_draws
+    )
 
 
 def fleiss_kappa(ratings: Ratings) -> float | None:
-    """Give Fleiss' kappa for several raters per unit: 1 is full agreement, 0 what the label frequencies alone would give.
+    """Give Fleiss' kappa for several raters per unit: 1 is full agreement, 0 what the label
+    frequencies alone would give.
 
     Args:
-        ratings: as for `krippendorff_alpha`. Every unit that has a rating needs the same number of them.
+        ratings: as for `krippendorff_alpha`. Every unit that has a rating needs the same number of
+            them.
 
     Returns:
-        Kappa, at most 1; None where it is undefined (fewer than two ratings per unit, or one label throughout).
+        Kappa, at most 1; None where it is undefined (fewer than two ratings per unit, or one label
+        throughout).
 
     Raises:
         ConfigError: if units have different numbers of ratings; Krippendorff's alpha allows that.
@@ -156,12 +199,15 @@ def fleiss_kappa(ratings: Ratings) -> float | None:
 def fleiss_kappa_estimate(
     ratings: Ratings, *, clusters: UnitNames | None = None, seed: int = 0, n_draws: int = 2000
 ) -> ClusteredMean | None:
-    """Give Fleiss' kappa with its uncertainty; `clusters` names what each unit belongs to, otherwise as `fleiss_kappa`."""
+    """Give Fleiss' kappa with its uncertainty; `clusters` names what each unit belongs to,
+    otherwise as `fleiss_kappa`.
+    """
     units = _by_unit(ratings, clusters)
     sizes = {len(unit) for unit, _ in units}
     if len(sizes) > 1:
         raise ConfigError(
-            f"Fleiss' kappa needs the same number of ratings of every unit, found {min(sizes)} to {max(sizes)}; "
+            f"Fleiss' kappa needs the same number of ratings of every unit, found {min(sizes)} to "
+            f"{max(sizes)}; "
             "krippendorff_alpha allows gaps"
         )
     counts, ordered = _counts(units)
@@ -170,7 +216,9 @@ def fleiss_kappa_estimate(
     raters = float(min(sizes))
 
     def columns_of(counts: Floats) -> Floats:
-        return np.column_stack([(np.sum(counts**2, axis=1) - raters) / (raters * (raters - 1.0)), counts])
+        return np.column_stack(
+            [(np.sum(counts**2, axis=1) - raters) / (raters * (raters - 1.0)), counts]
+        )
 
     def kappa(sums: Floats) -> Any:
         n = sums[:, 1:].sum(axis=1) / raters
@@ -178,30 +226,35 @@ def fleiss_kappa_estimate(
         return (sums[:, 0] / n - expected) / (1.0 - expected)
 
     more, masses = _unseen_counts(counts)
-    return _from_sums(columns_of(counts), kappa, (columns_of(more), masses), units, clusters, seed, n_draws)
+    return _from_sums(
+        columns_of(counts), kappa, (columns_of(more), masses), units, clusters, seed, n_draws
+    )
 
 
-# -- Krippendorff's alpha --------------------------------------------------------------------------------------------------
+# -- Krippendorff's alpha --------------------------------------------------------------------------
 
 
 def krippendorff_alpha(
     ratings: Ratings, *, metric: Metric = "nominal", categories: Sequence[Hashable] | None = None
 ) -> float | None:
-    """Give Krippendorff's alpha for any number of raters and with gaps: 1 is full agreement, 0 chance, below 0 worse.
+    """Give Krippendorff's alpha for any number of raters and with gaps: 1 is full agreement, 0
+    chance, below 0 worse.
 
     Args:
-        ratings: one row per rater, shape (n_raters, n_units), with None or NaN where a rater did not rate a unit; or one
-            mapping per rater from unit name to label. Units with fewer than two ratings do not count.
-        metric: "nominal" for labels, "ordinal" for ordered ones, "interval" for numbers whose squared distance is the
-            disagreement.
+        ratings: one row per rater, shape (n_raters, n_units), with None or NaN where a rater did
+            not rate a unit; or one mapping per rater from unit name to label. Units with fewer than
+            two ratings do not count.
+        metric: "nominal" for labels, "ordinal" for ordered ones, "interval" for numbers whose
+            squared distance is the disagreement.
         categories: the order for the ordinal metric; without it the labels found are used, sorted.
 
     Returns:
-        Alpha, at most 1; None where it is undefined (no unit with two ratings, or one value throughout).
+        Alpha, at most 1; None where it is undefined (no unit with two ratings, or one value
+        throughout).
 
     Raises:
-        ConfigError: if rows differ in length, a label is not among `categories`, or the interval metric meets something
-            that is not a finite number.
+        ConfigError: if rows differ in length, a label is not among `categories`, or the interval
+            metric meets something that is not a finite number.
 
     Source: K. Krippendorff, "Computing Krippendorff's Alpha-Reliability", 2011.
     """
@@ -218,7 +271,9 @@ def krippendorff_alpha_estimate(
     seed: int = 0,
     n_draws: int = 2000,
 ) -> ClusteredMean | None:
-    """Give alpha with its uncertainty; `clusters` names what each unit belongs to, otherwise as `krippendorff_alpha`."""
+    """Give alpha with its uncertainty; `clusters` names what each unit belongs to, otherwise as
+    `krippendorff_alpha`.
+    """
     units = [(unit, name) for unit, name in _by_unit(ratings, clusters) if len(unit) > 1]
     if not units:
         return None
@@ -239,11 +294,16 @@ def krippendorff_alpha_estimate(
 
 
 def _unseen_counts(counts: Floats) -> tuple[Floats, Floats]:
-    """Units that there may be: all raters for one label, or one of them for another; and how many of each are supposed.
+    """Units that there may be: all raters for one label, or one of them for another; and how many
+    of each are supposed.
 
-    One in all of the first kind, and one of the second, in which labels meet as often as chance would let them.
+    One in all of the first kind, and one of the second, in which labels meet as often as chance
+    would let them.
     """
-    raters, shares = max(2.0, float(np.round(np.mean(counts.sum(axis=1))))), counts.sum(axis=0) / counts.sum()
+    raters, shares = (
+        max(2.0, float(np.round(np.mean(counts.sum(axis=1))))),
+        counts.sum(axis=0) / counts.sum(),
+    )
     common = np.sort(np.argsort(-shares, kind="stable")[:_MOST_LABELS])
     one = np.eye(counts.shape[1])[common]
     first, second = np.nonzero(~np.eye(len(common), dtype=bool))
@@ -257,7 +317,11 @@ _MOST_LABELS = 30
 
 def _unseen_ratings(units: Sequence[Sequence[float]]) -> tuple[list[list[float]], Floats]:
     """The same for numbers: quartiles take the place of labels."""
-    values = np.unique(np.quantile(np.concatenate([np.asarray(unit) for unit in units]), [0.0, 0.25, 0.5, 0.75, 1.0]))
+    values = np.unique(
+        np.quantile(
+            np.concatenate([np.asarray(unit) for unit in units]), [0.0, 0.25, 0.5, 0.75, 1.0]
+        )
+    )
     if len(values) < 2:
         return [], np.zeros(0)
     counts, masses = _unseen_counts(np.eye(len(values)))
@@ -289,7 +353,9 @@ def _category_columns(counts: Floats, ordinal: bool) -> Columns:
         # squared number of values between two categories, half of those at either end
         middle = np.cumsum(totals, axis=1) - totals / 2.0
         far = (middle[:, :, None] - middle[:, None, :]) ** 2
-        by_chance = np.sum(totals[:, :, None] * totals[:, None, :] * far, axis=(1, 2)) / (totals.sum(axis=1) - 1.0)
+        by_chance = np.sum(totals[:, :, None] * totals[:, None, :] * far, axis=(1, 2)) / (
+            totals.sum(axis=1) - 1.0
+        )
         return 1.0 - np.sum(observed * far, axis=(1, 2)) / by_chance
 
     return (coincidences / (sizes - 1.0)[:, None, None]).reshape(len(counts), k * k), in_order
@@ -297,22 +363,37 @@ def _category_columns(counts: Floats, ordinal: bool) -> Columns:
 
 def _interval_columns(units: Sequence[Sequence[float]]) -> Columns:
     everything = np.concatenate([np.asarray(unit, dtype=np.float64) for unit in units])
-    # deviations from the middle, on a scale of their own: squares of large numbers lose digits or overflow
-    middle, scale = float(np.mean(everything)), float(np.max(np.abs(everything - np.mean(everything)))) or 1.0
+    # deviations from the middle, on a scale of their own: squares of large numbers lose digits or
+    # overflow
+    middle, scale = (
+        float(np.mean(everything)),
+        float(np.max(np.abs(everything - np.mean(everything)))) or 1.0,
+    )
     rows = []
     for unit in units:
         x = (np.asarray(unit, dtype=np.float64) - middle) / scale
-        rows.append((2.0 * len(x) * np.sum((x - x.mean()) ** 2) / (len(x) - 1), len(x), x.sum(), np.sum(x**2)))
+        rows.append(
+            (
+                2.0 * len(x) * np.sum((x - x.mean()) ** 2) / (len(x) - 1),
+                len(x),
+                x.sum(),
+                np.sum(x**2),
+            )
+        )
 
     def alpha(sums: Floats) -> Any:
         observed, n, total, squares = sums.T
-        spread = np.where(squares * n - total**2 > 1e-12 * squares * n, squares * n - total**2, np.nan)
+        spread = np.where(
+            squares * n - total**2 > 1e-12 * squares * n, squares * n - total**2, np.nan
+        )
         return 1.0 - observed * (n - 1.0) / (2.0 * spread)
 
     return np.array(rows, dtype=np.float64), alpha
 
 
-def _by_unit(ratings: Ratings, clusters: UnitNames | None = None) -> list[tuple[list[Hashable], Hashable]]:
+def _by_unit(
+    ratings: Ratings, clusters: UnitNames | None = None
+) -> list[tuple[list[Hashable], Hashable]]:
     """The ratings of each unit that has any, with the cluster it belongs to."""
     gathered: dict[Hashable, list[Hashable]] = {}
     lengths: set[int] = set()
@@ -326,19 +407,25 @@ def _by_unit(ratings: Ratings, clusters: UnitNames | None = None) -> list[tuple[
             if not _missing(value):
                 gathered.setdefault(unit, []).append(value)
     if len(lengths) > 1:
-        raise ConfigError(f"every rater needs one entry per unit, got rows of {sorted(lengths)} entries")
+        raise ConfigError(
+            f"every rater needs one entry per unit, got rows of {sorted(lengths)} entries"
+        )
     if clusters is None:
         return [(unit, place) for place, unit in enumerate(gathered.values())]
     if isinstance(clusters, Mapping):
         return [(unit, clusters[name]) for name, unit in gathered.items()]
     if not lengths or len(clusters) != next(iter(lengths)):
-        raise ConfigError(f"one cluster name per unit is needed, got {len(clusters)}; for named units give a mapping")
+        raise ConfigError(
+            f"one cluster name per unit is needed, got {len(clusters)}; for named units give a "
+            f"mapping"
+        )
     names = list(clusters)
     return [(unit, names[name]) for name, unit in gathered.items() if isinstance(name, int)]
 
 
 def _counts(
-    units: Sequence[tuple[Sequence[Hashable], Hashable]], categories: Sequence[Hashable] | None = None
+    units: Sequence[tuple[Sequence[Hashable], Hashable]],
+    categories: Sequence[Hashable] | None = None,
 ) -> tuple[Floats, list[Hashable]]:
     """How often each unit got each label, shape (n_units, n_labels), and the labels in order."""
     used = {label for unit, _ in units for label in unit}
@@ -367,24 +454,31 @@ def _from_sums(
     n_draws: int,
 ) -> ClusteredMean | None:
     names = None if clusters is None else [unit[-1] for unit in units]
-    return drawn_figure(columns, statistic, unseen, clusters=names, bounds=(-1.0, 1.0), seed=seed, n_draws=n_draws)
+    return drawn_figure(
+        columns, statistic, unseen, clusters=names, bounds=(-1.0, 1.0), seed=seed, n_draws=n_draws
+    )
 
 
-# -- order -----------------------------------------------------------------------------------------------------------------
+# -- order -----------------------------------------------------------------------------------------
 
 
 def spearman(first: Numbers, second: Numbers) -> float | None:
-    """Give Spearman's rank correlation, -1..1; 1 means the same order, equal values share the mean of their ranks.
+    """Give Spearman's rank correlation, -1..1; 1 means the same order, equal values share the mean
+    of their ranks.
 
-    Positions where either entry is None or NaN are left out. None is returned where it is undefined: fewer than two common
-    positions, or one side constant.
+    Positions where either entry is None or NaN are left out. None is returned where it is
+    undefined: fewer than two common positions, or one side constant.
 
     Raises:
         ConfigError: if the sequences differ in length.
     """
     from scipy.stats import spearmanr
 
-    if isinstance(first, np.ndarray) and isinstance(second, np.ndarray) and len(first) == len(second):
+    if (
+        isinstance(first, np.ndarray)
+        and isinstance(second, np.ndarray)
+        and len(first) == len(second)
+    ):
         kept = ~(np.isnan(first) | np.isnan(second))  # columns of millions stay columns
         a, b = first[kept], second[kept]
         if len(a) < 2 or not np.ptp(a) or not np.ptp(b):
@@ -394,10 +488,12 @@ def spearman(first: Numbers, second: Numbers) -> float | None:
 
 
 def spearman_filled(scores: Floats, other: Floats, *, best: bool = False) -> Floats:
-    """Give the scores with each that is missing (NaN) where it makes Spearman's correlation with `other` lowest, or highest.
+    """Give the scores with each that is missing (NaN) where it makes Spearman's correlation with
+    `other` lowest, or highest.
 
-    The sum of products of ranks is at its limit, ties between scores left aside: a row of rank r in `other` goes below just those
-    scores whose rows have ranks that on balance are higher than r. What was missing then lies between or beyond the scores.
+    The sum of products of ranks is at its limit, ties between scores left aside: a row of rank r in
+    `other` goes below just those scores whose rows have ranks that on balance are higher than r.
+    What was missing then lies between or beyond the scores.
 
     Args:
         scores: shape (n,), NaN where there is none.
@@ -410,7 +506,9 @@ def spearman_filled(scores: Floats, other: Floats, *, best: bool = False) -> Flo
     turn = 1.0 if best else -1.0
     ranks = turn * (rankdata(other) - (len(other) + 1) / 2)
     kinds, places = np.unique(scores[~missing], return_inverse=True)
-    below = np.concatenate([[0.0], np.cumsum(np.bincount(places, weights=ranks[~missing], minlength=len(kinds)))])
+    below = np.concatenate(
+        [[0.0], np.cumsum(np.bincount(places, weights=ranks[~missing], minlength=len(kinds)))]
+    )
     n_below = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=len(kinds)))])
     filled = np.empty(len(scores))
     filled[~missing] = places
@@ -422,7 +520,8 @@ def spearman_filled(scores: Floats, other: Floats, *, best: bool = False) -> Flo
 
 
 def kendall_tau_b(first: Sequence[float | None], second: Sequence[float | None]) -> float | None:
-    """Give Kendall's tau-b, -1..1; 1 means the same order, ties on either side are allowed for. Otherwise as `spearman`.
+    """Give Kendall's tau-b, -1..1; 1 means the same order, ties on either side are allowed for.
+    Otherwise as `spearman`.
 
     Source: M. Kendall, "The treatment of ties in ranking problems", 1945.
     """
@@ -443,14 +542,18 @@ _AT_MOST = 1500
 def spearman_estimate(
     first: Sequence[float | None], second: Sequence[float | None], *, clusters: Names | None = None
 ) -> ClusteredMean | None:
-    """Give Spearman's correlation with its uncertainty over units or clusters of them, by the infinitesimal jackknife."""
+    """Give Spearman's correlation with its uncertainty over units or clusters of them, by the
+    infinitesimal jackknife.
+    """
     return _order_estimate(spearman, _spearman_influence, first, second, clusters)
 
 
 def kendall_tau_b_estimate(
     first: Sequence[float | None], second: Sequence[float | None], *, clusters: Names | None = None
 ) -> ClusteredMean | None:
-    """Give Kendall's tau-b with its uncertainty over units or clusters of them, by the infinitesimal jackknife."""
+    """Give Kendall's tau-b with its uncertainty over units or clusters of them, by the
+    infinitesimal jackknife.
+    """
     return _order_estimate(kendall_tau_b, _kendall_influence, first, second, clusters)
 
 
@@ -467,8 +570,11 @@ def _order_estimate(
         return None
     numbers = cluster_numbers([name for _, _, name in units], len(units))
     n_clusters = int(numbers.max()) + 1
-    # all pairs of units are looked at; beyond some thousands, those of a seeded part of the clusters say the same
-    drawn = np.random.default_rng(0).permutation(n_clusters)[: max(2, _AT_MOST * n_clusters // len(units))]
+    # all pairs of units are looked at; beyond some thousands, those of a seeded part of the
+    # clusters say the same
+    drawn = np.random.default_rng(0).permutation(n_clusters)[
+        : max(2, _AT_MOST * n_clusters // len(units))
+    ]
     kept = np.isin(numbers, drawn) if len(units) > _AT_MOST else np.ones(len(units), dtype=bool)
     x, y = (np.array([unit[side] for unit in units], dtype=np.float64)[kept] for side in (0, 1))
     moved = np.bincount(numbers[kept], weights=influence(x, y), minlength=n_clusters)
@@ -478,7 +584,9 @@ def _order_estimate(
 
 
 def _spearman_influence(x: Floats, y: Floats) -> Floats:
-    """What each unit does to the correlation of mid-ranks: as a point, and by shifting the ranks of the others."""
+    """What each unit does to the correlation of mid-ranks: as a point, and by shifting the ranks of
+    the others.
+    """
     from scipy.stats import rankdata
 
     n = len(x)
@@ -492,7 +600,11 @@ def _spearman_influence(x: Floats, y: Floats) -> Floats:
         return own + shifted - np.mean(shifted)
 
     xy, xx, yy = float(np.mean(u * v)), float(np.mean(u * u)), float(np.mean(v * v))
-    of_xy, of_xx, of_yy = (product(u, v, above_x, above_y), product(u, u, above_x, above_x), product(v, v, above_y, above_y))
+    of_xy, of_xx, of_yy = (
+        product(u, v, above_x, above_y),
+        product(u, u, above_x, above_x),
+        product(v, v, above_y, above_y),
+    )
     root = math.sqrt(xx * yy)
     return np.asarray(of_xy / root - xy / root * (of_xx / xx + of_yy / yy) / 2.0)
 

@@ -1,7 +1,8 @@
-"""A ranking of systems from comparisons, with errors that know prompts and with the style of the answers taken out.
+"""A ranking of systems from comparisons, with errors that know prompts and with the style of the
+answers taken out.
 
-`ranking.bradley_terry_group` scores the few answers of one question and is always defined; here one asks how sure the order
-of systems is, and is told where the comparisons cannot say.
+`ranking.bradley_terry_group` scores the few answers of one question and is always defined; here one
+asks how sure the order of systems is, and is told where the comparisons cannot say.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ _LONGEST = 2.0
 
 
 class Fit(NamedTuple):
-    """Coefficients, their covariance, and the degrees of freedom it has; `converged` is False where they run off."""
+    """Coefficients, their covariance, and the degrees of freedom it has; `converged` is False where
+    they run off.
+    """
 
     beta: Floats
     covariance: Floats
@@ -35,20 +38,26 @@ def sigmoid(x: float) -> float:
     return 1.0 / (1.0 + math.exp(-x)) if x > -700.0 else 0.0
 
 
-def fit_logistic(design: Floats, y: Floats, groups: Array, *, firth: bool = True, ridge: Floats | None = None) -> Fit:
-    """Fit P(y) = sigmoid(design @ beta), by maximum likelihood with Firth's penalty or with a ridge.
+def fit_logistic(
+    design: Floats, y: Floats, groups: Array, *, firth: bool = True, ridge: Floats | None = None
+) -> Fit:
+    """Fit P(y) = sigmoid(design @ beta), by maximum likelihood with Firth's penalty or with a
+    ridge.
 
     Args:
         design: one row per outcome, shape (n, k), of full rank unless there is a ridge.
         y: outcomes within 0..1; what lies between counts as that part of a win.
         groups: number of the cluster of each row, from 0.
-        firth: whether to add Jeffreys' penalty, which keeps coefficients finite where one side always wins.
+        firth: whether to add Jeffreys' penalty, which keeps coefficients finite where one side
+            always wins.
         ridge: shape (k,), the weight of each squared coefficient in the loss.
 
     Returns:
-        The fit; its covariance is the sandwich summed over clusters, and nowhere less than the model's own.
+        The fit; its covariance is the sandwich summed over clusters, and nowhere less than the
+        model's own.
 
-    Source: D. Firth, "Bias reduction of maximum likelihood estimates", 1993; sandwich with leverages (HC2).
+    Source: D. Firth, "Bias reduction of maximum likelihood estimates", 1993; sandwich with
+    leverages (HC2).
     """
     k = design.shape[1]
     penalty = np.zeros(k) if ridge is None else 2.0 * ridge
@@ -65,15 +74,25 @@ def fit_logistic(design: Floats, y: Floats, groups: Array, *, firth: bool = True
     p, inverse, leverage = _moments(design, beta, penalty)
     n_groups = int(groups.max()) + 1
     scores = np.zeros((n_groups, k))
-    np.add.at(scores, groups, design * ((y - p) / np.sqrt(1.0 - np.minimum(leverage, 0.9)))[:, None])
+    np.add.at(
+        scores, groups, design * ((y - p) / np.sqrt(1.0 - np.minimum(leverage, 0.9)))[:, None]
+    )
     sandwich = inverse @ (scores.T @ scores) @ inverse
-    # few losses leave small residuals; the model's own variance, less where ties make outcomes vary less, is then nearer
+    # few losses leave small residuals; the model's own variance, less where ties make outcomes vary
+    # less, is then nearer
     between = ((y > 0.0) & (y < 1.0)).any()
-    varied = min(1.0, float(((y - p) ** 2).sum() / max(float((p * (1.0 - p)).sum()), 1e-300))) if between else 1.0
-    # compared in every direction and not by coordinate, so that nothing depends on which basis the strengths were given in
+    varied = (
+        min(1.0, float(((y - p) ** 2).sum() / max(float((p * (1.0 - p)).sum()), 1e-300)))
+        if between
+        else 1.0
+    )
+    # compared in every direction and not by coordinate, so that nothing depends on which basis the
+    # strengths were given in
     values, vectors = np.linalg.eigh(inverse)
     half = vectors * np.sqrt(np.maximum(values, 0.0))
-    back = (vectors / np.sqrt(np.maximum(values, 1e-300)))[:, values > 1e-12 * max(float(values.max()), 1e-300)]
+    back = (vectors / np.sqrt(np.maximum(values, 1e-300)))[
+        :, values > 1e-12 * max(float(values.max()), 1e-300)
+    ]
     half = half[:, -back.shape[1] :]
     ratios, turned = np.linalg.eigh(back.T @ sandwich @ back)
     turned = half @ turned
@@ -84,7 +103,10 @@ def fit_logistic(design: Floats, y: Floats, groups: Array, *, firth: bool = True
 def _moments(design: Floats, beta: Floats, penalty: Floats) -> tuple[Floats, Floats, Floats]:
     p = 1.0 / (1.0 + np.exp(-np.clip(design @ beta, -700.0, 700.0)))
     w = p * (1.0 - p)
-    inverse = np.asarray(np.linalg.pinv(design.T @ (design * w[:, None]) + np.diag(penalty), hermitian=True), dtype=np.float64)
+    inverse = np.asarray(
+        np.linalg.pinv(design.T @ (design * w[:, None]) + np.diag(penalty), hermitian=True),
+        dtype=np.float64,
+    )
     return p, inverse, w * np.einsum("ij,jk,ik->i", design, inverse, design)
 
 
@@ -99,10 +121,13 @@ class Standing:
 
     Attributes:
         name: the system.
-        strength: log-odds scale; the strengths of one group have mean 0, and P(i beats j) = sigmoid(s_i - s_j).
-        ci95: interval of the strength against the mean of its group; an end the data do not limit is infinite.
+        strength: log-odds scale; the strengths of one group have mean 0, and P(i beats j) =
+            sigmoid(s_i - s_j).
+        ci95: interval of the strength against the mean of its group; an end the data do not limit
+            is infinite.
         games: comparisons it took part in.
-        group: number of the group of systems that are connected by comparisons; strengths compare within one group only.
+        group: number of the group of systems that are connected by comparisons; strengths compare
+            within one group only.
         best_rank: one more than the systems of the group that are surely stronger.
         worst_rank: the systems of the group less those that are surely weaker.
     """
@@ -152,30 +177,40 @@ def bradley_terry(
     ridge: float = 0.0,
     confidence: float = 0.95,
 ) -> Standings:
-    """Rank systems by the Bradley–Terry model, with prompt-level errors and, if wanted, at equal style.
+    """Rank systems by the Bradley–Terry model, with prompt-level errors and, if wanted, at equal
+    style.
 
-    The intervals come from the sandwich over clusters. Where the maximum likelihood does not exist, because some systems never
-    lost to the others, Firth's penalty gives finite strengths, the end that the data leave open is infinite, and a note says so.
+    The intervals come from the sandwich over clusters. Where the maximum likelihood does not exist,
+    because some systems never lost to the others, Firth's penalty gives finite strengths, the end
+    that the data leave open is infinite, and a note says so.
 
     Args:
         first: name of one system per comparison.
         second: name of the other.
-        results: 1 where the first won, 0 where the second won, 0.5 for a tie; None or NaN where there is no verdict.
-        clusters: a name per comparison, usually the prompt; comparisons on one prompt, both orders included, go together.
-        features: per style feature the difference first minus second per comparison, for example from `style_difference`. They
-            are divided by their standard deviation; the strengths are then those at equal style.
-        ridge: weight of the squared coefficients in the loss, on the scale of Elo / 400 as published style control has it (0.25).
-        confidence: level of the intervals. Ranks use it for all pairs of a system at once (Bonferroni).
+        results: 1 where the first won, 0 where the second won, 0.5 for a tie; None or NaN where
+            there is no verdict.
+        clusters: a name per comparison, usually the prompt; comparisons on one prompt, both orders
+            included, go together.
+        features: per style feature the difference first minus second per comparison, for example
+            from `style_difference`. They are divided by their standard deviation; the strengths are
+            then those at equal style.
+        ridge: weight of the squared coefficients in the loss, on the scale of Elo / 400 as
+            published style control has it (0.25).
+        confidence: level of the intervals. Ranks use it for all pairs of a system at once
+            (Bonferroni).
 
     Raises:
-        ConfigError: lengths differ, a result lies outside 0..1, a system meets itself, a feature has gaps.
+        ConfigError: lengths differ, a result lies outside 0..1, a system meets itself, a feature
+            has gaps.
 
-    Source: R. Bradley and M. Terry, 1952; L. Ford, "Solution of a ranking problem from binary comparisons", 1957 (when the
-    maximum exists).
+    Source: R. Bradley and M. Terry, 1952; L. Ford, "Solution of a ranking problem from binary
+    comparisons", 1957 (when the maximum exists).
     """
     check_level(confidence)
     y = numbers(results, "results")
-    columns = {name: numbers(values, f"feature {name}") for name, values in (features or {}).items()}
+    columns = {
+        name: numbers(values, f"feature {name}") for name, values in (features or {}).items()
+    }
     _check(first, second, y, clusters, columns)
     kept = ~np.isnan(y)
     names = sorted({str(name) for name in (*first, *second)})
@@ -193,9 +228,14 @@ def bradley_terry(
     groups = _components(won + won.T > 0)
     open_ends = _separated(won, names, groups, notes)
     if max(groups) > 0:
-        notes.append(f"{max(groups) + 1} groups of systems never met; strengths compare within a group only")
+        notes.append(
+            f"{max(groups) + 1} groups of systems never met; strengths compare within a group only"
+        )
     if not len(y):
-        nothing = tuple(Standing(name, 0.0, Interval(-math.inf, math.inf), 0, i, 1, 1) for i, name in enumerate(names))
+        nothing = tuple(
+            Standing(name, 0.0, Interval(-math.inf, math.inf), 0, i, 1, 1)
+            for i, name in enumerate(names)
+        )
         return Standings(nothing, 0, len(kept), 0, {}, tuple(notes))
     style = [column[kept] / (float(column[kept].std()) or 1.0) for column in columns.values()]
     versus = np.zeros((len(y), k))
@@ -212,7 +252,10 @@ def bradley_terry(
     if penalty is None and (not fit.converged or float(np.abs(fit.beta).max()) > _RUN_OFF):
         fit = fit_logistic(design, y, places)
         if not open_ends:
-            notes.append("the results and the features together decide every comparison; strengths are penalised")
+            notes.append(
+                "the results and the features together decide every comparison; strengths are "
+                "penalised"
+            )
     strengths, covariance = basis @ fit.beta[:free], basis @ fit.covariance[:free, :free] @ basis.T
     quantile = t_quantile(fit.df, confidence)
     games = (won + won.T).sum(axis=1)
@@ -222,17 +265,29 @@ def bradley_terry(
         half = quantile * math.sqrt(max(0.0, float(covariance[i, i])))
         low = -math.inf if open_ends.get(i, 0) & 1 else float(strengths[i]) - half
         high = math.inf if open_ends.get(i, 0) & 2 else float(strengths[i]) + half
-        systems.append(Standing(name, float(strengths[i]), Interval(low, high), round(float(games[i])), groups[i], *ranks[i]))
+        systems.append(
+            Standing(
+                name,
+                float(strengths[i]),
+                Interval(low, high),
+                round(float(games[i])),
+                groups[i],
+                *ranks[i],
+            )
+        )
     effects = {}
     for j, name in enumerate(columns, start=free):
         effect, half = float(fit.beta[j]), quantile * math.sqrt(float(fit.covariance[j, j]))
         effects[name] = (effect, Interval(effect - half, effect + half))
     systems.sort(key=lambda system: (system.group, -system.strength, system.name))
-    return Standings(tuple(systems), len(y), int((~kept).sum()), len(np.unique(places)), effects, tuple(notes))
+    return Standings(
+        tuple(systems), len(y), int((~kept).sum()), len(np.unique(places)), effects, tuple(notes)
+    )
 
 
 def style_difference(first: Numbers, second: Numbers) -> Floats:
-    """Give (a - b) / (a + b + 1) per comparison, the form in which token, heading, list and bold counts enter style control.
+    """Give (a - b) / (a + b + 1) per comparison, the form in which token, heading, list and bold
+    counts enter style control.
 
     Raises:
         ConfigError: lengths differ or a count is negative.
@@ -241,25 +296,41 @@ def style_difference(first: Numbers, second: Numbers) -> Floats:
     """
     a, b = numbers(first, "first"), numbers(second, "second")
     if len(a) != len(b):
-        raise ConfigError(f"one count of each side per comparison is needed, found {len(a)} and {len(b)}")
+        raise ConfigError(
+            f"one count of each side per comparison is needed, found {len(a)} and {len(b)}"
+        )
     if (a < 0).any() or (b < 0).any():
         raise ConfigError("counts are at least 0; found a negative one")
     return (a - b) / (a + b + 1.0)
 
 
 def _check(
-    first: Sequence[str], second: Sequence[str], y: Floats, clusters: Names | None, columns: Mapping[str, Floats]
+    first: Sequence[str],
+    second: Sequence[str],
+    y: Floats,
+    clusters: Names | None,
+    columns: Mapping[str, Floats],
 ) -> None:
-    lengths = {"first": len(first), "second": len(second), **{f"feature {k}": len(v) for k, v in columns.items()}}
+    lengths = {
+        "first": len(first),
+        "second": len(second),
+        **{f"feature {k}": len(v) for k, v in columns.items()},
+    }
     if clusters is not None:
         lengths["clusters"] = len(clusters)
     wrong = next((name for name, length in lengths.items() if length != len(y)), None)
     if wrong:
-        raise ConfigError(f"{wrong} needs one entry per comparison: found {lengths[wrong]} for {len(y)} results")
+        raise ConfigError(
+            f"{wrong} needs one entry per comparison: found {lengths[wrong]} for {len(y)} results"
+        )
     known = y[~np.isnan(y)]
     if len(known) and not (known.min() >= 0.0 and known.max() <= 1.0):
-        raise ConfigError("results lie within 0..1: 1 where the first won, 0.5 for a tie, 0 where the second won")
-    itself = next((name for name, other in zip(first, second, strict=True) if str(name) == str(other)), None)
+        raise ConfigError(
+            "results lie within 0..1: 1 where the first won, 0.5 for a tie, 0 where the second won"
+        )
+    itself = next(
+        (name for name, other in zip(first, second, strict=True) if str(name) == str(other)), None
+    )
     if itself is not None:
         raise ConfigError(f"system {str(itself)!r} is compared with itself; leave such rows out")
     gap = next((name for name, column in columns.items() if np.isnan(column).any()), None)
@@ -270,16 +341,20 @@ def _check(
 def _components(met: Array, *, directed: bool = False) -> list[int]:
     from scipy.sparse.csgraph import connected_components
 
-    _, found = connected_components(met, directed=directed, connection="strong" if directed else "weak")
+    _, found = connected_components(
+        met, directed=directed, connection="strong" if directed else "weak"
+    )
     places: dict[int, int] = {}
     return [places.setdefault(int(group), len(places)) for group in found]
 
 
-def _separated(won: Floats, names: Sequence[str], groups: Sequence[int], notes: list[str]) -> dict[int, int]:
+def _separated(
+    won: Floats, names: Sequence[str], groups: Sequence[int], notes: list[str]
+) -> dict[int, int]:
     """Which ends of whose strength the results leave open: 1 below, 2 above, 3 both.
 
-    The maximum exists if, however one divides the systems of a group, each part has taken something from the other; that is,
-    if the graph "has beaten or tied" is strongly connected (Ford 1957).
+    The maximum exists if, however one divides the systems of a group, each part has taken something
+    from the other; that is, if the graph "has beaten or tied" is strongly connected (Ford 1957).
     """
     blocks = _components(won > 0, directed=True)
     ends: dict[int, int] = {}
@@ -297,20 +372,29 @@ def _separated(won: Floats, names: Sequence[str], groups: Sequence[int], notes: 
         who = [names[i] for i, mark in ends.items() if mark == end]
         if who:
             shown = ", ".join(repr(name) for name in who[:5]) + (" …" if len(who) > 5 else "")
-            notes.append(f"{shown} {text} the others: how far apart they are cannot be told from these results")
+            notes.append(
+                f"{shown} {text} the others: how far apart they are cannot be told from these "
+                f"results"
+            )
     return ends
 
 
 def _basis(groups: Sequence[int]) -> Floats:
-    """Orthonormal columns that span the strengths whose mean is 0 in every group, shape (systems, systems - groups)."""
+    """Orthonormal columns that span the strengths whose mean is 0 in every group, shape (systems,
+    systems - groups).
+    """
     same = np.equal.outer(groups, groups).astype(np.float64)
     # the matrix that takes the mean of each group off its strengths
     values, vectors = np.linalg.eigh(np.eye(len(groups)) - same / same.sum(axis=1, keepdims=True))
     return np.asarray(vectors[:, values > 0.5])
 
 
-def _ranks(strengths: Floats, covariance: Floats, groups: Sequence[int], df: float, confidence: float) -> list[tuple[int, int]]:
-    """Per system the best and the worst rank its pairwise differences leave, for all its pairs at once."""
+def _ranks(
+    strengths: Floats, covariance: Floats, groups: Sequence[int], df: float, confidence: float
+) -> list[tuple[int, int]]:
+    """Per system the best and the worst rank its pairwise differences leave, for all its pairs at
+    once.
+    """
     found = []
     for i in range(len(strengths)):
         rivals = [j for j, group in enumerate(groups) if group == groups[i] and j != i]
@@ -328,7 +412,8 @@ def _ranks(strengths: Floats, covariance: Floats, groups: Sequence[int], df: flo
 class LengthControlled(NamedTuple):
     """Win rate of A at equal length, 0..1, and its interval; both None where nothing was compared.
 
-    `length_effect` is the change in log-odds from a difference of one standard deviation (through tanh), `n` the comparisons.
+    `length_effect` is the change in log-odds from a difference of one standard deviation (through
+    tanh), `n` the comparisons.
     """
 
     estimate: float | None
@@ -344,18 +429,22 @@ def length_controlled(
     clusters: Names | None = None,
     confidence: float = 0.95,
 ) -> LengthControlled:
-    """Give the share of comparisons A would win were both answers equally long, with an interval that means what it says.
+    """Give the share of comparisons A would win were both answers equally long, with an interval
+    that means what it says.
 
-    log-odds of A = b0 + b1 * tanh((length_a - length_b) / sd), and the win rate is that at difference 0. The fit is Firth's,
-    finite even if one side wins throughout. The interval comes from the clustered sandwich with Student's quantile and is
-    taken on the log-odds, so that it stays within 0..1.
+    log-odds of A = b0 + b1 * tanh((length_a - length_b) / sd), and the win rate is that at
+    difference 0. The fit is Firth's, finite even if one side wins throughout. The interval comes
+    from the clustered sandwich with Student's quantile and is taken on the log-odds, so that it
+    stays within 0..1.
 
-    AlpacaEval 2 has a term for how hard each of its own 805 prompts is; prompts of one's own have no such table, so there is
-    none here. Its published standard error is the spread of the fitted probabilities and covers 42 % where it should 95.
+    AlpacaEval 2 has a term for how hard each of its own 805 prompts is; prompts of one's own have
+    no such table, so there is none here. Its published standard error is the spread of the fitted
+    probabilities and covers 42 % where it should 95.
 
     Args:
-        preferences: per comparison 1 where A won, 0 where B won, 0.5 for a tie, anything between for a mean of two orders;
-            None or NaN where there is no verdict. Such rows are left out, as are rows without a length.
+        preferences: per comparison 1 where A won, 0 where B won, 0.5 for a tie, anything between
+            for a mean of two orders; None or NaN where there is no verdict. Such rows are left out,
+            as are rows without a length.
         lengths_a: length of A's answer, in any unit.
         lengths_b: length of B's answer in the same unit.
         clusters: a name per row where rows belong together (a prompt, a conversation).
@@ -364,24 +453,39 @@ def length_controlled(
     Raises:
         ConfigError: lengths of the arguments differ or a preference lies outside 0..1.
 
-    Source: Y. Dubois et al., "Length-Controlled AlpacaEval" (arXiv 2404.04475); D. Firth, "Bias reduction of maximum
-    likelihood estimates", 1993.
+    Source: Y. Dubois et al., "Length-Controlled AlpacaEval" (arXiv 2404.04475); D. Firth, "Bias
+    reduction of maximum likelihood estimates", 1993.
     """
     check_level(confidence)
-    y, a, b = (numbers(v, n) for v, n in ((preferences, "preferences"), (lengths_a, "lengths_a"), (lengths_b, "lengths_b")))
+    y, a, b = (
+        numbers(v, n)
+        for v, n in (
+            (preferences, "preferences"),
+            (lengths_a, "lengths_a"),
+            (lengths_b, "lengths_b"),
+        )
+    )
     if not len(y) == len(a) == len(b) == (len(y) if clusters is None else len(clusters)):
-        raise ConfigError(f"one length of each side (and one cluster) per preference is needed; found {len(y)} preferences")
+        raise ConfigError(
+            f"one length of each side (and one cluster) per preference is needed; found {len(y)} "
+            f"preferences"
+        )
     kept = ~(np.isnan(y) | np.isnan(a) | np.isnan(b))
     y, difference, groups = y[kept], (a - b)[kept], cluster_numbers(clusters, len(y))[kept]
     if len(y) and not (y.min() >= 0.0 and y.max() <= 1.0):
-        raise ConfigError("preferences lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won")
+        raise ConfigError(
+            "preferences lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won"
+        )
     if not len(y):
         return LengthControlled(None, None)
     sd = float(difference.std(ddof=1)) if len(y) > 1 else 0.0
     columns = [np.ones(len(y))] + ([np.tanh(difference / sd)] if sd > 0.0 else [])
     design = np.stack(columns, axis=1)
     fit = fit_logistic(design, y, groups)
-    middle, half = float(fit.beta[0]), t_quantile(fit.df, confidence) * math.sqrt(fit.covariance[0, 0])
+    middle, half = (
+        float(fit.beta[0]),
+        t_quantile(fit.df, confidence) * math.sqrt(fit.covariance[0, 0]),
+    )
     return LengthControlled(
         sigmoid(middle),
         Interval(sigmoid(middle - half), sigmoid(middle + half)),

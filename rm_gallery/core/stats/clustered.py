@@ -1,10 +1,13 @@
-"""The mean of outcomes that come in clusters, with an interval that holds for few clusters, uneven ones and shares near 0 and 1.
+"""The mean of outcomes that come in clusters, with an interval that holds for few clusters, uneven
+ones and shares near 0 and 1.
 
-Samples of one prompt share its fate, so the prompt, not the sample, is the witness. The variance is that of the cluster
-bootstrap in closed form (no draws, hence no seed and no memory), each cluster's part enlarged for its leverage, and at least
-that of clusters with one common correlation; the interval is Wilson's for the number of independent outcomes that have this
-variance (E. Korn and B. Graubard, 1998; N. Dean and M. Pagano, 2015), with Student's quantile where there are clusters. Where every
-sample is its own cluster and outcomes are 0 or 1 it *is* Wilson's interval. A percentile bootstrap covers 34 to 90 % instead of 95 % for shares near 0 or 1.
+Samples of one prompt share its fate, so the prompt, not the sample, is the witness. The variance is
+that of the cluster bootstrap in closed form (no draws, hence no seed and no memory), each cluster's
+part enlarged for its leverage, and at least that of clusters with one common correlation; the
+interval is Wilson's for the number of independent outcomes that have this variance (E. Korn and B.
+Graubard, 1998; N. Dean and M. Pagano, 2015), with Student's quantile where there are clusters.
+Where every sample is its own cluster and outcomes are 0 or 1 it *is* Wilson's interval. A
+percentile bootstrap covers 34 to 90 % instead of 95 % for shares near 0 or 1.
 """
 
 from __future__ import annotations
@@ -24,9 +27,13 @@ from rm_gallery.core.utils.errors import ConfigError
 
 _EQUAL = 1e-12
 _EXTREME = 0.25
-"""Clusters added at the extremes; with a quarter, coverage is nearest to the level over few and many clusters."""
+"""Clusters added at the extremes; with a quarter, coverage is nearest to the level over few and
+many clusters.
+"""
 _UNSEEN = 0.6
-"""Clusters added at either end where outcomes come in clusters: few clusters near an end show neither the rare side nor likeness."""
+"""Clusters added at either end where outcomes come in clusters: few clusters near an end show
+neither the rare side nor likeness.
+"""
 _FEW = 20
 """With fewer independent outcomes a p-value is exact."""
 
@@ -37,14 +44,18 @@ class ClusteredMean:
 
     Attributes:
         estimate: the mean.
-        variance: its estimated sampling variance over clusters; never 0 unless every outcome lies at one end of `bounds`.
+        variance: its estimated sampling variance over clusters; never 0 unless every outcome lies
+            at one end of `bounds`.
         n: outcomes counted.
         n_clusters: clusters they come from.
-        effective_clusters: equally heavy clusters that weigh as much; below `n_clusters` when some are larger than others.
+        effective_clusters: equally heavy clusters that weigh as much; below `n_clusters` when some
+            are larger than others.
         bounds: smallest and largest possible outcome.
-        shift: where the middle of the interval lies from the estimate, towards the middle of the bounds; None where the
-            estimate is a single mean, whose interval (Wilson's) finds its middle by itself.
-        sides: clusters whose mean lies above and below the middle of the bounds, where that is known.
+        shift: where the middle of the interval lies from the estimate, towards the middle of the
+            bounds; None where the estimate is a single mean, whose interval (Wilson's) finds its
+            middle by itself.
+        sides: clusters whose mean lies above and below the middle of the bounds, where that is
+            known.
     """
 
     estimate: float
@@ -63,7 +74,11 @@ class ClusteredMean:
         """Independent all-or-nothing outcomes of this mean that would be as uncertain."""
         share = self._share(self.estimate)
         spread = self.variance / (self.bounds[1] - self.bounds[0]) ** 2
-        worth = share * (1.0 - share) / spread if spread > 0.0 and 0.0 < share < 1.0 else self.effective_clusters
+        worth = (
+            share * (1.0 - share) / spread
+            if spread > 0.0 and 0.0 < share < 1.0
+            else self.effective_clusters
+        )
         return float(round(worth)) if abs(worth - round(worth)) < 1e-9 * worth else worth
 
     @property
@@ -72,15 +87,23 @@ class ClusteredMean:
         return math.sqrt(self.variance)
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Give the interval at this level: within the bounds, holding the estimate, and never of width 0."""
+        """Give the interval at this level: within the bounds, holding the estimate, and never of
+        width 0.
+        """
         if self.shift is not None:
-            middle, half = self.estimate + self.shift, t_quantile(self._df, check_level(level)) * self.standard_error
+            middle, half = (
+                self.estimate + self.shift,
+                t_quantile(self._df, check_level(level)) * self.standard_error,
+            )
             low, high = max(self.bounds[0], middle - half), min(self.bounds[1], middle + half)
             return Interval(min(low, self.estimate), max(high, self.estimate))
         share = self._share(self.estimate)
-        # Wilson's interval with Student's quantile in place of the normal one, as outcomes of that many more
+        # Wilson's interval with Student's quantile in place of the normal one, as outcomes of that
+        # many more
         fewer = (t_quantile(self._df, check_level(level)) / t_quantile(math.inf, level)) ** 2
-        low, high = wilson_interval(share * self.effective_n / fewer, self.effective_n / fewer, level)
+        low, high = wilson_interval(
+            share * self.effective_n / fewer, self.effective_n / fewer, level
+        )
         scale = self.bounds[1] - self.bounds[0]
         ends = self.bounds[0] + low * scale, self.bounds[0] + high * scale
         return Interval(min(ends[0], self.estimate), max(ends[1], self.estimate))
@@ -88,13 +111,18 @@ class ClusteredMean:
     def p_value(self, null: float) -> float:
         """Two-sided p-value of "the true mean is `null`".
 
-        With 20 or more independent outcomes it is below 1 - level exactly where the interval leaves `null` out. With fewer the
-        exact binomial test is used, since a normal one finds what is not there up to three times as often as said: four of
-        four lost are no proof. Against the middle only clusters count that do not lie on it (ties, equal pairs).
+        With 20 or more independent outcomes it is below 1 - level exactly where the interval leaves
+        `null` out. With fewer the exact binomial test is used, since a normal one finds what is not
+        there up to three times as often as said: four of four lost are no proof. Against the middle
+        only clusters count that do not lie on it (ties, equal pairs).
         """
         if self.shift is not None:
             apart = abs(self.estimate + self.shift - null)
-            return self._tails(apart / self.standard_error) if self.variance > 0.0 else float(apart <= _EQUAL)
+            return (
+                self._tails(apart / self.standard_error)
+                if self.variance > 0.0
+                else float(apart <= _EQUAL)
+            )
         share, of_null = self._share(self.estimate), self._share(null)
         spread = of_null * (1.0 - of_null) / self.effective_n
         if spread <= 0.0:
@@ -110,14 +138,20 @@ class ClusteredMean:
     def _tails(self, apart: float) -> float:
         from scipy.special import stdtr
 
-        return 2.0 * NormalDist().cdf(-apart) if math.isinf(self._df) else float(2.0 * stdtr(self._df, -apart))
+        return (
+            2.0 * NormalDist().cdf(-apart)
+            if math.isinf(self._df)
+            else float(2.0 * stdtr(self._df, -apart))
+        )
 
     def _share(self, value: float) -> float:
         return min(max((value - self.bounds[0]) / (self.bounds[1] - self.bounds[0]), 0.0), 1.0)
 
 
 def _exact_p(successes: float, n: float, null: float) -> float:
-    """Twice the smaller binomial tail; counts may be fractions (a tie, outcomes of clusters), for which tails are interpolated."""
+    """Twice the smaller binomial tail; counts may be fractions (a tie, outcomes of clusters), for
+    which tails are interpolated.
+    """
     from scipy.special import betainc
 
     at_least = float(betainc(successes, n - successes + 1.0, null)) if successes > 0.0 else 1.0
@@ -134,11 +168,15 @@ def cluster_numbers(names: Names | None, n: int) -> Integers:
     if names is None:
         return np.arange(n)
     if len(names) != n:
-        raise ConfigError(f"one cluster name per item is needed, got {len(names)} names for {n} items")
+        raise ConfigError(
+            f"one cluster name per item is needed, got {len(names)} names for {n} items"
+        )
     if isinstance(names, np.ndarray) and names.dtype != object:
         return np.asarray(np.unique(names, return_inverse=True)[1], dtype=np.int64)
     known: dict[Any, int] = {}
-    return np.fromiter((known.setdefault(name, len(known)) for name in names), dtype=np.int64, count=n)
+    return np.fromiter(
+        (known.setdefault(name, len(known)) for name in names), dtype=np.int64, count=n
+    )
 
 
 def first_seen(names: Array) -> Integers:
@@ -166,9 +204,10 @@ def clustered_mean(
 
     Args:
         values: outcomes, shape (n,), finite and within `bounds`; leave out what has no outcome.
-        clusters: one name per outcome, hashable (an array of numbers is fastest); None where each stands alone. A cluster
-            may have outcomes in several strata.
-        strata: one name per outcome. The result is then the mean of the strata's means, each weighing the same.
+        clusters: one name per outcome, hashable (an array of numbers is fastest); None where each
+            stands alone. A cluster may have outcomes in several strata.
+        strata: one name per outcome. The result is then the mean of the strata's means, each
+            weighing the same.
         weights: weight per stratum instead, above 0; strata without a weight are left out.
         bounds: smallest and largest possible outcome; (-1, 1) for differences of shares.
 
@@ -176,15 +215,21 @@ def clustered_mean(
         The mean with its uncertainty; None without outcomes.
 
     Raises:
-        ConfigError: lengths that differ, values outside the bounds or not finite, bounds or weights in the wrong order.
+        ConfigError: lengths that differ, values outside the bounds or not finite, bounds or weights
+            in the wrong order.
     """
     found = np.asarray(values, dtype=np.float64)
     numbers = cluster_numbers(clusters, len(found))
     if not bounds[0] < bounds[1]:
         raise ConfigError(f"bounds are (smallest, largest) possible outcome, got {bounds!r}")
-    if found.size and not (np.isfinite(found).all() and found.min() >= bounds[0] and found.max() <= bounds[1]):
+    if found.size and not (
+        np.isfinite(found).all() and found.min() >= bounds[0] and found.max() <= bounds[1]
+    ):
         wrong = found[~((found >= bounds[0]) & (found <= bounds[1]))][0]
-        raise ConfigError(f"outcomes have to be within {bounds[0]}..{bounds[1]}, got {wrong}; give bounds= that hold them")
+        raise ConfigError(
+            f"outcomes have to be within {bounds[0]}..{bounds[1]}, got {wrong}; give bounds= that "
+            f"hold them"
+        )
     places, shares = _strata(strata, weights, len(found))
     if not (shares > 0.0).all():
         kept = shares[places] > 0.0
@@ -193,36 +238,55 @@ def clustered_mean(
     return _mean(found, numbers, places, shares, bounds) if len(found) else None
 
 
-def _strata(strata: Names | None, weights: Mapping[Any, float] | None, n: int) -> tuple[Integers, Floats]:
+def _strata(
+    strata: Names | None, weights: Mapping[Any, float] | None, n: int
+) -> tuple[Integers, Floats]:
     """Number of each item's stratum, and the weights of the strata, which add up to 1."""
     if strata is None:
         return np.zeros(n, dtype=np.int64), np.ones(1)
     if len(strata) != n:
         raise ConfigError(f"one stratum per item is needed, got {len(strata)} for {n} items")
     known: dict[Any, int] = {}
-    places = np.fromiter((known.setdefault(name, len(known)) for name in strata), dtype=np.int64, count=n)
+    places = np.fromiter(
+        (known.setdefault(name, len(known)) for name in strata), dtype=np.int64, count=n
+    )
     given = np.array([1.0 if weights is None else float(weights.get(name, 0.0)) for name in known])
     if (given < 0.0).any() or not np.isfinite(given).all():
         raise ConfigError("weights of strata have to be finite and not below 0")
     return places, given / given.sum() if given.sum() > 0.0 else given
 
 
-def _mean(values: Floats, clusters: Integers, places: Integers, shares: Floats, bounds: tuple[float, float]) -> ClusteredMean:
+def _mean(
+    values: Floats,
+    clusters: Integers,
+    places: Integers,
+    shares: Floats,
+    bounds: tuple[float, float],
+) -> ClusteredMean:
     n_strata, n_clusters = len(shares), int(clusters.max()) + 1
     n = np.bincount(places, minlength=n_strata).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
         means = np.bincount(places, weights=values, minlength=n_strata) / n
     present = n > 0
     estimate = float(np.sum(shares[present] * means[present]))
-    # one entry per cluster and stratum: how far its outcomes add up to lie from the stratum's mean, and how many they are
+    # one entry per cluster and stratum: how far its outcomes add up to lie from the stratum's mean,
+    # and how many they are
     if n_strata == 1:
-        cell, of_stratum, of_cluster = clusters, np.broadcast_to(np.int64(0), n_clusters), np.arange(n_clusters)
+        cell, of_stratum, of_cluster = (
+            clusters,
+            np.broadcast_to(np.int64(0), n_clusters),
+            np.arange(n_clusters),
+        )
     else:
         cells, cell = np.unique(places * n_clusters + clusters, return_inverse=True)
         of_stratum, of_cluster = cells // n_clusters, cells % n_clusters
     apart = values - (means[0] if n_strata == 1 else means[places])
-    deviation, size = (np.bincount(cell, weights=weights).astype(np.float64) for weights in (apart, None))
-    weight = np.bincount(of_cluster, weights=shares[of_stratum] * size / n[of_stratum], minlength=n_clusters)
+    deviation, size = (
+        np.bincount(cell, weights=weights).astype(np.float64) for weights in (apart, None)
+    )
+    weight = np.bincount(
+        of_cluster, weights=shares[of_stratum] * size / n[of_stratum], minlength=n_clusters
+    )
     effective = 1.0 / float(np.dot(weight, weight))
     del weight
     width = bounds[1] - bounds[0]
@@ -233,7 +297,13 @@ def _mean(values: Floats, clusters: Integers, places: Integers, shares: Floats, 
     widest = max(share * (1.0 - share), 0.0) * width**2
     if np.ptp(values) <= _EQUAL * width:
         return ClusteredMean(
-            estimate, _variance_unseen(share, effective) * width**2, len(values), n_clusters, effective, bounds, sides=sides
+            estimate,
+            _variance_unseen(share, effective) * width**2,
+            len(values),
+            n_clusters,
+            effective,
+            bounds,
+            sides=sides,
         )
     n_cells = np.bincount(of_stratum, minlength=n_strata).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -242,11 +312,14 @@ def _mean(values: Floats, clusters: Integers, places: Integers, shares: Floats, 
     # one cluster says nothing about the spread of its stratum, so it is taken as wide as it can be
     moved = np.where(n_cells[of_stratum] == 1.0, math.sqrt(widest), moved)
     influence = np.bincount(of_cluster, weights=shares[of_stratum] * moved, minlength=n_clusters)
-    # the jackknife sees too little where the few large clusters happen to agree; a common correlation within clusters does not
+    # the jackknife sees too little where the few large clusters happen to agree; a common
+    # correlation within clusters does not
     squares = np.bincount(places, weights=apart**2, minlength=n_strata)
     sizes = np.bincount(of_stratum, weights=size**2, minlength=n_strata)
     with np.errstate(invalid="ignore", divide="ignore"):
-        design = 1.0 + (sizes / n - 1.0) * correlation_in_cells(apart, deviation, size, of_stratum, n)
+        design = 1.0 + (sizes / n - 1.0) * correlation_in_cells(
+            apart, deviation, size, of_stratum, n
+        )
         alike = np.where(n > 1, squares / (n * (n - 1.0)) * design, 0.0)
         effective_in = np.where(present, n**2 / sizes, 0.0)
     small = 1.0 - 1.0 / n_clusters if n_clusters > 1 else 1.0
@@ -254,47 +327,79 @@ def _mean(values: Floats, clusters: Integers, places: Integers, shares: Floats, 
     shift = None
     if np.sum(present) > 1:
         each = np.maximum(np.bincount(of_stratum, weights=moved**2, minlength=n_strata), alike)
-        more, shift = _near_the_ends((means - bounds[0]) / width, each / width**2, effective_in, shares)
+        more, shift = _near_the_ends(
+            (means - bounds[0]) / width, each / width**2, effective_in, shares
+        )
         variance, shift = variance + more * width**2, shift * width
     # a fraction of one more cluster, as extreme as can be, for the same reason
     variance = (n_clusters * variance + _EXTREME * widest / effective) / (n_clusters + _EXTREME)
     df = math.inf
     if n_clusters < len(values):
         common = likeness(values, clusters)
-        ends = (2.0 * share - 1.0) ** 2 / 2.0 * width**2 * ((1.0 - common) / len(values) + common / effective)
+        ends = (
+            (2.0 * share - 1.0) ** 2
+            / 2.0
+            * width**2
+            * ((1.0 - common) / len(values) + common / effective)
+        )
         variance += _UNSEEN * ends / (n_clusters + _EXTREME)
         df = _degrees(
-            variance, float(np.sum(shares[present] ** 2 * (squares / n**2)[present])), len(values), n_clusters, effective
+            variance,
+            float(np.sum(shares[present] ** 2 * (squares / n**2)[present])),
+            len(values),
+            n_clusters,
+            effective,
         )
-    return ClusteredMean(estimate, variance, len(values), n_clusters, effective, bounds, shift, sides, df)
+    return ClusteredMean(
+        estimate, variance, len(values), n_clusters, effective, bounds, shift, sides, df
+    )
 
 
-def _degrees(variance: float, unclustered: float, n: int, n_clusters: int, effective: float) -> float:
-    """Degrees of freedom of a variance (Satterthwaite): those of outcomes for the part `unclustered`, of clusters for the rest."""
+def _degrees(
+    variance: float, unclustered: float, n: int, n_clusters: int, effective: float
+) -> float:
+    """Degrees of freedom of a variance (Satterthwaite): those of outcomes for the part
+    `unclustered`, of clusters for the rest.
+    """
     within = min(1.0, unclustered / variance)
-    return 1.0 / ((1.0 - within) ** 2 / max(effective - 1.0, 1.0) + within**2 / max(n - n_clusters, 1))
+    return 1.0 / (
+        (1.0 - within) ** 2 / max(effective - 1.0, 1.0) + within**2 / max(n - n_clusters, 1)
+    )
 
 
 def _variance_unseen(share: float, effective: float) -> float:
-    """Variance of a mean whose outcomes are all alike, at `share` of the way between the bounds; not certain for all that.
+    """Variance of a mean whose outcomes are all alike, at `share` of the way between the bounds;
+    not certain for all that.
 
-    As many others as Wilson's interval allows for none seen may still come, as far away as the bounds let them be; but no more
-    than a coin's, which is 0 at a bound: there the interval says so without a variance.
+    As many others as Wilson's interval allows for none seen may still come, as far away as the
+    bounds let them be; but no more than a coin's, which is 0 at a bound: there the interval says so
+    without a variance.
     """
     if not _EQUAL < share < 1.0 - _EQUAL:
         return 0.0
-    reach = wilson_interval(0.0, effective).high * max(share, 1.0 - share) / NormalDist().inv_cdf(0.975)
+    reach = (
+        wilson_interval(0.0, effective).high * max(share, 1.0 - share) / NormalDist().inv_cdf(0.975)
+    )
     return min(reach**2, share * (1.0 - share) / effective)
 
 
-def _near_the_ends(share: Floats, variance: Floats, effective: Floats, weights: Floats) -> tuple[float, float]:
-    """What strata near 0 or 1 add to the variance of their weighted mean, and by how much they move its centre.
+def _near_the_ends(
+    share: Floats, variance: Floats, effective: Floats, weights: Floats
+) -> tuple[float, float]:
+    """What strata near 0 or 1 add to the variance of their weighted mean, and by how much they move
+    its centre.
 
-    A stratum without a failure seems to vary not at all. Each is given its part of four outcomes, half of them failures, by
-    how much it can matter (R. Price and D. Bonett, 2004, who give all strata the same part).
+    A stratum without a failure seems to vary not at all. Each is given its part of four outcomes,
+    half of them failures, by how much it can matter (R. Price and D. Bonett, 2004, who give all
+    strata the same part).
     """
     used = effective > 0.0
-    share, variance, effective, weights = share[used], variance[used], effective[used], weights[used]
+    share, variance, effective, weights = (
+        share[used],
+        variance[used],
+        effective[used],
+        weights[used],
+    )
     matters = weights**2 / effective
     added = 4.0 * matters / np.sum(matters)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -305,8 +410,12 @@ def _near_the_ends(share: Floats, variance: Floats, effective: Floats, weights: 
     return float(np.sum(weights**2 * wider)), float(np.sum(weights * (moved - share)))
 
 
-def correlation_in_cells(apart: Floats, deviation: Floats, size: Floats, of_stratum: Integers, n: Floats) -> float:
-    """Correlation of outcomes of one cluster, 0..1, by the analysis of variance (Donner 1986); 0 where none has two."""
+def correlation_in_cells(
+    apart: Floats, deviation: Floats, size: Floats, of_stratum: Integers, n: Floats
+) -> float:
+    """Correlation of outcomes of one cluster, 0..1, by the analysis of variance (Donner 1986); 0
+    where none has two.
+    """
     n_all, n_cells, n_strata = float(n.sum()), len(size), int(np.sum(n > 0))
     if n_all <= n_cells or n_cells <= n_strata:
         return 0.0
@@ -319,7 +428,9 @@ def correlation_in_cells(apart: Floats, deviation: Floats, size: Floats, of_stra
 
 
 def likeness(values: Floats, clusters: Integers) -> float:
-    """Correlation of values of one cluster, 0..1, as `correlation_in_cells` has it; `clusters` are numbers from 0 without gaps."""
+    """Correlation of values of one cluster, 0..1, as `correlation_in_cells` has it; `clusters` are
+    numbers from 0 without gaps.
+    """
     apart = values - math.fsum(values) / len(values)
     sizes = np.bincount(clusters).astype(np.float64)
     nowhere = np.zeros(len(sizes), dtype=np.int64)
@@ -332,7 +443,8 @@ def from_variance(
 ) -> ClusteredMean:
     """Give a figure that is no mean, with the variance that was found for it in another way.
 
-    A variance of 0 is that of clusters that are all alike. A figure below the lower bound moves that bound.
+    A variance of 0 is that of clusters that are all alike. A figure below the lower bound moves
+    that bound.
     """
     bounds = min(bounds[0], estimate), bounds[1]
     width = bounds[1] - bounds[0]
@@ -345,8 +457,12 @@ def from_variance(
     return ClusteredMean(estimate, variance, n_clusters, n_clusters, float(n_clusters), bounds)
 
 
-def from_draws(estimate: float, draws: Floats, n_clusters: int, *, bounds: tuple[float, float] = (0.0, 1.0)) -> ClusteredMean:
-    """Give a figure that is no mean, with the spread of its cluster-bootstrap draws; draws that are NaN are left out."""
+def from_draws(
+    estimate: float, draws: Floats, n_clusters: int, *, bounds: tuple[float, float] = (0.0, 1.0)
+) -> ClusteredMean:
+    """Give a figure that is no mean, with the spread of its cluster-bootstrap draws; draws that are
+    NaN are left out.
+    """
     usable = draws[~np.isnan(draws)]
     variance = float(np.var(usable)) if len(usable) > 1 else 0.0
     return from_variance(estimate, variance, n_clusters, bounds=bounds)
@@ -354,12 +470,16 @@ def from_draws(estimate: float, draws: Floats, n_clusters: int, *, bounds: tuple
 
 @dataclass(frozen=True)
 class DrawnFigure(ClusteredMean):
-    """A figure that is no mean, with draws of what it may truly be; its interval holds their middle part and the figure."""
+    """A figure that is no mean, with draws of what it may truly be; its interval holds their middle
+    part and the figure.
+    """
 
     _draws: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
 
     def interval(self, level: float = 0.95) -> Interval:
-        """Give the interval at this level: within the bounds, holding the figure, and never of width 0."""
+        """Give the interval at this level: within the bounds, holding the figure, and never of
+        width 0.
+        """
         check_level(level)
         low, high = np.quantile(self._draws, [(1.0 - level) / 2.0, (1.0 + level) / 2.0])
         return Interval(min(float(low), self.estimate), max(float(high), self.estimate))
@@ -371,7 +491,9 @@ class DrawnFigure(ClusteredMean):
 
 
 def combined(parts: Sequence[tuple[ClusteredMean, float]]) -> ClusteredMean | None:
-    """Give the weighted mean of figures that share no clusters; weights above 0 that need not add up to 1; None of none."""
+    """Give the weighted mean of figures that share no clusters; weights above 0 that need not add
+    up to 1; None of none.
+    """
     if len(parts) < 2:
         return parts[0][0] if parts else None
     total = math.fsum(weight for _, weight in parts)
@@ -380,35 +502,46 @@ def combined(parts: Sequence[tuple[ClusteredMean, float]]) -> ClusteredMean | No
     def mixed(values: Iterable[float]) -> float:
         return math.fsum(share * value for share, value in zip(shares, values, strict=True))
 
-    variance = math.fsum(share**2 * part.variance for share, part in zip(shares, found, strict=True))
+    variance = math.fsum(
+        share**2 * part.variance for share, part in zip(shares, found, strict=True)
+    )
     shift = mixed(part.shift or 0.0 for part in found)
     return ClusteredMean(
         mixed(part.estimate for part in found),
         variance,
         sum(part.n for part in found),
         sum(part.n_clusters for part in found),
-        1.0 / math.fsum(share**2 / part.effective_clusters for share, part in zip(shares, found, strict=True)),
+        1.0
+        / math.fsum(
+            share**2 / part.effective_clusters for share, part in zip(shares, found, strict=True)
+        ),
         (mixed(part.bounds[0] for part in found), mixed(part.bounds[1] for part in found)),
-        shift if variance > 0.0 else None,  # figures that all lie at an end are not known exactly: Wilson's interval
+        # figures that all lie at an end are not known exactly: Wilson's interval
+        shift if variance > 0.0 else None,
     )
 
 
-# -- bootstrap ----------------------------------------------------------------------------------------------------------
+# -- bootstrap -------------------------------------------------------------------------------------
 
 N_DRAWS = 2000
 _CELLS_AT_ONCE = 4_000_000
 
 
 def named_generator(seed: int, name: str) -> np.random.Generator:
-    """Make a random generator that depends on `seed` and `name` only, so that one stratum never shifts another's draws."""
+    """Make a random generator that depends on `seed` and `name` only, so that one stratum never
+    shifts another's draws.
+    """
     return np.random.default_rng([seed & 0xFFFFFFFF, crc32(name.encode("utf-8"))])
 
 
-def mean_draws(counts: Mapping[float, int], rng: np.random.Generator, n_draws: int = N_DRAWS) -> Floats:
+def mean_draws(
+    counts: Mapping[float, int], rng: np.random.Generator, n_draws: int = N_DRAWS
+) -> Floats:
     """Draw the bootstrap distribution of the mean of outcomes within 0..1.
 
-    Where every outcome is the same, resampling would claim to know the mean exactly; the mean is then drawn from the
-    Jeffreys posterior of a proportion instead, Beta(n*v + 1/2, n*(1 - v) + 1/2).
+    Where every outcome is the same, resampling would claim to know the mean exactly; the mean is
+    then drawn from the Jeffreys posterior of a proportion instead, Beta(n*v + 1/2, n*(1 - v) +
+    1/2).
 
     Args:
         counts: how often each outcome (0..1) occurred.
@@ -435,24 +568,35 @@ def mean_draws(counts: Mapping[float, int], rng: np.random.Generator, n_draws: i
     return _weighted_sums(n, shares, values, rng, n_draws) / n
 
 
-def _weighted_sums(n: int, shares: Floats, table: Any, rng: np.random.Generator, n_draws: int) -> Floats:
-    """Sums over resamples of size `n`, in slices: the weights of all draws at once would need n_draws * len(table) cells."""
+def _weighted_sums(
+    n: int, shares: Floats, table: Any, rng: np.random.Generator, n_draws: int
+) -> Floats:
+    """Sums over resamples of size `n`, in slices: the weights of all draws at once would need
+    n_draws * len(table) cells.
+    """
     at_once = max(1, _CELLS_AT_ONCE // len(shares))
     return np.concatenate(
-        [rng.multinomial(n, shares, size=min(at_once, n_draws - start)) @ table for start in range(0, n_draws, at_once)]
+        [
+            rng.multinomial(n, shares, size=min(at_once, n_draws - start)) @ table
+            for start in range(0, n_draws, at_once)
+        ]
     )
 
 
-def cluster_sum_draws(contributions: Sequence[Sequence[float]], rng: np.random.Generator, n_draws: int = N_DRAWS) -> Floats:
+def cluster_sum_draws(
+    contributions: Sequence[Sequence[float]], rng: np.random.Generator, n_draws: int = N_DRAWS
+) -> Floats:
     """Draw bootstrap sums of per-cluster contributions, whole clusters at a time.
 
     Args:
-        contributions: one row per cluster, shape (n_clusters, n_columns), for example (sum of outcomes, number of items).
+        contributions: one row per cluster, shape (n_clusters, n_columns), for example (sum of
+            outcomes, number of items).
         rng: source of the draws.
         n_draws: number of draws.
 
     Returns:
-        Column sums of every resample, shape (n_draws, n_columns); a ratio of two columns is a cluster-bootstrapped mean.
+        Column sums of every resample, shape (n_draws, n_columns); a ratio of two columns is a
+        cluster-bootstrapped mean.
 
     Raises:
         ConfigError: without clusters.
@@ -472,18 +616,21 @@ def bootstrapped(
     seed: int = 0,
     n_draws: int = N_DRAWS,
 ) -> ClusteredMean | None:
-    """Give any figure that can be computed from column sums, with its spread over a seeded cluster bootstrap.
+    """Give any figure that can be computed from column sums, with its spread over a seeded cluster
+    bootstrap.
 
     Args:
         columns: what each item adds, shape (n_items, n_columns), dense or a scipy sparse array.
-        statistic: maps column sums of shape (n_draws, n_columns) to figures of shape (n_draws,), NaN where undefined.
+        statistic: maps column sums of shape (n_draws, n_columns) to figures of shape (n_draws,),
+            NaN where undefined.
         clusters: one name per item; whole clusters are drawn.
         bounds: smallest and largest possible figure.
         seed: seed of the draws.
         n_draws: number of resamples.
 
     Returns:
-        The figure; its `.interval()` is never of width 0 and stays within the bounds. None where the figure is undefined.
+        The figure; its `.interval()` is never of width 0 and stays within the bounds. None where
+        the figure is undefined.
     """
     from scipy import sparse
 
@@ -523,17 +670,21 @@ def drawn_figure(
     seed: int = 0,
     n_draws: int = N_DRAWS,
 ) -> DrawnFigure | None:
-    """Give any figure that can be computed from column sums, with draws that allow for items of kinds not yet seen.
+    """Give any figure that can be computed from column sums, with draws that allow for items of
+    kinds not yet seen.
 
-    Each draw weighs the kinds of items anew (Dirichlet), by their numbers and a small prior number of each kind that there may be:
-    for two raters and two labels Jeffreys' half in each cell. A resample of items that all agree would always agree. Where items
-    come in clusters they count as those that are worth as much by the spread of the figure over clusters, and by Student's
+    Each draw weighs the kinds of items anew (Dirichlet), by their numbers and a small prior number
+    of each kind that there may be: for two raters and two labels Jeffreys' half in each cell. A
+    resample of items that all agree would always agree. Where items come in clusters they count as
+    those that are worth as much by the spread of the figure over clusters, and by Student's
     quantile for the number of these.
 
     Args:
         columns: what each item adds, shape (n_items, n_columns), dense or a scipy sparse array.
-        statistic: maps column sums of shape (n_draws, n_columns) to figures of shape (n_draws,), NaN where undefined.
-        unseen: what an item of each kind that there may be adds, shape (n_kinds, n_columns), and its prior number, shape (n_kinds,).
+        statistic: maps column sums of shape (n_draws, n_columns) to figures of shape (n_draws,),
+            NaN where undefined.
+        unseen: what an item of each kind that there may be adds, shape (n_kinds, n_columns), and
+            its prior number, shape (n_kinds,).
         clusters: one name per item.
         bounds: smallest and largest possible figure; one below the lower bound moves it.
         seed: seed of the draws.
@@ -569,7 +720,9 @@ def drawn_figure(
     draws, at_once = [], max(1, _CELLS_AT_ONCE // (len(kinds) + len(rows)))
     for start in range(0, n_draws, at_once):
         size = min(at_once, n_draws - start)
-        own, other = (rng.standard_gamma(shape, size=(size, len(shape))) for shape in (counts * worth, prior))
+        own, other = (
+            rng.standard_gamma(shape, size=(size, len(shape))) for shape in (counts * worth, prior)
+        )
         weight = own.sum(axis=1) + other.sum(axis=1)
         draws.append(figures((own @ kinds + other @ rows) * (n / weight)[:, None]))
     usable = np.concatenate(draws)
@@ -577,27 +730,42 @@ def drawn_figure(
     if not len(usable):
         usable = np.array([estimate])
     spread, ends = float(np.var(usable)), (min(bounds[0], estimate), bounds[1])
-    return DrawnFigure(estimate, spread, n_clusters, n_clusters, float(n_clusters), ends, _draws=usable)
+    return DrawnFigure(
+        estimate, spread, n_clusters, n_clusters, float(n_clusters), ends, _draws=usable
+    )
 
 
 def _worth(moved: Floats, columns: Floats, clusters: Integers) -> float:
-    """How many independent items one item of a cluster is worth, 0..1, by what items add to the error of a figure.
+    """How many independent items one item of a cluster is worth, 0..1, by what items add to the
+    error of a figure.
 
-    Where none adds anything (all agree), rows are taken to share their fate as far as they share what is in them.
+    Where none adds anything (all agree), rows are taken to share their fate as far as they share
+    what is in them.
     """
     n, n_clusters = len(moved), int(clusters.max()) + 1
     if float(np.ptp(moved)) > _EQUAL:
-        found = _mean(moved, clusters, np.zeros(n, dtype=np.int64), np.ones(1), (float(moved.min()), float(moved.max())))
+        found = _mean(
+            moved,
+            clusters,
+            np.zeros(n, dtype=np.int64),
+            np.ones(1),
+            (float(moved.min()), float(moved.max())),
+        )
         worth, df = min(1.0, float(moved @ moved) / n**2 / found.variance), found._df
     else:
-        alike = max((likeness(column, clusters) for column in columns.T if np.ptp(column) > 0.0), default=0.0)
+        alike = max(
+            (likeness(column, clusters) for column in columns.T if np.ptp(column) > 0.0),
+            default=0.0,
+        )
         sizes = np.bincount(clusters)
         worth, df = 1.0 / (1.0 + (float(sizes @ sizes) / n - 1.0) * alike), n_clusters - 1.0
     return worth * (t_quantile(math.inf, 0.95) / t_quantile(max(df, 1.0), 0.95)) ** 2
 
 
 def draws_interval(draws: Floats, level: float = 0.95) -> Interval | None:
-    """Give the central `level` range of bootstrap draws; draws that are NaN are left out, and None is left if all are."""
+    """Give the central `level` range of bootstrap draws; draws that are NaN are left out, and None
+    is left if all are.
+    """
     check_level(level)
     usable = draws[~np.isnan(draws)]
     if not len(usable):

@@ -21,9 +21,11 @@ class PositionBias(NamedTuple):
     """How the place of an answer sways a judge.
 
     Attributes:
-        advantage: mean win of the answer shown first less that of the same answer shown second, -1..1; 0 without bias.
+        advantage: mean win of the answer shown first less that of the same answer shown second,
+            -1..1; 0 without bias.
         ci95: its interval.
-        p_value: exact two-sided sign test of the pairs whose verdict depends on the order; None without a pair.
+        p_value: exact two-sided sign test of the pairs whose verdict depends on the order; None
+            without a pair.
         favoured_first: pairs in which each answer does better when shown first.
         favoured_second: pairs in which each does better when shown second.
         n: pairs judged in both orders.
@@ -40,15 +42,20 @@ class PositionBias(NamedTuple):
 
 
 def position_bias(
-    shown_first: Numbers, shown_second: Numbers, *, clusters: Sequence[Hashable] | None = None, confidence: float = 0.95
+    shown_first: Numbers,
+    shown_second: Numbers,
+    *,
+    clusters: Sequence[Hashable] | None = None,
+    confidence: float = 0.95,
 ) -> PositionBias:
     """Test whether answer A does better when it is shown first than when it is shown second.
 
-    The two orders of a pair are one observation, not two: only pairs whose verdict depends on the order say anything, and
-    without bias they favour the first and the second place equally often.
+    The two orders of a pair are one observation, not two: only pairs whose verdict depends on the
+    order say anything, and without bias they favour the first and the second place equally often.
 
     Args:
-        shown_first: per pair the win of A when shown first: 1, 0, 0.5 for a tie, or anything between; None without a verdict.
+        shown_first: per pair the win of A when shown first: 1, 0, 0.5 for a tie, or anything
+            between; None without a verdict.
         shown_second: per pair the win of A when shown second.
         clusters: a name per pair where pairs belong together; for the interval.
         confidence: level of the interval.
@@ -59,10 +66,14 @@ def position_bias(
     check_level(confidence)
     first, second = numbers(shown_first, "shown_first"), numbers(shown_second, "shown_second")
     if len(first) != len(second):
-        raise ConfigError(f"both orders need one entry per pair; found {len(first)} and {len(second)}")
+        raise ConfigError(
+            f"both orders need one entry per pair; found {len(first)} and {len(second)}"
+        )
     both = ~np.isnan(first) & ~np.isnan(second)
     if clusters is not None and len(clusters) != len(both):
-        raise ConfigError(f"clusters needs one entry per pair; found {len(clusters)} for {len(both)}")
+        raise ConfigError(
+            f"clusters needs one entry per pair; found {len(clusters)} for {len(both)}"
+        )
     n = int(both.sum())
     if n == 0:
         return PositionBias(None, None, None, 0, 0, 0, len(both))
@@ -70,7 +81,9 @@ def position_bias(
     if wins.min() < 0.0 or wins.max() > 1.0:
         raise ConfigError("wins lie within 0..1: 1 where A won, 0.5 for a tie, 0 where B won")
     gain = (first - second)[both]
-    found = corrected_mean(gain, gain, clusters=names_where(clusters, both), bounds=(-1.0, 1.0), confidence=confidence)
+    found = corrected_mean(
+        gain, gain, clusters=names_where(clusters, both), bounds=(-1.0, 1.0), confidence=confidence
+    )
     up, down = int((gain > 0.0).sum()), int((gain < 0.0).sum())
     return PositionBias(found.estimate, found.ci95, sign_test(up, down), up, down, n, len(both) - n)
 
@@ -82,12 +95,16 @@ class Repeats:
     Attributes:
         score: mean over samples of their mean over runs.
         ci95: its interval, for other prompts *and* another asking of the judge.
-        ci95_same_prompts: for asking the judge again about the same prompts, as often; None where no sample was judged twice.
+        ci95_same_prompts: for asking the judge again about the same prompts, as often; None where
+            no sample was judged twice.
         scores: the score of each run, over the samples it scored.
-        judge_variance: of a sample's credit from run to run, on average over samples; None where no sample was judged twice.
-        prompt_variance: of samples' true credits, what is left when the judge's part is taken off; at least 0.
+        judge_variance: of a sample's credit from run to run, on average over samples; None where no
+            sample was judged twice.
+        prompt_variance: of samples' true credits, what is left when the judge's part is taken off;
+            at least 0.
         run_sd: by how much the score of a single run scatters when only the judge is asked again.
-        unstable: share of samples, of those judged twice or more, whose credit was not the same in all runs.
+        unstable: share of samples, of those judged twice or more, whose credit was not the same in
+            all runs.
         n: samples scored in at least one run.
         n_runs: runs.
     """
@@ -105,7 +122,9 @@ class Repeats:
 
     @property
     def judge_share(self) -> float | None:
-        """Part of the variance of one judgement that is the judge's, 0..1; None where nothing varies or is known."""
+        """Part of the variance of one judgement that is the judge's, 0..1; None where nothing
+        varies or is known.
+        """
         if self.judge_variance is None or self.prompt_variance is None:
             return None
         whole = self.judge_variance + self.prompt_variance
@@ -122,9 +141,11 @@ def variance_parts(
     """Take the uncertainty of repeated runs apart.
 
     Args:
-        runs: credits, 0..1, shape (n_runs, n_samples), samples in the same order in every run; None or NaN for none.
+        runs: credits, 0..1, shape (n_runs, n_samples), samples in the same order in every run; None
+            or NaN for none.
         clusters: one name per sample (the prompt).
-        strata: one name per sample where the score is a mean of parts; `weights` as in `clustered_mean`.
+        strata: one name per sample where the score is a mean of parts; `weights` as in
+            `clustered_mean`.
         weights: weight per stratum.
 
     Returns:
@@ -133,12 +154,17 @@ def variance_parts(
     Raises:
         ConfigError: without runs, or where one has another number of samples.
 
-    Source: one-way random effects, S. Searle, G. Casella and C. McCulloch, "Variance Components", 1992; for evaluations,
+    Source: one-way random effects, S. Searle, G. Casella and C. McCulloch, "Variance Components",
+    1992; for evaluations,
         E. Miller, "Adding error bars to evals", arXiv 2411.00640.
     """
     if not runs or len({len(run) for run in runs}) > 1:
-        raise ConfigError("variance_parts needs runs over the same samples, one credit or None for each")
-    table = np.array([[math.nan if x is None else float(x) for x in run] for run in runs], dtype=np.float64)
+        raise ConfigError(
+            "variance_parts needs runs over the same samples, one credit or None for each"
+        )
+    table = np.array(
+        [[math.nan if x is None else float(x) for x in run] for run in runs], dtype=np.float64
+    )
     known = ~np.isnan(table)
     times = known.sum(axis=0)
     if not times.any():
@@ -155,7 +181,18 @@ def variance_parts(
     within = float(np.sum(off[:, again] ** 2) / np.sum(times[again] - 1.0)) if again.any() else None
     scores = tuple(_score(run, ok, parts, weights) for run, ok in zip(table, known, strict=True))
     if within is None:
-        return Repeats(whole.estimate, whole.interval(), None, scores, None, None, None, None, len(means), len(runs))
+        return Repeats(
+            whole.estimate,
+            whole.interval(),
+            None,
+            scores,
+            None,
+            None,
+            None,
+            None,
+            len(means),
+            len(runs),
+        )
     between = float(np.var(means, ddof=1)) if len(means) > 1 else 0.0
     prompt = max(0.0, between - within * float(np.mean(1.0 / times)))
     share = _shares(parts[1], weights, len(means))
@@ -165,10 +202,23 @@ def variance_parts(
     half = NormalDist().inv_cdf(0.975) * of_all
     same = Interval(max(0.0, whole.estimate - half), min(1.0, whole.estimate + half))
     unstable = float(np.mean(np.ptp(np.where(known, table, means), axis=0)[again] > 1e-12))
-    return Repeats(whole.estimate, whole.interval(), same, scores, within, prompt, of_one_run, unstable, len(means), len(runs))
+    return Repeats(
+        whole.estimate,
+        whole.interval(),
+        same,
+        scores,
+        within,
+        prompt,
+        of_one_run,
+        unstable,
+        len(means),
+        len(runs),
+    )
 
 
-def _score(run: Any, known: Any, parts: Sequence[Sequence[Any] | None], weights: Mapping[Any, float] | None) -> float | None:
+def _score(
+    run: Any, known: Any, parts: Sequence[Sequence[Any] | None], weights: Mapping[Any, float] | None
+) -> float | None:
     found = clustered_mean(run[known], strata=names_where(parts[1], known), weights=weights)
     return None if found is None else found.estimate
 
@@ -188,7 +238,9 @@ _MOST_ASSIGNMENTS = 500
 
 
 class Change(NamedTuple):
-    """A quantity of both versions, its change, the interval of the change, and the p-value of "no change"."""
+    """A quantity of both versions, its change, the interval of the change, and the p-value of "no
+    change".
+    """
 
     old: float
     new: float
@@ -208,10 +260,13 @@ class Drift:
         flip_rate: share of anchors on which the two versions differ by more than the tolerance.
         flip_ci95: its interval.
         noise: the same share between repeats of one version; None without repeats.
-        excess: how much farther apart the versions are than repeats of one, in the unit of the scores; 0 without drift.
-        excess_p: one-sided permutation p-value of "both versions score alike", from the repeats; None without them.
+        excess: how much farther apart the versions are than repeats of one, in the unit of the
+            scores; 0 without drift.
+        excess_p: one-sided permutation p-value of "both versions score alike", from the repeats;
+            None without them.
         shift: change of the mean score.
-        agreement: change of the agreement with the labels, as 1 minus the distance relative to the scale; None without labels.
+        agreement: change of the agreement with the labels, as 1 minus the distance relative to the
+            scale; None without labels.
         findings: what has changed, at the level after Holm's correction for the questions asked.
         notes: what the reader has to know.
     """
@@ -247,10 +302,12 @@ def drift(
     """Compare two versions of a judge on the same anchors.
 
     Args:
-        old: score or verdict (as a number) per anchor of the old version; None or NaN where it gave none.
+        old: score or verdict (as a number) per anchor of the old version; None or NaN where it gave
+            none.
         new: the same of the new version.
         labels: what people say, on the same scale; None where they said nothing.
-        credits: instead of labels, what the old and the new version earned on each anchor under some rule, 0..1.
+        credits: instead of labels, what the old and the new version earned on each anchor under
+            some rule, 0..1.
         old_again: further runs of the old version on the same anchors.
         new_again: further runs of the new version.
         clusters: a name per anchor where anchors belong together.
@@ -261,42 +318,65 @@ def drift(
         seed: seed of the draws.
 
     Raises:
-        ConfigError: lengths differ, scores lie outside the bounds, or fewer than two anchors were scored by both.
+        ConfigError: lengths differ, scores lie outside the bounds, or fewer than two anchors were
+            scored by both.
     """
     check_level(confidence)
     if tolerance < 0.0 or n_draws < 100:
-        raise ConfigError(f"tolerance is at least 0 and n_draws at least 100; found {tolerance!r} and {n_draws!r}")
+        raise ConfigError(
+            f"tolerance is at least 0 and n_draws at least 100; found {tolerance!r} and {n_draws!r}"
+        )
     olds = [numbers(values, "old") for values in (old, *old_again)]
     news = [numbers(values, "new") for values in (new, *new_again)]
     lengths = [len(values) for values in (*olds, *news, labels, clusters) if values is not None]
     if len(set(lengths)) > 1:
-        raise ConfigError(f"every run, the labels and the clusters need one entry per anchor; found {lengths} entries")
-    outside = [x for run in (*olds, *news) for x in (np.nanmin(run, initial=bounds[0]), np.nanmax(run, initial=bounds[1]))]
+        raise ConfigError(
+            f"every run, the labels and the clusters need one entry per anchor; found {lengths} "
+            f"entries"
+        )
+    outside = [
+        x
+        for run in (*olds, *news)
+        for x in (np.nanmin(run, initial=bounds[0]), np.nanmax(run, initial=bounds[1]))
+    ]
     if min(outside) < bounds[0] or max(outside) > bounds[1]:
         worst = min(outside) if min(outside) < bounds[0] else max(outside)
-        raise ConfigError(f"a score is {worst:.15g}, outside the bounds {bounds[0]:g}..{bounds[1]:g}; name the scale in bounds")
+        raise ConfigError(
+            f"a score is {worst:.15g}, outside the bounds {bounds[0]:g}..{bounds[1]:g}; name the "
+            f"scale in bounds"
+        )
     both = ~np.isnan(olds[0]) & ~np.isnan(news[0])
     n = int(both.sum())
     if n < 2:
-        raise ConfigError(f"old and new have {n} anchors in common that both scored; at least 2 are needed")
+        raise ConfigError(
+            f"old and new have {n} anchors in common that both scored; at least 2 are needed"
+        )
     kept = list(itertools.compress(range(len(both)) if clusters is None else clusters, both))
     low, high = bounds
     reach = (low - high, high - low)
     notes: list[str] = []
     missing = len(both) - n
     if missing:
-        notes.append(f"{missing} of {len(both)} anchors were not scored by both versions; they say nothing about drift")
-    old_mean, new_mean = (np.asarray(np.nanmean([run[both] for run in side], axis=0)) for side in (olds, news))
+        notes.append(
+            f"{missing} of {len(both)} anchors were not scored by both versions; they say nothing "
+            f"about drift"
+        )
+    old_mean, new_mean = (
+        np.asarray(np.nanmean([run[both] for run in side], axis=0)) for side in (olds, news)
+    )
     shift = _change(old_mean, new_mean, kept, reach, confidence)
     flips = (np.abs(news[0] - olds[0])[both] > tolerance).astype(np.float64)
     rate = corrected_mean(flips, flips, clusters=kept, confidence=confidence)
     noise = excess = excess_p = None
     if len(olds) + len(news) > 2:
         noise = _self_difference(olds, news, tolerance)
-        excess, excess_p = _beyond_noise(np.stack(olds, axis=1), np.stack(news, axis=1), n_draws, seed)
+        excess, excess_p = _beyond_noise(
+            np.stack(olds, axis=1), np.stack(news, axis=1), n_draws, seed
+        )
     else:
         notes.append(
-            "how often the judge differs from itself is unknown: changed verdicts may be chance. Run one version twice"
+            "how often the judge differs from itself is unknown: changed verdicts may be chance. "
+            "Run one version twice"
         )
     agreement = None
     if labels is not None or credits is not None:
@@ -306,14 +386,22 @@ def drift(
             finite = labels is None or math.isfinite(high - low)
             width = 1.0 if finite else math.inf
             agreement = _change(
-                earned[0][known], earned[1][known], list(itertools.compress(kept, known)), (-width, width), confidence
+                earned[0][known],
+                earned[1][known],
+                list(itertools.compress(kept, known)),
+                (-width, width),
+                confidence,
             )
         else:
-            notes.append("fewer than 2 anchors have a label, so agreement with people is not compared")
+            notes.append(
+                "fewer than 2 anchors have a label, so agreement with people is not compared"
+            )
     found, ci95 = rate.estimate, rate.ci95
     assert found is not None and ci95 is not None
     findings = _findings(shift, excess, excess_p, agreement, 1.0 - confidence)
-    return Drift(n, missing, found, ci95, noise, excess, excess_p, shift, agreement, findings, tuple(notes))
+    return Drift(
+        n, missing, found, ci95, noise, excess, excess_p, shift, agreement, findings, tuple(notes)
+    )
 
 
 def _earned(
@@ -326,35 +414,63 @@ def _earned(
     """How near each version comes to the labels, 0..1; NaN where that is not known."""
     if credits is not None:
         return numbers(credits[0], "credits")[both], numbers(credits[1], "credits")[both]
-    gold = numbers(labels or [], "labels")[both] if not isinstance(labels, np.ndarray) else labels[both]
+    gold = (
+        numbers(labels or [], "labels")[both]
+        if not isinstance(labels, np.ndarray)
+        else labels[both]
+    )
     known = gold[~np.isnan(gold)]
-    span = bounds[1] - bounds[0] if math.isfinite(bounds[1] - bounds[0]) else float(np.ptp(known)) if len(known) else 0.0
+    span = (
+        bounds[1] - bounds[0]
+        if math.isfinite(bounds[1] - bounds[0])
+        else float(np.ptp(known))
+        if len(known)
+        else 0.0
+    )
     near = [1.0 - np.abs(side - gold) / (span or math.nan) for side in means]
     return near[0], near[1]
 
 
-def _change(old: Floats, new: Floats, clusters: Sequence[Hashable], reach: tuple[float, float], confidence: float) -> Change:
+def _change(
+    old: Floats,
+    new: Floats,
+    clusters: Sequence[Hashable],
+    reach: tuple[float, float],
+    confidence: float,
+) -> Change:
     difference = new - old
-    found: Corrected = corrected_mean(difference, difference, clusters=clusters, bounds=reach, confidence=confidence)
+    found: Corrected = corrected_mean(
+        difference, difference, clusters=clusters, bounds=reach, confidence=confidence
+    )
     p = found.p_value(0.0)
     assert found.estimate is not None and found.ci95 is not None and p is not None
-    return Change(float(old.mean()), float(new.mean()), found.estimate, found.ci95, p, len(difference))
+    return Change(
+        float(old.mean()), float(new.mean()), found.estimate, found.ci95, p, len(difference)
+    )
 
 
-def _self_difference(olds: Sequence[Floats], news: Sequence[Floats], tolerance: float) -> float | None:
+def _self_difference(
+    olds: Sequence[Floats], news: Sequence[Floats], tolerance: float
+) -> float | None:
     """Share of anchors on which two runs of one version differ, over all pairs of runs."""
     differing = [
-        np.abs(a - b)[~np.isnan(a - b)] > tolerance for runs in (olds, news) for a, b in itertools.combinations(runs, 2)
+        np.abs(a - b)[~np.isnan(a - b)] > tolerance
+        for runs in (olds, news)
+        for a, b in itertools.combinations(runs, 2)
     ]
     found = np.concatenate(differing)
     return float(found.mean()) if len(found) else None
 
 
-def _beyond_noise(olds: Floats, news: Floats, n_draws: int, seed: int) -> tuple[float | None, float | None]:
-    """Mean distance between versions less that within them (energy distance per anchor), and its permutation p-value.
+def _beyond_noise(
+    olds: Floats, news: Floats, n_draws: int, seed: int
+) -> tuple[float | None, float | None]:
+    """Mean distance between versions less that within them (energy distance per anchor), and its
+    permutation p-value.
 
-    If both versions score alike, the runs of an anchor may be exchanged; all ways to name some of them "new" are equally
-    probable then, anchor by anchor. Source: G. Székely and M. Rizzo, "Energy statistics", 2013.
+    If both versions score alike, the runs of an anchor may be exchanged; all ways to name some of
+    them "new" are equally probable then, anchor by anchor. Source: G. Székely and M. Rizzo, "Energy
+    statistics", 2013.
     """
     runs = np.concatenate([olds, news], axis=1)
     runs = runs[~np.isnan(runs).any(axis=1)]
@@ -373,7 +489,9 @@ def _beyond_noise(olds: Floats, news: Floats, n_draws: int, seed: int) -> tuple[
     rows = np.arange(len(moving))
     while done < n_draws:
         size = min(n_draws - done, max(1, _CELLS_AT_ONCE // max(1, len(moving))))
-        drawn = moving[rows, rng.integers(0, table.shape[1] - 1, size=(size, len(moving)))].sum(axis=1)
+        drawn = moving[rows, rng.integers(0, table.shape[1] - 1, size=(size, len(moving)))].sum(
+            axis=1
+        )
         at_least += int((drawn + rest >= observed * len(runs) - 1e-9).sum())
         done += size
     return observed, (1 + at_least) / (1 + n_draws)
@@ -386,17 +504,29 @@ def _energy(distance: Floats, new: Sequence[int]) -> Floats:
         for side in (old, list(new))
         if len(side) > 1
     ]
-    return np.asarray(distance[:, old][:, :, list(new)].mean(axis=(1, 2)) - sum(within) / len(within))
+    return np.asarray(
+        distance[:, old][:, :, list(new)].mean(axis=(1, 2)) - sum(within) / len(within)
+    )
 
 
 def _findings(
-    shift: Change, excess: float | None, excess_p: float | None, agreement: Change | None, level: float
+    shift: Change,
+    excess: float | None,
+    excess_p: float | None,
+    agreement: Change | None,
+    level: float,
 ) -> tuple[str, ...]:
     asked: list[tuple[float, str]] = [
-        (shift.p_value, f"the mean score went from {shift.old:.4g} to {shift.new:.4g} (p = {shift.p_value:.3g})")
+        (
+            shift.p_value,
+            f"the mean score went from {shift.old:.4g} to {shift.new:.4g} (p = "
+            f"{shift.p_value:.3g})",
+        )
     ]
     if excess is not None and excess_p is not None:
-        text = f"the versions differ more than repeats of one do, by {excess:.3g} (p = {excess_p:.3g})"
+        text = (
+            f"the versions differ more than repeats of one do, by {excess:.3g} (p = {excess_p:.3g})"
+        )
         asked.append((excess_p, text))
     if agreement is not None:
         text = f"agreement with the labels went from {agreement.old:.4g} to {agreement.new:.4g}"

@@ -1,4 +1,6 @@
-"""Whether a judge or a reward tells anything apart: what it gave to every answer, where that is always the same."""
+"""Whether a judge or a reward tells anything apart: what it gave to every answer, where that is
+always the same.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,11 @@ class _Same:
 
 @dataclass
 class Constancy:
-    """Sees every score and verdict of a run, and says in one sentence when all of them are the same.
+    """Sees every score and verdict of a run, and says in one sentence when all of them are the
+    same.
 
-    A constant judge has an accuracy of 0.0 % by a strict rule, 50 % where ties count half, and a kappa of 0: figures that look
-    like those of a judge that was asked something hard.
+    A constant judge has an accuracy of 0.0 % by a strict rule, 50 % where ties count half, and a
+    kappa of 0: figures that look like those of a judge that was asked something hard.
     """
 
     _scores: _Same = field(default_factory=_Same)
@@ -44,7 +47,8 @@ class Constancy:
 
         Args:
             scores: of its answers or steps; None for what has none.
-            verdicts: of its pairs, each as +1 (the answer shown first won), -1 or 0, and whose answer won, empty for nobody's.
+            verdicts: of its pairs, each as +1 (the answer shown first won), -1 or 0, and whose
+                answer won, empty for nobody's.
         """
         self._samples += 1
         for score in scores:
@@ -55,19 +59,24 @@ class Constancy:
             self._sides.add(winner if verdict else "a tie")
 
     def sentence(self, turn: float = 1.0) -> str:
-        """What every score or verdict was, or nothing where they differ or there are fewer than two.
+        """What every score or verdict was, or nothing where they differ or there are fewer than
+        two.
 
         Args:
             turn: -1 where scores were turned since lower is better.
         """
         if self._places.n:
             if self._places.constant:
-                return _of_all(self._places.n, "verdict", f"{self._places.value}: the judge {_BLIND}")
+                return _of_all(
+                    self._places.n, "verdict", f"{self._places.value}: the judge {_BLIND}"
+                )
             named = self._sides.constant and self._samples > 1 and self._sides.value
             return _of_all(self._sides.n, "verdict", f"for {self._sides.value}") if named else ""
         if not self._scores.constant or isinstance(self._scores.value, str | None):
             return ""
-        return _of_all(self._scores.n, "score", f"{turn * self._scores.value + 0.0:.4g}: the reward {_BLIND}")
+        return _of_all(
+            self._scores.n, "score", f"{turn * self._scores.value + 0.0:.4g}: the reward {_BLIND}"
+        )
 
 
 _PLACES = {1: "for the answer shown first", -1: "for the answer shown second", 0: "a tie"}

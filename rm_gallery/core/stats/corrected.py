@@ -1,15 +1,19 @@
-"""A judge's mean score, win rate or difference, corrected by the human labels that a part of the rows has.
+"""A judge's mean score, win rate or difference, corrected by the human labels that a part of the
+rows has.
 
-All rows together say what the judge thinks, the labelled rows say how far the judge is off. The judge may be biased: its
-bias is measured on the labelled rows and taken out, and how well it follows the labels only decides how narrow the interval
-gets. Sources: A. Angelopoulos et al., "Prediction-powered inference" (arXiv 2301.09633) and "PPI++" (arXiv 2311.01453).
+All rows together say what the judge thinks, the labelled rows say how far the judge is off. The
+judge may be biased: its bias is measured on the labelled rows and taken out, and how well it
+follows the labels only decides how narrow the interval gets. Sources: A. Angelopoulos et al.,
+"Prediction-powered inference" (arXiv 2301.09633) and "PPI++" (arXiv 2311.01453).
 
-Where ours departs from the plain form, and why: a normal interval around the estimate covers 79 to 91 % instead of 95 % with
-few labels and a high pass rate, always on the optimistic side, because a rate near its bound varies less than one farther
-from it and because few labels show few of the judge's errors. The interval here is a score interval: the variance at a
-supposed value t is (t - low)(high - t) / n_eff, as Wilson's is, where n_eff is the number of independent labels that would be
-as precise; the variance behind n_eff is taken with a little pseudo-weight on rows at the ends of the scale, and the quantile
-is Student's. So the interval stays within the bounds, and the p-value is the same test read the other way round.
+Where ours departs from the plain form, and why: a normal interval around the estimate covers 79 to
+91 % instead of 95 % with few labels and a high pass rate, always on the optimistic side, because a
+rate near its bound varies less than one farther from it and because few labels show few of the
+judge's errors. The interval here is a score interval: the variance at a supposed value t is (t -
+low)(high - t) / n_eff, as Wilson's is, where n_eff is the number of independent labels that would
+be as precise; the variance behind n_eff is taken with a little pseudo-weight on rows at the ends of
+the scale, and the quantile is Student's. So the interval stays within the bounds, and the p-value
+is the same test read the other way round.
 """
 
 from __future__ import annotations
@@ -37,10 +41,13 @@ from rm_gallery.core.utils.errors import ConfigError
 _MOST_PROBABILITIES = 4
 # squares of larger numbers overflow
 _LARGEST = 1e100
-_MENDED = "each verdict is corrected on its own, which mends that as far as chance decided within a verdict"
+_MENDED = (
+    "each verdict is corrected on its own, which mends that as far as chance decided within a "
+    "verdict"
+)
 _BIASED = (
-    "that biases the figure: say with which probability each row was chosen (probabilities), or name strata within which chance"
-    " decided"
+    "that biases the figure: say with which probability each row was chosen (probabilities), or "
+    "name strata within which chance decided"
 )
 
 
@@ -54,10 +61,12 @@ class Corrected:
         method: "labels only", "prediction-powered" or "inverse probability".
         n: rows, judged or labelled or neither.
         n_labelled: rows with a label.
-        lam: how much of the judge is used, 0 (nothing) to 1; may exceed 1 where the judge's scale is not the labels'.
+        lam: how much of the judge is used, 0 (nothing) to 1; may exceed 1 where the judge's scale
+            is not the labels'.
         effective_labels: how many labels alone would be as precise as labels and judge together.
         notes: what the reader of the figure has to know, one sentence each.
-        se: the standard error by the published formula; the interval has the allowances described above on top of it.
+        se: the standard error by the published formula; the interval has the allowances described
+            above on top of it.
         df: degrees of freedom of the quantile.
         n_judged: rows with a judge score.
         n_clusters: independent groups of rows.
@@ -86,7 +95,8 @@ class Corrected:
     _test: ScoreTest | None = field(default=None, repr=False, compare=False)
 
     def p_value(self, null: float) -> float | None:
-        """Give the two-sided p-value of "the true mean is `null`"; below 1 - confidence exactly where the interval leaves it out.
+        """Give the two-sided p-value of "the true mean is `null`"; below 1 - confidence exactly
+        where the interval leaves it out.
 
         Raises:
             ConfigError: `null` lies outside the bounds.
@@ -95,7 +105,10 @@ class Corrected:
             return None
         low, high = self.bounds
         if not low <= null <= high:
-            raise ConfigError(f"p_value: null is {null!r}, outside the bounds {low:g}..{high:g}; name a value within them")
+            raise ConfigError(
+                f"p_value: null is {null!r}, outside the bounds {low:g}..{high:g}; name a value "
+                f"within them"
+            )
         return self._test.p_value(null)
 
 
@@ -112,27 +125,34 @@ def corrected_mean(
 ) -> Corrected:
     """Give the mean label of all rows, from the judge's score of all and the labels of some.
 
-    A win rate is the mean of 1 for a win, 0.5 for a tie and 0 for a loss; where both orders were judged, a row's judge score is
-    the mean of the two. Scores and labels are numbers and stay what they are, however fine.
+    A win rate is the mean of 1 for a win, 0.5 for a tie and 0 for a loss; where both orders were
+    judged, a row's judge score is the mean of the two. Scores and labels are numbers and stay what
+    they are, however fine.
 
     Args:
-        judge: the judge's score per row, any scale; None or NaN where it gave none. Such a row stays in the population; it is
-            predicted by the mean of the others, which costs precision and not correctness.
-        labels: the label per row, within `bounds`; None or NaN where there is none. Which rows were labelled must be chance
-            among rows of one verdict, or known: see `probabilities` and `strata`.
-        clusters: a name per row where rows belong together (turns of a conversation, answers to a prompt). Clusters may be
-            labelled in part.
-        probabilities: per row the probability, 0..1, with which it was chosen for labelling; needed where that depended on
-            anything that goes with the score but the verdict. Rows without a label may have None.
-        strata: a name per row; each stratum is corrected on its own and counts by its share of the rows. "verdict": each of a
-            judge's verdicts is, where there are few of them with labels, so that it does not matter if some were labelled
-            more often than others. None: all rows together, as in PPI++.
-        shares: the share of each stratum in the population, for post-stratification; scaled to sum to 1.
+        judge: the judge's score per row, any scale; None or NaN where it gave none. Such a row
+            stays in the population; it is predicted by the mean of the others, which costs
+            precision and not correctness.
+        labels: the label per row, within `bounds`; None or NaN where there is none. Which rows were
+            labelled must be chance among rows of one verdict, or known: see `probabilities` and
+            `strata`.
+        clusters: a name per row where rows belong together (turns of a conversation, answers to a
+            prompt). Clusters may be labelled in part.
+        probabilities: per row the probability, 0..1, with which it was chosen for labelling; needed
+            where that depended on anything that goes with the score but the verdict. Rows without a
+            label may have None.
+        strata: a name per row; each stratum is corrected on its own and counts by its share of the
+            rows. "verdict": each of a judge's verdicts is, where there are few of them with labels,
+            so that it does not matter if some were labelled more often than others. None: all rows
+            together, as in PPI++.
+        shares: the share of each stratum in the population, for post-stratification; scaled to sum
+            to 1.
         bounds: lowest and highest possible label; either may be infinite.
         confidence: level of the interval.
 
     Raises:
-        ConfigError: lengths differ, a label lies outside the bounds, a probability outside 0..1, a stratum has no label.
+        ConfigError: lengths differ, a label lies outside the bounds, a probability outside 0..1, a
+            stratum has no label.
     """
     check_level(confidence)
     low, high = (float(bound) for bound in bounds)
@@ -156,7 +176,10 @@ def corrected_mean(
     m, n_judged = int(labelled.sum()), int(judged.sum())
     notes: list[str] = []
     if m < n and n_judged < n:
-        notes.append(f"{n - n_judged} of {n} rows have no judge score; they count with the mean of the others")
+        notes.append(
+            f"{n - n_judged} of {n} rows have no judge score; they count with the mean of the "
+            f"others"
+        )
     groups = cluster_numbers(clusters, n)
     found = Corrected(
         None, None, "none", n, m, 0.0, 0.0, (*notes, "no row has a label, so nothing can be corrected"),
@@ -169,26 +192,42 @@ def corrected_mean(
     notes += said
     drawn = _strata(cells, shares, labelled)
     parts = [
-        part_of(f[rows], y[rows], None if chosen is None else chosen[rows], groups[rows], (low, high), verdicts)
+        part_of(
+            f[rows],
+            y[rows],
+            None if chosen is None else chosen[rows],
+            groups[rows],
+            (low, high),
+            verdicts,
+        )
         for rows, _ in drawn
     ]
     theta = math.fsum(share * part.estimate for (_, share), part in zip(drawn, parts, strict=True))
-    between = math.fsum(share * part.estimate**2 for (_, share), part in zip(drawn, parts, strict=True)) - theta**2
+    between = (
+        math.fsum(share * part.estimate**2 for (_, share), part in zip(drawn, parts, strict=True))
+        - theta**2
+    )
     psi = np.zeros(n)
     for (rows, share), part in zip(drawn, parts, strict=True):
         psi[rows] = share * part.psi
     sums = np.bincount(groups, weights=psi)
     # without given shares these are counted on the same rows, which adds to the error
-    plain = float(sums @ sums) + (max(0.0, between) / n if shares is None and len(parts) > 1 else 0.0)
+    plain = float(sums @ sums) + (
+        max(0.0, between) / n if shares is None and len(parts) > 1 else 0.0
+    )
     squares = [share**2 for _, share in drawn]
     variance = plain + math.fsum(k * part.floor for k, part in zip(squares, parts, strict=True))
     alone = math.fsum(k * part.alone for k, part in zip(squares, parts, strict=True))
     test = _test_of(theta, parts, [share for _, share in drawn], variance, low, high)
     if test.df < 4:
         notes.append(
-            f"{m} label{'s leave' if m > 1 else ' leaves'} {test.df:.1f} degrees of freedom: the interval rests on very little"
+            f"{m} label{'s leave' if m > 1 else ' leaves'} {test.df:.1f} degrees of freedom: the "
+            f"interval rests on very little"
         )
-    interval, effective = test.interval(confidence), m * alone / variance if variance > 0.0 else float(m)
+    interval, effective = (
+        test.interval(confidence),
+        m * alone / variance if variance > 0.0 else float(m),
+    )
     if count(groups[labelled]) == 1 < m:
         notes.append("all labels lie in one cluster, so nothing is known about how clusters differ")
         interval, effective = Interval(low, high), 1.0
@@ -204,7 +243,12 @@ def corrected_mean(
 
 
 def _test_of(
-    theta: float, parts: Sequence[StratumEstimate], shares: Sequence[float], variance: float, low: float, high: float
+    theta: float,
+    parts: Sequence[StratumEstimate],
+    shares: Sequence[float],
+    variance: float,
+    low: float,
+    high: float,
 ) -> ScoreTest:
     own = [share**2 * part.variance for share, part in zip(shares, parts, strict=True)]
     total = math.fsum(own)
@@ -214,7 +258,9 @@ def _test_of(
     pieces = []
     for share, part in zip(shares, parts, strict=True):
         inside = min(max(part.estimate, low), high)
-        pieces.append(Piece(share, inside, n_eff(inside, part.variance, part.m, low, high), part.variance))
+        pieces.append(
+            Piece(share, inside, n_eff(inside, part.variance, part.m, low, high), part.variance)
+        )
     extra = variance - total if len(parts) > 1 else 0.0
     return ScoreTest(min(max(theta, low), high), tuple(pieces), extra, df, low, high)
 
@@ -232,10 +278,11 @@ def corrected_difference(
     bounds: tuple[float, float] = (0.0, 1.0),
     confidence: float = 0.95,
 ) -> Corrected:
-    """Give the mean label of A minus that of B on the same rows; above 0 A is better. `p_value(0)` tests that they are equal.
+    """Give the mean label of A minus that of B on the same rows; above 0 A is better. `p_value(0)`
+    tests that they are equal.
 
-    A row counts as labelled where both sides have a label, and as judged where both have a score. `bounds` are those of one
-    side's labels; the rest is as in `corrected_mean`.
+    A row counts as labelled where both sides have a label, and as judged where both have a score.
+    `bounds` are those of one side's labels; the rest is as in `corrected_mean`.
 
     Raises:
         ConfigError: as `corrected_mean`.
@@ -254,23 +301,34 @@ def corrected_difference(
     )  # fmt: skip
 
 
-def label_scale(labels: Numbers, scale: tuple[float, float] = (-math.inf, math.inf)) -> tuple[float, float]:
-    """Give the bounds of labels: `scale`, that of the judge, where they all lie on it, 0 and 1 where all lie within, else none.
+def label_scale(
+    labels: Numbers, scale: tuple[float, float] = (-math.inf, math.inf)
+) -> tuple[float, float]:
+    """Give the bounds of labels: `scale`, that of the judge, where they all lie on it, 0 and 1
+    where all lie within, else none.
 
-    Labels within 0..1 are on a larger scale only if that begins above 0: five 1s are the worst of 1..5, and no shares. With few
-    labels near an end of the scale, knowing that it ends there is what keeps the interval honest.
+    Labels within 0..1 are on a larger scale only if that begins above 0: five 1s are the worst of
+    1..5, and no shares. With few labels near an end of the scale, knowing that it ends there is
+    what keeps the interval honest.
     """
     known = numbers(labels, "labels")
     known = known[known == known]
     low, high = scale
-    on_scale = bool(len(known)) and math.isfinite(high - low) and low <= known.min() and known.max() <= high
+    on_scale = (
+        bool(len(known))
+        and math.isfinite(high - low)
+        and low <= known.min()
+        and known.max() <= high
+    )
     if len(known) and known.min() >= 0.0 and known.max() <= 1.0 and not (on_scale and low > 0.0):
         return 0.0, 1.0
     return (low, high) if on_scale else (-math.inf, math.inf)
 
 
 def _filled_by_verdict(chosen: Floats, f: Floats) -> Floats:
-    """Fill in the probability of rows without one, where all rows with their verdict that have one have the same."""
+    """Fill in the probability of rows without one, where all rows with their verdict that have one
+    have the same.
+    """
     known = ~np.isnan(chosen)
     if known.all():
         return chosen
@@ -290,7 +348,9 @@ def _drawn(
     shares: Mapping[Any, float] | None,
     groups: Array,
 ) -> tuple[Sequence[Hashable] | None, Floats | None, Array | None, list[str]]:
-    """Within what chance chose the rows to label: strata, probabilities that differ from row to row, verdicts; and what to say."""
+    """Within what chance chose the rows to label: strata, probabilities that differ from row to
+    row, verdicts; and what to say.
+    """
     cells = None if isinstance(strata, str) else strata
     if chosen is not None:
         _check_probabilities(chosen, labelled)
@@ -304,7 +364,9 @@ def _drawn(
             return list(chosen), None, None, []
     by_verdict = isinstance(strata, str) and shares is None
     verdicts = verdict_numbers(f, labelled) if by_verdict else None
-    follow = labels_follow_verdicts(f, labelled, groups, None if cells is None else cluster_numbers(list(cells), len(f)))
+    follow = labels_follow_verdicts(
+        f, labelled, groups, None if cells is None else cluster_numbers(list(cells), len(f))
+    )
     if follow is None:
         return cells, None, verdicts, []
     verdicts = verdict_numbers(f, labelled, fewest=1) if by_verdict else None
@@ -319,7 +381,9 @@ def _strata(
     n = len(labelled)
     if strata is None:
         if shares is not None:
-            raise ConfigError("shares are those of strata; name the stratum of every row in `strata` too")
+            raise ConfigError(
+                "shares are those of strata; name the stratum of every row in `strata` too"
+            )
         return [(np.arange(n), 1.0)]
     places = cluster_numbers(list(strata), n)
     names = list(dict.fromkeys(strata))
@@ -331,7 +395,8 @@ def _strata(
     bare = [name for name, rows in drawn if not labelled[rows].any()]
     if bare:
         raise ConfigError(
-            f"{len(bare)} of {len(names)} strata have no label, the first is {str(bare[0])!r}; label some of its rows or join"
+            f"{len(bare)} of {len(names)} strata have no label, the first is {str(bare[0])!r}; "
+            f"label some of its rows or join"
             " it with another stratum"
         )
     return [(rows, weights[name]) for name, rows in drawn]
@@ -341,10 +406,16 @@ def _scaled_shares(shares: Mapping[Any, float], names: Sequence[Hashable]) -> di
     empty = [str(name) for name in shares if name not in names and shares[name] > 0]
     absent = [str(name) for name in names if name not in shares]
     if empty or absent:
-        raise ConfigError(f"shares and strata differ: a share but no rows {empty[:5]}, rows but no share {absent[:5]}")
+        raise ConfigError(
+            f"shares and strata differ: a share but no rows {empty[:5]}, rows but no share "
+            f"{absent[:5]}"
+        )
     total = math.fsum(shares.values())
     if not (math.isfinite(total) and total > 0.0 and min(shares.values()) >= 0.0):
-        raise ConfigError(f"shares are numbers of at least 0 and not all 0; found {dict(list(shares.items())[:5])}")
+        raise ConfigError(
+            f"shares are numbers of at least 0 and not all 0; found "
+            f"{dict(list(shares.items())[:5])}"
+        )
     return {name: shares[name] / total for name in names}
 
 
@@ -358,22 +429,32 @@ def numbers(values: Numbers, name: str) -> Floats:
         raise ConfigError(f"{name} is one number per row; found an array of shape {found.shape}")
     huge = np.flatnonzero(np.abs(found) > _LARGEST)
     if len(huge):
-        raise ConfigError(f"{name} holds {found[huge[0]]:g} in row {huge[0]}, which is no score; leave it out as None")
+        raise ConfigError(
+            f"{name} holds {found[huge[0]]:g} in row {huge[0]}, which is no score; leave it out as "
+            f"None"
+        )
     return found
 
 
 def _check_labels(labels: Floats, low: float, high: float) -> None:
     if len(labels) and not (low <= labels.min() and labels.max() <= high):
         worst = labels.min() if labels.min() < low else labels.max()
-        raise ConfigError(f"a label is {worst:.15g}, outside the bounds {low:g}..{high:g}; name the labels' scale in `bounds`")
+        raise ConfigError(
+            f"a label is {worst:.15g}, outside the bounds {low:g}..{high:g}; name the labels' "
+            f"scale in `bounds`"
+        )
 
 
 def _check_probabilities(chosen: Floats, labelled: Bools) -> None:
     if np.isnan(chosen[labelled]).any():
-        raise ConfigError("probabilities needs one for every labelled row: with what probability it was chosen for labelling")
+        raise ConfigError(
+            "probabilities needs one for every labelled row: with what probability it was chosen "
+            "for labelling"
+        )
     known = chosen[~np.isnan(chosen)]
     if not ((known > 0.0) & (known <= 1.0)).all():
         raise ConfigError(
-            f"probabilities lie above 0 and at most at 1; found {known[(known <= 0) | (known > 1)][0]:.15g}. Rows that could"
+            f"probabilities lie above 0 and at most at 1; found "
+            f"{known[(known <= 0) | (known > 1)][0]:.15g}. Rows that could"
             " not be chosen are no part of what labels can speak for; leave them out"
         )

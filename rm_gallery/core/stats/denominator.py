@@ -1,4 +1,6 @@
-"""A closed denominator: what a figure is at worst and at best, whatever its missing scores would have been."""
+"""A closed denominator: what a figure is at worst and at best, whatever its missing scores would
+have been.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,20 @@ NEVER_BEGUN = "caller"
 
 
 class Closed(NamedTuple):
-    """How many there are, how many of them have a score, who caused that the others have none, and the limits of the mean."""
+    """How many there are, how many of them have a score, who caused that the others have none, and
+    the limits of the mean.
+    """
 
     n: int
     n_scored: int
     missing: dict[str, int]
-    """Number by cause (endpoint, judge, answer, data, rule, caller), the largest first; only causes that occur."""
+    """Number by cause (endpoint, judge, answer, data, rule, caller), the largest first; only causes
+    that occur.
+    """
     bounds: Interval | None
-    """The mean when every missing score is the lowest, and when every one is the highest of the scale, in the scores' unit; an end
-    is infinite where the scale is open and something is missing. None without anything to score, and where both ends are open."""
+    """The mean when every missing score is the lowest, and when every one is the highest of the
+    scale, in the scores' unit; an end is infinite where the scale is open and something is missing.
+    None without anything to score, and where both ends are open."""
 
     @property
     def n_missing(self) -> int:
@@ -34,7 +41,13 @@ class Closed(NamedTuple):
         return self.n - self.n_scored
 
 
-def closed(n: int, n_scored: int, total: float, missing: Mapping[str, int], scale: tuple[float, float] = (0.0, 1.0)) -> Closed:
+def closed(
+    n: int,
+    n_scored: int,
+    total: float,
+    missing: Mapping[str, int],
+    scale: tuple[float, float] = (0.0, 1.0),
+) -> Closed:
     """Close the denominator of a mean.
 
     Args:
@@ -56,12 +69,16 @@ def closed(n: int, n_scored: int, total: float, missing: Mapping[str, int], scal
 
 
 def weighted_bounds(parts: Iterable[tuple[Interval | None, float]]) -> Interval | None:
-    """The limits of a weighted mean of figures out of the limits of each, (limits, weight); parts without limits leave the mean."""
+    """The limits of a weighted mean of figures out of the limits of each, (limits, weight); parts
+    without limits leave the mean.
+    """
     known = [(bounds, weight) for bounds, weight in parts if bounds is not None]
     whole = math.fsum(weight for _, weight in known)
     if not whole:
         return None
-    low, high = (math.fsum(bounds[end] * weight for bounds, weight in known) / whole for end in (0, 1))
+    low, high = (
+        math.fsum(bounds[end] * weight for bounds, weight in known) / whole for end in (0, 1)
+    )
     return Interval(low, high)
 
 
@@ -97,7 +114,9 @@ class _Test(NamedTuple):
 
 @dataclass
 class _TraitCounts:
-    """One trait of all samples: how often each name occurred and was missing, and the numbers; eight bytes a number."""
+    """One trait of all samples: how often each name occurred and was missing, and the numbers;
+    eight bytes a number.
+    """
 
     names: Counter[str] = field(default_factory=Counter)
     gone: Counter[str] = field(default_factory=Counter)
@@ -115,15 +134,27 @@ class _TraitCounts:
 
 @dataclass
 class Lookout:
-    """Hears of every sample whether its score is missing and what it is like, and tests if the one goes with the other."""
+    """Hears of every sample whether its score is missing and what it is like, and tests if the one
+    goes with the other.
+    """
 
-    _traits: defaultdict[str, _TraitCounts] = field(default_factory=lambda: defaultdict(_TraitCounts))
+    _traits: defaultdict[str, _TraitCounts] = field(
+        default_factory=lambda: defaultdict(_TraitCounts)
+    )
     _sides: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     n: int = 0
     n_missing: int = 0
 
-    def add(self, missing: bool, traits: Mapping[str, Trait], lost: Sequence[str] = (), sides: Sequence[str] = ()) -> None:
-        """Count one sample; `lost` are those of its `sides` (systems, columns, labels, runs) that have no score of their own."""
+    def add(
+        self,
+        missing: bool,
+        traits: Mapping[str, Trait],
+        lost: Sequence[str] = (),
+        sides: Sequence[str] = (),
+    ) -> None:
+        """Count one sample; `lost` are those of its `sides` (systems, columns, labels, runs) that
+        have no score of their own.
+        """
         self.n, self.n_missing = self.n + 1, self.n_missing + missing
         for name, value in traits.items():
             self._traits[name].add(value, missing)
@@ -136,18 +167,27 @@ class Lookout:
     def found(self) -> dict[str, Any]:
         """What missing scores go with, as plain JSON types; empty where none is missing or all are.
 
-        `found` names at most five, `p_adjusted` counting all `tests` that were made (Holm), and `said` puts it in sentences.
+        `found` names at most five, `p_adjusted` counting all `tests` that were made (Holm), and
+        `said` puts it in sentences.
         """
         if not 0 < self.n_missing < self.n:
             return {}
         tests = [test for name, seen in self._traits.items() for test in _tests(name, seen)]
         tests += [test for counts in self._sides.values() for test in _side_tests(counts)]
         adjusted = holm([test.p_value for test in tests])
-        ranked = sorted(zip(adjusted, tests, strict=True), key=lambda pair: (pair[0], pair[1].p_value, pair[1].what))
+        ranked = sorted(
+            zip(adjusted, tests, strict=True),
+            key=lambda pair: (pair[0], pair[1].p_value, pair[1].what),
+        )
         named = [(p, test) for p, test in ranked if p <= ALPHA][:SHOWN]
-        said = [f"missing scores go with {test.what}: {test.said} (p = {p:.2g})" for p, test in named]
+        said = [
+            f"missing scores go with {test.what}: {test.said} (p = {p:.2g})" for p, test in named
+        ]
         names = ", ".join([*self._traits, *self._sides])
-        nothing = f"missing scores go with nothing that was looked at ({names}; {len(tests)} tests, n={self.n})"
+        nothing = (
+            f"missing scores go with nothing that was looked at ({names}; {len(tests)} tests, "
+            f"n={self.n})"
+        )
         return {
             "n": self.n,
             "n_missing": self.n_missing,
@@ -159,7 +199,9 @@ class Lookout:
 
 
 def _tests(name: str, seen: _TraitCounts) -> list[_Test]:
-    """A number against missing (Mann–Whitney), or each name against all others (Fisher's exact test)."""
+    """A number against missing (Mann–Whitney), or each name against all others (Fisher's exact
+    test).
+    """
     gone, there = seen.missing, seen.there
     if not gone and not there:
         return _name_tests(name, seen.names, seen.gone)
@@ -170,7 +212,10 @@ def _tests(name: str, seen: _TraitCounts) -> list[_Test]:
     middles = median(gone), median(there)
     figures = dict(zip(("median_missing", "median_elsewhere"), middles, strict=True))
     figures |= {"n_missing": len(gone), "n_elsewhere": len(there)}
-    said = f"median {middles[0]:g} where missing (n={len(gone)}), {middles[1]:g} elsewhere (n={len(there)})"
+    said = (
+        f"median {middles[0]:g} where missing (n={len(gone)}), {middles[1]:g} elsewhere "
+        f"(n={len(there)})"
+    )
     return [_Test(float(mannwhitneyu(gone, there).pvalue), f"the {name}", said, figures)]
 
 
@@ -188,7 +233,12 @@ def _name_tests(name: str, of: Counter[str], gone: Counter[str]) -> list[_Test]:
         rest = n - of[level], lost - gone[level]
         table = [[gone[level], of[level] - gone[level]], [rest[1], rest[0] - rest[1]]]
         said = f"{gone[level]:,} of {of[level]:,} there, {rest[1]:,} of {rest[0]:,} elsewhere"
-        figures = {"missing": gone[level], "of": of[level], "missing_elsewhere": rest[1], "of_elsewhere": rest[0]}
+        figures = {
+            "missing": gone[level],
+            "of": of[level],
+            "missing_elsewhere": rest[1],
+            "of_elsewhere": rest[0],
+        }
         found.append(_Test(float(fisher_exact(table)[1]), f"{name} '{level}'", said, figures))
     return found
 
@@ -213,7 +263,9 @@ def _side_tests(counts: Counter[str]) -> list[_Test]:
 
 
 def lengths(sides: Mapping[str, int]) -> dict[str, Trait]:
-    """The lengths of answers by the name of their side, in characters, and of two which is the longer one."""
+    """The lengths of answers by the name of their side, in characters, and of two which is the
+    longer one.
+    """
     found: dict[str, Trait] = {f"length of {name}": float(size) for name, size in sides.items()}
     if len(sides) == 2:
         (one, first), (other, second) = sides.items()
@@ -221,8 +273,11 @@ def lengths(sides: Mapping[str, int]) -> dict[str, Trait]:
     return found
 
 
-def labelled_traits(subset: str, prompt: int, answers: Sequence[int], chosen: Sequence[bool]) -> dict[str, Trait]:
-    """What a labelled sample is like: its subset, lengths in characters, and where the chosen one of two answers stands.
+def labelled_traits(
+    subset: str, prompt: int, answers: Sequence[int], chosen: Sequence[bool]
+) -> dict[str, Trait]:
+    """What a labelled sample is like: its subset, lengths in characters, and where the chosen one
+    of two answers stands.
 
     `prompt` and `answers` are lengths in characters.
     """

@@ -1,4 +1,6 @@
-"""Confidence intervals for a proportion and for a mean of independent values; clusters: `clustered`, any figure: `clustered.bootstrapped`."""
+"""Confidence intervals for a proportion and for a mean of independent values; clusters:
+`clustered`, any figure: `clustered.bootstrapped`.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +27,25 @@ class Interval(NamedTuple):
 
 
 def shown_side(value: float, interval: tuple[float, float], bounds: tuple[float, float]) -> int:
-    """On which side of `value` a figure is shown to lie: 1 above it, -1 below it, 0 where nothing is shown.
+    """On which side of `value` a figure is shown to lie: 1 above it, -1 below it, 0 where nothing
+    is shown.
 
-    Both have to lie on that side: the `interval`, so that chance does not explain it, and the `bounds`, the figure at worst and at
-    best, so that what is missing does not either. An end that touches `value` shows nothing.
+    Both have to lie on that side: the `interval`, so that chance does not explain it, and the
+    `bounds`, the figure at worst and at best, so that what is missing does not either. An end that
+    touches `value` shows nothing.
     """
     low, high = min(interval[0], bounds[0]), max(interval[1], bounds[1])
     return (low > value) - (high < value)
 
 
 def check_level(level: float) -> float:
-    """Return `level` if it is a confidence level strictly between 0 and 1; raise ConfigError otherwise."""
+    """Return `level` if it is a confidence level strictly between 0 and 1; raise ConfigError
+    otherwise.
+    """
     if not 0.0 < level < 1.0:
-        raise ConfigError(f"a confidence level lies strictly between 0 and 1, for example 0.95; got {level!r}")
+        raise ConfigError(
+            f"a confidence level lies strictly between 0 and 1, for example 0.95; got {level!r}"
+        )
     return level
 
 
@@ -45,19 +53,24 @@ def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval
     """Give the Wilson score interval of a proportion, within 0..1.
 
     Args:
-        successes: how many of the `n` trials succeeded. Fractional credit is allowed (a tie worth 1/k); the interval is
-            then conservative, because outcomes within 0..1 vary at most as much as a 0/1 outcome of the same mean.
-        n: number of trials, or of independent ones they are worth; with none the interval is (0, 1), for nothing is known.
+        successes: how many of the `n` trials succeeded. Fractional credit is allowed (a tie worth
+            1/k); the interval is then conservative, because outcomes within 0..1 vary at most as
+            much as a 0/1 outcome of the same mean.
+        n: number of trials, or of independent ones they are worth; with none the interval is (0,
+            1), for nothing is known.
         level: confidence level.
 
     Raises:
         ConfigError: if `successes` is not within 0..n or `level` is no level.
 
-    Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 1927.
+    Source: E. B. Wilson, "Probable inference, the law of succession, and statistical inference",
+    JASA 1927.
     """
     z = NormalDist().inv_cdf((1.0 + check_level(level)) / 2.0)
     if n < 0 or not -1e-9 <= successes <= n + 1e-9:
-        raise ConfigError(f"wilson_interval needs 0 <= successes <= n, got successes={successes!r} and n={n!r}")
+        raise ConfigError(
+            f"wilson_interval needs 0 <= successes <= n, got successes={successes!r} and n={n!r}"
+        )
     if n == 0:
         return Interval(0.0, 1.0)
     p = min(max(successes / n, 0.0), 1.0)
@@ -65,7 +78,9 @@ def wilson_interval(successes: float, n: float, level: float = 0.95) -> Interval
     centre = (p + z * z / (2 * n)) / scale
     half = z / scale * math.sqrt(p * (1.0 - p) / n + z * z / (4.0 * n * n))
     # rounding must not push the ends past the value itself when all trials agree
-    return Interval(0.0 if p == 0.0 else max(0.0, centre - half), 1.0 if p == 1.0 else min(1.0, centre + half))
+    return Interval(
+        0.0 if p == 0.0 else max(0.0, centre - half), 1.0 if p == 1.0 else min(1.0, centre + half)
+    )
 
 
 def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval | None:
@@ -83,7 +98,9 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval | No
     if n < 2:
         return None
     if not all(math.isfinite(value) for value in values):
-        raise ConfigError("mean_interval needs finite values; leave out or count the others before calling it")
+        raise ConfigError(
+            "mean_interval needs finite values; leave out or count the others before calling it"
+        )
     mean = math.fsum(values) / n
     variance = math.fsum((value - mean) ** 2 for value in values) / (n - 1)
     half = float(stdtrit(n - 1, (1.0 + level) / 2.0)) * math.sqrt(variance / n)
@@ -91,7 +108,9 @@ def mean_interval(values: Sequence[float], level: float = 0.95) -> Interval | No
 
 
 class Piece(NamedTuple):
-    """One part of a weighted mean: its share, its own mean with variance, and its worth in independent 0/1 labels."""
+    """One part of a weighted mean: its share, its own mean with variance, and its worth in
+    independent 0/1 labels.
+    """
 
     share: float
     estimate: float
@@ -101,18 +120,21 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoreTest:
-    """A weighted mean of independent pieces; their score intervals are put together by squares (MOVER).
+    """A weighted mean of independent pieces; their score intervals are put together by squares
+    (MOVER).
 
     Attributes:
         estimate: the mean, within the bounds.
         pieces: what it is the mean of.
-        extra: variance beyond that of the pieces: shares counted on the same rows, clusters lying in several pieces.
+        extra: variance beyond that of the pieces: shares counted on the same rows, clusters lying
+            in several pieces.
         df: degrees of freedom of Student's quantile.
         low: lowest possible value, or minus infinity.
         high: highest possible value, or infinity.
 
-    Source: R. Newcombe, "Interval estimation for the difference between independent proportions", 1998, method 10;
-    G. Zou and A. Donner, "Construction of confidence limits about effect measures", 2008.
+    Source: R. Newcombe, "Interval estimation for the difference between independent proportions",
+    1998, method 10; G. Zou and A. Donner, "Construction of confidence limits about effect
+    measures", 2008.
     """
 
     estimate: float
@@ -127,7 +149,9 @@ class ScoreTest:
         return self._at(t_quantile(self.df, level))
 
     def p_value(self, null: float) -> float:
-        """Give the two-sided p-value of "the mean is `null`": that of the interval which just reaches it."""
+        """Give the two-sided p-value of "the mean is `null`": that of the interval which just
+        reaches it.
+        """
         from scipy.special import stdtr
 
         if self.estimate == null:
@@ -171,16 +195,20 @@ def _piece_interval(piece: Piece, quantile: float, low: float, high: float) -> I
 
 
 def t_quantile(df: float, level: float) -> float:
-    """Give how many standard errors an interval at `level` reaches to each side; the normal value where df is infinite."""
+    """Give how many standard errors an interval at `level` reaches to each side; the normal value
+    where df is infinite.
+    """
     from scipy.special import ndtri, stdtrit
 
     tail = (1.0 + level) / 2.0
     return float(stdtrit(df, tail)) if df < 1e6 else float(ndtri(tail))
 
 
-# Exact convolution above this many different probabilities costs seconds, and the normal limit is then exact enough.
+# Exact convolution above this many different probabilities costs seconds, and the normal limit is
+# then exact enough.
 _EXACT_LIMIT = 2000
-# Probability mass below this is dropped from the tails; what is dropped in all stays far below any reported digit.
+# Probability mass below this is dropped from the tails; what is dropped in all stays far below any
+# reported digit.
 _NEGLIGIBLE = 1e-18
 
 
@@ -218,14 +246,16 @@ def _different(probabilities: Iterable[float], name: str) -> Counter[float]:
 
 
 def chance_interval(probabilities: Iterable[float], level: float = 0.95) -> Interval:
-    """Give the central range of accuracy (0..1) of a guesser who is right on each sample with the given probability.
+    """Give the central range of accuracy (0..1) of a guesser who is right on each sample with the
+    given probability.
 
-    The range is exact (Poisson-binomial), equal-tailed and closed: each end is an accuracy that can occur, and beyond each
-    end lies at most half of 1 - `level`. An accuracy inside it is what guessing gives. It holds for right-or-wrong outcomes;
-    rules with fractional credit vary less.
+    The range is exact (Poisson-binomial), equal-tailed and closed: each end is an accuracy that can
+    occur, and beyond each end lies at most half of 1 - `level`. An accuracy inside it is what
+    guessing gives. It holds for right-or-wrong outcomes; rules with fractional credit vary less.
 
     Args:
-        probabilities: per sample the chance of being right by guessing, 0..1: 1/2 for a pair, 1/4 for one of four.
+        probabilities: per sample the chance of being right by guessing, 0..1: 1/2 for a pair, 1/4
+            for one of four.
         level: probability the range is to hold.
 
     Raises:
@@ -238,7 +268,10 @@ def chance_interval(probabilities: Iterable[float], level: float = 0.95) -> Inte
         return _normal_limit(different, n, level)
     offset, masses = _correct_counts(different)
     tail, below = (1.0 - level) / 2.0, np.cumsum(masses)
-    low, high = np.searchsorted(below, tail, side="right"), np.searchsorted(below, 1.0 - tail, side="left")
+    low, high = (
+        np.searchsorted(below, tail, side="right"),
+        np.searchsorted(below, 1.0 - tail, side="left"),
+    )
     last = len(masses) - 1
     return Interval((offset + min(int(low), last)) / n, (offset + min(int(high), last)) / n)
 
@@ -246,9 +279,11 @@ def chance_interval(probabilities: Iterable[float], level: float = 0.95) -> Inte
 def chance_interval_of_means(
     strata: Iterable[Iterable[float]], level: float = 0.95, *, n_draws: int = 20_000, seed: int = 0
 ) -> Interval:
-    """Give the central range a guesser reaches where the figure is the unweighted mean of several subsets' accuracies.
+    """Give the central range a guesser reaches where the figure is the unweighted mean of several
+    subsets' accuracies.
 
-    A small subset weighs as much as a large one, so this range is wider than that of the pooled accuracy.
+    A small subset weighs as much as a large one, so this range is wider than that of the pooled
+    accuracy.
 
     Args:
         strata: per subset the chances of being right by guessing, one per sample, 0..1.
@@ -264,7 +299,9 @@ def chance_interval_of_means(
     means = []
     for probabilities in strata:
         different = _different(probabilities, "chance_interval_of_means")
-        right = np.sum([rng.binomial(n, p, size=n_draws) for p, n in sorted(different.items())], axis=0)
+        right = np.sum(
+            [rng.binomial(n, p, size=n_draws) for p, n in sorted(different.items())], axis=0
+        )
         means.append(right / sum(different.values()))
     if not means:
         raise ConfigError("chance_interval_of_means needs at least one subset")

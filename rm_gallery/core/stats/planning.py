@@ -27,7 +27,9 @@ _MOST_SIMULATED = 10_000
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two values at the planned distance: rows that tell the mean from it, and how surely the plan's rows do."""
+    """One of the two values at the planned distance: rows that tell the mean from it, and how
+    surely the plan's rows do.
+    """
 
     null: float
     n: int
@@ -45,7 +47,8 @@ class SampleSize:
         alone: labels needed without the judge, where labels are planned.
         lam: how much of the judge is used, where labels are planned.
         rows: rows to judge, where labels are planned.
-        power: probability to find the effect with n, by the test that is used; on the harder side where there are two.
+        power: probability to find the effect with n, by the test that is used; on the harder side
+            where there are two.
         sides: the fixed values that differ by the effect, the harder to tell from first.
     """
 
@@ -60,7 +63,8 @@ class SampleSize:
 
 
 def design_effect(rows_per_cluster: float, icc: float) -> float:
-    """Give how many times as many rows are needed because rows of a cluster are alike: 1 + (m - 1) * ICC.
+    """Give how many times as many rows are needed because rows of a cluster are alike: 1 + (m - 1)
+    * ICC.
 
     Raises:
         ConfigError: fewer than one row per cluster, or an ICC outside 0..1.
@@ -68,7 +72,9 @@ def design_effect(rows_per_cluster: float, icc: float) -> float:
     if not 1.0 <= rows_per_cluster < math.inf:
         raise ConfigError(f"rows_per_cluster is at least 1, found {rows_per_cluster!r}")
     if not 0.0 <= icc <= 1.0:
-        raise ConfigError(f"icc lies within 0..1 (0: rows of a cluster are independent), found {icc!r}")
+        raise ConfigError(
+            f"icc lies within 0..1 (0: rows of a cluster are independent), found {icc!r}"
+        )
     return 1.0 + (rows_per_cluster - 1.0) * icc
 
 
@@ -83,16 +89,20 @@ def plan_mean(
     rows_per_cluster: float = 1.0,
     icc: float = 0.0,
 ) -> SampleSize:
-    """Give the rows needed to know a mean to within `half_width`, or to find that it differs by `effect` from a fixed value.
+    """Give the rows needed to know a mean to within `half_width`, or to find that it differs by
+    `effect` from a fixed value.
 
-    Away from one half it takes more rows to tell a share from a value nearer to one half (90 from 85 %) than from one farther
-    away (90 from 95 %): the plan is for the harder side and names both. Its power is that of the test itself, `p_value` of
-    `clustered_mean` (of `corrected_mean` with `sd`), counted exactly, or simulated where rows come in clusters or are graded.
+    Away from one half it takes more rows to tell a share from a value nearer to one half (90 from
+    85 %) than from one farther away (90 from 95 %): the plan is for the harder side and names both.
+    Its power is that of the test itself, `p_value` of `clustered_mean` (of `corrected_mean` with
+    `sd`), counted exactly, or simulated where rows come in clusters or are graded.
 
     Args:
         half_width: half the width the interval may have.
-        effect: the difference that is to be found with probability `power`, for example 0.05 for 55 against 50 %.
-        rate: expected mean of 0/1 outcomes, which decides how much they vary; with `effect`, what it truly is.
+        effect: the difference that is to be found with probability `power`, for example 0.05 for 55
+            against 50 %.
+        rate: expected mean of 0/1 outcomes, which decides how much they vary; with `effect`, what
+            it truly is.
         sd: standard deviation instead, for graded outcomes and differences.
         confidence: level of the interval, or 1 minus the level of the test.
         power: probability to find the effect.
@@ -103,25 +113,50 @@ def plan_mean(
         ConfigError: not exactly one of `half_width` and `effect`, or a number out of range.
     """
     if (half_width is None) == (effect is None):
-        raise ConfigError("name half_width (a precision) or effect (a difference to find), one of the two")
+        raise ConfigError(
+            "name half_width (a precision) or effect (a difference to find), one of the two"
+        )
     spread = _spread(rate, sd)
     z = _quantile(confidence)
     factor = design_effect(rows_per_cluster, icc)
     if half_width is None:
         return _plan_test(
-            _within(effect or 0.0, "effect", 1.0, sd), rate, sd, check_level(confidence), _power(power), rows_per_cluster, icc
+            _within(effect or 0.0, "effect", 1.0, sd),
+            rate,
+            sd,
+            check_level(confidence),
+            _power(power),
+            rows_per_cluster,
+            icc,
         )
     rows = max(2, _up(factor * (z * spread / _within(half_width, "half_width", 0.5, sd)) ** 2))
-    return SampleSize(rows, clusters=_clusters(rows, rows_per_cluster), half_width=z * spread * math.sqrt(factor / rows))
+    return SampleSize(
+        rows,
+        clusters=_clusters(rows, rows_per_cluster),
+        half_width=z * spread * math.sqrt(factor / rows),
+    )
 
 
 def _plan_test(
-    effect: float, rate: float, sd: float | None, level: float, power: float, rows_per_cluster: float, icc: float
+    effect: float,
+    rate: float,
+    sd: float | None,
+    level: float,
+    power: float,
+    rows_per_cluster: float,
+    icc: float,
 ) -> SampleSize:
     """Rows for the test of a mean against fixed values at the distance `effect` on both sides."""
-    nulls = [effect] if sd is not None else [round(x, 12) for x in (rate - effect, rate + effect) if 1e-9 < x < 1.0 - 1e-9]
+    nulls = (
+        [effect]
+        if sd is not None
+        else [round(x, 12) for x in (rate - effect, rate + effect) if 1e-9 < x < 1.0 - 1e-9]
+    )
     if not nulls:
-        raise ConfigError(f"no share lies {effect:g} from rate {rate:g} within 0..1; name a smaller effect or another rate")
+        raise ConfigError(
+            f"no share lies {effect:g} from rate {rate:g} within 0..1; name a smaller effect or "
+            f"another rate"
+        )
     z_level, z_power = _quantile(level), _NORMAL.inv_cdf(power)
     factor = design_effect(rows_per_cluster, icc)
     tests: list[tuple[int, float, Callable[[int], float]]] = []
@@ -136,18 +171,27 @@ def _plan_test(
         elif n <= _MOST_SIMULATED:
             of_rates = partial(_test_of_rates, rate=rate, null=null, icc=icc)
             of_scores = partial(_test_of_scores, effect=effect, sd=sd or 0.0, icc=icc)
-            powered = _simulated_power(of_rates if sd is None else of_scores, level, rows_per_cluster)
+            powered = _simulated_power(
+                of_rates if sd is None else of_scores, level, rows_per_cluster
+            )
             n = _first_near(n, power, powered, z_level)
         tests.append((n, null, powered))
     tests.sort(key=lambda test: -test[0])
     rows = tests[0][0]
     sides = tuple(Side(null, n, powered(rows)) for n, null, powered in tests)
-    return SampleSize(rows, clusters=_clusters(rows, rows_per_cluster), power=sides[0].power, sides=sides if sd is None else ())
+    return SampleSize(
+        rows,
+        clusters=_clusters(rows, rows_per_cluster),
+        power=sides[0].power,
+        sides=sides if sd is None else (),
+    )
 
 
 @dataclass(frozen=True)
 class _LargeSampleTest:
-    """The test with very many rows: a normal deviate whose spread is another where the supposed value is true."""
+    """The test with very many rows: a normal deviate whose spread is another where the supposed
+    value is true.
+    """
 
     effect: float
     of_null: float
@@ -158,17 +202,26 @@ class _LargeSampleTest:
         return ((self.z_level * self.of_null + z_power * self.real) / self.effect) ** 2
 
     def power(self, n: int) -> float:
-        return _NORMAL.cdf((self.effect * math.sqrt(n) - self.z_level * self.of_null) / self.real) if self.real else 1.0
+        return (
+            _NORMAL.cdf((self.effect * math.sqrt(n) - self.z_level * self.of_null) / self.real)
+            if self.real
+            else 1.0
+        )
 
 
 def _exact_power(rate: float, null: float, level: float) -> Callable[[int], float]:
-    """Probability that the test of independent 0/1 outcomes finds that their mean is not `null`, by number of rows."""
+    """Probability that the test of independent 0/1 outcomes finds that their mean is not `null`, by
+    number of rows.
+    """
     from scipy.stats import binom
 
     def power(n: int) -> float:
         def found(k: int) -> bool:
             share = k / n
-            return ClusteredMean(share, share * (1.0 - share) / n, n, n, float(n)).p_value(null) < 1.0 - level
+            return (
+                ClusteredMean(share, share * (1.0 - share) / n, n, n, float(n)).p_value(null)
+                < 1.0 - level
+            )
 
         middle = round(n * null)
         below = bisect_left(range(middle), True, key=lambda k: not found(k)) - 1
@@ -181,22 +234,29 @@ def _exact_power(rate: float, null: float, level: float) -> Callable[[int], floa
 def _first_that_holds(first: int, wanted: float, null: float, power: Callable[[int], float]) -> int:
     """The fewest rows whose power is what is wanted, or little more.
 
-    As counts are whole, power goes up and down while rows are added; it has to be enough in the mean of one up and down, too.
+    As counts are whole, power goes up and down while rows are added; it has to be enough in the
+    mean of one up and down, too.
     """
     step, period = max(1, first // 2000), _up(1.0 / min(null, 1.0 - null))
     candidates = range(max(2, int(0.8 * first) - 8), int(1.2 * first) + 24 + period, step)
     reached = [power(n) for n in candidates]
     for place, n in enumerate(candidates):
         around = reached[place : place + max(1, period // step)]
-        if wanted <= reached[place] <= wanted + _ENOUGH and math.fsum(around) >= wanted * len(around):
+        if wanted <= reached[place] <= wanted + _ENOUGH and math.fsum(around) >= wanted * len(
+            around
+        ):
             return n
     return next((n for n, one in zip(candidates, reached, strict=True) if one >= wanted), first)
 
 
 def _simulated_power(
-    p_value: Callable[[np.random.Generator, Integers, int], float | None], level: float, rows_per_cluster: float
+    p_value: Callable[[np.random.Generator, Integers, int], float | None],
+    level: float,
+    rows_per_cluster: float,
 ) -> Callable[[int], float]:
-    """The same from seeded draws, where `p_value` draws outcomes of rows in the given clusters and tests them."""
+    """The same from seeded draws, where `p_value` draws outcomes of rows in the given clusters and
+    tests them.
+    """
 
     def power(n: int) -> float:
         rng = np.random.default_rng(0)
@@ -215,8 +275,14 @@ def _test_of_rates(
     chances: Floats = np.full(k, rate)
     if icc > 0.0 and 0.0 < rate < 1.0:
         odds = (1.0 - icc) / icc
-        chances = rng.beta(rate * odds, (1.0 - rate) * odds, k) if icc < 1.0 else (rng.random(k) < rate).astype(np.float64)
-    found = clustered_mean((rng.random(len(clusters)) < chances[clusters]).astype(np.float64), clusters)
+        chances = (
+            rng.beta(rate * odds, (1.0 - rate) * odds, k)
+            if icc < 1.0
+            else (rng.random(k) < rate).astype(np.float64)
+        )
+    found = clustered_mean(
+        (rng.random(len(clusters)) < chances[clusters]).astype(np.float64), clusters
+    )
     return None if found is None else found.p_value(null)
 
 
@@ -228,28 +294,50 @@ def _test_of_scores(
 
     common, own = rng.standard_normal(k)[clusters], rng.standard_normal(len(clusters))
     scores = effect + sd * (math.sqrt(icc) * common + math.sqrt(1.0 - icc) * own)
-    return corrected_mean(scores, scores, clusters=clusters.tolist(), bounds=(-math.inf, math.inf)).p_value(0.0)
+    return corrected_mean(
+        scores, scores, clusters=clusters.tolist(), bounds=(-math.inf, math.inf)
+    ).p_value(0.0)
 
 
 def _test_of_pairs(
-    rng: np.random.Generator, clusters: Integers, k: int, *, effect: float, discordance: float, icc: float
+    rng: np.random.Generator,
+    clusters: Integers,
+    k: int,
+    *,
+    effect: float,
+    discordance: float,
+    icc: float,
 ) -> float | None:
-    """One draw of right less right, where rows share the outcome of their cluster so often that two are as alike."""
+    """One draw of right less right, where rows share the outcome of their cluster so often that two
+    are as alike.
+    """
     luck = rng.random(len(clusters))
     if icc > 0.0:
         luck = np.where(rng.random(len(clusters)) < math.sqrt(icc), rng.random(k)[clusters], luck)
     ahead = (discordance + effect) / 2.0
-    found = clustered_mean((luck < ahead) * 1.0 - ((luck >= ahead) & (luck < discordance)), clusters, bounds=(-1.0, 1.0))
+    found = clustered_mean(
+        (luck < ahead) * 1.0 - ((luck >= ahead) & (luck < discordance)),
+        clusters,
+        bounds=(-1.0, 1.0),
+    )
     return None if found is None else found.p_value(0.0)
 
 
 def _first_near(n: int, wanted: float, power: Callable[[int], float], z_level: float) -> int:
-    """Rows whose simulated power is what is wanted; from one trial to the next as a normal test would need them."""
+    """Rows whose simulated power is what is wanted; from one trial to the next as a normal test
+    would need them.
+    """
     for _ in range(3):
         reached = min(max(power(n), 0.01), 0.995)
         if abs(reached - wanted) <= 0.75 * _ENOUGH:
             break
-        n = max(2, round(n * ((z_level + _NORMAL.inv_cdf(wanted)) / (z_level + _NORMAL.inv_cdf(reached))) ** 2))
+        n = max(
+            2,
+            round(
+                n
+                * ((z_level + _NORMAL.inv_cdf(wanted)) / (z_level + _NORMAL.inv_cdf(reached))) ** 2
+            ),
+        )
     return n
 
 
@@ -273,18 +361,21 @@ def plan_difference(
 ) -> SampleSize:
     """Give the pairs needed to find that two systems on the same rows differ by `effect`.
 
-    Either from `discordance`, the share of rows on which only one of the two is right (McNemar), or from variances: `between`,
-    that of the true difference over rows, and `within_a`, `within_b`, those of one answer around its row's mean, divided by
-    the number of answers drawn per row.
+    Either from `discordance`, the share of rows on which only one of the two is right (McNemar), or
+    from variances: `between`, that of the true difference over rows, and `within_a`, `within_b`,
+    those of one answer around its row's mean, divided by the number of answers drawn per row.
 
     Raises:
         ConfigError: not exactly one of `discordance` and `between`, or a number out of range.
 
-    Source: E. Miller, "Adding error bars to evals" (arXiv 2411.00640), sample-size formula; J. Connett, "Sample size for
-    McNemar's test", 1987.
+    Source: E. Miller, "Adding error bars to evals" (arXiv 2411.00640), sample-size formula; J.
+    Connett, "Sample size for McNemar's test", 1987.
     """
     if (discordance is None) == (between is None):
-        raise ConfigError("name discordance (rows on which one of two is right) or between (variance), one of the two")
+        raise ConfigError(
+            "name discordance (rows on which one of two is right) or between (variance), one of "
+            "the two"
+        )
     d = _positive(abs(effect), "effect")
     z_level = _quantile(confidence)
     z_power = _NORMAL.inv_cdf(_power(power))
@@ -292,8 +383,12 @@ def plan_difference(
     powered: Callable[[int], float] | None = None
     if discordance is not None:
         if not d <= discordance <= 1.0:
-            raise ConfigError(f"discordance lies between the effect, {d:g}, and 1; found {discordance!r}")
-        limit = _LargeSampleTest(d / math.sqrt(factor), math.sqrt(discordance), math.sqrt(discordance - d * d), z_level)
+            raise ConfigError(
+                f"discordance lies between the effect, {d:g}, and 1; found {discordance!r}"
+            )
+        limit = _LargeSampleTest(
+            d / math.sqrt(factor), math.sqrt(discordance), math.sqrt(discordance - d * d), z_level
+        )
         rows, powered = max(2, _up(limit.rows(z_power))), limit.power
         if rows <= _MOST_SIMULATED:
             one = partial(_test_of_pairs, effect=d, discordance=discordance, icc=icc)
@@ -303,24 +398,41 @@ def plan_difference(
         assert between is not None
         if min(between, within_a, within_b) < 0.0 or min(repeats_a, repeats_b) < 1:
             raise ConfigError("variances are at least 0 and repeats at least 1")
-        n = (z_level + z_power) ** 2 * (between + within_a / repeats_a + within_b / repeats_b) / d**2
+        n = (
+            (z_level + z_power) ** 2
+            * (between + within_a / repeats_a + within_b / repeats_b)
+            / d**2
+        )
         rows = max(2, _up(n * factor))
-    return SampleSize(rows, clusters=_clusters(rows, rows_per_cluster), power=None if powered is None else powered(rows))
+    return SampleSize(
+        rows,
+        clusters=_clusters(rows, rows_per_cluster),
+        power=None if powered is None else powered(rows),
+    )
 
 
-def smallest_difference(*, n: int, discordance: float, confidence: float = 0.95, power: float = 0.8) -> float:
-    """Give the smallest difference that `n` pairs find with probability `power`; the reverse of `plan_difference`.
+def smallest_difference(
+    *, n: int, discordance: float, confidence: float = 0.95, power: float = 0.8
+) -> float:
+    """Give the smallest difference that `n` pairs find with probability `power`; the reverse of
+    `plan_difference`.
 
     Raises:
         ConfigError: a number out of range.
     """
     if n < 1 or not 0.0 < discordance <= 1.0:
-        raise ConfigError(f"n is at least 1 and discordance within 0..1, found {n!r} and {discordance!r}")
+        raise ConfigError(
+            f"n is at least 1 and discordance within 0..1, found {n!r} and {discordance!r}"
+        )
     z_level = _quantile(confidence)
     z_power = _NORMAL.inv_cdf(_power(power))
     # of n = ((z_level * sqrt(D) + z_power * sqrt(D - d^2)) / d)^2, solved for d / sqrt(D)
     inside = n + z_power**2 - z_level**2
-    share = (z_level * math.sqrt(n) + z_power * math.sqrt(inside)) / (n + z_power**2) if inside > 0.0 else 1.0
+    share = (
+        (z_level * math.sqrt(n) + z_power * math.sqrt(inside)) / (n + z_power**2)
+        if inside > 0.0
+        else 1.0
+    )
     return min(1.0, share) * math.sqrt(discordance)
 
 
@@ -339,7 +451,8 @@ def plan_labels(
     cost_label: float | None = None,
     cost_judge: float | None = None,
 ) -> SampleSize:
-    """Give the labels needed among `n_rows` judged rows so that the corrected mean is known to within `half_width`.
+    """Give the labels needed among `n_rows` judged rows so that the corrected mean is known to
+    within `half_width`.
 
     Args:
         half_width: half the width the interval may have.
@@ -376,18 +489,27 @@ def plan_labels(
         if reached(rows, rows) > half_width * (1.0 + 1e-12):
             return None
         # more labels never widen the interval
-        return max(2, 1 + bisect_left(range(1, rows), True, key=lambda n: reached(n, rows) <= half_width))
+        return max(
+            2, 1 + bisect_left(range(1, rows), True, key=lambda n: reached(n, rows) <= half_width)
+        )
 
     rows, n = n_rows, fewest(n_rows)
     if n is None:
         raise ConfigError(
-            f"half_width {half_width:g} needs {alone} rows with labels on all of them; n_rows is {n_rows}. Add rows or"
+            f"half_width {half_width:g} needs {alone} rows with labels on all of them; n_rows is "
+            f"{n_rows}. Add rows or"
             " accept a wider interval"
         )
     if (cost_label is None) != (cost_judge is None):
         raise ConfigError("cost_label and cost_judge go together; the cheapest mix depends on both")
     if cost_label is not None and cost_judge is not None:
-        rows = _cheapest(n_rows, alone, fewest, _positive(cost_label, "cost_label"), _positive(cost_judge, "cost_judge"))
+        rows = _cheapest(
+            n_rows,
+            alone,
+            fewest,
+            _positive(cost_label, "cost_label"),
+            _positive(cost_judge, "cost_judge"),
+        )
         n = fewest(rows) or n
     return SampleSize(n, half_width=reached(n, rows), alone=alone, lam=min(1.0, slope * (rows - n) / rows), rows=rows,
         clusters=_clusters(n, rows_per_cluster),
@@ -395,7 +517,8 @@ def plan_labels(
 
 
 def correlation_within(values: Sequence[float], clusters: Sequence[Hashable]) -> float:
-    """Give the intraclass correlation (ICC) of a pilot, 0..1: how alike two rows of one cluster are.
+    """Give the intraclass correlation (ICC) of a pilot, 0..1: how alike two rows of one cluster
+    are.
 
     Raises:
         ConfigError: lengths differ, or no cluster has two rows.
@@ -403,20 +526,30 @@ def correlation_within(values: Sequence[float], clusters: Sequence[Hashable]) ->
     Source: the one-way analysis of variance estimator; R. Fisher, 1925.
     """
     if len(values) != len(clusters):
-        raise ConfigError(f"one cluster name per value is needed, found {len(clusters)} for {len(values)}")
+        raise ConfigError(
+            f"one cluster name per value is needed, found {len(clusters)} for {len(values)}"
+        )
     names = cluster_numbers(list(clusters), len(values))
     n, k = len(values), len(set(clusters))
     if k < 2 or n <= k:
-        raise ConfigError(f"an ICC needs at least 2 clusters, one of them with 2 rows; found {n} rows in {k} clusters")
+        raise ConfigError(
+            f"an ICC needs at least 2 clusters, one of them with 2 rows; found {n} rows in {k} "
+            f"clusters"
+        )
     return likeness(np.asarray(values, dtype=np.float64), names)
 
 
 def _judge_model(
     rate: float, sensitivity: float, specificity: float, sd: float | None, correlation: float | None
 ) -> tuple[float, float, float]:
-    """Standard deviation of the labels, correlation with the judge, slope of the labels on the judge."""
+    """Standard deviation of the labels, correlation with the judge, slope of the labels on the
+    judge.
+    """
     if (sd is None) != (correlation is None):
-        raise ConfigError("sd and correlation go together; without both, rate, sensitivity and specificity are used")
+        raise ConfigError(
+            "sd and correlation go together; without both, rate, sensitivity and specificity are "
+            "used"
+        )
     if sd is not None and correlation is not None:
         if not -1.0 <= correlation <= 1.0:
             raise ConfigError(f"correlation lies within -1..1, found {correlation!r}")
@@ -433,7 +566,9 @@ def _judge_model(
     return spread, common / (judge * spread), common / judge**2
 
 
-def _cheapest(most: int, alone: int, fewest: Callable[[int], int | None], cost_label: float, cost_judge: float) -> int:
+def _cheapest(
+    most: int, alone: int, fewest: Callable[[int], int | None], cost_label: float, cost_judge: float
+) -> int:
     """Rows to judge for the least money; more of them save labels, but ever fewer."""
     steps = 400
     ratio = (most / alone) ** (1.0 / steps) if most > alone else 1.0
@@ -471,7 +606,10 @@ def _positive(value: float, name: str) -> float:
 def _within(value: float, name: str, most: float, sd: float | None) -> float:
     """A number above 0 and, of shares, below what tells anything: 3 is meant as 3 %."""
     if sd is None and value >= most:
-        raise ConfigError(f"{name} is {value:.15g} and shares lie within 0..1; give one below {most:g}, or sd for scores")
+        raise ConfigError(
+            f"{name} is {value:.15g} and shares lie within 0..1; give one below {most:g}, or sd "
+            f"for scores"
+        )
     return _positive(value, name)
 
 

@@ -1,4 +1,6 @@
-"""One stratum of a corrected mean: the estimate, how much of the judge it uses, and what every row adds to its error."""
+"""One stratum of a corrected mean: the estimate, how much of the judge it uses, and what every row
+adds to its error.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,14 @@ from dataclasses import dataclass
 from rm_gallery.core.stats import Array, Bools, Floats, np
 from rm_gallery.core.stats.clustered import likeness
 
-# weight of the pseudo-rows; 1 is about the least that keeps coverage with a judge that was never seen to err
+# weight of the pseudo-rows; 1 is about the least that keeps coverage with a judge that was never
+# seen to err
 _PSEUDO = 1.0
-# a mean for each verdict follows the labels more closely than one slope, so more of the judge's errors hide in it
+# a mean for each verdict follows the labels more closely than one slope, so more of the judge's
+# errors hide in it
 _PSEUDO_BY_VERDICT = 1.5
-# clusters of rows at the ends of the scale; a third of one keeps coverage with few labelled clusters, a whole one widens
-# too much
+# clusters of rows at the ends of the scale; a third of one keeps coverage with few labelled
+# clusters, a whole one widens too much
 _PSEUDO_CLUSTER = 0.3
 # judges with more different verdicts than this are not looked at verdict by verdict
 _MOST_CELLS = 4
@@ -26,7 +30,8 @@ class StratumEstimate:
     Attributes:
         estimate: its corrected mean.
         lam: share of the judge used.
-        psi: per row, what it adds to the error of the estimate; sums over clusters, squared and added, give the variance.
+        psi: per row, what it adds to the error of the estimate; sums over clusters, squared and
+            added, give the variance.
         variance: of the estimate, with `floor`.
         floor: what the pseudo-rows add to the variance.
         alone: variance of the mean of the labels alone.
@@ -45,18 +50,25 @@ class StratumEstimate:
 
 
 def part_of(
-    f: Floats, y: Floats, chosen: Floats | None, groups: Array, bounds: tuple[float, float], verdicts: Array | None = None
+    f: Floats,
+    y: Floats,
+    chosen: Floats | None,
+    groups: Array,
+    bounds: tuple[float, float],
+    verdicts: Array | None = None,
 ) -> StratumEstimate:
     """Correct the mean of one stratum.
 
     Args:
         f: judge score per row, NaN where there is none.
         y: label per row, NaN where there is none; at least one is there.
-        chosen: probability of having been labelled per row, needed for labelled rows; None where all had the same.
+        chosen: probability of having been labelled per row, needed for labelled rows; None where
+            all had the same.
         groups: cluster number per row.
         bounds: lowest and highest possible label.
-        verdicts: number of the judge's verdict per row, -1 where there is none, each but that with a label; rows of a verdict
-            are then predicted by the mean of its labels, and only chance within a verdict decides which are labelled.
+        verdicts: number of the judge's verdict per row, -1 where there is none, each but that with
+            a label; rows of a verdict are then predicted by the mean of its labels, and only chance
+            within a verdict decides which are labelled.
     """
     labelled = ~np.isnan(y)
     missing = np.isnan(f)
@@ -104,14 +116,24 @@ def part_of(
     df = max(1.0, float(1.0 / (sizes @ sizes)) - (1.0 if lam == 0.0 else max(2.0, used)))
     sums = np.bincount(groups, weights=psi)
     variance = float(sums @ sums) + max(floor, 0.0)
-    if count(groups) < n:  # rows of one cluster: the labels alone would have suffered from that as well
+    # rows of one cluster: the labels alone would have suffered from that as well
+    if count(groups) < n:
         together = np.bincount(gl, weights=weights * bare) * _bessel(clusters)
-        alone = max(0.0, alone + float(together @ together) - float((weights * bare) @ (weights * bare)) * _bessel(m) ** 2)
+        alone = max(
+            0.0,
+            alone
+            + float(together @ together)
+            - float((weights * bare) @ (weights * bare)) * _bessel(m) ** 2,
+        )
     return StratumEstimate(theta, lam * slope, psi, variance, max(floor, 0.0), alone, df, m)
 
 
-def _by_verdict(f: Floats, yl: Floats, verdicts: Array, labelled: Bools) -> tuple[Floats, float, Floats, int]:
-    """Mean label of each row's verdict, how steeply it rises with the judge, weights of the labels, and number of verdicts."""
+def _by_verdict(
+    f: Floats, yl: Floats, verdicts: Array, labelled: Bools
+) -> tuple[Floats, float, Floats, int]:
+    """Mean label of each row's verdict, how steeply it rises with the judge, weights of the labels,
+    and number of verdicts.
+    """
     own, known = verdicts[labelled], verdicts >= 0
     n_labels, n_rows = np.bincount(own[own >= 0]), np.bincount(verdicts[known])
     means = np.bincount(own[own >= 0], weights=yl[own >= 0]) / n_labels
@@ -121,8 +143,12 @@ def _by_verdict(f: Floats, yl: Floats, verdicts: Array, labelled: Bools) -> tupl
     return predicted, float(apart @ predicted[known] / (apart @ apart)), weights, len(means)
 
 
-def _tuned(fl: Floats, yl: Floats, f: Floats, n_unlabelled: int, bounds: tuple[float, float]) -> float:
-    """The share of the judge that makes the estimate most precise (PPI++, eq. 10, with the variance over all rows)."""
+def _tuned(
+    fl: Floats, yl: Floats, f: Floats, n_unlabelled: int, bounds: tuple[float, float]
+) -> float:
+    """The share of the judge that makes the estimate most precise (PPI++, eq. 10, with the variance
+    over all rows).
+    """
     if n_unlabelled == 0 or len(yl) < 2:
         return 0.0
     spread = float(f.var(ddof=1))
@@ -132,8 +158,12 @@ def _tuned(fl: Floats, yl: Floats, f: Floats, n_unlabelled: int, bounds: tuple[f
     return _clipped(common / (spread * (1.0 + len(yl) / n_unlabelled)), f, bounds)
 
 
-def _tuned_weighted(fl: Floats, yl: Floats, f: Floats, inverse: Floats, weights: Floats, bounds: tuple[float, float]) -> float:
-    """The same where labels were drawn with known probabilities: a row that was sure to be labelled needs no judge."""
+def _tuned_weighted(
+    fl: Floats, yl: Floats, f: Floats, inverse: Floats, weights: Floats, bounds: tuple[float, float]
+) -> float:
+    """The same where labels were drawn with known probabilities: a row that was sure to be labelled
+    needs no judge.
+    """
     needed = weights * (inverse - 1.0)
     g = fl - float(weights @ fl)
     spread = float(needed @ (g * g))
@@ -148,16 +178,22 @@ def _clipped(lam: float, f: Floats, bounds: tuple[float, float]) -> float:
     return min(max(lam, 0.0), 1.0) if same_scale else max(lam, 0.0)
 
 
-def _pseudo(residuals: Floats, yl: Floats, predicted: Floats, bounds: tuple[float, float]) -> Floats:
-    """Squared residual per labelled row of a pseudo-row: half of it at either end of the scale as far as it was used."""
+def _pseudo(
+    residuals: Floats, yl: Floats, predicted: Floats, bounds: tuple[float, float]
+) -> Floats:
+    """Squared residual per labelled row of a pseudo-row: half of it at either end of the scale as
+    far as it was used.
+    """
     low, high = float(yl.min()), float(yl.max())
-    if len(np.unique(yl)) > max(5, len(yl) // 2):  # a fine scale: the residuals themselves show how far they reach
+    # a fine scale: the residuals themselves show how far they reach
+    if len(np.unique(yl)) > max(5, len(yl) // 2):
         return np.full(len(yl), float(np.abs(residuals).max()) ** 2)
     if not (math.isinf(bounds[0]) or math.isinf(bounds[1])):
         reach = high - low
         if reach == 0.0:
             low, high = bounds
-        # labels piled up at one bound: the rare values at the other side are the ones that were not drawn
+        # labels piled up at one bound: the rare values at the other side are the ones that were not
+        # drawn
         elif float((yl == bounds[1]).mean()) >= 0.5:
             low = max(bounds[0], low - reach)
         elif float((yl == bounds[0]).mean()) >= 0.5:
@@ -165,35 +201,51 @@ def _pseudo(residuals: Floats, yl: Floats, predicted: Floats, bounds: tuple[floa
     return ((low - predicted) ** 2 + (high - predicted) ** 2) / 2.0
 
 
-def _squares(residuals: Floats, pseudo: Floats, weights: Floats, cells: Array, pseudo_rows: float = _PSEUDO) -> float:
+def _squares(
+    residuals: Floats, pseudo: Floats, weights: Floats, cells: Array, pseudo_rows: float = _PSEUDO
+) -> float:
     """Sum of squared weighted residuals as if the cells together held a pseudo-row more.
 
-    Few labels show few of the errors a judge makes, often none; their plain variance is then far too small.
+    Few labels show few of the errors a judge makes, often none; their plain variance is then far
+    too small.
     """
     counts = np.bincount(cells).astype(np.float64)
     strength = pseudo_rows / len(counts)
-    # residuals keep their own weights, since rows with large weights are often those with small residuals
+    # residuals keep their own weights, since rows with large weights are often those with small
+    # residuals
     observed = np.bincount(cells, weights=(weights * residuals) ** 2)
     supposed = np.bincount(cells, weights=weights**2) * np.bincount(cells, weights=pseudo) / counts
     total = (counts * observed + strength * supposed) / (counts + strength)
     return float(total.sum()) * _bessel(len(residuals)) ** 2
 
 
-def _unseen_clusters(yl: Floats, residuals: Floats, pseudo: Floats, weights: Floats, gl: Array) -> float:
-    """What the variance over clusters gains from a part of a cluster more, whose rows lie at an end of the scale together.
+def _unseen_clusters(
+    yl: Floats, residuals: Floats, pseudo: Floats, weights: Floats, gl: Array
+) -> float:
+    """What the variance over clusters gains from a part of a cluster more, whose rows lie at an end
+    of the scale together.
 
-    How far together is what the labels show of likeness within clusters; labels that are all equal show nothing of it.
+    How far together is what the labels show of likeness within clusters; labels that are all equal
+    show nothing of it.
     """
     groups = np.unique(gl, return_inverse=True)[1]
-    sums, sizes, squares = (np.bincount(groups, weights=x) for x in (weights * residuals, weights, weights**2))
+    sums, sizes, squares = (
+        np.bincount(groups, weights=x) for x in (weights * residuals, weights, weights**2)
+    )
     alike = 1.0 if float(np.ptp(yl)) == 0.0 else likeness(yl, groups)
-    supposed = float(pseudo @ weights**2 / squares.sum() * np.sum((1.0 - alike) * squares + alike * sizes**2))
+    supposed = float(
+        pseudo @ weights**2 / squares.sum() * np.sum((1.0 - alike) * squares + alike * sizes**2)
+    )
     k = len(sums)
-    return _PSEUDO_CLUSTER / (k + _PSEUDO_CLUSTER) * (supposed - float(sums @ sums)) * _bessel(k) ** 2
+    return (
+        _PSEUDO_CLUSTER / (k + _PSEUDO_CLUSTER) * (supposed - float(sums @ sums)) * _bessel(k) ** 2
+    )
 
 
 def n_eff(theta: float, variance: float, m: int, low: float, high: float) -> float:
-    """Independent 0/1 labels that would be as precise; the mean is drawn a little to the middle, as its variance was."""
+    """Independent 0/1 labels that would be as precise; the mean is drawn a little to the middle, as
+    its variance was.
+    """
     if math.isinf(low) or math.isinf(high):
         return math.inf
     drawn = (m * theta + _PSEUDO * (low + high) / 2.0) / (m + _PSEUDO)
@@ -213,12 +265,14 @@ def _bessel(k: int, used: int = 1) -> float:
 _MOST_VERDICTS = 5
 # fewer labels than this tell too little of a verdict, which is then joined with the next one
 _FEWEST_LABELS = 3
-# labels that follow verdicts more closely than chance does once in 300 samples did not fall by chance
+# labels that follow verdicts more closely than chance does once in 300 samples did not fall by
+# chance
 _BY_CHANCE = 0.003
 
 
 def verdict_numbers(f: Floats, labelled: Bools, *, fewest: int = _FEWEST_LABELS) -> Array | None:
-    """A number per row for its verdict, neighbours put together until each has `fewest` labels; None where that tells nothing.
+    """A number per row for its verdict, neighbours put together until each has `fewest` labels;
+    None where that tells nothing.
 
     Rows without a verdict have a number of their own if as many of them are labelled, else -1.
     """
@@ -242,11 +296,15 @@ def verdict_numbers(f: Floats, labelled: Bools, *, fewest: int = _FEWEST_LABELS)
     return found
 
 
-def labels_follow_verdicts(f: Floats, labelled: Bools, groups: Array, strata: Array | None = None) -> str | None:
-    """How labelled rows differ from the others in what the judge says of them; None where chance may have chosen them.
+def labels_follow_verdicts(
+    f: Floats, labelled: Bools, groups: Array, strata: Array | None = None
+) -> str | None:
+    """How labelled rows differ from the others in what the judge says of them; None where chance
+    may have chosen them.
 
-    The test deals the labels out anew among the rows of each stratum, and asks for the rate of each verdict, or for ranks where
-    there are many; where rows come in clusters it is no surer than clusters are.
+    The test deals the labels out anew among the rows of each stratum, and asks for the rate of each
+    verdict, or for ranks where there are many; where rows come in clusters it is no surer than
+    clusters are.
 
     Args:
         f: judge score per row, NaN where there is none; such rows are not looked at.
@@ -279,12 +337,20 @@ def labels_follow_verdicts(f: Floats, labelled: Bools, groups: Array, strata: Ar
         if clustered:
             variance = max(variance, float(sums @ sums))
         if df > 0 and variance > 0.0:
-            least = min(least, 2.0 * float(stdtr(df, -abs(float(sums.sum())) / math.sqrt(variance))))
-    if least * max(1, len(columns) - 1) >= _BY_CHANCE:  # of two verdicts one rate is the other's complement
+            least = min(
+                least, 2.0 * float(stdtr(df, -abs(float(sums.sum())) / math.sqrt(variance)))
+            )
+    # of two verdicts one rate is the other's complement
+    if least * max(1, len(columns) - 1) >= _BY_CHANCE:
         return None
     if not few:
-        return f"rows with a label have a mean score of {x[has].mean():.4g}, the others of {x[~has].mean():.4g}"
-    shares = [f"{100 * has[x == kind].mean():.3g} % of the rows with verdict {kind:g}" for kind in kinds]
+        return (
+            f"rows with a label have a mean score of {x[has].mean():.4g}, the others of "
+            f"{x[~has].mean():.4g}"
+        )
+    shares = [
+        f"{100 * has[x == kind].mean():.3g} % of the rows with verdict {kind:g}" for kind in kinds
+    ]
     return f"{', '.join(shares)} have one"
 
 

@@ -1,8 +1,9 @@
 """From pairwise wins to one score per candidate: win rate, Copeland, Elo and Bradley–Terry.
 
-`wins[i][j]` is how often i beat j, a draw counting half for both; the diagonal is not looked at. Higher scores are better.
-A candidate that was compared with nobody has no score: None, never 0. Every function raises ConfigError for a matrix that is
-not square, or that holds negative or non-finite numbers.
+`wins[i][j]` is how often i beat j, a draw counting half for both; the diagonal is not looked at.
+Higher scores are better. A candidate that was compared with nobody has no score: None, never 0.
+Every function raises ConfigError for a matrix that is not square, or that holds negative or
+non-finite numbers.
 """
 
 from __future__ import annotations
@@ -42,32 +43,42 @@ def win_rate(wins: Wins) -> list[float | None]:
 def copeland(wins: Wins) -> list[float | None]:
     """Opponents beaten minus opponents lost to, over the opponents met; in [-1, 1].
 
-    An opponent is beaten by more than half of the comparisons with it, so how clearly does not matter. In a cycle everybody
-    gets 0. Source: A. H. Copeland, "A reasonable social welfare function", 1951.
+    An opponent is beaten by more than half of the comparisons with it, so how clearly does not
+    matter. In a cycle everybody gets 0. Source: A. H. Copeland, "A reasonable social welfare
+    function", 1951.
     """
     _check(wins)
     scores: list[float | None] = []
     for i, row in enumerate(wins):
-        margins = [row[j] - wins[j][i] for j in range(len(wins)) if j != i and row[j] + wins[j][i] > 0]
+        margins = [
+            row[j] - wins[j][i] for j in range(len(wins)) if j != i and row[j] + wins[j][i] > 0
+        ]
         net = sum((margin > 0) - (margin < 0) for margin in margins)
         scores.append(net / len(margins) if margins else None)
     return scores
 
 
-def elo(wins: Wins, *, k: float = 32.0, initial: float = 1000.0, orders: int = 32, seed: int = 0) -> list[float | None]:
-    """Elo rating after all comparisons, the mean over `orders` seeded orders of play; the mean of all ratings is `initial`.
+def elo(
+    wins: Wins, *, k: float = 32.0, initial: float = 1000.0, orders: int = 32, seed: int = 0
+) -> list[float | None]:
+    """Elo rating after all comparisons, the mean over `orders` seeded orders of play; the mean of
+    all ratings is `initial`.
 
-    After each comparison the winner takes k(1 - E) from the loser, where E = 1 / (1 + 10^((R_loser - R_winner) / 400)) is
-    how surely it was to win; a draw counts half. The order of the candidates decides nothing: candidates are told apart by
-    their results alone, and comparisons that results do not tell apart are played at the same time, so that candidates with
-    the same results share one rating. Source: A. Elo, "The Rating of Chessplayers", 1978.
+    After each comparison the winner takes k(1 - E) from the loser, where E = 1 / (1 + 10^((R_loser
+    - R_winner) / 400)) is how surely it was to win; a draw counts half. The order of the candidates
+      decides nothing: candidates are told apart by
+    their results alone, and comparisons that results do not tell apart are played at the same time,
+    so that candidates with the same results share one rating. Source: A. Elo, "The Rating of
+    Chessplayers", 1978.
 
     Raises:
         ConfigError: `k` or `orders` is not positive.
     """
     _check(wins)
     if not (0 < k < math.inf and orders > 0):
-        raise ConfigError(f"elo takes a positive k and at least one order; found k={k}, orders={orders}.")
+        raise ConfigError(
+            f"elo takes a positive k and at least one order; found k={k}, orders={orders}."
+        )
     classes = _classes(wins)
     rounds = _rounds(wins, classes)
     totals: list[list[float]] = [[] for _ in wins]
@@ -85,19 +96,32 @@ def elo(wins: Wins, *, k: float = 32.0, initial: float = 1000.0, orders: int = 3
                 ratings[i] += math.fsum(own)  # whose sum does not depend on the order of its terms
         for total, rating in zip(totals, ratings, strict=True):
             total.append(rating)
-    met = [any(row[j] or wins[j][i] for j in range(len(wins)) if j != i) for i, row in enumerate(wins)]
-    return [math.fsum(total) / orders if played else None for total, played in zip(totals, met, strict=True)]
+    met = [
+        any(row[j] or wins[j][i] for j in range(len(wins)) if j != i) for i, row in enumerate(wins)
+    ]
+    return [
+        math.fsum(total) / orders if played else None
+        for total, played in zip(totals, met, strict=True)
+    ]
 
 
 def _classes(wins: Wins) -> list[int]:
-    """A number for each candidate that is equal for those whose results, and whose opponents' results, are alike.
+    """A number for each candidate that is equal for those whose results, and whose opponents'
+    results, are alike.
 
-    Classes are split by what their members did against each class until that splits none (colour refinement).
+    Classes are split by what their members did against each class until that splits none (colour
+    refinement).
     """
     n = len(wins)
     classes = [0] * n
     while True:
-        seen = [(classes[i], tuple(sorted((classes[j], wins[i][j], wins[j][i]) for j in range(n) if j != i))) for i in range(n)]
+        seen = [
+            (
+                classes[i],
+                tuple(sorted((classes[j], wins[i][j], wins[j][i]) for j in range(n) if j != i)),
+            )
+            for i in range(n)
+        ]
         places = {kind: place for place, kind in enumerate(sorted(set(seen)))}
         found = [places[kind] for kind in seen]
         if len(set(found)) == len(set(classes)):
@@ -106,7 +130,9 @@ def _classes(wins: Wins) -> list[int]:
 
 
 def _rounds(wins: Wins, classes: Sequence[int]) -> list[list[Game]]:
-    """The comparisons in lots that are played at once; the lots are in an order that only the results decide."""
+    """The comparisons in lots that are played at once; the lots are in an order that only the
+    results decide.
+    """
     lots: dict[tuple[int, int, float, float, int], list[Game]] = {}
     for i, j in itertools.permutations(range(len(wins)), 2):
         alike = classes[i] == classes[j]
@@ -115,7 +141,9 @@ def _rounds(wins: Wins, classes: Sequence[int]) -> list[list[Game]]:
             # from the side of the lower class, and within one class from the winner's
             if classes[i] < classes[j] or (alike and (result > 0.5 or (result == 0.5 and i < j))):
                 number = count[result, weight] = count.get((result, weight), 0) + 1
-                lots.setdefault((classes[i], classes[j], result, weight, number), []).append((i, j, result, weight))
+                lots.setdefault((classes[i], classes[j], result, weight, number), []).append(
+                    (i, j, result, weight)
+                )
     return [lots[kind] for kind in sorted(lots)]
 
 
@@ -125,12 +153,14 @@ def expected_win(difference: float) -> float:
 
 
 def bradley_terry_group(wins: Wins, *, prior: float = 1.0) -> list[float | None]:
-    """Log-strength of each candidate in the Bradley–Terry model, P(i beats j) = 1 / (1 + exp(s_j - s_i)).
+    """Log-strength of each candidate in the Bradley–Terry model, P(i beats j) = 1 / (1 + exp(s_j -
+    s_i)).
 
-    Each candidate also plays `prior` drawn games against a phantom of strength 0. That keeps the undefeated and the winless
-    finite, joins groups that never met, and gives cycles and equals exactly equal strengths; the larger `prior`, the nearer
-    all are to 0. The maximum is unique and found by the MM algorithm. Source: D. Hunter, "MM algorithms for generalized
-    Bradley–Terry models", Annals of Statistics 2004, eq. 3.
+    Each candidate also plays `prior` drawn games against a phantom of strength 0. That keeps the
+    undefeated and the winless finite, joins groups that never met, and gives cycles and equals
+    exactly equal strengths; the larger `prior`, the nearer all are to 0. The maximum is unique and
+    found by the MM algorithm. Source: D. Hunter, "MM algorithms for generalized Bradley–Terry
+    models", Annals of Statistics 2004, eq. 3.
 
     Raises:
         ConfigError: `prior` is not positive.
@@ -140,13 +170,20 @@ def bradley_terry_group(wins: Wins, *, prior: float = 1.0) -> list[float | None]
         raise ConfigError(f"bradley_terry_group takes a positive prior, found {prior}.")
     n = len(wins)
     won = [prior / 2 + math.fsum(wins[i][j] for j in range(n) if j != i) for i in range(n)]
-    met = [[(j, wins[i][j] + wins[j][i]) for j in range(n) if j != i and wins[i][j] + wins[j][i]] for i in range(n)]
+    met = [
+        [(j, wins[i][j] + wins[j][i]) for j in range(n) if j != i and wins[i][j] + wins[j][i]]
+        for i in range(n)
+    ]
 
     def step(logs: list[float]) -> list[float]:
         p = [math.exp(x) for x in logs]
-        # fsum does not depend on the order of its terms: candidates that did equally well stay exactly equal
+        # fsum does not depend on the order of its terms: candidates that did equally well stay
+        # exactly equal
         return [
-            math.log(won[i] / math.fsum([prior / (p[i] + 1), *(games / (p[i] + p[j]) for j, games in met[i])]))
+            math.log(
+                won[i]
+                / math.fsum([prior / (p[i] + 1), *(games / (p[i] + p[j]) for j, games in met[i])])
+            )
             for i in range(n)
         ]
 
@@ -155,10 +192,12 @@ def bradley_terry_group(wins: Wins, *, prior: float = 1.0) -> list[float | None]
 
 
 def _fixed_point(step: Callable[[list[float]], list[float]], x: list[float]) -> list[float]:
-    """Where `step` changes nothing any more, found by its own steps and by strides along them that get nearer.
+    """Where `step` changes nothing any more, found by its own steps and by strides along them that
+    get nearer.
 
-    Plain steps are sure but take thousands where strengths lie far apart. Source of the stride: R. Varadhan and C. Roland,
-    "Simple and globally convergent methods for accelerating the convergence of any EM algorithm", 2008, scheme S3.
+    Plain steps are sure but take thousands where strengths lie far apart. Source of the stride: R.
+    Varadhan and C. Roland, "Simple and globally convergent methods for accelerating the convergence
+    of any EM algorithm", 2008, scheme S3.
     """
     after = step(x)
     for _ in range(_MAX_ROUNDS):
@@ -187,18 +226,28 @@ def _norm(a: list[float]) -> float:
 
 
 def _games(won: float, lost: float) -> list[tuple[float, float]]:
-    """Comparisons of one pair as (result for the first, weight): whole wins each, and what is left of both as one draw."""
+    """Comparisons of one pair as (result for the first, weight): whole wins each, and what is left
+    of both as one draw.
+    """
     rest_won, rest_lost = won - int(won), lost - int(lost)
     rest = rest_won + rest_lost
-    return [(1.0, 1.0)] * int(won) + [(0.0, 1.0)] * int(lost) + ([(rest_won / rest, rest)] if rest > 0 else [])
+    return (
+        [(1.0, 1.0)] * int(won)
+        + [(0.0, 1.0)] * int(lost)
+        + ([(rest_won / rest, rest)] if rest > 0 else [])
+    )
 
 
 def _check(wins: Wins) -> None:
     for row in wins:
         if len(row) != len(wins):
-            raise ConfigError(f"wins is a square matrix; {len(wins)} rows, but a row of {len(row)}.")
+            raise ConfigError(
+                f"wins is a square matrix; {len(wins)} rows, but a row of {len(row)}."
+            )
         if not all(math.isfinite(value) and value >= 0 for value in row):
-            raise ConfigError("wins holds numbers of at least 0; found a negative or non-finite one.")
+            raise ConfigError(
+                "wins holds numbers of at least 0; found a negative or non-finite one."
+            )
 
 
 @dataclass(frozen=True)
@@ -210,7 +259,8 @@ class Gaps:
         mean: their mean; `ci95` its interval over clusters.
         quantiles: at 5, 25, 50, 75 and 95 %.
         positive: share of gaps above 0, `positive_ci95` its interval; `tied` the share that is 0.
-        effect: mean over standard deviation; None where gaps do not vary. Comparable between rewards of different scales.
+        effect: mean over standard deviation; None where gaps do not vary. Comparable between
+            rewards of different scales.
         edges: of the histogram's bins, one more than `counts`.
         counts: gaps in each bin.
     """
@@ -230,7 +280,9 @@ class Gaps:
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-def reward_gaps(chosen: ArrayLike, rejected: ArrayLike, *, clusters: Names | None = None, bins: int = 20) -> Gaps | None:
+def reward_gaps(
+    chosen: ArrayLike, rejected: ArrayLike, *, clusters: Names | None = None, bins: int = 20
+) -> Gaps | None:
     """Describe the distribution of chosen minus rejected scores.
 
     Args:
@@ -253,7 +305,9 @@ def reward_gaps(chosen: ArrayLike, rejected: ArrayLike, *, clusters: Names | Non
     with np.errstate(over="ignore", invalid="ignore"):
         gaps = a - b
     if not np.isfinite(gaps).all():
-        raise ConfigError("scores have to be finite, and so have their gaps; leave out pairs without two scores")
+        raise ConfigError(
+            "scores have to be finite, and so have their gaps; leave out pairs without two scores"
+        )
     reach = float(np.max(np.abs(gaps))) or 1.0
     spread = float((gaps / reach).std())
     mean = clustered_mean(gaps / reach, clusters, bounds=(-1.0, 1.0))
@@ -282,10 +336,12 @@ class BestOf(NamedTuple):
 
     Attributes:
         n: answers drawn per prompt.
-        value: expected value of the answer picked, in the unit of the values; n = 1 is picking blindly.
+        value: expected value of the answer picked, in the unit of the values; n = 1 is picking
+            blindly.
         ci95: its interval over prompts.
         oracle: expected value of the best answer drawn, which nobody exceeds.
-        score: expected score of the answer picked; where it rises and `value` does not, the reward is being gamed.
+        score: expected score of the answer picked; where it rises and `value` does not, the reward
+            is being gamed.
         n_prompts: prompts with enough answers.
     """
 
@@ -298,17 +354,22 @@ class BestOf(NamedTuple):
 
 
 def expected_best(scores: Sequence[float], values: Sequence[float], n: int) -> float:
-    """Expected value of the top-scoring one of `n` answers drawn without replacement; equal scores share it.
+    """Expected value of the top-scoring one of `n` answers drawn without replacement; equal scores
+    share it.
 
-    Unbiased for drawing n answers anew, where averaging over a few draws would be noisy. Among k answers, the top of the draw is
-    the i-th from below with probability C(i-1, n-1) / C(k, n). Source: the pass@k estimator of M. Chen et al., 2021.
+    Unbiased for drawing n answers anew, where averaging over a few draws would be noisy. Among k
+    answers, the top of the draw is the i-th from below with probability C(i-1, n-1) / C(k, n).
+    Source: the pass@k estimator of M. Chen et al., 2021.
 
     Raises:
         ConfigError: if lengths differ or n is not within 1..k.
     """
     k = len(scores)
     if len(values) != k or not 1 <= n <= k:
-        raise ConfigError(f"expected_best needs a value per score and 1 <= n <= {k}, got {len(values)} values and n={n}")
+        raise ConfigError(
+            f"expected_best needs a value per score and 1 <= n <= {k}, got {len(values)} values "
+            f"and n={n}"
+        )
     ranked = sorted(zip(scores, values, strict=True), key=lambda pair: pair[0])
     total, start, every = 0.0, 0, math.comb(k, n)
     while start < k:
@@ -332,7 +393,8 @@ def best_of_n_curve(
 
     Args:
         scores: the reward's score of every answer, one sequence per prompt.
-        values: what each answer is really worth, in the same form: 1.0 right and 0.0 wrong, or a gold score.
+        values: what each answer is really worth, in the same form: 1.0 right and 0.0 wrong, or a
+            gold score.
         ns: numbers of answers to draw; by default 1, 2, 4, … up to the fewest answers of a prompt.
         clusters: one name per prompt where prompts belong together.
 
@@ -342,10 +404,14 @@ def best_of_n_curve(
     Raises:
         ConfigError: for lengths that differ, scores or values that are not finite, or an n below 1.
     """
-    if len(scores) != len(values) or any(len(s) != len(v) for s, v in zip(scores, values, strict=True)):
+    if len(scores) != len(values) or any(
+        len(s) != len(v) for s, v in zip(scores, values, strict=True)
+    ):
         raise ConfigError("best_of_n_curve needs one value per score")
     if any(not math.isfinite(x) for rows in (scores, values) for row in rows for x in row):
-        raise ConfigError("best_of_n_curve needs finite scores and values; leave out prompts that lack one")
+        raise ConfigError(
+            "best_of_n_curve needs finite scores and values; leave out prompts that lack one"
+        )
     if ns is None:
         fewest = min((len(row) for row in scores if len(row)), default=0)
         ns = sorted({*(2**power for power in range(fewest.bit_length())), fewest} - {0})
@@ -360,10 +426,16 @@ def best_of_n_curve(
     low, high = (0.0, 1.0) if 0.0 <= min(worth) and max(worth) <= 1.0 else (min(worth), max(worth))
     curve = []
     for n in ns:
-        picked = np.clip([expected_best(scores[place], values[place], n) for place in kept], low, high)
+        picked = np.clip(
+            [expected_best(scores[place], values[place], n) for place in kept], low, high
+        )
         found: ClusteredMean | None = clustered_mean(picked, names, bounds=(low, high))
         assert found is not None
-        oracle = math.fsum(expected_best(values[place], values[place], n) for place in kept) / len(kept)
-        score = math.fsum(expected_best(scores[place], scores[place], n) for place in kept) / len(kept)
+        oracle = math.fsum(expected_best(values[place], values[place], n) for place in kept) / len(
+            kept
+        )
+        score = math.fsum(expected_best(scores[place], scores[place], n) for place in kept) / len(
+            kept
+        )
         curve.append(BestOf(n, found.estimate, found.interval(), oracle, score, len(kept)))
     return curve

@@ -1,13 +1,15 @@
-"""Is a difference more than chance? Paired tests, several tests at once, and tests that may be looked at after every row.
+"""Is a difference more than chance? Paired tests, several tests at once, and tests that may be
+looked at after every row.
 
 Paired tests see far smaller differences than two intervals do.
 
-An ordinary interval holds for one look at a sample size fixed beforehand; looked at after every row it is wrong about half
-of the time. Of confidence sequences and sequential tests the error is at most 1 - confidence over *all* looks together, however
-often and whenever one stops. Source of both: I. Waudby-Smith and A. Ramdas, "Estimating means of bounded random variables by
-betting" (arXiv 2010.09686), theorems 2 and 3. Their observations may be anything within known bounds whose mean, given those
-before, is the mean in question: wins with ties as 1, 0.5 and 0, graded scores, paired differences with bounds (-1, 1). Rows that
-belong together go in as their mean.
+An ordinary interval holds for one look at a sample size fixed beforehand; looked at after every row
+it is wrong about half of the time. Of confidence sequences and sequential tests the error is at
+most 1 - confidence over *all* looks together, however often and whenever one stops. Source of both:
+I. Waudby-Smith and A. Ramdas, "Estimating means of bounded random variables by betting" (arXiv
+2010.09686), theorems 2 and 3. Their observations may be anything within known bounds whose mean,
+given those before, is the mean in question: wins with ties as 1, 0.5 and 0, graded scores, paired
+differences with bounds (-1, 1). Rows that belong together go in as their mean.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ from rm_gallery.core.utils.errors import ConfigError
 
 
 def sign_test(more: int, less: int, *, mid: bool = False) -> float:
-    """Give the exact two-sided p-value of "either sign is equally probable"; with `mid`, half the observed outcome counts.
+    """Give the exact two-sided p-value of "either sign is equally probable"; with `mid`, half the
+    observed outcome counts.
 
-    The mid-p value keeps its level on average where the exact one is conservative; on discordant pairs it is McNemar's test.
+    The mid-p value keeps its level on average where the exact one is conservative; on discordant
+    pairs it is McNemar's test.
 
     Raises:
         ConfigError: a count is negative.
@@ -50,7 +54,8 @@ class McNemar(NamedTuple):
     Attributes:
         only_first: samples the first is right on and the second wrong.
         only_second: samples the second is right on and the first wrong.
-        p_value: two-sided mid-p-value of "both are equally often right"; on average it is right, and never far too small.
+        p_value: two-sided mid-p-value of "both are equally often right"; on average it is right,
+            and never far too small.
         p_exact: the exact binomial p-value, which is never too small and often too large.
         n: samples compared.
         n_left_out: samples without an outcome on one side or both.
@@ -71,8 +76,8 @@ class PairedDifference(NamedTuple):
         difference: above 0 the first is better; None where no sample has both outcomes.
         interval: of the difference; it leaves 0 out exactly where `p_value` is below 1 - level.
         p_value: two-sided, of "there is no difference".
-        needed: about how many samples like these would show a difference of this size in four of five comparisons;
-            None without a difference.
+        needed: about how many samples like these would show a difference of this size in four of
+            five comparisons; None without a difference.
         n: samples compared.
         n_clusters: clusters they come from.
         n_left_out: samples without an outcome on one side or both.
@@ -114,24 +119,34 @@ def paired_mean(
     strata: Names | None = None,
     weights: Mapping[Any, float] | None = None,
 ) -> ClusteredMean | None:
-    """Give the mean of first minus second with what its uncertainty rests on; None where no sample has both.
+    """Give the mean of first minus second with what its uncertainty rests on; None where no sample
+    has both.
 
     Args:
-        first: outcome per sample, 0..1, for example 1.0 right, 0.0 wrong; None or NaN where there is none.
+        first: outcome per sample, 0..1, for example 1.0 right, 0.0 wrong; None or NaN where there
+            is none.
         second: the same for the other judge.
         clusters: one name per sample (several samples of one prompt).
-        strata: one name per sample where the figure is a mean of parts, each weighing the same or as `weights` say.
+        strata: one name per sample where the figure is a mean of parts, each weighing the same or
+            as `weights` say.
         weights: weight per stratum.
 
     Raises:
         ConfigError: if lengths differ or an outcome is not within 0..1.
     """
     if len(first) != len(second):
-        raise ConfigError(f"both judges need one outcome per sample, got {len(first)} and {len(second)}")
+        raise ConfigError(
+            f"both judges need one outcome per sample, got {len(first)} and {len(second)}"
+        )
     for names, what in ((clusters, "cluster"), (strata, "stratum")):
         if names is not None and len(names) != len(first):
-            raise ConfigError(f"one {what} name per sample is needed, got {len(names)} names for {len(first)} samples")
-    a, b = (np.array([math.nan if x is None else float(x) for x in given]) for given in (first, second))
+            raise ConfigError(
+                f"one {what} name per sample is needed, got {len(names)} names for {len(first)} "
+                f"samples"
+            )
+    a, b = (
+        np.array([math.nan if x is None else float(x) for x in given]) for given in (first, second)
+    )
     kept = ~(np.isnan(a) | np.isnan(b))
     own, parts = names_where(clusters, kept), names_where(strata, kept)
     return clustered_mean(a[kept] - b[kept], own, strata=parts, weights=weights, bounds=(-1.0, 1.0))
@@ -146,7 +161,8 @@ def paired_difference(
     weights: Mapping[Any, float] | None = None,
     level: float = 0.95,
 ) -> PairedDifference:
-    """Give the mean difference of two outcomes on the same samples, with interval and p-value that agree.
+    """Give the mean difference of two outcomes on the same samples, with interval and p-value that
+    agree.
 
     Arguments and errors as in `paired_mean`; `level` is that of the interval.
     """
@@ -158,33 +174,45 @@ def paired_difference(
 
 
 def described(found: ClusteredMean, n_left_out: int = 0, level: float = 0.95) -> PairedDifference:
-    """What a mean difference says: its interval, its p-value, and how many samples a difference like it needs."""
+    """What a mean difference says: its interval, its p-value, and how many samples a difference
+    like it needs.
+    """
     difference, p_value = found.estimate, found.p_value(0.0)
     # per sample, clusters included: the mean square is the variance and the square of the mean
     square = found.variance * found.n + difference**2
     needed = None if difference == 0.0 else pairs_needed(difference, square)
-    return PairedDifference(difference, found.interval(level), p_value, needed, found.n, found.n_clusters, n_left_out)
+    return PairedDifference(
+        difference, found.interval(level), p_value, needed, found.n, found.n_clusters, n_left_out
+    )
 
 
-def pairs_needed(difference: float, disagreement: float, *, power: float = 0.8, level: float = 0.95) -> int:
+def pairs_needed(
+    difference: float, disagreement: float, *, power: float = 0.8, level: float = 0.95
+) -> int:
     """Give the number of samples both judges have to score for a difference to be seen.
 
     Args:
         difference: true mean of first minus second, not 0.
-        disagreement: mean square of first minus second: for right or wrong, the share of samples on which they differ.
+        disagreement: mean square of first minus second: for right or wrong, the share of samples on
+            which they differ.
         power: probability to see it.
         level: confidence level of the test.
 
     Raises:
-        ConfigError: for a difference of 0, one above what the disagreement allows, or a power or level that is none.
+        ConfigError: for a difference of 0, one above what the disagreement allows, or a power or
+            level that is none.
 
-    Source: R. Connor, "Sample size for testing differences in proportions for the paired-sample design", 1987.
+    Source: R. Connor, "Sample size for testing differences in proportions for the paired-sample
+    design", 1987.
     """
     check_level(level)
     if not 0.0 < power < 1.0:
         raise ConfigError(f"power lies strictly between 0 and 1, for example 0.8; got {power!r}")
     if difference == 0.0 or not difference**2 <= disagreement + 1e-12:
-        raise ConfigError(f"a difference of {difference!r} cannot come from judges that disagree in {disagreement!r}")
+        raise ConfigError(
+            f"a difference of {difference!r} cannot come from judges that disagree in "
+            f"{disagreement!r}"
+        )
     normal = NormalDist()
     null, real = math.sqrt(disagreement), math.sqrt(max(disagreement - difference**2, 0.0))
     reach = normal.inv_cdf((1.0 + level) / 2.0) * null + normal.inv_cdf(power) * real
@@ -192,9 +220,11 @@ def pairs_needed(difference: float, disagreement: float, *, power: float = 0.8, 
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Correct the p-values of several tests so that one false alarm among all is as rare as the level says.
+    """Correct the p-values of several tests so that one false alarm among all is as rare as the
+    level says.
 
-    Gives adjusted p-values, 0..1, in the order given; compare each with the level. Source: S. Holm, 1979.
+    Gives adjusted p-values, 0..1, in the order given; compare each with the level. Source: S. Holm,
+    1979.
     """
     order = sorted(range(len(p_values)), key=lambda place: p_values[place])
     found, highest = [0.0] * len(p_values), 0.0
@@ -205,7 +235,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
-    """Correct the p-values of several tests so that the expected share of false alarms among all alarms is the level.
+    """Correct the p-values of several tests so that the expected share of false alarms among all
+    alarms is the level.
 
     Gives adjusted p-values, 0..1, in the order given. Source: Y. Benjamini and Y. Hochberg, 1995.
     """
@@ -217,23 +248,27 @@ def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     return found
 
 
-# -- at every look -------------------------------------------------------------------------------------------------------
+# -- at every look ---------------------------------------------------------------------------------
 
-# The shares that are bet: fine enough (a third apart) that one of them is near the best for any difference. Those for
-# differences that need many thousands of observations get a smaller part of the capital.
+# The shares that are bet: fine enough (a third apart) that one of them is near the best for any
+# difference. Those for differences that need many thousands of observations get a smaller part of
+# the capital.
 _SHARES = [0.002 * 1.36**k for k in range(20)]
-# Observations are kept as counts per value; more different values than this are kept rounded, away from the conclusion.
+# Observations are kept as counts per value; more different values than this are kept rounded, away
+# from the conclusion.
 _MOST_VALUES = 1000
 _NEAR = 1e-7
 
 
 class _Bets:
-    """What somebody who bets on both sides of a supposed mean m has made of one unit; were m true, that cannot be expected to grow.
+    """What somebody who bets on both sides of a supposed mean m has made of one unit; were m true,
+    that cannot be expected to grow.
 
-    For each share c the capital after observations x within 0..1 is the product of 1 - c + c * x / m on one side, and that of
-    1 - c + c * (1 - x) / (1 - m) on the other. It depends on how often each value was seen and not on when, so counts are all
-    that is kept; as a function of m the sum of all is convex. Of an observation of weight w the share w * c
-    is bet, which tests the weighted mean.
+    For each share c the capital after observations x within 0..1 is the product of 1 - c + c * x /
+    m on one side, and that of 1 - c + c * (1 - x) / (1 - m) on the other. It depends on how often
+    each value was seen and not on when, so counts are all that is kept; as a function of m the sum
+    of all is convex. Of an observation of weight w the share w * c is bet, which tests the weighted
+    mean.
     """
 
     def __init__(self) -> None:
@@ -248,7 +283,11 @@ class _Bets:
         self.n += 1
         self.sum += weight * x
         self.weight += weight
-        if not self._coarse and (x, weight) not in self._counts and len(self._counts) >= _MOST_VALUES:
+        if (
+            not self._coarse
+            and (x, weight) not in self._counts
+            and len(self._counts) >= _MOST_VALUES
+        ):
             self._coarse = True
             fine, self._counts = self._counts, {}
             for (value, own), k in fine.items():
@@ -263,9 +302,15 @@ class _Bets:
         if self._arrays is None:
             lower, weights = np.array(list(self._counts), dtype=np.float64).reshape(-1, 2).T
             upper = lower
-            if self._coarse:  # each side gets the end of the cell that makes it less: what is concluded stays true
+            # each side gets the end of the cell that makes it less: what is concluded stays true
+            if self._coarse:
                 lower, upper = lower / _MOST_VALUES, np.minimum(1.0, (lower + 1.0) / _MOST_VALUES)
-            self._arrays = lower, upper, weights, np.array(list(self._counts.values()), dtype=np.float64)
+            self._arrays = (
+                lower,
+                upper,
+                weights,
+                np.array(list(self._counts.values()), dtype=np.float64),
+            )
         lower, upper, weights, counts = self._arrays
         if (m <= 0.0 and self.sum > 0.0) or (m >= 1.0 and self.sum < self.weight):
             return math.inf
@@ -274,7 +319,10 @@ class _Bets:
         if m > 0.0:
             logs[0] = np.log1p(np.multiply.outer(shares, weights * (lower / m - 1.0))) @ counts
         if m < 1.0:
-            logs[1] = np.log1p(np.multiply.outer(shares, weights * ((1.0 - upper) / (1.0 - m) - 1.0))) @ counts
+            logs[1] = (
+                np.log1p(np.multiply.outer(shares, weights * ((1.0 - upper) / (1.0 - m) - 1.0)))
+                @ counts
+            )
         return _log_of_both(logs.ravel(), 2)
 
 
@@ -298,20 +346,27 @@ def _log_of_both(logs: Floats, sides: int) -> float:
 def _scaled(x: float, bounds: tuple[float, float]) -> float:
     low, high = bounds
     if not low <= x <= high:
-        raise ConfigError(f"an observation is {x!r}, outside the bounds {low:g}..{high:g} of this sequence")
+        raise ConfigError(
+            f"an observation is {x!r}, outside the bounds {low:g}..{high:g} of this sequence"
+        )
     return (float(x) - low) / (high - low)
 
 
 def _check_weight(weight: float) -> float:
     if not 0.0 < weight <= 1.0:
-        raise ConfigError(f"weight is {weight!r}; it is a share of the largest one, above 0 and at most 1")
+        raise ConfigError(
+            f"weight is {weight!r}; it is a share of the largest one, above 0 and at most 1"
+        )
     return float(weight)
 
 
 def _check_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
     low, high = bounds
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ConfigError(f"bounds are two finite numbers, lowest and highest observation; found ({low!r}, {high!r})")
+        raise ConfigError(
+            f"bounds are two finite numbers, lowest and highest observation; found ({low!r}, "
+            f"{high!r})"
+        )
     return float(low), float(high)
 
 
@@ -348,15 +403,19 @@ class ConfidenceSequence:
 
         Args:
             x: the observation.
-            weight: what it counts in the mean, as a share of the most that any may count, known beforehand: the mean of a cluster
-                counts its number of rows over that of the largest cluster. Only by betting.
+            weight: what it counts in the mean, as a share of the most that any may count, known
+                beforehand: the mean of a cluster counts its number of rows over that of the largest
+                    cluster. Only by betting.
 
         Raises:
             ConfigError: it lies outside the bounds or is NaN, or the weight is none.
         """
         scaled, weight = _scaled(x, self.bounds), _check_weight(weight)
         if weight != 1.0 and self.method != "betting":
-            raise ConfigError(f"weight is {weight!r} and a sequence by {self.method} has none; use method='betting'")
+            raise ConfigError(
+                f"weight is {weight!r} and a sequence by {self.method} has none; use "
+                f"method='betting'"
+            )
         self._bets.add(scaled, weight)
         if self.method == "betting":
             self._stale = True
@@ -403,7 +462,9 @@ class ConfidenceSequence:
         return self._bets.log(m) >= -math.log(1.0 - self.confidence)
 
     def _end(self, end: float, middle: float) -> float:
-        """Move an end inwards as far as the capital refutes it, which it never does at the mean of what was observed."""
+        """Move an end inwards as far as the capital refutes it, which it never does at the mean of
+        what was observed.
+        """
         if not self._refutes(end) or self._refutes(middle):
             return end
         inside = middle
@@ -439,14 +500,17 @@ class _EmpiricalBernstein:
 
 
 class SequentialTest:
-    """Test of one value, looked at after every observation; the chance of ever rejecting a true `null` is at most 5 %.
+    """Test of one value, looked at after every observation; the chance of ever rejecting a true
+    `null` is at most 5 %.
 
-    For monitoring against a fixed baseline this is sharper than an interval, since it asks about one value only.
+    For monitoring against a fixed baseline this is sharper than an interval, since it asks about
+    one value only.
 
     Args:
         null: the supposed mean.
         bounds: lowest and highest possible observation.
-        alternative: "two-sided", "less" or "greater"; one-sided tests spend nothing on the other side.
+        alternative: "two-sided", "less" or "greater"; one-sided tests spend nothing on the other
+            side.
     """
 
     def __init__(
@@ -459,9 +523,13 @@ class SequentialTest:
         self.bounds = _check_bounds(bounds)
         self._null = _scaled(null, self.bounds)
         if not 0.0 < self._null < 1.0:
-            raise ConfigError(f"null is {null!r}; it lies strictly within the bounds {bounds[0]:g}..{bounds[1]:g}")
+            raise ConfigError(
+                f"null is {null!r}; it lies strictly within the bounds {bounds[0]:g}..{bounds[1]:g}"
+            )
         if alternative not in ("two-sided", "less", "greater"):
-            raise ConfigError(f"alternative is 'two-sided', 'less' or 'greater', found {alternative!r}")
+            raise ConfigError(
+                f"alternative is 'two-sided', 'less' or 'greater', found {alternative!r}"
+            )
         self.alternative = alternative
         self.n = 0
         self._logs: Floats | None = None
@@ -469,7 +537,8 @@ class SequentialTest:
         self._best = 0.0
 
     def add(self, x: float, weight: float = 1.0) -> float:
-        """Take in one observation of a `weight` as in `ConfidenceSequence`; give the p-value now, which only ever falls.
+        """Take in one observation of a `weight` as in `ConfidenceSequence`; give the p-value now,
+        which only ever falls.
 
         Raises:
             ConfigError: it lies outside the bounds or is NaN, or the weight is none.

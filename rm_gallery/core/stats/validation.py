@@ -1,4 +1,6 @@
-"""How well scores follow labels on the same units: verdicts right, order kept, distance, each with its interval."""
+"""How well scores follow labels on the same units: verdicts right, order kept, distance, each with
+its interval.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from typing import Any, Literal, NamedTuple
 
 from rm_gallery.core.stats import Array, ArrayLike, Bools, Floats, Names, np
 from rm_gallery.core.stats.agreement import cohen_kappa_estimate, complete_units, spearman_estimate
-from rm_gallery.core.stats.clustered import ClusteredMean, bootstrapped, cluster_numbers, clustered_mean, names_where
+from rm_gallery.core.stats.clustered import (
+    ClusteredMean,
+    bootstrapped,
+    cluster_numbers,
+    clustered_mean,
+    names_where,
+)
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import ConfigError
 
@@ -23,14 +31,18 @@ class Validation:
         n: units with a score and a label.
         threshold: from where on a score passes; None where verdicts were not asked for.
         accuracy: share of right verdicts; None without a threshold.
-        exact_agreement: share of scores equal to their label; None with a threshold, or where their scales differ.
-        precision: of what passes, the share that should; None without a threshold or when nothing passes.
+        exact_agreement: share of scores equal to their label; None with a threshold, or where their
+            scales differ.
+        precision: of what passes, the share that should; None without a threshold or when nothing
+            passes.
         recall: of what should pass, the share that does.
         f1: harmonic mean of the two.
         kappa: Cohen's, of verdicts; None without a threshold.
-        weighted_kappa: Cohen's, of whole scores and labels, weighted quadratically; None with a threshold.
+        weighted_kappa: Cohen's, of whole scores and labels, weighted quadratically; None with a
+            threshold.
         spearman: rank correlation of score and label, above 0 when they rise together.
-        mae: mean absolute distance of score and label, in the label's unit; None where their scales differ.
+        mae: mean absolute distance of score and label, in the label's unit; None where their scales
+            differ.
     """
 
     n: int
@@ -74,9 +86,11 @@ def validate(
     Args:
         scores: one per unit, None or NaN where there is none; such units are left out.
         labels: 0 and 1 (1 is what should pass), or numbers on the scores' own scale.
-        threshold: from where on a score passes, and a label that is not 0 or 1 as well; None compares the numbers.
+        threshold: from where on a score passes, and a label that is not 0 or 1 as well; None
+            compares the numbers.
         higher_is_better: whether scores pass from the threshold up, else down to it.
-        same_scale: whether a score and a label are the same units, so that they can be equal and have a distance.
+        same_scale: whether a score and a label are the same units, so that they can be equal and
+            have a distance.
         clusters: what each unit belongs to; intervals are over clusters.
         seed: of the bootstrap.
 
@@ -92,12 +106,16 @@ def validate(
     turn = 1.0 if higher_is_better else -1.0
     # labels of verdicts rise with quality, labels on the scores' scale with the score
     verdicts_given = set(np.unique(y)) <= {0.0, 1.0}
-    found["spearman"] = spearman_estimate(list(turn * x if verdicts_given else x), list(y), clusters=names)
+    found["spearman"] = spearman_estimate(
+        list(turn * x if verdicts_given else x), list(y), clusters=names
+    )
     if threshold is not None:
         said = turn * x >= turn * threshold
         wanted = y > 0.5 if verdicts_given else turn * y >= turn * threshold
         found |= _of_verdicts(said, wanted, names, seed)
-        found["kappa"] = cohen_kappa_estimate(list(map(bool, said)), list(map(bool, wanted)), clusters=names, seed=seed)
+        found["kappa"] = cohen_kappa_estimate(
+            list(map(bool, said)), list(map(bool, wanted)), clusters=names, seed=seed
+        )
     elif same_scale:
         found["exact_agreement"] = _mean((x == y).astype(np.float64), 1.0, names, seed)
         values = sorted({*x, *y})
@@ -105,7 +123,12 @@ def validate(
             scale = [float(value) for value in range(int(values[0]), int(values[-1]) + 1)]
             if len(scale) <= MOST_CATEGORIES:
                 found["weighted_kappa"] = cohen_kappa_estimate(
-                    x.tolist(), y.tolist(), weights="quadratic", categories=scale, clusters=names, seed=seed
+                    x.tolist(),
+                    y.tolist(),
+                    weights="quadratic",
+                    categories=scale,
+                    clusters=names,
+                    seed=seed,
                 )
     if same_scale:
         most = float(max(x.max(), y.max()) - min(x.min(), y.min())) or 1.0
@@ -118,17 +141,22 @@ def validate(
 
 def _mean(values: Floats, most: float, names: Names | None, seed: int) -> ClusteredMean | None:
     table = np.column_stack([values, np.ones(len(values))])
-    return bootstrapped(table, lambda sums: sums[:, 0] / sums[:, 1], clusters=names, bounds=(0.0, most), seed=seed)
+    return bootstrapped(
+        table, lambda sums: sums[:, 0] / sums[:, 1], clusters=names, bounds=(0.0, most), seed=seed
+    )
 
 
-def _of_verdicts(said: Bools, wanted: Bools, names: Names | None, seed: int) -> dict[str, ClusteredMean | None]:
+def _of_verdicts(
+    said: Bools, wanted: Bools, names: Names | None, seed: int
+) -> dict[str, ClusteredMean | None]:
     def among(kept: Bools, right: Bools) -> ClusteredMean | None:
         return clustered_mean(right[kept].astype(np.float64), names_where(names, kept))
 
     def f1(sums: Floats) -> Any:
         return 2.0 * sums[:, 0] / (2.0 * sums[:, 0] + sums[:, 1])
 
-    counted = said | wanted  # what neither passes nor should says nothing of F1, and is no witness for it
+    # what neither passes nor should says nothing of F1, and is no witness for it
+    counted = said | wanted
     table = np.column_stack([said & wanted, said != wanted])[counted].astype(np.float64)
     return {
         "accuracy": among(np.ones(len(said), dtype=bool), said == wanted),
@@ -143,7 +171,9 @@ _DRAWS = 200
 
 
 class CalibrationBin(NamedTuple):
-    """Predictions of about the same probability: what they said on average, and how often it came true."""
+    """Predictions of about the same probability: what they said on average, and how often it came
+    true.
+    """
 
     low: float
     high: float
@@ -159,10 +189,13 @@ class Calibration:
 
     Attributes:
         bins: the reliability curve, by rising probability, empty bins left out.
-        ece: expected calibration error, 0..1: mean distance of predicted and observed, weighted by the bins' sizes.
-        ece_by_chance: what the ECE of perfect probabilities exceeds once in twenty times with as many predictions, outcomes of a
-            cluster being as alike as these are; an ECE below it is no sign of bad calibration.
-        brier: mean squared distance of probability and outcome, 0..1, lower is better; 0.25 is always saying one half.
+        ece: expected calibration error, 0..1: mean distance of predicted and observed, weighted by
+            the bins' sizes.
+        ece_by_chance: what the ECE of perfect probabilities exceeds once in twenty times with as
+            many predictions, outcomes of a cluster being as alike as these are; an ECE below it is
+            no sign of bad calibration.
+        brier: mean squared distance of probability and outcome, 0..1, lower is better; 0.25 is
+            always saying one half.
         brier_ci95: its interval over clusters.
         n: predictions.
     """
@@ -191,7 +224,8 @@ def calibration_curve(
         outcomes: shape (n,), 0..1; a half for a tie.
         clusters: one name per prediction (the prompt); the intervals count clusters.
         bins: number of bins.
-        equal: bins of the same width, as the ECE of the literature has them, or with as many predictions in each.
+        equal: bins of the same width, as the ECE of the literature has them, or with as many
+            predictions in each.
         seed: seed of `ece_by_chance`.
 
     Returns:
@@ -208,7 +242,11 @@ def calibration_curve(
     if not len(p):
         return None
     names = cluster_numbers(clusters, len(p))
-    edges = np.linspace(0.0, 1.0, bins + 1) if equal == "width" else np.unique(np.quantile(p, np.linspace(0, 1, bins + 1)))
+    edges = (
+        np.linspace(0.0, 1.0, bins + 1)
+        if equal == "width"
+        else np.unique(np.quantile(p, np.linspace(0, 1, bins + 1)))
+    )
     # the right edge belongs to a bin, as in the paper
     places = np.clip(np.searchsorted(edges, p, side="left") - 1, 0, max(len(edges) - 2, 0))
     found = []
@@ -217,14 +255,25 @@ def calibration_curve(
         mean = clustered_mean(y[inside], names[inside])
         assert mean is not None
         low, high = float(edges[place]), float(edges[min(place + 1, len(edges) - 1)])
-        found.append(CalibrationBin(low, high, float(p[inside].mean()), mean.estimate, mean.interval(), int(inside.sum())))
+        found.append(
+            CalibrationBin(
+                low,
+                high,
+                float(p[inside].mean()),
+                mean.estimate,
+                mean.interval(),
+                int(inside.sum()),
+            )
+        )
     brier = clustered_mean((p - y) ** 2, names)
     assert brier is not None
     rng = np.random.default_rng(seed)
     likeness = _likeness(p, y, names)
     chance = [_ece(p, _outcomes(p, names, likeness, rng), places) for _ in range(_DRAWS)]
     limit = float(np.quantile(chance, 0.95))
-    return Calibration(tuple(found), _ece(p, y, places), limit, brier.estimate, brier.interval(), len(p))
+    return Calibration(
+        tuple(found), _ece(p, y, places), limit, brier.estimate, brier.interval(), len(p)
+    )
 
 
 def _ece(p: Floats, y: Floats, places: Array) -> float:
@@ -232,10 +281,14 @@ def _ece(p: Floats, y: Floats, places: Array) -> float:
 
 
 def _likeness(p: Floats, y: Floats, names: Array) -> float:
-    """How alike outcomes of a cluster are beyond their probabilities, 0..1; a little more where few clusters say so."""
+    """How alike outcomes of a cluster are beyond their probabilities, 0..1; a little more where few
+    clusters say so.
+    """
     off, spread = y - p, np.sqrt(p * (1.0 - p))
     n_clusters = int(names.max()) + 1
-    pairs = [float(np.sum(np.bincount(names, weights=x) ** 2) - np.sum(x**2)) for x in (off, spread)]
+    pairs = [
+        float(np.sum(np.bincount(names, weights=x) ** 2) - np.sum(x**2)) for x in (off, spread)
+    ]
     if n_clusters == len(p) or pairs[1] <= 0.0:
         return 0.0
     found = min(max(pairs[0] / pairs[1], 0.0), 1.0)
@@ -243,7 +296,9 @@ def _likeness(p: Floats, y: Floats, names: Array) -> float:
 
 
 def _outcomes(p: Floats, names: Array, likeness: float, rng: np.random.Generator) -> Floats:
-    """Outcomes that the probabilities give; a part of each cluster, so large that two of it are as alike, shares its luck."""
+    """Outcomes that the probabilities give; a part of each cluster, so large that two of it are as
+    alike, shares its luck.
+    """
     luck = rng.random(len(p))
     if likeness > 0.0:
         shared = rng.random(int(names.max()) + 1)[names]
@@ -260,7 +315,9 @@ def _pair(first: ArrayLike, second: ArrayLike, name: str) -> tuple[Floats, Float
         if not np.isfinite(values).all():
             raise ConfigError(f"{what} have to be finite; leave out what has none")
         if what != "scores" and len(values) and not (values.min() >= 0.0 and values.max() <= 1.0):
-            raise ConfigError(f"{what} have to be within 0..1, got {values.min():.15g} to {values.max():.15g}")
+            raise ConfigError(
+                f"{what} have to be within 0..1, got {values.min():.15g} to {values.max():.15g}"
+            )
     return a, b
 
 
@@ -289,13 +346,16 @@ def fit_map(scores: ArrayLike, outcomes: ArrayLike, method: Method = "isotonic")
     Args:
         scores: shape (n,), finite, of any range; higher has to mean more likely.
         outcomes: shape (n,), 0..1.
-        method: "isotonic", any rising curve, which needs some hundreds of outcomes; "platt", a logistic curve, does with few.
+        method: "isotonic", any rising curve, which needs some hundreds of outcomes; "platt", a
+            logistic curve, does with few.
 
     Raises:
         ConfigError: without outcomes, for lengths that differ, or an unknown method.
 
-    Source: isotonic: B. Zadrozny and C. Elkan, 2002; J. Platt, "Probabilistic outputs for support vector machines", 1999,
-        with his targets, which keep a curve finite that separates the outcomes; a falling curve is made level.
+    Source: isotonic: B. Zadrozny and C. Elkan, 2002; J. Platt, "Probabilistic outputs for support
+    vector machines", 1999,
+        with his targets, which keep a curve finite that separates the outcomes; a falling curve is
+        made level.
     """
     x, y = _pair(scores, outcomes, "scores")
     if not len(x):
@@ -305,7 +365,9 @@ def fit_map(scores: ArrayLike, outcomes: ArrayLike, method: Method = "isotonic")
 
         fitted = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(x, y)
         return ProbabilityMap(
-            "isotonic", tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.astype(float).tolist())
+            "isotonic",
+            tuple(fitted.X_thresholds_.tolist()),
+            tuple(fitted.y_thresholds_.astype(float).tolist()),
         )
     if method != "platt":
         raise ConfigError(f"method is {method!r}; give isotonic or platt")
@@ -320,9 +382,13 @@ def fit_map(scores: ArrayLike, outcomes: ArrayLike, method: Method = "isotonic")
     def loss(at: Floats) -> tuple[float, Floats]:
         line = at[0] * z + at[1]
         off = expit(line) - targets
-        return float(np.sum(np.logaddexp(0.0, line) - targets * line)), np.array([np.sum(off * z), np.sum(off)])
+        return float(np.sum(np.logaddexp(0.0, line) - targets * line)), np.array(
+            [np.sum(off * z), np.sum(off)]
+        )
 
-    found = minimize(loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(0.0, None), (None, None)]).x
+    found = minimize(
+        loss, np.zeros(2), jac=True, method="L-BFGS-B", bounds=[(0.0, None), (None, None)]
+    ).x
     slope = float(found[0]) / scale
     return ProbabilityMap("platt", (slope, float(found[1]) - slope * middle))
 
@@ -344,7 +410,8 @@ def held_out_calibration(
     bins: int = 10,
     seed: int = 0,
 ) -> HeldOut | None:
-    """Fit a map on a seeded half of the clusters and judge it on the other half; None with fewer than two clusters.
+    """Fit a map on a seeded half of the clusters and judge it on the other half; None with fewer
+    than two clusters.
 
     Arguments and errors as in `fit_map` and `calibration_curve`.
     """
@@ -356,6 +423,8 @@ def held_out_calibration(
     first = np.random.default_rng(seed).permutation(n_clusters) < n_clusters / 2
     fitting = first[names]
     found = fit_map(x[fitting], y[fitting], method)
-    shown = calibration_curve(found(x[~fitting]), y[~fitting], clusters=names[~fitting], bins=bins, seed=seed)
+    shown = calibration_curve(
+        found(x[~fitting]), y[~fitting], clusters=names[~fitting], bins=bins, seed=seed
+    )
     assert shown is not None
     return HeldOut(found, shown, int(fitting.sum()))

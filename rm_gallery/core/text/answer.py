@@ -1,7 +1,8 @@
-r"""Where a text states its final answer: tags, JSON, boxes, marks, and phrases in eight languages that announce one.
+r"""Where a text states its final answer: tags, JSON, boxes, marks, and phrases in eight languages
+that announce one.
 
-Every reader of answers (letters, mathematics, choices, quantities) takes its statements from here, best first, and reads
-the first one that holds what it looks for.
+Every reader of answers (letters, mathematics, choices, quantities) takes its statements from here,
+best first, and reads the first one that holds what it looks for.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from rm_gallery.core.text.conclusion import ANOTHERS, is_denied, taken_back
 
 Kind = Literal["tag", "json", "box", "hashes", "line", "phrase", "correction", "whole", "list"]
 Extraction = Literal["boxed", "announced", "any"]
-"""What counts as an answer's conclusion. boxed: `\\boxed{}` or `\\fbox{}` alone. announced: that, an `<answer>` tag, a JSON answer, `#### x`,
-"the answer is x" and their like, or a text that is nothing but its value. any: these, else what the closing sentence asserts."""
+"""What counts as an answer's conclusion. boxed: `\\boxed{}` or `\\fbox{}` alone. announced: that,
+an `<answer>` tag, a JSON answer, `#### x`, "the answer is x" and their like, or a text that is
+nothing but its value. any: these, else what the closing sentence asserts."""
 LIMIT = 20_000
 """Characters from the end of a text in which announcements are looked for."""
 _CUES = 32
@@ -32,7 +34,9 @@ FORMULA = re.compile(r"(?s)\$\$(.+?)\$\$|\\\[(.+?)\\\]|(?<![\\\d])\$([^$\n]+)\$|
 
 
 class Statement(NamedTuple):
-    """What a text says its answer is: from the value on, at most to the end of the line; boxes hold all of it."""
+    """What a text says its answer is: from the value on, at most to the end of the line; boxes hold
+    all of it.
+    """
 
     text: str
     kind: Kind
@@ -43,13 +47,17 @@ class Statement(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A text after its reasoning, the statements in it, best first, and what is left without denied ones."""
+    """A text after its reasoning, the statements in it, best first, and what is left without denied
+    ones.
+    """
 
     text: str
     statements: list[Statement]
     rest: str
     kind: Literal["tag", "json", "box", ""] = ""
-    """How the answer is marked beyond doubt, so that nothing but the statements counts; empty when it is not."""
+    """How the answer is marked beyond doubt, so that nothing but the statements counts; empty when
+    it is not.
+    """
 
 
 _OPEN_BOX = re.compile(r"\\(?:boxed|fbox)\s*")
@@ -57,112 +65,172 @@ _NOT_THE_BOX = re.compile(r"\b(?:not|rather\s+than|instead\s+of)\s+\$?\Z|不是\
 _SIGNS = re.compile(r"(?s)\\(?:boxed|fbox)\s*\{|\\.|[{}]")
 _BRACES = re.compile(r"[{}]")
 _TAG = re.compile(r"(?i)<\s?(/?)\s?(?:final[_ -]?)?answer\s?>")
-_KEY = re.compile(r"(?i)[\"'](?:(?:final[_ ]?)?(answer)|choice|option|result|solution|prediction|答案)[\"']\s*:\s*")
-_BARE_VALUE = re.compile(r"(\[[^\[\]{}\n]{0,400}\])|'([^'\n]{0,400})'|\"([^\"\n]{0,400})\"|([^,}\n]{1,400})")
+_KEY = re.compile(
+    r"(?i)[\"'](?:(?:final[_ ]?)?(answer)|choice|option|result|solution|prediction|答案)[\"']\s*:\s*"
+)
+_BARE_VALUE = re.compile(
+    r"(\[[^\[\]{}\n]{0,400}\])|'([^'\n]{0,400})'|\"([^\"\n]{0,400})\"|([^,}\n]{1,400})"
+)
 _HASHES = re.compile(r"####[ \t]*(.*)")
-_HEADING = re.compile(r"(?i)[^\w\n]{0,6}(?:(?:final|correct)\s+)?(?:answers?|solution|step|conclusion)\b|\s*$")
+_HEADING = re.compile(
+    r"(?i)[^\w\n]{0,6}(?:(?:final|correct)\s+)?(?:answers?|solution|step|conclusion)\b|\s*$"
+)
 _NUMERIC = re.compile(r"[\s$-]*\d[\d.,/%$]*\s*$")
 _TRAILER = 300
 _A_LINE = re.compile(r"(?m)^[ \t]*(?:\*\*)?A(?:\*\*)?[ \t]*:(?:\*\*)?[ \t]*(\S.*)$")
 _OPTION_LINE = re.compile(r"(?m)^[ \t]*[B-E][ \t]*[:.)]")
 
 _EUROPEAN = re.compile(
-    r"(?im)\b(?:answers?|ans|antwort|loesung|lösung|ergebnis|r[ée]ponse|résultat|respuesta|soluci[óo]n|resultado|risposta"
-    r"|resposta|ответ(?:ом|а)?|antwoord|odpowiedź|jawaban(?:nya)?|svaret|đáp\s+án|câu\s+trả\s+lời|kết\s+quả|solutions(?=\s+are\b))\b"
+    r"(?im)\b(?:answers?|ans|antwort|loesung|lösung|ergebnis|r[ée]ponse|résultat|respuesta"
+    r"|soluci[óo]n|resultado|risposta"
+    r"|resposta|ответ(?:ом|а)?|antwoord|odpowiedź|jawaban(?:nya)?|svaret|đáp\s+án|câu\s+trả\s+lời"
+    r"|kết\s+quả|solutions(?=\s+are\b))\b"
     r"(?:(?!\.\s|;|,\s*(?:but|however|yet|though|aber|mais|pero|но)\b)[^:=?!\n→⇒]){0,60}?"
-    r"(?:\b(?:is|are|was|being|equals|would\s+be|used\s+to\s+be|will\s+be|should\s+be|must\s+be|can(?:not|['’]t)?\s+be|could\s+be|might\s+be"
-    r"|may\s+be|(?:appears?|seems?)\s+to\s+be|ist|sind|lautet|beträgt|wäre|est|sont|vaut|serait|es|son|sería|è|é|равен|равна|равно|является"
-    r"|составляет|будет|это|adalah|ialah|jest|brzmi|är|là)\b|n['’]est\b|\bis(?=n['’]t\b)|[:=→⇒]|[-=]>)"
+    r"(?:\b(?:is|are|was|being|equals|would\s+be|used\s+to\s+be|will\s+be|should\s+be|must\s+be"
+    r"|can(?:not|['’]t)?\s+be|could\s+be|might\s+be"
+    r"|may\s+be|(?:appears?|seems?)\s+to\s+be|ist|sind|lautet|beträgt|wäre|est|sont|vaut|serait|es"
+    r"|son|sería|è|é|равен|равна|равно|является"
+    r"|составляет|будет|это|adalah|ialah|jest|brzmi|är|là)\b|n['’]est\b|\bis(?=n['’]t\b)|[:=→⇒]"
+    r"|[-=]>)"
     r"|\b(?:answers?|antwort|r[ée]ponse|respuesta|ответ)(?:\*\*|__)?\s*(?:[:=→⇒]|[-=]>|[-–—](?=\s))"
-    r"|[\[(]\s?(?:final\s+)?answer\s?[\])]|\bans\.\s|\bответ(?=\s+(?:не\s+)?[\dA-J])|\b(?:right|correct)\s+(?:one|value|number|result|solution)\s+(?:is|was)\b"
+    r"|[\[(]\s?(?:final\s+)?answer\s?[\])]|\bans\.\s|\bответ(?=\s+(?:не\s+)?[\dA-J])|\b(?:right"
+    r"|correct)\s+(?:one|value|number|result|solution)\s+(?:is|was)\b"
     r"|^[^\w\n]{0,8}(?:the\s+)?(?:final\s+|correct\s+)?answer[^\w\n]{0,4}$(?=\n)"
     # in Turkish the verb follows the value
     r"|\b(?:cevab?[pıi]?|yanıt|sonuç)\s*(?:[:=]|(?=\s(?-i:[\d$\\]|[A-J]\b)))"
 )
 _EASTERN = re.compile(
-    r"[(\[【]答案[)\]】]|(?:答案|正确选项|结果)(?:[^。！？\n:：是为不]{0,12}?)(?:应该|应当|应)?(?:不?(?:可能)?是|不?为|等于|选择?|[:：=])"
+    r"[(\[【]答案[)\]】]|(?:答案|正确选项|结果)(?:[^。！？\n:：是为不]{0,12}?)(?:应该|应当|应)?(?:不?(?:可能)?是|不?为|等于|选择?"
+    r"|[:：=])"
     r"|答\s*(?:应该|应当|应)?\s*(?:是|为|[:：])|(?:答え?|正解|解答|回答)\s*(?:は|[:：=])"
     # Arabic, Persian, Hindi; in the last two the verb follows the value
     r"|(?:الإجابة|الاجابة|الجواب)(?:\s+[\u0620-\u065f]+){0,3}?\s*(?:هي|هو|[:：=])"
-    r"|(?:پاسخ|جواب)(?:\s+[\u0620-\u06d3]+){0,3}?\s*(?:[:：=]|برابر(?:\s+با)?|گزینه(?:\s?ی)?|(?=\s(?:[\d$\\]|[A-J](?![A-Za-z]))))"
-    r"|(?:उत्तर|जवाब)(?:\s+[\u0900-\u0965]+){0,2}?\s*(?:[:：=]|विकल्प|(?=\s(?:[\d$\\]|[A-J](?![A-Za-z]))))"
-    r"|(?:정답|답안?)\s*(?:은|는|[:：=])|(?:정답|답)이\s|故选|应选|(?<![不可])选(?=\s*[:：]?\s*[(\[]?[A-J](?![A-Za-z]))"
+    r"|(?:پاسخ|جواب)(?:\s+[\u0620-\u06d3]+){0,3}?\s*(?:[:：=]|برابر(?:\s+با)?|گزینه(?:\s?ی)?"
+    r"|(?=\s(?:[\d$\\]|[A-J](?![A-Za-z]))))"
+    r"|(?:उत्तर|जवाब)(?:\s+[\u0900-\u0965]+){0,2}?\s*(?:[:：=]|विकल्प|(?=\s(?:[\d$\\]"
+    r"|[A-J](?![A-Za-z]))))"
+    r"|(?:정답|답안?)\s*(?:은|는|[:：=])|(?:정답|답)이\s|故选|应选"
+    r"|(?<![不可])选(?=\s*[:：]?\s*[(\[]?[A-J](?![A-Za-z]))"
 )
 _DENIES = re.compile(
-    r"(?i)\s*(?:(?:definitely|certainly|clearly|surely|probably|obviously|really|actually|also|simply)\s+(?=not\b))?"
-    r"(?:n['’]t\b|anything\s+but\b|far\s+from\b|nowhere\s+near\b|different\s+from\b|other\s+than\b|hardly\b|unlikely\b|not\b|never\b|neither\b|nicht\b|niet\b|kein|pas\b|bukan|không\s+phải|inte\b|nie\b|no longer\b|не\b|不是|不为|并不是|并非|不选)"
+    r"(?i)\s*(?:(?:definitely|certainly|clearly|surely|probably|obviously|really|actually|also"
+    r"|simply)\s+(?=not\b))?"
+    r"(?:n['’]t\b|anything\s+but\b|far\s+from\b|nowhere\s+near\b|different\s+from\b|other\s+than\b"
+    r"|hardly\b|unlikely\b|not\b|never\b|neither\b|nicht\b|niet\b|kein|pas\b|bukan|không\s+phải"
+    r"|inte\b|nie\b|no longer\b|не\b|不是|不为|并不是|并非|不选)"
 )
 _DENIED_CUE = re.compile(
-    r"(?i)n['’]est\b|\bnon\s+è\b|\bnão\s+é\b|\bnie\s+jest\b|không\s+phải|\b(?:no|не)\s+(?:es|son|равен|является)|can(?:not|['’]t)\s+be|不(?:可能)?[是为]"
+    r"(?i)n['’]est\b|\bnon\s+è\b|\bnão\s+é\b|\bnie\s+jest\b|không\s+phải|\b(?:no|не)\s+(?:es|son"
+    r"|равен|является)|can(?:not|['’]t)\s+be|不(?:可能)?[是为]"
 )
 _DENIED_AFTER = re.compile(
     r"(?i)^[^.!?。！？\n]{0,40}?(?:では(?:な|あり)|じゃ(?:な|あり)|이 아니|가 아니|아닙니다|아니고|\bdeğil|नहीं|نیست)"
-    r"|^\s*[^\s.!?\n]{1,20}\s+(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|false|not\b|mistaken)|^[^。？！\n]{0,12}吗"
+    r"|^\s*[^\s.!?\n]{1,20}\s+(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|false|not\b"
+    r"|mistaken)|^[^。？！\n]{0,12}吗"
 )
 _BUT = re.compile(
-    r"(?i)(?:[,，]\s*(?=c['’]est|il\s+s['’]agit|es\s+ist|it['’]s\b|it\s+is\b|其实|实际|die\s+richtige)(?:c['’]est|il\s+s['’]agit\s+de|es\s+ist|it['’]s|it\s+is"
-    r"|其实是?|实际上?是?|die\s+richtige\s+(?:ist|lautet))|\b(?:(?<!anything )(?<!nothing )but(?:\s+rather)?|rather|sondern|mais|sino|а|however|yet)\b|而是|应该?是|;|；|ではなく|じゃなく|아니라|아니고)"
+    r"(?i)(?:[,，]\s*(?=c['’]est|il\s+s['’]agit|es\s+ist|it['’]s\b|it\s+is\b|其实|实际"
+    r"|die\s+richtige)(?:c['’]est|il\s+s['’]agit\s+de|es\s+ist|it['’]s|it\s+is"
+    r"|其实是?|实际上?是?|die\s+richtige\s+(?:ist|lautet))"
+    r"|\b(?:(?<!anything )(?<!nothing )but(?:\s+rather)?|rather|sondern|mais|sino|а|however|yet)\b"
+    r"|而是|应该?是|;|；|ではなく|じゃなく|아니라|아니고)"
     r"[,，、:\s]*(?:it\s+is|it['’]s|is|是|为|plutôt|c'est|es)?\s*"
 )
 _WRONG = re.compile(
-    r"(?i)\b(?:wrong|incorrect|worst|false|other|another|alternative|tempting|mistaken|naive|intermediate|partial|preliminary"
-    r"|previous|earlier|initial|original|first|old|student['’]?s?|distractor|bad|unlikely|impossible|falsche?n?|fausse|mauvaise"
-    r"|incorrecta|неправильн\w+|неверн\w+)\s+(?:\w+\s+)?(?:answers?|options?|choices?|solutions?|ones?|statements?|guess|antwort|r[ée]ponse|"
-    r"respuesta|ответ)\b|\b(?:antwort|r[ée]ponse|respuesta|ответ)\s+(?:incorrect[ae]|equivocada|fausse|falsa|неверный)\b|間違|誤答|오답|不正解|错误(?:的)?答案|错误选项|干扰|\banswers?\s+(?:to|for|of)\s+(?:the\s+)?(?:first|second|part|step|sub)"
+    r"(?i)\b(?:wrong|incorrect|worst|false|other|another|alternative|tempting|mistaken|naive"
+    r"|intermediate|partial|preliminary"
+    r"|previous|earlier|initial|original|first|old|student['’]?s?|distractor|bad|unlikely"
+    r"|impossible|falsche?n?|fausse|mauvaise"
+    r"|incorrecta|неправильн\w+|неверн\w+)\s+(?:\w+\s+)?(?:answers?|options?|choices?|solutions?"
+    r"|ones?|statements?|guess|antwort|r[ée]ponse|"
+    r"respuesta|ответ)\b|\b(?:antwort|r[ée]ponse|respuesta|ответ)\s+(?:incorrect[ae]|equivocada"
+    r"|fausse|falsa|неверный)\b|間違|誤答|오답|不正解|错误(?:的)?答案|错误选项|干扰|\banswers?\s+(?:to|for"
+    r"|of)\s+(?:the\s+)?(?:first|second|part|step|sub)"
 )
 _NOT_MEANT = re.compile(
-    r"(?i)\b(?:tempted|suppose|supposing|pretend|what\s+if|let['’]?s\s+(?:say|assume|suppose)|assume\s+(?:that\s+)?the\s+answer"
-    r"|(?:one|some|many|you|people|someone|students?|others?)\s+(?:\w+\s+)?(?:might|may|could|would|think|say|often|argue|guess)"
-    r"|at\s+first\s+(?:sight|glance)|thought|used\s+to|not\s+(?:true|correct|the\s+case)\s+that|i\s+doubt|if\s+you(?:['’]d)?\s+(?:had\s+)?"
+    r"(?i)\b(?:tempted|suppose|supposing|pretend|what\s+if|let['’]?s\s+(?:say|assume|suppose)"
+    r"|assume\s+(?:that\s+)?the\s+answer"
+    r"|(?:one|some|many|you|people|someone|students?|others?)\s+(?:\w+\s+)?(?:might|may|could|would"
+    r"|think|say|often|argue|guess)"
+    r"|at\s+first\s+(?:sight|glance)|thought|used\s+to|not\s+(?:true|correct|the\s+case)\s+that"
+    r"|i\s+doubt|if\s+you(?:['’]d)?\s+(?:had\s+)?"
     r"(?:forg[eo]t|ignore|miss|add|use)\w*)\b|有人(?:可能)?(?:认为|说)|乍一?看|容易误"
 )
 _NOT_SAID = re.compile(
-    r"(?i)(?:n['’]t|\b(?:not|never|cannot|dont|wont))\s+(?:(?:think|believe|say|suppose|guess|feel|choose|pick|select|going|go|with|for|that|the|it|its"
-    r"|be|be\s+that|really|sure|certain|convinced|see\s+how|correct|right|true|final|best|our|my|this|to)\s+){0,5}\Z"
-    r"|\b(?:не|nicht|nie|pas)\s+\Z|n['’]\Z|\b(?:glaube|denke|meine)\s+nicht,?\s+dass\s+(?:die|das|der|es)?\s*(?:richtige\s+)?\Z|\bno\s+creo\s+que\s+(?:la|el|sea)?\s*\Z"
-    r"|\bne\s+(?:pense|crois)\s+pas\s+que\s+(?:la|le|ce)?\s*\Z|\bне\s+думаю,?\s+что\s*\Z|(?:还是|不(?:可能|认为|觉得|相信)|不能?|不应该?|不该|不要|不可以?|别|并非|非|排除)\s*\Z"
-    r"|\b(?:unlikely|improbable|impossible|false|untrue|doubtful|doubt)\s+(?:that\s+)?(?:(?:the|it|its|correct|right|final)\s+){0,3}\Z"
-    r"|\b(?:know|unsure|sure|clear|certain|tell|say|decide)\s+(?:whether|if)\s+(?:(?:the|it|its|correct|right|final)\s+){0,3}\Z"
+    r"(?i)(?:n['’]t|\b(?:not|never|cannot|dont|wont))\s+(?:(?:think|believe|say|suppose|guess|feel"
+    r"|choose|pick|select|going|go|with|for|that|the|it|its"
+    r"|be|be\s+that|really|sure|certain|convinced|see\s+how|correct|right|true|final|best|our|my"
+    r"|this|to)\s+){0,5}\Z"
+    r"|\b(?:не|nicht|nie|pas)\s+\Z|n['’]\Z|\b(?:glaube|denke|meine)\s+nicht,?\s+dass\s+(?:die|das"
+    r"|der|es)?\s*(?:richtige\s+)?\Z|\bno\s+creo\s+que\s+(?:la|el|sea)?\s*\Z"
+    r"|\bne\s+(?:pense|crois)\s+pas\s+que\s+(?:la|le|ce)?\s*\Z|\bне\s+думаю,?\s+что\s*\Z|(?:还是"
+    r"|不(?:可能|认为|觉得|相信)|不能?|不应该?|不该|不要|不可以?|别|并非|非|排除)\s*\Z"
+    r"|\b(?:unlikely|improbable|impossible|false|untrue|doubtful|doubt)\s+(?:that\s+)?(?:(?:the|it"
+    r"|its|correct|right|final)\s+){0,3}\Z"
+    r"|\b(?:know|unsure|sure|clear|certain|tell|say|decide)\s+(?:whether|if)\s+(?:(?:the|it|its"
+    r"|correct|right|final)\s+){0,3}\Z"
 )
 """What is said right before an announcement and takes it back."""
-_SAID_BEFORE = re.compile(r"(?i)\d[\d.,]*\s+is\s+(?:the|our|my)\s+(?:(?:final|correct|right)\s+)*\Z")
+_SAID_BEFORE = re.compile(
+    r"(?i)\d[\d.,]*\s+is\s+(?:the|our|my)\s+(?:(?:final|correct|right)\s+)*\Z"
+)
 """The value stands before the noun: "18 is the answer, which is 7 less than 25"."""
 _ASKED = re.compile(
-    r"(?i)\s*(?:(?:so|or|and|but|hmm+|wait)\W+)?(?:is|are|was|were|isn['’]t|could|can|would|should|might|may|does|do|did|will|what|why|how|which|who)\b"
+    r"(?i)\s*(?:(?:so|or|and|but|hmm+|wait)\W+)?(?:is|are|was|were|isn['’]t|could|can|would|should"
+    r"|might|may|does|do|did|will|what|why|how|which|who)\b"
 )
 _SPANISH = re.compile(r"(?i)\b(?:respuesta|resultado|soluci[óo]n|es)\b")
 _NO_OTHER = re.compile(r"(?i),?\s+no\s+(?:(?:el|la|es)\s+)?(?=[$-]?\d|[A-J](?![A-Za-z]))")
 _ELSE = re.compile(
-    r"(?i)[^.!?\n]{0,40}[.!?]?\s*(?:\bor\s+(?:maybe|perhaps|possibly|else|it)\b|(?:\w+\s+){0,2}\b(?:could|might|may)\s+(?:also|just\s+as\s+well|equally)\s+be\b"
+    r"(?i)[^.!?\n]{0,40}[.!?]?\s*(?:\bor\s+(?:maybe|perhaps|possibly|else|it)\b"
+    r"|(?:\w+\s+){0,2}\b(?:could|might|may)\s+(?:also|just\s+as\s+well|equally)\s+be\b"
     r"|\balternatively\b)|[^。！？\n]{0,20}也(?:可能|许|有可能)"
 )
 _IF = re.compile(r"(?i)\b(?:if|were|had|unless|otherwise|without|wenn|si|если)\b|如果|若|要是")
 _WOULD = re.compile(r"(?i)\b(?:would|could|might|may|wäre|serait|sería)\b")
-_DOUBT = re.compile(r"(?i)\b(?:if|common|maybe|perhaps|possibly|might|may|could|guess(?:ed)?)\b|也许|可能")
-_CLAUSE = re.compile(r"(?i)[.!?;]\s|[。！？；\n]|,\s*(?:but|however|yet|though|aber|mais|pero|но)\b|[,，]?\s?但是?")
+_DOUBT = re.compile(
+    r"(?i)\b(?:if|common|maybe|perhaps|possibly|might|may|could|guess(?:ed)?)\b|也许|可能"
+)
+_CLAUSE = re.compile(
+    r"(?i)[.!?;]\s|[。！？；\n]|,\s*(?:but|however|yet|though|aber|mais|pero|но)\b|[,，]?\s?但是?"
+)
 _SENTENCE = re.compile(r"[.!?](?=\s|$)|[。！？\n]")
 _FILLER = re.compile(
-    r"(?i)(?:(?:Rs\.?|INR|USD|EUR|GBP|US(?=\$))\s*(?=[\d$])|[\s*_:=≈~“”：，]+|[=-]>|⇒|→|\\(?:approx|simeq|sim)\b|(?:about|approx(?:imately|\.)?|roughly|around|nearly|almost|exactly"
-    r"|simply|just|clearly|therefore|thus|then|also|indeed|obviously|definitely|(?:most\s+)?(?:probably|likely)|certainly"
-    r"|actually|precisely|equal\s+to|given\s+by|going\s+to\s+be|the\s+(?:following|number|value|letter|option|choice|one)|as\s+follows"
-    r"|correct|hence|now|still|clearly|is|be|a\s+total\s+of|etwa|ungefähr|circa|ca\.|environ|aproximadamente|unos|de"
+    r"(?i)(?:(?:Rs\.?|INR|USD|EUR|GBP|US(?=\$))\s*(?=[\d$])|[\s*_:=≈~“”：，]+|[=-]>|⇒|→|\\(?:approx"
+    r"|simeq|sim)\b|(?:about|approx(?:imately|\.)?|roughly|around|nearly|almost|exactly"
+    r"|simply|just|clearly|therefore|thus|then|also|indeed|obviously|definitely"
+    r"|(?:most\s+)?(?:probably|likely)|certainly"
+    r"|actually|precisely|equal\s+to|given\s+by|going\s+to\s+be|the\s+(?:following|number|value"
+    r"|letter|option|choice|one)|as\s+follows"
+    r"|correct|hence|now|still|clearly|is|be|a\s+total\s+of|etwa|ungefähr|circa|ca\.|environ"
+    r"|aproximadamente|unos|de"
     r"|примерно|около|constituye|exactement|genau)\b(?!-)|大约|大概|约为?|就是?|应该是|是|为|等于|およそ|約|대략|약\s)"
 )
 _CORRECTION = re.compile(
-    r"(?i)\b(?P<weak>wait|hmm+|hold on)\b|\b(?:actually|correction|scratch that|oops|my mistake|on second thought|i (?:meant?|made an?"
-    r"|misread|miscalculated)|let me (?:correct|fix|redo)|no(?=[,:;.!—-])|sorry)\b|不对|更正|纠正|错了|等等|等一下"
+    r"(?i)\b(?P<weak>wait|hmm+|hold on)\b|\b(?:actually|correction|scratch that|oops|my mistake"
+    r"|on second thought|i (?:meant?|made an?"
+    r"|misread|miscalculated)|let me (?:correct|fix|redo)|no(?=[,:;.!—-])|sorry)\b|不对|更正|纠正|错了|等等"
+    r"|等一下"
 )
 _CORRECTED = re.compile(
-    r"(?i)(?:[\s,.:;!?—–*…-]+|\b(?:wait|no|actually|hmm+|sorry|oops|that['’]?s|that is|this is|it['’]?s|it is|is|was|were|wrong|not right|incorrect"
-    r"|a|an|the|error|mistake|correct|right|answer|value|result|one|should|must|be|i|mean|meant|made|make|that|it|so|there|instead|rather)\b"
+    r"(?i)(?:[\s,.:;!?—–*…-]+|\b(?:wait|no|actually|hmm+|sorry|oops|that['’]?s|that is|this is"
+    r"|it['’]?s|it is|is|was|were|wrong|not right|incorrect"
+    r"|a|an|the|error|mistake|correct|right|answer|value|result|one|should|must|be|i|mean|meant"
+    r"|made|make|that|it|so|there|instead|rather)\b"
     r"|不对|应该?|是|为|更正|错了|等等|，|。|：)+"
 )
-_VALUE = re.compile(r"[-+−±]?\s?[$€£¥]?\s?(?:\d|\.\d|√|π|\\(?:d?frac|sqrt|pi|boxed|\()|\$)|[(\[{\"'*]*[A-HJ](?![A-Za-z0-9_'’])")
+_VALUE = re.compile(
+    r"[-+−±]?\s?[$€£¥]?\s?(?:\d|\.\d|√|π|\\(?:d?frac|sqrt|pi|boxed|\()|\$)"
+    r"|[(\[{\"'*]*[A-HJ](?![A-Za-z0-9_'’])"
+)
 _SENTENCE_END = re.compile(r"(?<=[^\s.])[.!?]\s+(?=[A-Z0-9\"'" + CJK + r"])")
 _AFTERTHOUGHT = re.compile(
-    r"(?i)\s+or\s+so\b|,?\s+i\.e\.|(?:,|;|:)?\s+(?:\(|[-–—]\s?)?(?:not|because|since|as(?=\s+[a-z])|rather|instead|which|where|when|so|although|though|while|given"
-    r"|due|assuming|hence|therefore|thus|and\s+not|but|for\s+(?:the|a)|nicht|weil|denn|und\s+nicht|pas|et\s+non|car|parce|porque|pues|y\s+no"
-    r"|потому|а\s+не|так\s+как)\b|,\s+(?!and\b|or\b)(?=[A-Za-z]{3,}\b)|[,，]?\s?(?:而?不是|而非|因为)|;\s|\s\((?=[A-Za-z]{3,}|[A-Za-z]?\s?=|\d+\s*[*×x+/=-]\s*\d)"
+    r"(?i)\s+or\s+so\b|,?\s+i\.e\.|(?:,|;|:)?\s+(?:\(|[-–—]\s?)?(?:not|because|since|as(?=\s+[a-z])"
+    r"|rather|instead|which|where|when|so|although|though|while|given"
+    r"|due|assuming|hence|therefore|thus|and\s+not|but|for\s+(?:the|a)|nicht|weil|denn|und\s+nicht"
+    r"|pas|et\s+non|car|parce|porque|pues|y\s+no"
+    r"|потому|а\s+не|так\s+как)\b|,\s+(?!and\b|or\b)(?=[A-Za-z]{3,}\b)|[,，]?\s?(?:而?不是|而非|因为)|;\s"
+    r"|\s\((?=[A-Za-z]{3,}|[A-Za-z]?\s?=|\d+\s*[*×x+/=-]\s*\d)"
     r"|\s[-–—]\s(?=[A-Za-z]{2,})|\s[–—]\s(?=\d+\s+[A-Za-z])"
     rf"|(?<=[^{CJK}\s])\s?(?:です|でした|である|となり|になり|だ(?=$|。|\.)|입니다|이다|이에요|예요)"
 )
@@ -170,16 +238,20 @@ _ENDS = re.compile(r"[^.!?\n]{0,30}(?:[.!?](?:\s|$)|\n|$)")
 
 
 _ANOTHERS = re.compile(
-    r"(?s)(?:<\|(?:im_start|start|start_header_id)\|>\s*(?:user|system|developer)\b|<\|(?:user|system)\|>|<start_of_turn>\s*user\b|<｜User｜>)"
-    r".*?(?=<\|(?:im_start|start|start_header_id)\|>\s*assistant\b|<\|assistant\|>|<start_of_turn>\s*model\b|<｜Assistant｜>|\Z)"
+    r"(?s)(?:<\|(?:im_start|start|start_header_id)\|>\s*(?:user|system|developer)\b|<\|(?:user"
+    r"|system)\|>|<start_of_turn>\s*user\b|<｜User｜>)"
+    r".*?(?=<\|(?:im_start|start|start_header_id)\|>\s*assistant\b|<\|assistant\|>"
+    r"|<start_of_turn>\s*model\b|<｜Assistant｜>|\Z)"
 )
 _PHANTOM = re.compile(r"\\[hv]?phantom\s*\{[^{}]*\}")
 
 
 def final_text(text: str) -> str:
-    """What a text says after its reasoning, as readers of values want it (`readable`), and what is not the answer's own left out.
+    """What a text says after its reasoning, as readers of values want it (`readable`), and what is
+    not the answer's own left out.
 
-    That is what nobody sees (HTML comments, phantoms) and turns of a user or system that the text invents.
+    That is what nobody sees (HTML comments, phantoms) and turns of a user or system that the text
+    invents.
 
     Empty when its reasoning never ends.
     """
@@ -194,13 +266,16 @@ def _seen(text: str) -> str:
     return _PHANTOM.sub(" ", _ANOTHERS.sub(" ", "".join([*kept, text[place:]])))
 
 
-def read_statements(text: str, extra: re.Pattern[str] | None = None, *, boxes: bool = True) -> Reading:
+def read_statements(
+    text: str, extra: re.Pattern[str] | None = None, *, boxes: bool = True
+) -> Reading:
     r"""The statements of a text (after its reasoning), best first.
 
-    The first of these there is decides, and nothing else is then listed: the last `<answer>` tag; a JSON value under
-    "answer"; the last group of `\boxed{}`; the last `#### x` or `A: x` line. Else every announcement ("the answer is x",
-    答案是, Antwort, réponse, respuesta, ответ, 答え, 정답) and whatever `extra` finds, the last one first; what is denied ("is not
-    x", "a wrong answer is x"), supposed or asked is left out and blanked in `rest`; a correction ("wait, no: y") comes first.
+    The first of these there is decides, and nothing else is then listed: the last `<answer>` tag; a
+    JSON value under "answer"; the last group of `\boxed{}`; the last `#### x` or `A: x` line. Else
+    every announcement ("the answer is x", 答案是, Antwort, réponse, respuesta, ответ, 答え, 정답) and
+    whatever `extra` finds, the last one first; what is denied ("is not x", "a wrong answer is x"),
+    supposed or asked is left out and blanked in `rest`; a correction ("wait, no: y") comes first.
     """
     reading = _read(text, extra, boxes)
     for _ in range(_CUES):
@@ -216,17 +291,27 @@ _LONGEST_VALUE = 80
 
 
 def concluded(text: str, extraction: Extraction, extra: re.Pattern[str] | None = None) -> str:
-    """What of a text (after its reasoning) may be read under an `extraction`; "" where it states nothing that way."""
+    """What of a text (after its reasoning) may be read under an `extraction`; "" where it states
+    nothing that way.
+    """
     if extraction == "any":
         return text
     reading = read_statements(text, extra)
     if extraction == "boxed":
-        boxes = reading.kind in ("tag", "json", "box") and any(statement.kind == "box" for statement in reading.statements)
-        return rf"\boxed{{{next(s.text for s in reading.statements if s.kind == 'box')}}}" if boxes else ""
+        boxes = reading.kind in ("tag", "json", "box") and any(
+            statement.kind == "box" for statement in reading.statements
+        )
+        return (
+            rf"\boxed{{{next(s.text for s in reading.statements if s.kind == 'box')}}}"
+            if boxes
+            else ""
+        )
     if reading.kind:
         return reading.text if reading.kind == "box" else text
     if reading.statements:
-        best = next((one for one in reading.statements if _VALUE.match(one.text)), reading.statements[0])
+        best = next(
+            (one for one in reading.statements if _VALUE.match(one.text)), reading.statements[0]
+        )
         return f"Answer: {best.text}"
     bare = (
         "\n" not in text.strip()
@@ -241,7 +326,9 @@ def _read(text: str, extra: re.Pattern[str] | None, boxes: bool) -> Reading:
     if marked is not None:
         return marked
     if "box" in text:
-        text = _UNFILLED.sub(lambda box: " " * len(box[0]) if not _is_filled(box[1]) else box[0], text)
+        text = _UNFILLED.sub(
+            lambda box: " " * len(box[0]) if not _is_filled(box[1]) else box[0], text
+        )
     line = _hashes(text) or _last_a_line(text)
     return _announced(text, extra) if line is None else Reading(text, [line], text)
 
@@ -251,7 +338,9 @@ _FIRST_WORDS = re.compile(r"\S+")
 
 
 def _retracted(reading: Reading) -> int | None:
-    """The place behind which counts what a text says, where it takes its statement back; None where it does not."""
+    """The place behind which counts what a text says, where it takes its statement back; None where
+    it does not.
+    """
     if not reading.statements or reading.kind in ("tag", "json"):
         return None
     best = reading.statements[0]
@@ -268,13 +357,20 @@ def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
 def _hashes(text: str) -> Statement | None:
     """The last line behind ####, unless it is a heading of Markdown with text below it."""
     last = _last(_HASHES, text)
-    if last is None or (len(text) - last.end() > _TRAILER and not _NUMERIC.match(last[1])) or _HEADING.match(last[1]):
+    if (
+        last is None
+        or (len(text) - last.end() > _TRAILER and not _NUMERIC.match(last[1]))
+        or _HEADING.match(last[1])
+    ):
         return None
     return Statement(last[1], "hashes", last.start(1))
 
 
 def _marked(text: str, extra: re.Pattern[str] | None, boxes: bool) -> Reading | None:
-    kinds: tuple[tuple[Callable[[str], str | None], Literal["tag", "json"]], ...] = ((_tagged, "tag"), (_json_value, "json"))
+    kinds: tuple[tuple[Callable[[str], str | None], Literal["tag", "json"]], ...] = (
+        (_tagged, "tag"),
+        (_json_value, "json"),
+    )
     for find, kind in kinds:
         inside = find(text)
         if inside is not None:
@@ -288,22 +384,32 @@ def _marked(text: str, extra: re.Pattern[str] | None, boxes: bool) -> Reading | 
     start, end = found[0][0], found[-1][1]
     if statement := _later_word(text, start, end, extra):
         return Reading(text, [statement], text[end:])
-    return Reading(text, [Statement(content, "box", start, end)] if not is_denied(content) else [], content, "box")
+    return Reading(
+        text,
+        [Statement(content, "box", start, end)] if not is_denied(content) else [],
+        content,
+        "box",
+    )
 
 
 _A_VALUE_ANNOUNCED = re.compile(
-    r"(?im)^[^\w\n]{0,8}(?:(?:final|correct|the)\s+)*answer\W{0,4}(?:[:：]|\bis\b)[ \t]*\S|^\W{0,8}答案\W{0,4}(?:[:：]|是)"
+    r"(?im)^[^\w\n]{0,8}(?:(?:final|correct|the)\s+)*answer\W{0,4}(?:[:：]|\bis\b)[ \t]*\S"
+    r"|^\W{0,8}答案\W{0,4}(?:[:：]|是)"
 )
 """A line that announces the answer; behind a box it is the later word."""
 _NOT_OURS = re.compile(
-    r"(?i)\b(?:(?:common|frequent|typical|usual|classic|easy)\s+(?:mistake|error|trap)|(?:many|some|most)\s+(?:students|people)|(?:might|may|could|would)\s+(?:\w+\s+)?(?:get|give|be|answer|think|say))\b[^.!?\n]{0,60}\Z"
+    r"(?i)\b(?:(?:common|frequent|typical|usual|classic|easy)\s+(?:mistake|error|trap)|(?:many|some"
+    r"|most)\s+(?:students|people)|(?:might|may|could|would)\s+(?:\w+\s+)?(?:get|give|be|answer"
+    r"|think|say))\b[^.!?\n]{0,60}\Z"
 )
-"""The sentence before a box that another would fill, or would be filled if something else were so."""
+"""The sentence before a box that another would fill, or would be filled if something else were so.
+"""
 
 
 def _later_word(text: str, start: int, end: int, extra: re.Pattern[str] | None) -> Statement | None:
-    """The value that a text announces behind its last box, where that is its last word: on a line of its own, after a correction,
-    or after a box that was named as a mistake; None where the box is the last word.
+    """The value that a text announces behind its last box, where that is its last word: on a line
+    of its own, after a correction, or after a box that was named as a mistake; None where the box
+    is the last word.
     """
     sentence = text[max(0, start - _BEFORE) : start]
     clause = _last(_SENTENCE, sentence)
@@ -350,24 +456,34 @@ def _json_value(text: str) -> str | None:
         value, _ = json.JSONDecoder().raw_decode(text[end : end + WINDOW])
     except (ValueError, RecursionError):
         bare = _BARE_VALUE.match(text, end)
-        return next(part for part in (*bare.groups(), "") if part is not None).strip() if bare else None
+        return (
+            next(part for part in (*bare.groups(), "") if part is not None).strip()
+            if bare
+            else None
+        )
     values = value if isinstance(value, list) else [value]
     if value is None or any(isinstance(part, dict | list) for part in values):
         return None
     found = ", ".join(part if isinstance(part, str) else json.dumps(part) for part in values)
-    return found.replace("\f", "\\f").replace("\b", "\\b").strip()  # \frac and \boxed, written with one backslash
+    # \frac and \boxed, written with one backslash
+    return found.replace("\f", "\\f").replace("\b", "\\b").strip()
 
 
-_PLACEHOLDER = re.compile(r"(?i)\W*(?:(?:your|the|my|final)\s+)*(?:answer|result|solution|value)?(?:\s+here)?\W*")
+_PLACEHOLDER = re.compile(
+    r"(?i)\W*(?:(?:your|the|my|final)\s+)*(?:answer|result|solution|value)?(?:\s+here)?\W*"
+)
 """A box that is spoken of, not filled."""
 
 
 def _is_filled(content: str) -> bool:
-    return _PLACEHOLDER.fullmatch(content) is None or (content.strip() != "" and not content.isascii())
+    return _PLACEHOLDER.fullmatch(content) is None or (
+        content.strip() != "" and not content.isascii()
+    )
 
 
 def last_boxed(text: str) -> str | None:
-    r"""Content of the last `\boxed{}` or `\fbox{}` with balanced braces that is filled (of nested ones the outer); None for none.
+    r"""Content of the last `\boxed{}` or `\fbox{}` with balanced braces that is filled (of nested
+    ones the outer); None for none.
 
     None as well where the text takes the last one back.
     """
@@ -378,16 +494,22 @@ def last_boxed(text: str) -> str | None:
     for sign in _SIGNS.finditer(text):
         written = sign.group()
         if written.endswith("{") and written != r"\{":
-            denied = len(written) > 1 and _NOT_THE_BOX.search(text, max(0, sign.start() - 24), sign.start())
+            denied = len(written) > 1 and _NOT_THE_BOX.search(
+                text, max(0, sign.start() - 24), sign.start()
+            )
             starts.append(sign.end() if len(written) > 1 and not denied else -1)
         elif written == "}" and starts and (start := starts.pop()) >= 0:
             content = text[start : sign.start()]
-            last, end = (content, sign.end()) if last is None or _is_filled(content) else (last, end)
+            last, end = (
+                (content, sign.end()) if last is None or _is_filled(content) else (last, end)
+            )
     return None if last is None or taken_back(text, end) is not None else last
 
 
 def last_boxes(text: str) -> list[str] | None:
-    """Contents of the last filled box and of those joined to it as a list, None without a box; a last one left open counts."""
+    """Contents of the last filled box and of those joined to it as a list, None without a box; a
+    last one left open counts.
+    """
     found = _last_boxes(text)
     return list(dict.fromkeys(content.strip() for _, _, content in found)) if found else None
 
@@ -397,13 +519,16 @@ def _last_boxes(text: str) -> list[tuple[int, int, str]]:
     empty = 0
     limit = len(text)
     while (
-        len(found) < 8 and empty < 64 and (start := max(text.rfind(r"\boxed", 0, limit), text.rfind(r"\fbox", 0, limit))) >= 0
+        len(found) < 8
+        and empty < 64
+        and (start := max(text.rfind(r"\boxed", 0, limit), text.rfind(r"\fbox", 0, limit))) >= 0
     ):
         limit = start
         if _NOT_THE_BOX.search(text, max(0, start - 24), start):
             continue
         end, content = _box_content(text, start)
-        # "x = \boxed{1} or x = \boxed{2}" is one answer of two values; of others the last one is the answer.
+        # "x = \boxed{1} or x = \boxed{2}" is one answer of two values; of others the last one is
+        # the answer.
         if found and not _LIST_SEPARATOR.fullmatch(text[end : found[-1][0]]):
             break
         if not _is_filled(content):
@@ -414,7 +539,9 @@ def _last_boxes(text: str) -> list[tuple[int, int, str]]:
 
 
 _LIST_SEPARATOR = re.compile(
-    r"(?!\s*\n\s*\n)(?:\bor\s+(?:maybe\s+|perhaps\s+|possibly\s+)?(?:it\s+)?(?:could|might|may)\s+(?:also\s+)?be\b|[\s$,;、，；&]|\\[ ,;:!()\[\]]|\\q?quad\b|\\text\s*\{|\}|\b(?:and|or|und|oder|et|ou|y|o|и|или)\b|[和或与]|(?<![A-Za-z])\(?[A-Za-z](?:_\{?\w{1,3}\}?)?\)?\s*=)"
+    r"(?!\s*\n\s*\n)(?:\bor\s+(?:maybe\s+|perhaps\s+|possibly\s+)?(?:it\s+)?(?:could|might"
+    r"|may)\s+(?:also\s+)?be\b|[\s$,;、，；&]|\\[ ,;:!()\[\]]|\\q?quad\b|\\text\s*\{|\}|\b(?:and|or"
+    r"|und|oder|et|ou|y|o|и|или)\b|[和或与]|(?<![A-Za-z])\(?[A-Za-z](?:_\{?\w{1,3}\}?)?\)?\s*=)"
     r"{0,24}"
 )
 
@@ -447,7 +574,11 @@ def _announced(text: str, extra: re.Pattern[str] | None) -> Reading:
     offset = max(0, len(text) - LIMIT)
     patterns = [_EUROPEAN] if text.isascii() else [_EUROPEAN, _EASTERN]
     cues = sorted(
-        ((match.start(), match.end()) for p in [*patterns, *([extra] if extra else [])] for match in p.finditer(text, offset)),
+        (
+            (match.start(), match.end())
+            for p in [*patterns, *([extra] if extra else [])]
+            for match in p.finditer(text, offset)
+        ),
         key=lambda span: (span[1], -span[0]),
     )[-_CUES:]
     sure: list[Statement] = []
@@ -494,7 +625,11 @@ def _judge(text: str, start: int, end: int) -> Literal["sure", "doubtful", "deni
     if _DENIES.match(following) or _DENIED_CUE.search(cue) or _DENIED_AFTER.search(following):
         return "denied"
     context = before + cue
-    if _NOT_SAID.search(before) or _SAID_BEFORE.search(before) or (cue.startswith("es") and before.lower().endswith("no ")):
+    if (
+        _NOT_SAID.search(before)
+        or _SAID_BEFORE.search(before)
+        or (cue.startswith("es") and before.lower().endswith("no "))
+    ):
         return "denied"
     # only what stands close before the noun makes it another answer
     if _WRONG.search(context[-100:]) or _NOT_MEANT.search(context) or ANOTHERS.search(context):
@@ -510,7 +645,9 @@ def _judge(text: str, start: int, end: int) -> Literal["sure", "doubtful", "deni
 
 
 def value_part(text: str) -> str:
-    """The part of a statement that is its value, without what is said about it afterwards: "18, not 7" is 18."""
+    """The part of a statement that is its value, without what is said about it afterwards: "18, not
+    7" is 18.
+    """
     begin = 0
     if formula := FORMULA.match(text):
         begin = formula.end()
@@ -535,10 +672,12 @@ def _statement(text: str, position: int, kind: Kind = "phrase") -> Statement:
 
 
 _RESTATES = re.compile(
-    r"(?i)[^\d\n$\\]{0,80}?(?:\b(?:so|hence|therefore|thus|then)\s+(?:it|that|this)(?:['’]s|\s+(?:is|should\s+be|must\s+be|becomes|equals))"
+    r"(?i)[^\d\n$\\]{0,80}?(?:\b(?:so|hence|therefore|thus|then)\s+(?:it|that|this)(?:['’]s"
+    r"|\s+(?:is|should\s+be|must\s+be|becomes|equals))"
     r"|\b(?:it|that|this)\s+(?:should|must)\s+be|应该?[是为]|所以[是为]?|故[是为])\s*"
 )
-"""What says the value anew behind a correction: "I forgot to halve that, so it is 21", 检查一下，应该是 7."""
+"""What says the value anew behind a correction: "I forgot to halve that, so it is 21", 检查一下，应该是 7.
+"""
 
 
 def _restated(text: str, position: int) -> Statement | None:

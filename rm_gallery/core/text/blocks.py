@@ -1,4 +1,6 @@
-"""Parts of a text a model wrote: fenced blocks, tagged sections, prose without code, JSON, Python source."""
+"""Parts of a text a model wrote: fenced blocks, tagged sections, prose without code, JSON, Python
+source.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ class Block(NamedTuple):
 def split_fences(text: str) -> tuple[list[Block], str]:
     """The fenced blocks of a Markdown text, and the text outside them.
 
-    A fence is three or more backticks or tildes at a line's start, closed by one at least as long; one that is never
-    closed runs to the end.
+    A fence is three or more backticks or tildes at a line's start, closed by one at least as long;
+    one that is never closed runs to the end.
     """
     blocks: list[Block] = []
     outside: list[str] = []
@@ -55,7 +57,9 @@ def split_fences(text: str) -> tuple[list[Block], str]:
 
 
 def tagged(text: str, tag: str) -> tuple[list[str], str]:
-    """Contents of all `<tag>…</tag>` in a text, and the text outside them; a tag without its partner stays outside."""
+    """Contents of all `<tag>…</tag>` in a text, and the text outside them; a tag without its
+    partner stays outside.
+    """
     opening, closing = f"<{tag}>", f"</{tag}>"
     first, *parts = text.split(opening)
     contents, outside = [], [first]
@@ -96,14 +100,17 @@ def parse_python(source: str, mode: Literal["exec", "eval"] = "exec") -> ast.AST
 
 
 def compile_problem(source: str) -> str | None:
-    """Why a source that parses does not compile (such as a return outside a function), None when it does."""
+    """Why a source that parses does not compile (such as a return outside a function), None when it
+    does.
+    """
     found = _guarded(lambda: compile(source, "<answer>", "exec", dont_inherit=True))
     return found if isinstance(found, str) else None
 
 
 def _guarded(work: Callable[[], T]) -> T | str:
     try:
-        # the compiler warns about bad escapes, and a warning filter may turn that into a SyntaxError
+        # the compiler warns about bad escapes, and a warning filter may turn that into a
+        # SyntaxError
         with _WARNINGS, warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return work()
@@ -223,4 +230,8 @@ def _after_comma(text: str, at: int, closing: str) -> int:
 
 
 def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _PLAIN.get(m[2], m[2]), text) if "\\" in text else text
+    return (
+        _ESCAPE.sub(lambda m: chr(int(m[1], 16)) if m[1] else _PLAIN.get(m[2], m[2]), text)
+        if "\\" in text
+        else text
+    )

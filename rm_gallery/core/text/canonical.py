@@ -1,16 +1,18 @@
-r"""One view of a text, for everything that reads or compares texts: answers and references, labels, choices, patterns, tests.
+r"""One view of a text, for everything that reads or compares texts: answers and references, labels,
+choices, patterns, tests.
 
 A text itself is never changed: whoever compares takes both sides through the same function here.
 
-- `turn_text`: what the turn says, without the marks that end it, a BOM, and Windows line ends; all other characters as written.
+- `turn_text`: what the turn says, without the marks that end it, a BOM, and Windows line ends; all
+  other characters as written.
 - `split_reasoning`: of that, the thought and the final text.
-- `readable`: for readers of values: invisible characters away, every space a space, digits of every script 0 to 9, minus signs a
-  hyphen.
+- `readable`: for readers of values: invisible characters away, every space a space, digits of every
+  script 0 to 9, minus signs a hyphen.
 - `fold`: for equality: `readable`, quotation marks and apostrophes plain, composed (NFC).
 - `whole_word`: a pattern of a word in any script.
 
-Joiners (ZWJ, ZWNJ) are part of how Persian, Hindi, Khmer and emoji are written. So what is executed or shown has them, and what is
-compared has them on neither side.
+Joiners (ZWJ, ZWNJ) are part of how Persian, Hindi, Khmer and emoji are written. So what is executed
+or shown has them, and what is compared has them on neither side.
 """
 
 from __future__ import annotations
@@ -22,16 +24,19 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 Form = Literal["thought", "ends", "characters"]
-"""What of a text, besides what it says, a reward may look at: that there is a thought; how it ends; which characters it is made of, and
-how many."""
+"""What of a text, besides what it says, a reward may look at: that there is a thought; how it ends;
+which characters it is made of, and how many."""
 
-# -- the turn ---------------------------------------------------------------------------------------------------------------
+# -- the turn --------------------------------------------------------------------------------------
 
 TURN_ENDS = re.compile(
-    # every family's own: ChatML, Qwen, Llama 3, Phi, GLM, Kimi, Cohere, harmony; not what ends a thought, a call or a box
-    r"(?i:<\|(?!/|[^|]*(?:tool|action|python|plugin|box|think|thought|reason|channel|message|begin|start))[^|<>\s]{1,40}\|>)"
+    # every family's own: ChatML, Qwen, Llama 3, Phi, GLM, Kimi, Cohere, harmony; not what ends a
+    # thought, a call or a box
+    r"(?i:<\|(?!/|[^|]*(?:tool|action|python|plugin|box|think|thought|reason|channel|message|begin"
+    r"|start))[^|<>\s]{1,40}\|>)"
     r"|<｜(?!tool)[^｜<>\s]{1,40}｜>"  # DeepSeek, Hunyuan
-    r"|</s>|<(?:eos|pad|unk|eod|eop|eoa|eoh|sep|EOT|turn\||end_of_turn|end_of_utterance|endofturn|seed:eos|extra_id_\d{1,3}|SPECIAL_\d{1,4})>"
+    r"|</s>|<(?:eos|pad|unk|eod|eop|eoa|eoh|sep|EOT|turn\||end_of_turn|end_of_utterance|endofturn"
+    r"|seed:eos|extra_id_\d{1,3}|SPECIAL_\d{1,4})>"
     r"|\[(?:EOS|EOT|PAD)\]|\[\|endofturn\|\]|\[e~\["
 )
 """A special token that ends a turn, or fills up what follows."""
@@ -40,13 +45,17 @@ _STRUCK = re.compile(r"<s>(?=[^\s\[<])")
 """Where HTML begins to strike words out; `</s>` then ends them."""
 _BLANK_EDGES = "\ufeff\u200b\u2060\u200e\u200f"
 _BLANKS = " \t\n\r\f\v" + _BLANK_EDGES
-_ASSISTANT = re.compile(r"\s*<\|(?:im_start|start_header_id)\|>\s*assistant\s*(?:<\|end_header_id\|>)?\s*")
+_ASSISTANT = re.compile(
+    r"\s*<\|(?:im_start|start_header_id)\|>\s*assistant\s*(?:<\|end_header_id\|>)?\s*"
+)
 
 
 def turn_text(text: str) -> str:
-    """What a turn says: without the special tokens that end it (of any family), a BOM, and Windows line ends.
+    """What a turn says: without the special tokens that end it (of any family), a BOM, and Windows
+    line ends.
 
-    Marks further inside stay, and so does `</s>` that ends what HTML strikes out. Linear in the text.
+    Marks further inside stay, and so does `</s>` that ends what HTML strikes out. Linear in the
+    text.
     """
     if "\r" in text:
         text = text.replace("\r\n", "\n")
@@ -56,11 +65,17 @@ def turn_text(text: str) -> str:
         text = said + text[len(said) :].translate(_VISIBLE)
     if "<|" in text[:40] and (header := _ASSISTANT.match(text)):
         text = text[header.end() :]
-    return text[: _turn_end(text)].rstrip(_BLANK_EDGES) if text.rstrip(_BLANKS)[-1:] in (">", "]", "[") else text
+    return (
+        text[: _turn_end(text)].rstrip(_BLANK_EDGES)
+        if text.rstrip(_BLANKS)[-1:] in (">", "]", "[")
+        else text
+    )
 
 
 def without_turn_end(text: str) -> str:
-    """The text without the special tokens that end a turn; all else stays as it was written. Linear in the text."""
+    """The text without the special tokens that end a turn; all else stays as it was written. Linear
+    in the text.
+    """
     return text[: _turn_end(text)]
 
 
@@ -72,32 +87,49 @@ def _turn_end(text: str) -> int:
         while stop and text[stop - 1] in _BLANKS:
             stop -= 1
         start = next(
-            (at for at in range(max(0, stop - _LONGEST_END), stop) if text[at] in "<[" and TURN_ENDS.fullmatch(text, at, stop)),
+            (
+                at
+                for at in range(max(0, stop - _LONGEST_END), stop)
+                if text[at] in "<[" and TURN_ENDS.fullmatch(text, at, stop)
+            ),
             stop,
         )
         if start == stop:
             return end
         if text[start:stop] == "</s>":
-            unclosed = len(_STRUCK.findall(text)) - text.count("</s>", 0, start) if unclosed is None else unclosed + 1
+            unclosed = (
+                len(_STRUCK.findall(text)) - text.count("</s>", 0, start)
+                if unclosed is None
+                else unclosed + 1
+            )
             if unclosed > 0:
                 return end
         end = start
 
 
-# -- characters -------------------------------------------------------------------------------------------------------------
+# -- characters ------------------------------------------------------------------------------------
 
 _INVISIBLE = (
     (0xAD, 0xAD), (0x34F, 0x34F), (0x61C, 0x61C), (0x17B4, 0x17B5), (0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E),
     (0x2060, 0x206F), (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
 )  # fmt: skip
-"""Unicode's Default_Ignorable_Code_Point, without the fillers of Hangul: they are seen as blanks."""
+"""Unicode's Default_Ignorable_Code_Point, without the fillers of Hangul: they are seen as blanks.
+"""
 _MINUS = "\u2212\ufe63\uff0d"
 _DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\ufe58"
 _SIGN = re.compile(rf"(?<![\w)\]}}%°{_DASHES}-])[{_DASHES}](?=[$€£¥]?(?:\.?\d|\\[a-zA-Z]|[√π∞]))")
 """A dash in front of a number, with none before it: a range (3–5) has no sign."""
-_OTHER = {0x2028: "\n", 0x2029: "\n", 0x85: "\n", 0x66B: ".", 0x66C: ",", **dict.fromkeys(map(ord, _MINUS), "-")}
+_OTHER = {
+    0x2028: "\n",
+    0x2029: "\n",
+    0x85: "\n",
+    0x66B: ".",
+    0x66C: ",",
+    **dict.fromkeys(map(ord, _MINUS), "-"),
+}
 _QUOTES = str.maketrans(
-    dict.fromkeys("\u2018\u2019\u201a\u201b\u02bc\uff07", "'") | dict.fromkeys("\u201c\u201d\u201e\u201f\uff02", '"')
+    dict.fromkeys("\u2018\u2019\u201a\u201b\u02bc\uff07", "'")
+    | dict.fromkeys("\u201c\u201d\u201e\u201f\uff02", '"')
 )
 
 
@@ -112,7 +144,13 @@ class _Readable(dict[int, str]):
             plain = _OTHER[code]
         else:
             category = unicodedata.category(character)
-            plain = " " if category == "Zs" else str(unicodedata.digit(character)) if category == "Nd" else character
+            plain = (
+                " "
+                if category == "Zs"
+                else str(unicodedata.digit(character))
+                if category == "Nd"
+                else character
+            )
         self[code] = plain
         return plain
 
@@ -127,7 +165,9 @@ _READABLE, _VISIBLE = _Readable(), _Visible()
 
 
 def visible(text: str) -> str:
-    """The text without characters that show nothing: zero width, joiners, soft hyphens, bidi controls, variation selectors."""
+    """The text without characters that show nothing: zero width, joiners, soft hyphens, bidi
+    controls, variation selectors.
+    """
     return text if text.isascii() else text.translate(_VISIBLE)
 
 
@@ -139,7 +179,9 @@ def readable(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """The text as it compares: two that look the same fold to the same. Case and blanks at the ends stay. Linear in the text."""
+    """The text as it compares: two that look the same fold to the same. Case and blanks at the ends
+    stay. Linear in the text.
+    """
     text = readable(text)
     return text if text.isascii() else normalized("NFC", text.translate(_QUOTES))
 
@@ -154,14 +196,25 @@ def folded(value: Any) -> Any:
 
 
 def compared(text: str) -> str:
-    """A reference, label or choice as it compares with an answer's final text: its turn, folded, stripped."""
+    """A reference, label or choice as it compares with an answer's final text: its turn, folded,
+    stripped.
+    """
     return fold(turn_text(text)).strip()
 
 
 @cache
 def _combining() -> str:
     """Combining marks, for a set in a pattern."""
-    return "".join(map(chr, (code for code in range(0x300, 0x1E94B) if unicodedata.category(chr(code)) in ("Mn", "Mc"))))
+    return "".join(
+        map(
+            chr,
+            (
+                code
+                for code in range(0x300, 0x1E94B)
+                if unicodedata.category(chr(code)) in ("Mn", "Mc")
+            ),
+        )
+    )
 
 
 _MOST_MARKS_ON_A_LETTER = 30
@@ -176,8 +229,8 @@ def _long_run() -> re.Pattern[str]:
 def normalized(form: Literal["NFC", "NFKC"], text: str) -> str:
     """Unicode's normal form, in time linear in the text.
 
-    The standard library sorts the marks on one letter by the square of their number: 128 KB of them took 14 s. So more than 30 in a
-    row are taken in pieces (UAX #15, Stream-Safe Text Format).
+    The standard library sorts the marks on one letter by the square of their number: 128 KB of them
+    took 14 s. So more than 30 in a row are taken in pieces (UAX #15, Stream-Safe Text Format).
     """
     if len(text) < _SHORT or text.isascii() or _long_run().search(text) is None:
         return unicodedata.normalize(form, text)
@@ -188,7 +241,7 @@ def normalized(form: Literal["NFC", "NFKC"], text: str) -> str:
     return "".join(unicodedata.normalize(form, part) for part in [*parts, text[start:]])
 
 
-# -- words ------------------------------------------------------------------------------------------------------------------
+# -- words -----------------------------------------------------------------------------------------
 
 
 UNSPACED = (
@@ -206,25 +259,31 @@ def _edges(joins: str) -> tuple[str, str]:
 
 
 def whole_word(word: str, joins: str = "") -> str:
-    """A pattern of the word as a whole one, in any script: no letter, digit or mark goes on before or after it.
+    """A pattern of the word as a whole one, in any script: no letter, digit or mark goes on before
+    or after it.
 
-    Scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) have no word ends. An underscore is one, unless it
-    is among the characters that `joins` names as parts of words.
+    Scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) have no word ends. An
+    underscore is one, unless it is among the characters that `joins` names as parts of words.
     """
 
     def of_words(sign: str) -> bool:
         spaced = not any(low <= ord(sign) <= high for low, high in UNSPACED)
-        return spaced and (sign.isalnum() or sign in joins or unicodedata.category(sign) in ("Mn", "Mc"))
+        return spaced and (
+            sign.isalnum() or sign in joins or unicodedata.category(sign) in ("Mn", "Mc")
+        )
 
     before, after = _edges(joins)
     return f"{before if of_words(word[0]) else ''}{re.escape(word)}{after if of_words(word[-1]) else ''}"
 
 
-# -- reasoning --------------------------------------------------------------------------------------------------------------
+# -- reasoning -------------------------------------------------------------------------------------
 
-_NAMES = "think|thinking|thoughts?|reasoning|reasoning_content|reflection|scratchpad|antthinking|cot|"
+_NAMES = (
+    "think|thinking|thoughts?|reasoning|reasoning_content|reflection|scratchpad|antthinking|cot|"
+)
 _NAMES += "chain_of_thought|thought_process|inner_monologue|internal_monologue|deliberation|思考|思考过程|推理|推理过程|反思"
-# every alternative starts with its own uncased character: the scan then skips ordinary text at full speed
+# every alternative starts with its own uncased character: the scan then skips ordinary text at full
+# speed
 _MARK = re.compile(
     rf"(?i)<\s?(?P<a>/?)\s?(?:[A-Za-z]{{1,12}}[:_])?(?P<tag>{_NAMES})(?:\s[^<>]{{0,200}})?\s?>"
     rf"|＜\s?(?P<b>/?)\s?(?P<wide>{_NAMES})\s?＞"
@@ -235,18 +294,25 @@ _MARK = re.compile(
     r"|<details\s(?P<details>type=[\"']reasoning[\"'])[^<>]{0,200}>|<(?P<summary>/)details>"
     r"|【(?P<h>/?)(?P<lens>思考|思考过程|推理|推理过程)(?P<i>开始|结束|完毕)?】|【(?P<j>(?:最终)?(?:回答|答案|结论))】"
 )
-_LEADING = re.compile(r"\s*(?:<\|(?:im_start|start|start_header_id)\|>\s*assistant\s*(?:<\|end_header_id\|>)?\s*)?")
+_LEADING = re.compile(
+    r"\s*(?:<\|(?:im_start|start|start_header_id)\|>\s*assistant\s*(?:<\|end_header_id\|>)?\s*)?"
+)
 _DRAFTS = re.compile(r"\s*(?:<(\w{1,20})>[^<>]{0,40}</\1>\s*){0,4}")
 _MENTIONED = re.compile(
-    r"(?i)\s*[.,;:!?)\"'`”’»」』，。；：！？）、]|[ \t]*(?:(?:tags?|tokens?|markers?|and|or|in|is|was)\b|标签|标记|符号)"
+    r"(?i)\s*[.,;:!?)\"'`”’»」』，。；：！？）、]|[ \t]*(?:(?:tags?|tokens?|markers?|and|or|in|is|was)\b|标签"
+    r"|标记|符号)"
 )
 _QUOTE_BEFORE = "\"'`“‘«「『(（"
 
 _HARMONY_START = re.compile(r"\s*(?:<\|start\|>\s*assistant\s*)?<\|channel\|>")
 _HARMONY_FINAL = re.compile(r"<\|channel\|>\s?final\b[^<]{0,40}<\|message\|>")
-_HARMONY_MARK = re.compile(r"<\|(?:end|return|start\|>assistant|channel\|>[^<]{0,60}<\|message|message)\|>")
+_HARMONY_MARK = re.compile(
+    r"<\|(?:end|return|start\|>assistant|channel\|>[^<]{0,60}<\|message|message)\|>"
+)
 _BARE_HARMONY = re.compile(r"\s*analysis(?=[A-Z\u4e00-\u9fff])")
-_CHINESE_HEADER = re.compile(r"\s*(?:#{1,4}\s*|\*\*)?(?:思考过程|思考|推理过程|分析过程)(?:\*\*)?\s*(?:[：:]|(?=\n))")
+_CHINESE_HEADER = re.compile(
+    r"\s*(?:#{1,4}\s*|\*\*)?(?:思考过程|思考|推理过程|分析过程)(?:\*\*)?\s*(?:[：:]|(?=\n))"
+)
 _CHINESE_FINAL = re.compile(
     r"\n[ \t]{0,8}(?:(?:#{1,4} ?|\*\*)?(?:最终(?:回答|答案|结论|判断|评分)|正式回答|回答|答案|结论)(?:\*\*)? ?"
     r"(?:[：:](?:\*\*)?|(?=\n))|【(?:最终)?(?:回答|答案|结论)】)"
@@ -269,7 +335,9 @@ class Reasoned(NamedTuple):
     opened: bool = True
     """False when the thought's opening tag is not in the text: a chat template had written it."""
     sure: bool = True
-    """False when the end of the thought may be one that the thought quotes: another one follows, or nothing opened it."""
+    """False when the end of the thought may be one that the thought quotes: another one follows, or
+    nothing opened it.
+    """
 
 
 class _Mark(NamedTuple):
@@ -282,10 +350,12 @@ class _Mark(NamedTuple):
 def split_reasoning(text: str, later: bool = True) -> Reasoned:
     """The final text and the reasoning before it.
 
-    Known are tags (`<think>`, `<thinking>`, `<reasoning>`, `<reflection>`, … with attributes, in any case, also where the
-    chat template wrote the opening one), `[THINK]`, `◁think▷`, `<|begin_of_thought|>`, harmony channels and Chinese forms
-    (`<思考>`, `【思考】`, "思考过程：…最终回答：…"). Of the text counts what `turn_text` leaves. A tag that is merely mentioned in a sentence stays text. In doubt more of
-    the text is final, never less. With `later=False` only thoughts at the start count. Takes time linear in the text.
+    Known are tags (`<think>`, `<thinking>`, `<reasoning>`, `<reflection>`, … with attributes, in
+    any case, also where the chat template wrote the opening one), `[THINK]`, `◁think▷`,
+    `<|begin_of_thought|>`, harmony channels and Chinese forms (`<思考>`, `【思考】`, "思考过程：…最终回答：…"). Of
+    the text counts what `turn_text` leaves. A tag that is merely mentioned in a sentence stays
+    text. In doubt more of the text is final, never less. With `later=False` only thoughts at the
+    start count. Takes time linear in the text.
     """
     text = _unhidden(turn_text(text))
     start = _HARMONY_START.match(text)
@@ -295,21 +365,29 @@ def split_reasoning(text: str, later: bool = True) -> Reasoned:
     if bare:
         before, found, final = text.partition("assistantfinal")
         if found:
-            return Reasoned(final, before[bare.end() :].strip(), True, sure="assistantfinal" not in final)
+            return Reasoned(
+                final, before[bare.end() :].strip(), True, sure="assistantfinal" not in final
+            )
     header = _CHINESE_HEADER.match(text)
     ends = _CHINESE_FINAL.search(text, header.end()) if header else None
     if header and ends:
         sure = _CHINESE_FINAL.search(text, ends.end()) is None
-        return Reasoned(text[ends.end() :], text[header.end() : ends.start()].strip(), True, sure=sure)
+        return Reasoned(
+            text[ends.end() :], text[header.end() : ends.start()].strip(), True, sure=sure
+        )
     return _blocks(text, later) if _MARK.search(text) else Reasoned(text, "", True)
 
 
 def _unhidden(text: str) -> str:
-    """The text as written, or without invisible characters where those split a mark of reasoning that would else be passed over."""
+    """The text as written, or without invisible characters where those split a mark of reasoning
+    that would else be passed over.
+    """
     shown = visible(text)
     if shown is text or len(shown) == len(text):
         return text
-    hidden = any(len(mark.findall(shown)) != len(mark.findall(text)) for mark in (_MARK, _HARMONY_MARK))
+    hidden = any(
+        len(mark.findall(shown)) != len(mark.findall(text)) for mark in (_MARK, _HARMONY_MARK)
+    )
     return shown if hidden else text
 
 
@@ -317,9 +395,14 @@ def _harmony(text: str, start: int) -> Reasoned:
     found = _HARMONY_FINAL.search(text, start - len("<|channel|>"))
     if found is None:
         return Reasoned("", _HARMONY_MARK.sub("\n", text).strip(), False)
-    # what follows stays whole: were it cut at a later marker, a quoted marker could choose what is read
-    final, reasoning = (_HARMONY_MARK.sub("\n", part) for part in (text[found.end() :], text[: found.start()]))
-    return Reasoned(final, reasoning.strip(), True, sure=_HARMONY_FINAL.search(text, found.end()) is None)
+    # what follows stays whole: were it cut at a later marker, a quoted marker could choose what is
+    # read
+    final, reasoning = (
+        _HARMONY_MARK.sub("\n", part) for part in (text[found.end() :], text[: found.start()])
+    )
+    return Reasoned(
+        final, reasoning.strip(), True, sure=_HARMONY_FINAL.search(text, found.end()) is None
+    )
 
 
 def _marks(text: str) -> list[_Mark]:
@@ -338,13 +421,18 @@ def _marks(text: str) -> list[_Mark]:
         elif kind in ("details", "summary"):
             family, opens = "details", kind == "details"
         else:
-            family, opens = "lens", bool(group("lens")) and not group("h") and group("i") in (None, "开始")
+            family, opens = (
+                "lens",
+                bool(group("lens")) and not group("h") and group("i") in (None, "开始"),
+            )
         marks.append(_Mark(found.start(), found.end(), opens, family))
     return marks
 
 
 def _is_mention(text: str, mark: _Mark) -> bool:
-    """Whether a tag is spoken of rather than used: in quotation marks, or followed by punctuation or "tag"."""
+    """Whether a tag is spoken of rather than used: in quotation marks, or followed by punctuation
+    or "tag".
+    """
     if mark.start and text[mark.start - 1] in _QUOTE_BEFORE:
         return True
     return not mark.opens and _MENTIONED.match(text, mark.end) is not None
@@ -385,7 +473,9 @@ def _blocks(text: str, later: bool) -> Reasoned:
 
 
 def _closes(text: str, marks: list[_Mark]) -> list[int | None]:
-    """For each opening mark the one that ends it: its own where they are nested, else the next; a mentioned one if there is no other."""
+    """For each opening mark the one that ends it: its own where they are nested, else the next; a
+    mentioned one if there is no other.
+    """
     inner: dict[str, list[int]] = {}
     own: dict[int, int] = {}
     for k, mark in enumerate(marks):
@@ -406,7 +496,9 @@ def _closes(text: str, marks: list[_Mark]) -> list[int | None]:
 
 
 def _lone_close(text: str, marks: list[_Mark]) -> int | None:
-    """The closing tag of a thought the chat template had opened; none in a text that begins with a tag or an object."""
+    """The closing tag of a thought the chat template had opened; none in a text that begins with a
+    tag or an object.
+    """
     if text.lstrip()[:1] in ("<", "{", "`"):
         return None
     opened: set[str] = set()
@@ -428,13 +520,25 @@ def _own_line(text: str, mark: _Mark) -> bool:
 
 
 def _without_later(
-    text: str, position: int, index: int, marks: list[_Mark], closes: list[int | None], thoughts: list[str]
+    text: str,
+    position: int,
+    index: int,
+    marks: list[_Mark],
+    closes: list[int | None],
+    thoughts: list[str],
 ) -> Reasoned:
-    """Thoughts that begin on a line of their own further down are left out too; one never ended means a cut text."""
+    """Thoughts that begin on a line of their own further down are left out too; one never ended
+    means a cut text.
+    """
     kept: list[str] = []
     for k in range(index, len(marks)):
         mark, close = marks[k], closes[k]
-        if mark.start < position or not mark.opens or mark.family in ("details", "lens") or not _own_line(text, mark):
+        if (
+            mark.start < position
+            or not mark.opens
+            or mark.family in ("details", "lens")
+            or not _own_line(text, mark)
+        ):
             continue
         kept.append(text[position : mark.start])
         if close is None:

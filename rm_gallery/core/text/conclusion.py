@@ -1,7 +1,8 @@
 """What a text asserts at its end, or nothing.
 
-A text is taken as sentences and clauses, and each clause has a mood. Only one that asserts concludes: what is supposed, tried, denied,
-bounded, another's opinion or broken off does not, and a value that a later clause takes back is gone with all before it.
+A text is taken as sentences and clauses, and each clause has a mood. Only one that asserts
+concludes: what is supposed, tried, denied, bounded, another's opinion or broken off does not, and a
+value that a later clause takes back is gone with all before it.
 """
 
 from __future__ import annotations
@@ -9,68 +10,101 @@ from __future__ import annotations
 import re
 from itertools import islice
 
-_SENTENCE_END = re.compile(r"(?<![\s.][A-Za-z])[.!?](?=[\"'*_]{0,4}(?:\s|$))(?!\s*[-=+*/^)<>])|[。！？؟۔।\n]")
+_SENTENCE_END = re.compile(
+    r"(?<![\s.][A-Za-z])[.!?](?=[\"'*_]{0,4}(?:\s|$))(?!\s*[-=+*/^)<>])|[。！？؟۔।\n]"
+)
 _FORMULA = re.compile(r"(?s)\$\$.+?\$\$|\\\[.+?\\\]|\\begin\{(\w{1,12}\*?)\}.*?\\end\{\1\}")
 _VALUED = re.compile(r"\d|\\[A-Za-z]|[√π∞¼½¾⅐-⅞]|[$=<>≤≥]")
 _ANAPHOR = (
-    r"(?:this|that|it|which|these|those|both|(?:the|my|our)\s+(?:(?:above|previous|last|first|final|earlier)\s+)?"
+    r"(?:this|that|it|which|these|those|both|(?:the|my|our)\s+(?:(?:above|previous|last|first|final"
+    r"|earlier)\s+)?"
     r"(?:answer|result|value|number|calculation|computation|reasoning|solution))"
 )
 _COPULA = (
-    r"(?:['’]s|\s+(?:is|was|are|were|seems?|looks?|must\s+be|has\s+to\s+be|turn(?:s|ed)\s+out(?:\s+to\s+be)?|proved(?:\s+to\s+be)?)"
+    r"(?:['’]s|\s+(?:is|was|are|were|seems?|looks?|must\s+be|has\s+to\s+be|turn(?:s"
+    r"|ed)\s+out(?:\s+to\s+be)?|proved(?:\s+to\s+be)?)"
     r"(?=\s|n['’]t\b)|\s+(?=can(?:no|['’])t\s+be\b|cannot\s+be\b))"
 )
-_ADVERB = r"(?:\s+(?:actually|clearly|also|obviously|completely|simply|surely|of\s+course|still|all|just|in\s+fact))?"
+_ADVERB = (
+    r"(?:\s+(?:actually|clearly|also|obviously|completely|simply|surely|of\s+course|still|all|just"
+    r"|in\s+fact))?"
+)
 _NEGATIVE = (
-    rf"(?:{_COPULA}{_ADVERB}\s*(?:(?:\s(?:wrong|incorrect|false|invalid|mistaken|impossible|extraneous)|\san?\s+(?:error|mistake|extraneous|"
-    r"contradiction|wrong|spurious|invalid)|(?:\snot|n['’]t|\s?can(?:no|['’])t\s+be|\s?cannot\s+be)\s+(?:quite\s+|really\s+)?"
-    r"(?:right|correct|true|valid|it|possible|so|the\s+(?:answer|result|case|solution)|an?\s+(?:solution|root|answer)|allowed))\b)"
-    r"|\s+(?:does|do|did)(?:\s+not|n['’]t)\s+(?:satisfy|work|hold|fit|check|match|add\s+up|make\s+sense|solve|qualify|count)\b"
+    rf"(?:{_COPULA}{_ADVERB}\s*(?:(?:\s(?:wrong|incorrect|false|invalid|mistaken|impossible"
+    rf"|extraneous)|\san?\s+(?:error|mistake|extraneous|"
+    r"contradiction|wrong|spurious|invalid)|(?:\snot|n['’]t|\s?can(?:no|['’])t\s+be"
+    r"|\s?cannot\s+be)\s+(?:quite\s+|really\s+)?"
+    r"(?:right|correct|true|valid|it|possible|so|the\s+(?:answer|result|case|solution)"
+    r"|an?\s+(?:solution|root|answer)|allowed))\b)"
+    r"|\s+(?:does|do|did)(?:\s+not|n['’]t)\s+(?:satisfy|work|hold|fit|check|match|add\s+up"
+    r"|make\s+sense|solve|qualify|count)\b"
     r"|\s+(?:fails?|contradicts?|violates?)\b)"
 )
 _TAKES_BACK = re.compile(
-    rf"(?i)(?:\b(?:{_ANAPHOR}|but){_NEGATIVE}|\b(?:neither|none)\b[^.,;\n]{{0,20}}\s(?:fits?|works?|holds?|satisf(?:y|ies)|match(?:es)?|(?:is|are)\s+(?:right|correct))\b|(?<![上也并])(?:这|那)(?:个答案|个结果)?(?:是错|不对|不正确))"
+    rf"(?i)(?:\b(?:{_ANAPHOR}|but){_NEGATIVE}|\b(?:neither|none)\b[^.,;\n]{{0,20}}\s(?:fits?|works?"
+    rf"|holds?|satisf(?:y|ies)|match(?:es)?|(?:is|are)\s+(?:right|correct))\b|(?<![上也并])(?:这"
+    rf"|那)(?:个答案|个结果)?(?:是错|不对|不正确))"
 )
 _OWN_MISTAKE = re.compile(
-    r"(?i)\b(?:i|we)(?:['’]ve|\s+have|\s+must\s+have)?\s+(?:just\s+)?(?:made|notice|see|spot|found)\s+(?:an?|my|the)\s+(?:\w+\s+){0,2}(?:error|mistake)|我(?:算|做|写)错了"
+    r"(?i)\b(?:i|we)(?:['’]ve|\s+have|\s+must\s+have)?\s+(?:just\s+)?(?:made|notice|see|spot"
+    r"|found)\s+(?:an?|my|the)\s+(?:\w+\s+){0,2}(?:error|mistake)|我(?:算|做|写)错了"
 )
 _IS_DENIED = re.compile(rf"(?i)(?:\d|[)}}$%]|\\[a-z]+)\s*{_NEGATIVE}")
 _GIVES_UP = re.compile(
-    r"(?i)\b(?:i|we)(?:\s+(?:still|also|really|just|simply|then))?\s*(?:(?:can(?:no|['’])t|cannot|could\s*(?:not|n['’]t)|(?:am|are|was|were)\s+(?:unable|not\s+able)\s+to|did\s*(?:not|n['’]t)"
-    r"|do\s*(?:not|n['’]t)|failed\s+to|(?:am|are)\s+not\s+(?:sure|certain))\s*(?:(?:really|actually|even|quite|to)\s+)*"
-    r"(?:determine|find|finish|complete|solve|know|tell|continue|work\s+(?:it|this|that)\s+out|compute|figure|conclude|decide|say|get\s+(?:it|any|further)|what|which|how|$|(?=[.,;]))"
-    r"|have\s+no\s+(?:\w+\s+)?(?:idea|clue|answer|result|conclusion)|g[ai]ve\s+up|(?:am|are)\s+(?:stuck|lost|unsure))"
+    r"(?i)\b(?:i|we)(?:\s+(?:still|also|really|just|simply|then))?\s*(?:(?:can(?:no|['’])t|cannot"
+    r"|could\s*(?:not|n['’]t)|(?:am|are|was|were)\s+(?:unable|not\s+able)\s+to|did\s*(?:not|n['’]t)"
+    r"|do\s*(?:not|n['’]t)|failed\s+to|(?:am|are)\s+not\s+(?:sure|certain))\s*(?:(?:really|actually"
+    r"|even|quite|to)\s+)*"
+    r"(?:determine|find|finish|complete|solve|know|tell|continue|work\s+(?:it|this|that)\s+out"
+    r"|compute|figure|conclude|decide|say|get\s+(?:it|any|further)|what|which|how|$|(?=[.,;]))"
+    r"|have\s+no\s+(?:\w+\s+)?(?:idea|clue|answer|result|conclusion)|g[ai]ve\s+up|(?:am"
+    r"|are)\s+(?:stuck|lost|unsure))"
 )
 _SUPPOSES = re.compile(
-    r"(?i)\s*[\"'(*_]*(?:(?:so|now|then|next|but|and|ok|okay|first|hmm|well)\b[,:]?\s+)*(?:(?:let\s+me|let['’]?s|let\s+us|i(?:['’]ll|\s+will)?|we(?:\s+will)?|you)\s+)?"
-    r"(?:(?:suppose|assume|imagine|pretend|hypothesi[sz]e|say\s+that|what\s+if|try|guess)\b|(?:trying|testing|guessing|supposing)\s+[^,:]{0,40}?\s(?:gives|yields|makes|leads|results|is|we)\b)"
+    r"(?i)\s*[\"'(*_]*(?:(?:so|now|then|next|but|and|ok|okay|first|hmm"
+    r"|well)\b[,:]?\s+)*(?:(?:let\s+me|let['’]?s|let\s+us|i(?:['’]ll|\s+will)?|we(?:\s+will)?"
+    r"|you)\s+)?"
+    r"(?:(?:suppose|assume|imagine|pretend|hypothesi[sz]e|say\s+that|what\s+if|try|guess)\b"
+    r"|(?:trying|testing|guessing|supposing)\s+[^,:]{0,40}?\s(?:gives|yields|makes|leads|results|is"
+    r"|we)\b)"
 )
 _CONDITION = re.compile(
-    r"(?i)(?:^|(?<=[,;:(]))\s*(?:(?:so|but|and|then)\s+)?(?:if|unless|suppos(?:e|ing)(?:\s+that)?|assum(?:e|ing)(?:\s+that)?|were|had|when)\s[^,;:\n]{1,200}[,;:]\s*(?:then\s+)?(?=\S)"
+    r"(?i)(?:^|(?<=[,;:(]))\s*(?:(?:so|but|and|then)\s+)?(?:if|unless|suppos(?:e|ing)(?:\s+that)?"
+    r"|assum(?:e|ing)(?:\s+that)?|were|had|when)\s[^,;:\n]{1,200}[,;:]\s*(?:then\s+)?(?=\S)"
 )
 _ACCEPTS = re.compile(
-    r"(?i)\b(?:works|correct|right|satisf(?:ies|y)|holds|checks?\s+out|matches|fits|as\s+(?:required|desired|expected))\b|[✓✔✅]|=\s*\S+\s*$"
+    r"(?i)\b(?:works|correct|right|satisf(?:ies|y)|holds|checks?\s+out|matches|fits"
+    r"|as\s+(?:required|desired|expected))\b|[✓✔✅]|=\s*\S+\s*$"
 )
 ANOTHERS = re.compile(
-    r"(?i)\b(?:according\s+to|(?:wikipedia|wolfram\s*alpha|google|chatgpt|the\s+(?:internet|source|article))\s+(?:says?|said|gives?|claims?|lists?|states?)"
-    r"|is\s+what\s+(?!i\b|we\b)(?:\S+\s+){1,3}?(?:says?|said|claims?|got|gets?|wrote|writes|lists?|gives?)"
-    r"|(?:the|my|his|her|a|an|our|one|some|many|another)\s+(?:\w+\s+)?(?:(?:text)?book|teacher|friend|students?|classmate|people|solution\s+manual"
-    r"|answer\s+key|neighbou?r|brother|sister|colleague|calculator)\s+(?:\w+\s+)?(?:says?|said|claims?|thinks?|got|gets|told|wrote|writes?|lists?|gives?|insists?))\b"
+    r"(?i)\b(?:according\s+to|(?:wikipedia|wolfram\s*alpha|google|chatgpt|the\s+(?:internet|source"
+    r"|article))\s+(?:says?|said|gives?|claims?|lists?|states?)"
+    r"|is\s+what\s+(?!i\b|we\b)(?:\S+\s+){1,3}?(?:says?|said|claims?|got|gets?|wrote|writes|lists?"
+    r"|gives?)"
+    r"|(?:the|my|his|her|a|an|our|one|some|many|another)\s+(?:\w+\s+)?(?:(?:text)?book|teacher"
+    r"|friend|students?|classmate|people|solution\s+manual"
+    r"|answer\s+key|neighbou?r|brother|sister|colleague|calculator)\s+(?:\w+\s+)?(?:says?|said"
+    r"|claims?|thinks?|got|gets|told|wrote|writes?|lists?|gives?|insists?))\b"
 )
 """What says that a value is another's: asserted by a friend, a book, a student."""
 _BOUNDED = re.compile(
-    r"(?i)\b(?:at\s+(?:most|least)|(?:more|less|greater|fewer|higher|lower|larger|smaller|longer|shorter)\s+than(?:\s+or\s+equal\s+to)?|no\s+(?:more|less|fewer)\s+than|up\s+to"
-    r"|not\s+(?:exceed(?:ing)?|above|below))\s+(?:[$€£¥]|\\\(|about\s+)?\s?-?\d[\d.,]*(?:\s*[.!]*$|(?=[\s.,;]))"
+    r"(?i)\b(?:at\s+(?:most|least)|(?:more|less|greater|fewer|higher|lower|larger|smaller|longer"
+    r"|shorter)\s+than(?:\s+or\s+equal\s+to)?|no\s+(?:more|less|fewer)\s+than|up\s+to"
+    r"|not\s+(?:exceed(?:ing)?|above|below))\s+(?:[$€£¥]|\\\(|about\s+)?\s?-?\d[\d.,]*(?:\s*[.!]*$"
+    r"|(?=[\s.,;]))"
 )
 _MAY_BE = re.compile(
-    r"(?i)\b(?:could|might|may|can(?:no|['’])t|cannot)\s+(?:\w+\s+)?be\b|\bwould\s+(?:\w+\s+)?be\b[^.!?\n]*\b(?:if|were|had)\b"
+    r"(?i)\b(?:could|might|may|can(?:no|['’])t|cannot)\s+(?:\w+\s+)?be\b"
+    r"|\bwould\s+(?:\w+\s+)?be\b[^.!?\n]*\b(?:if|were|had)\b"
 )
 """What may be, cannot be, or would be if: the modal verb asserts no value."""
 _ORDINAL = re.compile(r"(?<![\w.,])\d{1,9}(?:st|nd|rd|th)\b")
 # "A" behind a number is ampere, no article
 _BREAKS_OFF = re.compile(
-    r"(?i)(?<=[\w.,;:!?)}$]\s)(?:(?:the|(?-i:an?)|of|to|with|by|from|and|or|but|which|because|(?<!or )so|then|next|for|into|than|as|let|we|he|she|they|you|our|his|her|their"
-    r"|this\s+means|step\s+\d{1,3}:?|minus|plus|times|divided|multiplied|subtract(?:ing)?|add(?:ing)?|multiply(?:ing)?|divid(?:e|ing)|comput(?:e|ing)"
+    r"(?i)(?<=[\w.,;:!?)}$]\s)(?:(?:the|(?-i:an?)|of|to|with|by|from|and|or|but|which|because"
+    r"|(?<!or )so|then|next|for|into|than|as|let|we|he|she|they|you|our|his|her|their"
+    r"|this\s+means|step\s+\d{1,3}:?|minus|plus|times|divided|multiplied|subtract(?:ing)?"
+    r"|add(?:ing)?|multiply(?:ing)?|divid(?:e|ing)|comput(?:e|ing)"
     r"|calculat(?:e|ing)|need|must|have|has|is|are|equals?)|[+*/×=−–-])\s*\Z"
 )
 
@@ -78,7 +112,11 @@ _BREAKS_OFF = re.compile(
 def sentences(text: str) -> list[str]:
     """The sentences of a text, each with its end, without blank ones."""
     parts, place = [], 0
-    inside = [formula.span() for formula in _FORMULA.finditer(text)] if "$$" in text or "\\" in text else []
+    inside = (
+        [formula.span() for formula in _FORMULA.finditer(text)]
+        if "$$" in text or "\\" in text
+        else []
+    )
     for end in _SENTENCE_END.finditer(text):
         if any(start <= end.start() < stop - 1 for start, stop in inside):
             continue
@@ -93,7 +131,9 @@ def breaks_off(text: str) -> bool:
 
 
 def is_denied(text: str) -> bool:
-    """Whether a short text says of a value that it is not so: "42 is wrong", "x=5 does not satisfy it"."""
+    """Whether a short text says of a value that it is not so: "42 is wrong", "x=5 does not satisfy
+    it".
+    """
     return _IS_DENIED.search(text) is not None
 
 
@@ -103,17 +143,22 @@ _REACH = 400
 def taken_back(text: str, end: int) -> int | None:
     """Where the clause ends that takes back the value before `end`; None where none does.
 
-    "This", "that" and "it" mean the value that stands nearest before them, so none may stand between; the clause stands in the
-    value's own sentence or the next one, and is not itself supposed.
+    "This", "that" and "it" mean the value that stands nearest before them, so none may stand
+    between; the clause stands in the value's own sentence or the next one, and is not itself
+    supposed.
     """
     reach = text[end : end + _REACH]
     parts = [*sentences(reach)[:2]]
     if parts and not parts[0].strip(" .,;:!*_$)}\n。"):
         parts = sentences(reach)[:3]
-    near = reach[: reach.find(parts[-1], sum(map(len, parts[:-1]))) + len(parts[-1])] if parts else ""
+    near = (
+        reach[: reach.find(parts[-1], sum(map(len, parts[:-1]))) + len(parts[-1])] if parts else ""
+    )
     denied = re.match(rf"(?i)[\s$)}}*_.]{{0,4}}{_NEGATIVE}", near)
     back = denied or _TAKES_BACK.search(near) or _OWN_MISTAKE.search(near)
-    if back is None or re.search(r"\d|\\boxed|\b(?:if|had|were|would|otherwise|unless)\b", near[: back.start()]):
+    if back is None or re.search(
+        r"\d|\\boxed|\b(?:if|had|were|would|otherwise|unless)\b", near[: back.start()]
+    ):
         return None
     stop = _SENTENCE_END.search(reach, back.end())
     clause = re.compile(r"[,;:]|\b(?:it|so)\b").search(reach, back.end())
@@ -122,14 +167,18 @@ def taken_back(text: str, end: int) -> int | None:
 
 
 CONTRAST = re.compile(
-    r"(?i)[,،，;]\s*(?:(?:y|e|et|und|and|и|و)\s+)?(?:no|non|não|nicht|pas|не|نه|not|niet|nie|inte|bukan|değil)\s+(?=[-$€£¥]?\s?\d)[^.,;،!?。\n]*"
+    r"(?i)[,،，;]\s*(?:(?:y|e|et|und|and|и|و)\s+)?(?:no|non|não|nicht|pas|не|نه|not|niet|nie|inte"
+    r"|bukan|değil)\s+(?=[-$€£¥]?\s?\d)[^.,;،!?。\n]*"
 )
 """What a value is set against: "5 V, no 6 V", ۱۷ سیب، نه ۱۹."""
 _REJECTED = re.compile(
-    r"(?i)(?:^|[,;.:]\s*|\n)[^\S\n]*(?:(?:but|however|although|though|while|note\s+that|of\s+these|here)\b,?\s*)*"
-    r"(?:(?:the\s+)?(?:value|root|solution|case)\s+)?\$?\s*(?P<name>[A-Za-z]\s*=\s*)?(?P<value>-?\d[\d./]*)\s*\$?"
+    r"(?i)(?:^|[,;.:]\s*|\n)[^\S\n]*(?:(?:but|however|although|though|while|note\s+that|of\s+these"
+    r"|here)\b,?\s*)*"
+    r"(?:(?:the\s+)?(?:value|root|solution"
+    r"|case)\s+)?\$?\s*(?P<name>[A-Za-z]\s*=\s*)?(?P<value>-?\d[\d./]*)\s*\$?"
     r"(?=\s)(?:(?!\b(?:if|not)\b)[^.,;\n$=\d]){0,80}?\s(?:is|be|are|as)\s+(?:an?\s+|therefore\s+)?"
-    r"(?:extraneous|discarded|rejected|excluded|ruled\s+out|eliminated|inadmissible|thrown\s+out)\b[^.;\n]{0,60}"
+    r"(?:extraneous|discarded|rejected|excluded|ruled\s+out|eliminated|inadmissible"
+    r"|thrown\s+out)\b[^.;\n]{0,60}"
 )
 """A solution that the text itself strikes from its list."""
 
@@ -142,14 +191,22 @@ _MOST_REJECTED = 8
 
 
 def without_rejected(text: str) -> str:
-    """The text without solutions that it lists and then rejects: of "x = 1, 2, or 3, but 3 is extraneous" it is "x = 1, 2"."""
+    """The text without solutions that it lists and then rejects: of "x = 1, 2, or 3, but 3 is
+    extraneous" it is "x = 1, 2".
+    """
     for rejected in [*islice(_REJECTED.finditer(text), _MOST_REJECTED)][::-1]:
         begin = max(0, rejected.start() - _REACH)
-        listed = [*re.finditer(_LISTED.format(re.escape(rejected["value"])), text[begin : rejected.start()])]
+        listed = [
+            *re.finditer(
+                _LISTED.format(re.escape(rejected["value"])), text[begin : rejected.start()]
+            )
+        ]
         # the only value before is what the sentence is about, not one of a list
         if not listed or not re.search(r"\d", text[begin : begin + listed[-1].start()]):
             continue
-        before = text[: begin + listed[-1].start()] + text[begin + listed[-1].end() : rejected.start()]
+        before = (
+            text[: begin + listed[-1].start()] + text[begin + listed[-1].end() : rejected.start()]
+        )
         text = re.sub(r"([=,])\s*(?:,|and\b|or\b)\s*", r"\1 ", before[-_REACH:]).join(
             [before[:-_REACH], text[rejected.end() :]]
         )
@@ -157,7 +214,9 @@ def without_rejected(text: str) -> str:
 
 
 def asserted(text: str) -> str:
-    """What the closing sentence with a value asserts; "" where the text concludes nothing, and the text itself where it holds no value."""
+    """What the closing sentence with a value asserts; "" where the text concludes nothing, and the
+    text itself where it holds no value.
+    """
     if breaks_off(text):
         return ""
     parts = sentences(text)
@@ -181,7 +240,8 @@ def asserted(text: str) -> str:
 def _clauses(sentence: str) -> str:
     """A sentence without its clauses that assert nothing."""
     main = _CONDITION.sub(" ", sentence)
-    # the consequence of a condition is what a solution concludes; a condition by itself asserts nothing
+    # the consequence of a condition is what a solution concludes; a condition by itself asserts
+    # nothing
     sentence = _ORDINAL.sub(" ", _BOUNDED.sub(" ", sentence if _VALUED.search(main) else main))
     sentence = CONTRAST.sub(" ", sentence)
     kept: list[str] = []

@@ -1,4 +1,6 @@
-"""Finding the final answer in a solution text and writing it the way a parser of mathematics can read."""
+"""Finding the final answer in a solution text and writing it the way a parser of mathematics can
+read.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,21 @@ import re
 from decimal import Decimal
 from typing import Literal, NamedTuple
 
-from rm_gallery.core.text.answer import CJK, FORMULA, WINDOW, final_text, read_statements, value_part
+from rm_gallery.core.text.answer import (
+    CJK,
+    FORMULA,
+    WINDOW,
+    final_text,
+    read_statements,
+    value_part,
+)
 from rm_gallery.core.text.conclusion import CONTRAST, asserted, without_rejected
 from rm_gallery.core.text.moments import Moment, moments_in, read_moment
 
 Shape = Literal["number", "latex", "words", "mixed", "text", "moment"]
-"""number: a plain number or fraction; latex: one expression; words: no digit in it; mixed: words around a number;
-text: prose or several expressions, where the last one counts; moment: a date or a time of day."""
+"""number: a plain number or fraction; latex: one expression; words: no digit in it; mixed: words
+around a number; text: prose or several expressions, where the last one counts; moment: a date or a
+time of day."""
 
 
 class FinalAnswer(NamedTuple):
@@ -21,7 +31,9 @@ class FinalAnswer(NamedTuple):
     text: str
     shape: Shape
     fallback: str
-    """Text to search when `text` holds nothing to compare; empty where the answer was marked beyond doubt."""
+    """Text to search when `text` holds nothing to compare; empty where the answer was marked beyond
+    doubt.
+    """
 
 
 _LIMIT = 50_000
@@ -33,13 +45,40 @@ _PUNCTUATION = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {
 }
 _SYMBOLS = str.maketrans(
     {
-        **{"π": r"\pi ", "∞": r"\infty ", "×": r"\times ", "·": r"\cdot ", "÷": r"\div ", "±": r"\pm "},
-        **{"≤": r"\le ", "≥": r"\ge ", "≠": r"\ne ", "∪": r"\cup ", "∩": r"\cap ", "∅": r"\emptyset "},
+        **{
+            "π": r"\pi ",
+            "∞": r"\infty ",
+            "×": r"\times ",
+            "·": r"\cdot ",
+            "÷": r"\div ",
+            "±": r"\pm ",
+        },
+        **{
+            "≤": r"\le ",
+            "≥": r"\ge ",
+            "≠": r"\ne ",
+            "∪": r"\cup ",
+            "∩": r"\cap ",
+            "∅": r"\emptyset ",
+        },
     }
 )
-_FRACTIONS = {"½": "1/2", "¼": "1/4", "¾": "3/4", "⅓": "1/3", "⅔": "2/3", "⅕": "1/5", "⅛": "1/8", "⅜": "3/8", "⅝": "5/8"}
+_FRACTIONS = {
+    "½": "1/2",
+    "¼": "1/4",
+    "¾": "3/4",
+    "⅓": "1/3",
+    "⅔": "2/3",
+    "⅕": "1/5",
+    "⅛": "1/8",
+    "⅜": "3/8",
+    "⅝": "5/8",
+}
 SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
-_WORDS = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+_WORDS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen "
+)
 _WORDS += "eighteen nineteen"
 _TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
 _NUMBER_WORDS = {word: value for value, word in enumerate(_WORDS.split())} | {
@@ -48,7 +87,15 @@ _NUMBER_WORDS = {word: value for value, word in enumerate(_WORDS.split())} | {
     for value, unit in enumerate(["", *_WORDS.split()[1:10]])
     for joint in ("-", " ")
 }
-_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "万": 4, "亿": 8}
+_SCALES = {
+    "hundred": 2,
+    "thousand": 3,
+    "million": 6,
+    "billion": 9,
+    "trillion": 12,
+    "万": 4,
+    "亿": 8,
+}
 
 _CHINESE_DIGITS = {sign: n for n, sign in enumerate("零一二三四五六七八九")} | {"〇": 0, "两": 2}
 _CHINESE_POWERS = {"十": 1, "百": 2, "千": 3, "万": 4, "亿": 8}
@@ -60,22 +107,28 @@ _CHINESE_NUMBER = re.compile(
     rf"(?:(?<![{CJK}])|(?<=[是为约有共]))(?P<sign>负)?(?:(?P<below>{_NUMERAL})分之)?(?P<whole>{_NUMERAL})"
     rf"(?:点(?P<decimals>[{''.join(_CHINESE_DIGITS)}]{{1,20}}))?(?![些样般起定直种下致旦切律])"
 )
-_PARTS = {word: n for n, word in enumerate("half third fourth fifth sixth seventh eighth ninth tenth".split(), 2)} | {
-    "quarter": 4
-}
+_PARTS = {
+    word: n
+    for n, word in enumerate("half third fourth fifth sixth seventh eighth ninth tenth".split(), 2)
+} | {"quarter": 4}
 _SPELT_PART = re.compile(
-    r"(?:(one|two|three|four|five|six|seven|eight|nine|ten|a|an)[\s-])?(hal(?:f|ves)|(?:third|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth)s?)"
+    r"(?:(one|two|three|four|five|six|seven|eight|nine|ten|a|an)[\s-])?(hal(?:f|ves)|(?:third"
+    r"|quarter|fourth|fifth|sixth|seventh|eighth|ninth|tenth)s?)"
 )
 
 _NUMBER = r"(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:\.\d+)?"
 _PLAIN = re.compile(rf"-?{_NUMBER}|-?\d+/\d+")
 _NUMBERS = re.compile(r"\d+(?:[.,/]\d+)*")
 _COMMA_LANGUAGE = re.compile(
-    r"(?i)\b(?:antwort|lösung|ergebnis|réponse|résultat|respuesta|solución|resultado|risposta|resposta|ответ)\b"
+    r"(?i)\b(?:antwort|lösung|ergebnis|réponse|résultat|respuesta|solución|resultado|risposta"
+    r"|resposta|ответ)\b"
 )
-_DECIMAL_COMMA = re.compile(r"(?<![\d.])(-?(?:\d{1,3}(?:[. ]\d{3})+|\d+)),(\d{1,2}|\d{4,})(?![\d,])")
+_DECIMAL_COMMA = re.compile(
+    r"(?<![\d.])(-?(?:\d{1,3}(?:[. ]\d{3})+|\d+)),(\d{1,2}|\d{4,})(?![\d,])"
+)
 _OPTION = re.compile(
-    r"^(?:\\text(?:bf)?\s*\{\s*\(?[A-E]\)?[.:]?\s*\}(?:\\[ ,;]|~|\s)*|\([A-E]\)\s*|[A-E][.:)]\s+)(?=[-$\\]?[\d\\])"
+    r"^(?:\\text(?:bf)?\s*\{\s*\(?[A-E]\)?[.:]?\s*\}(?:\\[ ,;]|~|\s)*|\([A-E]\)\s*"
+    r"|[A-E][.:)]\s+)(?=[-$\\]?[\d\\])"
 )
 _MINUS = re.compile(r"(?i)^(?:negative|minus|moins|menos|минус|负|マイナス|마이너스)\s*(?=\$?\d)")
 _AFTER_NUMBER = re.compile(r"(?<=[\d%])(?:\s?\[\d{1,3}\]|['’][^\W\d_]{1,6})$")
@@ -85,69 +138,107 @@ _HTML = re.compile(r"(?i)</?(?:b|i|u|em|strong|p|span)>")
 _BOLD = re.compile(r"(?<![\d)])\*\*|\*\*(?![\d(])")
 _TEXT_COMMAND = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\s*\{([^{}]*)\}")
 _NO_WORD = r"(?!(?:and|or|sin|cos|tan|cot|sec|csc|log|exp|sqrt|mod|pi|infinity)\b)"
-_WORD = re.compile(rf"(?:^|(?<=[\s(])){_NO_WORD}(?:[^\W\d_]{{3,}}|(?:of|is|to|in|at|by|on|we|so|it|he)\b)|[{CJK}]")
+_WORD = re.compile(
+    rf"(?:^|(?<=[\s(])){_NO_WORD}(?:[^\W\d_]{{3,}}|(?:of|is|to|in|at|by|on|we|so|it|he)\b)|[{CJK}]"
+)
 _UNIT = re.compile(
     rf"(-?{_NUMBER}|-?\d+/\d+)\s+"
-    r"(?:[mcdk]?m|ft|in|[mk]?g|lbs?|oz|m[lL]|L|sec|s|min|hrs?|h|mph|km/h|m/s|[ap]\.?m\.?)(?:\^\{?[23]\}?)?"
+    r"(?:[mcdk]?m|ft|in|[mk]?g|lbs?|oz|m[lL]|L|sec|s|min|hrs?|h|mph|km/h|m/s"
+    r"|[ap]\.?m\.?)(?:\^\{?[23]\}?)?"
 )
 _LATEX_UNIT = re.compile(
-    r"(?i)(?<=[\d)}])(?:\\[,;: ]|\s)*(?:\\mu\s*)?(?:\\Omega|\\(?:text|mathrm|rm)\s*\{(?!\s*(?:[ap]\.?m|hundred|thousand|[mbtr]+illion|percent"
+    r"(?i)(?<=[\d)}])(?:\\[,;: ]|\s)*(?:\\mu\s*)?(?:\\Omega|\\(?:text|mathrm"
+    r"|rm)\s*\{(?!\s*(?:[ap]\.?m|hundred|thousand|[mbtr]+illion|percent"
     r"|and|or))[^{}]*\})(?:\^\{?-?\d\}?)?\s*$"
 )
 _LEADING_NUMBER = re.compile(rf"(-?{_NUMBER}%?|-?\d+/\d+)(?:\s+(?:[^\W\d_]|\()|\s*[{CJK}])")
-_SCALED = re.compile(rf"(-?{_NUMBER})\s*(?:({'|'.join(k for k in _SCALES if k.isascii())})\b|([万亿]))\s*")
+_SCALED = re.compile(
+    rf"(-?{_NUMBER})\s*(?:({'|'.join(k for k in _SCALES if k.isascii())})\b|([万亿]))\s*"
+)
 _RESULT_FOLLOWS = re.compile(r"=|\bis\b|\bare\b|\bequals\b")
 
 _VALUED = re.compile(r"(?i)[\d\\√π∞]|[=<>]|[¼½¾⅐-⅞]|\b(?:yes|no|true|false|[A-HJ-Z])\b")
 _UNSAID = re.compile(
-    r"(?i)\b(?:never|don['’]t|do\s+not|wouldn['’]t|would\s+not|cannot|can['’]t|doubt)\s+(?:think|believe|say|agree|know|be|that|it)\b[^.,;\n]{0,60}"
-    r"|\b(?:glaube|denke)\s+nicht\b[^.;\n]{0,60}|\bno\s+creo\b[^.;\n]{0,60}|\bne\s+(?:pense|crois|peut|peux)\s+pas\b[^.,;\n]{0,60}|不(?:认为|觉得|相信)[^。.；\n]{0,40}"
+    r"(?i)\b(?:never|don['’]t|do\s+not|wouldn['’]t|would\s+not|cannot|can['’]t|doubt)\s+(?:think"
+    r"|believe|say|agree|know|be|that|it)\b[^.,;\n]{0,60}"
+    r"|\b(?:glaube|denke)\s+nicht\b[^.;\n]{0,60}|\bno\s+creo\b[^.;\n]{0,60}|\bne\s+(?:pense|crois"
+    r"|peut|peux)\s+pas\b[^.,;\n]{0,60}|不(?:认为|觉得|相信)[^。.；\n]{0,40}"
 )
-_NO_IN_OTHERS = r"\bbukan(?:lah)?\b|\bkhông\s+phải\b|\bniet\b|\bnie\s+jest\b|\binte\b|\bnon\s+è\b|\bnão\s+é\b|\bno\s+es\b|\bn['’]est\s+pas\b|ليست?\b"
-"""What denies the value after it, in Indonesian, Vietnamese, Dutch, Polish, Swedish, Italian, Portuguese, Spanish, French, Arabic."""
+_NO_IN_OTHERS = (
+    r"\bbukan(?:lah)?\b|\bkhông\s+phải\b|\bniet\b|\bnie\s+jest\b|\binte\b|\bnon\s+è\b|\bnão\s+é\b"
+    r"|\bno\s+es\b|\bn['’]est\s+pas\b|ليست?\b"
+)
+"""What denies the value after it, in Indonesian, Vietnamese, Dutch, Polish, Swedish, Italian,
+Portuguese, Spanish, French, Arabic.
+"""
 _NOT_THIS = re.compile(
-    r"(?i)^не\s+-?\d[^.,;\n]{0,20}|(?:^|,\s*|\(|\s)(?:(?:and\s+|but\s+)?not|rather\s+than|instead\s+of|unlike|nicht|и\s+не|а\s+не)\b(?!\s+(?:only|just|nur)\b)(?:(?!\s(?:but|sondern|sino|а)\s|而是)[^.,;)\n]){0,60}"
+    r"(?i)^не\s+-?\d[^.,;\n]{0,20}|(?:^|,\s*|\(|\s)(?:(?:and\s+|but\s+)?not|rather\s+than"
+    r"|instead\s+of|unlike|nicht|и\s+не|а\s+не)\b(?!\s+(?:only|just|nur)\b)(?:(?!\s(?:but|sondern"
+    r"|sino|а)\s|而是)[^.,;)\n]){0,60}"
     r"|(?:不是|不等于|不为|而非|并非)(?:(?!而是)[^.,;)\n，。；）]){0,60}|(?:"
     + _NO_IN_OTHERS
     + r")\s[^.,;)\n]{0,20}?\d[\d.,/]{0,20}|(?:\\neq?(?![A-Za-z])|≠|!=)\s*\$?-?\d[\d.,/]{0,20}"
-    r"|\b(?:anything\s+but|(?:(?:it|that|this)\s+)?(?:is|was|are|were)n['’]t)\s+(?=[-$€£¥]?\s?\d)(?:(?!\s(?:but|sondern|sino|а)\s|而是)[^.,;)\n]){0,60}"
-    r"|\b(?:a|the|one)\s+(?:common|frequent|typical|usual)\s[^.\n]{0,80}|\b(?:wrong|incorrect|mistaken)(?:ly)?\b[^.\n]{0,80}"
+    r"|\b(?:anything\s+but|(?:(?:it|that|this)\s+)?(?:is|was|are"
+    r"|were)n['’]t)\s+(?=[-$€£¥]?\s?\d)(?:(?!\s(?:but|sondern|sino|а)\s|而是)[^.,;)\n]){0,60}"
+    r"|\b(?:a|the|one)\s+(?:common|frequent|typical|usual)\s[^.\n]{0,80}|\b(?:wrong|incorrect"
+    r"|mistaken)(?:ly)?\b[^.\n]{0,80}"
 )
 _IS_WRONG = re.compile(
-    r"(?i)-?\$?(?<![\d.,])\d[\d.,/]{0,20}%?(?:\s+|\s+which\s+)(?:(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not\b|false|mistaken)|(?:is|was)n['’]t\b)[^.\n]{0,60}"
-    r"|-?\d[\d.,/]{0,20}%?\s?[個円人本枚個回개원명]?(?:ではな[くい]|じゃな[くい]|[이가]\s?아니라)|-?\d[\d.,/]{0,20}%?\s+(?:değil|नहीं|نیست)"
+    r"(?i)-?\$?(?<![\d.,])\d[\d.,/]{0,20}%?(?:\s+|\s+which\s+)(?:(?:is|was|would\s+be"
+    r"|seems)\s+(?:wrong|incorrect|not\b|false|mistaken)|(?:is|was)n['’]t\b)[^.\n]{0,60}"
+    r"|-?\d[\d.,/]{0,20}%?\s?[個円人本枚個回개원명]?(?:ではな[くい]|じゃな[くい]|[이가]\s?아니라)"
+    r"|-?\d[\d.,/]{0,20}%?\s+(?:değil|नहीं|نیست)"
 )
 _NOT_A_NUMBER = re.compile(
-    rf"(?i)(?:\b(?:not|nicht|anything\s+but)|n['’]t|不是|不等于|{_NO_IN_OTHERS})\s*(?:\w+\s+){{0,2}}?(?:\\boxed\s*\{{|\$)*-?\d"
+    rf"(?i)(?:\b(?:not|nicht|anything\s+but)|n['’]t|不是|不等于"
+    rf"|{_NO_IN_OTHERS})\s*(?:\w+\s+){{0,2}}?(?:\\boxed\s*\{{|\$)*-?\d"
 )
-_STEP = re.compile(r"(?im)^[ \t#*]*(?:step|part|case|question|problem|example|figure)\s+\d+\s*[:.)]|^[ \t]*\d{1,2}[.)](?=\s)")
+_STEP = re.compile(
+    r"(?im)^[ \t#*]*(?:step|part|case|question|problem|example|figure)\s+\d+\s*[:.)]"
+    r"|^[ \t]*\d{1,2}[.)](?=\s)"
+)
 _NOT_GIVEN = re.compile(
-    r"(?i)(?:un(?:known|clear|determined|certain)|not\s+(?:known|clear|given|certain|possible)|impossible\s+to)\b"
+    r"(?i)(?:un(?:known|clear|determined|certain)|not\s+(?:known|clear|given|certain|possible)"
+    r"|impossible\s+to)\b"
 )
 _BOUND = re.compile(
-    r"(?i)(?:over|under|above|below|at\s+(?:most|least)|(?:more|less|greater|fewer)\s+than|up\s+to|anything\s+but)\s+\$?-?\d|(?:\\[gl]eq?(?![a-z])|[<>≤≥]=?)\s*-?\d"
-    r"|(?:\\text\s*\{\s*)?(?:(?:definitely\s+|certainly\s+)?not\b|nicht\b|≠|\\neq?\b)|至[少多]|最[少多]|[^\d\n,]{0,12}(?:不是|不等于|不为|并非|≠|\\neq?(?![a-z]))"
+    r"(?i)(?:over|under|above|below|at\s+(?:most|least)|(?:more|less|greater|fewer)\s+than|up\s+to"
+    r"|anything\s+but)\s+\$?-?\d|(?:\\[gl]eq?(?![a-z])|[<>≤≥]=?)\s*-?\d"
+    r"|(?:\\text\s*\{\s*)?(?:(?:definitely\s+|certainly\s+)?not\b|nicht\b|≠|\\neq?\b)|至[少多]|最[少多]"
+    r"|[^\d\n,]{0,12}(?:不是|不等于|不为|并非|≠|\\neq?(?![a-z]))"
 )
 _QUESTION = re.compile(
-    r"(?im)^\s*[-$]?\d[\d.,/]{0,20}%?\?(?=\s+\S)|(?:^|(?<=[.!?\n]))[ \t]*(?:(?:so|or|and|but)\s+)?(?:is|are|was|were|could|can|would|should|might|does|do|did|will|what|why|how|which|who)\b(?:[^.!?\n]|\.\d){0,200}\?"
+    r"(?im)^\s*[-$]?\d[\d.,/]{0,20}%?\?(?=\s+\S)|(?:^|(?<=[.!?\n]))[ \t]*(?:(?:so|or|and"
+    r"|but)\s+)?(?:is|are|was|were|could|can|would|should|might|does|do|did|will|what|why|how|which"
+    r"|who)\b(?:[^.!?\n]|\.\d){0,200}\?"
 )
 _NO_VALUE = re.compile(
-    r"(?i)(?:somewhere\s+)?(?:between|from\s+\S+\s+to)\b|(?:more|less|greater|fewer|bigger|smaller)\s+than\b"
-    r"|(?:größer|kleiner|mehr|weniger)\s+als\b|(?:plus|moins)\s+(?:de|grand|petit)\b|(?:mayor|menor|más|menos)\s+(?:que|de)\b|大于|小于|超过|多于|少于|より(?:大|小)"
+    r"(?i)(?:somewhere\s+)?(?:between|from\s+\S+\s+to)\b|(?:more|less|greater|fewer|bigger"
+    r"|smaller)\s+than\b"
+    r"|(?:größer|kleiner|mehr|weniger)\s+als\b|(?:plus|moins)\s+(?:de|grand|petit)\b|(?:mayor|menor"
+    r"|más|menos)\s+(?:que|de)\b|大于|小于|超过|多于|少于|より(?:大|小)"
     r"|\d[^\n\d]{0,20}\b(?:alternatively|maybe|perhaps|possibly|resp(?:ectively)?)\b[^\n\d]{0,12}\d"
 )
 _BEGINS_WITH_VALUE = re.compile(r"[\s*_`\"'“(\[{]*(?:[-±$€£¥√π\\]|\.?\d|[A-Za-z]{0,3}\s?=)")
-_CLAUSES = re.compile(r"(?i)[.!?;]\s|,\s+(?:so|hence|thus|therefore|then|but|and|which\s+(?:gives|leaves|makes|is))\b|:\s")
+_CLAUSES = re.compile(
+    r"(?i)[.!?;]\s|,\s+(?:so|hence|thus|therefore|then|but|and|which\s+(?:gives|leaves|makes|is))\b"
+    r"|:\s"
+)
 _HOLDS_VALUE = re.compile(r"[\d\\√π]|^\S+$")
 _IS_THE_ANSWER = re.compile(
-    r"(?i)(-?\$?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:[./]\d+)?%?)\s+(?:is|was|must\s+be)\s+(?:the|our|my)\s+(?:final\s+|correct\s+|right\s+)*(?:answer|result|solution)\b"
+    r"(?i)(-?\$?(?:[1-9]\d{0,2}(?:,\d{3})+|\d+)(?:[./]\d+)?%?)\s+(?:is|was|must\s+be)\s+(?:the|our"
+    r"|my)\s+(?:final\s+|correct\s+|right\s+)*(?:answer|result|solution)\b"
 )
-_CHAIN = re.compile(r"(?:[\d\s+*/×÷().,=$%-]+|[^=<>≤≥≠∈\d+*/^\\$-]{1,30})=\s*(-?\$?[\d.,]*\d%?)\s?°?\.?")
+_CHAIN = re.compile(
+    r"(?:[\d\s+*/×÷().,=$%-]+|[^=<>≤≥≠∈\d+*/^\\$-]{1,30})=\s*(-?\$?[\d.,]*\d%?)\s?°?\.?"
+)
 _LEAD_IN = re.compile(
-    r"(?i)[\s,;]*(?:(?:so|thus|therefore|hence|then|and|finally|ergo|sondern|mais|sino|а|но)\b,?|(?:no|yes)[.,!]|而是|[=-]>|⇒|→|∴|\\(?:Rightarrow|therefore|implies)\b|[=≈~])\s*"
+    r"(?i)[\s,;]*(?:(?:so|thus|therefore|hence|then|and|finally|ergo|sondern|mais|sino|а|но)\b,?"
+    r"|(?:no|yes)[.,!]|而是|[=-]>|⇒|→|∴|\\(?:Rightarrow|therefore|implies)\b|[=≈~])\s*"
 )
 _SAYS = re.compile(
-    r"(?i).*\b(?:is|are|was|were|be|equals|becomes|(?:it|that|this)['’]s)\s+(?:about\s+|approximately\s+|exactly\s+|equal\s+to\s+)?(?=[-$±√\\(\[]|\.?\d)"
+    r"(?i).*\b(?:is|are|was|were|be|equals|becomes|(?:it|that|this)['’]s)\s+(?:about\s+"
+    r"|approximately\s+|exactly\s+|equal\s+to\s+)?(?=[-$±√\\(\[]|\.?\d)"
 )
 _VALUE = rf"[-±]?\$?(?:{_NUMBER}|\d+/\d+)%?"
 _SEVERAL = re.compile(
@@ -160,9 +251,10 @@ _SEVERAL = re.compile(
 def find_answer(text: str, *, factorial: bool = False) -> FinalAnswer | None:
     r"""The final answer of a solution, None when the text gives none.
 
-    The first of its statements (see `read_statements`) that holds a value, else the whole of a short line or the end of a
-    longer text. Of "18 eggs for 3 days", "18, not 7" and "18 because of the 3 days" it is 18. `18!` in prose is an
-    exclamation unless `factorial`; in a formula or a box it is a factorial.
+    The first of its statements (see `read_statements`) that holds a value, else the whole of a
+    short line or the end of a longer text. Of "18 eggs for 3 days", "18, not 7" and "18 because of
+    the 3 days" it is 18. `18!` in prose is an exclamation unless `factorial`; in a formula or a box
+    it is a factorial.
     """
     text = without_rejected(_readable(text))
     found = _find(text, factorial)
@@ -173,7 +265,9 @@ def find_answer(text: str, *, factorial: bool = False) -> FinalAnswer | None:
 
 
 def find_reference(text: str) -> FinalAnswer | None:
-    """The value a reference gives, None when it gives no single one: prose, two numbers, an unmarked derivation."""
+    """The value a reference gives, None when it gives no single one: prose, two numbers, an
+    unmarked derivation.
+    """
     found = _find(_readable(text), True, reference=True)
     if found is None or found.shape == "text" or _is_prose(found):
         return None
@@ -183,7 +277,9 @@ def find_reference(text: str) -> FinalAnswer | None:
 
 
 def find_moment(text: str) -> Moment | None:
-    """The date or time of day that a solution gives as its answer, None where it gives none, or several."""
+    """The date or time of day that a solution gives as its answer, None where it gives none, or
+    several.
+    """
     reading = read_statements(_readable(text))
     for statement in reading.statements:
         if moments := moments_in(value_part(statement.text)):
@@ -222,9 +318,11 @@ def _find(text: str, factorial: bool, reference: bool = False) -> FinalAnswer | 
 
 
 def without_asides(text: str, *, reference: bool = False) -> str:
-    """The end of a text to look for a value in, cut between words: half of a number is another number.
+    """The end of a text to look for a value in, cut between words: half of a number is another
+    number.
 
-    Of an answer that is what its closing sentence with a value asserts; of a `reference` all that it says.
+    Of an answer that is what its closing sentence with a value asserts; of a `reference` all that
+    it says.
     """
     text = text.strip()
     tail = text if len(text) <= WINDOW else "".join(text[-WINDOW:].split(maxsplit=1)[1:])
@@ -245,7 +343,9 @@ def without_denied(text: str) -> str:
 
 
 def _unmarked(tail: str, factorial: bool) -> FinalAnswer | None:
-    """A text that is one formula or one short line is its own answer; of others the last expression counts."""
+    """A text that is one formula or one short line is its own answer; of others the last expression
+    counts.
+    """
     if "\n" not in tail or FORMULA.fullmatch(tail) or tail.startswith(r"\begin{"):
         line = tail.replace("\n", " ")
         if len(line) <= _SHORT:
@@ -256,7 +356,11 @@ def _unmarked(tail: str, factorial: bool) -> FinalAnswer | None:
             lead = _LEAD_IN.match(line)
             says = _SAYS.match(line)
             line = line[says.end() if says else lead.end() if lead else 0 :]
-            if not _BEGINS_WITH_VALUE.match(line) and len(_NUMBERS.findall(line)) > 1 and _CLAUSES.search(line):
+            if (
+                not _BEGINS_WITH_VALUE.match(line)
+                and len(_NUMBERS.findall(line)) > 1
+                and _CLAUSES.search(line)
+            ):
                 return FinalAnswer(_spaced(line), "text", "")
             value = _cut(line)
             line = value if _HOLDS_VALUE.search(value) else line
@@ -287,7 +391,11 @@ def _leading_number(answer: FinalAnswer) -> FinalAnswer:
     if answer.shape != "mixed" or _RESULT_FOLLOWS.search(answer.text):
         return answer
     leading = _LEADING_NUMBER.match(answer.text)
-    return answer if leading is None else answer._replace(text=leading.group(1), shape=_shape(leading.group(1)))
+    return (
+        answer
+        if leading is None
+        else answer._replace(text=leading.group(1), shape=_shape(leading.group(1)))
+    )
 
 
 _CONTINENTAL = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d{1,2}(?![\d,]|\.\d)")
@@ -324,7 +432,14 @@ def _shape(text: str) -> Shape:
 
 
 def _tidy(segment: str, factorial: bool) -> str:
-    text = _HTML.sub("", _BOLD.sub("", segment)).strip().rstrip(".,;:? ").strip("`\"'“”「」『』*_ ").rstrip(" .,;:?").strip()
+    text = (
+        _HTML.sub("", _BOLD.sub("", segment))
+        .strip()
+        .rstrip(".,;:? ")
+        .strip("`\"'“”「」『』*_ ")
+        .rstrip(" .,;:?")
+        .strip()
+    )
     text = _MINUS.sub("-", _OPTION.sub("", _AFTER_NUMBER.sub("", text)))
     if not factorial and text.endswith("!") and not FORMULA.search(text):
         text = text.rstrip("! .")
@@ -346,32 +461,49 @@ def _tidy(segment: str, factorial: bool) -> str:
 
 def _plain_symbols(text: str) -> str:
     text = re.sub(r"√\s*(\d+|\([^()]*\)|[a-z])", r"\\sqrt{\1}", text)
-    text = re.sub(r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda found: f"^{{{found[0].translate(SUPERSCRIPTS)}}}", text)
-    text = re.sub(f"(\\d?)([{''.join(_FRACTIONS)}])", lambda f: f"{f[1]} {_FRACTIONS[f[2]]}".lstrip(), text)
+    text = re.sub(
+        r"[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+", lambda found: f"^{{{found[0].translate(SUPERSCRIPTS)}}}", text
+    )
+    text = re.sub(
+        f"(\\d?)([{''.join(_FRACTIONS)}])", lambda f: f"{f[1]} {_FRACTIONS[f[2]]}".lstrip(), text
+    )
     text = re.sub(r"(?<=[\d)])\s*(?:°|º)(?!\s?[CFK]\b)", "", text)
     text = re.sub(r"^\s*[≈≃~∼]\s*", "", text)
     return re.sub(r"(?<=[\d)}])\s*[ΩµμÅ]\w*$", "", text).translate(_SYMBOLS)
 
 
 def _plain_numbers(text: str) -> str:
-    """Write numbers without what only typesetting needs: separators, units, exponents, repeating digits, mixed fractions."""
+    """Write numbers without what only typesetting needs: separators, units, exponents, repeating
+    digits, mixed fractions.
+    """
     if "\\" in text or "~" in text or "{" in text:
         text = _plain_latex(text)
-    text = re.sub(r"(?<![\d_])(\d{1,3}(?:_\d{3})+)(?![\d_])", lambda found: found[0].replace("_", ""), text)
+    text = re.sub(
+        r"(?<![\d_])(\d{1,3}(?:_\d{3})+)(?![\d_])", lambda found: found[0].replace("_", ""), text
+    )
     if re.fullmatch(r"-?\d{1,3}(?: \d{3})+(?:\.\d+)?", text):
         text = text.replace(" ", "")
     if re.fullmatch(r"-?\d{1,3}(?:(?:\.\d{3})+,\d{1,2}|(?:\.\d{3}){2,})", text):
         text = text.replace(".", "").replace(",", ".")
     text = re.sub(r"^\+(?=[\d.])", "", text)
-    if assigned := re.fullmatch(rf"(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)", text):
+    if assigned := re.fullmatch(
+        rf"(?:[A-Za-z]|\\[a-z]+)(?:_\{{?\w\}}?)?\s*(?:=|\\approx)\s*(-?{_NUMBER}|-?\d+/\d+)", text
+    ):
         text = assigned[1]
     text = re.sub(r"(?<![\w.)}])\.(?=\d)", "0.", text)
     text = re.sub(r"(?<![A-Za-z\\])pi(?![A-Za-z])", r"\\pi ", text)
-    text = re.sub(r"(?<![\w.\\])\d+(?:\.\d+)?[eE][+-]?\d{1,2}(?![\w^])", lambda f: format(Decimal(f[0]), "f"), text)
+    text = re.sub(
+        r"(?<![\w.\\])\d+(?:\.\d+)?[eE][+-]?\d{1,2}(?![\w^])",
+        lambda f: format(Decimal(f[0]), "f"),
+        text,
+    )
     text = re.sub(r"(?<=[\w)])\*\*(?=[\w(-])", "^", text)
     text = re.sub(r"\^(-\d+)", r"^{\1}", text)
     text = re.sub(
-        r"(?<=\d)\s*(?:percent(?:age)?|pct|Prozent|por\s?ciento|pour\s?cent|процент\w*)\b", "%", text, flags=re.IGNORECASE
+        r"(?<=\d)\s*(?:percent(?:age)?|pct|Prozent|por\s?ciento|pour\s?cent|процент\w*)\b",
+        "%",
+        text,
+        flags=re.IGNORECASE,
     )
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times ", text)
     if spelt := re.fullmatch(rf"[A-Za-z][A-Za-z -]{{2,40}}\s\((-?{_NUMBER})\)", text):
@@ -379,7 +511,9 @@ def _plain_numbers(text: str) -> str:
     if r"\overline" in text:
         text = re.sub(r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}", _as_fraction, text)
     text = re.sub(r"^(-?)(\d{1,6})\s+(\d{1,6})/(\d{1,6})(?![\d.])", _improper, text)
-    text = re.sub(r"^(\d{1,6})\s+dozen\b", lambda found: str(12 * int(found[1])), text, flags=re.IGNORECASE)
+    text = re.sub(
+        r"^(\d{1,6})\s+dozen\b", lambda found: str(12 * int(found[1])), text, flags=re.IGNORECASE
+    )
     if (scaled := _SCALED.match(text)) is not None:
         power = _SCALES[(scaled[2] or scaled[3]).lower()]
         text = f"{format(Decimal(scaled[1].replace(',', '')).scaleb(power), 'f')} {text[scaled.end() :]}".strip()
@@ -390,7 +524,11 @@ def _plain_numbers(text: str) -> str:
     if (money := re.match(r"(\d+)\s+dollars?\s+and\s+(\d{1,2})\s+cents?\b", text)) is not None:
         text = f"{money[1]}.{money[2]:0>2}"
     unit = _UNIT.fullmatch(text)
-    return unit.group(1) if unit and not unit.group().rstrip(".").endswith(("am", "pm", "a.m", "p.m")) else text
+    return (
+        unit.group(1)
+        if unit and not unit.group().rstrip(".").endswith(("am", "pm", "a.m", "p.m"))
+        else text
+    )
 
 
 def _in_digits(words: str) -> str | None:
@@ -416,27 +554,35 @@ def _in_digits(words: str) -> str | None:
     return str(total + part_value) if any(token in _SCALES for token in tokens) else None
 
 
-_SPELT_WORD = (
-    rf"(?:{'|'.join(sorted({*_WORDS.split(), *_TENS, 'hundred', 'thousand', 'million', 'billion'}, key=len, reverse=True))})"
+_SPELT_WORD = rf"(?:{'|'.join(sorted({*_WORDS.split(), *_TENS, 'hundred', 'thousand', 'million', 'billion'}, key=len, reverse=True))})"
+_SPELT = re.compile(
+    rf"(?i)\b(?:(?:minus|negative)\s+)?{_SPELT_WORD}(?:(?:\s+|-|\s+and\s+){_SPELT_WORD}){{0,12}}\b"
 )
-_SPELT = re.compile(rf"(?i)\b(?:(?:minus|negative)\s+)?{_SPELT_WORD}(?:(?:\s+|-|\s+and\s+){_SPELT_WORD}){{0,12}}\b")
 _PART_OF = re.compile(
-    r"(?i)\b(?:an?\s+|one\s+)?(half|quarter)\s+(?:of\s+)?an?\s+(?=[a-z])|\b(three)[\s-]quarters\s+of\s+an?\s+(?=[a-z])"
+    r"(?i)\b(?:an?\s+|one\s+)?(half|quarter)\s+(?:of\s+)?an?\s+(?=[a-z])"
+    r"|\b(three)[\s-]quarters\s+of\s+an?\s+(?=[a-z])"
 )
 _AND_A_HALF = re.compile(r"(?i)\b(?:an?|one)\s+([a-z]+)\s+and\s+a\s+half\b")
 _PRONOUN = re.compile(
-    r"(?i)\b(?:the|this|that|no|any|some|every|each|which|first|second|last|right|correct|other|another|only|same)\s+$"
+    r"(?i)\b(?:the|this|that|no|any|some|every|each|which|first|second|last|right|correct|other"
+    r"|another|only|same)\s+$"
 )
 _ONE_OF = re.compile(
-    r"(?i)\s*(?:$|[.,;:!?]|(?:of|is|that|which|who|can|could|was|has|would|may|might|should|must|needs?|by|or|and(?!\s+a\s+half))\b)"
+    r"(?i)\s*(?:$|[.,;:!?]|(?:of|is|that|which|who|can|could|was|has|would|may|might|should|must"
+    r"|needs?|by|or|and(?!\s+a\s+half))\b)"
 )
 
 
 def with_digits(text: str) -> str:
-    """The text with the numbers that it spells out in digits, when it holds no digit: twelve meters, half an hour, 三公里."""
+    """The text with the numbers that it spells out in digits, when it holds no digit: twelve
+    meters, half an hour, 三公里.
+    """
     if re.search(r"\d", text):
         return text
-    text = _PART_OF.sub(lambda found: {"half": "0.5 ", "quarter": "0.25 "}.get((found[1] or "").lower(), "0.75 "), text)
+    text = _PART_OF.sub(
+        lambda found: {"half": "0.5 ", "quarter": "0.25 "}.get((found[1] or "").lower(), "0.75 "),
+        text,
+    )
     if not text.isascii():
         text = _CHINESE_NUMBER.sub(lambda found: _from_chinese(found) or found[0], text)
     text = _SPELT.sub(lambda found: _spelt(found, text), _AND_A_HALF.sub(r"1.5 \1", text))
@@ -448,7 +594,10 @@ def _spelt(found: re.Match[str], text: str) -> str:
     if (
         words == "one"
         and text.strip(" .!") != found[0]
-        and (_PRONOUN.search(text, max(0, found.start() - 20), found.start()) or _ONE_OF.match(text, found.end()))
+        and (
+            _PRONOUN.search(text, max(0, found.start() - 20), found.start())
+            or _ONE_OF.match(text, found.end())
+        )
     ):
         return found[0]
     sign = "-" if words.startswith(("minus", "negative")) else ""
@@ -478,25 +627,36 @@ def _chinese_integer(text: str) -> int | None:
             part = section + digit
             if not total + part:
                 return None
-            total = total + part * 10**power if total >= 10**8 > 10**power else (total + part) * 10**power
+            total = (
+                total + part * 10**power
+                if total >= 10**8 > 10**power
+                else (total + part) * 10**power
+            )
             section = digit = 0
     return total + section + digit
 
 
 def _plain_latex(text: str) -> str:
     text = text.replace(r"\$", "").replace("{,}", ",").replace("~", " ")
-    text = re.sub(r"\\(?:text|mathrm)\s*\{\s*((?:hundred|thousand|[mbtr]+illion)\b[^{}]*)\}", r" \1", text).replace(
-        r"\varnothing", r"\emptyset"
-    )
+    text = re.sub(
+        r"\\(?:text|mathrm)\s*\{\s*((?:hundred|thousand|[mbtr]+illion)\b[^{}]*)\}", r" \1", text
+    ).replace(r"\varnothing", r"\emptyset")
     text = re.sub(r"^\s*\\(?:approx|simeq|thickapprox|sim|cong|doteq)(?![A-Za-z])\s*", "", text)
     text = re.sub(r"\\!", "", text)
     text = re.sub(r"^\s*[A-Za-z]\s*\\in\s*(?=(?:\\left)?\s*(?:[\[(]|\\\{))", "", text)
     text = re.sub(r"(?<=\d)\\[,; ](?=\d{3}(?!\d))", "", text)
-    text = re.sub(r"^(?:\\text\s*\{[^{}]*[A-Za-z]{2}[^{}]*\}\s*)(?=[-+]?[\d.]|\\d?frac|\\sqrt)", "", text)
+    text = re.sub(
+        r"^(?:\\text\s*\{[^{}]*[A-Za-z]{2}[^{}]*\}\s*)(?=[-+]?[\d.]|\\d?frac|\\sqrt)", "", text
+    )
     if re.search(r"(?:sin|cos|tan|cot|sec|csc)(?![a-z])", text):
         return text
     # a degree sign or a unit at the end
-    text = re.sub(r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text|mathrm)\s*\{\s*)?[CFK])", "", text)
+    text = re.sub(
+        r"(?<=[\d)}])\s*(?:\^\s*\{?\s*\\circ\s*\}?|\\degree)(?!\s*(?:\\(?:text"
+        r"|mathrm)\s*\{\s*)?[CFK])",
+        "",
+        text,
+    )
     text = _LATEX_UNIT.sub(_without_unit, text)
     return re.sub(r"(?<=[\d)}])(?:\\[,;: ]|\s)+$", "", text).strip()
 
@@ -505,7 +665,9 @@ _UPRIGHT = re.compile(r"\\(?:text|mathrm|rm)\s*\{\s*([^{}]*?)\s*\}")
 
 
 def _without_unit(found: re.Match[str]) -> str:
-    """Nothing for a unit, or for words that say what is counted; an upright letter that is no unit is part of the value."""
+    """Nothing for a unit, or for words that say what is counted; an upright letter that is no unit
+    is part of the value.
+    """
     from rm_gallery.core.text.quantities import is_unit
 
     upright = _UPRIGHT.search(found[0])

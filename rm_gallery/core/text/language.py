@@ -1,4 +1,6 @@
-"""Which language a text is in, told by its script and its function words: no model, no download, always the same."""
+"""Which language a text is in, told by its script and its function words: no model, no download,
+always the same.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,10 @@ def function_words(language: str) -> list[str]:
 
 
 TokenizerName = Literal["words", "whitespace", "chars", "squad", "jieba"]
-"""words: runs of letters and digits, each character of an unspaced script by itself; whitespace: what spaces separate;
-chars: every character that is no space; squad: SQuAD's normalisation, without articles and punctuation; jieba: Chinese
-words, needs the extra zh. All but squad's articles are of any language, and case never counts."""
+"""words: runs of letters and digits, each character of an unspaced script by itself; whitespace:
+what spaces separate; chars: every character that is no space; squad: SQuAD's normalisation, without
+articles and punctuation; jieba: Chinese words, needs the extra zh. All but squad's articles are of
+any language, and case never counts."""
 
 _ASCII_WORDS = bytes(
     ord(chr(code).lower()) if chr(code).isalnum() and code < 128 else 32 for code in range(256)
@@ -42,7 +45,9 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def is_unspaced(code: int) -> bool:
-    """Whether a character's script puts no spaces between words: Chinese, Japanese, Thai, Lao, Khmer, Burmese."""
+    """Whether a character's script puts no spaces between words: Chinese, Japanese, Thai, Lao,
+    Khmer, Burmese.
+    """
     return any(low <= code <= high for low, high in UNSPACED)
 
 
@@ -63,7 +68,8 @@ _WORDS = _Words()
 
 
 def words(text: str) -> list[str]:
-    """Runs of letters and digits in lower case, and each Chinese, Japanese or Thai character; other signs separate.
+    """Runs of letters and digits in lower case, and each Chinese, Japanese or Thai character; other
+    signs separate.
 
     Full-width and other compatibility forms count as the plain ones (NFKC).
     """
@@ -99,7 +105,9 @@ def tokenizer(name: str) -> Callable[[str], list[str]]:
     """The tokenizer of this name; ConfigError lists the names there are."""
     found = _TOKENIZERS.get(name)
     if found is None:
-        raise ConfigError(f"There is no tokenizer '{name}'; choose one of {', '.join(_TOKENIZERS)}.")
+        raise ConfigError(
+            f"There is no tokenizer '{name}'; choose one of {', '.join(_TOKENIZERS)}."
+        )
     return found
 
 
@@ -116,7 +124,9 @@ _MARK_WEIGHT = 0.5
 _LETTER_WEIGHT = 0.3
 """A single letter may be a name, a unit or a choice as well."""
 _SHORT_HAN = 16
-_CHINESE_ONLY = frozenset("的了是我你您他她们这那哪吗呢吧啊不在有没和就都很为会说个什么请还把被让过着")
+_CHINESE_ONLY = frozenset(
+    "的了是我你您他她们这那哪吗呢吧啊不在有没和就都很为会说个什么请还把被让过着"
+)
 _SHORT_WORDS = 3
 """Letters up to which a text in a shared script may be in any of its languages."""
 _NEAR = 0.85
@@ -128,14 +138,21 @@ def known_language(code: str) -> str | None:
     """The code as used here (zh-cn is zh), None for a language that cannot be told."""
     base = code.strip().lower().replace("_", "-").partition("-")[0]
     base = _ALIASES.get(base, base)
-    return base if any(base in script["languages"] for script in word_table("languages")["scripts"].values()) else None
+    return (
+        base
+        if any(
+            base in script["languages"] for script in word_table("languages")["scripts"].values()
+        )
+        else None
+    )
 
 
 def candidate_languages(text: str) -> frozenset[str]:
-    """ISO 639-1 codes of the languages the text may be in: one for a text of some length, several when it is too short.
+    """ISO 639-1 codes of the languages the text may be in: one for a text of some length, several
+    when it is too short.
 
-    Empty for a text without letters; `und` for a text of twenty words or more that fits no language known here. Where
-    scripts are mixed, the one with the most letters counts.
+    Empty for a text without letters; `und` for a text of twenty words or more that fits no language
+    known here. Where scripts are mixed, the one with the most letters counts.
     """
     scripts = word_table("languages")["scripts"]
     counts = dict.fromkeys(scripts, 0)
@@ -147,7 +164,9 @@ def candidate_languages(text: str) -> frozenset[str]:
         return frozenset()
     eastern = counts["han"] + counts["kana"]
     # a Japanese text is largely Chinese characters
-    counts["han"], counts["kana"] = (0, eastern) if counts["kana"] > _JAPANESE_SHARE * eastern else (eastern, 0)
+    counts["han"], counts["kana"] = (
+        (0, eastern) if counts["kana"] > _JAPANESE_SHARE * eastern else (eastern, 0)
+    )
     main = max(counts, key=lambda script: counts[script] * _DENSE.get(script, 1))
     if main == "han" and eastern <= _SHORT_HAN and not _CHINESE_ONLY.intersection(text):
         return frozenset({"zh", "ja"})  # a name or a title in Chinese characters is both
@@ -158,7 +177,14 @@ def candidate_languages(text: str) -> frozenset[str]:
 @lru_cache(maxsize=4096)
 def _script_of(character: str) -> str | None:
     scripts = word_table("languages")["scripts"]
-    return next((name for name, one in scripts.items() if any(a <= ord(character) <= b for a, b in one["ranges"])), None)
+    return next(
+        (
+            name
+            for name, one in scripts.items()
+            if any(a <= ord(character) <= b for a, b in one["ranges"])
+        ),
+        None,
+    )
 
 
 def _by_words(text: str, languages: tuple[str, ...]) -> frozenset[str]:
@@ -181,20 +207,30 @@ def _by_words(text: str, languages: tuple[str, ...]) -> frozenset[str]:
 
 @lru_cache(maxsize=16)
 def _weights(languages: tuple[str, ...], marks: bool = False) -> dict[str, list[tuple[str, float]]]:
-    """By function word (or mark), the languages that have it; what several share counts less for each."""
+    """By function word (or mark), the languages that have it; what several share counts less for
+    each.
+    """
     owners: dict[str, list[str]] = {}
     for language in languages:
-        found = word_table("languages")["marks"].get(language, "") if marks else function_words(language)
+        found = (
+            word_table("languages")["marks"].get(language, "")
+            if marks
+            else function_words(language)
+        )
         for entry in set(found):
             owners.setdefault(entry, []).append(language)
-    return {entry: [(language, 1 / len(named)) for language in named] for entry, named in owners.items()}
+    return {
+        entry: [(language, 1 / len(named)) for language in named] for entry, named in owners.items()
+    }
 
 
 _EASTERN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"})
 
 
 class LanguageShares(NamedTuple):
-    """Share of a text's words per language, the number of words, and the languages the largest part may be in."""
+    """Share of a text's words per language, the number of words, and the languages the largest part
+    may be in.
+    """
 
     shares: dict[str, float]
     words: int
@@ -208,10 +244,12 @@ def _script(character: str) -> str:
 
 
 def language_shares(text: str) -> LanguageShares:
-    """The share of words in each language; each Chinese or Japanese character is a word, numbers are none.
+    """The share of words in each language; each Chinese or Japanese character is a word, numbers
+    are none.
 
-    The words of one script are all in one language, as `candidate_languages` tells them; where it leaves a choice, each
-    candidate has the whole share, so that shares may sum to more than 1. Words of no known language are `und`.
+    The words of one script are all in one language, as `candidate_languages` tells them; where it
+    leaves a choice, each candidate has the whole share, so that shares may sum to more than 1.
+    Words of no known language are `und`.
     """
     by_script: dict[str, list[str]] = {}
     for word in words(text):
@@ -231,14 +269,16 @@ def language_shares(text: str) -> LanguageShares:
 
 CONTROL_MARKS = re.compile(
     r"<\|[^|<>\s]{1,40}\|>|<｜[^｜<>\s]{1,40}｜>|</?s>|<<SYS>>"
-    r"|<(?:bos|eos|pad|unk|mask|sop|eop|eoa|eoh|start_of_turn|end_of_turn|extra_(?:id_)?\d{1,3}|SPECIAL_\d{1,4}|reserved_\d{1,4})>"
-    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS|TOOL_CONTENT|THINK|CLS|SEP|MASK|PAD|UNK|gMASK|BOS|EOS)\]"
+    r"|<(?:bos|eos|pad|unk|mask|sop|eop|eoa|eoh|start_of_turn|end_of_turn|extra_(?:id_)?\d{1,3}"
+    r"|SPECIAL_\d{1,4}|reserved_\d{1,4})>"
+    r"|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_RESULTS|TOOL_CALLS|TOOL_CONTENT|THINK|CLS|SEP"
+    r"|MASK|PAD|UNK|gMASK|BOS|EOS)\]"
 )
 """Marks by which the chat templates of wide-spread models divide turns."""
 
 
 def broken(text: str, marks: re.Pattern[str] = CONTROL_MARKS) -> str:
-    """The text with a space put into every control mark, such as <|im_end|>: a tokenizer would make the mark itself of it, with
-    which a text could end its turn and write the next one.
+    """The text with a space put into every control mark, such as <|im_end|>: a tokenizer would make
+    the mark itself of it, with which a text could end its turn and write the next one.
     """
     return marks.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)

@@ -1,7 +1,9 @@
-"""Is an answer mathematically equal to a reference? Math-Verify decides, plain numbers are compared directly.
+"""Is an answer mathematically equal to a reference? Math-Verify decides, plain numbers are compared
+directly.
 
-Math-Verify: https://github.com/huggingface/Math-Verify (Apache-2.0), here with its own time limits off, since they need
-signals. An expression may keep it busy for ever, so `verify_answer` belongs into a worker process with a deadline.
+Math-Verify: https://github.com/huggingface/Math-Verify (Apache-2.0), here with its own time limits
+off, since they need signals. An expression may keep it busy for ever, so `verify_answer` belongs
+into a worker process with a deadline.
 """
 
 from __future__ import annotations
@@ -14,11 +16,23 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Literal, NamedTuple
 
-from rm_gallery.core.text.answer import Extraction, concluded, final_text, last_boxed, read_statements
+from rm_gallery.core.text.answer import (
+    Extraction,
+    concluded,
+    final_text,
+    last_boxed,
+    read_statements,
+)
 from rm_gallery.core.text.canonical import readable, turn_text
 from rm_gallery.core.text.expressions import FinalAnswer, find_answer, find_moment, find_reference
 from rm_gallery.core.text.moments import read_moment
-from rm_gallery.core.text.quantities import SMALL, Quantity, conversions, find_quantities, plain_units
+from rm_gallery.core.text.quantities import (
+    SMALL,
+    Quantity,
+    conversions,
+    find_quantities,
+    plain_units,
+)
 from rm_gallery.core.text.values import choice_letter
 
 Status = Literal["correct", "wrong", "no_gold", "no_answer", "exploding"]
@@ -43,8 +57,9 @@ _SMALL = Decimal("1e-4")
 class MathVerdict(NamedTuple):
     """Outcome of one comparison.
 
-    `no_gold`: the reference holds nothing to compare with, so the answer cannot be scored; `no_answer`: the text gives
-    no answer; `exploding`: it was given up, which the answer is to blame for. `answer` and `gold` are the parts that were compared, empty where none was found.
+    `no_gold`: the reference holds nothing to compare with, so the answer cannot be scored;
+    `no_answer`: the text gives no answer; `exploding`: it was given up, which the answer is to
+    blame for. `answer` and `gold` are the parts that were compared, empty where none was found.
     """
 
     status: Status
@@ -53,11 +68,13 @@ class MathVerdict(NamedTuple):
 
 
 def verify_answer(answer: str, gold: str, extraction: Extraction = "any") -> MathVerdict:
-    """Compare the final answer of a solution with that of a reference; may run for ever or need much memory.
+    """Compare the final answer of a solution with that of a reference; may run for ever or need
+    much memory.
 
-    Equality is Math-Verify's: numbers to six decimals, expressions symbolically, 50% equals both 0.5 and 50. Numbers below
-    1e-4 are compared relatively, dates and times of day by value, a letter of a choice as `choice_letter` reads
-    it. "It is 5!" is 5 or 120, whichever the reference is.
+    Equality is Math-Verify's: numbers to six decimals, expressions symbolically, 50% equals both
+    0.5 and 50. Numbers below 1e-4 are compared relatively, dates and times of day by value, a
+    letter of a choice as `choice_letter` reads it. "It is 5!" is 5 or 120, whichever the reference
+    is.
     """
     answer, gold = _prepared(_allowed(answer, extraction)), _prepared(gold)
     verdict = _verify(answer, gold, False)
@@ -71,16 +88,22 @@ def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
     found, reference = find_answer(answer, factorial=factorial), _reference(gold)
     if (stated := _compared_as_statements(found, answer, gold)) is not None:
         return stated
-    of_integers = any(value is not None and _OF_INTEGERS.search(value.text) for value in (found, reference))
+    of_integers = any(
+        value is not None and _OF_INTEGERS.search(value.text) for value in (found, reference)
+    )
     found, reference = (value and _unquantified(value) for value in (found, reference))
     gold_values = _parse(reference).values if reference is not None else ()
     if reference is None or not gold_values:
         if _written_alike(answer, gold):
             return MathVerdict("correct", _as_given(answer), _as_given(gold))
-        return MathVerdict("no_gold", found.text if found else "", reference.text if reference else "")
+        return MathVerdict(
+            "no_gold", found.text if found else "", reference.text if reference else ""
+        )
     found = _as_number(found, reference)
     if found is None:
-        return MathVerdict("correct" if _written_alike(answer, gold) else "no_answer", "", reference.text)
+        return MathVerdict(
+            "correct" if _written_alike(answer, gold) else "no_answer", "", reference.text
+        )
     if (label := _compared_as_written(found, reference, answer)) is not None:
         return label
     parsed = _parse(found)
@@ -90,10 +113,18 @@ def _verify(answer: str, gold: str, factorial: bool) -> MathVerdict:
         parsed = _parse(FinalAnswer(found.fallback, "text", ""))
     if not parsed.values:
         return MathVerdict("no_answer", parsed.text, reference.text)
-    equal = _equal(gold_values, parsed.values) or _equal_otherwise(reference, gold_values, found, parsed.values)
-    equal = equal and not _told_apart(found.text, reference.text) and not _told_apart(_as_given(answer), _as_given(gold))
+    equal = _equal(gold_values, parsed.values) or _equal_otherwise(
+        reference, gold_values, found, parsed.values
+    )
+    equal = (
+        equal
+        and not _told_apart(found.text, reference.text)
+        and not _told_apart(_as_given(answer), _as_given(gold))
+    )
     equal = equal or _equal_families(gold_values[0], parsed.values[0], of_integers)
-    equal = equal or _equal_angles((_as_given(answer), parsed.values), (_as_given(gold), gold_values))
+    equal = equal or _equal_angles(
+        (_as_given(answer), parsed.values), (_as_given(gold), gold_values)
+    )
     equal = equal or _in_one_unit(_as_given(answer), _as_given(gold)) is True
     return MathVerdict("correct" if equal else "wrong", parsed.text, reference.text)
 
@@ -105,8 +136,8 @@ def _allowed(answer: str, extraction: Extraction) -> str:
 def fast_verdict(answer: str, gold: str, extraction: Extraction = "any") -> MathVerdict | None:
     """The verdict of `verify_answer` where plain arithmetic gives it in microseconds, else None.
 
-    None means that Math-Verify has to look. Covers integers, decimals, fractions, and texts without an answer or
-    reference; needs no heavy import.
+    None means that Math-Verify has to look. Covers integers, decimals, fractions, and texts without
+    an answer or reference; needs no heavy import.
     """
     answer, gold = _prepared(_allowed(answer, extraction)), _prepared(gold)
     found, reference = find_answer(answer), _reference(gold)
@@ -124,95 +155,161 @@ def fast_verdict(answer: str, gold: str, extraction: Extraction = "any") -> Math
         equal = False
     if equal is False and _in_one_unit(_as_given(answer), _as_given(gold)):
         equal = True
-    return None if equal is None else MathVerdict("correct" if equal else "wrong", found.text, reference.text)
+    return (
+        None
+        if equal is None
+        else MathVerdict("correct" if equal else "wrong", found.text, reference.text)
+    )
 
 
 _reference = functools.lru_cache(maxsize=1024)(find_reference)
 _FUNCTION_OF_DEGREES = re.compile(
-    r"(\\(?:sin|cos|tan|cot|sec|csc))\s*(?:\\left)?[({]?\s*(-?\d{1,9}(?:\.\d{1,9})?)\s*(?:\^\s*\{?\s*\\circ\s*\}?|°)\s*(?:\\right)?[)}]?"
+    r"(\\(?:sin|cos|tan|cot|sec"
+    r"|csc))\s*(?:\\left)?[({]?\s*(-?\d{1,9}(?:\.\d{1,9})?)\s*(?:\^\s*\{?\s*\\circ\s*\}?"
+    r"|°)\s*(?:\\right)?[)}]?"
 )
-_CASES = re.compile(r"\\begin\{(cases|aligned|array)\}(?:\{[^{}]{0,20}\})?([^&]{0,400}?)\\end\{\1\}")
+_CASES = re.compile(
+    r"\\begin\{(cases|aligned|array)\}(?:\{[^{}]{0,20}\})?([^&]{0,400}?)\\end\{\1\}"
+)
 _CONGRUENCE = re.compile(
-    r"(?:([A-Za-z]\w{0,8})\s*(?:\\equiv|≡)\s*)?(-?\d{1,18})\s*(?:\\p?mod|\\bmod|\\?\(\s*(?:\\text\{)?mod\}?)\s*\{?\s*(\d{1,18})\s*\}?\s*\)?"
+    r"(?:([A-Za-z]\w{0,8})\s*(?:\\equiv|≡)\s*)?(-?\d{1,18})\s*(?:\\p?mod|\\bmod"
+    r"|\\?\(\s*(?:\\text\{)?mod\}?)\s*\{?\s*(\d{1,18})\s*\}?\s*\)?"
 )
 _WORDS_FOR = {
     "nothing": re.compile(
-        r"(?i)(?:there (?:is|are) |it has |has |the equation has )?no (?:real |integer |such |positive |valid |possible )*"
-        r"(?:solutions?|roots?|values?|answers?|integers?|numbers?)(?: exists?)?|\\emptyset|\\varnothing|∅|\\?\{\s*\\?\}|无(?:实数)?解|没有解"
+        r"(?i)(?:there (?:is|are) |it has |has |the equation has )?no (?:real |integer |such "
+        r"|positive |valid |possible )*"
+        r"(?:solutions?|roots?|values?|answers?|integers?|numbers?)(?: exists?)?|\\emptyset"
+        r"|\\varnothing|∅|\\?\{\s*\\?\}|无(?:实数)?解|没有解"
     ),
-    "undefined": re.compile(r"(?i)undefined|DNE|(?:(?:the )?limit )?(?:it )?does not exist|不存在|无定义"),
+    "undefined": re.compile(
+        r"(?i)undefined|DNE|(?:(?:the )?limit )?(?:it )?does not exist|不存在|无定义"
+    ),
     "all": re.compile(
-        r"(?i)infinitely many(?: solutions)?|all real numbers|\\mathbb\s*\{?R\}?|无穷多(?:个)?解|(?:an )?infinite(?: number(?: of solutions)?)?"
+        r"(?i)infinitely many(?: solutions)?|all real numbers|\\mathbb\s*\{?R\}?|无穷多(?:个)?解"
+        r"|(?:an )?infinite(?: number(?: of solutions)?)?"
     ),
-    "infinity": re.compile(r"(?i)(?:plus |positive )?infinit(?:y|e)|\+?\s?(?:\\infty|∞)|正?无穷大?"),
+    "infinity": re.compile(
+        r"(?i)(?:plus |positive )?infinit(?:y|e)|\+?\s?(?:\\infty|∞)|正?无穷大?"
+    ),
     "minus infinity": re.compile(r"(?i)(?:minus |negative |-\s?)(?:infinity|\\infty|∞)|负无穷大?"),
 }
 """Answers that are no value; one that is stated as one of them equals a reference that is."""
 
 
 _CONSTANT = re.compile(
-    r"(\\[A-Za-z]+)?(?:\\(?:mathrm|operatorname|textrm|text|mathit|rm)\s*\{\s*([ei])\s*\}|\{\s*\\rm\s+([ei])\s*\})"
+    r"(\\[A-Za-z]+)?(?:\\(?:mathrm|operatorname|textrm|text|mathit|rm)\s*\{\s*([ei])\s*\}"
+    r"|\{\s*\\rm\s+([ei])\s*\})"
 )
 
 
 def _prepared(text: str) -> str:
-    """The readable turn, upright e and i as the constants they are, degrees inside a function as radians, systems as lists, angle brackets as round ones."""
+    """The readable turn, upright e and i as the constants they are, degrees inside a function as
+    radians, systems as lists, angle brackets as round ones.
+    """
     text = readable(turn_text(text))
     if "\\" in text:
-        text = _CONSTANT.sub(lambda found: f"{found[1]} {found[2] or found[3]}" if found[1] else found[2] or found[3], text)
-        text = _FUNCTION_OF_DEGREES.sub(lambda found: rf"{found[1]}(\frac{{{found[2]} \pi}}{{180}})", text)
+        text = _CONSTANT.sub(
+            lambda found: (
+                f"{found[1]} {found[2] or found[3]}" if found[1] else found[2] or found[3]
+            ),
+            text,
+        )
+        text = _FUNCTION_OF_DEGREES.sub(
+            lambda found: rf"{found[1]}(\frac{{{found[2]} \pi}}{{180}})", text
+        )
         text = text.replace(r"\left\langle", r"\langle").replace(r"\right\rangle", r"\rangle")
         text = text.replace(r"\langle", "(").replace(r"\rangle", ")")
         if r"\begin{" in text:
-            text = _CASES.sub(lambda found: ", ".join(part.strip() for part in found[2].split(r"\\") if part.strip()), text)
+            text = _CASES.sub(
+                lambda found: ", ".join(
+                    part.strip() for part in found[2].split(r"\\") if part.strip()
+                ),
+                text,
+            )
     return text
 
 
-def _compared_as_statements(found: FinalAnswer | None, answer: str, gold: str) -> MathVerdict | None:
-    """The verdict on references that are no number: moments, congruences, words for no solution, undefined and all numbers."""
+def _compared_as_statements(
+    found: FinalAnswer | None, answer: str, gold: str
+) -> MathVerdict | None:
+    """The verdict on references that are no number: moments, congruences, words for no solution,
+    undefined and all numbers.
+    """
     wanted = _as_given(gold)
     if len(wanted) > 80 or not wanted:
         return None
     if (moment := read_moment(wanted)) is not None:
         stated = find_moment(answer)
         status: Status = "wrong" if found or stated else "no_answer"
-        return MathVerdict("correct" if stated and stated.same_as(moment) else status, found.text if found else "", wanted)
+        return MathVerdict(
+            "correct" if stated and stated.same_as(moment) else status,
+            found.text if found else "",
+            wanted,
+        )
     text = wanted.replace(r"\text{", "").replace(r"\;", "").strip("{} ")
     given = _as_given(answer) or (found.text if found else "")
     modulo = _CONGRUENCE.fullmatch(text)
     if modulo is not None:
         said = list(_CONGRUENCE.finditer(given or answer[-2000:]))
-        if not said and not modulo[1] and found and _INTEGER.fullmatch(found.text) and len(found.text) < _EXACT_DIGITS:
+        if (
+            not said
+            and not modulo[1]
+            and found
+            and _INTEGER.fullmatch(found.text)
+            and len(found.text) < _EXACT_DIGITS
+        ):
             n = int(modulo[3])
             same = n > 0 and int(found.text) == int(modulo[2]) % n
             return MathVerdict("correct" if same else "wrong", found.text, wanted)
         if not said:
-            return MathVerdict("wrong" if found else "no_answer", found.text if found else "", wanted)
+            return MathVerdict(
+                "wrong" if found else "no_answer", found.text if found else "", wanted
+            )
         last, n = said[-1], int(modulo[3])
         same = n == int(last[3]) and n > 0 and (int(last[2]) - int(modulo[2])) % n == 0
         same = same and (not modulo[1] or not last[1] or modulo[1] == last[1])
         return MathVerdict("correct" if same else "wrong", last[0], wanted)
-    if _INTEGER.fullmatch(text) and (residue := _CONGRUENCE.fullmatch(given)) and int(residue[3]) > 0:
+    if (
+        _INTEGER.fullmatch(text)
+        and (residue := _CONGRUENCE.fullmatch(given))
+        and int(residue[3]) > 0
+    ):
         same = len(text) < _EXACT_DIGITS and int(text) == int(residue[2]) % int(residue[3])
         return MathVerdict("correct" if same else "wrong", given, wanted)
-    if (bound := _bound(text)) is not None and (stated_bound := _stated_bound(answer, given)) is not None:
+    if (bound := _bound(text)) is not None and (
+        stated_bound := _stated_bound(answer, given)
+    ) is not None:
         return MathVerdict("correct" if stated_bound == bound else "wrong", given, wanted)
     meant = next((name for name, words in _WORDS_FOR.items() if words.fullmatch(text)), None)
     if meant is None:
         return None
-    lines = [given, found.text if found else "", answer.strip().rpartition("\n")[2].rpartition(". ")[2][-200:]]
-    plain = [re.sub(r"\\text\s*\{|[{}$.!。]", " ", line).strip() for line in lines] if text not in ("{}", r"\{\}") else lines
+    lines = [
+        given,
+        found.text if found else "",
+        answer.strip().rpartition("\n")[2].rpartition(". ")[2][-200:],
+    ]
+    plain = (
+        [re.sub(r"\\text\s*\{|[{}$.!。]", " ", line).strip() for line in lines]
+        if text not in ("{}", r"\{\}")
+        else lines
+    )
     for line, bare in zip(lines, plain, strict=True):
         if _WORDS_FOR[meant].fullmatch(bare) or _WORDS_FOR[meant].fullmatch(line.strip("$ .")):
             return MathVerdict("correct", line, wanted)
     if "infinity" in meant:  # a value, too
         return None
-    return MathVerdict("wrong" if found or given else "no_answer", found.text if found else given, wanted)
+    return MathVerdict(
+        "wrong" if found or given else "no_answer", found.text if found else given, wanted
+    )
 
 
 _BOUND = re.compile(
-    r"(?i)(?:\\text\s*\{\s*)?(?:[a-z]\s*)?(?:(?P<ge>≥|>=|\\geq?(?:slant)?(?![a-z])|at\s+least|no\s+(?:less|fewer)\s+than|minimum\s+of)|(?P<gt>>|\\gt(?![a-z])|more\s+than|greater\s+than|over)"
-    r"|(?P<le>≤|<=|\\leq?(?:slant)?(?![a-z])|at\s+most|no\s+more\s+than|up\s+to|maximum\s+of)|(?P<lt><|\\lt(?![a-z])|less\s+than|fewer\s+than|under))"
+    r"(?i)(?:\\text\s*\{\s*)?(?:[a-z]\s*)?(?:(?P<ge>≥|>=|\\geq?(?:slant)?(?![a-z])|at\s+least"
+    r"|no\s+(?:less|fewer)\s+than|minimum\s+of)|(?P<gt>>|\\gt(?![a-z])|more\s+than|greater\s+than"
+    r"|over)"
+    r"|(?P<le>≤|<=|\\leq?(?:slant)?(?![a-z])|at\s+most|no\s+more\s+than|up\s+to|maximum\s+of)"
+    r"|(?P<lt><|\\lt(?![a-z])|less\s+than|fewer\s+than|under))"
     r"\s*\}?\s*\$?\s*(?P<value>-?\d{1,18}(?:\.\d{1,18})?)\s*\}?"
 )
 
@@ -229,7 +326,9 @@ _DECIMAL_COMMA = re.compile(r"(-?\d{1,9}),(\d{1,9})")
 
 
 def _stated_bound(answer: str, given: str) -> tuple[str, Decimal] | None:
-    return _bound(given) or next((_bound(one.text.rstrip(". ")) for one in read_statements(answer).statements[:1]), None)
+    return _bound(given) or next(
+        (_bound(one.text.rstrip(". ")) for one in read_statements(answer).statements[:1]), None
+    )
 
 
 _PROSE_PERCENT = re.compile(r"[^\d\\$%=<>]{3,80}?\s(-?\d{1,9}(?:\.\d{1,9})?\s?%)[.\s]*")
@@ -237,21 +336,32 @@ _SHORT_SCALE = re.compile(r"(-?\d[\d,]{0,18}(?:\.\d{1,12})?)\s?(k|K|M|B)n?")
 
 
 def _as_number(found: FinalAnswer | None, reference: FinalAnswer | None) -> FinalAnswer | None:
-    """The answer as a number where the reference is one: "1,5" is no list of two then, and 15k no product."""
+    """The answer as a number where the reference is one: "1,5" is no list of two then, and 15k no
+    product.
+    """
     if found is None or reference is None or reference.shape != "number":
         return found
     if share := _PROSE_PERCENT.fullmatch(found.text):
         return found._replace(text=share[1].replace(" ", ""), shape="number")
     if short := _SHORT_SCALE.fullmatch(found.text):
-        value = Decimal(short[1].replace(",", "")).scaleb({"k": 3, "m": 6, "b": 9}[short[2].lower()])
+        value = Decimal(short[1].replace(",", "")).scaleb(
+            {"k": 3, "m": 6, "b": 9}[short[2].lower()]
+        )
         return found._replace(text=format(value, "f"), shape="number")
     if not _DECIMAL.fullmatch(reference.text):
         return found
     comma = _DECIMAL_COMMA.fullmatch(found.text)
-    return found._replace(text=f"{comma[1]}.{comma[2]}", shape="number") if comma and len(comma[2]) != 3 else found
+    return (
+        found._replace(text=f"{comma[1]}.{comma[2]}", shape="number")
+        if comma and len(comma[2]) != 3
+        else found
+    )
 
 
-_DEGREES = re.compile(r"(?:\\angle\s*\w{1,5}\s*=\s*)?(-?\d{1,9}(?:\.\d{1,9})?)\s*(?:\^\s*\{?\s*\\circ\s*\}?|°|\s*degrees?)")
+_DEGREES = re.compile(
+    r"(?:\\angle\s*\w{1,5}\s*=\s*)?(-?\d{1,9}(?:\.\d{1,9})?)\s*(?:\^\s*\{?\s*\\circ\s*\}?|°"
+    r"|\s*degrees?)"
+)
 
 _RADIANS = re.compile(r"[^A-Za-z]{1,40}\s*(?:\\(?:text|mathrm)\s*\{\s*)?rad(?:ian)?s?\s*\}?")
 
@@ -264,17 +374,23 @@ def _equal_angles(answer: tuple[str, tuple[Any, ...]], gold: tuple[str, tuple[An
     text, values = gold if degrees[0] else answer
     radians = _numbers_in(values[0]) if values and (r"\pi" in text or "π" in text) else []
     angle = next(float(found[1]) for found in degrees if found)
-    return len(radians) == 1 and math.isclose(radians[0], math.radians(angle), rel_tol=1e-9, abs_tol=1e-12)
+    return len(radians) == 1 and math.isclose(
+        radians[0], math.radians(angle), rel_tol=1e-9, abs_tol=1e-12
+    )
 
 
-def _compared_as_written(found: FinalAnswer, reference: FinalAnswer, answer: str) -> MathVerdict | None:
+def _compared_as_written(
+    found: FinalAnswer, reference: FinalAnswer, answer: str
+) -> MathVerdict | None:
     """The verdict where mathematics has none to give: numerals of one base, letters of choices."""
     based = [_BASED.fullmatch(value.text) for value in (found, reference)]
     if based[0] and based[1]:
         same = len({(number[1].lower().lstrip("0"), number[2]) for number in based if number}) == 1
         return MathVerdict("correct" if same else "wrong", found.text, reference.text)
     if _LETTER.fullmatch(reference.text) and (letter := choice_letter(answer)) is not None:
-        return MathVerdict("correct" if letter in reference.text else "wrong", letter, reference.text)
+        return MathVerdict(
+            "correct" if letter in reference.text else "wrong", letter, reference.text
+        )
     return None
 
 
@@ -285,13 +401,16 @@ _LIST = re.compile(r"\\?[(（]?([^()\[\]{}]*,[^()\[\]{}]*)\\?[)）]?")
 
 
 def _told_apart(found: str, reference: str) -> bool:
-    """Whether an answer says another thing than a reference whose numbers are its own: what Math-Verify leaves out of both.
+    """Whether an answer says another thing than a reference whose numbers are its own: what
+    Math-Verify leaves out of both.
 
-    That is the name of a variable, the unit, the base of a numeral, the order in a pair, one of several alternatives, and what
-    is not printed.
+    That is the name of a variable, the unit, the base of a numeral, the order in a pair, one of
+    several alternatives, and what is not printed.
     """
     ways = _HEDGE.split(found)
-    several = _HEDGE.search(reference) or "," in reference or r"\pm" in reference or "±" in reference
+    several = (
+        _HEDGE.search(reference) or "," in reference or r"\pm" in reference or "±" in reference
+    )
     if len(ways) > 1 and all(re.search(r"\d", way) for way in ways) and not several:
         return True
     if _UNSEEN.search(found) and not re.search(r"\w", _UNSEEN.sub("", found)):
@@ -300,7 +419,10 @@ def _told_apart(found: str, reference: str) -> bool:
     if (based[0] is None) != (based[1] is None):
         number = next(one for one in based if one)
         return _digits_value(number) != _plain_value(reference if based[0] else found)
-    if any(_RADIANS.fullmatch(a) and _DEGREES.fullmatch(b) for a, b in ((found, reference), (reference, found))):
+    if any(
+        _RADIANS.fullmatch(a) and _DEGREES.fullmatch(b)
+        for a, b in ((found, reference), (reference, found))
+    ):
         return True
     names = [_NAMED.fullmatch(text) for text in (found, reference)]
     if names[0] and names[1] and names[0][1].lower() != names[1][1].lower():
@@ -308,7 +430,12 @@ def _told_apart(found: str, reference: str) -> bool:
     if _in_one_unit(found, reference) is False:
         return True
     pairs = [_LIST.fullmatch(text.strip()) for text in (found, reference)]
-    if pairs[0] and pairs[1] and found.strip()[0] in "(（\\" and reference.strip()[0] not in "(（\\{":
+    if (
+        pairs[0]
+        and pairs[1]
+        and found.strip()[0] in "(（\\"
+        and reference.strip()[0] not in "(（\\{"
+    ):
         parts = [[part.strip() for part in pair[1].split(",")] for pair in pairs if pair]
         return sorted(parts[0]) == sorted(parts[1]) and parts[0] != parts[1]
     return False
@@ -327,23 +454,36 @@ def _plain_value(text: str) -> int | None:
 
 def _written_alike(answer: str, gold: str) -> bool:
     """Whether two short texts differ in typesetting alone."""
-    given, wanted = (re.sub(r"\\(?:text|left|right|[,; ])|[\s{}$]", "", _as_given(text)) for text in (answer, gold))
+    given, wanted = (
+        re.sub(r"\\(?:text|left|right|[,; ])|[\s{}$]", "", _as_given(text))
+        for text in (answer, gold)
+    )
     return given != "" and given == wanted
 
 
 def _as_given(text: str) -> str:
-    """A short answer, or what the last box of a long one holds, without the marks of mathematics around it."""
+    """A short answer, or what the last box of a long one holds, without the marks of mathematics
+    around it.
+    """
     box = last_boxed(text[-2000:])
-    given = (box if box is not None else text) if len(box or text) <= 80 and "<" not in (box or text) else ""
+    given = (
+        (box if box is not None else text)
+        if len(box or text) <= 80 and "<" not in (box or text)
+        else ""
+    )
     return str(given).replace("$", "").strip().removesuffix(".").strip()
 
 
 def _in_one_unit(found: str, reference: str) -> bool | None:
-    """Whether two quantities are equal in the reference's unit; None where one of them is none: letters may be variables."""
+    """Whether two quantities are equal in the reference's unit; None where one of them is none:
+    letters may be variables.
+    """
     given, wanted = _quantity(found), _quantity(reference)
     if given is None or wanted is None:
         return None
-    return any(math.isclose(value, wanted.value, rel_tol=1e-6) for value in conversions(given, wanted))
+    return any(
+        math.isclose(value, wanted.value, rel_tol=1e-6) for value in conversions(given, wanted)
+    )
 
 
 _MEASURES = re.compile(r"\s*[-+$€£¥]?\s*\.?\d.*[A-Za-zµμ°ΩÅ%$€£¥]", re.DOTALL)
@@ -384,7 +524,9 @@ def _equal_plainly(gold: FinalAnswer, answer: FinalAnswer) -> bool | None:
 
 
 def _equal_decimals(gold: str, answer: str) -> bool | None:
-    """Compare as Math-Verify does, rounded to six decimals in binary floats of 15 digits; None where that rounds."""
+    """Compare as Math-Verify does, rounded to six decimals in binary floats of 15 digits; None
+    where that rounds.
+    """
     if max(len(gold.partition(".")[0]), len(answer.partition(".")[0])) > _EXACT_DIGITS - _DECIMALS:
         return None
     wanted, given = Decimal(gold), Decimal(answer)
@@ -399,7 +541,9 @@ def _equal_decimals(gold: str, answer: str) -> bool | None:
 
 @functools.lru_cache(maxsize=1)
 def prepare_worker() -> None:
-    """Import, parse and compare once: the first time costs half a second, for which no answer and no reference is to blame."""
+    """Import, parse and compare once: the first time costs half a second, for which no answer and
+    no reference is to blame.
+    """
     verify_answer(r"\frac{x}{3}", r"\frac{x}{2}")
 
 
@@ -408,7 +552,8 @@ def _math_verify() -> Any:
     import math_verify
     from math_verify import grader, parser
 
-    # Its hint that no time limit is set would appear once per worker process; the deadline is the pool's.
+    # Its hint that no time limit is set would appear once per worker process; the deadline is the
+    # pool's.
     parser.TIMEOUT_WARNING_SHOWN = grader.TIMEOUT_WARNING_SHOWN = True
     return math_verify
 
@@ -428,7 +573,10 @@ def _parse(answer: FinalAnswer) -> _Parsed:
     elif answer.shape == "text":
         text, targets = answer.text, [latex, plain]
     else:
-        text, targets = (rf"$\text{{{answer.text}}}$" if answer.shape == "words" else f"${answer.text}$"), [latex]
+        text, targets = (
+            (rf"$\text{{{answer.text}}}$" if answer.shape == "words" else f"${answer.text}$"),
+            [latex],
+        )
     found = library.parse(text, targets, parsing_timeout=None)
     values = tuple(value for value in found if not isinstance(value, str))
     source = next((value for value in found if isinstance(value, str)), "")
@@ -445,26 +593,35 @@ _MOST_DIGITS = 4000
 
 
 def _exactly_equal(gold: Any, answer: Any) -> bool:
-    """Whether two values that are equal to six decimals are so exactly, or to the digits of the decimal that one is written as.
+    """Whether two values that are equal to six decimals are so exactly, or to the digits of the
+    decimal that one is written as.
 
-    Double precision takes (1/2)^2023 for (1/2)^2024. Sets and tuples are compared member by member; what holds a variable is
-    Math-Verify's to decide.
+    Double precision takes (1/2)^2023 for (1/2)^2024. Sets and tuples are compared member by member;
+    what holds a variable is Math-Verify's to decide.
     """
-    held = [value.args for value in (gold, answer) if type(value).__name__ in ("FiniteSet", "Tuple")]
+    held = [
+        value.args for value in (gold, answer) if type(value).__name__ in ("FiniteSet", "Tuple")
+    ]
     if len(held) == 2:
         return all(any(_exactly_equal(a, b) for b in held[1]) for a in held[0])
     if not all(
-        getattr(value, "is_number", False) and getattr(value, "is_finite", True) is not False for value in (gold, answer)
+        getattr(value, "is_number", False) and getattr(value, "is_finite", True) is not False
+        for value in (gold, answer)
     ):
         return True
-    floats = [[part for part in value.atoms() if type(part).__name__ == "Float"] for value in (gold, answer)]
+    floats = [
+        [part for part in value.atoms() if type(part).__name__ == "Float"]
+        for value in (gold, answer)
+    ]
     if any(floats):
         return True
     return not _differs(gold, answer)
 
 
 def _differs(gold: Any, answer: Any) -> bool:
-    """Whether the difference of two exact numbers is surely not zero: precision grows until it is seen, up to a bound."""
+    """Whether the difference of two exact numbers is surely not zero: precision grows until it is
+    seen, up to a bound.
+    """
     sympy: Any = sys.modules["sympy"]
     with sympy.evaluate(True):
         difference = gold - answer
@@ -481,15 +638,21 @@ def _differs(gold: Any, answer: Any) -> bool:
 
 
 def _small_parts_agree(gold: Any, answer: Any) -> bool:
-    """Whether the numbers below 1e-4 in two values, which six decimals do not tell apart, agree relatively."""
+    """Whether the numbers below 1e-4 in two values, which six decimals do not tell apart, agree
+    relatively.
+    """
     wanted, given = _numbers_in(gold), _numbers_in(answer)
     if len(wanted) != len(given) or not any(abs(value) < SMALL for value in wanted + given):
         return True
-    return all(any(_near(a, b) for b in given) for a in wanted) and all(any(_near(a, b) for a in wanted) for b in given)
+    return all(any(_near(a, b) for b in given) for a in wanted) and all(
+        any(_near(a, b) for a in wanted) for b in given
+    )
 
 
 def _near(wanted: float, given: float) -> bool:
-    return abs(wanted - given) <= (abs(wanted) * SMALL if max(abs(wanted), abs(given)) < SMALL else SMALL)
+    return abs(wanted - given) <= (
+        abs(wanted) * SMALL if max(abs(wanted), abs(given)) < SMALL else SMALL
+    )
 
 
 def _numbers_in(value: Any) -> list[float]:
@@ -503,12 +666,21 @@ def _numbers_in(value: Any) -> list[float]:
     return [number for part in held for number in _numbers_in(part)]
 
 
-def _equal_otherwise(reference: FinalAnswer, gold: tuple[Any, ...], found: FinalAnswer, answer: tuple[Any, ...]) -> bool:
+def _equal_otherwise(
+    reference: FinalAnswer, gold: tuple[Any, ...], found: FinalAnswer, answer: tuple[Any, ...]
+) -> bool:
     """Equality in notations Math-Verify keeps apart: x > 3 and (3, oo), log 2 for ln 2."""
     kinds = {type(value).__name__ for value in gold}
-    if kinds & {"Interval", "Union"} and (ways := _HEDGE.split(_TEXT_WORD.sub(r" \1 ", found.text)))[1:]:
-        return _equal_sets(gold[0], [_parse(found._replace(text=way.strip(" ,;"))).values for way in ways])
-    if kinds & {"Interval", "Union"} and (getattr(answer[0], "is_Relational", False) or type(answer[0]).__name__ == "And"):
+    if (
+        kinds & {"Interval", "Union"}
+        and (ways := _HEDGE.split(_TEXT_WORD.sub(r" \1 ", found.text)))[1:]
+    ):
+        return _equal_sets(
+            gold[0], [_parse(found._replace(text=way.strip(" ,;"))).values for way in ways]
+        )
+    if kinds & {"Interval", "Union"} and (
+        getattr(answer[0], "is_Relational", False) or type(answer[0]).__name__ == "And"
+    ):
         return bool(_math_verify().verify(list(answer), list(gold), timeout_seconds=None))
     large = [_numbers_in(values[0]) for values in (gold, answer)]
     if all(len(numbers) == 1 and abs(numbers[0]) > _LARGE for numbers in large) and any(
@@ -523,7 +695,10 @@ def _equal_otherwise(reference: FinalAnswer, gold: tuple[Any, ...], found: Final
         # 12.5% is both 12.5 and 0.125
         value = Decimal(next(share[1] for share in shares if share))
         other = _parse(reference).values if shares[1] else answer
-        return any(_equal(_parse(FinalAnswer(str(v), "number", "")).values, other) for v in (value, value / 100))
+        return any(
+            _equal(_parse(FinalAnswer(str(v), "number", "")).values, other)
+            for v in (value, value / 100)
+        )
     if _equal_complex(gold, answer):
         return True
     measured = _MEASURED.fullmatch(found.text)
@@ -536,21 +711,27 @@ def _equal_otherwise(reference: FinalAnswer, gold: tuple[Any, ...], found: Final
         number = next(one for one in based if one)
         return _digits_value(number) == _plain_value(texts[0] if based[1] else texts[1])
     if any(r"\ln" in text for text in texts) and any(_PLAIN_LOG.search(text) for text in texts):
-        natural = [value._replace(text=_PLAIN_LOG.sub(r"\\ln", value.text)) for value in (reference, found)]
+        natural = [
+            value._replace(text=_PLAIN_LOG.sub(r"\\ln", value.text)) for value in (reference, found)
+        ]
         values = [_parse(value).values for value in natural]
         return bool(values[0]) and bool(values[1]) and _equal(values[0], values[1])
     return False
 
 
 _OF_INTEGERS = re.compile(
-    r"(?:\\(?:q?quad|[ ,;])|[\s,;(]|\\text\s*\{\s*(?:where|for|with|,)?\s*\})*[kmnlj]\s*(?:\\in|∈)\s*(?:\\(?:mathbb|mathbf|Bbb)\s*\{?\s*Z\s*\}?|\\Z(?![a-z])|ℤ|Z)\)?"
-    r"|(?:\\q?quad|[\s,;(])*(?:\\text\s*\{\s*)?,?\s*(?:where|for|with)\s+(?:(?:any|all|some|an|every)\s+)?(?:integers?\s+\$?[kmnlj]\$?|\$?[kmnlj]\$?\s+(?:is\s+)?(?:any|an)\s+integer)\s*\}?\)?"
+    r"(?:\\(?:q?quad|[ ,;])|[\s,;(]|\\text\s*\{\s*(?:where|for|with|,)?\s*\})*[kmnlj]\s*(?:\\in"
+    r"|∈)\s*(?:\\(?:mathbb|mathbf|Bbb)\s*\{?\s*Z\s*\}?|\\Z(?![a-z])|ℤ|Z)\)?"
+    r"|(?:\\q?quad|[\s,;(])*(?:\\text\s*\{\s*)?,?\s*(?:where|for|with)\s+(?:(?:any|all|some|an"
+    r"|every)\s+)?(?:integers?\s+\$?[kmnlj]\$?|\$?[kmnlj]\$?\s+(?:is\s+)?(?:any"
+    r"|an)\s+integer)\s*\}?\)?"
 )
 """What says of the letter of a family of solutions that it runs over the integers."""
 
 
 _FOR_ANY = re.compile(
-    r"(?:\\q?quad|[\s,;])*\\text\s*\{\s*,?\s*(?:for|where|with)\s+(?:any|all|some|every|each|an?\s+arbitrary)\s*(?:real|positive)?\s*(?:numbers?|constants?)?"
+    r"(?:\\q?quad|[\s,;])*\\text\s*\{\s*,?\s*(?:for|where|with)\s+(?:any|all|some|every|each"
+    r"|an?\s+arbitrary)\s*(?:real|positive)?\s*(?:numbers?|constants?)?"
     r"\s*\}?\s*\$?[A-Za-z]\$?\s*\}?\s*$"
 )
 
@@ -562,7 +743,8 @@ def _unquantified(value: FinalAnswer) -> FinalAnswer:
 
 
 def _equal_families(gold: Any, answer: Any, of_integers: bool) -> bool:
-    """Whether a + bk and c + dn are one family over all integers: b = ±d, and a - c is a multiple of b.
+    """Whether a + bk and c + dn are one family over all integers: b = ±d, and a - c is a multiple
+    of b.
 
     A letter from j to n beside a multiple of pi runs over the integers also where that is not said.
     """
@@ -571,12 +753,18 @@ def _equal_families(gold: Any, answer: Any, of_integers: bool) -> bool:
     for value in (gold, answer):
         value = value.rhs if type(value).__name__ in ("Eq", "Equality") else value
         letters = sorted(getattr(value, "free_symbols", ()), key=str)
-        if len(letters) != 1 or str(letters[0]) not in "jklmn" or not hasattr(value, "as_coefficients_dict"):
+        if (
+            len(letters) != 1
+            or str(letters[0]) not in "jklmn"
+            or not hasattr(value, "as_coefficients_dict")
+        ):
             return False
         with sympy.evaluate(True):
             step = sympy.expand(value).coeff(letters[0], 1)
             start = sympy.expand(value - step * letters[0])
-        if not (step.is_number and start.is_number and step != 0) or not (of_integers or step.has(sympy.pi)):
+        if not (step.is_number and start.is_number and step != 0) or not (
+            of_integers or step.has(sympy.pi)
+        ):
             return False
         families.append((start, step))
     (a, b), (c, d) = families
@@ -602,19 +790,26 @@ def _equal_sets(gold: Any, ways: list[tuple[Any, ...]]) -> bool:
 
 
 _MEASURED = re.compile(
-    r"(.*(?:\\pi|[\d)}]))\s+(?:[mcdk]m|m|in|ft|yd|mi|inch(?:es)?|feet|met(?:er|re)s?|(?:square |cubic )?units?)(?:\^\{?[23]\}?)?"
+    r"(.*(?:\\pi|[\d)}]))\s+(?:[mcdk]m|m|in|ft|yd|mi|inch(?:es)?|feet|met(?:er|re)s?|(?:square "
+    r"|cubic )?units?)(?:\^\{?[23]\}?)?"
 )
 
 
 def _equal_complex(gold: tuple[Any, ...], answer: tuple[Any, ...]) -> bool:
-    """Equality of numbers in which i is the imaginary unit and e is Euler's number, which Math-Verify takes for variables."""
+    """Equality of numbers in which i is the imaginary unit and e is Euler's number, which
+    Math-Verify takes for variables.
+    """
     sympy: Any = sys.modules["sympy"]  # whose values Math-Verify's are
     values, named = [], False
     for value in (gold[0], answer[0]):
         names = {str(symbol): symbol for symbol in getattr(value, "free_symbols", ())}
         if not names.keys() <= {"i", "e"} or not hasattr(value, "subs"):
             return False
-        values.append(value.subs({symbol: sympy.I if name == "i" else sympy.E for name, symbol in names.items()}))
+        values.append(
+            value.subs(
+                {symbol: sympy.I if name == "i" else sympy.E for name, symbol in names.items()}
+            )
+        )
         named = named or bool(names)
     if not named or not all(value.is_number for value in values):
         return False

@@ -1,4 +1,6 @@
-"""Dates and times of day as values: "March 14, 2025", "2025-03-14" and "14. März 2025" are one day, "3:45 PM" and "15:45" one time."""
+"""Dates and times of day as values: "March 14, 2025", "2025-03-14" and "14. März 2025" are one day,
+"3:45 PM" and "15:45" one time.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,20 @@ class Moment(NamedTuple):
     """Days as (year, month, day); times as (hour, minute, second), in 24 hours."""
     is_day: bool
     half: bool = True
-    """Whether a time says morning or afternoon; two that do not are compared as they are written: 15:30 is not 3:30."""
+    """Whether a time says morning or afternoon; two that do not are compared as they are written:
+    15:30 is not 3:30.
+    """
 
     def same_as(self, other: Moment) -> bool:
         """Whether some reading of both agrees in all parts that both give."""
-        left, right = ({min(m.readings)} if not (self.half or other.half) else m.readings for m in (self, other))
+        left, right = (
+            {min(m.readings)} if not (self.half or other.half) else m.readings
+            for m in (self, other)
+        )
         return self.is_day == other.is_day and any(
-            all(x is None or y is None or x == y for x, y in zip(a, b, strict=True)) for a in left for b in right
+            all(x is None or y is None or x == y for x, y in zip(a, b, strict=True))
+            for a in left
+            for b in right
         )
 
 
@@ -44,15 +53,22 @@ _MOMENT = re.compile(
     rf"(?i)(?<![\w.,/:-])(?:"
     rf"(?P<iso_year>\d{{4}})(?P<sign>[-/.])(?P<iso_month>\d{{1,2}})(?P=sign)(?P<iso_day>\d{{1,2}})(?![\d:])"
     rf"|(?P<first>\d{{1,2}})(?P<mark>[-/.])(?P<second>\d{{1,2}})(?P=mark)(?P<last_year>{_YEAR})"
-    rf"|(?P<month>{_MONTH})\s+(?:the\s+)?(?P<day>{_DAY})(?:st|nd|rd|th)?(?:,?\s+(?P<year>{_YEAR}))?(?![\d:])"
-    rf"|(?:the\s+)?(?P<day_first>{_DAY})(?:st|nd|rd|th|er|º|\.)?\s+(?:of\s+|de\s+)?(?P<month_second>{_MONTH})(?:,?\s+(?:de\s+|del\s+)?(?P<year_third>{_YEAR}))?"
+    rf"|(?P<month>{_MONTH})\s+(?:the\s+)?(?P<day>{_DAY})(?:st|nd|rd"
+    rf"|th)?(?:,?\s+(?P<year>{_YEAR}))?(?![\d:])"
+    rf"|(?:the\s+)?(?P<day_first>{_DAY})(?:st|nd|rd|th|er|º|\.)?\s+(?:of\s+"
+    rf"|de\s+)?(?P<month_second>{_MONTH})(?:,?\s+(?:de\s+|del\s+)?(?P<year_third>{_YEAR}))?"
     rf"|(?P<month_alone>{_MONTH})\s+(?P<its_year>{_YEAR})"
-    r"|(?:(?P<zh_year>\d{4})\s?年\s?)?(?P<zh_month>1[0-2]|0?[1-9])\s?月\s?(?P<zh_day>[12]\d|3[01]|0?[1-9])\s?[日号號]"
-    r"|(?:(?P<zh_half>上午|早上|凌晨|下午|晚上|中午)\s?)?(?P<zh_hour>[01]?\d|2[0-3])\s?[点點时時]\s?(?P<zh_minute>[0-5]?\d)\s?分"
-    r"|(?:(?P<half_before>上午|早上|凌晨|下午|晚上|中午)\s?)?(?P<hour>[01]?\d|2[0-3]):(?P<minute>[0-5]\d)(?::(?P<seconds>[0-5]\d))?"
+    r"|(?:(?P<zh_year>\d{4})\s?年\s?)?(?P<zh_month>1[0-2]|0?[1-9])\s?月\s?(?P<zh_day>[12]\d|3[01]"
+    r"|0?[1-9])\s?[日号號]"
+    r"|(?:(?P<zh_half>上午|早上|凌晨|下午|晚上|中午)\s?)?(?P<zh_hour>[01]?\d"
+    r"|2[0-3])\s?[点點时時]\s?(?P<zh_minute>[0-5]?\d)\s?分"
+    r"|(?:(?P<half_before>上午|早上|凌晨|下午|晚上|中午)\s?)?(?P<hour>[01]?\d"
+    r"|2[0-3]):(?P<minute>[0-5]\d)(?::(?P<seconds>[0-5]\d))?"
     r"(?:\s*(?P<half>[ap])\.?\s?m\b\.?)?(?![\d:])"
-    r"|(?P<whole_hour>1[0-2]|[1-9])\s*(?:(?P<whole_half>[ap])\.?\s?m\b\.?|o['’]clock(?:\s+in\s+the\s+(?P<clock_half>morning|afternoon|evening))?)"
-    rf"|(?P<spoken>half|quarter)\s+(?P<way>past|to)\s+(?P<spoken_hour>{_HOUR_WORD})(?:\s*(?P<spoken_half>[ap])\.?\s?m\b\.?)?"
+    r"|(?P<whole_hour>1[0-2]|[1-9])\s*(?:(?P<whole_half>[ap])\.?\s?m\b\.?"
+    r"|o['’]clock(?:\s+in\s+the\s+(?P<clock_half>morning|afternoon|evening))?)"
+    rf"|(?P<spoken>half|quarter)\s+(?P<way>past"
+    rf"|to)\s+(?P<spoken_hour>{_HOUR_WORD})(?:\s*(?P<spoken_half>[ap])\.?\s?m\b\.?)?"
     r"|(?P<named>noon|midnight)\b)"
 )
 _MAY_BE_ONE = re.compile(r"(?i)\d\s?[-/.:]\s?\d|\d\s*[ap]\.?\s?m\b|[年月点點时時]|[a-zé]{3}")
@@ -71,7 +87,9 @@ def read_moment(text: str) -> Moment | None:
 
 def moments_in(text: str) -> list[Moment]:
     """The moments in a text, in order. Linear in the text."""
-    return [moment for match in _MOMENT.finditer(_plain(text)) if (moment := _moment(match)) is not None]
+    return [
+        moment for match in _MOMENT.finditer(_plain(text)) if (moment := _moment(match)) is not None
+    ]
 
 
 def _plain(text: str) -> str:
@@ -85,18 +103,34 @@ def _moment(match: re.Match[str]) -> Moment | None:
         valid = {(y, m, d) for y, m, d in day if 1 <= (m or 1) <= 12 and 1 <= (d or 1) <= 31}
         return Moment(frozenset(valid), True) if valid else None
     times = _time_readings(part)
-    said = any(part[name] for name in ("half", "whole_half", "half_before", "zh_half", "clock_half", "spoken_half", "named"))
+    said = any(
+        part[name]
+        for name in (
+            "half",
+            "whole_half",
+            "half_before",
+            "zh_half",
+            "clock_half",
+            "spoken_half",
+            "named",
+        )
+    )
     return Moment(frozenset(times), False, said)
 
 
-def _day_readings(part: dict[str, str | None]) -> list[tuple[int | None, int | None, int | None]] | None:
+def _day_readings(
+    part: dict[str, str | None],
+) -> list[tuple[int | None, int | None, int | None]] | None:
     if year := part["iso_year"]:
         return [(int(year), _number(part["iso_month"]), _number(part["iso_day"]))]
     if year := part["last_year"]:
         # Americans write the month first, others the day
         first, second = _number(part["first"]), _number(part["second"])
         return [(int(year), first, second), (int(year), second, first)]
-    for name, day, of_year in (("month", "day", "year"), ("month_second", "day_first", "year_third")):
+    for name, day, of_year in (
+        ("month", "day", "year"),
+        ("month_second", "day_first", "year_third"),
+    ):
         if part[name]:
             return [(_number(part[of_year]), _month(part[name]), _number(part[day]))]
     if part["month_alone"]:
@@ -119,7 +153,11 @@ def _time_readings(part: dict[str, str | None]) -> set[tuple[int | None, ...]]:
     else:
         hour = int(part["hour"] or part["zh_hour"] or part["whole_hour"] or 0)
         minute = int(part["minute"] or part["zh_minute"] or 0)
-        half = part["half"] or part["whole_half"] or _HALVES.get(part["half_before"] or part["zh_half"] or part["clock_half"])
+        half = (
+            part["half"]
+            or part["whole_half"]
+            or _HALVES.get(part["half_before"] or part["zh_half"] or part["clock_half"])
+        )
         seconds = _number(part["seconds"])
     if hour > 12 or (hour == 0 and half != "p"):
         return {(hour, minute, seconds)}

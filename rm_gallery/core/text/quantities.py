@@ -1,4 +1,5 @@
-"""Numbers with their units in running text: SI with its prefixes, imperial, time, angle, temperature, data, currencies, percent.
+"""Numbers with their units in running text: SI with its prefixes, imperial, time, angle,
+temperature, data, currencies, percent.
 
 The units are a table (`units.yaml`), so that a verdict is the same on every machine.
 """
@@ -19,7 +20,9 @@ SMALL = 1e-4
 
 
 class Number(NamedTuple):
-    """A number found in a text; whole ones of many digits are `int`, so that they are compared exactly."""
+    """A number found in a text; whole ones of many digits are `int`, so that they are compared
+    exactly.
+    """
 
     value: float
     """What is written; a percentage keeps its figure: 50 for "50%"."""
@@ -35,7 +38,10 @@ _SIGNS = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if code != 
 }
 _EUROPEAN = r"\d{1,3}(?:\.\d{3})+,\d{1,2}(?![.,]?\d)|\d{1,3}(?:\.\d{3}){2,}(?![.,]?\d)"
 """1.250,50 and 1.000.000: points between groups, and a comma before decimals."""
-_GROUPED = _EUROPEAN + r"|\d{1,3}(?:,\d{3})+(?!\d)|\d{1,3}(?:\{,\}\d{3})+(?!\d)|\d{1,3}(?:\u2009\d{3})+(?!\d)"
+_GROUPED = (
+    _EUROPEAN
+    + r"|\d{1,3}(?:,\d{3})+(?!\d)|\d{1,3}(?:\{,\}\d{3})+(?!\d)|\d{1,3}(?:\u2009\d{3})+(?!\d)"
+)
 _DIGITS = re.compile(rf"(?<![A-Za-z_0-9])(?<!\d\.)(?:(?:{_GROUPED}|\d+)(?:\.\d+)?|\.\d+)")
 _IS_EUROPEAN = re.compile(_EUROPEAN)
 _AFTER = re.compile(
@@ -52,11 +58,21 @@ _MIXED = re.compile(r"\s(\d{1,6})\s?/\s?([1-9]\d{0,5})(?![\d/])")
 _FRACTION_SIGN = re.compile(r"\s?([¼½¾⅐-⅞])")
 _MAY_GO_ON = re.compile(r"[eEk%\\×*·⋅x万亿百千]|\s[%\\×*·⋅x万亿百千dhtmbpDHTMBP]")
 _DIGIT = re.compile(r"\d")
-_NUMBER_BEFORE = re.compile(r"(?P<percent_of>百分之)?(?P<sign>(?<![\w)\]}.])[-+])?(?:\\?[$€£¥₹]\s?)?$")
+_NUMBER_BEFORE = re.compile(
+    r"(?P<percent_of>百分之)?(?P<sign>(?<![\w)\]}.])[-+])?(?:\\?[$€£¥₹]\s?)?$"
+)
 _BEFORE_SIZE = 6
 _MAY_STAND_BEFORE = frozenset("-+$€£¥₹之 ")
 _SCALES = {
-    **{"k": 1e3, "dozen": 12, "hundred": 100, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12},
+    **{
+        "k": 1e3,
+        "dozen": 12,
+        "hundred": 100,
+        "thousand": 1e3,
+        "million": 1e6,
+        "billion": 1e9,
+        "trillion": 1e12,
+    },
     **{"万": 1e4, "亿": 1e8, "万亿": 1e12, "百万": 1e6, "千万": 1e7},
 }
 _NOT_DIGITS = re.compile(r"[^\d.]")
@@ -65,18 +81,22 @@ _NOT_DIGITS = re.compile(r"[^\d.]")
 def find_numbers(text: str, *, fractions: bool = False) -> list[Number]:
     """All numbers in order; with `fractions` 3/4, 1 1/2 and ½ are one number each.
 
-    Read as one number: 1,000 (also with thin spaces or LaTeX's {,}), -5, .5, 1e5, 3 × 10^4, $1,200, 50%, 百分之五十 only in
-    digits (百分之50), 3万, 2 million, and full-width digits. A minus between two numbers ("3-5") is no sign. Digits glued
-    to the end of a Latin word (H2O, v2) are no numbers. Positions are those of the given text.
+    Read as one number: 1,000 (also with thin spaces or LaTeX's {,}), -5, .5, 1e5, 3 × 10^4, $1,200,
+    50%, 百分之五十 only in digits (百分之50), 3万, 2 million, and full-width digits. A minus between two
+    numbers ("3-5") is no sign. Digits glued to the end of a Latin word (H2O, v2) are no numbers.
+    Positions are those of the given text.
     """
     if not text.isascii():
         text = text.translate(_SIGNS)
     found: list[Number] = []
     position = 0
-    # a search that starts with a digit is many times faster than one that starts with what may stand before it
+    # a search that starts with a digit is many times faster than one that starts with what may
+    # stand before it
     while (digit := _DIGIT.search(text, position)) is not None:
         start = digit.start()
-        if text[start - 1 : start] == "." and not (start > 1 and (text[start - 2].isalnum() or text[start - 2] == "_")):
+        if text[start - 1 : start] == "." and not (
+            start > 1 and (text[start - 2].isalnum() or text[start - 2] == "_")
+        ):
             start -= 1
         digits = _DIGITS.match(text, start)
         if digits is None:
@@ -100,9 +120,15 @@ def _with_fraction(text: str, number: Number) -> Number:
     whole = _MIXED.match(text, number.end)
     if whole is not None:
         part = int(whole[1]) / int(whole[2])
-        return number._replace(value=number.value + math.copysign(part, number.value), end=whole.end())
+        return number._replace(
+            value=number.value + math.copysign(part, number.value), end=whole.end()
+        )
     below = _BELOW.match(text, number.end)
-    return number if below is None else number._replace(value=number.value / int(below[1]), end=below.end())
+    return (
+        number
+        if below is None
+        else number._replace(value=number.value / int(below[1]), end=below.end())
+    )
 
 
 def _number(text: str, digits: re.Match[str]) -> Number:
@@ -124,7 +150,11 @@ def _number(text: str, digits: re.Match[str]) -> Number:
 
 
 def _scaled(value: float, after: re.Match[str]) -> float:
-    if exponent := after["exponent"] or after["power"] or (after["raised"] or "").translate(SUPERSCRIPTS):
+    if (
+        exponent := after["exponent"]
+        or after["power"]
+        or (after["raised"] or "").translate(SUPERSCRIPTS)
+    ):
         try:
             value *= 10.0 ** int(exponent)
         except OverflowError:
@@ -135,7 +165,8 @@ def _scaled(value: float, after: re.Match[str]) -> float:
 
 
 def close(a: float, b: float, tolerance: float) -> bool:
-    """Whether two numbers differ by at most `tolerance`, absolutely or relative to `b`; below 1e-4 relatively alone.
+    """Whether two numbers differ by at most `tolerance`, absolutely or relative to `b`; below 1e-4
+    relatively alone.
 
     Whole numbers are equal or not, unless the tolerance is above 1e-6.
     """
@@ -148,7 +179,9 @@ Dimension = tuple[tuple[str, float], ...]
 
 
 class UnitOfMeasure(NamedTuple):
-    """A unit in base units: value * factor + offset. The dimension is the powers of the base units it is made of."""
+    """A unit in base units: value * factor + offset. The dimension is the powers of the base units
+    it is made of.
+    """
 
     factor: float
     dimension: Dimension
@@ -160,7 +193,9 @@ class Quantity(NamedTuple):
 
     value: float
     units: tuple[UnitOfMeasure, ...]
-    """What its unit may mean, the likeliest first ("C" is Celsius or coulomb); empty where it has none that is known."""
+    """What its unit may mean, the likeliest first ("C" is Celsius or coulomb); empty where it has
+    none that is known.
+    """
     things: frozenset[str]
     """Words that follow in a unit's place and name none: of "5 red apples" red and apple."""
     start: int
@@ -172,54 +207,89 @@ PERCENT = UnitOfMeasure(0.01, ())
 _CJK = r"\u3400-\u9fff\u30a0-\u30ff\uac00-\ud7a3"
 _DATA: Dimension = (("bit", 1.0),)
 _WORD = rf"[А-Яа-яё]+|[A-Za-zÀ-ÖØ-öø-ÿµμΩ°º℃℉%％€£¥￥₹₩₽¢$]+|(?:(?!每)[{_CJK}]){{1,4}}"
-_POWER = r"(?:\s?(?:\^|\*\*)\s?[{(]?\s?-?[1-4]\s?[})]?|[⁻¹²³⁴]{1,2}|-[1-3](?!\d)|[23](?![\d.,])|\s+squared\b|\s+cubed\b)?"
+_POWER = (
+    r"(?:\s?(?:\^|\*\*)\s?[{(]?\s?-?[1-4]\s?[})]?|[⁻¹²³⁴]{1,2}|-[1-3](?!\d)|[23](?![\d.,])"
+    r"|\s+squared\b|\s+cubed\b)?"
+)
 _TERM = rf"(?:(?:square|cubic|sq\.?|cu\.?|平方|立方)\s*)?(?:{_WORD}){_POWER}"
 _UNIT = re.compile(
     rf"(?i)(?:\s{{0,3}}|-)(?:(?:degrees?|deg|°|º)\s*(?P<degrees>Celsius|Fahrenheit|C\b|F\b)"
-    rf"|(?P<unit>{_TERM}(?:(?:\s?[/·⋅×*每]\s?|\s+(?:per|pro|par|por)\s+|\s?(?=[A-Za-z]{{1,3}}\s?(?:\^|\*\*|[⁻²³]|-\d))|\s(?=[A-Za-z]{{1,3}}/)|\s(?=[msK]\b))(?:{_TERM}|\({_TERM}(?:[·⋅* ]{_TERM})?\))){{0,3}}))"
+    rf"|(?P<unit>{_TERM}(?:(?:\s?[/·⋅×*每]\s?|\s+(?:per|pro|par|por)\s+"
+    rf"|\s?(?=[A-Za-z]{{1,3}}\s?(?:\^|\*\*|[⁻²³]|-\d))|\s(?=[A-Za-z]{{1,3}}/)"
+    rf"|\s(?=[msK]\b))(?:{_TERM}|\({_TERM}(?:[·⋅* ]{_TERM})?\))){{0,3}}))"
 )
 _TERMS = re.compile(rf"(?i)\s({_TERM}(?!\S)|\S+)")
 _SINGLE = re.compile(_WORD)
 _TERM_PARTS = re.compile(
-    r"(?i)(square|cubic|sq|cu|平方|立方)?\.?\s*([^\s\d^²³⁻¹⁴*-]+?)\s*(?:(?:\^|\*\*)?\s*[{(]?\s?(-?[1-4])\s?[})]?|([²³⁻¹⁴]{1,2})|(squared|cubed))?"
+    r"(?i)(square|cubic|sq|cu|平方|立方)?\.?\s*([^\s\d^²³⁻¹⁴*-]+?)\s*(?:(?:\^"
+    r"|\*\*)?\s*[{(]?\s?(-?[1-4])\s?[})]?|([²³⁻¹⁴]{1,2})|(squared|cubed))?"
 )
-_THING = re.compile(r"(?:[\s-]{1,2}|^)([A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё]{2,30})(?![A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё/^]|\.(?=\S))")
+_THING = re.compile(
+    r"(?:[\s-]{1,2}|^)([A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё]{2,30})(?![A-Za-zÀ-ÖØ-öø-ÿА-Яа-яё/^]|\.(?=\S))"
+)
 _CURRENCY = re.compile(r"US\$|A\$|C\$|USD|EUR|GBP|CNY|RMB|JPY|INR|[$€£¥￥₹₩₽]")
 _BEFORE = re.compile(r"(?:US\$?|USD|EUR|GBP|CNY|RMB|JPY|INR|CHF|AUD|CAD|KRW|RUB)\s?$")
 _SCALE = re.compile(r"\s?([kKmMbB])n?\b(?!\s?/)")
 _SHORT_SCALE = re.compile(r"[KMB](?![A-Za-z0-9/^²³])")
-"""Thousand, million and billion where no unit is asked for, else kelvin, mole per litre and byte."""
+"""Thousand, million and billion where no unit is asked for, else kelvin, mole per litre and byte.
+"""
 _CLOCK = re.compile(r"(?i)\s?([ap])\.?m\b")
 _GOES_ON = re.compile(r"\s+[A-Za-z]")
 _TEXT = re.compile(r"\\(?:text|mathrm|mbox|textrm|rm|operatorname|mathit|si|unit)\s*\{([^{}]*)\}")
 _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{\s*(\d{1,12})\s*\}\s*\{\s*(\d{1,12})\s*\}|(\d)(\d))")
 _MATH = re.compile(r"\$(?=\S)([^$\n]{1,200}?)(?<=\S)\$(?!\d)")
 _REPLACED = (
-    *(("\\left", ""), ("\\right", ""), ("\\circ", "°"), ("^°", "°"), ("^{°}", "°"), ("\\degree", "°"), ("\\%", "%")),
-    *(("\\cdot", "·"), ("\\times", "×"), ("\\Omega", "Ω"), ("\\mu", "µ"), ("\\$", "$"), ("{,}", ",")),
+    *(
+        ("\\left", ""),
+        ("\\right", ""),
+        ("\\circ", "°"),
+        ("^°", "°"),
+        ("^{°}", "°"),
+        ("\\degree", "°"),
+        ("\\%", "%"),
+    ),
+    *(
+        ("\\cdot", "·"),
+        ("\\times", "×"),
+        ("\\Omega", "Ω"),
+        ("\\mu", "µ"),
+        ("\\$", "$"),
+        ("{,}", ","),
+    ),
 )
-_MINUS = re.compile(r"(?i)(?:^|(?<=[:=(\n])|(?<=\bis )|(?<=\bwas )|(?<=\bto )|(?<=: )|(?<== ))(?:minus|negative)\s+(?=\$?\d)")
+_MINUS = re.compile(
+    r"(?i)(?:^|(?<=[:=(\n])|(?<=\bis )|(?<=\bwas )|(?<=\bto )|(?<=: )|(?<== ))(?:minus"
+    r"|negative)\s+(?=\$?\d)"
+)
 _GLUED = re.compile(r"(?<=\d)(hrs?|h|min|ft|d)(?=\d)")
 _MINUTES = re.compile(r"(?<=\dh)(\s?[0-5]?\d)\s?m(?![\w/^²³])")
 _PER_HOUR = re.compile(
-    r"(?:每(小时|分钟|秒|天)|(時)速|(秒)速|(分)速)(?:约|約)?\s?(\d[\d.,]*)\s?([A-Za-z\u30a0-\u30ff\u3400-\u9fff]{1,6})"
+    r"(?:每(小时|分钟|秒|天)|(時)速|(秒)速|(分)速)(?:约"
+    r"|約)?\s?(\d[\d.,]*)\s?([A-Za-z\u30a0-\u30ff\u3400-\u9fff]{1,6})"
 )
 _FEET = re.compile(r"(?<!\d)(\d{1,2})\s?['′’]\s?(\d{1,2})\s?[\"″”]")
 _ERROR = re.compile(r"\(?\s?(-?\d[\d.,]{0,40})\s*(?:±|\\pm|\+/-)\s*\d[\d.,]*(?:\s?\))?")
-"""A value and how uncertain it is: 12.6 ± 0.1. Bounded, since it is tried from every digit of a long number."""
+"""A value and how uncertain it is: 12.6 ± 0.1. Bounded, since it is tried from every digit of a
+long number.
+"""
 _COMMA = re.compile(r"(?<![\d.,])(\d{1,3}),(\d{1,2})(?=\s?[A-Za-zÀ-ÿА-Яа-яµΩ°€%])")
 _COMPOUND = re.compile(r"\b(light|nautical)[ -](years?|miles?)\b|\bmm (?=Hg\b)")
 _SPACED = re.compile(r"(?<![\w.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?![\d,/]| \d)")
-_SPACED_AND_UNIT = re.compile(r"(?<![\d.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?=\s?(?P<unit>[^\W\d_]{1,12}|[%°€£¥]))")
-"""Behind a word a space may stand between two numbers; before a unit it groups the digits, as SI and ISO 80000-1 write them."""
+_SPACED_AND_UNIT = re.compile(
+    r"(?<![\d.,] )(?<![\w.,])[1-9]\d{0,2}(?: \d{3})+(?=\s?(?P<unit>[^\W\d_]{1,12}|[%°€£¥]))"
+)
+"""Behind a word a space may stand between two numbers; before a unit it groups the digits, as SI
+and ISO 80000-1 write them.
+"""
 _SPACE = re.compile(r"\\[,;:! ]|~|\\q?quad(?![A-Za-z])")
 
 
 def find_quantities(text: str, *, units: bool = True) -> list[Quantity]:
-    """All numbers in order with the unit that follows them (or the currency before them); fractions are one number.
+    """All numbers in order with the unit that follows them (or the currency before them); fractions
+    are one number.
 
-    Parts such as "5 ft 3 in" and "1 h 30 min" are one quantity. LaTeX around units is understood. Without `units` only
-    currencies and percent are read.
+    Parts such as "5 ft 3 in" and "1 h 30 min" are one quantity. LaTeX around units is understood.
+    Without `units` only currencies and percent are read.
     """
     text = plain_units(text)
     found: list[Quantity] = []
@@ -234,9 +304,16 @@ def find_quantities(text: str, *, units: bool = True) -> list[Quantity]:
 
 def plain_units(text: str) -> str:
     """The text without the LaTeX that stands around units."""
-    text = _SPACED_AND_UNIT.sub(lambda found: found[0].replace(" ", "") if _is_unit(found["unit"]) else found[0], text)
-    text = _SPACED.sub(lambda found: found[0].replace(" ", ""), _COMPOUND.sub(lambda found: re.sub("[ -]", "", found[0]), text))
-    text = _ERROR.sub(r"\1", _FEET.sub(r"\1 ft \2 in", _PER_HOUR.sub(_per_hour, _COMMA.sub(r"\1.\2", text))))
+    text = _SPACED_AND_UNIT.sub(
+        lambda found: found[0].replace(" ", "") if _is_unit(found["unit"]) else found[0], text
+    )
+    text = _SPACED.sub(
+        lambda found: found[0].replace(" ", ""),
+        _COMPOUND.sub(lambda found: re.sub("[ -]", "", found[0]), text),
+    )
+    text = _ERROR.sub(
+        r"\1", _FEET.sub(r"\1 ft \2 in", _PER_HOUR.sub(_per_hour, _COMMA.sub(r"\1.\2", text)))
+    )
     text = _GLUED.sub(r"\1 ", _MINUTES.sub(r"\1 min", _MINUS.sub("-", text)))
     if "\\" not in text and "$" not in text:
         return text
@@ -252,7 +329,9 @@ def _is_unit(word: str) -> bool:
     return bool(_currency_of(word) or units_of(word))
 
 
-_SIUNITX = re.compile(r"\\(?:SI|qty)\s*(?:\[[^\[\]]{0,80}\])?\s*\{([^{}]{1,80})\}\s*\{([^{}]{1,120})\}")
+_SIUNITX = re.compile(
+    r"\\(?:SI|qty)\s*(?:\[[^\[\]]{0,80}\])?\s*\{([^{}]{1,80})\}\s*\{([^{}]{1,120})\}"
+)
 _MACRO = re.compile(r"\\([A-Za-z]+)")
 _MACROS = {
     "per": "/",
@@ -266,11 +345,15 @@ _MACROS = {
 
 
 def _siunitx(unit: str) -> str:
-    r"""A unit of the siunitx package as text: `\kilo\meter\per\second\squared` is kilometer/second^2."""
+    r"""A unit of the siunitx package as text: `\kilo\meter\per\second\squared` is
+    kilometer/second^2.
+    """
     parts: list[str] = []
     for macro in _MACRO.findall(unit):
         word = _MACROS.get(macro, macro)
-        joined = not parts or parts[-1] in _LONG_PREFIXES or parts[-1][-1] in "/ " or word[0] in "/^"
+        joined = (
+            not parts or parts[-1] in _LONG_PREFIXES or parts[-1][-1] in "/ " or word[0] in "/^"
+        )
         parts += [word] if joined else ["·", word]
     return "".join(parts) or unit
 
@@ -280,14 +363,20 @@ def _per_hour(found: re.Match[str]) -> str:
 
 
 def same_kind(given: Quantity, wanted: Quantity) -> tuple[UnitOfMeasure, UnitOfMeasure] | None:
-    """The readings of two quantities' units that measure the same, the likeliest first; None when there are none."""
-    return next(((a, b) for b in wanted.units for a in given.units if a.dimension == b.dimension), None)
+    """The readings of two quantities' units that measure the same, the likeliest first; None when
+    there are none.
+    """
+    return next(
+        ((a, b) for b in wanted.units for a in given.units if a.dimension == b.dimension), None
+    )
 
 
 def conversions(given: Quantity, wanted: Quantity) -> list[float]:
     """`given` in the unit of `wanted`, in every way their units can be read."""
     # beside an explicit GiB a GB is a decimal one
-    left, right = (q.units[:1] if _is_binary(o) else q.units for q, o in ((given, wanted), (wanted, given)))
+    left, right = (
+        q.units[:1] if _is_binary(o) else q.units for q, o in ((given, wanted), (wanted, given))
+    )
     pairs = ((a, b) for b in right for a in left if a.dimension == b.dimension)
     return [(given.value * a.factor + a.offset - b.offset) / b.factor for a, b in pairs]
 
@@ -304,7 +393,13 @@ def _quantity(text: str, number: Number, units: bool) -> Quantity:
     if currency:
         scale = _SCALE.match(text, number.end)
         factor = {"k": 1e3, "m": 1e6, "b": 1e9}[scale[1].lower()] if scale else 1.0
-        return Quantity(number.value * factor, currency, frozenset(), number.start, scale.end() if scale else number.end)
+        return Quantity(
+            number.value * factor,
+            currency,
+            frozenset(),
+            number.start,
+            scale.end() if scale else number.end,
+        )
     if not units and (short := _SHORT_SCALE.match(text, number.end)):
         factor = {"K": 1e3, "M": 1e6, "B": 1e9}[short[0]]
         return Quantity(number.value * factor, (), frozenset(), number.start, short.end())
@@ -333,7 +428,9 @@ def _unit_after(text: str, position: int, units: bool) -> tuple[tuple[UnitOfMeas
         if re.search(rf"[{_CJK}]$", written):
             shorter = written[:-1]
         else:
-            shorter = re.sub(r"(?:\s?[/·⋅×*每]\s?|\s+(?:per|pro|par|por)\s+|\s|^)[^/·⋅×*每\s]*$", "", written)
+            shorter = re.sub(
+                r"(?:\s?[/·⋅×*每]\s?|\s+(?:per|pro|par|por)\s+|\s|^)[^/·⋅×*每\s]*$", "", written
+            )
         end -= len(written) - len(shorter)
         written = shorter
     return (), position
@@ -385,7 +482,10 @@ def _extends(found: list[Quantity], part: Quantity, text: str) -> bool:
     small, large = same
     if large.offset or not large.dimension or small.factor >= large.factor or part.value < 0:
         return False
-    if text[whole.end : part.start].strip(" ,").removeprefix("and").strip() or part.value * small.factor >= large.factor:
+    if (
+        text[whole.end : part.start].strip(" ,").removeprefix("and").strip()
+        or part.value * small.factor >= large.factor
+    ):
         return False
     if "and" in text[whole.end : part.start] and large.dimension not in _TOLD_IN_PARTS:
         return False
@@ -399,9 +499,11 @@ _TOLD_IN_PARTS = frozenset({(("[time]", 1.0),), (("USD", 1.0),)})
 
 @lru_cache(maxsize=4096)
 def units_of(text: str) -> tuple[UnitOfMeasure, ...]:
-    """What a text such as "km", "m/s^2", "square feet", "m s⁻²" or 公里 may name as a unit; empty when it names none.
+    """What a text such as "km", "m/s^2", "square feet", "m s⁻²" or 公里 may name as a unit; empty
+    when it names none.
 
-    Symbols are read as written (Mg is no mg); words in any case. One beyond the range of floats is none.
+    Symbols are read as written (Mg is no mg); words in any case. One beyond the range of floats is
+    none.
     """
     if len(text) > 60:
         return ()
@@ -416,7 +518,10 @@ def _units_of(text: str) -> tuple[UnitOfMeasure, ...]:
         return single
     result: list[UnitOfMeasure] = [UnitOfMeasure(1.0, ())]
     sign = 1
-    for part in re.split(r"(\s*/\s*|\s+(?:per|pro|par|por)\s+|\s*每\s*|\s*[·⋅×]\s*|\s*(?<!\*)\*(?!\*)\s*)", text.strip()):
+    for part in re.split(
+        r"(\s*/\s*|\s+(?:per|pro|par|por)\s+|\s*每\s*|\s*[·⋅×]\s*|\s*(?<!\*)\*(?!\*)\s*)",
+        text.strip(),
+    ):
         mark = part.strip()
         if mark in ("/", "per", "pro", "par", "por", "每"):
             sign = -1
@@ -447,16 +552,22 @@ def _named(name: str) -> tuple[UnitOfMeasure, ...]:
     factor, _, unit = (known or name).rpartition(" ")
     if not factor and not re.search(r"[/\d]", unit):
         return _known_unit(unit)
-    return tuple(found._replace(factor=found.factor * float(factor or 1)) for found in units_of(unit))
+    return tuple(
+        found._replace(factor=found.factor * float(factor or 1)) for found in units_of(unit)
+    )
 
 
 def _term(text: str) -> tuple[UnitOfMeasure, ...]:
     match = _TERM_PARTS.fullmatch(text.strip())
     if match is None:
         return ()
-    power = {"square": 2, "sq": 2, "平方": 2, "cubic": 3, "cu": 3, "立方": 3}.get((match[1] or "").lower(), 1)
+    power = {"square": 2, "sq": 2, "平方": 2, "cubic": 3, "cu": 3, "立方": 3}.get(
+        (match[1] or "").lower(), 1
+    )
     exponent = (
-        match[3] or (match[4] or "").translate(SUPERSCRIPTS) or {"squared": 2, "cubed": 3}.get((match[5] or "").lower(), 1)
+        match[3]
+        or (match[4] or "").translate(SUPERSCRIPTS)
+        or {"squared": 2, "cubed": 3}.get((match[5] or "").lower(), 1)
     )
     try:
         power *= int(exponent)
@@ -475,7 +586,9 @@ def _times(left: UnitOfMeasure, right: UnitOfMeasure, sign: int) -> UnitOfMeasur
     powers = dict(left.dimension)
     for base, exponent in right.dimension:
         powers[base] = powers.get(base, 0) + sign * exponent
-    return UnitOfMeasure(left.factor * right.factor**sign, tuple(sorted((b, e) for b, e in powers.items() if e)))
+    return UnitOfMeasure(
+        left.factor * right.factor**sign, tuple(sorted((b, e) for b, e in powers.items() if e))
+    )
 
 
 def is_unit(name: str) -> bool:
@@ -484,16 +597,57 @@ def is_unit(name: str) -> bool:
 
 
 _BASES = {
-    **{"L": "[length]", "M": "[mass]", "T": "[time]", "I": "[current]", "K": "[temperature]", "N": "[substance]"},
+    **{
+        "L": "[length]",
+        "M": "[mass]",
+        "T": "[time]",
+        "I": "[current]",
+        "K": "[temperature]",
+        "N": "[substance]",
+    },
     **{"J": "[luminosity]", "rad": "radian", "bit": "bit"},
 }
 _PREFIXES = {
-    **{"y": -24, "z": -21, "a": -18, "f": -15, "p": -12, "n": -9, "u": -6, "µ": -6, "μ": -6, "m": -3, "c": -2, "d": -1},
+    **{
+        "y": -24,
+        "z": -21,
+        "a": -18,
+        "f": -15,
+        "p": -12,
+        "n": -9,
+        "u": -6,
+        "µ": -6,
+        "μ": -6,
+        "m": -3,
+        "c": -2,
+        "d": -1,
+    },
     **{"da": 1, "h": 2, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18, "Z": 21, "Y": 24},
 }
 _LONG_PREFIXES = {
-    **{"yocto": -24, "zepto": -21, "atto": -18, "femto": -15, "pico": -12, "nano": -9, "micro": -6, "milli": -3, "centi": -2},
-    **{"deci": -1, "deca": 1, "deka": 1, "hecto": 2, "kilo": 3, "mega": 6, "giga": 9, "tera": 12, "peta": 15, "exa": 18},
+    **{
+        "yocto": -24,
+        "zepto": -21,
+        "atto": -18,
+        "femto": -15,
+        "pico": -12,
+        "nano": -9,
+        "micro": -6,
+        "milli": -3,
+        "centi": -2,
+    },
+    **{
+        "deci": -1,
+        "deca": 1,
+        "deka": 1,
+        "hecto": 2,
+        "kilo": 3,
+        "mega": 6,
+        "giga": 9,
+        "tera": 12,
+        "peta": 15,
+        "exa": 18,
+    },
 }
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _LONG_BINARY = {"kibi": 10, "mebi": 20, "gibi": 30, "tebi": 40, "pebi": 50}
@@ -506,7 +660,9 @@ def _table(kind: str) -> dict[str, UnitOfMeasure]:
     for name, definition in word_table("units")[kind].items():
         factor, *parts = definition.split()
         offset = float(parts.pop()) if parts and parts[-1][0].isdigit() else 0.0
-        powers = {found[1]: float(found[2] or 1) for part in parts if (found := _POWERED.fullmatch(part))}
+        powers = {
+            found[1]: float(found[2] or 1) for part in parts if (found := _POWERED.fullmatch(part))
+        }
         dimension = tuple(sorted((_BASES[base], power) for base, power in powers.items()))
         units[name] = UnitOfMeasure(float(factor), dimension, offset)
     return units
@@ -518,7 +674,9 @@ def _excluded(kind: str) -> frozenset[str]:
 
 
 def _known_unit(name: str) -> tuple[UnitOfMeasure, ...]:
-    """What the table knows a word as: as written, then in lower case, then without the ending of a plural."""
+    """What the table knows a word as: as written, then in lower case, then without the ending of a
+    plural.
+    """
     for spelling in dict.fromkeys((name, name.lower() if len(name) > 1 else name)):
         if not spelling or spelling in _excluded("no_unit"):
             return ()

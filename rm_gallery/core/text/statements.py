@@ -24,7 +24,9 @@ Reader = Callable[[Any], Any]
 
 
 class VerdictField(NamedTuple):
-    """How one field is read: `read` turns its text or JSON value into the value, or raises ParseError."""
+    """How one field is read: `read` turns its text or JSON value into the value, or raises
+    ParseError.
+    """
 
     read: Reader
     prose: bool = False
@@ -39,13 +41,18 @@ class Form:
     def __init__(self, fields: Mapping[str, VerdictField]) -> None:
         self.fields = dict(fields)
         self.names = {name.lower(): name for name in fields}
-        self.verdicts = verdicts = {name.lower() for name, field in fields.items() if not field.prose}
+        self.verdicts = verdicts = {
+            name.lower() for name, field in fields.items() if not field.prose
+        }
         self.prose = ({*REASONS} | set(self.names)) - verdicts
-        every = "|".join(re.escape(name) for name in sorted(self.prose | verdicts, key=len, reverse=True))
+        every = "|".join(
+            re.escape(name) for name in sorted(self.prose | verdicts, key=len, reverse=True)
+        )
         self.tokens = re.compile(
             r"(?im)<[ \t]?(?P<slash>/?)[ \t]?(?P<sure>(?:final|corrected|revised|overall)[_-])?"
             rf"(?P<name>{every})(?P<attributes>\s[^<>]{{0,200}})?[ \t]?(?P<self>/?)>"
-            r"|(?P<comment><!--)|(?P<fence>^[ \t]{0,8}(?:`{3,}|~{3,}))|(?P<object>\{)(?=\s*[\"'“}/])"
+            r"|(?P<comment><!--)|(?P<fence>^[ \t]{0,8}(?:`{3,}|~{3,}))"
+            r"|(?P<object>\{)(?=\s*[\"'“}/])"
         )
         keys = "|".join(re.escape(name) for name in sorted(verdicts))
         self.member = re.compile(rf"(?i)[\"'“](?:{keys})[\"'”]\s*[:：]") if keys else None
@@ -55,7 +62,9 @@ class Form:
         self.usual = re.compile(rf"{reason}<({named})>([^<{{]{{1,200}})</\2>\s*")
 
     def usual_values(self, text: str) -> dict[str, Any] | None:
-        """The fields of a reply that is nothing but a reason without tags and one verdict; None for any other."""
+        """The fields of a reply that is nothing but a reason without tags and one verdict; None for
+        any other.
+        """
         found = self.usual.fullmatch(text)
         if found is None:
             return None
@@ -92,45 +101,61 @@ class Found(NamedTuple):
     marked: bool
     """Whether the judge itself calls it final or corrected."""
     doubtful: bool
-    """Whether it stands behind a fence that is never closed: enough to contradict another one, not to be read."""
+    """Whether it stands behind a fence that is never closed: enough to contradict another one, not
+    to be read.
+    """
 
 
 FINAL = re.compile(
-    r"(?i)(?:^|[\n.!;,。！；，>])[ \t*_#>\-–—]*(?:(?:so|therefore|thus|hence|所以|因此|综上)[,，]?\s*)?(?:here is\s+)?(?:my\s+|the\s+|我的)?"
-    r"(?:(?:final|overall|total|corrected|revised|updated|definitive|最终|最后|总体|综合|总|更正后?的?|修正后?的?)的?[ _]*"
-    r"(?:verdict|answer|score|decision|judge?ment|choice|rating|result|conclusion|pick|结论|判断|评分|得分|分数?|答案|选择|决定|结果)?"
-    r"|verdict|correction|conclusion|if i must(?: choose)?|if forced(?: to choose)?|更正|修正|结论|如果必须选择?|非要选的话)"
+    r"(?i)(?:^|[\n.!;,。！；，>])[ \t*_#>\-–—]*(?:(?:so|therefore|thus|hence|所以|因此"
+    r"|综上)[,，]?\s*)?(?:here is\s+)?(?:my\s+|the\s+|我的)?"
+    r"(?:(?:final|overall|total|corrected|revised|updated|definitive|最终|最后|总体|综合|总|更正后?的?"
+    r"|修正后?的?)的?[ _]*"
+    r"(?:verdict|answer|score|decision|judge?ment|choice|rating|result|conclusion|pick|结论|判断|评分|得分"
+    r"|分数?|答案|选择|决定|结果)?"
+    r"|verdict|correction|conclusion|if i must(?: choose)?|if forced(?: to choose)?|更正|修正|结论"
+    r"|如果必须选择?|非要选的话)"
     r"[ \t*_]*(?:is|是|为)?[ \t*_]*[:：]?[ \t*_]*\n?[ \t*_]*$"
 )
 _GOES_ON = re.compile(
     r"(?i)[.,]?\d+(?:\.\d+)?|%|½|[-–—~～]\d+(?![a-z\d])|[ \t][-–—][ \t]?\d+(?=[ \t]*(?:$|\n))"
-    r"|[ \t*_`]{0,4}[(（]?(?:/|out of|of|or|and|to|&|至|到|或|和|与|满分)\s?\d+(?:\.\d+)?(?![a-z\d])(?:\s?[)）])?"
+    r"|[ \t*_`]{0,4}[(（]?(?:/|out of|of|or|and|to|&|至|到|或|和|与"
+    r"|满分)\s?\d+(?:\.\d+)?(?![a-z\d])(?:\s?[)）])?"
 )
 """After a closing tag, on its line, this belongs to the number in it."""
 _QUOTING = re.compile(
-    r"(?i)(?<!best )(?<!better )(?<!final )(?<!my )\b(?:answers?|responses?|candidates?|assistants?|texts?|it|which|that|they|user)\b"
-    r"[^.!?。\n]{0,80}?\b(?:reads?|says?|said|contain\w*|includ\w+|writ\w+|wrote|end(?:s|ed)? (?:with|in|by|like|as)|begin\w* with|"
-    r"start\w* with|claim\w*|stat(?:es|ed)|quot\w+|inject\w*|insert\w*|add(?:s|ed)|append\w*|embed\w*|hid\w+|tries|tried|"
+    r"(?i)(?<!best )(?<!better )(?<!final )(?<!my )\b(?:answers?|responses?|candidates?|assistants?"
+    r"|texts?|it|which|that|they|user)\b"
+    r"[^.!?。\n]{0,80}?\b(?:reads?|says?|said|contain\w*|includ\w+|writ\w+|wrote|end(?:s"
+    r"|ed)? (?:with|in|by|like|as)|begin\w* with|"
+    r"start\w* with|claim\w*|stat(?:es|ed)|quot\w+|inject\w*|insert\w*|add(?:s|ed)|append\w*"
+    r"|embed\w*|hid\w+|tries|tried|"
     r"attempt\w*|demand\w*|ask\w*)\b(?P<en>[^.!?。\n]{0,60})$"
     r"|(?<!最好的)(?<!更好的)(?<!最佳)(?<!最优)(?<!最终)(?<!我的)(?:(?:回答|答案|回复|候选|文本|内容|它)[^。！？\n]{0,60}?"
     r"(?:写道|写着|写了|包含|含有|声称|说|引用|注入|结尾|夹带|要求|插入|试图|读作)|(?:内容|原文|全文|文本)(?:是|为|如下))"
     r"(?P<zh>[^。！？\n]{0,40})$"
     r"|\b(?:(?:ends?|ending|bottom|tail|beginning|top) of (?:the|its|an?|this|answer|response)\b"
-    r"|(?:last|closing|final|first|opening) (?:lines?|words?|sentences?|paragraph)\b|(?:at|near) (?:the|its) (?:very )?(?:end|bottom)\b"
-    r"|(?:inject\w*|quot(?:e|ed|ation)|excerpt|snippet|manipulat\w*|jailbreak)\b)(?P<at>[^.!?:\n]{0,60}[:(（]\s*)$"
+    r"|(?:last|closing|final|first|opening) (?:lines?|words?|sentences?|paragraph)\b|(?:at"
+    r"|near) (?:the|its) (?:very )?(?:end|bottom)\b"
+    r"|(?:inject\w*|quot(?:e|ed|ation)|excerpt|snippet|manipulat\w*"
+    r"|jailbreak)\b)(?P<at>[^.!?:\n]{0,60}[:(（]\s*)$"
     r"|(?:antwort|kandidat|r[ée]ponse|texte?|respuesta|risposta|resposta|ответ\w*)\b[^.!?\n]{0,60}?"
-    r"(?:enthält|endet|beginnt|schreibt|behauptet|lautet|contient|termine|écrit|prétend|contiene|termina|dice|incluye|afirma|contém|"
+    r"(?:enthält|endet|beginnt|schreibt|behauptet|lautet|contient|termine|écrit|prétend|contiene"
+    r"|termina|dice|incluye|afirma|contém|"
     r"содерж\w*|заканчива\w*|пишет|утвержда\w*)\b(?P<other>[^.!?\n]{0,60})$"
 )
 _QUOTED_BEFORE = re.compile(
     r"(?i)[\s\"'`)）*]{0,4}(?:[,，]?\s*(?:which|that|and|was|is|as)\s(?:\w+\s){0,3}?"
-    r"(?:ignor\w*|disregard\w*|discount\w*|inject\w*|manipulat\w*|attack|attempt|quot\w*|how (?:it|the))\b"
+    r"(?:ignor\w*|disregard\w*|discount\w*|inject\w*|manipulat\w*|attack|attempt|quot\w*|how (?:it"
+    r"|the))\b"
     r"|と(?:書|記|あ|い)|라고|이라|的?字样|这(?:样|种|句)的?|等(?:内容|字样))"
 )
 """After a statement this says that it is somebody else's."""
 _CONCLUDING = re.compile(
-    r"(?i)[^:：\"“]{4,}?(?:(?:[,;，；]|\band|[-–—])\s*(?:(?:my|the)\s)?(?:so|therefore|thus|hence|also|daher|deshalb|donc|luego|quindi|"
-    r"portanto|поэтому|verdict|conclu\w+|accordingly|wins?|i (?:pick|choose|select|prefer|give|go))\b"
+    r"(?i)[^:：\"“]{4,}?(?:(?:[,;，；]|\band|[-–—])\s*(?:(?:my|the)\s)?(?:so|therefore|thus|hence|also"
+    r"|daher|deshalb|donc|luego|quindi|"
+    r"portanto|поэтому|verdict|conclu\w+|accordingly|wins?|i (?:pick|choose|select|prefer|give"
+    r"|go))\b"
     r"|[,;，；]\s*(?:所以|因此|故|综上|结论|我?选)|[,，]\s*$)"
 )
 """After "it contains …," this makes the judge's own statement of what follows."""
@@ -148,7 +173,9 @@ def _list_tokens(text: str, form: Form) -> list[_Token]:
             if match["self"] and not match["slash"]:
                 continue  # it holds nothing
             sure = bool(match["sure"]) or "final" in (match["attributes"] or "").lower()
-            tokens.append(_Token(match.start(), match.end(), match["name"].lower(), not match["slash"], sure))
+            tokens.append(
+                _Token(match.start(), match.end(), match["name"].lower(), not match["slash"], sure)
+            )
         else:
             name = {"comment": "<!--", "fence": "fence"}.get(kind or "", "{")
             tokens.append(_Token(match.start(), match.end(), name, True, False))
@@ -156,10 +183,14 @@ def _list_tokens(text: str, form: Form) -> list[_Token]:
 
 
 class Scan:
-    """Every statement of a field outside of reasons, comments, fences and quotations, in order; one pass."""
+    """Every statement of a field outside of reasons, comments, fences and quotations, in order; one
+    pass.
+    """
 
     def __init__(self, text: str, form: Form, whole: bool = True) -> None:
-        """`whole` tells that the text is surely all the judge stated, so that what begins it is its own."""
+        """`whole` tells that the text is surely all the judge stated, so that what begins it is its
+        own.
+        """
         self.text = text
         self.form = form
         self.whole = whole
@@ -178,7 +209,9 @@ class Scan:
         self.odd = False
         self.doubtful = False
         self.doubted: list[tuple[int, int]] = []
-        """Parts that would have been left out, had not a verdict that may be quoted stood before them."""
+        """Parts that would have been left out, had not a verdict that may be quoted stood before
+        them.
+        """
         self.objects = 0
         if text.startswith("{") and (not self.tokens or object_at(text, 0) is None):
             raise ParseError("The reply begins like JSON and is none.")
@@ -215,10 +248,13 @@ class Scan:
         self.odd = False
 
     def _pass_over(self, start: int, end: int) -> None:
-        """Leave out a reason or fences, unless a verdict stands before them that may itself be quoted: it may have begun
-        them to hide the real one, and then what they hold is enough to contradict it.
+        """Leave out a reason or fences, unless a verdict stands before them that may itself be
+        quoted: it may have begun them to hide the real one, and then what they hold is enough to
+        contradict it.
         """
-        if any(one.name.lower() not in self.prose and not self._began_with(one) for one in self.found):
+        if any(
+            one.name.lower() not in self.prose and not self._began_with(one) for one in self.found
+        ):
             self.doubted.append((start, end))
         else:
             self._skip(start, end)
@@ -241,18 +277,26 @@ class Scan:
         return self.doubtful or bool(self.doubted) and start < self.doubted[-1][1]
 
     def _began_with(self, one: Found) -> bool:
-        """Whether a statement is what the judge's reply begins with; an object may be broken by what it quotes."""
+        """Whether a statement is what the judge's reply begins with; an object may be broken by
+        what it quotes.
+        """
         return self.whole and self.text[one.start] == "<" and not self.text[: one.start].strip()
 
     def _fence(self, i: int) -> None:
-        """From the first fence to the last one nothing is read; a quoted text may hold any number of fences."""
+        """From the first fence to the last one nothing is read; a quoted text may hold any number
+        of fences.
+        """
         token = self.tokens[i]
         last = self.tokens[self.last["fence"]]
         line = self.text.find("\n", token.end)
         inside = len(self.text) if line < 0 else line + 1
         while inside < len(self.text) and self.text[inside].isspace():
             inside += 1
-        if self.text.startswith("{", inside) and not self._introduced(token.start) and self._object(inside):
+        if (
+            self.text.startswith("{", inside)
+            and not self._introduced(token.start)
+            and self._object(inside)
+        ):
             close = re.compile(r"\s*(?:`{3,}|~{3,})").match(self.text, self.position)
             self._skip(token.start, close.end() if close else self.position)
             return
@@ -270,7 +314,9 @@ class Scan:
             return False
         values, end = whole
         stated = members(values, self.form)
-        doubtful = self._in_doubt(start) or not self._set_off(start, end) and self._after_its_line(start)
+        doubtful = (
+            self._in_doubt(start) or not self._set_off(start, end) and self._after_its_line(start)
+        )
         if stated and (doubtful or not self._quoted(start, end)):
             for name, value in stated.items():
                 if value is not None or not self.form.fields[name].prose:
@@ -279,7 +325,9 @@ class Scan:
         return bool(stated)
 
     def _prose(self, i: int) -> None:
-        """A reason ends at the last closing tag of its name: what it quotes may hold closing tags, too."""
+        """A reason ends at the last closing tag of its name: what it quotes may hold closing tags,
+        too.
+        """
         token = self.tokens[i]
         if self._mentioned(token):
             return
@@ -289,26 +337,36 @@ class Scan:
             body, end = self.text[token.end : close.start], close.end
         else:
             if token.name in _THOUGHTS:
-                if self.text[max(0, token.start - 80) : token.start].rpartition("\n")[2].strip()[-1:] not in ("", ">"):
+                if self.text[max(0, token.start - 80) : token.start].rpartition("\n")[2].strip()[
+                    -1:
+                ] not in ("", ">"):
                     return  # spoken of in a sentence
                 raise ParseError(CUT_OFF)
             body, end = self._unclosed(i)
         if token.name in self.names:
-            self.found.append(Found(self.names[token.name], body.strip(), token.start, end, False, self.doubtful))
+            self.found.append(
+                Found(self.names[token.name], body.strip(), token.start, end, False, self.doubtful)
+            )
         earlier = (t for t in self.tokens[i + 1 : last] if t.name == token.name and not t.opens)
-        own = next((t for t in earlier if not self._led_to(t, close)), None) if token.name not in _THOUGHTS else None
+        own = (
+            next((t for t in earlier if not self._led_to(t, close)), None)
+            if token.name not in _THOUGHTS
+            else None
+        )
         if own is None and last <= i and self._hides(token):
             self.doubted.append((token.start, end))
         elif own is None:
             self._pass_over(token.start, end)
         else:
-            # the verdict may stand behind this closing tag, and the last one in what is quoted behind the verdict
+            # the verdict may stand behind this closing tag, and the last one in what is quoted
+            # behind the verdict
             self._skip(token.start, own.end)
             self.doubted.append((own.start, end))
 
     def _led_to(self, close: _Token, last: _Token) -> bool:
-        """Whether a closing tag is surely quoted: in quotation marks with what follows it, directly after "it says", or in a
-        quotation led to by a colon, behind which the judge says nothing more before its last closing tag.
+        """Whether a closing tag is surely quoted: in quotation marks with what follows it, directly
+        after "it says", or in a quotation led to by a colon, behind which the judge says nothing
+        more before its last closing tag.
         """
         if _CLOSED_IN_QUOTES.match(self.text, close.start - 1):
             return True
@@ -316,24 +374,39 @@ class Scan:
         shown = "".join(found.groups("")) if found is not None else ""
         if found is None or not shown.strip(" :：\"'“「"):
             return found is not None
-        between = re.sub(r"<([\w-]{1,40})>[^<>]{0,200}</\1>|</?[\w-]{1,40}>", "", self.text[close.end : last.start])
+        between = re.sub(
+            r"<([\w-]{1,40})>[^<>]{0,200}</\1>|</?[\w-]{1,40}>",
+            "",
+            self.text[close.end : last.start],
+        )
         return bool(re.search(r"[:：]", found[0])) and not re.search(r"\w", between)
 
     def _hides(self, token: _Token) -> bool:
-        """Whether an element that is never closed stands behind a verdict that may have begun it to hide the real one: it was
-        not asked for, or what it holds ends with a verdict on a line of its own.
+        """Whether an element that is never closed stands behind a verdict that may have begun it to
+        hide the real one: it was not asked for, or what it holds ends with a verdict on a line of
+        its own.
         """
         if not any(one.name.lower() not in self.prose for one in self.found):
             return False
-        return token.name not in self.names or _OWN_LINE.search(self.text[token.end :].rstrip()[-400:]) is not None
+        return (
+            token.name not in self.names
+            or _OWN_LINE.search(self.text[token.end :].rstrip()[-400:]) is not None
+        )
 
     def _unclosed(self, i: int) -> tuple[str, int]:
-        """A reason that is never closed runs to the end, or to the one verdict that ends the reply on a line of its own."""
+        """A reason that is never closed runs to the end, or to the one verdict that ends the reply
+        on a line of its own.
+        """
         token = self.tokens[i]
-        rest = [t for t in self.tokens[i + 1 :] if t.name in self.names and t.name not in self.prose]
-        # what began the reply was the verdict; one further down may itself be quoted, and then the two contradict each other
+        rest = [
+            t for t in self.tokens[i + 1 :] if t.name in self.names and t.name not in self.prose
+        ]
+        # what began the reply was the verdict; one further down may itself be quoted, and then the
+        # two contradict each other
         first = {one.name.lower() for one in self.found if not self.text[: one.start].strip()}
-        pair = len(rest) == 2 and rest[0].name == rest[1].name and rest[0].opens and not rest[1].opens
+        pair = (
+            len(rest) == 2 and rest[0].name == rest[1].name and rest[0].opens and not rest[1].opens
+        )
         if pair and rest[0].name not in first:
             before = self.text[token.end : rest[0].start].rstrip(" \t")
             introduced = before.rstrip().endswith((":", "："))
@@ -347,7 +420,8 @@ class Scan:
         close = self.tokens[i + 1] if i + 1 < len(self.tokens) else None
         inside = i + 1
         while close is not None and (
-            close.name in ("{", "fence", "<!--") or (close.name != token.name and close.name in self.names)
+            close.name in ("{", "fence", "<!--")
+            or (close.name != token.name and close.name in self.names)
         ):
             inside += 1  # an object as the value, fenced or not; another field's tag in a text
             if inside >= min(len(self.tokens), i + 40) or self.form.fields[name].prose:
@@ -359,15 +433,22 @@ class Scan:
         value: Any = self.text[token.end : close.start].strip()
         if value.startswith("{"):
             whole = object_at(value, 0)
-            value = whole[0].get(name, value) if whole is not None and whole[1] == len(value) else value
+            value = (
+                whole[0].get(name, value) if whole is not None and whole[1] == len(value) else value
+            )
         elif not self.form.fields[name].prose and (more := _GOES_ON.match(self.text, close.end)):
             value += more[0]
         doubtful = self._in_doubt(token.start)
-        doubtful = doubtful or not self._set_off(token.start, close.end) and self._after_its_line(token.start)
+        doubtful = (
+            doubtful
+            or not self._set_off(token.start, close.end)
+            and self._after_its_line(token.start)
+        )
         quoted = not doubtful and self._quoted(token.start, close.end)
         if quoted and any(one.name == name and not one.doubtful for one in self.found):
-            # what ends its line behind a verdict, and only the words before it call a quotation, may be the judge's own, and
-            # those words and the verdict before them the quotation: then the two contradict each other
+            # what ends its line behind a verdict, and only the words before it call a quotation,
+            # may be the judge's own, and those words and the verdict before them the quotation:
+            # then the two contradict each other
             ends = not self.text[close.end :].partition("\n")[0].strip(" \t.。*_`")
             doubtful = ends and not self._set_off(token.start, close.end)
         if doubtful or not quoted:
@@ -377,27 +458,38 @@ class Scan:
         self._skip_quotes_to(close.end)
         self.position = close.end
 
-    # -- what is quoted ------------------------------------------------------------------------------------------------
+    # -- what is quoted ----------------------------------------------------------------------------
 
     def _skip_quotes_to(self, end: int) -> None:
         self.odd ^= self.text.count('"', self.counted, end) % 2 == 1
         self.counted = end
 
     def _mentioned(self, token: _Token) -> bool:
-        before, after = self.text[token.start - 1 : token.start], self.text[token.end : token.end + 1]
+        before, after = (
+            self.text[token.start - 1 : token.start],
+            self.text[token.end : token.end + 1],
+        )
         return bool(before) and before in "\"'`“‘「『«" and bool(after) and after in "\"'`”’」』»"
 
     def _quoted(self, start: int, end: int) -> bool:
-        """Whether a statement stands in quotation marks, in code, in a block quote, or after "the answer reads"."""
+        """Whether a statement stands in quotation marks, in code, in a block quote, or after "the
+        answer reads".
+        """
         return self._set_off(start, end) or self._introduced(start)
 
     def _after_its_line(self, start: int) -> bool:
-        """Whether only words that end with their line, and with no colon, introduce a statement: it may be the judge's own."""
+        """Whether only words that end with their line, and with no colon, introduce a statement: it
+        may be the judge's own.
+        """
         before = self.text[:start].rstrip(" \t")
-        return before.endswith("\n") and before.rstrip()[-1:] not in ":：" and self._introduced(start)
+        return (
+            before.endswith("\n") and before.rstrip()[-1:] not in ":：" and self._introduced(start)
+        )
 
     def _set_off(self, start: int, end: int) -> bool:
-        """Whether a statement stands in quotation marks, in code or in a block quote, or is called a quotation behind it."""
+        """Whether a statement stands in quotation marks, in code or in a block quote, or is called
+        a quotation behind it.
+        """
         text = self.text
         self._skip_quotes_to(start)
         before, after = text[max(0, start - 240, self.position) : start], text[end : end + 240]
@@ -407,14 +499,23 @@ class Scan:
         if not left_out and text[line_start : line_start + 8].lstrip().startswith(">"):
             return True
         near, next_to = before.rstrip(" \t")[-1:], after.lstrip(" \t")[:1]
-        if near and next_to and (near in "\"'`" and next_to == near or _QUOTES.get(near) == next_to):
+        if (
+            near
+            and next_to
+            and (near in "\"'`" and next_to == near or _QUOTES.get(near) == next_to)
+        ):
             return True
-        # a quotation mark of a thought that was cut short may still be open, and then the judge's own words look quoted
+        # a quotation mark of a thought that was cut short may still be open, and then the judge's
+        # own words look quoted
         if self.odd and '"' in after and (self.whole or not self.found):
             return True
         if line.count("`") % 2 and "`" in after.partition("\n")[0]:
             return True
-        if any(before.rfind(o) > before.rfind(c) and c in after for o, c in _QUOTES.items() if o in before):
+        if any(
+            before.rfind(o) > before.rfind(c) and c in after
+            for o, c in _QUOTES.items()
+            if o in before
+        ):
             return True
         return _QUOTED_BEFORE.match(after) is not None
 
@@ -427,7 +528,9 @@ class Scan:
 
 
 def members(found: dict[str, Any], form: Form, depth: int = 0) -> dict[str, Any]:
-    """The wanted members of an object, whatever the case of their keys; of the one object inside it where it has none."""
+    """The wanted members of an object, whatever the case of their keys; of the one object inside it
+    where it has none.
+    """
     values: dict[str, Any] = {}
     for key, value in found.items():
         name = form.names.get(key.strip().lower())
@@ -438,5 +541,7 @@ def members(found: dict[str, Any], form: Form, depth: int = 0) -> dict[str, Any]
         values[name] = value
     if any(not form.fields[name].prose for name in values) or depth > 3:
         return values
-    inner = [v for k, v in found.items() if isinstance(v, dict) and k.strip().lower() not in REASONS]
+    inner = [
+        v for k, v in found.items() if isinstance(v, dict) and k.strip().lower() not in REASONS
+    ]
     return {**values, **members(inner[0], form, depth + 1)} if len(inner) == 1 else values

@@ -18,83 +18,116 @@ from rm_gallery.core.utils.shown import excerpt
 LONGEST = 300_000
 """Characters of a reply, at most: far above what any judge writes, reasoning included."""
 LONGEST_STATEMENT = 60_000
-"""Characters of what a judge says after its reasoning, at most; low enough to read in milliseconds."""
+"""Characters of what a judge says after its reasoning, at most; low enough to read in milliseconds.
+"""
 _EARLY = 80
 """Within so many characters a reply begins with its verdict."""
 _PLACEHOLDER = re.compile(
-    r"(?i)\s*(?:[\[({<]?\s*(?:[nxk#?…_]|\.{2,}|number|score|the number|integer|数字|编号|分数|整数)\s*[\])}>]?)\s*"
+    r"(?i)\s*(?:[\[({<]?\s*(?:[nxk#?…_]|\.{2,}|number|score|the number|integer|数字|编号|分数"
+    r"|整数)\s*[\])}>]?)\s*"
 )
 _SPEAKS_OF_TEXT = re.compile(
-    r"(?i)[\"“”「」『』《》`>:：]|\b(?:reads?|says?|contain\w*|includ\w+|writes?|quot\w+|inject\w*|claim\w*|text|ignor\w*|instruct\w*)\b"
+    r"(?i)[\"“”「」『』《》`>:：]|\b(?:reads?|says?|contain\w*|includ\w+|writes?|quot\w+|inject\w*"
+    r"|claim\w*|text|ignor\w*|instruct\w*)\b"
     r"|写道|写着|包含|含有|声称|引用|注入|内容|忽略|指令"
 )
 _RETRACTED = re.compile(
-    r"(?i)(?:\b(?:wait(?!\s+(?:for\b|\d))|actually|on (?:second thoughts?|reflection)|correction|(?:edit|update)(?=\s*[:：])|scratch that|i mean|i meant|rather|my mistake|"
-    r"sorry|apologi[sz]e|(?:take|took) (?:that|it) back|chang\w* my mind|i (?:was|am) wrong|(?:ignore|disregard) the above|hmm|oops|no,|"
-    r"korrektur|moment|eigentlich|pardon|en fait|je me trompe|correcci[oó]n|en realidad|perd[oó]n|mejor dicho|точнее|исправл\w*)"
+    r"(?i)(?:\b(?:wait(?!\s+(?:for\b|\d))|actually|on (?:second thoughts?|reflection)|correction"
+    r"|(?:edit|update)(?=\s*[:：])|scratch that|i mean|i meant|rather|my mistake|"
+    r"sorry|apologi[sz]e|(?:take|took) (?:that|it) back|chang\w* my mind|i (?:was|am) wrong"
+    r"|(?:ignore|disregard) the above|hmm|oops|no,|"
+    r"korrektur|moment|eigentlich|pardon|en fait|je me trompe|correcci[oó]n|en realidad|perd[oó]n"
+    r"|mejor dicho|точнее|исправл\w*)"
     r"|更正|修正|等等|等一下|不对|应该是|应为|应当是|改为|改选|改主意|再想想|再考虑|重新考虑|写错|看错|弄错|其实|抱歉)[^\n]{0,120}"
 )
-_TURNED = re.compile(r"(?i)\b(?:yes|no|true|false|(?:not\s|un)?(?:met|fulfilled|satisfied)|fails?|passe?s?)\b|[是否]|符合|满足")
+_TURNED = re.compile(
+    r"(?i)\b(?:yes|no|true|false|(?:not\s|un)?(?:met|fulfilled|satisfied)|fails?|passe?s?)\b|[是否]"
+    r"|符合|满足"
+)
 """After "wait" this changes a yes or no."""
 _NAMED_INSTEAD = re.compile(
-    r"(?i)(?:\b(?:answer|response|option|candidate|score|rating|verdict|best|be|is|to|say|choose|give|make|with|actually|wait|no|sorry|"
+    r"(?i)(?:\b(?:answer|response|option|candidate|score|rating|verdict|best|be|is|to|say|choose"
+    r"|give|make|with|actually|wait|no|sorry|"
     r"meant?|that|back|edit|correction|antwort|r[ée]ponse|respuesta|resposta|risposta|ответ)"
     r"|回答|答案|分数|应该是|应为|应当是|改为|改选|选择?|给|打|是|不对|等等|更正|修正)\s*[,:，：]?\s*(?:it\s+|an?\s+)?"
-    r"(?:(\d{1,4}(?:\.\d{1,4})?)(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)|(?<!best )(?<!better )(one|two|three|four|[一二三四])(?![a-z]))"
+    r"(?:(\d{1,4}(?:\.\d{1,4})?)(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)|(?<!best )(?<!better )(one|two"
+    r"|three|four|[一二三四])(?![a-z]))"
     r"|\bthe\s+(first|second|third|fourth)\s+(?:answer|response|option|candidate|one)"
     r"|\b(\d{1,4})\s(?:would be|is|seems|feels)\s(?:fair|better|more|right)"
 )
 _STATED_AGAIN = re.compile(
-    r"(?i)(?:\bmy (?:(?:final|actual|real) answer|(?:final |actual |real )?(?:verdict|choice|pick|score|rating|decision))"
-    r"|\bthe (?:best|better|winning|correct|right) (?:one|choice|pick|candidate|response|option|answer(?=\W+(?:is|should be)\W+answer)))"
-    r"\W{0,4}(?:(?:is|should be)\W{1,4})?(?:(?:answer|response|candidate|option|number)\W{1,4})?(\d{1,4})(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)"
-    r"|\b(?:lower|rais|reduc|increas|chang|revis|adjust|downgrad|upgrad|drop)\w*(?:\s(?:it|this|that|my|the|score|rating|verdict|choice|pick)){0,4}\sto\s(\d{1,4})(?![\d.]*\d)"
+    r"(?i)(?:\bmy (?:(?:final|actual|real) answer|(?:final |actual |real )?(?:verdict|choice|pick"
+    r"|score|rating|decision))"
+    r"|\bthe (?:best|better|winning|correct|right) (?:one|choice|pick|candidate|response|option"
+    r"|answer(?=\W+(?:is|should be)\W+answer)))"
+    r"\W{0,4}(?:(?:is|should be)\W{1,4})?(?:(?:answer|response|candidate|option"
+    r"|number)\W{1,4})?(\d{1,4})(?![\d.]*\d)(?!\s*[a-z%+*/=-]*\d)"
+    r"|\b(?:lower|rais|reduc|increas|chang|revis|adjust|downgrad|upgrad|drop)\w*(?:\s(?:it|this"
+    r"|that|my|the|score|rating|verdict|choice|pick)){0,4}\sto\s(\d{1,4})(?![\d.]*\d)"
 )
 """A number the judge calls its own or the best after its verdict."""
 _REVISES = re.compile(
-    r"(?i)[\W_]*(?:wait|hmm+|hold on|actually|on (?:second thoughts?|reflection)|(?:looking|reading|checking|thinking) (?:again|closer|it over)|"
-    r"(?:after|upon|having) (?:re|check|compar|look|consider|reflect|a closer|closer|second|further|weigh)\w*|i (?:mis|was wrong|made|got|must|have to|"
-    r"need to|re-?\w+|should|take|apolog)|let me|re-?(?:read|check|consider|visit|evaluat)\w*|correction|corrected|edit\b|sorry|apologies|oops|"
-    r"my mistake|no\b|scratch|revis\w*|moment\b|nein\b|korrektur|non\b|pardon|erreur|espera|correcci|perd[oó]n|等|不对|抱歉|更正|修正|重新|再|经过|"
+    r"(?i)[\W_]*(?:wait|hmm+|hold on|actually|on (?:second thoughts?|reflection)|(?:looking|reading"
+    r"|checking|thinking) (?:again|closer|it over)|"
+    r"(?:after|upon|having) (?:re|check|compar|look|consider|reflect|a closer|closer|second|further"
+    r"|weigh)\w*|i (?:mis|was wrong|made|got|must|have to|"
+    r"need to|re-?\w+|should|take|apolog)|let me|re-?(?:read|check|consider|visit|evaluat)\w*"
+    r"|correction|corrected|edit\b|sorry|apologies|oops|"
+    r"my mistake|no\b|scratch|revis\w*|moment\b|nein\b|korrektur|non\b|pardon|erreur|espera"
+    r"|correcci|perd[oó]n|等|不对|抱歉|更正|修正|重新|再|经过|"
     r"仔细|我(?:看错|弄错|写错|改))"
 )
-"""How a judge begins that goes back on what it has just said; a text it quotes is led to by something else."""
-_LABELLED = re.compile(r"(?:^|[\n.;。；|])[ \t*_#>|\d.)\-]*([^\n.;:：。；|<>]{2,60})(?:[:：|]|\s[-–—])[ \t*_|]*$")
+"""How a judge begins that goes back on what it has just said; a text it quotes is led to by
+something else.
+"""
+_LABELLED = re.compile(
+    r"(?:^|[\n.;。；|])[ \t*_#>|\d.)\-]*([^\n.;:：。；|<>]{2,60})(?:[:：|]|\s[-–—])[ \t*_|]*$"
+)
 _OF_THE_WHOLE = re.compile(
     r"(?i)\b(?:score|rating|verdict|best|better|answer|final|overall|total|my|result|decision)\b"
     r"|评分|得分|总|最佳|最好|最终|结论|回答|我的|结果"
 )
 _PROVISIONAL = re.compile(
-    r"(?i)\b(?:first|initial\w*|preliminary|provisional|tentative\w*|draft|impression|before|raw|base)\b|初|最早|暂定|起先|原始"
+    r"(?i)\b(?:first|initial\w*|preliminary|provisional|tentative\w*|draft|impression|before|raw"
+    r"|base)\b|初|最早|暂定|起先|原始"
 )
 _SAID_PLAINLY = re.compile(
-    r"(?im)^[ \t*_#>\-]{0,8}(?:(?:my|the|final|overall|revised|corrected|updated|total)\s){0,2}(?:(?:score|rating|verdict|best(?: (?:answer|response|candidate|one))?)\b"
-    r"|(?:最终|综合|修正后?的?)?(?:评分|得分|分数|总分|选择)|最佳(?:回答|答案)?|最好的(?:回答|答案)?|结论)[ \t*_]{0,4}[:：=][ \t*_]{0,4}(?:(?:answer|response|candidate|回答)\s?)?"
+    r"(?im)^[ \t*_#>\-]{0,8}(?:(?:my|the|final|overall|revised|corrected|updated"
+    r"|total)\s){0,2}(?:(?:score|rating|verdict|best(?: (?:answer|response|candidate|one))?)\b"
+    r"|(?:最终|综合|修正后?的?)?(?:评分|得分|分数|总分|选择)|最佳(?:回答|答案)?|最好的(?:回答|答案)?"
+    r"|结论)[ \t*_]{0,4}[:：=][ \t*_]{0,4}(?:(?:answer|response|candidate|回答)\s?)?"
     r"(\d{1,4})(?![\d.])(?:\s?/\s?10\b|分)?[ \t*_.。]*$"
 )
 """A verdict in words, on a line of its own."""
 _PRESENTS = re.compile(
-    r"(?i)\b(?:verdict|evaluation|judge?ment|result|score|rating|assessment|decision|choice)\b|评判|评价|评分|结论|结果|判断|打分|选择"
+    r"(?i)\b(?:verdict|evaluation|judge?ment|result|score|rating|assessment|decision|choice)\b|评判"
+    r"|评价|评分|结论|结果|判断|打分|选择"
 )
 
 
 def read_verdict(text: str, form: Form) -> dict[str, Any]:
     """The fields a judge's reply states, by name; one that is not stated is absent.
 
-    A reply that is one JSON object is read as that object and nothing else. Otherwise reasoning, reasons, comments, fenced
-    and quoted text are left out before tags and objects are looked for. Time is linear in the reply.
+    A reply that is one JSON object is read as that object and nothing else. Otherwise reasoning,
+    reasons, comments, fenced and quoted text are left out before tags and objects are looked for.
+    Time is linear in the reply.
 
     Raises:
-        ParseError: the reply ends inside its reasoning, is broken JSON or far too long, or a field's verdicts contradict
-            each other or do not fit; where one of several stands behind "Final verdict:" at the end, that one counts.
+        ParseError: the reply ends inside its reasoning, is broken JSON or far too long, or a
+            field's verdicts contradict each other or do not fit; where one of several stands behind
+            "Final verdict:" at the end, that one counts.
     """
     if len(text) > LONGEST:
-        raise ParseError(f"The reply has {len(text):,} characters; a verdict is read from {LONGEST:,} at most.")
+        raise ParseError(
+            f"The reply has {len(text):,} characters; a verdict is read from {LONGEST:,} at most."
+        )
     try:
         usual = form.usual_values(text)
         return _read(text, form) if usual is None else usual
     except TwoValues as error:
-        raise ParseError(f"The reply contradicts itself: {error}.", reply_excerpt=excerpt(text)) from error
+        raise ParseError(
+            f"The reply contradicts itself: {error}.", reply_excerpt=excerpt(text)
+        ) from error
     except ParseError as error:
         error.reply_excerpt = error.reply_excerpt or excerpt(text)
         raise
@@ -108,7 +141,11 @@ def _read(text: str, form: Form) -> dict[str, Any]:
         whole = object_at(body, 0)
         if whole is not None and whole[1] == len(body):
             stated = members(whole[0], form).items()
-            return {name: form.value(name, value) for name, value in stated if value is not None or not form.fields[name].prose}
+            return {
+                name: form.value(name, value)
+                for name, value in stated
+                if value is not None or not form.fields[name].prose
+            }
     elif body.startswith('"') and body.endswith('"'):
         body = _json_string(body)
     if not body.startswith("{"):
@@ -123,7 +160,9 @@ def _read(text: str, form: Form) -> dict[str, Any]:
 
 def _short_enough(body: str) -> None:
     if len(body) > LONGEST_STATEMENT:
-        raise ParseError(f"The statement has {len(body):,} characters; at most {LONGEST_STATEMENT:,} are read.")
+        raise ParseError(
+            f"The statement has {len(body):,} characters; at most {LONGEST_STATEMENT:,} are read."
+        )
 
 
 def _stated(body: str, form: Form, whole: bool = True) -> dict[str, Any]:
@@ -141,7 +180,9 @@ def _silent(scan: Scan) -> bool:
 
 
 def _presented(scan: Scan) -> str | None:
-    """The text of the one fence in a reply that "Here is my verdict:" and nothing else leads to; None without one."""
+    """The text of the one fence in a reply that "Here is my verdict:" and nothing else leads to;
+    None without one.
+    """
     fences = [token for token in scan.tokens if token.name == "fence"]
     if len(fences) != 2:
         return None
@@ -149,17 +190,25 @@ def _presented(scan: Scan) -> str | None:
     reasons = [part for part in scan.read if part[1] <= fences[0].start]
     before = scan.text[reasons[-1][1] if reasons else 0 : fences[0].start]
     spoken = f"{before.strip().rstrip(':：')} {after}".strip()
-    if len(spoken) > 300 or _SPEAKS_OF_TEXT.search(spoken) or not (_PRESENTS.search(before) or reasons and not spoken):
+    if (
+        len(spoken) > 300
+        or _SPEAKS_OF_TEXT.search(spoken)
+        or not (_PRESENTS.search(before) or reasons and not spoken)
+    ):
         return None
     return scan.text[fences[0].end : fences[1].start].partition("\n")[2]
 
 
 def _after_lone(body: str, reasoned: Reasoned, form: Form) -> dict[str, Any]:
-    """What is stated after a closing tag that nothing opened; the tag may also be quoted, and then the whole counts."""
+    """What is stated after a closing tag that nothing opened; the tag may also be quoted, and then
+    the whole counts.
+    """
     final = reasoned.final
     _short_enough(final)
     whole, place = Scan(body, form), len(body) - len(final)
-    inside = next((part for part in [*whole.read, *whole.doubted] if part[0] < place <= part[1]), None)
+    inside = next(
+        (part for part in [*whole.read, *whole.doubted] if part[0] < place <= part[1]), None
+    )
     if inside is not None and body[inside[0]] == "{":
         return _resolved(whole)
     stated = _stated(_unwrapped(final), form, reasoned.sure)
@@ -167,30 +216,43 @@ def _after_lone(body: str, reasoned: Reasoned, form: Form) -> dict[str, Any]:
     first = next((one.start for one in whole.found if not form.fields[one.name].prose), _EARLY)
     early = first < _EARLY and (_PRESENTS.search(body, 0, first) or not body[:first].strip())
     read = _resolved(whole) if early or inside is not None else stated
-    if any(read.get(name) != value for name, value in stated.items() if not form.fields[name].prose):
+    if any(
+        read.get(name) != value for name, value in stated.items() if not form.fields[name].prose
+    ):
         raise ParseError(
-            "A closing tag of reasoning stands after a verdict or inside a reason, and it is unclear where the verdict begins."
+            "A closing tag of reasoning stands after a verdict or inside a reason, and it is "
+            "unclear where the verdict begins."
         )
     return stated
 
 
 def _unwrapped(text: str) -> str:
-    """The text without invisible characters, full-width brackets, and one fence or pair of quotation marks around all of it."""
+    """The text without invisible characters, full-width brackets, and one fence or pair of
+    quotation marks around all of it.
+    """
     text = turn_text(text)
     if not text.isascii():
         text = visible(text)
         if "＜" in text:
-            text = text.replace("＜", "<").replace("＞", ">").replace("</ ", "</").replace("<／", "</")
+            text = (
+                text.replace("＜", "<").replace("＞", ">").replace("</ ", "</").replace("<／", "</")
+            )
     text = text.strip()
     mark = text[:3]
     if mark in ("```", "~~~"):
         _, line, inside = text.partition("\n")
         body, fence, after = inside.rpartition(f"\n{mark}")
-        if line and fence and (not after.strip(mark[0]) or mark not in body or body.lstrip().startswith("{")):
+        if (
+            line
+            and fence
+            and (not after.strip(mark[0]) or mark not in body or body.lstrip().startswith("{"))
+        ):
             return f"{body.strip()}{after.lstrip(mark[0])}".strip()
         if not line and len(text) > 6 and text.endswith(mark):
             return re.sub(r"^(?:json|xml)\s*", "", text[3:-3].strip())
-    elif (text[:2], text[-2:]) in (("`{", "}`"), ("'{", "}'"), ("“<", ">”")) and text[-1] not in text[1:-1]:
+    elif (text[:2], text[-2:]) in (("`{", "}`"), ("'{", "}'"), ("“<", ">”")) and text[
+        -1
+    ] not in text[1:-1]:
         return text[1:-1].strip()
     return text
 
@@ -208,13 +270,21 @@ def _resolved(scan: Scan) -> dict[str, Any]:
     for name, field in scan.form.fields.items():
         own = [one for one in scan.found if one.name == name]
         if any(not one.doubtful for one in own):
-            out[name] = field.read(own[0].value) if field.prose else _one_value(scan.text, name, own, scan.form)
+            out[name] = (
+                field.read(own[0].value)
+                if field.prose
+                else _one_value(scan.text, name, own, scan.form)
+            )
             if len(scan.form.verdicts) == 1 or name in ("score", "best"):
                 _not_said_otherwise(scan, name, out[name])
-    for name in (name for name, field in scan.form.fields.items() if not field.prose and name not in out):
+    for name in (
+        name for name, field in scan.form.fields.items() if not field.prose and name not in out
+    ):
         alone = len(scan.form.verdicts) == 1 or name in ("score", "best")
         ended = _cut_off(scan, name) or (
-            _last_line(scan) if alone and name.lower() not in {t.name for t in scan.tokens} else None
+            _last_line(scan)
+            if alone and name.lower() not in {t.name for t in scan.tokens}
+            else None
         )
         if ended is not None:
             out[name] = scan.form.value(name, ended)
@@ -226,10 +296,14 @@ def _resolved(scan: Scan) -> dict[str, Any]:
 
 
 def _cut_off(scan: Scan, name: str) -> str | None:
-    """What stands behind the last tag, opened on a line of its own as the only one of its name and closed by nothing, as a stop
-    sequence leaves it; None without one.
+    """What stands behind the last tag, opened on a line of its own as the only one of its name and
+    closed by nothing, as a stop sequence leaves it; None without one.
     """
-    own = [token for token in scan.tokens if token.name == name.lower() and not _left_out(scan, token.start)]
+    own = [
+        token
+        for token in scan.tokens
+        if token.name == name.lower() and not _left_out(scan, token.start)
+    ]
     if len(own) != 1 or scan.tokens[-1] is not own[0] or not own[0].opens:
         return None
     value = scan.text[own[0].end :].strip()
@@ -242,13 +316,24 @@ def _cut_off(scan: Scan, name: str) -> str | None:
     ):
         return None
     high = scan.form.fields[name].high
-    # of a number that was cut short the first digit is left, and 1 may be the beginning of 10; a choice is never read so
-    return None if high is None or name == "best" or value.isdigit() and 10 * int(value) <= high else value
+    # of a number that was cut short the first digit is left, and 1 may be the beginning of 10; a
+    # choice is never read so
+    return (
+        None
+        if high is None or name == "best" or value.isdigit() and 10 * int(value) <= high
+        else value
+    )
 
 
 def _last_line(scan: Scan) -> str | None:
-    """The number in the one line that states a verdict in words ("Score: 7/10"), where it ends the reply; None without one."""
-    lines = [line for line in itertools.islice(_SAID_PLAINLY.finditer(scan.text), 50) if not _left_out(scan, line.start())]
+    """The number in the one line that states a verdict in words ("Score: 7/10"), where it ends the
+    reply; None without one.
+    """
+    lines = [
+        line
+        for line in itertools.islice(_SAID_PLAINLY.finditer(scan.text), 50)
+        if not _left_out(scan, line.start())
+    ]
     if len(lines) != 1 or scan.objects or scan.text[lines[0].end() :].strip():
         return None
     return None if scan.text[: lines[0].start()].rstrip().endswith((":", "：")) else lines[0][1]
@@ -259,7 +344,9 @@ def _left_out(scan: Scan, place: int) -> bool:
 
 
 def _one_value(text: str, name: str, own: list[Found], form: Form) -> Any:
-    real = [one for one in own if not (isinstance(one.value, str) and _PLACEHOLDER.fullmatch(one.value))] or own
+    real = [
+        one for one in own if not (isinstance(one.value, str) and _PLACEHOLDER.fullmatch(one.value))
+    ] or own
     values: list[Any] = []
     problem: ParseError | None = None
     for one in real:
@@ -282,10 +369,12 @@ def _one_value(text: str, name: str, own: list[Found], form: Form) -> Any:
 
 
 def _is_revised(text: str, stated: list[Found]) -> bool:
-    """Whether the last of several verdicts is called final by the judge itself, and not by a text it shows.
+    """Whether the last of several verdicts is called final by the judge itself, and not by a text
+    it shows.
 
-    It follows the one before directly, begins by taking that back ("Wait, …"), or the ones before are called something else
-    ("First impression:", "Accuracy:"). A sentence between them that does neither may lead to a quotation.
+    It follows the one before directly, begins by taking that back ("Wait, …"), or the ones before
+    are called something else ("First impression:", "Accuracy:"). A sentence between them that does
+    neither may lead to a quotation.
     """
     final, before = stated[-1], stated[:-1]
     behind = text[final.end :].strip()
@@ -298,50 +387,81 @@ def _is_revised(text: str, stated: list[Found]) -> bool:
         if _SPEAKS_OF_TEXT.search(text, one.end, after.start) and not _of_a_part(text, after):
             return False
     between = text[before[-1].end : final.start]
-    between = between[: len(between) - len(found[0])] if (found := FINAL.search(between)) else between
+    between = (
+        between[: len(between) - len(found[0])] if (found := FINAL.search(between)) else between
+    )
     if len(between) > 300 or _SPEAKS_OF_TEXT.search(between):
         return False
-    return not re.search(r"\w", between) or bool(_REVISES.match(between)) or all(_of_a_part(text, one) for one in before)
+    return (
+        not re.search(r"\w", between)
+        or bool(_REVISES.match(between))
+        or all(_of_a_part(text, one) for one in before)
+    )
 
 
 def _of_a_part(text: str, one: Found) -> bool:
-    """Whether the words before a verdict call it provisional, or name what it is about other than the whole."""
+    """Whether the words before a verdict call it provisional, or name what it is about other than
+    the whole.
+    """
     label = _LABELLED.search(text[max(0, one.start - 120) : one.start])
-    return label is not None and bool(_PROVISIONAL.search(label[1]) or not _OF_THE_WHOLE.search(label[1]))
+    return label is not None and bool(
+        _PROVISIONAL.search(label[1]) or not _OF_THE_WHOLE.search(label[1])
+    )
 
 
 def _not_retracted(text: str, name: str, value: Any, end: int) -> None:
-    """Raise ParseError where the judge goes on to name another number after "wait", or calls another one its own."""
-    structured = isinstance(value, dict | list) or isinstance(value, str) and value[:1] in ("{", "[")
+    """Raise ParseError where the judge goes on to name another number after "wait", or calls
+    another one its own.
+    """
+    structured = (
+        isinstance(value, dict | list) or isinstance(value, str) and value[:1] in ("{", "[")
+    )
     if isinstance(value, bool) or not (structured or isinstance(value, int | float)):
         return
     after = text[end : end + 2000]
     for retraction in (*_RETRACTED.finditer(after), *_STATED_AGAIN.finditer(after)):
-        named = [number_named("".join(found.groups(""))) for found in _NAMED_INSTEAD.finditer(retraction[0])]
+        named = [
+            number_named("".join(found.groups("")))
+            for found in _NAMED_INSTEAD.finditer(retraction[0])
+        ]
         named += [number_named(digits) for digits in retraction.groups() if digits]
         if named and named[-1] != value:
             if not _SPEAKS_OF_TEXT.search(after[: retraction.start()]):
-                raise ParseError(f"<{name}> is {value}, and then the reply takes it back: {excerpt(retraction[0], 40)}")
+                raise ParseError(
+                    f"<{name}> is {value}, and then the reply takes it back: "
+                    f"{excerpt(retraction[0], 40)}"
+                )
 
 
 def _not_turned(text: str, end: int) -> None:
     """Raise ParseError where the judge goes on to change a yes or no after "wait"."""
     for retraction in _RETRACTED.finditer(text[end : end + 2000]):
-        if _TURNED.search(retraction[0]) and not _SPEAKS_OF_TEXT.search(text, end, end + retraction.start()):
-            raise ParseError(f"Yes and no are stated, and then the reply takes it back: {excerpt(retraction[0], 40)}")
+        if _TURNED.search(retraction[0]) and not _SPEAKS_OF_TEXT.search(
+            text, end, end + retraction.start()
+        ):
+            raise ParseError(
+                f"Yes and no are stated, and then the reply takes it back: "
+                f"{excerpt(retraction[0], 40)}"
+            )
 
 
 def _not_said_otherwise(scan: Scan, name: str, value: Any) -> None:
-    """Raise ParseError where the one line that states a verdict in words states another: the tag may be a quotation."""
+    """Raise ParseError where the one line that states a verdict in words states another: the tag
+    may be a quotation.
+    """
     if isinstance(value, int) and not isinstance(value, bool):
         lines = itertools.islice(_SAID_PLAINLY.finditer(scan.text), 50)
-        said = {int(line[1]) for line in lines if not any(a <= line.start() < b for a, b in scan.read)}
+        said = {
+            int(line[1]) for line in lines if not any(a <= line.start() < b for a, b in scan.read)
+        }
         if len(said) == 1 and said != {value}:
             raise ParseError(f"<{name}> is {value}, and the reply says {said.pop()} in words.")
 
 
 def _nothing_left_over(scan: Scan) -> None:
-    """Raise ParseError where members of an object stand outside of it: the object was broken by what it quotes."""
+    """Raise ParseError where members of an object stand outside of it: the object was broken by
+    what it quotes.
+    """
     member, position = scan.form.member, 0
     for start, end in [*scan.read, (len(scan.text), len(scan.text))]:
         if member is not None and member.search(scan.text, position, start):

@@ -11,9 +11,10 @@ ProviderErrorKind = Literal["rate_limit", "transient", "fatal", "unreachable"]
 Cause = Literal["endpoint", "judge", "answer", "data", "rule", "caller"]
 """Who brought it about that there is no verdict.
 
-`endpoint`: what serves the model did not answer. `judge`: it answered, and nobody can tell its verdict. `answer`: the text that
-was to be judged made judging impossible. `data`: the row lacks what the judgement needs, or holds nonsense. `rule`: the reward
-does not apply here, or is itself broken. `caller`: a budget, a cancellation, or a deadline too short for anyone.
+`endpoint`: what serves the model did not answer. `judge`: it answered, and nobody can tell its
+verdict. `answer`: the text that was to be judged made judging impossible. `data`: the row lacks
+what the judgement needs, or holds nonsense. `rule`: the reward does not apply here, or is itself
+broken. `caller`: a budget, a cancellation, or a deadline too short for anyone.
 """
 
 
@@ -26,13 +27,18 @@ class RMGalleryError(Exception):
     cause: Cause = "rule"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # by default an error is built again from its message alone, which breaks the pool whose worker raised it
+        # by default an error is built again from its message alone, which breaks the pool whose
+        # worker raised it
         return _again, (type(self), self.args), self.__dict__
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows: one line, and where it was raised when it is asked for again with `%tb`."""
+        """What IPython shows: one line, and where it was raised when it is asked for again with
+        `%tb`.
+        """
         if self.__dict__.get("_told"):
-            return "".join(traceback.format_exception(type(self), self, self.__traceback__)).splitlines()
+            return "".join(
+                traceback.format_exception(type(self), self, self.__traceback__)
+            ).splitlines()
         self.__dict__["_told"] = True
         return [f"{type(self).__name__}: {self}", "(%tb shows where it was raised)"]
 
@@ -52,8 +58,8 @@ class ConfigError(RMGalleryError, ValueError):
 class Inapplicable(ConfigError):
     """Options that cannot apply to what they were given for.
 
-    `options` names them, the one to leave out first: the command line leaves out those that nobody typed, which come from a
-    file of settings or the environment and hold for every command.
+    `options` names them, the one to leave out first: the command line leaves out those that nobody
+    typed, which come from a file of settings or the environment and hold for every command.
     """
 
     def __init__(self, message: str, *options: str) -> None:
@@ -68,11 +74,15 @@ class DataError(ConfigError):
 
 
 class MissingExtra(ConfigError, ImportError):
-    """An optional package is absent; the message holds the `pip install` line. `extra` is empty for one that no extra names."""
+    """An optional package is absent; the message holds the `pip install` line. `extra` is empty for
+    one that no extra names.
+    """
 
     def __init__(self, package: str, extra: str, used_for: str) -> None:
         of = f" (of the extra '{extra}')" if extra else ""
-        super().__init__(f"{used_for} needs the package '{package}'{of}. Install it with: pip install {package}")
+        super().__init__(
+            f"{used_for} needs the package '{package}'{of}. Install it with: pip install {package}"
+        )
 
 
 class SandboxUnavailable(ConfigError):
@@ -82,27 +92,39 @@ class SandboxUnavailable(ConfigError):
 class ProviderError(RMGalleryError):
     """A model endpoint did not give a usable reply.
 
-    `kind` decides the retry: rate_limit and transient may be retried, unreachable (nothing listens there, name not
-    found) a few times quickly, fatal never. `retry_after` is the server's wish in seconds, where it gave one.
+    `kind` decides the retry: rate_limit and transient may be retried, unreachable (nothing listens
+    there, name not found) a few times quickly, fatal never. `retry_after` is the server's wish in
+    seconds, where it gave one.
     """
 
     cause: Cause = "endpoint"
 
     def __init__(
-        self, message: str, *, kind: ProviderErrorKind, status: int | None = None, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        kind: ProviderErrorKind,
+        status: int | None = None,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.kind: ProviderErrorKind = kind
         self.status = status
         self.retry_after = retry_after
         self.filtered = False
-        """Whether the endpoint refused the content: then there is no verdict, and no fault of the endpoint either."""
+        """Whether the endpoint refused the content: then there is no verdict, and no fault of the
+        endpoint either.
+        """
         self.routed = False
-        """Whether it is a 404 by which a router says that no model takes a part of the request, such as a schema."""
+        """Whether it is a 404 by which a router says that no model takes a part of the request,
+        such as a schema.
+        """
 
     @property
     def of_a_field(self) -> bool:
-        """Whether an endpoint may refuse a field of the request by it, such as a schema, rather than all that it is asked."""
+        """Whether an endpoint may refuse a field of the request by it, such as a schema, rather
+        than all that it is asked.
+        """
         return not self.filtered and (self.status in (400, 415, 422, 501) or self.routed)
 
 
@@ -133,28 +155,36 @@ class BudgetExceeded(RMGalleryError):
 
 
 class Unscored(RMGalleryError):
-    """There is nothing to judge by: no reference, an empty judge reply, a refused judgement. Raise it from a hook.
+    """There is nothing to judge by: no reference, an empty judge reply, a refused judgement. Raise
+    it from a hook.
 
-    `reason` is a short code: no_reference, truncated, content_filter, empty, not_applicable, … `cause` says whose doing it is:
-    the data's by default, the rule's for `not_applicable`. What the answer caused (`cause="answer"`) is the worst score of the
-    reward's range, so that no text gains by being impossible to judge.
+    `reason` is a short code: no_reference, truncated, content_filter, empty, not_applicable, …
+    `cause` says whose doing it is: the data's by default, the rule's for `not_applicable`. What the
+    answer caused (`cause="answer"`) is the worst score of the reward's range, so that no text gains
+    by being impossible to judge.
     """
 
-    def __init__(self, message: str, *, reason: str = "not_applicable", cause: Cause | None = None) -> None:
+    def __init__(
+        self, message: str, *, reason: str = "not_applicable", cause: Cause | None = None
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.cause = cause or ("rule" if reason == "not_applicable" else "data")
 
 
 class ScoreError(RMGalleryError):
-    """A reward model gave no usable number for an input, such as NaN; only its sample fails, and is never a 0."""
+    """A reward model gave no usable number for an input, such as NaN; only its sample fails, and is
+    never a 0.
+    """
 
     reason = "invalid_score"
     cause: Cause = "judge"
 
 
 class RequestError(RMGalleryError):
-    """A request that cannot be sent, such as text with characters that are not valid Unicode; only its sample fails."""
+    """A request that cannot be sent, such as text with characters that are not valid Unicode; only
+    its sample fails.
+    """
 
     reason = "invalid_request"
     cause: Cause = "data"

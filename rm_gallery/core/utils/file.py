@@ -1,4 +1,6 @@
-"""Files that are whole or not there, locks that their owner's death frees, JSON lines that survive a kill; seeded samples and splits of lists."""
+"""Files that are whole or not there, locks that their owner's death frees, JSON lines that survive
+a kill; seeded samples and splits of lists.
+"""
 
 from __future__ import annotations
 
@@ -25,9 +27,11 @@ T = TypeVar("T")
 
 
 def seeded_positions(size: int, count: int, seed: int) -> list[int]:
-    """A uniform sample of `count` positions out of `size`, sorted; all of them when `count` is larger.
+    """A uniform sample of `count` positions out of `size`, sorted; all of them when `count` is
+    larger.
 
-    Samples of one seed are nested: a larger one contains the smaller, so work done for the smaller can be reused.
+    Samples of one seed are nested: a larger one contains the smaller, so work done for the smaller
+    can be reused.
     """
     generator, moved = random.Random(seed), dict[int, int]()
     chosen = []
@@ -40,14 +44,18 @@ def seeded_positions(size: int, count: int, seed: int) -> list[int]:
 
 
 def split_samples(
-    samples: Sequence[T], ratio: float = 0.1, seed: int = 0, by: Literal["prompt"] | Callable[[T], Hashable] | None = None
+    samples: Sequence[T],
+    ratio: float = 0.1,
+    seed: int = 0,
+    by: Literal["prompt"] | Callable[[T], Hashable] | None = None,
 ) -> tuple[list[T], list[T]]:
     """Split into (first, rest), both in the original order; the samples themselves are not copied.
 
-    `first` holds round(ratio * n) samples, at least 1 (and at most n - 1) when there are two or more. With `by`, samples
-    of equal key stay together, so that nothing learned from one side is on the other; `first` then comes as near to its
-    size as whole groups allow. `by="prompt"` groups by the conversation before the answer, white space aside.
-    Raises ConfigError for a ratio outside 0 to 1.
+    `first` holds round(ratio * n) samples, at least 1 (and at most n - 1) when there are two or
+    more. With `by`, samples of equal key stay together, so that nothing learned from one side is on
+    the other; `first` then comes as near to its size as whole groups allow. `by="prompt"` groups by
+    the conversation before the answer, white space aside. Raises ConfigError for a ratio outside 0
+    to 1.
     """
     if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 < ratio < 1:
         raise ConfigError(f"ratio must lie between 0 and 1, found {ratio!r}")
@@ -69,9 +77,13 @@ def _key(sample: Any, by: Literal["prompt"] | Callable[[Any], Hashable]) -> Hash
     if by != "prompt":
         raise ConfigError(f"by must be 'prompt' or a function of a sample, found {by!r}")
     try:
-        return tuple((str(message.role), " ".join(message.text.split())) for message in sample.input)
+        return tuple(
+            (str(message.role), " ".join(message.text.split())) for message in sample.input
+        )
     except AttributeError:
-        raise ConfigError(f"by='prompt' needs samples with an input, found {type(sample).__name__}") from None
+        raise ConfigError(
+            f"by='prompt' needs samples with an input, found {type(sample).__name__}"
+        ) from None
 
 
 def _grouped_positions(keys: list[Hashable], wanted: int, seed: int) -> set[int]:
@@ -83,7 +95,9 @@ def _grouped_positions(keys: list[Hashable], wanted: int, seed: int) -> set[int]
     chosen: set[int] = set()
     for group in order:
         # Overshooting is right only where stopping short would miss the size by more.
-        if len(chosen) + len(group) - wanted <= wanted - len(chosen) and len(chosen) + len(group) < len(keys):
+        if len(chosen) + len(group) - wanted <= wanted - len(chosen) and len(chosen) + len(
+            group
+        ) < len(keys):
             chosen.update(group)
     if not chosen and len(order) > 1 and wanted:
         smallest = min(order, key=len)
@@ -93,19 +107,27 @@ def _grouped_positions(keys: list[Hashable], wanted: int, seed: int) -> set[int]
 
 @contextmanager
 def replacing(path: str | Path) -> Iterator[BinaryIO]:
-    """Give a new file beside `path`; on success it takes the place of `path` in one step, else it is removed.
+    """Give a new file beside `path`; on success it takes the place of `path` in one step, else it
+    is removed.
 
-    A reader, or a process killed midway, never leaves or sees half a file, and a power cut keeps the old one or the new. The
-    new file's name is a random one that must not exist yet, so that no planted link is followed. A device or a pipe is written to as it
-    stands. Raises OSError.
+    A reader, or a process killed midway, never leaves or sees half a file, and a power cut keeps
+    the old one or the new. The new file's name is a random one that must not exist yet, so that no
+    planted link is followed. A device or a pipe is written to as it stands. Raises OSError.
     """
     target = Path(path)
-    if target.exists() and not target.is_file():  # a device or a pipe, such as /dev/null, is written to and never replaced
+    # a device or a pipe, such as /dev/null, is written to and never replaced
+    if target.exists() and not target.is_file():
         with target.open("wb") as file:
             yield file
         return
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}.tmp")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    flags = (
+        os.O_WRONLY
+        | os.O_CREAT
+        | os.O_EXCL
+        | getattr(os, "O_NOFOLLOW", 0)
+        | getattr(os, "O_BINARY", 0)
+    )
     descriptor = os.open(temporary, flags, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -119,7 +141,9 @@ def replacing(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def as_json(value: Any) -> bytes:
-    """JSON types as indented JSON with a line end; what is no valid Unicode in a text becomes a question mark."""
+    """JSON types as indented JSON with a line end; what is no valid Unicode in a text becomes a
+    question mark.
+    """
     try:
         return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     except TypeError:  # lone surrogates and integers beyond 64 bits, which orjson refuses
@@ -133,7 +157,9 @@ def deeper(value: Any, most: int) -> bool:
         inside = [each for each in level if type(each) in (dict, list)]
         if not inside:
             return False
-        level = [child for each in inside for child in (each.values() if type(each) is dict else each)]
+        level = [
+            child for each in inside for child in (each.values() if type(each) is dict else each)
+        ]
     return True
 
 
@@ -145,7 +171,9 @@ def write_whole(path: str | Path, data: bytes) -> None:
 
 @contextmanager
 def written_whole(path: str | Path) -> Iterator[BinaryIO]:
-    """`replacing` for a file a user named: folders are made as needed, and DataError says where nothing can be written."""
+    """`replacing` for a file a user named: folders are made as needed, and DataError says where
+    nothing can be written.
+    """
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as file:
@@ -174,11 +202,12 @@ _guard = threading.Lock()
 
 
 class FileLock:
-    """Exclusive lock on a file, between processes and between holders in one process; its owner's death frees it.
+    """Exclusive lock on a file, between processes and between holders in one process; its owner's
+    death frees it.
 
-    It belongs to the open file, so that copying or reading the file does not free it. Forked children close what they
-    inherit of it: a killed run is free at once even while its orphaned workers live on. The file stays behind; it names the
-    last owner.
+    It belongs to the open file, so that copying or reading the file does not free it. Forked
+    children close what they inherit of it: a killed run is free at once even while its orphaned
+    workers live on. The file stays behind; it names the last owner.
     """
 
     def __init__(self, path: Path) -> None:
@@ -187,7 +216,9 @@ class FileLock:
         self._pid = 0
 
     def acquire(self, timeout: float = 0.0) -> bool:
-        """Try to take the lock for up to `timeout` seconds; False when somebody else keeps it. Raises OSError."""
+        """Try to take the lock for up to `timeout` seconds; False when somebody else keeps it.
+        Raises OSError.
+        """
         give_up = time.monotonic() + timeout
         while not self._try():
             if time.monotonic() >= give_up:
@@ -214,7 +245,9 @@ class FileLock:
             return True
 
     def release(self) -> None:
-        """Give the lock back; harmless when it is not held, or held by the process this one was forked from."""
+        """Give the lock back; harmless when it is not held, or held by the process this one was
+        forked from.
+        """
         with _guard:
             if self._fd >= 0 and self._pid == os.getpid():
                 _open_locks.discard(self._fd)
@@ -248,8 +281,13 @@ def _in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # no fork happens while a lock is being taken, and a child keeps none of its parent's locks alive
-    os.register_at_fork(before=lambda: _guard.acquire(), after_in_parent=lambda: _guard.release(), after_in_child=_in_child)
+    # no fork happens while a lock is being taken, and a child keeps none of its parent's locks
+    # alive
+    os.register_at_fork(
+        before=lambda: _guard.acquire(),
+        after_in_parent=lambda: _guard.release(),
+        after_in_child=_in_child,
+    )
 
 
 def _lock_open_file(fd: int) -> bool:
@@ -272,8 +310,8 @@ def _lock_on_windows(fd: int) -> bool:
         msvcrt: Any = importlib.import_module("msvcrt")
     except ImportError:
         raise ConfigError(
-            "This system locks no files (neither fcntl nor msvcrt is there), so two runs could write one folder at once: "
-            "run without a run folder (run_dir, --out)."
+            "This system locks no files (neither fcntl nor msvcrt is there), so two runs could "
+            "write one folder at once: run without a run folder (run_dir, --out)."
         ) from None
     # Far behind the text, which others have to be able to read.
     os.lseek(fd, 1 << 30, os.SEEK_SET)
@@ -300,7 +338,9 @@ def to_line(record: dict[str, Any]) -> bytes:
         try:
             return json.dumps(record).encode() + b"\n"
         except (TypeError, ValueError) as error:
-            raise DataError(f"the record of {record.get('id')!r} cannot be written as JSON: {error}") from None
+            raise DataError(
+                f"the record of {record.get('id')!r} cannot be written as JSON: {error}"
+            ) from None
 
 
 def from_line(line: bytes) -> dict[str, Any] | None:
@@ -316,31 +356,43 @@ def from_line(line: bytes) -> dict[str, Any] | None:
 
 
 def read_lines(path: Path, root: Path | None = None) -> Iterator[bytes]:
-    """The non-empty lines of a file that may not exist, one in memory at a time; with `root`, as `open_below` opens it."""
+    """The non-empty lines of a file that may not exist, one in memory at a time; with `root`, as
+    `open_below` opens it.
+    """
     with suppress(FileNotFoundError), opened_file(path, root) as file:
         yield from (line for line in file if line.strip())
 
 
 def opened_file(path: Path, root: Path | None = None) -> BinaryIO:
-    """A file to be read: as `open_below` opens it where a root is given, else wherever its path leads."""
+    """A file to be read: as `open_below` opens it where a root is given, else wherever its path
+    leads.
+    """
     return open(path, "rb") if root is None else open_below(root, path)
 
 
-_BELOW = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_BELOW = (
+    os.O_RDONLY
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
 
 
 def open_below(root: Path, path: Path) -> BinaryIO:
     """A regular file below `root`, to be read; no step of the way from `root` to it may be a link.
 
-    A folder from elsewhere could link to any file of this machine, and swap a file for a link once it was looked at
-    (CWE-59, CWE-367): each step is opened from the one before, and what is checked is what was opened.
+    A folder from elsewhere could link to any file of this machine, and swap a file for a link once
+    it was looked at (CWE-59, CWE-367): each step is opened from the one before, and what is checked
+    is what was opened.
 
     Raises:
         FileNotFoundError: there is none.
         DataError: a link, or no regular file.
     """
     *folders, name = path.relative_to(root).parts
-    refused = DataError(f"{path} is a link, or no plain file; only files that stand in the folder itself are shown.")
+    refused = DataError(
+        f"{path} is a link, or no plain file; only files that stand in the folder itself are shown."
+    )
     if ".." in (*folders, name):
         raise refused
     if os.open not in os.supports_dir_fd:
@@ -368,11 +420,17 @@ def open_below(root: Path, path: Path) -> BinaryIO:
 
 
 def _open_checked(root: Path, path: Path, refused: DataError) -> BinaryIO:
-    """`open_below` where nothing can be opened from a folder (Windows): the file is looked at again once it is open."""
+    """`open_below` where nothing can be opened from a folder (Windows): the file is looked at again
+    once it is open.
+    """
     file = open(path, "rb")
     steps = (step for step in (path, *path.parents) if step.is_relative_to(root) and step != root)
     seen = os.fstat(file.fileno())
-    if any(step.is_symlink() for step in steps) or not stat.S_ISREG(seen.st_mode) or not os.path.samestat(seen, os.lstat(path)):
+    if (
+        any(step.is_symlink() for step in steps)
+        or not stat.S_ISREG(seen.st_mode)
+        or not os.path.samestat(seen, os.lstat(path))
+    ):
         file.close()
         raise refused
     return file
@@ -381,12 +439,18 @@ def _open_checked(root: Path, path: Path, refused: DataError) -> BinaryIO:
 class AppendedFile:
     """A file of lines that grows, safe from any thread.
 
-    A last line that a killed process left half-written is cut off when it is opened; so is what a failed write left.
-    Raises OSError.
+    A last line that a killed process left half-written is cut off when it is opened; so is what a
+    failed write left. Raises OSError.
     """
 
     def __init__(self, path: Path, mode: int) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOFOLLOW", 0)
+        flags = (
+            os.O_RDWR
+            | os.O_CREAT
+            | os.O_APPEND
+            | getattr(os, "O_BINARY", 0)
+            | getattr(os, "O_NOFOLLOW", 0)
+        )
         self._fd = os.open(path, flags, mode)
         self._lock = threading.Lock()
         self._torn = False
@@ -404,7 +468,9 @@ class AppendedFile:
     def write(self, data: bytes) -> None:
         """Append whole lines, all of them or none."""
         with self._lock:
-            if self._torn:  # an earlier failure left half a line that could not be cut: it must not swallow this one
+            # an earlier failure left half a line that could not be cut: it must not swallow this
+            # one
+            if self._torn:
                 data = b"\n" + data
             written = os.write(self._fd, data)
             try:
@@ -427,7 +493,8 @@ class AppendedFile:
 
 
 def mend_tail(fd: int) -> int:
-    """Cut a half-written last line, or end a whole one that lacks its line end; returns the bytes cut.
+    """Cut a half-written last line, or end a whole one that lacks its line end; returns the bytes
+    cut.
 
     `fd` is open for reading and appending.
     """

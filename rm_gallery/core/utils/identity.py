@@ -1,6 +1,7 @@
 """What makes two values or settings the same: plain forms and hashes, equal in every process.
 
-Code is told by its name alone here: what it does is seen when a run that is continued scores some samples again.
+Code is told by its name alone here: what it does is seen when a run that is continued scores some
+samples again.
 """
 
 from __future__ import annotations
@@ -38,10 +39,12 @@ _SOURCELESS = "a change of it could not be noticed"
 
 
 def digest(value: Any, what: str = "value") -> str:
-    """24 hex digits that differ when anything in `value` differs; equal for equal content in every process.
+    """24 hex digits that differ when anything in `value` differs; equal for equal content in every
+    process.
 
-    The order of dict keys does not count; lists and tuples are the same. Raises ConfigError, naming the place below
-    `what`, for a value whose content cannot be told (a lambda, an open file, an object of a foreign class).
+    The order of dict keys does not count; lists and tuples are the same. Raises ConfigError, naming
+    the place below `what`, for a value whose content cannot be told (a lambda, an open file, an
+    object of a foreign class).
     """
     try:
         data = orjson.dumps(value, default=_opened, option=_OPTIONS)
@@ -57,8 +60,8 @@ ONE_GO = 2047
 
 
 def hashed(found: Any, data: bytes) -> str:
-    """The hexadecimal digest of `data` by a fresh hash object, of up to 20 KB without giving up the interpreter's lock: who gives
-    it up for some microseconds may wait milliseconds for it.
+    """The hexadecimal digest of `data` by a fresh hash object, of up to 20 KB without giving up the
+    interpreter's lock: who gives it up for some microseconds may wait milliseconds for it.
     """
     if len(data) <= ONE_GO or len(data) > 10 * ONE_GO:
         found.update(data)
@@ -70,20 +73,27 @@ def hashed(found: Any, data: bytes) -> str:
 
 def _opened(value: Any) -> Any:
     if isinstance(value, BaseModel):
-        return {"(class)": type(value).__qualname__, **value.__dict__, **(value.__pydantic_extra__ or {})}
+        return {
+            "(class)": type(value).__qualname__,
+            **value.__dict__,
+            **(value.__pydantic_extra__ or {}),
+        }
     raise TypeError
 
 
 def plain_form(value: Any, what: str = "value") -> Any:
-    """The value in JSON's types, readable where it is short, with nothing lost that tells it from another value.
+    """The value in JSON's types, readable where it is short, with nothing lost that tells it from
+    another value.
 
-    What JSON has no form for becomes an object with one key in parentheses: `{"(float)": "nan"}`, `{"(set)": […]}`.
-    Raises ConfigError as `digest` does.
+    What JSON has no form for becomes an object with one key in parentheses: `{"(float)": "nan"}`,
+    `{"(set)": […]}`. Raises ConfigError as `digest` does.
     """
     try:
         return _plain(value, what)
     except RecursionError:
-        raise ConfigError(f"{what} holds itself or is nested too deep to be told from another value.") from None
+        raise ConfigError(
+            f"{what} holds itself or is nested too deep to be told from another value."
+        ) from None
 
 
 def _plain(value: Any, what: str) -> Any:
@@ -101,7 +111,9 @@ def _plain(value: Any, what: str) -> Any:
     if isinstance(value, Mapping):
         if all(type(key) is str and (key.isascii() or is_unicode(key)) for key in value):
             return {key: _plain(item, f"{what}.{key}") for key, item in value.items()}
-        pairs = [[_plain(key, what), _plain(item, f"{what}[{key!r:.40}]")] for key, item in value.items()]
+        pairs = [
+            [_plain(key, what), _plain(item, f"{what}[{key!r:.40}]")] for key, item in value.items()
+        ]
         return {"(dict)": sorted(pairs, key=orjson.dumps)}
     if isinstance(value, (list, tuple)):
         return [_plain(item, f"{what}[{number}]") for number, item in enumerate(value)]
@@ -126,12 +138,17 @@ def _odd(value: Any, kind: type, what: str) -> Any:
     if callable(getattr(value, "describe", None)):
         return _plain(value.describe(), what)
     if isinstance(value, BaseModel):
-        return {"(class)": kind.__qualname__, **_plain({**value.__dict__, **(value.__pydantic_extra__ or {})}, what)}
+        return {
+            "(class)": kind.__qualname__,
+            **_plain({**value.__dict__, **(value.__pydantic_extra__ or {})}, what),
+        }
     if dataclasses.is_dataclass(value):
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return {"(class)": class_name(kind), **_plain(fields, what)}
     if isinstance(value, functools.partial):
-        return {"(partial)": [_plain(part, what) for part in (value.func, value.args, value.keywords)]}
+        return {
+            "(partial)": [_plain(part, what) for part in (value.func, value.args, value.keywords)]
+        }
     if isinstance(value, (types.FunctionType, types.MethodType, types.BuiltinFunctionType)):
         return _function(value, what)
     if hasattr(value, "tolist") and hasattr(value, "dtype"):
@@ -144,7 +161,8 @@ def _by_name(value: Any, kind: type, what: str) -> Any:
     if isinstance(getattr(value, "name_or_path", None), str):
         return {"(class)": class_name(kind), "name_or_path": value.name_or_path}
     raise ConfigError(
-        f"{what} is an object of {class_name(kind)}, whose content cannot be told: {_SOURCELESS}. Use text, numbers, lists and "
+        f"{what} is an object of {class_name(kind)}, whose content cannot be told: {_SOURCELESS}. "
+        f"Use text, numbers, lists and "
         "dicts, or give its class a describe() that returns such."
     )
 
@@ -152,7 +170,11 @@ def _by_name(value: Any, kind: type, what: str) -> Any:
 def shortened(form: Any) -> Any:
     """A plain form as it is, or its hash where it is long."""
     data = orjson.dumps(form, option=orjson.OPT_SORT_KEYS)
-    return form if len(data) <= _LONG else {"(hash)": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    return (
+        form
+        if len(data) <= _LONG
+        else {"(hash)": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+    )
 
 
 def is_unicode(text: str) -> bool:
@@ -165,7 +187,9 @@ def is_unicode(text: str) -> bool:
 
 
 def class_name(kind: type) -> str:
-    """What a class is called: `rm_gallery.NAME` for one of this library, wherever in it it stands, else its module and name."""
+    """What a class is called: `rm_gallery.NAME` for one of this library, wherever in it it stands,
+    else its module and name.
+    """
     ours = kind.__module__.partition(".")[0] == "rm_gallery"
     return f"{'rm_gallery' if ours else kind.__module__}.{kind.__qualname__}"
 
@@ -177,25 +201,34 @@ def _function(function: Any, what: str) -> dict[str, Any]:
         return {"(method)": name, "of": _plain(function.__self__, what)}
     if "<lambda>" in name:
         raise ConfigError(
-            f"{what} is a lambda, which has no stable name: {_SOURCELESS}. Define a function with a name, or pass plain values."
+            f"{what} is a lambda, which has no stable name: {_SOURCELESS}. Define a function with "
+            f"a name, or pass plain values."
         )
     remembered = remembered_by(function)
     return {"(function)": name, **({"closure": remembered} if remembered else {})}
 
 
 def remembered_by(function: Any) -> dict[str, Any]:
-    """What a function made inside a function was given there: of its closure what it does not set itself, such as a counter, and
-    its defaults; without what cannot be told.
+    """What a function made inside a function was given there: of its closure what it does not set
+    itself, such as a counter, and its defaults; without what cannot be told.
     """
     found: dict[str, Any] = {}
     depth = 0
     while isinstance(function, types.FunctionType):
-        stored = {step.argval for step in dis.get_instructions(function) if step.opname == "STORE_DEREF"}
+        stored = {
+            step.argval for step in dis.get_instructions(function) if step.opname == "STORE_DEREF"
+        }
         given = dict(function.__kwdefaults__ or {})
-        given |= {f"default {place}": value for place, value in enumerate(function.__defaults__ or ())}
-        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        given |= {
+            f"default {place}": value for place, value in enumerate(function.__defaults__ or ())
+        }
+        for name, cell in zip(
+            function.__code__.co_freevars, function.__closure__ or (), strict=False
+        ):
             with suppress(ValueError):  # a cell that is empty yet
-                if name not in stored and cell.cell_contents is not getattr(function, "__wrapped__", None):
+                if name not in stored and cell.cell_contents is not getattr(
+                    function, "__wrapped__", None
+                ):
                     given[name] = cell.cell_contents
         for name, value in given.items():
             with suppress(ConfigError):
@@ -209,13 +242,16 @@ _STANDARD = sysconfig.get_path("stdlib")
 
 @functools.lru_cache(maxsize=1024)
 def is_users(module: str | None) -> bool:
-    """Whether a module is neither this library's, nor Python's, nor pydantic's: a version stands for those."""
+    """Whether a module is neither this library's, nor Python's, nor pydantic's: a version stands
+    for those.
+    """
     top = (module or "").partition(".")[0]
     if top in ("rm_gallery", "pydantic"):
         return False
     if top == "__main__" or top not in {*sys.builtin_module_names, *sys.stdlib_module_names}:
         return True
-    file = getattr(sys.modules.get(top), "__file__", None)  # a script of one's own may be called code.py
+    # a script of one's own may be called code.py
+    file = getattr(sys.modules.get(top), "__file__", None)
     return file is not None and not file.startswith(_STANDARD)
 
 
@@ -225,7 +261,8 @@ _PARSING = threading.Lock()
 def syntax_tree(source: str | bytes, mode: Literal["exec", "eval"] = "exec") -> ast.AST:
     """What `ast.parse` gives, for one thread at a time; raises SyntaxError and what else it raises.
 
-    Python 3.11 counts the depth of a tree for all threads together: of two parses at once one may end in a SystemError.
+    Python 3.11 counts the depth of a tree for all threads together: of two parses at once one may
+    end in a SystemError.
     """
     with _PARSING:
         return ast.parse(source, mode=mode)

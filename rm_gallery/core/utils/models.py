@@ -1,6 +1,7 @@
 """Pydantic models: clear errors where people construct them, and quick copies on the hot path.
 
-`model_copy` and `model_construct` cost several microseconds each; a cheap rule reward costs less than one.
+`model_copy` and `model_construct` cost several microseconds each; a cheap rule reward costs less
+than one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ M = TypeVar("M", bound=BaseModel)
 LIKENESS, WORD_LIKENESS = 0.5, 0.75
 """How much a name, or one word of it, has to be like what was given to be proposed."""
 _new = object.__new__
-# the descriptors behind a model's four slots: setting them by name would look each of them up in the whole class first
+# the descriptors behind a model's four slots: setting them by name would look each of them up in
+# the whole class first
 _set_dict: Callable[[Any, Any], None] = vars(BaseModel)["__dict__"].__set__
 _set_known: Callable[[Any, Any], None] = vars(BaseModel)["__pydantic_fields_set__"].__set__
 _set_extra: Callable[[Any, Any], None] = vars(BaseModel)["__pydantic_extra__"].__set__
@@ -45,7 +47,9 @@ def build(cls: type[M], fields: dict[str, Any]) -> M:
 
 
 def remake(model: M, fields: dict[str, Any], known: set[str] | None = None) -> M:
-    """A model like this one with exactly these field values, unchecked; what it knows as set stays, unless `known` says it."""
+    """A model like this one with exactly these field values, unchecked; what it knows as set stays,
+    unless `known` says it.
+    """
     new = _new(model.__class__)
     _set_dict(new, fields)
     _set_known(new, model.__pydantic_fields_set__ if known is None else known)
@@ -58,18 +62,24 @@ def copy_with(model: M, **changes: Any) -> M:
     """A shallow copy with some fields replaced, unchecked; for models without private attributes."""
     # shared with the original unless it grows: the set is only told apart by `exclude_unset` dumps
     known = model.__pydantic_fields_set__
-    return remake(model, {**model.__dict__, **changes}, known if changes.keys() <= known else known | changes.keys())
+    return remake(
+        model,
+        {**model.__dict__, **changes},
+        known if changes.keys() <= known else known | changes.keys(),
+    )
 
 
 class Configured(BaseModel):
-    """A model people construct: what does not fit is a ConfigError that names the field and the nearest known one.
+    """A model people construct: what does not fit is a ConfigError that names the field and the
+    nearest known one.
 
     Given values are kept out of the message, since one of them may be a key.
     """
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, protected_namespaces=())
 
-    if not TYPE_CHECKING:  # type checkers make each class's constructor of its fields, as pydantic asks them to
+    # type checkers make each class's constructor of its fields, as pydantic asks them to
+    if not TYPE_CHECKING:
 
         def __init__(self, **data: Any) -> None:
             """Validate the given fields."""
@@ -79,14 +89,17 @@ class Configured(BaseModel):
                 raise ConfigError(_explain(type(self), error)) from error
 
     def __getstate__(self) -> dict[Any, Any]:
-        """What a pickle holds: no key, no header that is one, nothing that was worked out; keys are read where it is loaded.
+        """What a pickle holds: no key, no header that is one, nothing that was worked out; keys are
+        read where it is loaded.
 
         Only what goes straight to a process of this run has them, see `with_keys`.
         """
         state = super().__getstate__()
         fields, whole = type(self).model_fields, _with_keys.get()
         state["__dict__"] = {
-            name: value if whole else _open(value) for name, value in state["__dict__"].items() if name in fields
+            name: value if whole else _open(value)
+            for name, value in state["__dict__"].items()
+            if name in fields
         }
         return state
 
@@ -96,7 +109,9 @@ _with_keys: ContextVar[bool] = ContextVar("rm_gallery_with_keys", default=False)
 
 @contextmanager
 def with_keys() -> Iterator[None]:
-    """Pickles that are made inside the block hold keys: for a socket that nobody else has, never for a file."""
+    """Pickles that are made inside the block hold keys: for a socket that nobody else has, never
+    for a file.
+    """
     token = _with_keys.set(True)
     try:
         yield
@@ -107,12 +122,20 @@ def with_keys() -> Iterator[None]:
 def _open(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: item for key, item in value.items() if redact({key: item}) == {key: item}}
-    return None if isinstance(value, SecretStr) or (isinstance(value, str) and redact(value) != value) else value
+    return (
+        None
+        if isinstance(value, SecretStr) or (isinstance(value, str) and redact(value) != value)
+        else value
+    )
 
 
 def _explain(cls: type[BaseModel], error: ValidationError) -> str:
     aliases = [(name, info.validation_alias) for name, info in cls.model_fields.items()]
-    known = [str(each) for name, alias in aliases for each in (alias.choices if isinstance(alias, AliasChoices) else [name])]
+    known = [
+        str(each)
+        for name, alias in aliases
+        for each in (alias.choices if isinstance(alias, AliasChoices) else [name])
+    ]
     errors, lines = error.errors(), []
     unknown = any(item["type"] == "extra_forbidden" for item in errors)
     for item in errors:
@@ -123,7 +146,10 @@ def _explain(cls: type[BaseModel], error: ValidationError) -> str:
         elif not item["loc"]:
             lines.append(message)
         elif not (unknown and item["type"] == "missing"):  # the misspelt one is it
-            lines.append(f"{cls.__name__}: {message if message.startswith(f'{where} ') else f'{where}: {message}'}")
+            lines.append(
+                f"{cls.__name__}: "
+                f"{message if message.startswith(f'{where} ') else f'{where}: {message}'}"
+            )
     return " ".join(line if line.endswith((".", "?")) else f"{line}." for line in lines)
 
 
@@ -141,7 +167,9 @@ def said_by(error: BaseException) -> str:
 
 
 def nearest(name: str, known: Iterable[str], n: int = 3) -> list[str]:
-    """The known names that are most like a name, or have a word that is, nearest first; none where nothing is like it."""
+    """The known names that are most like a name, or have a word that is, nearest first; none where
+    nothing is like it.
+    """
     wanted = difflib.SequenceMatcher(b=name.casefold())
     found: dict[str, tuple[float, str]] = {}
     for each in sorted(known):
@@ -158,9 +186,19 @@ def _likeness(wanted: difflib.SequenceMatcher[str], text: str) -> float:
     return wanted.ratio()
 
 
-def unknown_name(what: str, name: str, known: Iterable[str], hint: str = "", shown: int = 12) -> str:
-    """Message for a name that is not known, with the nearest ones that are, else with the first few."""
+def unknown_name(
+    what: str, name: str, known: Iterable[str], hint: str = "", shown: int = 12
+) -> str:
+    """Message for a name that is not known, with the nearest ones that are, else with the first
+    few.
+    """
     names = sorted(known)
     near = nearest(name, names)
-    suggestion = f" Did you mean {', '.join(near)}?" if near else f" Known: {', '.join(names[:shown])}." if names else ""
+    suggestion = (
+        f" Did you mean {', '.join(near)}?"
+        if near
+        else f" Known: {', '.join(names[:shown])}."
+        if names
+        else ""
+    )
     return f"There is no {what} '{name}'.{suggestion}" + (f" {hint}" if hint else "")

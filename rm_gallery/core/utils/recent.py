@@ -1,4 +1,6 @@
-"""The scores a reward gave lately, by group, in this process or in all processes of one job on this machine."""
+"""The scores a reward gave lately, by group, in this process or in all processes of one job on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 LATELY = 128
-"""Scores that are remembered: about a step of a small run, so that what is remembered is of nearly the present policy."""
+"""Scores that are remembered: about a step of a small run, so that what is remembered is of nearly
+the present policy.
+"""
 _HEAD = struct.Struct("<Q")
 _ENTRY = struct.Struct("<Qd")
 _SIZE = _HEAD.size + LATELY * _ENTRY.size
@@ -31,7 +35,9 @@ class Recent:
         self._entries = [*self._entries, *((group, score) for score in scores)][-LATELY:]
 
     def mean(self, group: int) -> float | None:
-        """The mean of the group's last scores, with that of all last ones as one more; None before the first score."""
+        """The mean of the group's last scores, with that of all last ones as one more; None before
+        the first score.
+        """
         entries = self._all()
         if not entries:
             return None
@@ -44,7 +50,9 @@ class Recent:
 
 
 class SharedRecent(Recent):
-    """The same in a file that processes map: trainers spread a group's completions over workers, each of which sees few of them."""
+    """The same in a file that processes map: trainers spread a group's completions over workers,
+    each of which sees few of them.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -86,7 +94,9 @@ class SharedRecent(Recent):
 
 
 def recent_scores(reward: str) -> Recent:
-    """The last scores of a reward: shared by the processes of one Ray job on this machine, else this process's own."""
+    """The last scores of a reward: shared by the processes of one Ray job on this machine, else
+    this process's own.
+    """
     job = os.environ.get("RAY_JOB_ID")
     if not (job and reward):
         return Recent()

@@ -1,4 +1,6 @@
-"""Texts and numbers as people see them: safe for a terminal, nothing hidden, secrets masked, cut to what one reads, told apart."""
+"""Texts and numbers as people see them: safe for a terminal, nothing hidden, secrets masked, cut to
+what one reads, told apart.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,19 @@ import unicodedata
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_UNSEEN = re.compile(r"[\u202a-\u202e\u2066-\u2069\u200b\ufeff\u2060-\u2064\U000e0000-\U000e007f\ufff9-\ufffb]")
+_UNSEEN = re.compile(
+    r"[\u202a-\u202e\u2066-\u2069\u200b\ufeff\u2060-\u2064\U000e0000-\U000e007f\ufff9-\ufffb]"
+)
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -~]?")
+_ESCAPES = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|\x1b[ -~]?"
+)
 
 
 def one_line(text: str, limit: int | None = None) -> str:
-    """Text from outside for a terminal, at most `limit` long: no escape sequences; controls and what reorders text become spaces."""
+    """Text from outside for a terminal, at most `limit` long: no escape sequences; controls and
+    what reorders text become spaces.
+    """
     if limit is not None:
         text = text[: 20 * limit]
     text = " ".join(plain_line(_ESCAPES.sub("", text)).split())
@@ -23,15 +31,23 @@ def one_line(text: str, limit: int | None = None) -> str:
 
 def plain_line(text: str) -> str:
     """As `one_line`, with the spaces as they are: for lines in columns."""
-    return "".join(" " if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") else c for c in text)
+    return "".join(
+        " " if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") else c for c in text
+    )
 
 
 def visible(text: str) -> str:
-    """Text from outside with what hides in it made visible: controls, what turns the direction, what has no width.
+    """Text from outside with what hides in it made visible: controls, what turns the direction,
+    what has no width.
 
     Line ends become line feeds; characters that are none (lone surrogates) become U+FFFD.
     """
-    text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\u2028", "\n").replace("\u2029", "\n")
+    text = (
+        text.replace("\r\n", "\n")
+        .replace("\r", "\n")
+        .replace("\u2028", "\n")
+        .replace("\u2029", "\n")
+    )
     text = _UNSEEN.sub(lambda found: f"⟦U+{ord(found.group()):04X}⟧", text)
     return _CONTROL.sub(_pictured, text)
 
@@ -42,7 +58,9 @@ def _pictured(found: re.Match[str]) -> str:
 
 
 def cut(text: str, limit: int) -> str:
-    """Text of at most about `limit` bytes of UTF-8: its beginning and its end, and how much is left out between."""
+    """Text of at most about `limit` bytes of UTF-8: its beginning and its end, and how much is left
+    out between.
+    """
     if len(text) <= limit // 4 or len(raw := text.encode("utf-8", "replace")) <= limit:
         return text
     head = raw[: limit * 3 // 4].decode("utf-8", "ignore")
@@ -79,8 +97,12 @@ def percent(value: float | None, digits: int = 1) -> str:
     return "–" if value is None else f"{100 * value:.{digits}f} %"
 
 
-def told_apart(value: float, limit: float, shown: Callable[[float, int], str], digits: int) -> tuple[str, str]:
-    """Two different numbers as text, with `digits` or as many more as it takes to see that they differ."""
+def told_apart(
+    value: float, limit: float, shown: Callable[[float, int], str], digits: int
+) -> tuple[str, str]:
+    """Two different numbers as text, with `digits` or as many more as it takes to see that they
+    differ.
+    """
     for more in range(digits, 18):
         texts = shown(value, more), shown(limit, more)
         if texts[0] != texts[1]:
@@ -91,9 +113,11 @@ def told_apart(value: float, limit: float, shown: Callable[[float, int], str], d
 MASK = "***"
 _WORDS = re.compile(r"[^a-z0-9]+")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-# Last words of a key that name a secret; `max_tokens`, `api_key_env` and a tokenizer's `eos_token` do not.
+# Last words of a key that name a secret; `max_tokens`, `api_key_env` and a tokenizer's `eos_token`
+# do not.
 _SECRET_KEY = re.compile(
-    r"(^|_)(api_?key|apikey|access_?key|private_?key|secret_?key|subscription_?key|auth|authorization|password|passwd|"
+    r"(^|_)(api_?key|apikey|access_?key|private_?key|secret_?key|subscription_?key|auth"
+    r"|authorization|password|passwd|"
     r"passphrase|secret|credentials?|cookie|bearer|token)$"
 )
 _TOKENIZER = re.compile(r"(^|_)(bos|eos|pad|unk|sep|cls|mask|stop|start|end|image|special)_token$")
@@ -101,25 +125,40 @@ _SECRET_TEXT = (
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {MASK}"),
     (re.compile(r"\b(sk|pk|hf|ghp|gho|xoxb)[-_][\w-]{12,}"), rf"\1-{MASK}"),
     (re.compile(r"(://)[^/\s:@]+:[^/\s@]+@"), rf"\1{MASK}@"),
-    (re.compile(r"(?i)([?&](?:api[-_]?key|key|token|sig|signature|password)=)[^&\s#]+"), rf"\1{MASK}"),
+    (
+        re.compile(r"(?i)([?&](?:api[-_]?key|key|token|sig|signature|password)=)[^&\s#]+"),
+        rf"\1{MASK}",
+    ),
 )
 
 
 def redact(obj: Any) -> Any:
-    """A copy with `***` in place of secrets: values of telling keys, and keys and passwords inside texts and URLs."""
+    """A copy with `***` in place of secrets: values of telling keys, and keys and passwords inside
+    texts and URLs.
+    """
     if isinstance(obj, Mapping):
-        return {key: MASK if _is_secret(key, value) else redact(value) for key, value in obj.items()}
+        return {
+            key: MASK if _is_secret(key, value) else redact(value) for key, value in obj.items()
+        }
     if isinstance(obj, str):
         for pattern, replacement in _SECRET_TEXT:
             obj = pattern.sub(replacement, obj)
         return obj
     if isinstance(obj, (list, tuple, set, frozenset)):
-        return [redact(value) for value in (obj if isinstance(obj, (list, tuple)) else sorted(obj, key=repr))]
+        return [
+            redact(value)
+            for value in (obj if isinstance(obj, (list, tuple)) else sorted(obj, key=repr))
+        ]
     return obj
 
 
 def _is_secret(key: object, value: object) -> bool:
-    if not isinstance(key, str) or value is None or isinstance(value, (bool, int, float)) or value in ("", MASK):
+    if (
+        not isinstance(key, str)
+        or value is None
+        or isinstance(value, (bool, int, float))
+        or value in ("", MASK)
+    ):
         return False
     name = "_".join(_words(key))
     return bool(_SECRET_KEY.search(name)) and not _TOKENIZER.search(name)
@@ -131,8 +170,8 @@ def _words(name: str) -> list[str]:
 
 
 _CREDENTIALS = frozenset(
-    "authorization auth bearer cookie token apikey secret password passwd credential credentials signature sig jwt "
-    "api-key access-key account-key auth-key subscription-key private-key functions-key virtual-key".split()
+    "authorization auth bearer cookie token apikey secret password passwd credential credentials "
+    "signature sig jwt api-key access-key account-key auth-key subscription-key private-key functions-key virtual-key".split()
 )
 
 
@@ -140,12 +179,19 @@ def is_credential(name: str) -> bool:
     """Whether a header, query parameter or field of this name holds a credential."""
     words = [word for word in _words(name) if word != "x"]
     pairs = (f"{a}-{b}" for a, b in zip(words, words[1:], strict=False))
-    return words == ["key"] or not _CREDENTIALS.isdisjoint(words) or not _CREDENTIALS.isdisjoint(pairs)
+    return (
+        words == ["key"] or not _CREDENTIALS.isdisjoint(words) or not _CREDENTIALS.isdisjoint(pairs)
+    )
 
 
 def without_credentials(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields, with *** in place of credentials; numbers are none, whatever they are called (`stop_token_ids`)."""
-    return {name: MASK if is_credential(name) and not _numbers(value) else value for name, value in fields.items()}
+    """The fields, with *** in place of credentials; numbers are none, whatever they are called
+    (`stop_token_ids`).
+    """
+    return {
+        name: MASK if is_credential(name) and not _numbers(value) else value
+        for name, value in fields.items()
+    }
 
 
 def _numbers(value: Any) -> bool:

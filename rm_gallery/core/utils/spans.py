@@ -1,7 +1,9 @@
-"""OpenTelemetry spans of runs and of calls to models, where the program that uses the library has set a tracer provider.
+"""OpenTelemetry spans of runs and of calls to models, where the program that uses the library has
+set a tracer provider.
 
-Nothing is imported for it and nothing leaves but by that provider: without one a span costs a look into `sys.modules`. Prompts and
-replies are no part of a span. Names follow the semantic conventions for generative AI.
+Nothing is imported for it and nothing leaves but by that provider: without one a span costs a look
+into `sys.modules`. Prompts and replies are no part of a span. Names follow the semantic conventions
+for generative AI.
 """
 
 from __future__ import annotations
@@ -22,14 +24,20 @@ def _trace() -> Any:
 
 
 class RunSpan:
-    """The span of a run, from where it is made until it is ended; `context` is where what belongs to it is told to stand."""
+    """The span of a run, from where it is made until it is ended; `context` is where what belongs
+    to it is told to stand.
+    """
 
     def __init__(self, name: str, attributes: Mapping[str, Any], inside: Any = None) -> None:
-        """Begin it inside that of the run around it, or the current span of whoever begins the run; nothing without a provider."""
+        """Begin it inside that of the run around it, or the current span of whoever begins the run;
+        nothing without a provider.
+        """
         trace = _trace()
         self._span = self.context = None
         if trace is not None:
-            self._span = trace.get_tracer("rm_gallery").start_span(name, inside, attributes=_known(attributes))
+            self._span = trace.get_tracer("rm_gallery").start_span(
+                name, inside, attributes=_known(attributes)
+            )
             self.context = trace.set_span_in_context(self._span)
 
     def end(self, attributes: Mapping[str, Any]) -> None:
@@ -43,13 +51,17 @@ class RunSpan:
 def call_span(
     model: str, endpoint: Callable[[], str], payload: Mapping[str, Any], inside: Any
 ) -> Iterator[Callable[[Any], None]]:
-    """A span around a call to a model, inside that of its run; the function it gives takes the reply."""
+    """A span around a call to a model, inside that of its run; the function it gives takes the
+    reply.
+    """
     trace = _trace()
     if trace is None:
         yield _nothing
         return
     where = urlsplit(endpoint())
-    operation = "chat" if "messages" in payload else "embeddings" if "input" in payload else "decision"
+    operation = (
+        "chat" if "messages" in payload else "embeddings" if "input" in payload else "decision"
+    )
     asked = {
         "gen_ai.operation.name": operation,
         "gen_ai.request.model": model,
@@ -59,7 +71,9 @@ def call_span(
         "server.port": where.port,
     }
     tracer, kind = trace.get_tracer("rm_gallery"), trace.SpanKind.CLIENT
-    with tracer.start_as_current_span(f"{operation} {model}", inside, kind, _known(asked), record_exception=False) as span:
+    with tracer.start_as_current_span(
+        f"{operation} {model}", inside, kind, _known(asked), record_exception=False
+    ) as span:
 
         def tell(reply: Any) -> None:
             usage = getattr(reply, "usage", None)

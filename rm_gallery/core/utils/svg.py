@@ -1,4 +1,6 @@
-"""Drawing with SVG: a plot with its numbers as a table, axes with round ticks, a frame, and estimates with their intervals."""
+"""Drawing with SVG: a plot with its numbers as a table, axes with round ticks, a frame, and
+estimates with their intervals.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,9 @@ from rm_gallery.core.utils.file import write_whole
 from rm_gallery.core.utils.shown import show
 
 STYLE = (
-    ".plot{max-width:640px;background:#fff}.plot text{font:12px sans-serif;fill:#333}.plot .grid{stroke:#ddd}.plot .axis{stroke:#777}"
-    ".plot .chance{stroke:#b00;stroke-dasharray:4 3}.plot .whisker{stroke:#2458a6;stroke-width:2}.plot .mark{fill:#2458a6}"
+    ".plot{max-width:640px;background:#fff}.plot text{font:12px sans-serif;fill:#333}.plot "
+    ".grid{stroke:#ddd}.plot .axis{stroke:#777}.plot .chance{stroke:#b00;stroke-dasharray:4 "
+    "3}.plot .whisker{stroke:#2458a6;stroke-width:2}.plot .mark{fill:#2458a6}"
 )
 """Of a plot that stands alone, such as in a notebook; a page brings its own colours."""
 
@@ -47,7 +50,9 @@ class Plot:
 
     def save(self, path: str | Path) -> Path:
         """Write it as an SVG file, whole or not at all; gives the path."""
-        styled = self.svg.replace(">", f' xmlns="http://www.w3.org/2000/svg"><style>{STYLE}</style>', 1)
+        styled = self.svg.replace(
+            ">", f' xmlns="http://www.w3.org/2000/svg"><style>{STYLE}</style>', 1
+        )
         write_whole(path, styled.encode())
         return Path(path)
 
@@ -70,22 +75,35 @@ class Axis:
 
 def _round_ticks(low: float, high: float, about: int) -> list[float]:
     step = 10.0 ** math.floor(math.log10((high - low) / about))
-    step *= next(factor for factor in (1, 2, 2.5, 5, 10) if (high - low) / (step * factor) <= about + 0.5)
+    step *= next(
+        factor for factor in (1, 2, 2.5, 5, 10) if (high - low) / (step * factor) <= about + 0.5
+    )
     first = math.ceil(low / step - 1e-9)
     return [k * step for k in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
 def frame(
-    x: Axis, y: Axis, x_label: str, y_label: str, x_names: Iterable[tuple[float, str]] | None = None, y_percent: bool = False
+    x: Axis,
+    y: Axis,
+    x_label: str,
+    y_label: str,
+    x_names: Iterable[tuple[float, str]] | None = None,
+    y_percent: bool = False,
 ) -> str:
     """Axes, grid, ticks and labels."""
     parts = []
     base = HEIGHT - BOTTOM
     for tick in y.ticks:
         shown = f"{show(100 * abs(tick))} %" if y_percent else show(tick)
-        parts += [line("grid", LEFT, WIDTH - RIGHT, y.at(tick)), text("tick", LEFT - 6, y.at(tick) + 4, shown, "end")]
+        parts += [
+            line("grid", LEFT, WIDTH - RIGHT, y.at(tick)),
+            text("tick", LEFT - 6, y.at(tick) + 4, shown, "end"),
+        ]
     for at, name in x_names if x_names is not None else ((tick, show(tick)) for tick in x.ticks):
-        parts += [line("axis", x.at(at), x.at(at), base, base + 4), text("tick", x.at(at), base + 17, name, "middle")]
+        parts += [
+            line("axis", x.at(at), x.at(at), base, base + 4),
+            text("tick", x.at(at), base + 17, name, "middle"),
+        ]
     parts.append(line("axis", LEFT, WIDTH - RIGHT, base))
     parts.append(text("label", (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, x_label, "middle"))
     middle = (TOP + base) / 2
@@ -119,10 +137,13 @@ def plot(
     rows: Iterable[tuple[str, ...]],
     height: int = 0,
 ) -> Plot:
-    """A plot with its drawing as one SVG element that has a title and what it says for those who cannot see it."""
+    """A plot with its drawing as one SVG element that has a title and what it says for those who
+    cannot see it.
+    """
     svg = (
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {height or HEIGHT}" role="img" aria-labelledby="{name}-t {name}-d">'
-        f'<title id="{name}-t">{escape(title)}</title><desc id="{name}-d">{escape(says)}</desc>{"".join(body)}</svg>'
+        f'<svg class="plot" viewBox="0 0 {WIDTH} {height or HEIGHT}" role="img" '
+        f'aria-labelledby="{name}-t {name}-d"><title id="{name}-t">{escape(title)}</title><desc '
+        f'id="{name}-d">{escape(says)}</desc>{"".join(body)}</svg>'
     )
     return Plot(name, title, svg, says, tuple(columns), tuple(rows))
 
@@ -135,7 +156,12 @@ def forest(
     chance: float | None = None,
 ) -> Plot:  # fmt: skip
     """A line per name with its estimate and interval; what has none is named and left empty."""
-    ends = [x for _, value, ci in rows for x in (value, *(ci or ())) if x is not None and math.isfinite(x)]
+    ends = [
+        x
+        for _, value, ci in rows
+        for x in (value, *(ci or ()))
+        if x is not None and math.isfinite(x)
+    ]
     ends += [] if chance is None else [chance]
     height = TOP + ROW * len(rows) + BOTTOM
     x = Axis(min(ends, default=0.0), max(ends, default=1.0), NAME_WIDTH, WIDTH - RIGHT)
@@ -147,13 +173,21 @@ def forest(
         body.append(line("chance", x.at(chance), x.at(chance), TOP, base))
     for number, (label, value, ci) in enumerate(rows):
         y = TOP + ROW * number + ROW / 2
-        body.append(text("tick", NAME_WIDTH - 8, y + 4, label if len(label) < 32 else f"{label[:30]}…", "end"))
+        body.append(
+            text(
+                "tick", NAME_WIDTH - 8, y + 4, label if len(label) < 32 else f"{label[:30]}…", "end"
+            )
+        )
         if value is not None and math.isfinite(value):
             if ci is not None:
                 body.append(line("whisker", x.at(ci[0]), x.at(ci[1]), y))
             body.append(f'<circle class="mark" cx="{x.at(value)}" cy="{y}" r="4"/>')
     table = [
-        (label, "" if value is None else show(value), "" if ci is None else f"{show(ci[0])} – {show(ci[1])}")
+        (
+            label,
+            "" if value is None else show(value),
+            "" if ci is None else f"{show(ci[0])} – {show(ci[1])}",
+        )
         for label, value, ci in rows
     ]
     return plot(name, title, body, says, ("", x_label, "95 % interval"), table, height)

@@ -1,1 +1,3 @@
-"""Benchmarks, one file each: layout, detection, conversion, how it is judged, official rule, chance and source."""
+"""Benchmarks, one file each: layout, detection, conversion, how it is judged, official rule, chance
+and source.
+"""

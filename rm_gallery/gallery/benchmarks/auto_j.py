@@ -7,7 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rm_gallery.core.data.load.converters import RowRef, identity, output, required, text, turns, wrong
+from rm_gallery.core.data.load.converters import (
+    RowRef,
+    identity,
+    output,
+    required,
+    text,
+    turns,
+    wrong,
+)
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark
@@ -41,24 +49,33 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     for group, scenarios in {
         "Summarization": "post_summarization text_summarization note_summarization",
         "Exam Questions": "math_reasoning solving_exam_question_with_math solving_exam_question_without_math",
-        "Code": "code_generation code_simplification code_correction_rewriting code_to_code_translation explaining_code",
-        "Rewriting": "instructional_rewriting language_polishing paraphrasing text_correction text_simplification",
+        "Code": (
+            "code_generation code_simplification code_correction_rewriting "
+            "code_to_code_translation explaining_code"
+        ),
+        "Rewriting": (
+            "instructional_rewriting language_polishing paraphrasing text_correction "
+            "text_simplification"
+        ),
         "Creative Writing": (
-            "counterfactual creative_writing writing_presentation_script writing_personal_essay writing_blog_post "
-            "writing_song_lyrics writing_social_media_post writing_marketing_materials writing_advertisement"
+            "counterfactual creative_writing writing_presentation_script writing_personal_essay "
+            "writing_blog_post writing_song_lyrics writing_social_media_post "
+            "writing_marketing_materials writing_advertisement"
         ),
         "Functional Writing": (
-            "functional_writing writing_biography writing_cooking_recipe writing_email writing_job_application "
-            "writing_legal_document writing_news_article writing_product_description writing_scientific_paper "
-            "writing_technical_document"
+            "functional_writing writing_biography writing_cooking_recipe writing_email "
+            "writing_job_application writing_legal_document writing_news_article "
+            "writing_product_description writing_scientific_paper writing_technical_document"
         ),
         "General Communication": (
-            "analyzing_general asking_how_to_question brainstorming chitchat explaining_general open_question planning "
-            "recommendation roleplay seeking_advice value_judgement verifying_fact"
+            "analyzing_general asking_how_to_question brainstorming chitchat explaining_general "
+            "open_question planning recommendation roleplay seeking_advice value_judgement "
+            "verifying_fact"
         ),
         "NLP Tasks": (
-            "classification_identification data_analysis information_extraction keywords_extraction others "
-            "question_generation ranking reading_comprehension text_to_text_translation title_generation topic_modeling"
+            "classification_identification data_analysis information_extraction "
+            "keywords_extraction others question_generation ranking reading_comprehension "
+            "text_to_text_translation title_generation topic_modeling"
         ),
     }.items()
 }
@@ -68,19 +85,30 @@ _SIGNS: Mapping[int, int] = {0: 1, 1: -1, 2: 0}
 
 
 class AutoJ(Benchmark):
-    """Agreement: the verdict is the label in both orders, and a tie is a class of its own. Pooled, with the eight groups.
+    """Agreement: the verdict is the label in both orders, and a tie is a class of its own. Pooled,
+    with the eight groups.
 
-    `extra["consistency"]` is the share of pairs judged alike in both orders, `extra["single"]` the agreement of the first order
-    alone. Scores know no order: equal ones are a tie, without any band around it. A judge that sees one order is scored by it.
+    `extra["consistency"]` is the share of pairs judged alike in both orders, `extra["single"]` the
+    agreement of the first order alone. Scores know no order: equal ones are a tie, without any band
+    around it. A judge that sees one order is scored by it.
     """
 
     name = "auto_j"
     aliases = ("auto-j", "GAIR-NLP/auto-j")
-    source = "Li et al., Generative Judge for Evaluating Alignment, arXiv 2310.05470, codes/leaderboard/pairwise_eval.py"
+    source = (
+        "Li et al., Generative Judge for Evaluating Alignment, arXiv 2310.05470, "
+        "codes/leaderboard/pairwise_eval.py"
+    )
     licence = "none stated for code and data"
     version = "repository at 2ae17a3"
-    chance_note = "no single level: always the first answer is right in 37.4 % of the labels, always a tie in 26.8 %"
-    measures = "agreement with people on which of two answers is better, or that neither is, over everyday scenarios"
+    chance_note = (
+        "no single level: always the first answer is right in 37.4 % of the labels, always a tie "
+        "in 26.8 %"
+    )
+    measures = (
+        "agreement with people on which of two answers is better, or that neither is, over "
+        "everyday scenarios"
+    )
     sizes = {group: _PER_SCENARIO * len(scenarios) for group, scenarios in GROUPS.items()}
     layout = {
         "scenario": "one of 58",
@@ -91,8 +119,10 @@ class AutoJ(Benchmark):
     }
     formula = "agreement = pairs whose verdicts in both orders are the label / all pairs"
     traps = (
-        "length alone reaches 52.9 % by the easier rule of one order, above what ChatGPT and Claude-2 reach with two",
-        "for scalar rewards the leaderboard searches a tie band on the test labels; such a figure is comparable with no other",
+        "length alone reaches 52.9 % by the easier rule of one order, above what ChatGPT and "
+        "Claude-2 reach with two",
+        "for scalar rewards the leaderboard searches a tie band on the test labels; such a figure "
+        "is comparable with no other",
         "373 of 1,392 labels are ties, so guessing between two answers does not reach a half",
     )
     length = {"all": (1392, 52.9, 21.3)}
@@ -112,7 +142,8 @@ class AutoJ(Benchmark):
         )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: the first response, then the second, labelled chosen and rejected, or both as a tie.
+        """Outputs: the first response, then the second, labelled chosen and rejected, or both as a
+        tie.
 
         Metadata: `subset` (the group of scenarios) and `scenario`.
         """
@@ -122,7 +153,9 @@ class AutoJ(Benchmark):
         scenario = text(row, "scenario", where)
         answers = [text(row, column, where) for column in ("response 1", "response 2")]
         asked = turns(text(row, "prompt", where), "prompt", where)
-        outputs = [output(a, preference) for a, preference in zip(answers, _PREFERRED[label], strict=True)]
+        outputs = [
+            output(a, preference) for a, preference in zip(answers, _PREFERRED[label], strict=True)
+        ]
         about = {"subset": _GROUP_OF.get(scenario, "other"), "scenario": scenario}
         return self.sample(identity(row, "id", where), asked, outputs, scenario, about)
 
@@ -132,25 +165,42 @@ class AutoJ(Benchmark):
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is the easier rule."""
-        said = f"{reward.name} sees each pair in one order, which is the leaderboard's easier single type."
+        said = (
+            f"{reward.name} sees each pair in one order, which is the leaderboard's easier single "
+            f"type."
+        )
         return (said,) if sees_one_order(reward) else ()
 
-    def replayed(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
-        """Recorded labels of both orders (`pred`, `pred_exchanged_raw`: 0, 1 or 2), or texts (`raw_text`, `raw_text_exchanged`).
+    def replayed(
+        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
+    ) -> Recorded:
+        """Recorded labels of both orders (`pred`, `pred_exchanged_raw`: 0, 1 or 2), or texts
+        (`raw_text`, `raw_text_exchanged`).
 
-        Of a text counts what follows its last "final decision is ". A verdict that cannot be read agrees with no label.
+        Of a text counts what follows its last "final decision is ". A verdict that cannot be read
+        agrees with no label.
         """
         self.under(**rule)
         first, rows = peek(rows)
-        columns = ("pred", "pred_exchanged_raw") if "pred" in first else ("raw_text", "raw_text_exchanged")
+        columns = (
+            ("pred", "pred_exchanged_raw")
+            if "pred" in first
+            else ("raw_text", "raw_text_exchanged")
+        )
         for number, row in enumerate(rows, 1):
             need(row, ("scenario", "label", *columns), number)
             label = _class(row["label"])
             if label is None:
                 raise unfit(number, "label", "0, 1 or 2", row["label"])
             first_order, swapped = (_verdict(row[column]) for column in columns)
-            about = {"subset": _GROUP_OF.get(str(row["scenario"]), "other"), "unreadable": None in (first_order, swapped)}
-            yield {}, judged_pair(str(number), _SIGNS[label], (first_order, turned(swapped)), **about)
+            about = {
+                "subset": _GROUP_OF.get(str(row["scenario"]), "other"),
+                "unreadable": None in (first_order, swapped),
+            }
+            yield (
+                {},
+                judged_pair(str(number), _SIGNS[label], (first_order, turned(swapped)), **about),
+            )
 
     def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """As for judgements, but a verdict that cannot be read agrees with nothing."""
@@ -163,7 +213,10 @@ class AutoJ(Benchmark):
 
 
 def _leaderboard(figure: Figure) -> dict[str, Any]:
-    return {"agreement": figure.score, **{name: figure.extra.get(name) for name in ("consistency", "single")}}
+    return {
+        "agreement": figure.score,
+        **{name: figure.extra.get(name) for name in ("consistency", "single")},
+    }
 
 
 def _class(value: Any) -> int | None:
@@ -187,7 +240,14 @@ def final_decision(text: str) -> Verdict:
     """What follows the last "final decision is " begins with response 1, response 2 or tie."""
     _, found, decision = text.strip().rpartition("final decision is ")
     said = decision.strip().lower() if found else ""
-    return next((v for name, v in (("response 1", 1), ("response 2", -1), ("tie", 0)) if said.startswith(name)), None)
+    return next(
+        (
+            v
+            for name, v in (("response 1", 1), ("response 2", -1), ("tie", 0))
+            if said.startswith(name)
+        ),
+        None,
+    )
 
 
 def auto_j_rating(text: str) -> float | None:
@@ -197,15 +257,21 @@ def auto_j_rating(text: str) -> float | None:
 
 
 class _Agreement:
-    """Pairs with three classes of labels: right in both orders, alike in both, and right in the first."""
+    """Pairs with three classes of labels: right in both orders, alike in both, and right in the
+    first.
+    """
 
     def __init__(self, unread: float | None = None) -> None:
         def read(credit: float | None) -> float | None:
             return unread if credit is None else credit
 
         self._figures = {
-            "agreement": SubsetTallies("both_orders", lambda judged: read(both_orders_credit(judged)), _fits),
-            "consistency": SubsetTallies("consistency", lambda judged: read(consistency_credit(judged)), _fits),
+            "agreement": SubsetTallies(
+                "both_orders", lambda judged: read(both_orders_credit(judged)), _fits
+            ),
+            "consistency": SubsetTallies(
+                "consistency", lambda judged: read(consistency_credit(judged)), _fits
+            ),
             "single": SubsetTallies("single_order", lambda judged: read(_single(judged)), _fits),
         }
         self._one_order = False
@@ -221,7 +287,9 @@ class _Agreement:
         whole = {name: tallies.pooled() for name, tallies in self._figures.items()}
         beside = [name for name in self._figures if name != counted]
         by_group = {
-            group: replace(part, extra={**part.extra, **{name: parts[name][group].score for name in beside}})
+            group: replace(
+                part, extra={**part.extra, **{name: parts[name][group].score for name in beside}}
+            )
             for group, part in parts[counted].items()
         }
         extra = {**whole[counted].extra, **{name: whole[name].score for name in beside}}

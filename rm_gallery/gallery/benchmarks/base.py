@@ -11,7 +11,13 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rm_gallery.core.data.load.converters import RESPONSE_COLUMNS, RESPONSES_COLUMNS, DataConverter, RowRef, json_cell
+from rm_gallery.core.data.load.converters import (
+    RESPONSE_COLUMNS,
+    RESPONSES_COLUMNS,
+    DataConverter,
+    RowRef,
+    json_cell,
+)
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.denominator import Trait, labelled_traits
@@ -34,11 +40,12 @@ def given(about: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Benchmark(DataConverter):
-    """What a benchmark is: its layout, how it is judged, its official rule, and where it comes from.
+    """What a benchmark is: its layout, how it is judged, its official rule, and where it comes
+    from.
 
-    A subclass with a `name` is known from then on; one in a file of this package is found without any list. It names its
-    `own_columns` and implements `convert`; it overrides `scorer` where its rule is not strict pairs, and `questions` where its
-    pairs are judged apart.
+    A subclass with a `name` is known from then on; one in a file of this package is found without
+    any list. It names its `own_columns` and implements `convert`; it overrides `scorer` where its
+    rule is not strict pairs, and `questions` where its pairs are judged apart.
     """
 
     name: ClassVar[str] = ""
@@ -59,48 +66,66 @@ class Benchmark(DataConverter):
     version: ClassVar[str]
     """Version of the rule."""
     counts_all: ClassVar[bool] = False
-    """Whether its scorer knows of all rows from the start, and counts those that it is not handed as not begun."""
+    """Whether its scorer knows of all rows from the start, and counts those that it is not handed
+    as not begun.
+    """
     chance: ClassVar[float | None] = None
     """What guessing reaches; None where it is counted from the data or unknown."""
     chance_note: ClassVar[str] = ""
     """What there is to say of chance where it is no single figure."""
     baselines: ClassVar[bool] = True
-    """Whether the length of an answer can be judged: the longest and the shortest answer stand beside every score."""
+    """Whether the length of an answer can be judged: the longest and the shortest answer stand
+    beside every score.
+    """
     kinds: ClassVar[frozenset[str]] = frozenset({"pointwise", "listwise", "pairwise"})
     """Kinds of rewards that can judge it."""
     general: ClassVar[bool] = False
-    """Whether its columns are anybody's: it is then only detected when no benchmark of its own fits."""
+    """Whether its columns are anybody's: it is then only detected when no benchmark of its own
+    fits.
+    """
     modes: ClassVar[Mapping[str, str]] = {}
-    """Official protocols that can be asked for by name, and what each does; none where there is only one."""
+    """Official protocols that can be asked for by name, and what each does; none where there is
+    only one.
+    """
     measures: ClassVar[str] = ""
     """What a good figure says about a reward, for its page."""
     sizes: ClassVar[Mapping[str, int]] = {}
     """Published number of rows by part."""
     own_columns: ClassVar[frozenset[str]] = frozenset()
-    """The columns that together tell its layout; where values tell it as well, `detect` looks at them."""
+    """The columns that together tell its layout; where values tell it as well, `detect` looks at
+    them.
+    """
     layout: ClassVar[Mapping[str, str]] = {}
     """Published columns, and what each holds."""
     formula: ClassVar[str] = ""
     """The rule as a formula."""
     traps: ClassVar[tuple[str, ...]] = ()
-    """What is known to go wrong with the data or the rule, and where a published figure follows another rule."""
+    """What is known to go wrong with the data or the rule, and where a published figure follows
+    another rule.
+    """
     published: ClassVar[tuple[tuple[str, str, str], ...]] = ()
     """Results to compare with: who, figure, source."""
     peers: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Who publishes figures under this name that follow another rule, and how it differs."""
     length: ClassVar[Mapping[str, tuple[int, float, float]]] = {}
-    """What length alone reaches on published rows: part to number of rows, longest and shortest answer in percent."""
+    """What length alone reaches on published rows: part to number of rows, longest and shortest
+    answer in percent.
+    """
 
     def __init__(self, mode: str | None = None) -> None:
         if mode is not None and mode not in self.modes:
             if not self.modes:
-                raise ConfigError(f"{self.name} has no modes, found mode '{mode}'; leave out --mode.")
+                raise ConfigError(
+                    f"{self.name} has no modes, found mode '{mode}'; leave out --mode."
+                )
             raise ConfigError(unknown_name(f"mode of {self.name}", mode, self.modes))
         self.mode = mode
 
     @property
     def protocol(self) -> str:
-        """Version of the rule and, where one was asked for, the mode: what makes two figures comparable."""
+        """Version of the rule and, where one was asked for, the mode: what makes two figures
+        comparable.
+        """
         return f"{self.version}, mode {self.mode}" if self.mode else self.version
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -109,52 +134,86 @@ class Benchmark(DataConverter):
             return
         known = _known.get(_key(cls.name))
         if known is not None and known.__qualname__ != cls.__qualname__:
-            raise ConfigError(f"The benchmark name '{cls.name}' is taken by {known.__module__}.{known.__qualname__}.")
+            raise ConfigError(
+                f"The benchmark name '{cls.name}' is taken by "
+                f"{known.__module__}.{known.__qualname__}."
+            )
         for name in (cls.name, cls.hub, *cls.aliases):
             if name:
                 _known[_key(name)] = cls
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
-        """Whether a row is in this layout, by the benchmark's own columns (name to value of one row)."""
+        """Whether a row is in this layout, by the benchmark's own columns (name to value of one
+        row).
+        """
         return bool(self.own_columns) and self.own_columns <= columns.keys()
 
     @abstractmethod
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """The row as a sample with its labels; DataError names the row and the column that does not fit."""
+        """The row as a sample with its labels; DataError names the row and the column that does not
+        fit.
+        """
 
     def sample(
-        self, unique_id: str, asked: Any, outputs: list[dict[str, Any]], task: str | None, about: dict[str, Any] | None = None
+        self,
+        unique_id: str,
+        asked: Any,
+        outputs: list[dict[str, Any]],
+        task: str | None,
+        about: dict[str, Any] | None = None,
     ) -> DataSample:
-        """A sample of this benchmark: its id (empty for none), the messages of its input, its outputs, task and metadata."""
-        fields = {"input": asked, "output": outputs, "task_category": task, "source": self.name, "metadata": about}
+        """A sample of this benchmark: its id (empty for none), the messages of its input, its
+        outputs, task and metadata.
+        """
+        fields = {
+            "input": asked,
+            "output": outputs,
+            "task_category": task,
+            "source": self.name,
+            "metadata": about,
+        }
         return DataSample.model_validate({"unique_id": unique_id, **fields})
 
     def scorer(self, seed: int = 0) -> RuleScorer:
-        """Start counting under the official rule, strict pairs unless overridden; `seed` is that of bootstrap intervals."""
+        """Start counting under the official rule, strict pairs unless overridden; `seed` is that of
+        bootstrap intervals.
+        """
         return PooledScorer(strict_pairs())
 
     def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
-        """The samples `reward` is asked to judge for one of the benchmark's; usually that sample itself."""
+        """The samples `reward` is asked to judge for one of the benchmark's; usually that sample
+        itself.
+        """
         return (sample,)
 
     def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
-        """Why the reward is not asked about a sample under this protocol, which then is unscored; None where it is asked."""
+        """Why the reward is not asked about a sample under this protocol, which then is unscored;
+        None where it is asked.
+        """
         return None
 
     def traits(self, one: Judged) -> dict[str, Trait]:
-        """What a sample is like, which a missing score may go with: its subset, lengths in characters, its labels."""
+        """What a sample is like, which a missing score may go with: its subset, lengths in
+        characters, its labels.
+        """
         answers = [len(output.answer.text) for output in one.sample.output]
-        return labelled_traits(one.subset, sum(len(m.text) for m in one.sample.input), answers, one.chosen)
+        return labelled_traits(
+            one.subset, sum(len(m.text) for m in one.sample.input), answers, one.chosen
+        )
 
     def in_turn(self, one: Judged) -> Iterable[Judged]:
-        """The samples that count from now on, now that `one` is judged: itself, unless the rule may stop before the last sample.
+        """The samples that count from now on, now that `one` is judged: itself, unless the rule may
+        stop before the last sample.
 
-        Which samples finish first goes with the answers, so a rule that stops early counts them in an order of its own.
+        Which samples finish first goes with the answers, so a rule that stops early counts them in
+        an order of its own.
         """
         return (one,)
 
     def sides(self, one: Judged) -> list[str]:
-        """Whose answers the outputs of a sample are, one name each; outputs that are judged alone may lose their score alone."""
+        """Whose answers the outputs of a sample are, one name each; outputs that are judged alone
+        may lose their score alone.
+        """
         return [f"the {'chosen' if chosen else 'rejected'} answers" for chosen in one.chosen]
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
@@ -162,18 +221,21 @@ class Benchmark(DataConverter):
         return ()
 
     def check(self, reward: BaseReward) -> None:
-        """Raise ConfigError, before anything is paid, for a reward whose kind cannot serve this benchmark."""
+        """Raise ConfigError, before anything is paid, for a reward whose kind cannot serve this
+        benchmark.
+        """
         if reward.kind not in self.kinds:
             raise ConfigError(
-                f"{reward.name} is {reward.kind} and {self.name} is judged by {' or '.join(sorted(self.kinds))} rewards; "
-                f"name a {sorted(self.kinds)[-1]} one."
+                f"{reward.name} is {reward.kind} and {self.name} is judged by "
+                f"{' or '.join(sorted(self.kinds))} rewards; name a {sorted(self.kinds)[-1]} one."
             )
 
     def score(self, judgements: Iterable[Judged], seed: int = 0) -> Report:
         """The official figure of judged samples, read once and in any order.
 
-        Samples that are unscored, failed or stopped, or whose labels do not fit the rule (`extra["n_unfit_labels"]`) enter no
-        score: they are counted beside it. `score` is None when nothing was scored.
+        Samples that are unscored, failed or stopped, or whose labels do not fit the rule
+        (`extra["n_unfit_labels"]`) enter no score: they are counted beside it. `score` is None when
+        nothing was scored.
         """
         counting = self.scorer(seed)
         for judged in judgements:
@@ -192,23 +254,35 @@ class Benchmark(DataConverter):
         """This benchmark with settings of its rule, by name; ConfigError for one it does not have."""
         for setting in rule:
             option = setting.replace("_", "-")
-            raise ConfigError(f"{self.name} has no {option.replace('-', ' ')} to set; leave out --{option}.")
+            raise ConfigError(
+                f"{self.name} has no {option.replace('-', ' ')} to set; leave out --{option}."
+            )
         return self
 
-    def recorded_scores(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
-        """Judged samples out of scores made elsewhere, each with the group it belongs to (such as the model that judged).
+    def recorded_scores(
+        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
+    ) -> Recorded:
+        """Judged samples out of scores made elsewhere, each with the group it belongs to (such as
+        the model that judged).
 
-        A row holds the score of one candidate: `id`, `candidate`, `score` and, where pairs were shown in both orders, `order`;
-        `samples` are the rows of the benchmark they are joined to. Raises DataError for what does not join.
+        A row holds the score of one candidate: `id`, `candidate`, `score` and, where pairs were
+        shown in both orders, `order`; `samples` are the rows of the benchmark they are joined to.
+        Raises DataError for what does not join.
         """
         return joined(self.under(**rule), rows, samples)
 
-    def replayed(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
-        """Judged samples out of recorded texts of a judge, read by the protocol's own parser, each with its group."""
+    def replayed(
+        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
+    ) -> Recorded:
+        """Judged samples out of recorded texts of a judge, read by the protocol's own parser, each
+        with its group.
+        """
         raise ConfigError(f"{self.name} reads no recorded judge texts; leave out --replay.")
 
     def recorded_scorer(self, seed: int = 0) -> RuleScorer:
-        """Start counting recorded judgements; differs where the protocol has a rule of its own for unreadable texts."""
+        """Start counting recorded judgements; differs where the protocol has a rule of its own for
+        unreadable texts.
+        """
         return self.scorer(seed)
 
     def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
@@ -226,14 +300,17 @@ def _key(name: str) -> str:
 
 @cache
 def _found() -> None:
-    """Import every file of this package, and what packages add by `rm_gallery.benchmarks`, once: so benchmarks become known."""
+    """Import every file of this package, and what packages add by `rm_gallery.benchmarks`, once: so
+    benchmarks become known.
+    """
     package = importlib.import_module(__package__)
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{__package__}.{module.name}")
     for name, given in plugins("benchmarks"):
         if not (isinstance(given, type) and issubclass(given, Benchmark)):
             raise ConfigError(
-                f"The benchmark '{name}' of an installed package is {given!r:.80}; expected a subclass of Benchmark."
+                f"The benchmark '{name}' of an installed package is {given!r:.80}; expected a "
+                f"subclass of Benchmark."
             )
 
 
@@ -250,7 +327,9 @@ def find_benchmark(name: str) -> type[Benchmark] | None:
 
 
 def get_benchmark(name: str | Benchmark, mode: str | None = None) -> Benchmark:
-    """The benchmark of this name, hub name or alias, in one of its modes; ConfigError with the nearest names when there is none."""
+    """The benchmark of this name, hub name or alias, in one of its modes; ConfigError with the
+    nearest names when there is none.
+    """
     if isinstance(name, Benchmark):
         return name
     found = find_benchmark(name)
@@ -259,39 +338,65 @@ def get_benchmark(name: str | Benchmark, mode: str | None = None) -> Benchmark:
     return found(mode)
 
 
-def detect_benchmark(row: Mapping[str, Any], what: str = "the data", untyped: bool = False) -> Benchmark:
-    """The one benchmark whose own columns a row has; in an `untyped` one (CSV) lists stand as JSON text.
+def detect_benchmark(
+    row: Mapping[str, Any], what: str = "the data", untyped: bool = False
+) -> Benchmark:
+    """The one benchmark whose own columns a row has; in an `untyped` one (CSV) lists stand as JSON
+    text.
 
     Raises:
         DataError: none fits, with the columns found; or two do, with both names.
     """
-    own = [found() for found in own_layouts(row, untyped) or own_layouts(row, untyped, general=True)]
+    own = [
+        found() for found in own_layouts(row, untyped) or own_layouts(row, untyped, general=True)
+    ]
     names = [found.name for found in own]
     if len(own) == 1:
         return own[0]
     if own:
-        raise DataError(f"{what} fits {' and '.join(names)}; say which it is with --format or benchmark=.")
+        raise DataError(
+            f"{what} fits {' and '.join(names)}; say which it is with --format or benchmark=."
+        )
     raise DataError(
-        f"{what}: no benchmark format fits the columns {sorted(row)}; preferences need a prompt, chosen and rejected. "
-        f"{_way_out(list(row))}"
+        f"{what}: no benchmark format fits the columns {sorted(row)}; preferences need a prompt, "
+        f"chosen and rejected. {_way_out(list(row))}"
     )
 
 
-def own_layouts(row: Mapping[str, Any], untyped: bool = False, *, general: bool = False) -> list[type[Benchmark]]:
+def own_layouts(
+    row: Mapping[str, Any], untyped: bool = False, *, general: bool = False
+) -> list[type[Benchmark]]:
     """The benchmarks whose own columns a row has; with `general` those for anybody's rows instead."""
     cells = {name: json_cell(value) if untyped else value for name, value in row.items()}
-    return [found for found in benchmarks().values() if found.general == general and found().detect(cells)]
+    return [
+        found
+        for found in benchmarks().values()
+        if found.general == general and found().detect(cells)
+    ]
 
 
 def _way_out(columns: list[str]) -> str:
     """The next step for columns that no benchmark has: what they look like decides."""
     if len(columns) == 1 and (separator := next((c for c in ";\t|" if c in columns[0]), None)):
-        return f"The columns stand behind {separator!r}: save the file with commas, or as .tsv with tabs."
-    misspelt = [(near[0], want) for want in ("chosen", "rejected") if want not in columns and (near := nearest(want, columns))]
+        return (
+            f"The columns stand behind {separator!r}: save the file with commas, or as .tsv with "
+            f"tabs."
+        )
+    misspelt = [
+        (near[0], want)
+        for want in ("chosen", "rejected")
+        if want not in columns and (near := nearest(want, columns))
+    ]
     if misspelt:
         return "Rename " + ", ".join(f"'{found}' to '{want}'" for found, want in misspelt) + "."
     if any(name in columns for name in (*RESPONSE_COLUMNS, *RESPONSES_COLUMNS)):
         loaded = 'create_loader(name="mine", data_source="*", config={"path": …}).run().datasamples'
-        return f"Answers without preferences have no benchmark: `rm-gallery score` scores them, or reward.evaluate_batch({loaded})."
-    known = ", ".join(f"'{name}'" for name in benchmarks()) + "; columns of answers are compared by `rm-gallery winrate`"
+        return (
+            f"Answers without preferences have no benchmark: `rm-gallery score` scores them, or "
+            f"reward.evaluate_batch({loaded})."
+        )
+    known = (
+        ", ".join(f"'{name}'" for name in benchmarks())
+        + "; columns of answers are compared by `rm-gallery winrate`"
+    )
     return f"Say which it is with --format or benchmark=, one of {known}."

@@ -1,4 +1,6 @@
-"""The result of scoring a benchmark: a figure that carries its rule, its counts, its interval and what was judged with."""
+"""The result of scoring a benchmark: a figure that carries its rule, its counts, its interval and
+what was judged with.
+"""
 
 from __future__ import annotations
 
@@ -23,20 +25,44 @@ UNNAMED = "(no subset)"
 
 RULES: Mapping[str, str] = {
     "pair_strict": "share of pairs whose chosen answer scores strictly higher; equal scores are wrong",
-    "best_of_n_tie_credit": "the chosen answer has to score highest; k answers tied at the top share the point, 1/k each",
-    "ties_composite": "0.30 tied accuracy + 0.30 ref accuracy + 0.20 preferred + 0.20 preferred hard + 0.01 margin",
+    "best_of_n_tie_credit": (
+        "the chosen answer has to score highest; k answers tied at the top share the point, 1/k "
+        "each"
+    ),
+    "ties_composite": (
+        "0.30 tied accuracy + 0.30 ref accuracy + 0.20 preferred + 0.20 preferred hard + 0.01 "
+        "margin"
+    ),
     "all_losers_beaten": "share of lists whose best answer scores strictly higher than every loser",
-    "two_game_sign": "both orders are played; correct when right verdicts outnumber wrong ones, a tie counts for neither",
-    "mean_of_orders": "both orders are played; the accuracy of each, averaged; an equal rating is right in one of them",
+    "two_game_sign": (
+        "both orders are played; correct when right verdicts outnumber wrong ones, a tie counts "
+        "for neither"
+    ),
+    "mean_of_orders": (
+        "both orders are played; the accuracy of each, averaged; an equal rating is right in one "
+        "of them"
+    ),
     "both_orders": "share of pairs whose verdict is the label in both orders; a tie is a class of its own",
-    "single_order": "share of pairs whose verdict is the label in the one order played; a tie is a class of its own",
+    "single_order": (
+        "share of pairs whose verdict is the label in the one order played; a tie is a class of "
+        "its own"
+    ),
     "consistency": "share of pairs judged alike in both orders",
     "single_game": "one order is played; correct when its verdict is right",
     "rm_bench_matrix": "strict wins of 3 chosen over 3 rejected styles; mean of hard, normal and easy cells",
     "unweighted_mean_of_domains": "mean of the domain averages, each domain weighing the same",
-    "prm_score": "mean of the F1 of steps called right and the F1 of steps called wrong, from the counts of all steps",
-    "first_error_f1": "harmonic mean of finding the first wrong step and of finding none in right solutions; mean of the sets",
-    "rewardbench1_sections": "strict pairs; subsets weighted into sections by the official counts; mean of the sections present",
+    "prm_score": (
+        "mean of the F1 of steps called right and the F1 of steps called wrong, from the counts of "
+        "all steps"
+    ),
+    "first_error_f1": (
+        "harmonic mean of finding the first wrong step and of finding none in right solutions; "
+        "mean of the sets"
+    ),
+    "rewardbench1_sections": (
+        "strict pairs; subsets weighted into sections by the official counts; mean of the sections "
+        "present"
+    ),
     "three_class_agreement": "verdict of both orders (tie where they differ) has to be the vote: first, second or tie",
     "ppe_best_of_k": "share of right answers among the top-scoring ones of K; mean of the domains",
     "ppe_conflict_pairs": "strict pairs of a right and a wrong answer, averaged by question; mean of the domains",
@@ -59,18 +85,24 @@ class Figure:
         n_unscored: samples without a usable score, verdict or label.
         n_failed: samples that ended in an error.
         n_stopped: samples that were not begun because a budget or the run ended.
-        score: the rule's figure, 0..1, higher is better (the Ties composite may pass 1 by 0.01); None when nothing was
-            scored, or when a part the rule needs is absent (Ties without a complete pair of rows).
-        ci95: 95 % interval of the score as (low, high), over prompts: samples of one prompt (`judgements.cluster_of`) are
-            one witness. Wilson's where every prompt is its own cluster and credits are 0 or 1. Never of width 0, within
-            what is possible; None without a score.
-        extra: further figures of the rule by name; their intervals, where there are any, under `ci95`.
+        score: the rule's figure, 0..1, higher is better (the Ties composite may pass 1 by 0.01);
+            None when nothing was scored, or when a part the rule needs is absent (Ties without a
+            complete pair of rows).
+        ci95: 95 % interval of the score as (low, high), over prompts: samples of one prompt
+            (`judgements.cluster_of`) are one witness. Wilson's where every prompt is its own
+            cluster and credits are 0 or 1. Never of width 0, within what is possible; None without
+            a score.
+        extra: further figures of the rule by name; their intervals, where there are any, under
+            `ci95`.
         chance: what guessing reaches on these samples, 0..1; None where nobody knows.
-        baselines: what length alone reaches on the same samples by the same rule (`longest`, `shortest`).
-        missing: samples that the rule asks about and that have no score, by who caused it (endpoint, judge, answer, data, rule,
-            caller); what the protocol leaves out is unscored and not among them.
-        bounds: the score at worst and at best, whatever the missing ones would have got, as (low, high) in the score's unit;
-            both are the score where nothing is missing. An end is infinite where the scale is open; None where it is unknown.
+        baselines: what length alone reaches on the same samples by the same rule (`longest`,
+            `shortest`).
+        missing: samples that the rule asks about and that have no score, by who caused it
+            (endpoint, judge, answer, data, rule, caller); what the protocol leaves out is unscored
+            and not among them.
+        bounds: the score at worst and at best, whatever the missing ones would have got, as (low,
+            high) in the score's unit; both are the score where nothing is missing. An end is
+            infinite where the scale is open; None where it is unknown.
     """
 
     rule: str
@@ -121,14 +153,16 @@ class Report(Figure):
         duplicates: rows equal to an earlier one, and
         id_collisions: rows with the id of a different one; both are judged like all others.
         skipped: rows that did not fit and were left out.
-        calls: requests made to the judge; `cached` replies came from the cache, `usage` holds tokens and cost.
+        calls: requests made to the judge; `cached` replies came from the cache, `usage` holds
+            tokens and cost.
         seconds: wall time.
         reasons: why samples have no score, "status: reason" to number and an example.
         stopped: why the run ended early; None when it did not.
         notes: what a reader of the figure should know.
-        suspicion: what missing scores go with (a subset, a side, a length), as `missing.Lookout` found it; empty where none is
-            missing.
-        constant: what every score or verdict was, in a sentence, where all are the same; empty elsewhere.
+        suspicion: what missing scores go with (a subset, a side, a length), as `missing.Lookout`
+            found it; empty where none is missing.
+        constant: what every score or verdict was, in a sentence, where all are the same; empty
+            elsewhere.
     """
 
     by_subset: dict[str, Figure] = field(default_factory=dict)
@@ -152,8 +186,13 @@ class Report(Figure):
     constant: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """The report with its parts as plain JSON types; figures that are no finite numbers become None."""
-        head = {name: getattr(self, name) for name in ("reward", "judge", "endpoint", "benchmark", "version", "data")}
+        """The report with its parts as plain JSON types; figures that are no finite numbers become
+        None.
+        """
+        head = {
+            name: getattr(self, name)
+            for name in ("reward", "judge", "endpoint", "benchmark", "version", "data")
+        }
         tail = "duplicates id_collisions skipped calls cached usage reasons stopped notes suspicion".split()
         found = {
             **head,
@@ -165,10 +204,16 @@ class Report(Figure):
         }
         first = [list(fact) for fact in leads_beyond_figure(found)]
         people = corrected_figure(found)
-        return {**({"leads": first} if first else {}), **({"corrected": people} if people else {}), **found}
+        return {
+            **({"leads": first} if first else {}),
+            **({"corrected": people} if people else {}),
+            **found,
+        }
 
     def leads(self) -> list[str]:
-        """What stands above the figures where people's labels or a constant judge say more than they do, most trustworthy first."""
+        """What stands above the figures where people's labels or a constant judge say more than
+        they do, most trustworthy first.
+        """
         return [one_line(text) for _, text in self.to_dict().get("leads", ())]
 
     def save(self, path: str | Path) -> Path:
@@ -187,20 +232,35 @@ class Report(Figure):
         return interval(bounds)
 
     def to_pandas(self) -> pd.DataFrame:
-        """The figures as a frame, a row per subset and `all` last; scores and limits are shares, as in `score`."""
+        """The figures as a frame, a row per subset and `all` last; scores and limits are shares, as
+        in `score`.
+        """
         import pandas as pd
 
         rows = []
         for name, part in [*self.by_subset.items(), ("all", self)]:
             low, high = part.ci95 or (None, None)
             counts = {count: getattr(part, count) for count in COUNTS}
-            rows.append({"subset": name, "rule": part.rule, "score": part.score, "low": low, "high": high, **counts})
+            rows.append(
+                {
+                    "subset": name,
+                    "rule": part.rule,
+                    "score": part.score,
+                    "low": low,
+                    "high": high,
+                    **counts,
+                }
+            )
         return pd.DataFrame(rows)
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """The figures for people: name, score and interval in percent, and the counts that are not 0; the whole last."""
+        """The figures for people: name, score and interval in percent, and the counts that are not
+        0; the whole last.
+        """
         parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
-        return [(one_line(name), hundredths(f.score), interval(f.ci95), counted(f)) for name, f in parts]
+        return [
+            (one_line(name), hundredths(f.score), interval(f.ci95), counted(f)) for name, f in parts
+        ]
 
     def about(self) -> list[str]:
         """What the figures rest on: reward, judge, rule, baselines and costs, a line each."""
@@ -223,7 +283,9 @@ class Report(Figure):
         return [one_line(line) for line in lines if line]
 
     def plot(self) -> Plot:
-        """The figure and its parts with their 95 % intervals and the chance level; shown in a notebook, or saved as an SVG file."""
+        """The figure and its parts with their 95 % intervals and the chance level; shown in a
+        notebook, or saved as an SVG file.
+        """
         turn = 100.0 if self.unit.endswith("%") else 1.0
         parts: list[tuple[str, Figure]] = [*self.by_subset.items(), ("all", self)]
         rows = [
@@ -235,28 +297,50 @@ class Report(Figure):
             for name, f in parts
         ]
         chance = None if self.chance is None else turn * self.chance
-        return forest("figures", self.reward, rows, self.unit, f"{self.rule}, n = {self.n}, with 95 % intervals", chance)
+        return forest(
+            "figures",
+            self.reward,
+            rows,
+            self.unit,
+            f"{self.rule}, n = {self.n}, with 95 % intervals",
+            chance,
+        )
 
     def __str__(self) -> str:
         rows = self.rows()
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        table = [f"{name:<{widths[0]}}  {score:>{widths[1]}}  {ci:<{widths[2]}}  {counts}" for name, score, ci, counts in rows]
+        table = [
+            f"{name:<{widths[0]}}  {score:>{widths[1]}}  {ci:<{widths[2]}}  {counts}"
+            for name, score, ci, counts in rows
+        ]
         return "\n".join([*self.leads(), *table, *self.about()])
 
     def _repr_html_(self) -> str:
         subset = "subset, judge alone" if corrected_figure(self.to_dict()) else "subset"
-        head = "".join(f"<th>{name}</th>" for name in (subset, self.unit, "95 % interval", "samples"))
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows())
-        first, last = ("".join(f"<p>{html.escape(line)}</p>" for line in lines) for lines in (self.leads(), self.about()))
+        head = "".join(
+            f"<th>{name}</th>" for name in (subset, self.unit, "95 % interval", "samples")
+        )
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in self.rows()
+        )
+        first, last = (
+            "".join(f"<p>{html.escape(line)}</p>" for line in lines)
+            for lines in (self.leads(), self.about())
+        )
         return f"{first}<table><tr>{head}</tr>{body}</table>{last}"
 
 
 def beside(report: Report, baselines: Mapping[str, Report], chance: float | None = None) -> Report:
-    """The report with what each baseline reaches, and the chance level, beside every figure in it; a part's own chance stays."""
+    """The report with what each baseline reaches, and the chance level, beside every figure in it;
+    a part's own chance stays.
+    """
 
     def held(figure: F, found: Mapping[str, Figure | None]) -> F:
         scores = {name: None if other is None else other.score for name, other in found.items()}
-        return replace(figure, baselines=scores, chance=chance if figure.chance is None else figure.chance)
+        return replace(
+            figure, baselines=scores, chance=chance if figure.chance is None else figure.chance
+        )
 
     parts = {
         name: held(part, {key: other.by_subset.get(name) for key, other in baselines.items()})
@@ -266,18 +350,34 @@ def beside(report: Report, baselines: Mapping[str, Report], chance: float | None
 
 
 def _further(extra: Mapping[str, Any]) -> list[str]:
-    """Further figures of a rule as people read them: sections, levels, and what position did to a judge."""
+    """Further figures of a rule as people read them: sections, levels, and what position did to a
+    judge.
+    """
     shown = [f"{name} {hundredths(part.score)}" for name, part in extra.get("sections", {}).items()]
-    shown += [f"{name.replace('_', ' ')} {hundredths(value)}" for name, value in extra.items() if isinstance(value, float)]
+    shown += [
+        f"{name.replace('_', ' ')} {hundredths(value)}"
+        for name, value in extra.items()
+        if isinstance(value, float)
+    ]
     if orders := extra.get("orders"):
-        shown.append(f"both orders agree in {hundredths(orders['consistency'])}, {orders['draws']} of {orders['n']} draws")
+        shown.append(
+            f"both orders agree in {hundredths(orders['consistency'])}, {orders['draws']} of "
+            f"{orders['n']} draws"
+        )
     return shown
 
 
 def missing_parts(extra: Mapping[str, Any]) -> str:
     """What of a benchmark is not there or has no score, and so is not in its figure."""
-    found = {name: names for name, names in extra.items() if name.endswith(("_absent", "_without_score")) and names}
-    parts = [f"{name.rpartition('_')[0].replace('_', ' ')}: {', '.join(names)}" for name, names in found.items()]
+    found = {
+        name: names
+        for name, names in extra.items()
+        if name.endswith(("_absent", "_without_score")) and names
+    }
+    parts = [
+        f"{name.rpartition('_')[0].replace('_', ' ')}: {', '.join(names)}"
+        for name, names in found.items()
+    ]
     parts = [part.replace("subsets without:", "subsets without a score:") for part in parts]
     return f"missing, and not in the figure: {'; '.join(parts)}" if parts else ""
 
@@ -287,8 +387,12 @@ def by_cause(missing: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} by the {cause}" for cause, number in missing.items())
 
 
-def missing_line(n: int, missing: Mapping[str, int], bounds: Any, limits: Callable[[Any], str]) -> str:
-    """How many have no score, who caused it, and where the figure lies whatever they would have got; empty where none is missing."""
+def missing_line(
+    n: int, missing: Mapping[str, int], bounds: Any, limits: Callable[[Any], str]
+) -> str:
+    """How many have no score, who caused it, and where the figure lies whatever they would have
+    got; empty where none is missing.
+    """
     if not missing:
         return ""
     lies = "" if bounds is None else f"; whatever they were, the figure is {limits(bounds)}"

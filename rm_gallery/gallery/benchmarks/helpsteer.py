@@ -7,7 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.converters import RowRef, json_cell, optional_text, required, text, turns, wrong
+from rm_gallery.core.data.load.converters import (
+    RowRef,
+    json_cell,
+    optional_text,
+    required,
+    text,
+    turns,
+    wrong,
+)
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
@@ -22,18 +30,22 @@ _TURN = re.compile(r"\r?\n?<extra_id_1>(User|Assistant)\r?\n")
 
 
 class HelpSteer2(Benchmark):
-    """The more helpful of the two rated answers to a prompt has to score higher; pooled over the prompts.
+    """The more helpful of the two rated answers to a prompt has to score higher; pooled over the
+    prompts.
 
-    Rows hold one answer each. The two rows of a prompt make a pair when both are scored; pairs of equal helpfulness say
-    nothing and are unscored, as are answers whose partner is missing. `extra["spearman"]` is the rank correlation of scores
-    with helpfulness over all scored answers.
+    Rows hold one answer each. The two rows of a prompt make a pair when both are scored; pairs of
+    equal helpfulness say nothing and are unscored, as are answers whose partner is missing.
+    `extra["spearman"]` is the rank correlation of scores with helpfulness over all scored answers.
     """
 
     name = "helpsteer2"
     aliases = ("helpsteer-2", "helpsteer2_ratings")
     hub = "nvidia/HelpSteer2"
     split = "validation"
-    source = "Wang et al., HelpSteer2, arXiv 2406.08673; ratings turned into pairs by helpfulness as in arXiv 2410.01257"
+    source = (
+        "Wang et al., HelpSteer2, arXiv 2406.08673; ratings turned into pairs by helpfulness as in "
+        "arXiv 2410.01257"
+    )
     licence = "CC-BY-4.0"
     version = "pairs of different helpfulness; the data set names no rule of its own"
     measures = "whether a reward ranks two rated answers to a prompt as annotators did"
@@ -44,21 +56,29 @@ class HelpSteer2(Benchmark):
         "response": "text",
         "helpfulness, correctness, coherence, complexity, verbosity": "whole numbers from 0 to 4",
     }
-    formula = "pairs whose more helpful answer scores strictly higher / pairs of different helpfulness"
+    formula = (
+        "pairs whose more helpful answer scores strictly higher / pairs of different helpfulness"
+    )
     traps = (
-        "the rows of a pair follow each other; --limit draws rows, not pairs, and leaves answers without their partner",
-        "a good quarter of the pairs are equally helpful and say nothing; they are counted as unscored",
+        "the rows of a pair follow each other; --limit draws rows, not pairs, and leaves answers "
+        "without their partner",
+        "a good quarter of the pairs are equally helpful and say nothing; they are counted as "
+        "unscored",
         "verbosity is a rating of its own: a reward of length agrees with it, not with helpfulness",
     )
     chance = 0.5
     kinds = frozenset({"pointwise"})
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """The answer, its ratings (0..4) as labels; turns inside the prompt are read as such. Metadata: `cluster`, the prompt."""
+        """The answer, its ratings (0..4) as labels; turns inside the prompt are read as such.
+        Metadata: `cluster`, the prompt.
+        """
         prompt = text(row, "prompt", where)
         ratings = {name: _number(row, name, where, range(5)) for name in ATTRIBUTES}
         answer = {"role": "assistant", "content": text(row, "response", where), "label": ratings}
-        return self.sample("", spoken(prompt), [{"answer": answer}], None, {"cluster": prompt, "whole_key": prompt})
+        return self.sample(
+            "", spoken(prompt), [{"answer": answer}], None, {"cluster": prompt, "whole_key": prompt}
+        )
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count pairs of rows."""
@@ -87,7 +107,12 @@ class _RatedPairs:
         lost, credit = worst_part((other, judged)), None
         cause = lost.cause
         theirs, their_rating = other.complete(), rating_of(other)
-        if scores is not None and theirs is not None and rating is not None and their_rating is not None:
+        if (
+            scores is not None
+            and theirs is not None
+            and rating is not None
+            and their_rating is not None
+        ):
             self._equal += rating == their_rating
             if rating != their_rating:
                 credit = float((scores[0] - theirs[0]) * (rating - their_rating) > 0)
@@ -105,7 +130,10 @@ class _RatedPairs:
         pairs.merge(self._pairs)
         for alone in self._waiting.values():
             pairs.add(None, alone.status, cause=alone.cause_or("data"))
-        extra: dict[str, Any] = {"equal_ratings": self._equal, "answers_without_a_partner": len(self._waiting)}
+        extra: dict[str, Any] = {
+            "equal_ratings": self._equal,
+            "answers_without_a_partner": len(self._waiting),
+        }
         scores, ratings = {score for score, _ in self._rated}, {rating for _, rating in self._rated}
         if len(scores) > 1 and len(ratings) > 1:
             extra["spearman"] = float(spearmanr(*zip(*self._rated, strict=True)).statistic)
@@ -139,33 +167,56 @@ class HelpSteer2Preference(Votes):
     }
     formula = "pairs whose preferred answer scores strictly higher / pairs with a preference"
     traps = (
-        "the paper uses 6,766 training and 352 validation pairs of the file, those with a clear preference",
+        "the paper uses 6,766 training and 352 validation pairs of the file, those with a clear "
+        "preference",
         "one file holds both splits; --mode validation judges the validation rows alone",
-        "the file is preference/preference.jsonl.gz of nvidia/HelpSteer2; download it and give it with --data",
+        "the file is preference/preference.jsonl.gz of nvidia/HelpSteer2; download it and give it "
+        "with --data",
     )
     modes: ClassVar[dict[str, str]] = {
         **Votes.modes,
-        "validation": "as without_ties, of the rows whose split is validation; the file holds the training rows, too",
+        "validation": (
+            "as without_ties, of the rows whose split is validation; the file holds the training "
+            "rows, too"
+        ),
     }
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: response 1, then 2; positive strengths prefer the second. Metadata: `subset` (the split), `strength`."""
+        """Outputs: response 1, then 2; positive strengths prefer the second. Metadata: `subset`
+        (the split), `strength`.
+        """
         strength = _number(row, "preference_strength", where, STRENGTHS)
         prompt = text(row, "prompt", where)
-        about: dict[str, Any] = {"subset": optional_text(row, "split", where), "cluster": prompt, "strength": strength}
-        answers = voted_outputs(text(row, "response_1", where), text(row, "response_2", where), -strength)
-        return self.sample("", spoken(prompt), answers, about["subset"], given({**about, "tie": None if strength else True}))
+        about: dict[str, Any] = {
+            "subset": optional_text(row, "split", where),
+            "cluster": prompt,
+            "strength": strength,
+        }
+        answers = voted_outputs(
+            text(row, "response_1", where), text(row, "response_2", where), -strength
+        )
+        return self.sample(
+            "",
+            spoken(prompt),
+            answers,
+            about["subset"],
+            given({**about, "tie": None if strength else True}),
+        )
 
     def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
         """Ties, and in mode validation the training rows."""
         split = (sample.metadata or {}).get("subset")
         if self.mode == "validation" and split not in ("validation", "val"):
-            return f"a row of the split {split!r}; mode validation asks only about the validation rows"
+            return (
+                f"a row of the split {split!r}; mode validation asks only about the validation rows"
+            )
         return super().left_out(sample, reward)
 
 
 class HelpSteer3(Votes):
-    """Strict pairs by the overall preference, pooled, with the domains (general, stem, code, multilingual) beside it."""
+    """Strict pairs by the overall preference, pooled, with the domains (general, stem, code,
+    multilingual) beside it.
+    """
 
     name = "helpsteer3"
     aliases = ("helpsteer-3", "helpsteer3_preference")
@@ -175,7 +226,10 @@ class HelpSteer3(Votes):
     source = "Wang et al., HelpSteer3-Preference, arXiv 2505.11475"
     licence = "CC-BY-4.0"
     version = "overall preference; the data set names no rule of its own"
-    measures = "whether a reward prefers the answer annotators prefer, in general, STEM, code and multilingual tasks"
+    measures = (
+        "whether a reward prefers the answer annotators prefer, in general, STEM, code and "
+        "multilingual tasks"
+    )
     sizes = {"train": 38459, "validation": 2017}
     own_columns = frozenset({"context", "response1", "response2", "overall_preference"})
     layout = {
@@ -186,27 +240,46 @@ class HelpSteer3(Votes):
         "individual_preference": "up to three annotators' scores and reasons",
     }
     formula = "pairs whose preferred answer scores strictly higher / pairs with a preference"
-    traps = ("most of the file is training data of published reward models; the validation split is what to measure on",)
+    traps = (
+        "most of the file is training data of published reward models; the validation split is "
+        "what to measure on",
+    )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: response 1, then 2; positive preferences prefer the second. Metadata: `subset` (domain), `language`."""
+        """Outputs: response 1, then 2; positive preferences prefer the second. Metadata: `subset`
+        (domain), `language`.
+        """
         strength = _number(row, "overall_preference", where, STRENGTHS)
         context = turns(json_cell(required(row, "context", where)), "context", where)
         domain = optional_text(row, "domain", where)
-        about = {"subset": domain, "language": row.get("language"), "strength": strength, "tie": None if strength else True}
-        answers = voted_outputs(text(row, "response1", where), text(row, "response2", where), -strength)
+        about = {
+            "subset": domain,
+            "language": row.get("language"),
+            "strength": strength,
+            "tie": None if strength else True,
+        }
+        answers = voted_outputs(
+            text(row, "response1", where), text(row, "response2", where), -strength
+        )
         return self.sample("", context, answers, domain, given(about))
 
 
 def spoken(prompt: str) -> list[dict[str, Any]]:
-    """The turns of a prompt: the first is the user's, and `<extra_id_1>User` or `<extra_id_1>Assistant` begin further ones."""
+    """The turns of a prompt: the first is the user's, and `<extra_id_1>User` or
+    `<extra_id_1>Assistant` begin further ones.
+    """
     first, *marked = _TURN.split(prompt)
     later = zip(marked[::2], marked[1::2], strict=True)
-    return [{"role": "user", "content": first}, *({"role": who.lower(), "content": words} for who, words in later)]
+    return [
+        {"role": "user", "content": first},
+        *({"role": who.lower(), "content": words} for who, words in later),
+    ]
 
 
 def _number(row: Mapping[str, Any], column: str, where: RowRef, scale: range) -> int:
-    """A whole number of a scale; a table of texts or of numbers with gaps may hold it as "2" or 2.0."""
+    """A whole number of a scale; a table of texts or of numbers with gaps may hold it as "2" or
+    2.0.
+    """
     value = required(row, column, where)
     try:
         number = float(value) if not isinstance(value, bool) else None

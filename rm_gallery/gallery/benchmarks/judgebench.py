@@ -56,11 +56,13 @@ _SCORES = ("score_A", "score_B", "score_A_swapped", "score_B_swapped")
 
 
 class JudgeBench(Benchmark):
-    """Two games, sign rule: right verdicts have to outnumber wrong ones. Pooled over all pairs, with the categories.
+    """Two games, sign rule: right verdicts have to outnumber wrong ones. Pooled over all pairs,
+    with the categories.
 
-    A judge that sees only one order (a listwise one, or `both_orders=False`) is scored by the benchmark's single game, and
-    the figure says so. `extra["single_game"]` holds that figure wherever it can be had. Upstream counts a missing verdict as a
-    tie; here the pair is unscored and counted, and `extra["with_upstream_defaults"]` is the headline as upstream prints it.
+    A judge that sees only one order (a listwise one, or `both_orders=False`) is scored by the
+    benchmark's single game, and the figure says so. `extra["single_game"]` holds that figure
+    wherever it can be had. Upstream counts a missing verdict as a tie; here the pair is unscored
+    and counted, and `extra["with_upstream_defaults"]` is the headline as upstream prints it.
     """
 
     name = "judgebench"
@@ -71,9 +73,13 @@ class JudgeBench(Benchmark):
     licence = "hub card: MIT; the repository states none"
     version = "repository at e2c52c2"
     chance_note = (
-        "50 % for scores that do not tie; for a judge of both orders half of the pairs it judges alike, 25 % for coins"
+        "50 % for scores that do not tie; for a judge of both orders half of the pairs it judges "
+        "alike, 25 % for coins"
     )
-    measures = "whether a judge finds the objectively right one of two answers that sound alike, in either order"
+    measures = (
+        "whether a judge finds the objectively right one of two answers that sound alike, in "
+        "either order"
+    )
     sizes = {"gpt split": 350, "claude split": 270}
     layout = {
         "pair_id": "text",
@@ -85,15 +91,21 @@ class JudgeBench(Benchmark):
         "label": "A>B or B>A",
     }
     formula = (
-        "correct if [game 1 right] + [game 2 right] - [game 1 wrong] - [game 2 wrong] > 0; headline = correct pairs / all pairs"
+        "correct if [game 1 right] + [game 2 right] - [game 1 wrong] - [game 2 wrong] > 0; "
+        "headline = correct pairs / all pairs"
     )
     traps = (
-        "a right verdict and a tie are correct, a right and a wrong one are not; the denominator is all pairs",
+        "a right verdict and a tie are correct, a right and a wrong one are not; the denominator "
+        "is all pairs",
         "the headline is pooled over the pairs, not the mean of the categories",
-        "upstream takes a judgement without a verdict as a tie in its game; here the pair is unscored and counted",
-        "the Arena-Hard reader wants all verdicts of a text to be the same string: `[[A>>B]]` beside `[[A>B]]` is none",
-        "two equal scores of a reward model count for B in both games, so the pair is wrong; in a single game it may be right",
-        "upstream's Auto-J prompt leaves the question out, and its o1-mini file holds replies where prompts should be",
+        "upstream takes a judgement without a verdict as a tie in its game; here the pair is "
+        "unscored and counted",
+        "the Arena-Hard reader wants all verdicts of a text to be the same string: `[[A>>B]]` "
+        "beside `[[A>B]]` is none",
+        "two equal scores of a reward model count for B in both games, so the pair is wrong; in a "
+        "single game it may be right",
+        "upstream's Auto-J prompt leaves the question out, and its o1-mini file holds replies "
+        "where prompts should be",
     )
     published = (
         (
@@ -101,24 +113,44 @@ class JudgeBench(Benchmark):
             "65.71; knowledge 58.44, reasoning 62.24, math 82.14, coding 78.57",
             "recorded outputs",
         ),
-        ("Skywork-Reward-Gemma-2-27B, gpt split", "64.29; 59.74, 66.33, 83.93, 50.00", "recorded outputs"),
-        ("internlm2-20b-reward, gpt split", "63.43; 62.34, 69.39, 66.07, 50.00", "recorded outputs"),
-        ("Skywork-Reward-Llama-3.1-8B, gpt split", "62.29; 59.09, 64.29, 76.79, 50.00", "recorded outputs"),
+        (
+            "Skywork-Reward-Gemma-2-27B, gpt split",
+            "64.29; 59.74, 66.33, 83.93, 50.00",
+            "recorded outputs",
+        ),
+        (
+            "internlm2-20b-reward, gpt split",
+            "63.43; 62.34, 69.39, 66.07, 50.00",
+            "recorded outputs",
+        ),
+        (
+            "Skywork-Reward-Llama-3.1-8B, gpt split",
+            "62.29; 59.09, 64.29, 76.79, 50.00",
+            "recorded outputs",
+        ),
         ("internlm2-7b-reward, gpt split", "59.43; 56.49, 61.22, 71.43, 50.00", "recorded outputs"),
         ("GRM-Gemma-2B, gpt split", "59.43; 62.99, 53.06, 64.29, 54.76", "recorded outputs"),
-        ("claude-3-haiku as judge, claude split", "32.22; 37.66, 29.41, 32.35, 9.68", "recorded outputs"),
+        (
+            "claude-3-haiku as judge, claude split",
+            "32.22; 37.66, 29.41, 32.35, 9.68",
+            "recorded outputs",
+        ),
     )
     peers = (
         (
             "RM-Gallery 0.1 and OpenJudge",
-            "play one order by default, their shuffle_responses swaps the answers and not the label, they read the last verdict of a "
-            "text (another one in 13 of 1,240 recorded texts), and count an unread verdict as wrong",
+            "play one order by default, their shuffle_responses swaps the answers and not the "
+            "label, they read the last verdict of a text (another one in 13 of 1,240 recorded "
+            "texts), and count an unread verdict as wrong",
         ),
     )
     length = {"gpt split": (350, 46.0, 54.0), "claude split": (270, 43.7, 55.6)}
     modes: ClassVar[dict[str, str]] = {
         TWO_GAMES: "both orders are played and right verdicts have to outnumber wrong ones",
-        SINGLE_GAME: "only the order of the file counts; a pairwise judge with --param both_orders=false plays no other",
+        SINGLE_GAME: (
+            "only the order of the file counts; a pairwise judge with --param both_orders=false "
+            "plays no other"
+        ),
     }
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
@@ -129,7 +161,8 @@ class JudgeBench(Benchmark):
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: response A, then response B, labelled by the better one.
 
-        Metadata: `subset` (the category), `category` (the source as given), `original_id`, `response_model`.
+        Metadata: `subset` (the category), `category` (the source as given), `original_id`,
+        `response_model`.
         """
         label, source = text(row, "label", where), text(row, "source", where)
         if label not in _PREFERRED:
@@ -137,9 +170,13 @@ class JudgeBench(Benchmark):
         answers = [text(row, column, where) for column in ("response_A", "response_B")]
         category = _category(source)
         metadata: dict[str, Any] = {"subset": category, "category": source}
-        metadata |= {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
+        metadata |= {
+            column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None
+        }
         asked = turns(text(row, "question", where), "question", where)
-        outputs = [output(a, preference) for a, preference in zip(answers, _PREFERRED[label], strict=True)]
+        outputs = [
+            output(a, preference) for a, preference in zip(answers, _PREFERRED[label], strict=True)
+        ]
         return self.sample(identity(row, "pair_id", where), asked, outputs, category, metadata)
 
     def scorer(self, seed: int = 0) -> RuleScorer:
@@ -151,15 +188,18 @@ class JudgeBench(Benchmark):
         super().check(reward)
         if self.mode == TWO_GAMES and sees_one_order(reward):
             raise ConfigError(
-                f"{reward.name} sees each pair in one order and {TWO_GAMES} needs both: name a pairwise judge that plays both "
-                f"orders, or take --mode {SINGLE_GAME}."
+                f"{reward.name} sees each pair in one order and {TWO_GAMES} needs both: name a "
+                f"pairwise judge that plays both orders, or take --mode {SINGLE_GAME}."
             )
 
-    def recorded_scores(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
-        """Scores by id as for any benchmark, or the published files: the scores of both answers in both games, by pair.
+    def recorded_scores(
+        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
+    ) -> Recorded:
+        """Scores by id as for any benchmark, or the published files: the scores of both answers in
+        both games, by pair.
 
-        In these a game is a win of the answer shown second unless the first one scores strictly higher, so that two equal scores
-        contradict each other.
+        In these a game is a win of the answer shown second unless the first one scores strictly
+        higher, so that two equal scores contradict each other.
         """
         first, rows = peek(rows)
         if not {"pair_id", "label", "score_A", "score_B"} <= first.keys():
@@ -174,8 +214,12 @@ class JudgeBench(Benchmark):
             games = (_won(a, b), turned(_won(b_swapped, a_swapped)))
             yield _judge(row), self._played(row, number, games)
 
-    def replayed(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
-        """The published outputs: one text a game, read as its judge's protocol reads it; what it cannot read is a tie."""
+    def replayed(
+        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
+    ) -> Recorded:
+        """The published outputs: one text a game, read as its judge's protocol reads it; what it
+        cannot read is a tie.
+        """
         self.under(**rule)
         pairs: dict[tuple[str, str], tuple[Row, int, dict[str, Verdict]]] = {}
         for number, row in enumerate(rows, 1):
@@ -183,13 +227,21 @@ class JudgeBench(Benchmark):
             order = str(row["order"])
             if order not in ("AB", "BA"):
                 raise unfit(number, "order", "AB or BA", row["order"])
-            verdict = judgebench_reader(str(row.get("judge_name") or "arena_hard"))(said(row["raw_text"], number))
+            verdict = judgebench_reader(str(row.get("judge_name") or "arena_hard"))(
+                said(row["raw_text"], number)
+            )
             key = repr(_judge(row)), named(row["pair_id"], number, "pair_id")
             first, _, games = pairs.setdefault(key, (row, number, {}))
             if _sign(row, number) != _sign(first, number):
-                raise DataError(f"recorded row {number}: pair '{key[1][:80]}' has another label than in its other game.")
+                raise DataError(
+                    f"recorded row {number}: pair '{key[1][:80]}' has another label than in its "
+                    f"other game."
+                )
             if order in games:
-                raise DataError(f"recorded row {number}: pair '{key[1][:80]}' has a second text of order {order}; keep one.")
+                raise DataError(
+                    f"recorded row {number}: pair '{key[1][:80]}' has a second text of order "
+                    f"{order}; keep one."
+                )
             games[order] = verdict if order == "AB" else turned(verdict)
         for row, number, games in pairs.values():
             yield _judge(row), self._played(row, number, (games.get("AB"), games.get("BA")))
@@ -197,7 +249,13 @@ class JudgeBench(Benchmark):
     def _played(self, row: Row, number: int, games: tuple[Verdict, Verdict]) -> Judged:
         category = _category(str(row.get("source") or ""))
         name = named(row["pair_id"], number, "pair_id")
-        return judged_pair(name, _sign(row, number), (games[0] or 0, games[1] or 0), subset=category, unreadable=None in games)
+        return judged_pair(
+            name,
+            _sign(row, number),
+            (games[0] or 0, games[1] or 0),
+            subset=category,
+            unreadable=None in games,
+        )
 
     def recorded_scorer(self, seed: int = 0) -> RuleScorer:
         """Two games, with the pairs beside them of which a text holds no verdict."""
@@ -208,14 +266,21 @@ class JudgeBench(Benchmark):
         if not group:
             return super().recorded_line(group, report)
         by_category = {name: part.score for name, part in report.by_subset.items()}
-        beside = {"rule": report.rule, "ci95": plain(report.ci95), "n_unreadable": report.extra.get("n_unreadable", 0)}
+        beside = {
+            "rule": report.rule,
+            "ci95": plain(report.ci95),
+            "n_unreadable": report.extra.get("n_unreadable", 0),
+        }
         return {**group, "n": report.n, "score": report.score, "by_category": by_category, **beside}
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is not the official two games."""
         if not sees_one_order(reward):
             return ()
-        return (f"{reward.name} sees each pair in one order, so this is the single game; a pairwise judge plays both.",)
+        return (
+            f"{reward.name} sees each pair in one order, so this is the single game; a pairwise "
+            f"judge plays both.",
+        )
 
 
 def _sign(row: Row, number: int) -> int:
@@ -230,7 +295,9 @@ def _category(source: str) -> str:
 
 
 def _judge(row: Row) -> JudgeGroup:
-    """Who judged which model's answers by which protocol; the two models' pairs are published apart."""
+    """Who judged which model's answers by which protocol; the two models' pairs are published
+    apart.
+    """
     about = ("judge_model", "judge_name", "response_model")
     return {name: str(row[name]) for name in about if row.get(name)} or {"judge_model": ""}
 
@@ -244,14 +311,17 @@ TextReader = Callable[[str], Verdict]
 
 _ARENA_LABEL = re.compile(r"\[\[([AB<>=]+)\]\]")
 _PROMETHEUS = re.compile(
-    r"(?:\[RESULT\](?:\s+Response)?|\[RESULT:\s*|\[Response\s+|(?:^|\n)Result:?\s*)\s*(A|B)(?:\]|\s|$)",
+    r"(?:\[RESULT\](?:\s+Response)?|\[RESULT:\s*|\[Response\s+|(?:^|\n)Result:?\s*)\s*(A|B)(?:\]"
+    r"|\s|$)",
     re.IGNORECASE | re.MULTILINE,
 )
 _COMPARED: Mapping[str, Verdict] = {"A>B": 1, "B>A": -1, "A=B": 0}
 
 
 def arena_hard(text: str) -> Verdict:
-    """All bracketed labels of both attempts have to be one and the same string; `>>` and `>` are two different ones."""
+    """All bracketed labels of both attempts have to be one and the same string; `>>` and `>` are
+    two different ones.
+    """
     labels = set(_ARENA_LABEL.findall(text))
     return _COMPARED.get(labels.pop().replace(">>", ">")) if len(labels) == 1 else None
 
@@ -311,8 +381,12 @@ class _Games:
     """Pairs under both rules; the official one holds unless some pair was played once only."""
 
     def __init__(self, mode: str | None = None) -> None:
-        self._both = SubsetTallies("two_game_sign", two_game_credit, is_pair, lambda: MeanChance(two_game_share))
-        self._single = SubsetTallies("single_game", single_game_credit, is_pair, lambda: MeanChance(single_game_share))
+        self._both = SubsetTallies(
+            "two_game_sign", two_game_credit, is_pair, lambda: MeanChance(two_game_share)
+        )
+        self._single = SubsetTallies(
+            "single_game", single_game_credit, is_pair, lambda: MeanChance(single_game_share)
+        )
         self._orders = Orders()
         self._one_order = mode == SINGLE_GAME
         self._unread_is_a_tie = Tally()
@@ -337,7 +411,9 @@ class _Games:
         parts = {name: _beside(part, singles[name]) for name, part in self._both.figures().items()}
         figure = _beside(self._both.pooled(), single)
         upstream = {"with_upstream_defaults": self._unread_is_a_tie.mean} if self._unread else {}
-        return headline(replace(figure, extra={**figure.extra, **self._orders.extra(), **upstream}), parts)
+        return headline(
+            replace(figure, extra={**figure.extra, **self._orders.extra(), **upstream}), parts
+        )
 
 
 def _beside(figure: Figure, single: Figure) -> Figure:

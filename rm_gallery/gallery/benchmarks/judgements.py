@@ -1,4 +1,6 @@
-"""Every judgement of a sample that a reward made, or a file recorded: of a candidate, of a pair in one order, or of a step."""
+"""Every judgement of a sample that a reward made, or a file recorded: of a candidate, of a pair in
+one order, or of a step.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,20 @@ if TYPE_CHECKING:
     from rm_gallery.gallery.benchmarks.base import Benchmark
 
 Status = Literal["scored", "unscored", "failed", "stopped"]
-"""What became of a sample or judgement; `stopped` was never begun, because a budget or the run ended."""
+"""What became of a sample or judgement; `stopped` was never begun, because a budget or the run
+ended.
+"""
 NOT_ASKED = "not_asked"
-"""The reason of samples that the protocol leaves out: they are unscored, and outside the rule's denominator."""
+"""The reason of samples that the protocol leaves out: they are unscored, and outside the rule's
+denominator.
+"""
 _UNKNOWN: dict[Status, Cause] = {"stopped": "caller", "failed": "endpoint", "unscored": "judge"}
 """Who is taken to have caused it where a record of an earlier version does not say."""
 Score = float | None
 Verdict = int | None
-"""+1 when the first named candidate won, -1 when the second did, 0 for a tie, None without a usable verdict."""
+"""+1 when the first named candidate won, -1 when the second did, 0 for a tie, None without a usable
+verdict.
+"""
 
 
 class Candidate(NamedTuple):
@@ -59,7 +67,8 @@ Place = Candidate | Pair | StepOf
 class Judgement(NamedTuple):
     """One judgement: where it belongs and what it said.
 
-    `score` is turned so that higher is better. `verdict` belongs to a `Pair` and names its candidates, not positions.
+    `score` is turned so that higher is better. `verdict` belongs to a `Pair` and names its
+    candidates, not positions.
     """
 
     place: Place
@@ -114,7 +123,9 @@ class Judged:
 
     @property
     def cause(self) -> Cause | None:
-        """Who brought it about that the sample has no score; None where it has one, and where the protocol does not ask about it."""
+        """Who brought it about that the sample has no score; None where it has one, and where the
+        protocol does not ask about it.
+        """
         if self.status == "scored":
             return None
         own = next((issue for issue in self.issues if status_of([issue]) == self.status), None)
@@ -123,41 +134,61 @@ class Judged:
         return own.cause if own is not None and own.cause is not None else _UNKNOWN[self.status]
 
     def cause_or(self, otherwise: Cause) -> Cause | None:
-        """Who caused it where the sample earns nothing: `otherwise` for one that is scored all the same."""
+        """Who caused it where the sample earns nothing: `otherwise` for one that is scored all the
+        same.
+        """
         return otherwise if self.status == "scored" else self.cause
 
     def complete(self) -> list[float] | None:
-        """The scores, or None when the sample is not scored or one of them is missing: it is scored whole or not at all."""
+        """The scores, or None when the sample is not scored or one of them is missing: it is scored
+        whole or not at all.
+        """
         if self.status != "scored":
             return None
-        found = [score for score in self.scores if score is not None and score == score]  # NaN is not equal to itself
+        # NaN is not equal to itself
+        found = [score for score in self.scores if score is not None and score == score]
         return found if len(found) == len(self.scores) else None
 
     def verdict(self, first: int, second: int) -> Verdict:
-        """Who won when `first` was shown before `second`; without such a judgement, what the two scores say."""
-        games = {judgement.place: judgement for judgement in self.judgements if isinstance(judgement.place, Pair)}
+        """Who won when `first` was shown before `second`; without such a judgement, what the two
+        scores say.
+        """
+        games = {
+            judgement.place: judgement
+            for judgement in self.judgements
+            if isinstance(judgement.place, Pair)
+        }
         played = games.get(Pair(first, second))
         if played is not None:
             return played.verdict
-        return None if games or self.status != "scored" else sign(self.scores[first], self.scores[second])
+        return (
+            None
+            if games or self.status != "scored"
+            else sign(self.scores[first], self.scores[second])
+        )
 
     @cached_property
     def played_orders(self) -> int:
-        """In how many orders each pair was shown: 0 when candidates were scored rather than compared."""
+        """In how many orders each pair was shown: 0 when candidates were scored rather than
+        compared.
+        """
         pairs = [j.place for j in self.judgements if type(j.place) is Pair]
         return len(pairs) // len({frozenset(place) for place in pairs}) if pairs else 0
 
     def steps(self, output: int) -> list[Score]:
         """One score per step of an output, in order."""
-        places = (j for j in self.judgements if isinstance(j.place, StepOf) and j.place.output == output)
+        places = (
+            j for j in self.judgements if isinstance(j.place, StepOf) and j.place.output == output
+        )
         return [judgement.score for judgement in places]
 
 
 def cluster_of(sample: DataSample) -> str:
     """Name of the cluster a sample belongs to: samples of one cluster are no independent witnesses.
 
-    `metadata["cluster"]` if it is given (a conversation, a document, an annotator), else a hash of the prompt's roles and
-    texts, so that all samples of one prompt stand together. A sample without a prompt is a cluster of its own, by its id.
+    `metadata["cluster"]` if it is given (a conversation, a document, an annotator), else a hash of
+    the prompt's roles and texts, so that all samples of one prompt stand together. A sample without
+    a prompt is a cluster of its own, by its id.
     """
     given = (sample.metadata or {}).get("cluster")
     if given is not None and given != "":
@@ -170,7 +201,9 @@ def cluster_of(sample: DataSample) -> str:
 
 
 def sign(first: Score, second: Score) -> Verdict:
-    """Two scores as a verdict: +1 if the first is higher, -1 if the second is, 0 if equal, None if one is missing."""
+    """Two scores as a verdict: +1 if the first is higher, -1 if the second is, 0 if equal, None if
+    one is missing.
+    """
     if first is None or second is None or math.isnan(first) or math.isnan(second):
         return None
     return (first > second) - (first < second)
@@ -189,7 +222,8 @@ def sees_one_order(reward: BaseReward) -> bool:
 def judged(reward: BaseReward, sample: DataSample) -> Judged:
     """What `reward` said about a sample it scored, judgement by judgement.
 
-    Scores are turned so that higher is better. A sample is failed, stopped or unscored as soon as one judgement is.
+    Scores are turned so that higher is better. A sample is failed, stopped or unscored as soon as
+    one judgement is.
     """
     turn = 1.0 if reward.higher_is_better else -1.0
     found: list[Judgement] = []
@@ -206,15 +240,21 @@ def judged(reward: BaseReward, sample: DataSample) -> Judged:
 
     for index, output in enumerate(sample.output):
         if reward.kind == "stepwise" and output.steps:
-            found += [scored(StepOf(index, place), step.reward) for place, step in enumerate(output.steps)]
+            found += [
+                scored(StepOf(index, place), step.reward) for place, step in enumerate(output.steps)
+            ]
         else:
             found.append(scored(Candidate(index), output.answer.reward))
-    status: Status = "scored" if found and all(j.status == "scored" for j in found) else status_of(issues)
+    status: Status = (
+        "scored" if found and all(j.status == "scored" for j in found) else status_of(issues)
+    )
     if reward.kind == "pairwise" and sample.output:
         found += _games(reward, sample)
     elif reward.kind == "listwise" and reward.judged and len(found) == 2:
         first, second = _extra(reward, sample).get("order", (0, 1))
-        found.append(Judgement(Pair(first, second), verdict=sign(found[first].score, found[second].score)))
+        found.append(
+            Judgement(Pair(first, second), verdict=sign(found[first].score, found[second].score))
+        )
     return Judged(sample, found, status, issues)
 
 
@@ -236,13 +276,16 @@ def _games(reward: BaseReward, sample: DataSample) -> list[Judgement]:
     extra, games = _extra(reward, sample), []
     for pair, margins in extra.get("pairs", {}).items():
         low, high = (int(part) for part in pair.split(","))
-        if not reward.judged:  # a rule has no position to favour: what it says in one order holds in both
+        # a rule has no position to favour: what it says in one order holds in both
+        if not reward.judged:
             margins, orders = [margins[0]] * 2, [(low, high), (high, low)]
         else:
             orders = extra["orders"][pair]
         for (first, second), margin in zip(orders, margins, strict=True):
             verdict = int(margin > 0) - int(margin < 0)
-            games.append(Judgement(Pair(first, second), verdict=verdict if first < second else -verdict))
+            games.append(
+                Judgement(Pair(first, second), verdict=verdict if first < second else -verdict)
+            )
     return games
 
 
@@ -269,7 +312,7 @@ def has_preference(chosen: Sequence[bool]) -> bool:
     return any(chosen) and not all(chosen)
 
 
-# -- judgements made elsewhere, as a file recorded them ---------------------------------------------------------------------
+# -- judgements made elsewhere, as a file recorded them --------------------------------------------
 
 Row = Mapping[str, Any]
 JudgeGroup = dict[str, Any]
@@ -282,19 +325,26 @@ _COLUMNS = ("id", "candidate", "score")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
-def joined(benchmark: Benchmark, rows: Iterable[Row], samples: Iterable[DataSample] | None) -> Recorded:
+def joined(
+    benchmark: Benchmark, rows: Iterable[Row], samples: Iterable[DataSample] | None
+) -> Recorded:
     """Each sample with the scores that a file has for it, by its id.
 
-    `candidate` is a position, counted from 0 in the chosen and then the rejected answers, or `A` or `B` as a pair's row names
-    them. Rows that carry no id are known by their number, counted from 0, or by the hash of their texts. Rows of several `judge_model` are groups of their own.
-    A sample without all its scores is unscored.
+    `candidate` is a position, counted from 0 in the chosen and then the rejected answers, or `A` or
+    `B` as a pair's row names them. Rows that carry no id are known by their number, counted from 0,
+    or by the hash of their texts. Rows of several `judge_model` are groups of their own. A sample
+    without all its scores is unscored.
 
     Raises:
         ConfigError: no samples to join with.
-        DataError: a column is absent, a value does not fit, or an id, candidate or order is unknown or occurs twice.
+        DataError: a column is absent, a value does not fit, or an id, candidate or order is unknown
+            or occurs twice.
     """
     if samples is None:
-        raise ConfigError(f"scores are joined to the rows of {benchmark.name}; say where they are with --data PATH.")
+        raise ConfigError(
+            f"scores are joined to the rows of {benchmark.name}; say where they are with --data "
+            f"PATH."
+        )
     by_model = _read(rows)
     unmet = {model: set(scores) for model, scores in by_model.items()}
     known: dict[str, int] = {}
@@ -310,16 +360,20 @@ def joined(benchmark: Benchmark, rows: Iterable[Row], samples: Iterable[DataSamp
                 unmet[model].discard(name)
                 if known.setdefault(name, texts) != texts:
                     raise DataError(
-                        f"the data has different rows with the id '{name[:80]}', so its scores fit both; "
+                        f"the data has different rows with the id '{name[:80]}', so its scores fit "
+                        f"both; "
                         "give the scores of each file apart."
                     )
-            yield ({} if model is None else {"judge_model": model}), _judged(sample, scores[name] if name else {})
+            yield (
+                ({} if model is None else {"judge_model": model}),
+                _judged(sample, scores[name] if name else {}),
+            )
         known.setdefault(names[0], texts)
     for model, missed in unmet.items():
         if missed:
             raise DataError(
-                f"scores: {len(missed)} of {len(by_model[model])} ids are not in the data, such as {_first(sorted(missed))}; "
-                f"the data has ids such as {_first(list(known))}."
+                f"scores: {len(missed)} of {len(by_model[model])} ids are not in the data, such as "
+                f"{_first(sorted(missed))}; the data has ids such as {_first(list(known))}."
             )
 
 
@@ -337,7 +391,10 @@ def _read(rows: Iterable[Row]) -> dict[str | None, dict[str, dict[_Cell, float |
         places = found.setdefault(None if model is None else str(model), {}).setdefault(name, {})
         if place in places:
             what = f"candidate {place[0]}" + (f" in order {order}" if order else "")
-            raise DataError(f"recorded row {number}: {what} of id '{name[:80]}' was given before; keep one score of it.")
+            raise DataError(
+                f"recorded row {number}: {what} of id '{name[:80]}' was given before; keep one "
+                f"score of it."
+            )
         places[place] = number_of(row["score"], "score", number)
     if not number:
         raise DataError("scores: no rows found; a row holds " + ", ".join(_COLUMNS) + ".")
@@ -345,7 +402,9 @@ def _read(rows: Iterable[Row]) -> dict[str | None, dict[str, dict[_Cell, float |
 
 
 def peek(rows: Iterable[Row]) -> tuple[Row, Iterator[Row]]:
-    """The first row, empty without any, and all rows again: what tells one layout of recorded judgements from another."""
+    """The first row, empty without any, and all rows again: what tells one layout of recorded
+    judgements from another.
+    """
     waiting = iter(rows)
     first = next(waiting, None)
     return (first or {}), chain(() if first is None else (first,), waiting)
@@ -356,16 +415,23 @@ def need(row: Row, columns: Sequence[str], number: int) -> None:
     missing = [column for column in columns if column not in row]
     if missing:
         raise DataError(
-            f"recorded row {number}: column '{missing[0]}' is missing; a row holds {', '.join(columns)}; "
-            f"the row has: {', '.join(map(str, row)) or 'no columns'}."
+            f"recorded row {number}: column '{missing[0]}' is missing; a row holds "
+            f"{', '.join(columns)}; the row has: {', '.join(map(str, row)) or 'no columns'}."
         )
 
 
 def integer(value: Any) -> int | None:
-    """A whole number, also as 3.0 (of a table column with gaps) or "3" (of a table of texts); None for anything else."""
+    """A whole number, also as 3.0 (of a table column with gaps) or "3" (of a table of texts); None
+    for anything else.
+    """
     if isinstance(value, str) and value.removeprefix("-").isdecimal():
         return int(value)
-    known = isinstance(value, int) and not isinstance(value, bool) or isinstance(value, float) and value.is_integer()
+    known = (
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        or isinstance(value, float)
+        and value.is_integer()
+    )
     return int(value) if known else None
 
 
@@ -381,7 +447,9 @@ def named(value: Any, number: int, column: str = "id") -> str:
 
 def unfit(number: int, column: str, expected: str, found: object) -> DataError:
     """The error for a value of a recorded row that does not fit."""
-    return DataError(f"recorded row {number}, column '{column}': expected {expected}, found {shown(found)}.")
+    return DataError(
+        f"recorded row {number}, column '{column}': expected {expected}, found {shown(found)}."
+    )
 
 
 def said(value: Any, number: int, column: str = "raw_text") -> str:
@@ -392,7 +460,9 @@ def said(value: Any, number: int, column: str = "raw_text") -> str:
 
 
 def number_of(value: Any, column: str, number: int) -> float | None:
-    """A score, also as the text a csv file holds; None where there is none: empty, or no finite number."""
+    """A score, also as the text a csv file holds; None where there is none: empty, or no finite
+    number.
+    """
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
         value = float(value)
     if value is None or (isinstance(value, str) and value.strip().lower() in ("", "nan")):
@@ -423,24 +493,37 @@ def _judged(sample: DataSample, scores: Mapping[_Cell, float | None]) -> Judged:
     for (candidate, order), score in scores.items():
         if candidate not in positions:
             raise DataError(
-                f"scores: sample '{sample.sample_id[:80]}' has {len(sample.output)} candidates, found one named '{candidate}'; "
-                + unknown_name("candidate", candidate, positions)
+                f"scores: sample '{sample.sample_id[:80]}' has {len(sample.output)} candidates, "
+                f"found one named '{candidate}'; " + unknown_name("candidate", candidate, positions)
             )
         by_order.setdefault(order, {})[positions[candidate]] = score
     if len(by_order) > 1 and "" in by_order:
-        raise DataError(f"scores: some of sample '{sample.sample_id[:80]}' name an order and some do not; name it in all.")
+        raise DataError(
+            f"scores: some of sample '{sample.sample_id[:80]}' name an order and some do not; name "
+            f"it in all."
+        )
     if len(sample.output) != 2 and any(by_order):
-        raise DataError(f"scores: sample '{sample.sample_id[:80]}' is no pair, so its scores have no order AB or BA.")
-    means = [_mean([of.get(place) for of in by_order.values()]) for place in range(len(sample.output))]
+        raise DataError(
+            f"scores: sample '{sample.sample_id[:80]}' is no pair, so its scores have no order AB "
+            f"or BA."
+        )
+    means = [
+        _mean([of.get(place) for of in by_order.values()]) for place in range(len(sample.output))
+    ]
     judgements = [
-        Judgement(Candidate(place), "unscored" if score is None else "scored", score) for place, score in enumerate(means)
+        Judgement(Candidate(place), "unscored" if score is None else "scored", score)
+        for place, score in enumerate(means)
     ]
     for order, of in by_order.items():
         if order:
             judgements.append(game(order == "BA", sign(of.get(0), of.get(1))))
     lost = any(score is None for score in means)
     issue = RewardIssue(
-        name="scores", status="unscored", reason="no_score", message="The file has no score for an answer.", cause="data"
+        name="scores",
+        status="unscored",
+        reason="no_score",
+        message="The file has no score for an answer.",
+        cause="data",
     )
     return Judged(sample, judgements, "unscored" if lost else "scored", [issue] if lost else [])
 
@@ -453,9 +536,14 @@ def game(swapped: bool, verdict: Verdict) -> Judgement:
 
 
 def _positions(sample: DataSample) -> dict[str, int]:
-    """The outputs by the names a scores file may give them: their place among chosen and then rejected ones, and A and B."""
+    """The outputs by the names a scores file may give them: their place among chosen and then
+    rejected ones, and A and B.
+    """
     labels = [preference_of(output) == "rejected" for output in sample.output]
-    found = {str(place): at for place, at in enumerate(sorted(range(len(labels)), key=labels.__getitem__))}
+    found = {
+        str(place): at
+        for place, at in enumerate(sorted(range(len(labels)), key=labels.__getitem__))
+    }
     return found | ({"A": 0, "B": 1} if len(labels) == 2 else {})
 
 
@@ -465,10 +553,13 @@ def _mean(scores: Sequence[float | None]) -> float | None:
 
 
 def judged_pair(name: str, label: int, games: tuple[Verdict, Verdict], **metadata: Any) -> Judged:
-    """A pair of which only the verdicts of two games were kept, +1 for its first output; `label` is 1, -1, or 0 for a tie."""
+    """A pair of which only the verdicts of two games were kept, +1 for its first output; `label` is
+    1, -1, or 0 for a tie.
+    """
     preferences = {1: ("chosen", "rejected"), -1: ("rejected", "chosen"), 0: ("tie", "tie")}[label]
     outputs = [
-        {"answer": {"role": "assistant", "content": "", "label": {"preference": preference}}} for preference in preferences
+        {"answer": {"role": "assistant", "content": "", "label": {"preference": preference}}}
+        for preference in preferences
     ]
     sample = DataSample.model_validate({"unique_id": name, "output": outputs, "metadata": metadata})
     return Judged(sample, [game(False, games[0]), game(True, games[1])])

@@ -1,4 +1,6 @@
-"""What a report leads with: its first facts in their order, and whether it may praise. Every rendering shows this one list."""
+"""What a report leads with: its first facts in their order, and whether it may praise. Every
+rendering shows this one list.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ OWN_UNIT = ("mean_score",)
 """Rules whose figure is no share."""
 Kind = Literal["corrected", "agreement", "contradicted", "constant", "tally", "figure"]
 PLAIN: tuple[Kind, ...] = ("tally", "figure")
-"""What every report says of itself; it leads only where people and constancy have nothing to add."""
+"""What every report says of itself; it leads only where people and constancy have nothing to add.
+"""
 
 
 class Fact(NamedTuple):
@@ -27,8 +30,9 @@ class Fact(NamedTuple):
 def leads(figures: Mapping[str, Any]) -> list[Fact]:
     """The facts a report leads with, the most trustworthy first.
 
-    Labels of people come before the judge they correct: the corrected figure, the agreement, and whether they contradict the
-    judge. A page once led with "100 % wins" of a judge that people contradicted in every row.
+    Labels of people come before the judge they correct: the corrected figure, the agreement, and
+    whether they contradict the judge. A page once led with "100 % wins" of a judge that people
+    contradicted in every row.
 
     Args:
         figures: a report, saved or as `Report.to_dict` gives it.
@@ -36,7 +40,11 @@ def leads(figures: Mapping[str, Any]) -> list[Fact]:
     facts = [Fact("corrected", text) for text in [corrected_of(figures)] if text]
     facts += [Fact("agreement", text) for text in _agreements(figures)]
     if why := contradicted(figures):
-        facts.append(Fact("contradicted", f"People's labels do not support what the judge alone says: {why}."))
+        facts.append(
+            Fact(
+                "contradicted", f"People's labels do not support what the judge alone says: {why}."
+            )
+        )
     if constant := str(figures.get("constant") or ""):
         facts.append(Fact("constant", constant))
     if tally := tally_of(figures):
@@ -45,29 +53,45 @@ def leads(figures: Mapping[str, Any]) -> list[Fact]:
 
 
 def leads_beyond_figure(figures: Mapping[str, Any]) -> list[Fact]:
-    """All the facts where they hold more than the figure of the judge; empty where a table of figures says it all."""
+    """All the facts where they hold more than the figure of the judge; empty where a table of
+    figures says it all.
+    """
     facts = leads(figures)
     return facts if any(fact.kind not in PLAIN for fact in facts) else []
 
 
 def lead_figure(figures: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The figures with the score and the interval that lead: those corrected by labels of people, where there are any."""
+    """The figures with the score and the interval that lead: those corrected by labels of people,
+    where there are any.
+    """
     found = _corrected(figures)
-    return figures if found is None else {**figures, "score": found["estimate"], "ci95": found.get("ci95")}
+    return (
+        figures
+        if found is None
+        else {**figures, "score": found["estimate"], "ci95": found.get("ci95")}
+    )
 
 
 def corrected_figure(figures: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The figure corrected by labels of people as numbers: score, ci95 and n_labelled; None without labels."""
+    """The figure corrected by labels of people as numbers: score, ci95 and n_labelled; None without
+    labels.
+    """
     found = _corrected(figures)
     if found is None:
         return None
-    return {"score": found["estimate"], "ci95": found.get("ci95"), "n_labelled": int(number(found.get("n_labelled")))}
+    return {
+        "score": found["estimate"],
+        "ci95": found.get("ci95"),
+        "n_labelled": int(number(found.get("n_labelled"))),
+    }
 
 
 def contradicted(figures: Mapping[str, Any]) -> str:
-    """Why labels of people forbid to praise the judge or what it prefers; empty where they do not, and without labels.
+    """Why labels of people forbid to praise the judge or what it prefers; empty where they do not,
+    and without labels.
 
-    Praise needs an agreement above chance, and of a comparison a corrected interval on the same side of 50 % as the judge.
+    Praise needs an agreement above chance, and of a comparison a corrected interval on the same
+    side of 50 % as the judge.
     """
     extra = _object(figures.get("extra"))
     if figures.get("rule") == COMPARED:
@@ -75,13 +99,16 @@ def contradicted(figures: Mapping[str, Any]) -> str:
     if figures.get("rule") in OWN_UNIT:
         for about in _labelled(figures):
             name, value = _measure(about)
-            if about.get("n") and name and not number(value) > 0:  # of labels that are all the same nothing is known
+            # of labels that are all the same nothing is known
+            if about.get("n") and name and not number(value) > 0:
                 return f"the scores{_named(about)} do not rise with the labels"
     return ""
 
 
 def may_praise(figures: Mapping[str, Any]) -> bool:
-    """Whether anything may be called good: labels of people do not contradict it, and guessing is no better on the data's own."""
+    """Whether anything may be called good: labels of people do not contradict it, and guessing is
+    no better on the data's own.
+    """
     score, chance = figures.get("score"), figures.get("chance")
     if (
         figures.get("rule") != COMPARED
@@ -120,7 +147,9 @@ def _corrected(figures: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _labelled(figures: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """What people's labels say of scores: of the answers of a table, or of every grader that has labels."""
+    """What people's labels say of scores: of the answers of a table, or of every grader that has
+    labels.
+    """
     extra = _object(figures.get("extra"))
     if "validation" in extra:
         for name, about in _object(extra["validation"]).items():
@@ -133,8 +162,12 @@ _MEASURES = {"kappa": "kappa", "spearman": "Spearman's correlation"}
 
 
 def _measure(about: Mapping[str, Any]) -> tuple[str, Any]:
-    """The measure that allows for chance, and its value; None where all scores or all labels are the same."""
-    return next(((name, about[name]) for name in _MEASURES if about.get(name) is not None), ("", None))
+    """The measure that allows for chance, and its value; None where all scores or all labels are
+    the same.
+    """
+    return next(
+        ((name, about[name]) for name in _MEASURES if about.get(name) is not None), ("", None)
+    )
 
 
 def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
@@ -151,7 +184,9 @@ def _agreements(figures: Mapping[str, Any]) -> Iterator[str]:
         return
     for about in _labelled(figures):
         n, name = int(number(about.get("n"))), _measure(about)[0]
-        said = _valued(name, about) if name else "unknown, since all scores or all labels are the same"
+        said = (
+            _valued(name, about) if name else "unknown, since all scores or all labels are the same"
+        )
         if n:
             yield f"Agreement{_named(about)} with people: {said}, n = {n:,}."
 
@@ -162,12 +197,16 @@ def _named(about: Mapping[str, Any]) -> str:
 
 def _valued(name: str, about: Mapping[str, Any]) -> str:
     ends = about.get(f"{name}_ci95")
-    interval = f" (95 % interval {ends[0]:.2f} to {ends[1]:.2f})" if ends and None not in ends else ""
+    interval = (
+        f" (95 % interval {ends[0]:.2f} to {ends[1]:.2f})" if ends and None not in ends else ""
+    )
     return f"{_MEASURES[name]} {number(about[name]):.2f}{interval}"
 
 
 def in_unit(figure: Mapping[str, Any], value: Any) -> str:
-    """A value of a figure for people: a percentage, or as it is where the rule keeps the reward's own unit."""
+    """A value of a figure for people: a percentage, or as it is where the rule keeps the reward's
+    own unit.
+    """
     if not isinstance(value, (int, float)):
         return "–"
     return show(value, 4) if figure.get("rule") in OWN_UNIT else percent(value)
@@ -214,12 +253,19 @@ def corrected_of(figures: Mapping[str, Any]) -> str:
     ci95 = f" (95 % interval {bounds}{unit})" if bounds else ""
     names = sides_of(figures) if figures.get("rule") == COMPARED else None
     rate = f"win rate of {names[0]} against {names[1]} " if names else ""
-    return f"Corrected by {labels:,} labels of people: {rate}{in_unit(figures, found['estimate'])}{ci95}."
+    return (
+        f"Corrected by {labels:,} labels of people: "
+        f"{rate}{in_unit(figures, found['estimate'])}{ci95}."
+    )
 
 
 def headline(figures: Mapping[str, Any]) -> str:
     """Score, rule, n and interval in one sentence."""
-    name, n, scored = figures.get("reward") or "The reward", int(number(figures.get("n"))), figures.get("n_scored")
+    name, n, scored = (
+        figures.get("reward") or "The reward",
+        int(number(figures.get("n"))),
+        figures.get("n_scored"),
+    )
     on = f" on {figures['benchmark']}" if figures.get("benchmark") else ""
     if figures.get("score") is None:
         what = "no sample could be scored" if n else "there is no finished sample"
@@ -231,7 +277,16 @@ def headline(figures: Mapping[str, Any]) -> str:
         first, second = names
         of = f"{int(number(scored)):,} of {n:,} rows"
         if contradicted(figures):
-            return f"{name} prefers {first} to {second} in {percent(figures['score'])} of the rows{ci95}, judging {of}."
-        return f"{first} wins {percent(figures['score'])} of the rows against {second}{ci95}, as {name} judges {of}."
-    score, verb = in_unit(figures, figures["score"]), "has a mean score of" if not unit else "reaches"
+            return (
+                f"{name} prefers {first} to {second} in {percent(figures['score'])} of the "
+                f"rows{ci95}, judging {of}."
+            )
+        return (
+            f"{first} wins {percent(figures['score'])} of the rows against {second}{ci95}, as "
+            f"{name} judges {of}."
+        )
+    score, verb = (
+        in_unit(figures, figures["score"]),
+        "has a mean score of" if not unit else "reaches",
+    )
     return f"{name} {verb} {score}{ci95}{on}, over {int(number(scored)):,} scored of {n:,} samples."

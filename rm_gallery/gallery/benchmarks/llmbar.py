@@ -1,4 +1,6 @@
-"""LLMBar: pairs in which one answer follows the instruction and the other only looks better, shown in both orders."""
+"""LLMBar: pairs in which one answer follows the instruction and the other only looks better, shown
+in both orders.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from rm_gallery.core.data.load.converters import RowRef, identity, output, required, text, turns, wrong
+from rm_gallery.core.data.load.converters import (
+    RowRef,
+    identity,
+    output,
+    required,
+    text,
+    turns,
+    wrong,
+)
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import ConfigError
@@ -67,32 +77,48 @@ _RECORDED = ("subset", "evaluator", "method", "index", "label", "stage", "kind",
 
 
 class LLMBar(Benchmark):
-    """Accuracy in both orders, averaged; pooled, with the published sets apart and the mean of the adversarial ones.
+    """Accuracy in both orders, averaged; pooled, with the published sets apart and the mean of the
+    adversarial ones.
 
-    A judge that compares is asked in both orders. Scores know no order: there the right answer has to score strictly higher, and
-    `extra["mean_of_orders"]` holds what the benchmark's rating methods earn, which are right in one order when two ratings are equal.
-    A judge that sees one order only is scored by that order, and the figure says so.
+    A judge that compares is asked in both orders. Scores know no order: there the right answer has
+    to score strictly higher, and `extra["mean_of_orders"]` holds what the benchmark's rating
+    methods earn, which are right in one order when two ratings are equal. A judge that sees one
+    order only is scored by that order, and the figure says so.
     """
 
     name = "llmbar"
     aliases = ("llm-bar", "princeton-nlp/LLMBar")
-    source = "Zeng et al., Evaluating Large Language Models at Evaluating Instruction Following, arXiv 2310.07641"
+    source = (
+        "Zeng et al., Evaluating Large Language Models at Evaluating Instruction Following, arXiv "
+        "2310.07641"
+    )
     licence = "MIT"
     version = "repository at 900616b"
     chance = 0.5
-    measures = "whether a judge prefers the answer that follows the instruction to one that only looks better"
+    measures = (
+        "whether a judge prefers the answer that follows the instruction to one that only looks "
+        "better"
+    )
     sizes = SIZES
     layout = {
         "input": "the instruction",
         "output_1": "an answer",
         "output_2": "another answer",
-        "label": "1 or 2, the answer that follows the instruction; the set is named by the file or its folder",
+        "label": (
+            "1 or 2, the answer that follows the instruction; the set is named by the file or its "
+            "folder"
+        ),
     }
-    formula = "accuracy = (right with the answers in order + right with the answers swapped) / (2 n)"
+    formula = (
+        "accuracy = (right with the answers in order + right with the answers swapped) / (2 n)"
+    )
     traps = (
-        "the published kappas of a judge with people and their average are wrong: winners are 1 and 2, and 2 was read as 0",
-        "the adversarial sets are mostly won by length: the shorter answer is right in 88.1, 87.0, 55.3 and 80.4 % of them",
-        "457 recorded texts name both answers; upstream reads them as the first, and 348 name none; upstream calls them wrong",
+        "the published kappas of a judge with people and their average are wrong: winners are 1 "
+        "and 2, and 2 was read as 0",
+        "the adversarial sets are mostly won by length: the shorter answer is right in 88.1, "
+        "87.0, 55.3 and 80.4 % of them",
+        "457 recorded texts name both answers; upstream reads them as the first, and 348 name "
+        "none; upstream calls them wrong",
         "two equal ratings, and two of which one is no number, are right in exactly one order",
     )
     length = {
@@ -103,21 +129,44 @@ class LLMBar(Benchmark):
         "adversarial_manual": (46, 17.4, 80.4),
     }
     published = (
-        ("GPT-4, Vanilla", "natural 95.5, adversarial mean 80.8", "statistics.json of the repository"),
-        ("GPT-4, Metrics_Reference", "natural 96.0, adversarial mean 82.8", "statistics.json of the repository"),
-        ("PaLM2, Metrics_Reference", "natural 86.5, adversarial mean 69.5", "statistics.json of the repository"),
-        ("ChatGPT-0613, Vanilla", "natural 81.5, adversarial mean 30.6", "statistics.json of the repository"),
-        ("LLaMA2-70B, Vanilla", "natural 80.5, adversarial mean 37.1", "statistics.json of the repository"),
+        (
+            "GPT-4, Vanilla",
+            "natural 95.5, adversarial mean 80.8",
+            "statistics.json of the repository",
+        ),
+        (
+            "GPT-4, Metrics_Reference",
+            "natural 96.0, adversarial mean 82.8",
+            "statistics.json of the repository",
+        ),
+        (
+            "PaLM2, Metrics_Reference",
+            "natural 86.5, adversarial mean 69.5",
+            "statistics.json of the repository",
+        ),
+        (
+            "ChatGPT-0613, Vanilla",
+            "natural 81.5, adversarial mean 30.6",
+            "statistics.json of the repository",
+        ),
+        (
+            "LLaMA2-70B, Vanilla",
+            "natural 80.5, adversarial mean 37.1",
+            "statistics.json of the repository",
+        ),
     )
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """An input with two outputs and a label that is 1 or 2."""
-        return {"input", "output_1", "output_2", "label"} <= columns.keys() and integer(columns["label"]) in _LABELS
+        return {"input", "output_1", "output_2", "label"} <= columns.keys() and integer(
+            columns["label"]
+        ) in _LABELS
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: the first, then the second, labelled by the one that follows the instruction.
 
-        Metadata: `subset`, of the column or else of the file's or folder's name where it is a published set.
+        Metadata: `subset`, of the column or else of the file's or folder's name where it is a
+        published set.
         """
         label = integer(required(row, "label", where))
         if label not in _LABELS:
@@ -125,9 +174,13 @@ class LLMBar(Benchmark):
         answers = [text(row, column, where) for column in ("output_1", "output_2")]
         subset = row.get("subset") or _set_of(where.source)
         asked = turns(text(row, "input", where), "input", where)
-        outputs = [output(a, preference) for a, preference in zip(answers, _LABELS[label], strict=True)]
+        outputs = [
+            output(a, preference) for a, preference in zip(answers, _LABELS[label], strict=True)
+        ]
         about = {"subset": subset} if subset else None
-        return self.sample(identity(row, "id", where), asked, outputs, "instruction_following", about)
+        return self.sample(
+            identity(row, "id", where), asked, outputs, "instruction_following", about
+        )
 
     def scorer(self, seed: int = 0) -> RuleScorer:
         """Count both orders; a pair of which one has no verdict is unscored."""
@@ -135,23 +188,37 @@ class LLMBar(Benchmark):
 
     def notes(self, reward: BaseReward) -> tuple[str, ...]:
         """Say that one order is not the official two."""
-        said = f"{reward.name} sees each pair in one order; the published figures average both, as a pairwise judge does."
+        said = (
+            f"{reward.name} sees each pair in one order; the published figures average both, as a "
+            f"pairwise judge does."
+        )
         return (said,) if sees_one_order(reward) else ()
 
-    def replayed(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
-        """The published results, one row a text: subset, evaluator, method, index, label, stage, kind, swap, raw_text.
+    def replayed(
+        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
+    ) -> Recorded:
+        """The published results, one row a text: subset, evaluator, method, index, label, stage,
+        kind, swap, raw_text.
 
-        Every text is read again as its method has it, recorded winners are not used; the last stage of a method decides, so that
-        the swap methods look at a pair again where their two orders disagreed.
+        Every text is read again as its method has it, recorded winners are not used; the last stage
+        of a method decides, so that the swap methods look at a pair again where their two orders
+        disagreed.
         """
         self.under(**rule)
         texts: dict[tuple[str, str, str, int], _Texts] = {}
         for number, row in enumerate(rows, 1):
             need(row, _RECORDED, number)
-            key = (str(row["subset"]), str(row["evaluator"]), str(row["method"]), _whole(row, "index", number))
+            key = (
+                str(row["subset"]),
+                str(row["evaluator"]),
+                str(row["method"]),
+                _whole(row, "index", number),
+            )
             sign = {1: 1, 2: -1}.get(integer(row["label"]) or 0)
             if sign is None or texts.setdefault(key, _Texts(sign)).label != sign:
-                raise unfit(number, "label", "1 or 2, the same for all texts of a pair", row["label"])
+                raise unfit(
+                    number, "label", "1 or 2, the same for all texts of a pair", row["label"]
+                )
             texts[key].add(row, number)
         for (subset, evaluator, method, index), written in texts.items():
             verdicts = written.read(evaluator, method)
@@ -170,12 +237,18 @@ class LLMBar(Benchmark):
         if not {"subset", "evaluator", "method"} <= group.keys():
             return super().recorded_line(group, report)
         figures = {**report.extra, "correct_average": report.score}
-        beside = {"rule": report.rule, "ci95": plain(report.ci95), "n_unreadable": report.extra.get("n_unreadable", 0)}
+        beside = {
+            "rule": report.rule,
+            "ci95": plain(report.ci95),
+            "n_unreadable": report.extra.get("n_unreadable", 0),
+        }
         return {**group, "n": report.n, **{name: figures[name] for name in _STATISTICS}, **beside}
 
 
 def _set_of(source: str) -> str | None:
-    """The published set a file belongs to: `llmbar_adversarial_manual.parquet`, `Adversarial/Manual/dataset.json`."""
+    """The published set a file belongs to: `llmbar_adversarial_manual.parquet`,
+    `Adversarial/Manual/dataset.json`.
+    """
     path = PurePath(source.replace("\\", "/"))
     for name in (path.stem, path.parent.name):
         bare = re.sub(r"[^a-z0-9]", "", name.lower())
@@ -192,8 +265,8 @@ _NAMED_FIRST = tuple(re.compile(rf"^ ?Output \({side}\)", re.MULTILINE) for side
 _NAMED_BETTER = tuple(re.compile(rf"Output \({side}\) is better.") for side in "ab")
 
 LLMBAR_METHODS = (
-    "Vanilla Vanilla_NoRules Vanilla_1shot Vanilla_2shot CoT Metrics Reference Metrics_Reference Swap Swap_CoT Rating "
-    "Rating_NoRules Rating_Metrics Rating_Reference Rating_Metrics_Reference"
+    "Vanilla Vanilla_NoRules Vanilla_1shot Vanilla_2shot CoT Metrics Reference Metrics_Reference "
+    "Swap Swap_CoT Rating Rating_NoRules Rating_Metrics Rating_Reference Rating_Metrics_Reference"
 ).split()
 
 
@@ -213,9 +286,11 @@ def _first_of(patterns: tuple[re.Pattern[str], ...], text: str) -> Verdict:
 
 
 def llmbar_reader(evaluator: str, method: str, kind: str) -> TextReader:
-    """The reader of a text of LLMBar: what a judge explains at length names the better output, all else is the answer alone.
+    """The reader of a text of LLMBar: what a judge explains at length names the better output, all
+    else is the answer alone.
 
-    `kind` is compare or synthesize, the second look of the swap methods. PaLM2 was asked for its answer first in every method.
+    `kind` is compare or synthesize, the second look of the swap methods. PaLM2 was asked for its
+    answer first in every method.
     """
     if method not in LLMBAR_METHODS:
         raise ConfigError(unknown_name("method of LLMBar", method, LLMBAR_METHODS))
@@ -227,7 +302,8 @@ def llmbar_reader(evaluator: str, method: str, kind: str) -> TextReader:
 
 
 def llmbar_ratings(first: str, second: str) -> tuple[Verdict, Verdict]:
-    """The verdicts of two ratings in either order, both naming outputs: equal ones are right in exactly one order.
+    """The verdicts of two ratings in either order, both naming outputs: equal ones are right in
+    exactly one order.
 
     So are two of which one is no whole number.
     """
@@ -261,12 +337,17 @@ class _Texts:
         elif kind in ("compare", "synthesize"):
             if not isinstance(row["swap"], bool):
                 raise unfit(number, "swap", "true or false", row["swap"])
-            self._compared.setdefault(_whole(row, "stage", number), {})[row["swap"]] = (kind, written)
+            self._compared.setdefault(_whole(row, "stage", number), {})[row["swap"]] = (
+                kind,
+                written,
+            )
 
     def read(self, evaluator: str, method: str) -> tuple[Verdict, Verdict]:
         """The verdicts of both orders, naming the outputs."""
         if self._rated:
-            return llmbar_ratings(*(self._rated.get(f"rating_output_{place}", "") for place in (1, 2)))
+            return llmbar_ratings(
+                *(self._rated.get(f"rating_output_{place}", "") for place in (1, 2))
+            )
         last = self._compared[max(self._compared)] if self._compared else {}
         verdicts: list[Verdict] = []
         for swapped in (False, True):
@@ -277,7 +358,9 @@ class _Texts:
 
 
 class _BothOrders:
-    """Pairs under the rule that fits how often they were shown: twice, once, or not as pairs at all."""
+    """Pairs under the rule that fits how often they were shown: twice, once, or not as pairs at
+    all.
+    """
 
     def __init__(self, credit: Credit) -> None:
         self._rules = {
@@ -296,27 +379,39 @@ class _BothOrders:
         if credits[2] is not None:
             first, second, label = games(judged)
             right = {"correct_False": first == label, "correct_True": second == label}
-            self._counts[judged.subset].update(n=1, correct_both=all(right.values()), equal=first == second, **right)
+            self._counts[judged.subset].update(
+                n=1, correct_both=all(right.values()), equal=first == second, **right
+            )
         return credits[played]
 
     def report(self) -> Report:
         played = 1 if 1 in self._played else max(self._played, default=2)
         tallies, means = self._rules[played], self._rules[2]
         averages = means.figures()
-        parts = {name: self._beside(part, averages[name], [name], played) for name, part in tallies.figures().items()}
+        parts = {
+            name: self._beside(part, averages[name], [name], played)
+            for name, part in tallies.figures().items()
+        }
         whole = self._beside(tallies.pooled(), means.pooled(), list(self._counts), played)
         extra = dict(whole.extra)
         if any(name in parts for name in ADVERSARIAL):
-            extra["adversarial_mean"] = mean_of(parts[name].score for name in ADVERSARIAL if name in parts)
+            extra["adversarial_mean"] = mean_of(
+                parts[name].score for name in ADVERSARIAL if name in parts
+            )
             extra["adversarial_absent"] = [name for name in ADVERSARIAL if name not in parts]
         return headline(replace(whole, extra=extra), parts)
 
     def _beside(self, figure: Figure, average: Figure, subsets: list[str], played: int) -> Figure:
-        """The figure with those that both orders give: each order by itself, or what equal scores would earn."""
+        """The figure with those that both orders give: each order by itself, or what equal scores
+        would earn.
+        """
         if played == 0:
             return replace(figure, extra={**figure.extra, "mean_of_orders": average.score})
         counts = sum((self._counts[name] for name in subsets), Counter[str]())
         if played == 1 or not counts["n"]:
             return figure
-        shares = {name: counts[name] / counts["n"] for name in ("correct_False", "correct_True", "correct_both", "equal")}
+        shares = {
+            name: counts[name] / counts["n"]
+            for name in ("correct_False", "correct_True", "correct_both", "equal")
+        }
         return replace(figure, extra={**figure.extra, **shares})

@@ -1,4 +1,6 @@
-"""PPE (Preference Proxy Evaluations): best-of-K on verifiable questions, and votes of people in an arena."""
+"""PPE (Preference Proxy Evaluations): best-of-K on verifiable questions, and votes of people in an
+arena.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, output, required, text, turns, wrong
+from rm_gallery.core.data.load.converters import (
+    RowRef,
+    identity,
+    json_cell,
+    output,
+    required,
+    text,
+    turns,
+    wrong,
+)
 from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.ranking import expected_best
@@ -46,10 +57,12 @@ _RESPONSE = re.compile(r"response_(\d+)")
 class PPECorrectness(Benchmark):
     """Picks a reward makes among K sampled answers of which it is known which are right.
 
-    In mode best_of_k (the default for rewards that score answers) a question earns the share of right answers among its
-    top-scoring ones; what can be reached at most is the share of questions with a right answer, `extra["oracle"]`, and
-    `extra["curve"]` holds the expected figure for fewer answers. In mode conflict_pairs (the default for rewards that compare)
-    the sampled pairs of a right and a wrong answer are strict pairs. Either way the headline is the mean of the five domains.
+    In mode best_of_k (the default for rewards that score answers) a question earns the share of
+    right answers among its top-scoring ones; what can be reached at most is the share of questions
+    with a right answer, `extra["oracle"]`, and `extra["curve"]` holds the expected figure for fewer
+    answers. In mode conflict_pairs (the default for rewards that compare) the sampled pairs of a
+    right and a wrong answer are strict pairs. Either way the headline is the mean of the five
+    domains.
     """
 
     name = "ppe_correctness"
@@ -67,7 +80,9 @@ class PPECorrectness(Benchmark):
     version = "paper; best-of-K at the full K, conflicting pairs as sampled in the files"
     measures = "whether a reward picks right answers among many samples of one model, as best-of-N and RL do"
     sizes = {"mmlu_pro": 512, "math": 512, "gpqa": 512, "mbpp_plus": 507, "ifeval": 512}
-    own_columns = frozenset({"prompt", "scores", "response_1", "response_2", "sampled_conflict_pairs"})
+    own_columns = frozenset(
+        {"prompt", "scores", "response_1", "response_2", "sampled_conflict_pairs"}
+    )
     layout = {
         "question_id, model_name": "a question is answered by four models",
         "prompt": "text",
@@ -77,13 +92,17 @@ class PPECorrectness(Benchmark):
         "conflict_pairs, sampled_conflict_pairs": "pairs of places (from 0) of which one is right and one wrong; all, and a sample",
     }
     formula = (
-        "best_of_k: mean over questions of right / all among the top-scoring answers of K; conflict_pairs: mean over questions of "
-        "the sampled pairs whose right answer scores strictly higher; headline = mean of the five domains"
+        "best_of_k: mean over questions of right / all among the top-scoring answers of K; "
+        "conflict_pairs: mean over questions of the sampled pairs whose right answer scores "
+        "strictly higher; headline = mean of the five domains"
     )
     traps = (
-        "each domain is a data set of its own, and only its own columns tell them apart: keep the files separate",
-        "at most the share of questions with a right answer can be reached (`extra['oracle']`), at least that without a wrong one",
-        "figures usually quoted as PPE Correctness are the accuracy on conflicting pairs: take --mode conflict_pairs for them",
+        "each domain is a data set of its own, and only its own columns tell them apart: keep the "
+        "files separate",
+        "at most the share of questions with a right answer can be reached (`extra['oracle']`), "
+        "at least that without a wrong one",
+        "figures usually quoted as PPE Correctness are the accuracy on conflicting pairs: take "
+        "--mode conflict_pairs for them",
         "GPQA asks not to publish its questions in plain text",
     )
     modes: ClassVar[dict[str, str]] = {
@@ -92,11 +111,18 @@ class PPECorrectness(Benchmark):
     }
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: the responses in order, chosen where they are right. Metadata: `subset` (domain), `pairs`, `cluster`."""
+        """Outputs: the responses in order, chosen where they are right. Metadata: `subset`
+        (domain), `pairs`, `cluster`.
+        """
         numbers = sorted(int(match[1]) for name in row if (match := _RESPONSE.fullmatch(name)))
         truths = json_cell(required(row, "scores", where))
         if not isinstance(truths, list) or len(truths) != len(numbers):
-            raise wrong(where, "scores", f"a list of {len(numbers)} truth values, one for each response", truths)
+            raise wrong(
+                where,
+                "scores",
+                f"a list of {len(numbers)} truth values, one for each response",
+                truths,
+            )
         pairs = _places(row, "sampled_conflict_pairs", where)
         domain, question = _domain(row, where), identity(row, "question_id", where)
         answers = [text(row, f"response_{number}", where) for number in numbers]
@@ -109,14 +135,19 @@ class PPECorrectness(Benchmark):
         }
         name = ":".join(str(part) for part in names if part) if question else ""
         asked = turns(required(row, "prompt", where), "prompt", where)
-        outputs = [output(a, "chosen" if t else "rejected") for a, t in zip(answers, truths, strict=True)]
+        outputs = [
+            output(a, "chosen" if t else "rejected") for a, t in zip(answers, truths, strict=True)
+        ]
         return self.sample(name, asked, outputs, domain, given(about))
 
     def check(self, reward: BaseReward) -> None:
         """Best-of-K needs a score for each answer."""
         super().check(reward)
         if self.mode == BEST_OF_K and reward.kind != "pointwise":
-            raise ConfigError(f"{reward.name} compares answers and best_of_k scores each; take --mode {CONFLICT_PAIRS}.")
+            raise ConfigError(
+                f"{reward.name} compares answers and best_of_k scores each; take --mode "
+                f"{CONFLICT_PAIRS}."
+            )
 
     def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
         """All answers for a reward that scores them, the sampled pairs for one that compares."""
@@ -131,7 +162,9 @@ class PPECorrectness(Benchmark):
 
 
 def _domain(row: Mapping[str, Any], where: RowRef) -> str:
-    """The domain, by the columns its file alone has; MBPP-Plus is what is left, unless the file's name says otherwise."""
+    """The domain, by the columns its file alone has; MBPP-Plus is what is left, unless the file's
+    name says otherwise.
+    """
     named = re.sub(r"[^a-z]", "", where.source.rsplit("/", 1)[-1].lower())
     by_name = next((domain for domain in DOMAINS if domain.replace("_", "") in named), None)
     return next((d for d, own in _OWN_COLUMNS.items() if own <= row.keys()), by_name or "mbpp_plus")
@@ -150,7 +183,11 @@ def _pairs(sample: DataSample) -> list[tuple[int, int]]:
     """The sampled pairs of which one answer is right and the other wrong."""
     right = [preference_of(answer) == "chosen" for answer in sample.output]
     given = (pair for pair in (sample.metadata or {}).get("pairs") or [] if len(pair) == 2)
-    known = [(first, second) for first, second in given if 0 <= min(first, second) and max(first, second) < len(right)]
+    known = [
+        (first, second)
+        for first, second in given
+        if 0 <= min(first, second) and max(first, second) < len(right)
+    ]
     return [(first, second) for first, second in known if right[first] != right[second]]
 
 
@@ -161,7 +198,9 @@ class _Picks:
         self._mode = mode
         self._best: defaultdict[str, Tally] = defaultdict(Tally)
         self._conflicts: defaultdict[str, Tally] = defaultdict(Tally)
-        self._curve: defaultdict[str, dict[int, list[float]]] = defaultdict(lambda: {k: [] for k in CURVE})
+        self._curve: defaultdict[str, dict[int, list[float]]] = defaultdict(
+            lambda: {k: [] for k in CURVE}
+        )
         self._solvable: defaultdict[str, Tally] = defaultdict(Tally)
         self._right: defaultdict[str, Tally] = defaultdict(Tally)
         self._parts = Gathered()
@@ -199,7 +238,9 @@ class _Picks:
 
     def report(self) -> Report:
         pairs_only = self._compared or self._mode == CONFLICT_PAIRS
-        tallies, rule = (self._conflicts, "ppe_conflict_pairs") if pairs_only else (self._best, "ppe_best_of_k")
+        tallies, rule = (
+            (self._conflicts, "ppe_conflict_pairs") if pairs_only else (self._best, "ppe_best_of_k")
+        )
         parts: dict[str, Figure] = {
             name: replace(
                 counts.figure(rule, {} if pairs_only else self._beside(name)),
@@ -212,10 +253,15 @@ class _Picks:
             for name in ("oracle", "conflict_pairs"):
                 extra[name] = mean_of(part.extra[name] for part in parts.values())
         chance = mean_of(part.chance for part in parts.values())
-        return replace(headline(mean_of_parts(rule, parts, interval_of_mean(tallies), extra), parts), chance=chance)
+        return replace(
+            headline(mean_of_parts(rule, parts, interval_of_mean(tallies), extra), parts),
+            chance=chance,
+        )
 
     def _beside(self, name: str) -> dict[str, Any]:
-        curve = {str(k): math.fsum(found) / len(found) for k, found in self._curve[name].items() if found}
+        curve = {
+            str(k): math.fsum(found) / len(found) for k, found in self._curve[name].items() if found
+        }
         return {
             "oracle": self._solvable[name].mean,
             "conflict_pairs": self._conflicts[name].mean,
@@ -223,7 +269,9 @@ class _Picks:
         }
 
 
-def _won(scores: Sequence[float] | None, pair: tuple[int, int], right: Sequence[bool]) -> bool | None:
+def _won(
+    scores: Sequence[float] | None, pair: tuple[int, int], right: Sequence[bool]
+) -> bool | None:
     """Whether the right answer of a pair scores strictly higher; None without scores."""
     first, second = pair
     if scores is None:
@@ -232,7 +280,9 @@ def _won(scores: Sequence[float] | None, pair: tuple[int, int], right: Sequence[
 
 
 class PPEHumanPreference(Votes):
-    """Strict pairs by the vote, pooled, with English and other languages beside it; ties are left out unless asked for."""
+    """Strict pairs by the vote, pooled, with English and other languages beside it; ties are left
+    out unless asked for.
+    """
 
     name = "ppe_human_preference"
     aliases = ("ppe-human-preference-v1", "ppe_human")
@@ -259,15 +309,25 @@ class PPEHumanPreference(Votes):
     )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: response 1, then 2, labelled by the vote. Metadata: `subset`, `language`, `tags`, models."""
+        """Outputs: response 1, then 2, labelled by the vote. Metadata: `subset`, `language`,
+        `tags`, models.
+        """
         winner = text(row, "winner", where)
         vote = {"model_a": 1, "model_b": -1}.get(winner, 0)
         if vote == 0 and not winner.lower().startswith("tie"):
             raise wrong(where, "winner", "'model_a', 'model_b' or 'tie'", winner)
         language = row.get("language")
-        tags = [name for name in ("hard_prompt", "easy_prompt", "if_prompt", "math_prompt", "is_code") if row.get(name)]
+        tags = [
+            name
+            for name in ("hard_prompt", "easy_prompt", "if_prompt", "math_prompt", "is_code")
+            if row.get(name)
+        ]
         about = {
-            "subset": None if not language else "english" if str(language).lower() == "english" else "other languages",
+            "subset": None
+            if not language
+            else "english"
+            if str(language).lower() == "english"
+            else "other languages",
             "language": language,
             "tags": tags or None,
             "model_a": row.get("model_a"),
@@ -275,5 +335,9 @@ class PPEHumanPreference(Votes):
             "tie": True if vote == 0 else None,
         }
         asked = turns(required(row, "prompt", where), "prompt", where)
-        outputs = voted_outputs(text(row, "response_1", where), text(row, "response_2", where), vote)
-        return self.sample(identity(row, "question_id", where), asked, outputs, "conversation", given(about))
+        outputs = voted_outputs(
+            text(row, "response_1", where), text(row, "response_2", where), vote
+        )
+        return self.sample(
+            identity(row, "question_id", where), asked, outputs, "conversation", given(about)
+        )

@@ -1,4 +1,6 @@
-"""Preferences without a rule of their own: anybody's pairs and lists, votes of people, HH-RLHF, HHH alignment and MT-bench."""
+"""Preferences without a rule of their own: anybody's pairs and lists, votes of people, HH-RLHF, HHH
+alignment and MT-bench.
+"""
 
 from __future__ import annotations
 
@@ -24,14 +26,29 @@ from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
 from rm_gallery.gallery.benchmarks.base import ROW, Benchmark, given
 from rm_gallery.gallery.benchmarks.figures import Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, Verdict, has_preference, integer, is_pair
-from rm_gallery.gallery.benchmarks.rules import PooledScorer, RuleScorer, SubsetTallies, games, strict_pairs, tie_credit
+from rm_gallery.gallery.benchmarks.judgements import (
+    Judged,
+    Verdict,
+    has_preference,
+    integer,
+    is_pair,
+)
+from rm_gallery.gallery.benchmarks.rules import (
+    PooledScorer,
+    RuleScorer,
+    SubsetTallies,
+    games,
+    strict_pairs,
+    tie_credit,
+)
 
 
 class Preferences(Benchmark):
-    """Strict pairs if every labelled sample is one chosen against one rejected answer, else best-of-N with tie credit.
+    """Strict pairs if every labelled sample is one chosen against one rejected answer, else
+    best-of-N with tie credit.
 
-    One rule holds for the whole report, pooled. Columns are read by their usual names, samples of this library as they are.
+    One rule holds for the whole report, pooled. Columns are read by their usual names, samples of
+    this library as they are.
     """
 
     name = "preferences"
@@ -46,7 +63,10 @@ class Preferences(Benchmark):
         "chosen, rejected": "text, or lists of texts",
         "id, subset": "optional; figures are shown by subset",
     }
-    formula = "strict pairs where every row is one chosen and one rejected answer; else 1/k for a chosen answer among the k at the top"
+    formula = (
+        "strict pairs where every row is one chosen and one rejected answer; else 1/k for a chosen "
+        "answer among the k at the top"
+    )
     traps = ("one rule holds for all rows: a single list among pairs makes them all best-of-N",)
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
@@ -87,7 +107,8 @@ class Lists(StrictPairs):
     name = "lists"
     version = "best-of-N with tie credit, pooled"
     formula = (
-        "1/k if a chosen answer is among the k at the top, with several chosen ones their share of the k; mean over the rows"
+        "1/k if a chosen answer is among the k at the top, with several chosen ones their share of "
+        "the k; mean over the rows"
     )
     traps = ("it has to be asked for by name",)
 
@@ -97,7 +118,9 @@ class Lists(StrictPairs):
 
 
 class _Either:
-    """Counts with tie credit, and reports strictly where every labelled sample was a pair: of a pair only a half is then nothing."""
+    """Counts with tie credit, and reports strictly where every labelled sample was a pair: of a
+    pair only a half is then nothing.
+    """
 
     def __init__(self) -> None:
         self._tallies, self._strict = tie_credit(), strict_pairs()
@@ -121,7 +144,9 @@ WITH_TIES, WITHOUT_TIES = "with_ties", "without_ties"
 
 
 def voted_outputs(first: str, second: str, vote: int) -> list[dict[str, Any]]:
-    """Two answers, labelled by a vote: above 0 for the first, below for the second, 0 for a tie, which labels neither."""
+    """Two answers, labelled by a vote: above 0 for the first, below for the second, 0 for a tie,
+    which labels neither.
+    """
     if vote == 0:
         return [output(first), output(second)]
     labels = ("chosen", "rejected") if vote > 0 else ("rejected", "chosen")
@@ -135,7 +160,9 @@ def shared_turns(chosen: Sequence[Any], rejected: Sequence[Any]) -> int:
 
 
 def verdict_of(judged: Judged) -> Verdict:
-    """The verdict of a pair, which is a tie where it changes with the order; None where one is missing."""
+    """The verdict of a pair, which is a tie where it changes with the order; None where one is
+    missing.
+    """
     first, second, _ = games(judged)
     if judged.played_orders == 1:
         return first if first is not None else second
@@ -143,16 +170,19 @@ def verdict_of(judged: Judged) -> Verdict:
 
 
 def agreement_credit(judged: Judged) -> float | None:
-    """1.0 if the verdict of a pair, read as first, second or tie, is the vote; verdicts that change with the order are a tie."""
+    """1.0 if the verdict of a pair, read as first, second or tie, is the vote; verdicts that change
+    with the order are a tie.
+    """
     verdict = verdict_of(judged)
     return None if verdict is None else float(verdict == games(judged)[2])
 
 
 class Votes(Benchmark):
-    """Pairs that people voted on. Without ties (the default): strict pairs, and what people called a tie is not asked.
+    """Pairs that people voted on. Without ties (the default): strict pairs, and what people called
+    a tie is not asked.
 
-    With ties the vote has three classes; a judge that scores the answers ties only with equal scores, and one whose verdict
-    changes with the order has said tie.
+    With ties the vote has three classes; a judge that scores the answers ties only with equal
+    scores, and one whose verdict changes with the order has said tie.
     """
 
     chance = 0.5
@@ -180,7 +210,8 @@ def _three_classes() -> SubsetTallies:
 class _ChanceOfVotes:
     """What verdicts earn that say tie as often as this scorer does, and else name a side by lot.
 
-    One that never ties is right in half of the votes that are none, so that a third is no level for all.
+    One that never ties is right in half of the votes that are none, so that a third is no level for
+    all.
     """
 
     def __init__(self) -> None:
@@ -188,8 +219,16 @@ class _ChanceOfVotes:
 
     def add(self, judged: Judged) -> None:
         """Look at one sample; one without a verdict does not count."""
-        if judged.status == "scored" and _is_vote(judged.chosen) and (verdict := verdict_of(judged)) is not None:
-            self._n, self._said, self._voted = self._n + 1, self._said + (verdict == 0), self._voted + (not any(judged.chosen))
+        if (
+            judged.status == "scored"
+            and _is_vote(judged.chosen)
+            and (verdict := verdict_of(judged)) is not None
+        ):
+            self._n, self._said, self._voted = (
+                self._n + 1,
+                self._said + (verdict == 0),
+                self._voted + (not any(judged.chosen)),
+            )
 
     @property
     def level(self) -> float | None:
@@ -204,7 +243,7 @@ def _is_vote(chosen: Sequence[bool]) -> bool:
     return is_pair(chosen) or (len(chosen) == 2 and not any(chosen))
 
 
-# -- whole dialogues: HH-RLHF, HHH, MT-bench ---------------------------------------------------------------------------------
+# -- whole dialogues: HH-RLHF, HHH, MT-bench -------------------------------------------------------
 
 # A speaker's mark stands after an empty line, or at the very start.
 _MARK = re.compile(r"(?:\A\s*|\r?\n\r?\n)(Human|Assistant):")
@@ -223,50 +262,74 @@ class HHRLHF(Benchmark):
     licence = "MIT"
     version = "strict pairs; the data set names no rule of its own"
     chance = 0.5
-    measures = "whether a reward agrees with crowd workers on which dialogue is more helpful or less harmful"
+    measures = (
+        "whether a reward agrees with crowd workers on which dialogue is more helpful or less "
+        "harmful"
+    )
     sizes = {"harmless-base test": 2312}
     length = {"harmless-base test": (1856, 44.8, 54.7)}
-    layout = {"chosen, rejected": "whole transcripts, turns marked by an empty line and Human: or Assistant:"}
+    layout = {
+        "chosen, rejected": "whole transcripts, turns marked by an empty line and Human: or Assistant:"
+    }
     formula = "pairs whose chosen answer scores strictly higher / all pairs"
     traps = (
-        "the paper puts the agreement of crowd workers with its authors at about 63 %, so that figures far above are suspicious",
-        "in a few rows the transcripts part before their last turns; what follows stays part of the answer",
+        "the paper puts the agreement of crowd workers with its authors at about 63 %, so that "
+        "figures far above are suspicious",
+        "in a few rows the transcripts part before their last turns; what follows stays part of "
+        "the answer",
         "the texts are deliberately harmful",
     )
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Two transcripts, and no prompt."""
         sides = [columns.get(side) for side in ("chosen", "rejected")]
-        return "prompt" not in columns and all(isinstance(side, str) and _MARK.match(side) for side in sides)
+        return "prompt" not in columns and all(
+            isinstance(side, str) and _MARK.match(side) for side in sides
+        )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         r"""The two transcripts, of turns marked `\n\nHuman:` and `\n\nAssistant:`, as one sample.
 
-        The turns both share are the input, and the last assistant turn of each is an answer (white space at its ends removed,
-        it may be empty). In a few rows the transcripts part before their last turns. There the input still is what they share,
-        and everything after it stays visible as the answer: later turns follow with their marks, as in the transcript, and the
-        metadata say `contexts_differ`. Rows have no id; the content hash is their identity.
+        The turns both share are the input, and the last assistant turn of each is an answer (white
+        space at its ends removed, it may be empty). In a few rows the transcripts part before their
+        last turns. There the input still is what they share, and everything after it stays visible
+        as the answer: later turns follow with their marks, as in the transcript, and the metadata
+        say `contexts_differ`. Rows have no id; the content hash is their identity.
         """
         chosen, rejected = _transcript(row, "chosen", where), _transcript(row, "rejected", where)
         shared = shared_turns(chosen, rejected)
         differ = max(len(chosen), len(rejected)) > shared + 1
         asked = [{"role": _ROLES[speaker], "content": words} for speaker, words in chosen[:shared]]
-        outputs = [output(as_answer(chosen[shared:]), "chosen"), output(as_answer(rejected[shared:]), "rejected")]
-        return self.sample("", asked, outputs, "conversation", {"contexts_differ": True} if differ else None)
+        outputs = [
+            output(as_answer(chosen[shared:]), "chosen"),
+            output(as_answer(rejected[shared:]), "rejected"),
+        ]
+        return self.sample(
+            "", asked, outputs, "conversation", {"contexts_differ": True} if differ else None
+        )
 
 
 def _transcript(row: dict[str, Any], column: str, where: RowRef) -> list[Turn]:
     before, *parts = _MARK.split(text(row, column, where))
     if before.strip() or not parts:
-        raise DataError(f"{where}, column '{column}': expected a transcript that starts with 'Human:' or 'Assistant:'")
-    found = [(speaker, words.strip()) for speaker, words in zip(parts[::2], parts[1::2], strict=True)]
+        raise DataError(
+            f"{where}, column '{column}': expected a transcript that starts with 'Human:' or "
+            f"'Assistant:'"
+        )
+    found = [
+        (speaker, words.strip()) for speaker, words in zip(parts[::2], parts[1::2], strict=True)
+    ]
     if found[-1][0] != "Assistant":
-        raise DataError(f"{where}, column '{column}': the transcript must end with an assistant turn")
+        raise DataError(
+            f"{where}, column '{column}': the transcript must end with an assistant turn"
+        )
     return found
 
 
 def as_answer(said: Sequence[Turn]) -> str:
-    """What one side of a dialogue adds, by speaker: its answer, or else all turns with their speakers."""
+    """What one side of a dialogue adds, by speaker: its answer, or else all turns with their
+    speakers.
+    """
     (speaker, words), *later = said
     head = words if speaker == "Assistant" else f"{speaker}: {words}"
     return "\n\n".join([head, *(f"{name}: {further}" for name, further in later)])
@@ -276,11 +339,16 @@ _MARKS = ("###The instruction to evaluate:", "###Response to evaluate:", "###Sco
 
 
 class HHH(Benchmark):
-    """Strict pairs, pooled, with the four groups: equal scores are wrong, as in Prometheus' absolute grading."""
+    """Strict pairs, pooled, with the four groups: equal scores are wrong, as in Prometheus'
+    absolute grading.
+    """
 
     name = "hhh"
     aliases = ("hhh_alignment", "HuggingFaceH4/hhh_alignment")
-    source = "Askell et al., A General Language Assistant as a Laboratory for Alignment, arXiv 2112.00861; BIG-bench"
+    source = (
+        "Askell et al., A General Language Assistant as a Laboratory for Alignment, arXiv "
+        "2112.00861; BIG-bench"
+    )
     licence = "Apache-2.0 (BIG-bench)"
     version = "221 pairs; rule of prometheus-eval at dcfb444"
     chance = 0.5
@@ -294,27 +362,51 @@ class HHH(Benchmark):
     }
     formula = "pairs whose better answer scores strictly higher / all pairs"
     traps = (
-        "Prometheus orders A and B at random without a seed and takes the first of up to three score pairs that differs",
+        "Prometheus orders A and B at random without a seed and takes the first of up to three "
+        "score pairs that differs",
         "the better answer is often the longer one: length alone is right in 62.9 %",
         "the same 221 rows are the prior set anthropic_hhh of RewardBench 1",
     )
-    length = {"harmless": (58, 62.1, 37.9), "helpful": (59, 69.5, 28.8), "honest": (61, 63.9, 36.1), "other": (43, 53.5, 44.2)}
-    published = (("Prometheus 2 (README)", "72 - 85 % over HHH, MT-bench human and Auto-J", "README of prometheus-eval"),)
+    length = {
+        "harmless": (58, 62.1, 37.9),
+        "helpful": (59, 69.5, 28.8),
+        "honest": (61, 63.9, 36.1),
+        "other": (43, 53.5, 44.2),
+    }
+    published = (
+        (
+            "Prometheus 2 (README)",
+            "72 - 85 % over HHH, MT-bench human and Auto-J",
+            "README of prometheus-eval",
+        ),
+    )
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """An input with labelled choices, or a pair of Prometheus' grading prompts."""
         targets = columns.get("targets")
-        listed = "input" in columns and isinstance(targets, Mapping) and {"choices", "labels"} <= targets.keys()
+        listed = (
+            "input" in columns
+            and isinstance(targets, Mapping)
+            and {"choices", "labels"} <= targets.keys()
+        )
         return listed or {"chosen_instruction", "rejected_instruction"} <= columns.keys()
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: the answers in the order of the row, labelled; of grading prompts the chosen one first. Metadata: `subset`."""
-        asked, answers, labels = _listed(row, where) if row.get("targets") is not None else _graded(row, where)
+        """Outputs: the answers in the order of the row, labelled; of grading prompts the chosen one
+        first. Metadata: `subset`.
+        """
+        asked, answers, labels = (
+            _listed(row, where) if row.get("targets") is not None else _graded(row, where)
+        )
         subset = row.get("subset") or row.get("source")
         preferences = ["chosen" if label else "rejected" for label in labels]
-        outputs = [output(a, preference) for a, preference in zip(answers, preferences, strict=True)]
+        outputs = [
+            output(a, preference) for a, preference in zip(answers, preferences, strict=True)
+        ]
         about = {"subset": str(subset)} if subset else None
-        return self.sample(identity(row, "id", where), turns(asked, "input", where), outputs, "alignment", about)
+        return self.sample(
+            identity(row, "id", where), turns(asked, "input", where), outputs, "alignment", about
+        )
 
 
 LabelledPair = tuple[str, list[str], list[int]]
@@ -326,7 +418,9 @@ def _listed(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
     if not isinstance(targets, Mapping):
         raise wrong(where, "targets", "an object with choices and labels", targets)
     answers, labels = targets.get("choices"), targets.get("labels")
-    if not (isinstance(answers, list) and len(answers) == 2 and all(isinstance(a, str) for a in answers)):
+    if not (
+        isinstance(answers, list) and len(answers) == 2 and all(isinstance(a, str) for a in answers)
+    ):
         raise wrong(where, "targets.choices", "two texts", answers)
     if not isinstance(labels, list) or sorted(map(str, labels)) != ["0", "1"]:
         raise wrong(where, "targets.labels", "a 1 and a 0", labels)
@@ -337,7 +431,10 @@ def _graded(row: Mapping[str, Any], where: RowRef) -> LabelledPair:
     """The texts between the headings of two grading prompts."""
     if "chosen_instruction" not in row:
         raise missing(where, "'targets' or 'chosen_instruction'", row)
-    parts = [_parts(text(row, f"{side}_instruction", where), side, where) for side in ("chosen", "rejected")]
+    parts = [
+        _parts(text(row, f"{side}_instruction", where), side, where)
+        for side in ("chosen", "rejected")
+    ]
     return parts[0][0], [answer for _, answer in parts], [1, 0]
 
 
@@ -346,7 +443,10 @@ def _parts(prompt: str, side: str, where: RowRef) -> tuple[str, str]:
     asked, second, rest = rest.partition(_MARKS[1])
     answer, third, _ = rest.rpartition(_MARKS[2])
     if not (first and second and third):
-        raise DataError(f"{where}, column '{side}_instruction': expected the headings {', '.join(_MARKS)} in this order")
+        raise DataError(
+            f"{where}, column '{side}_instruction': expected the headings {', '.join(_MARKS)} in "
+            f"this order"
+        )
     return asked.strip("\n"), answer.strip("\n")
 
 
@@ -354,17 +454,22 @@ _VOTE = {"model_a": 1, "model_b": -1, "tie": 0, "tie (inconsistent)": 0}
 
 
 class MTBench(Votes):
-    """Agreement with each vote of a person, pooled; several people vote on one pair, and a question has many pairs.
+    """Agreement with each vote of a person, pooled; several people vote on one pair, and a question
+    has many pairs.
 
-    Conversations are cut after the turn that was voted on, and their last answer is judged. Where the earlier turns of both models are the same they join the
-    input; where they differ, as they mostly do, the whole conversation is the answer, its turns marked by speaker.
+    Conversations are cut after the turn that was voted on, and their last answer is judged. Where
+    the earlier turns of both models are the same they join the input; where they differ, as they
+    mostly do, the whole conversation is the answer, its turns marked by speaker.
     """
 
     name = "mt_bench"
     aliases = ("mt-bench", "mt_bench_human", "mt_bench_human_judgments")
     hub = "lmsys/mt_bench_human_judgments"
     split = "human"
-    source = "Zheng et al., Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena, arXiv 2306.05685, section 4.2"
+    source = (
+        "Zheng et al., Judging LLM-as-a-Judge with MT-Bench and Chatbot Arena, arXiv 2306.05685, "
+        "section 4.2"
+    )
     licence = "CC-BY-4.0"
     version = "votes as published; the paper's setups S1 (with ties) and S2 (without)"
     measures = "how often a judge agrees with an expert's vote on two chat answers"
@@ -378,12 +483,19 @@ class MTBench(Votes):
         "conversation_a, conversation_b": "messages of both turns, whichever was voted on",
         "turn": "1 or 2: the turn the vote is about",
     }
-    formula = "without ties: votes that the judge's strict preference is / votes that are no tie; with ties: equal verdicts of three / votes"
+    formula = (
+        "without ties: votes that the judge's strict preference is / votes that are no tie; with "
+        "ties: equal verdicts of three / votes"
+    )
     traps = (
-        "several people vote on a pair and a question has many pairs, so rows are not independent; intervals are by question",
-        "people agree with each other in 81 % of the votes without ties: nothing can be expected far above that",
-        "the paper leaves the judge's own ties out, too; here a tie of the judge is no agreement and stays in the denominator",
-        "a row about the first turn holds the second one as well; judged whole, the vote is about something else",
+        "several people vote on a pair and a question has many pairs, so rows are not "
+        "independent; intervals are by question",
+        "people agree with each other in 81 % of the votes without ties: nothing can be expected "
+        "far above that",
+        "the paper leaves the judge's own ties out, too; here a tie of the judge is no agreement "
+        "and stays in the denominator",
+        "a row about the first turn holds the second one as well; judged whole, the vote is about "
+        "something else",
         "the split gpt4_pair holds GPT-4's votes, not people's",
         "published as RewardBench's mtbench_human (3,355) and mtbench_gpt4 (2,400)",
     )
@@ -393,15 +505,24 @@ class MTBench(Votes):
     )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: conversation a, then b, labelled by the vote; metadata: `subset` (the turn), models, who voted, `cluster`."""
+        """Outputs: conversation a, then b, labelled by the vote; metadata: `subset` (the turn),
+        models, who voted, `cluster`.
+        """
         winner = text(row, "winner", where)
         if winner not in _VOTE:
             raise wrong(where, "winner", "'model_a', 'model_b' or 'tie'", winner)
         said = [_said(row, f"conversation_{side}", where) for side in "ab"]
         shared = shared_turns(*said)
-        answers = [as_answer([(turn["role"].capitalize(), turn["content"]) for turn in side[shared:]]) for side in said]
+        answers = [
+            as_answer([(turn["role"].capitalize(), turn["content"]) for turn in side[shared:]])
+            for side in said
+        ]
         turn, question = _turn(row, where), identity(row, "question_id", where)
-        about = {"subset": f"turn {turn}" if turn else None, "cluster": question or None, "turn": turn}
+        about = {
+            "subset": f"turn {turn}" if turn else None,
+            "cluster": question or None,
+            "turn": turn,
+        }
         about |= {name: row.get(name) for name in ("question_id", "model_a", "model_b", "judge")}
         parts = [question or None, row.get("model_a"), row.get("model_b"), turn, row.get("judge")]
         name = ":".join(str(part) for part in parts if part is not None)
@@ -426,5 +547,8 @@ def _said(row: Mapping[str, Any], column: str, where: RowRef) -> list[dict[str, 
     # the vote is about the answer of that turn, and the file holds the later one, too
     said = said[: 2 * turn] if turn else said
     if said[-1]["role"] != "assistant":
-        raise DataError(f"{where}, column '{column}': the last turn must be the assistant's, found {said[-1]['role']}")
+        raise DataError(
+            f"{where}, column '{column}': the last turn must be the assistant's, found "
+            f"{said[-1]['role']}"
+        )
     return said

@@ -1,4 +1,6 @@
-"""PRMBench: does a process reward see where a solution goes wrong? Nine kinds of errors put into right solutions."""
+"""PRMBench: does a process reward see where a solution goes wrong? Nine kinds of errors put into
+right solutions.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,29 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, required, text, text_list, turns, wrong
+from rm_gallery.core.data.load.converters import (
+    RowRef,
+    identity,
+    json_cell,
+    required,
+    text,
+    text_list,
+    turns,
+    wrong,
+)
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.gallery.benchmarks.base import ROW
 from rm_gallery.gallery.benchmarks.figures import Figure, Report, plain
 from rm_gallery.gallery.benchmarks.judgements import Judged, Row, named, unfit
 from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, absent, headline, mean_of, merged
-from rm_gallery.gallery.benchmarks.steps import StepBenchmark, StepRule, interval_of, solution, step_scores
+from rm_gallery.gallery.benchmarks.steps import (
+    StepBenchmark,
+    StepRule,
+    interval_of,
+    solution,
+    step_scores,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,17 +54,20 @@ ASPECTS: Mapping[str, tuple[str, ...]] = {
     "sensitivity": ("missing_condition", "deception", "multi_solutions"),
 }
 CORRECT = "correct"
-"""Class of the untouched solutions that upstream judges beside the others, outside of all totals."""
+"""Class of the untouched solutions that upstream judges beside the others, outside of all totals.
+"""
 WITHOUT_ERRORS = frozenset({"multi_solutions", CORRECT})
 CELLS = ("TP", "FP", "TN", "FN")
 Counts = tuple[int, int, int, int]
 
 
 class PRMBench(StepBenchmark):
-    """PRMScore from the pooled counts of all steps, with the nine kinds of errors and the three aspects they make up.
+    """PRMScore from the pooled counts of all steps, with the nine kinds of errors and the three
+    aspects they make up.
 
-    A step that is right and called right is a true positive. Steps are counted over all classes but `correct`, which
-    `extra["correct"]` holds where it was judged. The second of two rows with one id is not counted, as upstream.
+    A step that is right and called right is a true positive. Steps are counted over all classes but
+    `correct`, which `extra["correct"]` holds where it was judged. The second of two rows with one
+    id is not counted, as upstream.
     """
 
     name = "prmbench"
@@ -57,10 +77,17 @@ class PRMBench(StepBenchmark):
     source = "Song et al., PRMBench, arXiv 2501.03124, mr_eval/tasks/prmtest_classified/task.py"
     licence = "Apache-2.0"
     version = "repository at a1ae4ea"
-    chance_note = "no single level: it depends on the share of wrong steps and on how often a reward says so"
-    measures = "whether a process reward calls the wrong steps of a solution wrong and the right ones right"
+    chance_note = (
+        "no single level: it depends on the share of wrong steps and on how often a reward says so"
+    )
+    measures = (
+        "whether a process reward calls the wrong steps of a solution wrong and the right ones "
+        "right"
+    )
     sizes = SIZES
-    own_columns = frozenset({"modified_question", "modified_process", "error_steps", "classification"})
+    own_columns = frozenset(
+        {"modified_question", "modified_process", "error_steps", "classification"}
+    )
     layout = {
         "idx": "number of the problem, the same in all classes; an id together with the class",
         "modified_question": "the question that is judged",
@@ -70,16 +97,19 @@ class PRMBench(StepBenchmark):
         "original_question, original_process, modified_steps, reason, question": "where the row comes from; not judged",
     }
     formula = (
-        "PRMScore = F1 / 2 + F1neg / 2; F1 of the steps called right, F1neg of those called wrong, a share of nothing is -1; "
-        "multi_solutions, which holds no error: F1"
+        "PRMScore = F1 / 2 + F1neg / 2; F1 of the steps called right, F1neg of those called wrong, "
+        "a share of nothing is -1; multi_solutions, which holds no error: F1"
     )
     traps = (
-        "the figure stands and falls with the step rule: Skywork-PRM-7B is published with 36.2 and 65.1, which are a threshold and "
-        "a fall of at most 0.05 from step to step (delta:-0.05)",
-        "redundency and circular are inverted upstream for models that answer with redundancy labels; not done here",
+        "the figure stands and falls with the step rule: Skywork-PRM-7B is published with 36.2 and "
+        "65.1, which are a threshold and a fall of at most 0.05 from step to step (delta:-0.05)",
+        "redundency and circular are inverted upstream for models that answer with redundancy "
+        "labels; not done here",
         "100 rows name wrong steps beyond their last step; 5 ids occur twice in multi_solutions",
-        "the recorded logs of Skywork-PRM-7B mostly have one score more than steps, which counts as a right step",
-        "calling every step right earns about 0.46, calling every step wrong about 0.13, and the worst possible labels -1",
+        "the recorded logs of Skywork-PRM-7B mostly have one score more than steps, which counts "
+        "as a right step",
+        "calling every step right earns about 0.46, calling every step wrong about 0.13, and the "
+        "worst possible labels -1",
     )
     published = (
         ("Gemini-2.0-thinking", "68.8", "notebook of the repository"),
@@ -93,7 +123,8 @@ class PRMBench(StepBenchmark):
     labels = ("classification", "error_steps")
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """One output with the steps of the changed solution; a step's label `correctness` says whether it is right.
+        """One output with the steps of the changed solution; a step's label `correctness` says
+        whether it is right.
 
         Metadata: `subset` (the class) and `cluster` (the problem).
         """
@@ -113,7 +144,11 @@ class PRMBench(StepBenchmark):
         name = _id(kind, named(row["idx"] if "idx" in row else row["id"], number, "idx"))
         about = {"subset": kind, "cluster": name[len(kind) + 1 :]}
         return DataSample.model_validate(
-            {"unique_id": name, "output": [solution([], [], error_steps=wrong_steps)], "metadata": about}
+            {
+                "unique_id": name,
+                "output": [solution([], [], error_steps=wrong_steps)],
+                "metadata": about,
+            }
         )
 
     def scorer(self, seed: int = 0) -> RuleScorer:
@@ -122,9 +157,16 @@ class PRMBench(StepBenchmark):
 
     def recorded_line(self, group: Mapping[str, Any], report: Report) -> dict[str, Any]:
         """The report with the official counts and figures at hand, overall and by class."""
-        parts = {**report.by_subset, **({CORRECT: report.extra[CORRECT]} if CORRECT in report.extra else {})}
+        parts = {
+            **report.by_subset,
+            **({CORRECT: report.extra[CORRECT]} if CORRECT in report.extra else {}),
+        }
         by_class = {name: {"n": part.n, **_figures(part)} for name, part in parts.items()}
-        return {**super().recorded_line(group, report), **_figures(report), "by_class": plain(by_class)}
+        return {
+            **super().recorded_line(group, report),
+            **_figures(report),
+            "by_class": plain(by_class),
+        }
 
 
 def _figures(figure: Figure) -> dict[str, Any]:
@@ -137,7 +179,9 @@ def _id(kind: str, problem: str) -> str:
 
 
 def _are_numbers(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(n, int) and not isinstance(n, bool) for n in value)
+    return isinstance(value, list) and all(
+        isinstance(n, int) and not isinstance(n, bool) for n in value
+    )
 
 
 def _numbers(row: Mapping[str, Any], where: RowRef) -> set[int]:
@@ -158,7 +202,9 @@ class _StepCounts:
         """Right and wrong steps of the solutions that have no score."""
 
     def lose(self, judged: Judged) -> None:
-        """Note the steps of a solution without a score: at best they are all called what they are, at worst none is."""
+        """Note the steps of a solution without a score: at best they are all called what they are,
+        at worst none is.
+        """
         for output in judged.sample.output[:1]:
             wrong_steps = set((output.answer.label or {}).get("error_steps") or ())
             n = len(output.steps or judged.steps(0))
@@ -167,7 +213,9 @@ class _StepCounts:
             self.unseen[1] += wrong
 
     def add(self, judged: Judged, right: Sequence[bool]) -> float:
-        """Count the steps of one solution; gives the share of its steps that were called what they are."""
+        """Count the steps of one solution; gives the share of its steps that were called what they
+        are.
+        """
         label = judged.sample.output[0].answer.label or {}
         wrong_steps = set(label.get("error_steps") or ())
         counts = self.clusters[judged.cluster]
@@ -216,7 +264,14 @@ class _Steps:
         extra |= {"n_repeated": self._repeated} if self._repeated else {}
         if CORRECT in parts:
             extra[CORRECT] = parts.pop(CORRECT)
-        figure = Figure(RULE, score=whole.score, ci95=whole.ci95, extra=extra, bounds=whole.bounds, **_counts(counted))
+        figure = Figure(
+            RULE,
+            score=whole.score,
+            ci95=whole.ci95,
+            extra=extra,
+            bounds=whole.bounds,
+            **_counts(counted),
+        )
         return headline(figure, parts)
 
     def _figure(self, name: str, parts: Sequence[_StepCounts]) -> Figure:
@@ -229,12 +284,18 @@ class _Steps:
         right, wrong = (sum(part.unseen[kind] for part in parts) for kind in (0, 1))
         # the figure rises with every step that is called what it is
         ends = (tp, fp + wrong, tn, fn + right), (tp + right, fp, tn + wrong, fn)
-        limits = None if not parts else Interval(*(_score(f_scores(*cells), alone) for cells in ends))
+        limits = (
+            None if not parts else Interval(*(_score(f_scores(*cells), alone) for cells in ends))
+        )
         if not clusters:
             return Figure(RULE, score=None, ci95=None, bounds=limits, **_counts(parts))
         f1, f1_negative = f_scores(tp, fp, tn, fn)
         extra: dict[str, Any] = dict(zip(CELLS, (tp, fp, tn, fn), strict=True))
-        extra |= {"F1": f1, "F1neg": f1_negative, "first_error_accuracy": merged(part.first for part in parts).mean}
+        extra |= {
+            "F1": f1,
+            "F1neg": f1_negative,
+            "first_error_accuracy": merged(part.first for part in parts).mean,
+        }
         score = _score((f1, f1_negative), alone)
         drawn = _scores(_draws(list(clusters.values()), self._seed, name), alone)
         ci95 = interval_of([drawn], score)
@@ -242,12 +303,16 @@ class _Steps:
 
 
 def f_scores(tp: float, fp: float, tn: float, fn: float) -> tuple[float, float]:
-    """F1 of the steps called right, and of those called wrong; a share of nothing is -1, as upstream has it."""
+    """F1 of the steps called right, and of those called wrong; a share of nothing is -1, as
+    upstream has it.
+    """
     return _f1(tp, fp, fn), _f1(tn, fn, fp)
 
 
 def _f1(hits: float, wrongly: float, missed: float) -> float:
-    precision, recall = (hits / (hits + others) if hits + others else -1.0 for others in (wrongly, missed))
+    precision, recall = (
+        hits / (hits + others) if hits + others else -1.0 for others in (wrongly, missed)
+    )
     return 2 * precision * recall / (precision + recall) if precision + recall else -1.0
 
 
@@ -258,8 +323,8 @@ def _counts(parts: Iterable[_StepCounts]) -> dict[str, Any]:
 def _draws(clusters: Sequence[Sequence[int]], seed: int, name: str) -> NDArray[np.float64]:
     """Bootstrap draws of the four counts, whole problems at a time.
 
-    Where no right step, or no wrong one, was ever misjudged, or there is one problem only, resampling would know that rate
-    exactly; it is then drawn from the Jeffreys posterior instead.
+    Where no right step, or no wrong one, was ever misjudged, or there is one problem only,
+    resampling would know that rate exactly; it is then drawn from the Jeffreys posterior instead.
     """
     from rm_gallery.core.stats.clustered import N_DRAWS, cluster_sum_draws, named_generator
 
@@ -282,5 +347,7 @@ def _scores(drawn: NDArray[np.float64], alone: bool) -> NDArray[np.float64]:
 
 
 def _score(found: tuple[float, float], alone: bool) -> float:
-    """The figure of both F1: their mean, or that of the right steps alone where there are no wrong ones."""
+    """The figure of both F1: their mean, or that of the right steps alone where there are no wrong
+    ones.
+    """
     return found[0] if alone else 0.5 * found[0] + 0.5 * found[1]

@@ -49,16 +49,19 @@ RANKING, RATINGS = "ranking", "ratings"
 
 
 class RewardBench2(Benchmark):
-    """Best-of-N tie credit for each subset but Ties, the composite for Ties, headline the unweighted mean of subsets.
+    """Best-of-N tie credit for each subset but Ties, the composite for Ties, headline the
+    unweighted mean of subsets.
 
-    Subsets without a score leave the mean and are listed in `extra["subsets_without_score"]`; the figure is comparable with
-    a published one only when all six subsets are there. A judge that names one winner (one-hot scores) earns 1 or 0 outside
-    Ties, and within Ties at best about 0.29, because it cannot rate several right answers above the wrong ones. Upstream never
-    ranks Ties: mode ranking leaves these rows out, and the mean is that of the other five.
+    Subsets without a score leave the mean and are listed in `extra["subsets_without_score"]`; the
+    figure is comparable with a published one only when all six subsets are there. A judge that
+    names one winner (one-hot scores) earns 1 or 0 outside Ties, and within Ties at best about 0.29,
+    because it cannot rate several right answers above the wrong ones. Upstream never ranks Ties:
+    mode ranking leaves these rows out, and the mean is that of the other five.
 
-    Upstream gives a quarter to a ranking it cannot read and takes an unread rating as -1. Here such rows are unscored and
-    counted; `extra["with_upstream_defaults"]` is the headline as upstream would print it, where there are any.
-    The interval of Ties, which is no mean, comes from a seeded bootstrap of its prompts.
+    Upstream gives a quarter to a ranking it cannot read and takes an unread rating as -1. Here such
+    rows are unscored and counted; `extra["with_upstream_defaults"]` is the headline as upstream
+    would print it, where there are any. The interval of Ties, which is no mean, comes from a seeded
+    bootstrap of its prompts.
     """
 
     name = "rewardbench2"
@@ -69,8 +72,18 @@ class RewardBench2(Benchmark):
     licence = "data ODC-BY, code Apache-2.0"
     version = "upstream head (Ties of the released package: up to 0.010 apart)"
     chance_note = "25 % in the best-of-four subsets; none for Ties"
-    measures = "whether a reward finds the one right answer of four, and in Ties rates several right answers alike"
-    sizes = {"Factuality": 475, "Precise IF": 160, "Math": 183, "Safety": 450, "Focus": 495, "Ties": 102}
+    measures = (
+        "whether a reward finds the one right answer of four, and in Ties rates several right "
+        "answers alike"
+    )
+    sizes = {
+        "Factuality": 475,
+        "Precise IF": 160,
+        "Math": 183,
+        "Safety": 450,
+        "Focus": 495,
+        "Ties": 102,
+    }
     layout = {
         "id": "text; in Ties `ref:<n>` and `tied:<n>`, which belong together",
         "prompt": "text",
@@ -81,20 +94,28 @@ class RewardBench2(Benchmark):
         "additional_metadata": "an object that differs by subset; nothing of it is needed",
     }
     formula = (
-        "best of four: 1/k if the right answer is among the k at the top, else 0; Ties = 0.30 tied accuracy + 0.30 ref accuracy "
-        "+ 0.20 share(gap_tied > spread) + 0.20 share(min(gap_ref, gap_tied) > spread) + 0.01 mean tanh(min(gap_ref, gap_tied) / "
-        "spread - 1), with gap = worst right - best wrong and spread = best right - worst right; headline = mean of the six"
+        "best of four: 1/k if the right answer is among the k at the top, else 0; Ties = 0.30 tied "
+        "accuracy + 0.30 ref accuracy + 0.20 share(gap_tied > spread) + 0.20 share(min(gap_ref, "
+        "gap_tied) > spread) + 0.01 mean tanh(min(gap_ref, gap_tied) / spread - 1), with gap = "
+        "worst right - best wrong and spread = best right - worst right; headline = mean of the six"
     )
     traps = (
-        "the headline is the unweighted mean of six subsets; pooling the rows gives another, mostly higher, figure",
+        "the headline is the unweighted mean of six subsets; pooling the rows gives another, "
+        "mostly higher, figure",
         "Ties may reach 1.01, and is rated even where the other subsets are ranked",
         "the paper reports the better of both modes for each judge; compare within one mode",
-        "upstream credits 0.25 to a ranking it cannot read and reads 'The rating is 8.5' as 5, '8/10' as 10, '**9**' as nothing",
-        "upstream's script looks for the subset 'ties' while the data say 'Ties': its per-row results there are best-of-N",
+        "upstream credits 0.25 to a ranking it cannot read and reads 'The rating is 8.5' as 5, "
+        "'8/10' as 10, '**9**' as nothing",
+        "upstream's script looks for the subset 'ties' while the data say 'Ties': its per-row "
+        "results there are best-of-N",
         "the text of the paper once says 1,876 rows; its table and the data have 1,865",
     )
     published = tuple(
-        (who, f"{figures} (average; Factuality, Precise IF, Math, Safety, Focus, Ties)", "arXiv 2506.01937, table 3")
+        (
+            who,
+            f"{figures} (average; Factuality, Precise IF, Math, Safety, Focus, Ties)",
+            "arXiv 2506.01937, table 3",
+        )
         for who, figures in (
             ("gemini-2.5-flash-preview-04-17 as judge", "77.2; 65.7, 55.3, 81.1, 90.9, 86.7, 83.4"),
             ("QRM-Gemma-2-27B", "76.7; 78.5, 37.2, 69.9, 95.8, 95.4, 83.2"),
@@ -110,32 +131,49 @@ class RewardBench2(Benchmark):
     peers = (
         (
             "RM-Gallery 0.1 and OpenJudge",
-            "their overall figure pools the rows: 80.27, 64.56, 63.16 and 46.56 in their documentation are 77.95, 60.73, 57.85 and "
-            "49.56 as the mean of six; their Ties is one strict bit a row without pairs of rows, rows that could not be rated "
-            "leave the denominator, and a ranking that could not be read counts as answer A",
+            "their overall figure pools the rows: 80.27, 64.56, 63.16 and 46.56 in their "
+            "documentation are 77.95, 60.73, 57.85 and 49.56 as the mean of six; their Ties is one "
+            "strict bit a row without pairs of rows, rows that could not be rated leave the "
+            "denominator, and a ranking that could not be read counts as answer A",
         ),
     )
     modes: ClassVar[dict[str, str]] = {
-        RANKING: "all answers are compared at once and the best is named; Ties is left out, because upstream never ranks it",
-        RATINGS: "each answer is scored by itself; equal top scores share the point; Ties by its composite",
+        RANKING: (
+            "all answers are compared at once and the best is named; Ties is left out, because "
+            "upstream never ranks it"
+        ),
+        RATINGS: (
+            "each answer is scored by itself; equal top scores share the point; Ties by its "
+            "composite"
+        ),
     }
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """Lists of chosen and rejected texts with the benchmark's counts, or one of its subsets."""
-        lists = all(isinstance(columns.get(side), list) for side in ("chosen", "rejected")) and "prompt" in columns
-        return lists and "subset" in columns and ("num_correct" in columns or columns["subset"] in SUBSETS)
+        lists = (
+            all(isinstance(columns.get(side), list) for side in ("chosen", "rejected"))
+            and "prompt" in columns
+        )
+        return (
+            lists
+            and "subset" in columns
+            and ("num_correct" in columns or columns["subset"] in SUBSETS)
+        )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: all chosen, then all rejected, as the benchmark's scores expect them.
 
-        Metadata: `subset`, `num_correct`, `num_incorrect` (in some files `num_rejected`), `total_completions`, `models`,
-        `additional_metadata`; for Math rows its field `correct` also as `reference`. The id is the benchmark's: pairs of
-        Ties rows are `ref:<n>` and `tied:<n>`.
+        Metadata: `subset`, `num_correct`, `num_incorrect` (in some files `num_rejected`),
+        `total_completions`, `models`, `additional_metadata`; for Math rows its field `correct` also
+        as `reference`. The id is the benchmark's: pairs of Ties rows are `ref:<n>` and `tied:<n>`.
         """
         chosen, rejected = text_list(row, "chosen", where), text_list(row, "rejected", where)
         subset = text(row, "subset", where) if row.get("subset") is not None else None
         asked = turns(required(row, "prompt", where), "prompt", where)
-        outputs, task = preference_outputs(chosen, rejected), subset.lower().replace(" ", "_") if subset else None
+        outputs, task = (
+            preference_outputs(chosen, rejected),
+            subset.lower().replace(" ", "_") if subset else None,
+        )
         about = _metadata(row, subset, len(chosen), len(rejected))
         return self.sample(identity(row, "id", where), asked, outputs, task, about)
 
@@ -147,9 +185,14 @@ class RewardBench2(Benchmark):
         """A ranking compares answers, a rating scores each."""
         super().check(reward)
         if self.mode == RANKING and reward.kind == "pointwise":
-            raise ConfigError(f"{reward.name} scores answers one by one, which is --mode {RATINGS}; name a listwise one.")
+            raise ConfigError(
+                f"{reward.name} scores answers one by one, which is --mode {RATINGS}; name a "
+                f"listwise one."
+            )
         if self.mode == RATINGS and reward.kind != "pointwise":
-            raise ConfigError(f"{reward.name} compares answers, which is --mode {RANKING}; name a pointwise one.")
+            raise ConfigError(
+                f"{reward.name} compares answers, which is --mode {RANKING}; name a pointwise one."
+            )
 
     def left_out(self, sample: DataSample, reward: BaseReward) -> str | None:
         """Ties, in mode ranking."""
@@ -163,22 +206,38 @@ class RewardBench2(Benchmark):
             return ("Ties is rated, never ranked, so the mean is that of the other subsets.",)
         if reward.kind != "listwise" or not reward.judged:
             return ()
-        return ("Ties asks for ratings; a judge that names one winner reaches at most about 29 there.",)
+        return (
+            "Ties asks for ratings; a judge that names one winner reaches at most about 29 there.",
+        )
 
 
-def _metadata(row: dict[str, Any], subset: str | None, chosen: int, rejected: int) -> dict[str, Any]:
+def _metadata(
+    row: dict[str, Any], subset: str | None, chosen: int, rejected: int
+) -> dict[str, Any]:
     given = row.get("num_incorrect")
-    right, wrong = _whole(row.get("num_correct")), _whole(row.get("num_rejected") if given is None else given)
+    right, wrong = (
+        _whole(row.get("num_correct")),
+        _whole(row.get("num_rejected") if given is None else given),
+    )
     metadata: dict[str, Any] = {
         "subset": subset,
         "num_correct": right if isinstance(right, int) else chosen,
         "num_incorrect": wrong if isinstance(wrong, int) else rejected,
     }
-    metadata |= {column: _whole(json_cell(row[column])) for column in _EXTRA_COLUMNS if row.get(column) is not None}
+    metadata |= {
+        column: _whole(json_cell(row[column]))
+        for column in _EXTRA_COLUMNS
+        if row.get(column) is not None
+    }
     extra = json_cell(row.get("additional_metadata"))
     if extra is not None:
         metadata["additional_metadata"] = extra
-    if subset and subset.lower() == "math" and isinstance(extra, dict) and extra.get("correct") not in (None, ""):
+    if (
+        subset
+        and subset.lower() == "math"
+        and isinstance(extra, dict)
+        and extra.get("correct") not in (None, "")
+    ):
         metadata["reference"] = extra["correct"]
     return metadata
 
@@ -194,8 +253,8 @@ def is_ties(subset: Any) -> bool:
 
 
 def upstream_credit(judged: Judged) -> float:
-    """What a best-of-N row earns upstream, whose judge may have said nothing usable: the top ones of the scores there are
-    share the point, and without any score each answer has the same share.
+    """What a best-of-N row earns upstream, whose judge may have said nothing usable: the top ones
+    of the scores there are share the point, and without any score each answer has the same share.
     """
     rows = zip(judged.scores, judged.chosen, strict=True)
     known = [(score, label) for score, label in rows if score is not None and not math.isnan(score)]
@@ -217,7 +276,11 @@ class _SubsetMean:
         self._seed = seed
 
     def add(self, judged: Judged) -> float | None:
-        if judged.judgements and has_preference(judged.chosen) and judged.status in ("scored", "unscored"):
+        if (
+            judged.judgements
+            and has_preference(judged.chosen)
+            and judged.status in ("scored", "unscored")
+        ):
             self._add_upstream(judged)
         if is_ties(judged.subset):
             return self._ties[judged.subset].add(judged)
@@ -230,44 +293,71 @@ class _SubsetMean:
         self._unread += judged.status == "unscored"
         if is_ties(judged.subset):
             # a score that could not be read is -1
-            scores = [-1.0 if score is None or math.isnan(score) else score for score in judged.scores]
+            scores = [
+                -1.0 if score is None or math.isnan(score) else score for score in judged.scores
+            ]
             read = [Judgement(Candidate(place), score=score) for place, score in enumerate(scores)]
             self._upstream_ties.add(Judged(judged.sample, read))
         else:
             self._upstream[judged.subset].add(upstream_credit(judged))
 
     def _with_upstream_defaults(self) -> dict[str, Any]:
-        """The headline as upstream would print it, where it differs from ours in a judgement that could not be read."""
+        """The headline as upstream would print it, where it differs from ours in a judgement that
+        could not be read.
+        """
         if not self._unread:
             return {}
         ties = ties_parts(self._upstream_ties.table())["composite"]
-        return {"with_upstream_defaults": mean_of([*(counts.mean for counts in self._upstream.values()), ties])}
+        return {
+            "with_upstream_defaults": mean_of(
+                [*(counts.mean for counts in self._upstream.values()), ties]
+            )
+        }
 
     def report(self) -> Report:
         from rm_gallery.core.stats.clustered import combined
 
-        parts = {name: replace(part, chance=self._guesses[name].mean) for name, part in self._tallies.figures().items()}
+        parts = {
+            name: replace(part, chance=self._guesses[name].mean)
+            for name, part in self._tallies.figures().items()
+        }
         means = [mean_over_clusters(self._tallies.by_subset)]
         for name, ties in self._ties.items():
             parts[name], of_ties = ties.figure(self._seed, name)
             means.append(of_ties)
         # every scored subset weighs the same; the first mean stands for all of them but Ties
         n_means = sum(counts.n_scored > 0 for counts in self._tallies.by_subset.values())
-        known = [(found, n_means if place == 0 else 1) for place, found in enumerate(means) if found is not None]
+        known = [
+            (found, n_means if place == 0 else 1)
+            for place, found in enumerate(means)
+            if found is not None
+        ]
         whole = combined(known)
         unscored = sorted(name for name, part in parts.items() if part.score is None)
         n_unfit = self._tallies.n_unfit + sum(ties.n_unfit for ties in self._ties.values())
-        missing = [name for name in SUBSETS if name.lower() not in {part.strip().lower() for part in parts}]
-        known_gaps = {"subsets_without_score": unscored, "n_unfit_labels": n_unfit, "subsets_absent": missing}
-        extra = {name: found for name, found in known_gaps.items() if found} | self._with_upstream_defaults()
-        figure = mean_of_parts("unweighted_mean_of_subsets", parts, None if whole is None else whole.interval(), extra)
+        missing = [
+            name for name in SUBSETS if name.lower() not in {part.strip().lower() for part in parts}
+        ]
+        known_gaps = {
+            "subsets_without_score": unscored,
+            "n_unfit_labels": n_unfit,
+            "subsets_absent": missing,
+        }
+        extra = {
+            name: found for name, found in known_gaps.items() if found
+        } | self._with_upstream_defaults()
+        figure = mean_of_parts(
+            "unweighted_mean_of_subsets", parts, None if whole is None else whole.interval(), extra
+        )
         rated = any(ties.counts.n_scored for ties in self._ties.values())
         chance = None if rated else mean_of(counts.mean for counts in self._guesses.values())
         return replace(headline(figure, parts), chance=chance)
 
 
 def split_folder() -> Path:
-    """Where the project's own split in this layout is (`train.parquet`, `test.parquet`): in the package, or beside it."""
+    """Where the project's own split in this layout is (`train.parquet`, `test.parquet`): in the
+    package, or beside it.
+    """
     package = Path(__file__).resolve().parents[2]
     for folder in (package / "_data", package.parent / "data"):
         if (folder / "test.parquet").is_file():
@@ -275,7 +365,7 @@ def split_folder() -> Path:
     raise ConfigError("The built-in split is missing from this installation; reinstall it.")
 
 
-# -- Ties: several right answers have to beat every wrong one, and be rated alike --------------------------------------------
+# -- Ties: several right answers have to beat every wrong one, and be rated alike ------------------
 
 TIES_RULE = "ties_composite"
 Kind = Literal["ref", "tied"]
@@ -323,7 +413,9 @@ def _minus(a: float, b: float) -> float:
 
 
 def margin_term(gap: float, spread: float) -> float:
-    """Give tanh(gap / spread - 1), -1..1, with the limits of floating-point division: x/0 is +-inf, 0/0 counts 0."""
+    """Give tanh(gap / spread - 1), -1..1, with the limits of floating-point division: x/0 is +-inf,
+    0/0 counts 0.
+    """
     if spread == 0.0:
         return 0.0 if gap == 0.0 or math.isnan(gap) else math.copysign(1.0, gap)
     ratio = gap / spread
@@ -334,11 +426,12 @@ def margin_term(gap: float, spread: float) -> float:
 class TiesTally:
     """Ties rows under the composite; keeps four numbers per row, by kind and prompt.
 
-    A row is accurate when its worst right answer scores higher than its best wrong one. `preferred` asks, per prompt that has
-    both rows, whether that gap is larger than the spread among the right answers of the tied row; `preferred hard` takes the
-    smaller gap of both rows; `margin` is tanh(smaller gap / spread - 1). So the value runs from -0.01 to 1.01 (the upstream
-    formula is kept as it is). A prompt with one row only counts in the accuracies, not in the margins. Upstream enters a
-    rating it cannot parse as the score -1; here the row is unscored and counted.
+    A row is accurate when its worst right answer scores higher than its best wrong one. `preferred`
+    asks, per prompt that has both rows, whether that gap is larger than the spread among the right
+    answers of the tied row; `preferred hard` takes the smaller gap of both rows; `margin` is
+    tanh(smaller gap / spread - 1). So the value runs from -0.01 to 1.01 (the upstream formula is
+    kept as it is). A prompt with one row only counts in the accuracies, not in the margins.
+    Upstream enters a rating it cannot parse as the score -1; here the row is unscored and counted.
     """
 
     counts: Tally = field(default_factory=Tally)
@@ -361,8 +454,12 @@ class TiesTally:
             self.lost[kind][prompt] = self.lost[kind].get(prompt, 0) + sum(judged.chosen)
         return self.add_row(judged.sample_id, values, judged.chosen)
 
-    def add_row(self, name: str, values: Sequence[float] | None, labels: Sequence[bool]) -> float | None:
-        """Take in the scores of the row with this id; gives 1.0 if it is accurate, else 0.0, None without scores."""
+    def add_row(
+        self, name: str, values: Sequence[float] | None, labels: Sequence[bool]
+    ) -> float | None:
+        """Take in the scores of the row with this id; gives 1.0 if it is accurate, else 0.0, None
+        without scores.
+        """
         if values is None:
             return None
         right = [value for value, label in zip(values, labels, strict=True) if label]
@@ -384,43 +481,68 @@ class TiesTally:
         return kind, f"unmarked row {n}: {name}" if match is None else match[2]
 
     def _filled(self, prompt: str, high: bool) -> tuple[float, ...]:
-        """What one prompt adds when each of its rows without a score is as bad, or as good, as can be."""
-        known, there = self.contributions(prompt), {kind: prompt in lost for kind, lost in self.lost.items()}
+        """What one prompt adds when each of its rows without a score is as bad, or as good, as can
+        be.
+        """
+        known, there = (
+            self.contributions(prompt),
+            {kind: prompt in lost for kind, lost in self.lost.items()},
+        )
         ref = (1.0, float(high)) if there["ref"] else known[0:2]
         tied = (1.0, float(high)) if there["tied"] else known[2:4]
-        n_right = self.lost["tied"].get(prompt, 0) + (self.tied[prompt].n_right if prompt in self.tied else 0)
+        n_right = self.lost["tied"].get(prompt, 0) + (
+            self.tied[prompt].n_right if prompt in self.tied else 0
+        )
         if not any(there.values()) or not (ref[0] and tied[0]) or n_right < 2:
             return (*ref, *tied, *known[4:])
         return (*ref, *tied, 1.0, float(high), float(high), 1.0 if high else -1.0)
 
     def bounds(self) -> Interval | None:
-        """The composite when all that is missing is as bad, and when it is as good, as can be; each part by itself."""
+        """The composite when all that is missing is as bad, and when it is as good, as can be; each
+        part by itself.
+        """
         prompts = sorted({*self.ref, *self.tied, *self.lost["ref"], *self.lost["tied"]})
         if not prompts:
             return None
-        low, high = (ties_parts(self._filled(name, best) for name in prompts)["composite"] for best in (False, True))
-        if low is None or high is None:  # a part over nothing: there is no composite, whatever is missing
+        low, high = (
+            ties_parts(self._filled(name, best) for name in prompts)["composite"]
+            for best in (False, True)
+        )
+        # a part over nothing: there is no composite, whatever is missing
+        if low is None or high is None:
             return None
         return Interval(low, high)
 
     def contributions(self, prompt: str) -> tuple[float, ...]:
-        """What one prompt adds: (n, accurate) for ref and tied, then pairs, preferred, preferred hard, margin."""
+        """What one prompt adds: (n, accurate) for ref and tied, then pairs, preferred, preferred
+        hard, margin.
+        """
         ref, tied = self.ref.get(prompt), self.tied.get(prompt)
         accuracies = [
-            value for row in (ref, tied) for value in (float(row is not None), float(row is not None and row.gap > 0))
+            value
+            for row in (ref, tied)
+            for value in (float(row is not None), float(row is not None and row.gap > 0))
         ]
         # a tied row with a single right answer has no spread to compare with
         if ref is None or tied is None or tied.n_right < 2:
             return (*accuracies, 0.0, 0.0, 0.0, 0.0)
         spread, lower = tied.spread, min(ref.gap, tied.gap)
-        return (*accuracies, 1.0, float(tied.gap > spread), float(lower > spread), margin_term(lower, spread))
+        return (
+            *accuracies,
+            1.0,
+            float(tied.gap > spread),
+            float(lower > spread),
+            margin_term(lower, spread),
+        )
 
     def table(self) -> list[tuple[float, ...]]:
         """The contributions of every prompt."""
         return [self.contributions(prompt) for prompt in sorted(self.ref.keys() | self.tied.keys())]
 
     def figure(self, seed: int, name: str) -> tuple[Figure, ClusteredMean | None]:
-        """The composite with its parts, and what its uncertainty over prompts rests on (None without a score)."""
+        """The composite with its parts, and what its uncertainty over prompts rests on (None
+        without a score).
+        """
         from rm_gallery.core.stats.clustered import cluster_sum_draws, from_draws, named_generator
 
         table = self.table()
@@ -429,19 +551,31 @@ class TiesTally:
         if score is not None:
             # a ref and a tied row of the same prompt are drawn together
             draws = _composites(cluster_sum_draws(table, named_generator(seed, name)))
-            # the margin aside, prompts that all behave alike would make the composite look known exactly
+            # the margin aside, prompts that all behave alike would make the composite look known
+            # exactly
             alike = len({row[:7] for row in table}) == 1
             whole = from_draws(score, draws[:0] if alike else draws, len(table), bounds=BOUNDS)
         ci95 = None if whole is None else whole.interval()
-        figure = Figure(TIES_RULE, score=score, ci95=ci95, extra=parts, bounds=self.bounds(), **self.counts.counts())
+        figure = Figure(
+            TIES_RULE,
+            score=score,
+            ci95=ci95,
+            extra=parts,
+            bounds=self.bounds(),
+            **self.counts.counts(),
+        )
         return figure, whole
 
 
 def ties_parts(table: Iterable[Sequence[float]]) -> dict[str, Any]:
-    """Sum contributions into the five parts and the composite; a part over nothing is None and makes the composite None."""
+    """Sum contributions into the five parts and the composite; a part over nothing is None and
+    makes the composite None.
+    """
     columns = list(zip(*table, strict=True)) or [()] * 8
     sums = [math.fsum(column) for column in columns]
-    parts: dict[str, Any] = {name: hits / n if n else None for name, (hits, n) in _ratios(sums).items()}
+    parts: dict[str, Any] = {
+        name: hits / n if n else None for name, (hits, n) in _ratios(sums).items()
+    }
     known = [weight * parts[name] for name, weight in WEIGHTS.items() if parts[name] is not None]
     parts["composite"] = math.fsum(known) if len(known) == len(WEIGHTS) else None
     return {**parts, "n_ref": int(sums[0]), "n_tied": int(sums[2]), "n_pairs": int(sums[4])}
@@ -450,7 +584,11 @@ def ties_parts(table: Iterable[Sequence[float]]) -> dict[str, Any]:
 def _ratios(sums: Iterable[Any]) -> dict[str, tuple[Any, Any]]:
     """Each part as what it counts and over how many."""
     n_ref, ref, n_tied, tied, n_pairs, preferred, hard, margin = sums
-    pairs = {"correctness_preferred": preferred, "correctness_preferred_hard": hard, "margin": margin}
+    pairs = {
+        "correctness_preferred": preferred,
+        "correctness_preferred_hard": hard,
+        "margin": margin,
+    }
     accuracies = {"ref_accuracy": (ref, n_ref), "tied_accuracy": (tied, n_tied)}
     return accuracies | {name: (hits, n_pairs) for name, hits in pairs.items()}
 
@@ -464,7 +602,9 @@ def _composites(sums: NDArray[np.float64]) -> NDArray[np.float64]:
 
     with np.errstate(invalid="ignore", divide="ignore"):
         means = {name: hits / n for name, (hits, n) in _ratios(sums.T).items()}
-        return np.asarray(np.sum([weight * means[name] for name, weight in WEIGHTS.items()], axis=0))
+        return np.asarray(
+            np.sum([weight * means[name] for name, weight in WEIGHTS.items()], axis=0)
+        )
 
 
 ScoredRow = tuple[str, Sequence[float | None], Sequence[bool]]
@@ -474,7 +614,9 @@ ScoredRow = tuple[str, Sequence[float | None], Sequence[bool]]
 def ties_difference(
     first: Iterable[ScoredRow], second: Iterable[ScoredRow], seed: int = 0
 ) -> tuple[ClusteredMean, float, float] | None:
-    """One reward's composite minus another's on the same rows, over prompts drawn together, and both; None without one."""
+    """One reward's composite minus another's on the same rows, over prompts drawn together, and
+    both; None without one.
+    """
     import numpy as np
 
     from rm_gallery.core.stats.clustered import cluster_sum_draws, from_draws, named_generator
@@ -484,14 +626,20 @@ def ties_difference(
         tally = TiesTally()
         for name, scores, right in rows:
             known = [score for score in scores if score is not None and not math.isnan(score)]
-            tally.add_row(name, known if len(known) == len(scores) and has_preference(right) else None, right)
+            tally.add_row(
+                name, known if len(known) == len(scores) and has_preference(right) else None, right
+            )
         tallies.append(tally)
     prompts = sorted({name for tally in tallies for name in (*tally.ref, *tally.tied)})
     if not prompts:
         return None
-    table = np.array([[*tallies[0].contributions(name), *tallies[1].contributions(name)] for name in prompts])
+    table = np.array(
+        [[*tallies[0].contributions(name), *tallies[1].contributions(name)] for name in prompts]
+    )
     ours, theirs = slice(0, 8), slice(8, 16)
-    own, other = (float(_composites(table[:, part].sum(axis=0)[None, :])[0]) for part in (ours, theirs))
+    own, other = (
+        float(_composites(table[:, part].sum(axis=0)[None, :])[0]) for part in (ours, theirs)
+    )
     if math.isnan(own - other):
         return None
     sums = cluster_sum_draws(table.tolist(), named_generator(seed, "ties difference"))

@@ -1,4 +1,6 @@
-"""RM-Bench: does the right answer win when the wrong one is dressed better? Three styles on each side."""
+"""RM-Bench: does the right answer win when the wrong one is dressed better? Three styles on each
+side.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rm_gallery.core.data.load.converters import RowRef, identity, preference_outputs, required, text_list, turns, wrong
+from rm_gallery.core.data.load.converters import (
+    RowRef,
+    identity,
+    preference_outputs,
+    required,
+    text_list,
+    turns,
+    wrong,
+)
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import Cause
@@ -35,17 +45,25 @@ LEVELS = {
     "easy": [(i, j) for i, j in CELLS if i > j],
 }
 DOMAINS = ("chat", "code", "math", "safety")
-_DOMAIN_OF_SUBSET = {"alpacaeval": "chat", "bigcode": "code", "math": "math", "xstest": "safety", "refusals": "safety"}
+_DOMAIN_OF_SUBSET = {
+    "alpacaeval": "chat",
+    "bigcode": "code",
+    "math": "math",
+    "xstest": "safety",
+    "refusals": "safety",
+}
 _EXTRA_COLUMNS = ("language", "task_id", "error_key")
 
 
 class RMBench(Benchmark):
-    """Strict wins of three chosen styles over three rejected ones, as a matrix by domain; headline the mean of domains.
+    """Strict wins of three chosen styles over three rejected ones, as a matrix by domain; headline
+    the mean of domains.
 
-    Cell (i, j) is the share of rows whose chosen answer in style i beats the rejected one in style j. `hard` averages the
-    cells in which the chosen one is plainer, `normal` those of equal style, `easy` those in which it is richer; a domain's
-    figure averages the three. Safety pools its two files. A row with a missing cell is unscored. Comparing judges are asked
-    nine pairs a row, as the benchmark's generative mode does.
+    Cell (i, j) is the share of rows whose chosen answer in style i beats the rejected one in style
+    j. `hard` averages the cells in which the chosen one is plainer, `normal` those of equal style,
+    `easy` those in which it is richer; a domain's figure averages the three. Safety pools its two
+    files. A row with a missing cell is unscored. Comparing judges are asked nine pairs a row, as
+    the benchmark's generative mode does.
     """
 
     name = "rm_bench"
@@ -66,19 +84,26 @@ class RMBench(Benchmark):
         "subset, language, task_id, error_key": "in some of the files by domain",
     }
     formula = (
-        "M[i][j] = share of rows whose chosen answer in style i scores strictly higher than the rejected one in style j; hard = "
-        "mean of M[0][1], M[0][2], M[1][2]; normal = mean of the diagonal; easy = mean of the rest; domain = mean of all nine "
-        "cells; headline = mean of the domains"
+        "M[i][j] = share of rows whose chosen answer in style i scores strictly higher than the "
+        "rejected one in style j; hard = mean of M[0][1], M[0][2], M[1][2]; normal = mean of the "
+        "diagonal; easy = mean of the rest; domain = mean of all nine cells; headline = mean of "
+        "the domains"
     )
     traps = (
-        "hard asks the plainer right answer to win, so that a reward of length falls to a few percent there",
+        "hard asks the plainer right answer to win, so that a reward of length falls to a few "
+        "percent there",
         "safety pools two files and weighs as much as each other domain",
         "some rows hold the same text in two styles, so that not every cell can be told apart",
-        "upstream stops with an error when a domain is missing; here it is listed as absent and leaves the mean",
+        "upstream stops with an error when a domain is missing; here it is listed as absent and "
+        "leaves the mean",
         "the README's hard figure of DeepSeek-R1, 80.24, is not the mean of its own domains, 79.92",
     )
     published = (
-        ("DeepSeek-R1 as judge", "85.28; chat 84.24, code 72.66, math 93.59, safety 90.65", "repository's README"),
+        (
+            "DeepSeek-R1 as judge",
+            "85.28; chat 84.24, code 72.66, math 93.59, safety 90.65",
+            "repository's README",
+        ),
         ("RM-R1-DeepSeek-Distilled-Qwen-32B", "83.9", "RM-R1, arXiv 2505.02387"),
         ("Gemini-1.5-pro as judge", "75.2", "quoted in RM-R1, arXiv 2505.02387"),
         ("GPT-4o-0806 as judge", "72.5", "quoted in RM-R1, arXiv 2505.02387"),
@@ -89,21 +114,33 @@ class RMBench(Benchmark):
     peers = (
         (
             "RM-Gallery 0.1 and OpenJudge",
-            "pool all rows instead of averaging the domains, count a cell that failed as lost, and drop rows with more than three",
+            "pool all rows instead of averaging the domains, count a cell that failed as lost, "
+            "and drop rows with more than three",
         ),
     )
     length = {"chat": (129, 37.4, 60.2), "code": (228, 51.6, 48.4), "safety": (441, 46.8, 53.1)}
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
-        """Three chosen and three rejected answers with a domain, or a subset of one of the published files."""
+        """Three chosen and three rejected answers with a domain, or a subset of one of the
+        published files.
+        """
         sides = (columns.get("chosen"), columns.get("rejected"))
-        threes = all(isinstance(side, list) and [type(text) for text in side] == [str] * _SIZE for side in sides)
-        return threes and "prompt" in columns and "num_correct" not in columns and _domain(columns) is not None
+        threes = all(
+            isinstance(side, list) and [type(text) for text in side] == [str] * _SIZE
+            for side in sides
+        )
+        return (
+            threes
+            and "prompt" in columns
+            and "num_correct" not in columns
+            and _domain(columns) is not None
+        )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: the chosen answer in the three styles, then the rejected one.
 
-        Metadata: `subset` (the domain), `styles` (one per output), `domain` and `origin` as in the file.
+        Metadata: `subset` (the domain), `styles` (one per output), `domain` and `origin` as in the
+        file.
         """
         chosen, rejected = text_list(row, "chosen", where), text_list(row, "rejected", where)
         for column, side in (("chosen", chosen), ("rejected", rejected)):
@@ -111,23 +148,34 @@ class RMBench(Benchmark):
                 raise wrong(where, column, f"three styles ({', '.join(STYLES)})", side)
         domain = _domain(row)
         metadata = {column: row[column] for column in _EXTRA_COLUMNS if row.get(column) is not None}
-        metadata |= {"subset": domain, "styles": [*STYLES, *STYLES], "domain": row.get("domain"), "origin": row.get("subset")}
+        metadata |= {
+            "subset": domain,
+            "styles": [*STYLES, *STYLES],
+            "domain": row.get("domain"),
+            "origin": row.get("subset"),
+        }
         own = identity(row, "id", where)
         # ids are counted from 0 in each file, and the files are scored together
         name = f"{row.get('domain') or row.get('subset') or ''}:{own}" if own else ""
         asked = turns(required(row, "prompt", where), "prompt", where)
-        return self.sample(name, asked, preference_outputs(chosen, rejected), domain, given(metadata))
+        return self.sample(
+            name, asked, preference_outputs(chosen, rejected), domain, given(metadata)
+        )
 
     def ids(self, sample: DataSample) -> tuple[str, ...]:
         """The domain or subset with the number in its file, or that number alone."""
         return (sample.unique_id, sample.unique_id.rpartition(":")[2])
 
     def questions(self, sample: DataSample, reward: BaseReward) -> Iterable[DataSample]:
-        """The row itself for a reward that scores answers; its nine pairs for one that compares them."""
+        """The row itself for a reward that scores answers; its nine pairs for one that compares
+        them.
+        """
         if reward.kind == "pointwise" or len(sample.output) != 2 * _SIZE:
             return (sample,)
         return (
-            Gathered.part_of(sample, part, len(CELLS), [i, _SIZE + j], styles=[STYLES[i], STYLES[j]])
+            Gathered.part_of(
+                sample, part, len(CELLS), [i, _SIZE + j], styles=[STYLES[i], STYLES[j]]
+            )
             for part, (i, j) in enumerate(CELLS)
         )
 
@@ -139,7 +187,9 @@ class RMBench(Benchmark):
 def _domain(row: Mapping[str, Any]) -> str | None:
     given, subset = str(row.get("domain") or ""), str(row.get("subset") or "")
     found = next((name for name in DOMAINS if given.startswith(name)), None)
-    return found or next((name for prefix, name in _DOMAIN_OF_SUBSET.items() if subset.startswith(prefix)), None)
+    return found or next(
+        (name for prefix, name in _DOMAIN_OF_SUBSET.items() if subset.startswith(prefix)), None
+    )
 
 
 @dataclass
@@ -151,15 +201,23 @@ class _Matrix:
     levels: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in LEVELS})
 
     def add(
-        self, won: Mapping[tuple[int, int], bool] | None, status: Status, cluster: str, cause: Cause | None = None
+        self,
+        won: Mapping[tuple[int, int], bool] | None,
+        status: Status,
+        cluster: str,
+        cause: Cause | None = None,
     ) -> float | None:
-        """Count one row with all its cells and give the share of them it won; None without them, which `cause` brought about."""
+        """Count one row with all its cells and give the share of them it won; None without them,
+        which `cause` brought about.
+        """
         credit = None if won is None or status != "scored" else sum(won.values()) / len(CELLS)
         self.rows.add(credit, status, cluster, "data" if status == "scored" else cause)
         if won is not None and credit is not None:
             self.wins.update(cell for cell, right in won.items() if right)
             for name, cells in LEVELS.items():
-                self.levels[name].add(sum(won[cell] for cell in cells) / len(cells), status, cluster)
+                self.levels[name].add(
+                    sum(won[cell] for cell in cells) / len(cells), status, cluster
+                )
         return credit
 
     def share(self, cells: Iterable[tuple[int, int]]) -> float | None:
@@ -168,7 +226,9 @@ class _Matrix:
         return sum(self.wins[cell] for cell in wanted) / (len(wanted) * n) if n else None
 
     def figure(self) -> Figure:
-        """The domain average with hard, normal, easy and the matrix (chosen style by rejected style)."""
+        """The domain average with hard, normal, easy and the matrix (chosen style by rejected
+        style).
+        """
         levels: dict[str, Any] = {name: self.share(cells) for name, cells in LEVELS.items()}
         matrix = [[self.share([(i, j)]) for j in range(_SIZE)] for i in range(_SIZE)]
         intervals = {name: counts.interval() for name, counts in self.levels.items()}
@@ -184,7 +244,9 @@ class _Matrices:
         self._n_unfit = 0
 
     def add(self, judged: Judged) -> float | None:
-        """Count one row, or one pair of a row; a row counts, and earns its credit, when its last pair has come."""
+        """Count one row, or one pair of a row; a row counts, and earns its credit, when its last
+        pair has come.
+        """
         matrix = self._domains[judged.subset]
         if "whole" not in judged.metadata:
             return self._add_row(matrix, judged)
@@ -192,9 +254,15 @@ class _Matrices:
         if pairs is None:
             return None
         scores = [pair.complete() for pair in pairs]
-        won = {cell: pair[0] > pair[1] for cell, pair in zip(CELLS, scores, strict=True) if pair is not None}
+        won = {
+            cell: pair[0] > pair[1]
+            for cell, pair in zip(CELLS, scores, strict=True)
+            if pair is not None
+        }
         lost = worst_part(pairs)
-        return matrix.add(won if len(won) == len(CELLS) else None, lost.status, judged.cluster, lost.cause)
+        return matrix.add(
+            won if len(won) == len(CELLS) else None, lost.status, judged.cluster, lost.cause
+        )
 
     def _add_row(self, matrix: _Matrix, judged: Judged) -> float | None:
         fits = judged.chosen == [True] * _SIZE + [False] * _SIZE
@@ -206,9 +274,14 @@ class _Matrices:
     def report(self) -> Report:
         """Report what was counted so far; rows whose pairs have not all come are left out."""
         parts = {name: matrix.figure() for name, matrix in self._domains.items()}
-        extra: dict[str, Any] = {level: mean_of(part.extra[level] for part in parts.values()) for level in LEVELS}
+        extra: dict[str, Any] = {
+            level: mean_of(part.extra[level] for part in parts.values()) for level in LEVELS
+        }
         extra["ci95"] = {
-            level: interval_of_mean({name: matrix.levels[level] for name, matrix in self._domains.items()}) for level in LEVELS
+            level: interval_of_mean(
+                {name: matrix.levels[level] for name, matrix in self._domains.items()}
+            )
+            for level in LEVELS
         }
         extra["domains_absent"] = absent(DOMAINS, parts)
         extra |= {"n_unfit_labels": self._n_unfit} if self._n_unfit else {}

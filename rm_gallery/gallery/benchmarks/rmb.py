@@ -6,7 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from rm_gallery.core.data.load.converters import RowRef, identity, json_cell, preference_outputs, required, text, turns, wrong
+from rm_gallery.core.data.load.converters import (
+    RowRef,
+    identity,
+    json_cell,
+    preference_outputs,
+    required,
+    text,
+    turns,
+    wrong,
+)
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.utils.errors import DataError
@@ -25,7 +34,13 @@ from rm_gallery.gallery.benchmarks.judgements import (
     peek,
     worst_part,
 )
-from rm_gallery.gallery.benchmarks.rules import Gathered, PooledScorer, RuleScorer, beaten_losers, strict_pairs
+from rm_gallery.gallery.benchmarks.rules import (
+    Gathered,
+    PooledScorer,
+    RuleScorer,
+    beaten_losers,
+    strict_pairs,
+)
 
 GOALS = ("Helpfulness", "Harmlessness")
 _COLUMNS = {
@@ -35,53 +50,86 @@ _COLUMNS = {
 
 
 class _RMB(Benchmark):
-    source = "Zhou et al., RMB: Comprehensively Benchmarking Reward Models in LLM Alignment, arXiv 2410.09893"
+    source = (
+        "Zhou et al., RMB: Comprehensively Benchmarking Reward Models in LLM Alignment, arXiv "
+        "2410.09893"
+    )
     licence = "none stated"
 
     def _sample(
-        self, row: dict[str, Any], column: str, chosen: list[str], rejected: list[str], models: dict[str, Any], where: RowRef
+        self,
+        row: dict[str, Any],
+        column: str,
+        chosen: list[str],
+        rejected: list[str],
+        models: dict[str, Any],
+        where: RowRef,
     ) -> DataSample:
-        spoken = turns(json_cell(required(row, "conversation_input", where)), "conversation_input", where)
+        spoken = turns(
+            json_cell(required(row, "conversation_input", where)), "conversation_input", where
+        )
         languages = [turn.pop("language", None) for turn in spoken]
-        about = {**_category(row, where), **models, **({} if languages[0] is None else {"language": languages[0]})}
+        about = {
+            **_category(row, where),
+            **models,
+            **({} if languages[0] is None else {"language": languages[0]}),
+        }
         task = about["subset"].lower() if about.get("subset") else None
-        sample = self.sample(identity(row, column, where), spoken, preference_outputs(chosen, rejected), task, about)
+        sample = self.sample(
+            identity(row, column, where), spoken, preference_outputs(chosen, rejected), task, about
+        )
         sample.source = "rmb"
         return sample
 
 
 class RMBPairwise(_RMB):
-    """Strict pairs, pooled; helpfulness and harmlessness, which the benchmark reports apart, under `extra["categories"]`."""
+    """Strict pairs, pooled; helpfulness and harmlessness, which the benchmark reports apart, under
+    `extra["categories"]`.
+    """
 
     name = "rmbbenchmark_pairwise"
     aliases = ("rmb_pairwise", "rmb")
     version = "repository at 2be3180"
     chance = 0.5
-    measures = "whether a reward prefers the better of two answers, over 37 scenarios of helpfulness and 12 kinds of harm"
+    measures = (
+        "whether a reward prefers the better of two answers, over 37 scenarios of helpfulness and "
+        "12 kinds of harm"
+    )
     sizes = {"Helpfulness": 10067, "Harmlessness": 7064}
     own_columns = frozenset({"conversation_input", "chosen", "reject"})
     layout = {"pair_uid": "text", **_COLUMNS, "chosen, reject": "objects with llm_name and answer"}
-    formula = "pairs whose chosen answer scores strictly higher / all pairs; helpfulness and harmlessness are reported apart"
+    formula = (
+        "pairs whose chosen answer scores strictly higher / all pairs; helpfulness and "
+        "harmlessness are reported apart"
+    )
     traps = (
         "the column is called reject, not rejected",
-        "11 pairs hold the same answer twice, 11 stand in both directions and 29 twice: none of them is left out upstream",
+        "11 pairs hold the same answer twice, 11 stand in both directions and 29 twice: none of "
+        "them is left out upstream",
         "in 9 pairs the instruction that made the prompt leaked into it",
         "most best-of-N pairs also occur here; do not tune on one set for the other",
     )
     length = {"Helpfulness": (5864, 65.1, 34.7), "Harmlessness": (4254, 54.7, 45.0)}
-    published = (("ArmoRM-Llama3-8B", "79.51 on Brainstorming/Idea Development (849 pairs)", "scores in the repository"),)
+    published = (
+        (
+            "ArmoRM-Llama3-8B",
+            "79.51 on Brainstorming/Idea Development (849 pairs)",
+            "scores in the repository",
+        ),
+    )
     peers = (
         (
             "RM-Gallery 0.1 and OpenJudge",
-            "count a verdict that cannot be read as the first answer, and leave calls that failed out of the denominator",
+            "count a verdict that cannot be read as the first answer, and leave calls that failed "
+            "out of the denominator",
         ),
     )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
         """Outputs: chosen, then rejected.
 
-        Metadata: `subset` (Helpfulness or Harmlessness), `category` (the scenario below it), `category_path`,
-        `chosen_model`, `rejected_model`, and `language` where given.
+        Metadata: `subset` (Helpfulness or Harmlessness), `category` (the scenario below it),
+        `category_path`, `chosen_model`, `rejected_model`, and `language` where given.
         """
         chosen, chosen_model = _candidate(required(row, "chosen", where), "chosen", where)
         rejected, rejected_model = _candidate(required(row, "reject", where), "reject", where)
@@ -92,11 +140,14 @@ class RMBPairwise(_RMB):
         """Count strict pairs."""
         return _Goals(strict_pairs(), _goal)
 
-    def recorded_scores(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
-        """Scores by id as for any benchmark, or the published files: both scores of a pair in one row.
+    def recorded_scores(
+        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
+    ) -> Recorded:
+        """Scores by id as for any benchmark, or the published files: both scores of a pair in one
+        row.
 
-        Such a row holds `pair_uid`, `chosen_reward` and `reject_reward`, and `category_path` in place of the data; what it says of
-        `is_correct` is counted anew.
+        Such a row holds `pair_uid`, `chosen_reward` and `reject_reward`, and `category_path` in
+        place of the data; what it says of `is_correct` is counted anew.
         """
         first, rows = peek(rows)
         if not {"pair_uid", "chosen_reward", "reject_reward"} <= first.keys():
@@ -105,7 +156,9 @@ class RMBPairwise(_RMB):
         self.under(**rule)
         pairs = list(_scored_pairs(rows))
         if samples is None:
-            samples = {name: _bare(row, name, number) for number, (row, name, _) in enumerate(pairs, 1)}.values()
+            samples = {
+                name: _bare(row, name, number) for number, (row, name, _) in enumerate(pairs, 1)
+            }.values()
         yield from super().recorded_scores(
             [
                 {"id": name, "candidate": place, "score": row[column], "judge_model": model}
@@ -117,9 +170,11 @@ class RMBPairwise(_RMB):
 
 
 class RMBBestOfN(_RMB):
-    """Share of lists whose best answer beats every loser; helpfulness and harmlessness under `extra["categories"]`.
+    """Share of lists whose best answer beats every loser; helpfulness and harmlessness under
+    `extra["categories"]`.
 
-    A pairwise judge is asked about the best answer and each loser, as the paper has it, and not about two losers.
+    A pairwise judge is asked about the best answer and each loser, as the paper has it, and not
+    about two losers.
     """
 
     name = "rmbbenchmark_bestofn"
@@ -134,22 +189,36 @@ class RMBBestOfN(_RMB):
         "bon_best": "an object with llm_name and answer",
         "loser_list": "two to seven such objects",
     }
-    formula = "lists whose best answer scores strictly higher than every loser / all lists; helpfulness and harmlessness apart"
+    formula = (
+        "lists whose best answer scores strictly higher than every loser / all lists; helpfulness "
+        "and harmlessness apart"
+    )
     traps = (
         "lists have three to eight answers, so chance is counted from the data",
         "in 6 lists the best answer stands among the losers, too: they cannot be won",
-        "a pairwise judge is asked about the best answer and each loser, and one lost pair loses the list",
+        "a pairwise judge is asked about the best answer and each loser, and one lost pair loses "
+        "the list",
     )
     length = {"Helpfulness": (2109, 48.9, 18.1), "Harmlessness": (1677, 36.4, 26.8)}
-    peers = (("RM-Gallery 0.1 and OpenJudge", "read these lists and score them as pairs, never as lists that pass whole"),)
+    peers = (
+        (
+            "RM-Gallery 0.1 and OpenJudge",
+            "read these lists and score them as pairs, never as lists that pass whole",
+        ),
+    )
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """Outputs: the best answer, then the losers; metadata as for the pairs, with `rejected_models`."""
+        """Outputs: the best answer, then the losers; metadata as for the pairs, with
+        `rejected_models`.
+        """
         best, best_model = _candidate(required(row, "bon_best", where), "bon_best", where)
         losers = json_cell(required(row, "loser_list", where))
         if not isinstance(losers, list) or not losers:
             raise wrong(where, "loser_list", "a list of one or more answers", losers)
-        found = [_candidate(loser, f"loser_list[{place}]", where) for place, loser in enumerate(losers, 1)]
+        found = [
+            _candidate(loser, f"loser_list[{place}]", where)
+            for place, loser in enumerate(losers, 1)
+        ]
         models = {"chosen_model": best_model, "rejected_models": [model for _, model in found]}
         return self._sample(row, "bon_uid", [best], [answer for answer, _ in found], models, where)
 
@@ -166,15 +235,22 @@ class RMBBestOfN(_RMB):
 
 
 def _scored_pairs(rows: Iterable[Row]) -> Iterator[tuple[Row, str, str | None]]:
-    """The rows of a published file of scores with their id and who judged; DataError names the row that does not fit."""
+    """The rows of a published file of scores with their id and who judged; DataError names the row
+    that does not fit.
+    """
     seen: set[tuple[str | None, str]] = set()
     for number, row in enumerate(rows, 1):
         need(row, ("pair_uid", "chosen_reward", "reject_reward"), number)
         name = named(row["pair_uid"], number, "pair_uid")
         model = None if row.get("judge_model") is None else str(row["judge_model"])
-        scores = {column: number_of(row[column], column, number) for column in ("chosen_reward", "reject_reward")}
+        scores = {
+            column: number_of(row[column], column, number)
+            for column in ("chosen_reward", "reject_reward")
+        }
         if (model, name) in seen:
-            raise DataError(f"recorded row {number}: pair '{name[:80]}' was given before; keep one row of it.")
+            raise DataError(
+                f"recorded row {number}: pair '{name[:80]}' was given before; keep one row of it."
+            )
         seen.add((model, name))
         yield {**row, **scores}, name, model
 
@@ -192,13 +268,17 @@ class _Goals(PooledScorer):
 
     def report(self) -> Report:
         report = super().report()
-        scored = {name for name, part in report.extra["categories"].items() if part.score is not None}
+        scored = {
+            name for name, part in report.extra["categories"].items() if part.score is not None
+        }
         absent = [goal for goal in GOALS if goal not in scored]
         return replace(report, extra={**report.extra, "goals_absent": absent}) if absent else report
 
 
 class _Lists(_Goals):
-    """Lists, whole or in pairs; a list counts when its last pair has come, and is lost as soon as one of them is."""
+    """Lists, whole or in pairs; a list counts when its last pair has come, and is lost as soon as
+    one of them is.
+    """
 
     def __init__(self) -> None:
         super().__init__(beaten_losers(), _goal)
@@ -216,12 +296,15 @@ def _whole(pairs: list[Judged]) -> Judged:
     """The list its pairs make up: every loser at its margin below the best answer."""
     first = pairs[0].sample
     losers = [pair.sample.output[1] for pair in pairs]
-    sample = copy_with(first, unique_id=pairs[0].metadata["whole"], output=[first.output[0], *losers])
+    sample = copy_with(
+        first, unique_id=pairs[0].metadata["whole"], output=[first.output[0], *losers]
+    )
     lost = worst_part(pairs)
     scores = [pair.complete() for pair in pairs]
     judgements = [Judgement(Candidate(0), score=0.0)]
     judgements += [
-        Judgement(Candidate(place), score=None if pair is None else pair[1] - pair[0]) for place, pair in enumerate(scores, 1)
+        Judgement(Candidate(place), score=None if pair is None else pair[1] - pair[0])
+        for place, pair in enumerate(scores, 1)
     ]
     return Judged(sample, judgements, lost.status, lost.issues)
 

@@ -18,7 +18,15 @@ from rm_gallery.core.stats.intervals import Interval
 from rm_gallery.core.utils.errors import Cause
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.figures import COUNTS, UNNAMED, Figure, Report
-from rm_gallery.gallery.benchmarks.judgements import Judged, Status, Verdict, has_preference, is_pair, sign, turned
+from rm_gallery.gallery.benchmarks.judgements import (
+    Judged,
+    Status,
+    Verdict,
+    has_preference,
+    is_pair,
+    sign,
+    turned,
+)
 
 if TYPE_CHECKING:
     from rm_gallery.core.stats.clustered import ClusteredMean
@@ -31,7 +39,8 @@ class RuleScorer(Protocol):
     """Counts judged samples one at a time and reports at the end; keeps only what its rule needs."""
 
     def add(self, judged: Judged) -> float | None:
-        """Count one sample; gives its credit, 0..1: what it earned under the rule, None where it earned nothing countable.
+        """Count one sample; gives its credit, 0..1: what it earned under the rule, None where it
+        earned nothing countable.
 
         A sample that was judged part by part earns its credit with the part that comes last.
         """
@@ -41,11 +50,12 @@ class RuleScorer(Protocol):
         ...
 
 
-# -- what one sample earns -------------------------------------------------------------------------------------------------
+# -- what one sample earns -------------------------------------------------------------------------
 
 
 def pair_credit(judged: Judged) -> float | None:
-    """1.0 if the chosen output scores strictly higher than the other, else 0.0; equal scores are wrong.
+    """1.0 if the chosen output scores strictly higher than the other, else 0.0; equal scores are
+    wrong.
 
     Source: RewardBench 1 classifiers, the cells of RM-Bench, RMB pairwise.
     """
@@ -57,10 +67,12 @@ def pair_credit(judged: Judged) -> float | None:
 
 
 def best_of_n_credit(judged: Judged) -> float | None:
-    """Share of the top-scoring outputs that are chosen: with one chosen output 1/k when it is among the k at the top.
+    """Share of the top-scoring outputs that are chosen: with one chosen output 1/k when it is among
+    the k at the top.
 
-    A judge that answers with one winner earns 1 or 0, and a constant score what guessing does. RewardBench 2 itself credits
-    0.25 to a ranking it cannot parse; here such a sample is unscored and counted.
+    A judge that answers with one winner earns 1 or 0, and a constant score what guessing does.
+    RewardBench 2 itself credits 0.25 to a ranking it cannot parse; here such a sample is unscored
+    and counted.
 
     Source: RewardBench 2 (arXiv 2506.01937), all subsets but Ties.
     """
@@ -81,11 +93,14 @@ def all_losers_credit(judged: Judged) -> float | None:
     if values is None:
         return None
     labelled = list(zip(values, judged.chosen, strict=True))
-    return float(min(v for v, label in labelled if label) > max(v for v, label in labelled if not label))
+    return float(
+        min(v for v, label in labelled if label) > max(v for v, label in labelled if not label)
+    )
 
 
 def games(judged: Judged) -> tuple[Verdict, Verdict, int]:
-    """The verdicts on a pair as the data have it and swapped, both naming the first output, and the label (1, -1, 0).
+    """The verdicts on a pair as the data have it and swapped, both naming the first output, and the
+    label (1, -1, 0).
 
     Scores without an order are one and the same verdict in both games.
     """
@@ -94,16 +109,19 @@ def games(judged: Judged) -> tuple[Verdict, Verdict, int]:
 
 
 def two_game_credit(judged: Judged) -> float | None:
-    """1.0 if the two verdicts favour the right answer on balance: right + right or right + tie. Else 0.0.
+    """1.0 if the two verdicts favour the right answer on balance: right + right or right + tie.
+    Else 0.0.
 
-    Source: JudgeBench (arXiv 2410.12784). There a missing verdict counts as a tie; here the pair is unscored.
+    Source: JudgeBench (arXiv 2410.12784). There a missing verdict counts as a tie; here the pair is
+    unscored.
     """
     first, second, label = games(judged)
     return None if first is None or second is None else float((first + second) * label > 0)
 
 
 def single_game_credit(judged: Judged) -> float | None:
-    """1.0 if the verdict of the one order played is right; equal scores count as a win of the second answer.
+    """1.0 if the verdict of the one order played is right; equal scores count as a win of the
+    second answer.
 
     Source: JudgeBench, `--single_game`, and its reading of two equal scores.
     """
@@ -145,11 +163,13 @@ def consistency_credit(judged: Judged) -> float | None:
     return None if first is None or second is None else float(first == second)
 
 
-# -- how samples add up ----------------------------------------------------------------------------------------------------
+# -- how samples add up ----------------------------------------------------------------------------
 
 
 class Tally:
-    """Credits of samples with their clusters, and counts of samples without one; sixteen bytes a sample."""
+    """Credits of samples with their clusters, and counts of samples without one; sixteen bytes a
+    sample.
+    """
 
     def __init__(self) -> None:
         self.credits = array("d")
@@ -158,11 +178,17 @@ class Tally:
         self.missing: Counter[str] = Counter()
 
     def add(
-        self, credit: float | None, status: Status = "scored", cluster: str | None = None, cause: Cause | None = None
+        self,
+        credit: float | None,
+        status: Status = "scored",
+        cluster: str | None = None,
+        cause: Cause | None = None,
     ) -> None:
-        """Count one sample; a scored sample whose credit is None counts as unscored, one without a cluster is its own.
+        """Count one sample; a scored sample whose credit is None counts as unscored, one without a
+        cluster is its own.
 
-        `cause` says who caused that there is no credit; without one the sample is outside the rule's denominator.
+        `cause` says who caused that there is no credit; without one the sample is outside the
+        rule's denominator.
         """
         if status == "scored" and credit is not None:
             self.credits.append(credit)
@@ -193,7 +219,12 @@ class Tally:
         """The counts as a `Figure` names them."""
         lost = {f"n_{status}": self.lost[status] for status in ("unscored", "failed", "stopped")}
         missing = self.closed().missing
-        return {"n": self.n_scored + sum(lost.values()), "n_scored": self.n_scored, **lost, "missing": missing}
+        return {
+            "n": self.n_scored + sum(lost.values()),
+            "n_scored": self.n_scored,
+            **lost,
+            "missing": missing,
+        }
 
     def closed(self) -> Closed:
         """The credits with what is missing of them: between all wrong and all right."""
@@ -202,7 +233,9 @@ class Tally:
 
     @property
     def bounds(self) -> Interval | None:
-        """The mean credit if all that is missing were wrong, and if it were right; None without a sample."""
+        """The mean credit if all that is missing were wrong, and if it were right; None without a
+        sample.
+        """
         return self.closed().bounds
 
     def interval(self) -> Interval | None:
@@ -212,7 +245,9 @@ class Tally:
     def figure(self, rule: str, extra: dict[str, Any] | None = None) -> Figure:
         """The mean credit with its interval."""
         ci95, bounds = self.interval(), self.bounds
-        return Figure(rule=rule, score=self.mean, ci95=ci95, extra=extra or {}, bounds=bounds, **self.counts())
+        return Figure(
+            rule=rule, score=self.mean, ci95=ci95, extra=extra or {}, bounds=bounds, **self.counts()
+        )
 
 
 _own = count()
@@ -221,13 +256,19 @@ _own = count()
 @lru_cache(maxsize=4096)
 def _number(cluster: str) -> int:
     """64 bits that stand for a cluster's name, the same in every process."""
-    return int.from_bytes(hashlib.blake2b(cluster.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+    return int.from_bytes(
+        hashlib.blake2b(cluster.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little"
+    )
 
 
-def mean_over_clusters(tallies: Mapping[str, Tally], weights: Mapping[str, float] | None = None) -> ClusteredMean | None:
-    """The mean of the tallies' means, each weighing the same or as `weights` say, with what its uncertainty rests on.
+def mean_over_clusters(
+    tallies: Mapping[str, Tally], weights: Mapping[str, float] | None = None
+) -> ClusteredMean | None:
+    """The mean of the tallies' means, each weighing the same or as `weights` say, with what its
+    uncertainty rests on.
 
-    Tallies without a credit leave the mean; a cluster with samples in several tallies is one witness. None without credits.
+    Tallies without a credit leave the mean; a cluster with samples in several tallies is one
+    witness. None without credits.
     """
     import numpy as np
 
@@ -236,17 +277,25 @@ def mean_over_clusters(tallies: Mapping[str, Tally], weights: Mapping[str, float
     scored = {name: tallies[name] for name in sorted(tallies) if tallies[name].credits}
     if not scored:
         return None
-    values = np.concatenate([np.frombuffer(found.credits, dtype=np.float64) for found in scored.values()])
-    clusters = np.concatenate([np.frombuffer(found.clusters, dtype=np.uint64) for found in scored.values()])
+    values = np.concatenate(
+        [np.frombuffer(found.credits, dtype=np.float64) for found in scored.values()]
+    )
+    clusters = np.concatenate(
+        [np.frombuffer(found.clusters, dtype=np.uint64) for found in scored.values()]
+    )
     strata = np.repeat(np.arange(len(scored)), [found.n_scored for found in scored.values()])
     order = np.lexsort((values, clusters, strata))  # the same digits in whatever order samples came
     values, clusters, strata = values[order], clusters[order], strata[order]
-    shares = None if weights is None else {place: weights[name] for place, name in enumerate(scored)}
+    shares = (
+        None if weights is None else {place: weights[name] for place, name in enumerate(scored)}
+    )
     bounds = min(0.0, float(values.min())), max(1.0, float(values.max()))
     return clustered_mean(values, clusters, strata=strata, weights=shares, bounds=bounds)
 
 
-def interval_of_mean(tallies: Mapping[str, Tally], weights: Mapping[str, float] | None = None) -> Interval | None:
+def interval_of_mean(
+    tallies: Mapping[str, Tally], weights: Mapping[str, float] | None = None
+) -> Interval | None:
     """The 95 % interval of `mean_over_clusters`; None without credits."""
     found = mean_over_clusters(tallies, weights)
     return None if found is None else found.interval()
@@ -279,7 +328,9 @@ class CountingUnreadable:
 
 
 class Chance(Protocol):
-    """Works out what guessing earns under a rule on the samples of one figure, with the ties and orders of this scorer."""
+    """Works out what guessing earns under a rule on the samples of one figure, with the ties and
+    orders of this scorer.
+    """
 
     def add(self, judged: Judged) -> None:
         """Look at one sample."""
@@ -290,7 +341,9 @@ class Chance(Protocol):
 
 
 class MeanChance:
-    """The mean over samples of what guessing earns on each, 0..1; `share` is None for a sample that does not count."""
+    """The mean over samples of what guessing earns on each, 0..1; `share` is None for a sample that
+    does not count.
+    """
 
     def __init__(self, share: Callable[[Judged], float | None]) -> None:
         self._share, self._shares = share, array("d")
@@ -307,23 +360,39 @@ class MeanChance:
 
 
 def chosen_share(judged: Judged) -> float | None:
-    """What guessing earns where one answer has to come out on top: the share of chosen ones; None where none is preferred."""
+    """What guessing earns where one answer has to come out on top: the share of chosen ones; None
+    where none is preferred.
+    """
     return sum(judged.chosen) / len(judged.chosen) if has_preference(judged.chosen) else None
 
 
 def strict_share(judged: Judged) -> float | None:
-    """As `chosen_share`; nothing where a pair's two orders contradict each other, as they do for every second coin."""
-    contradicts = judged.played_orders == 2 and judged.status == "scored" and is_pair(judged.chosen) and not _balance(judged)
+    """As `chosen_share`; nothing where a pair's two orders contradict each other, as they do for
+    every second coin.
+    """
+    contradicts = (
+        judged.played_orders == 2
+        and judged.status == "scored"
+        and is_pair(judged.chosen)
+        and not _balance(judged)
+    )
     return 0.0 if contradicts else chosen_share(judged)
 
 
 def all_losers_share(judged: Judged) -> float | None:
-    """What guessing earns where every chosen answer has to beat every other: one way out of all to choose as many."""
-    return 1.0 / math.comb(len(judged.chosen), sum(judged.chosen)) if has_preference(judged.chosen) else None
+    """What guessing earns where every chosen answer has to beat every other: one way out of all to
+    choose as many.
+    """
+    return (
+        1.0 / math.comb(len(judged.chosen), sum(judged.chosen))
+        if has_preference(judged.chosen)
+        else None
+    )
 
 
 def two_game_share(judged: Judged) -> float | None:
-    """What guessing earns in two games: a half where the verdicts favour one side, nothing where they contradict each other.
+    """What guessing earns in two games: a half where the verdicts favour one side, nothing where
+    they contradict each other.
 
     Coins in both orders earn a quarter, and a judge that prefers a place nothing.
     """
@@ -333,7 +402,9 @@ def two_game_share(judged: Judged) -> float | None:
 
 
 def single_game_share(judged: Judged) -> float | None:
-    """What guessing earns in one game: a half; of two equal scores, which count for the second answer, what they earn."""
+    """What guessing earns in one game: a half; of two equal scores, which count for the second
+    answer, what they earn.
+    """
     if not is_pair(judged.chosen):
         return None
     values = judged.complete()
@@ -350,8 +421,8 @@ def _balance(judged: Judged) -> int:
 class SubsetTallies:
     """Credits of samples by subset under one rule.
 
-    A scored sample whose labels do not fit the rule counts as unscored, and in `n_unfit`. `chance` makes what works out the chance
-    level of one figure, of the whole or of a part.
+    A scored sample whose labels do not fit the rule counts as unscored, and in `n_unfit`. `chance`
+    makes what works out the chance level of one figure, of the whole or of a part.
     """
 
     def __init__(
@@ -380,22 +451,35 @@ class SubsetTallies:
         name = judged.subset if subset is None else subset
         for level in (self._whole_chance, self._chances[name]):
             level.add(judged)
-        self.by_subset[name].add(credit, judged.status, judged.cluster, None if credit is not None else self.cause(judged))
+        self.by_subset[name].add(
+            credit,
+            judged.status,
+            judged.cluster,
+            None if credit is not None else self.cause(judged),
+        )
         return credit
 
     def cause(self, judged: Judged) -> Cause | None:
-        """Who caused it where a sample earns nothing: a scored one lacks a verdict, or its labels do not fit the rule."""
+        """Who caused it where a sample earns nothing: a scored one lacks a verdict, or its labels
+        do not fit the rule.
+        """
         return judged.cause_or("judge" if self._fits(judged.chosen) else "data")
 
     def figures(self) -> dict[str, Figure]:
         """The figure of each subset."""
         parts = self.by_subset.items()
-        return {name: replace(counts.figure(self.rule), chance=self._chances[name].level) for name, counts in parts}
+        return {
+            name: replace(counts.figure(self.rule), chance=self._chances[name].level)
+            for name, counts in parts
+        }
 
     def pooled(self) -> Figure:
         """The figure of all subsets together."""
         extra = {"n_unfit_labels": self.n_unfit} if self.n_unfit else {}
-        return replace(merged(self.by_subset.values()).figure(self.rule, extra), chance=self._whole_chance.level)
+        return replace(
+            merged(self.by_subset.values()).figure(self.rule, extra),
+            chance=self._whole_chance.level,
+        )
 
 
 def strict_pairs() -> SubsetTallies:
@@ -405,12 +489,16 @@ def strict_pairs() -> SubsetTallies:
 
 def tie_credit() -> SubsetTallies:
     """Start counting under best-of-N with tie credit."""
-    return SubsetTallies("best_of_n_tie_credit", best_of_n_credit, has_preference, lambda: MeanChance(chosen_share))
+    return SubsetTallies(
+        "best_of_n_tie_credit", best_of_n_credit, has_preference, lambda: MeanChance(chosen_share)
+    )
 
 
 def beaten_losers() -> SubsetTallies:
     """Start counting under the all-losers-beaten rule."""
-    return SubsetTallies("all_losers_beaten", all_losers_credit, has_preference, lambda: MeanChance(all_losers_share))
+    return SubsetTallies(
+        "all_losers_beaten", all_losers_credit, has_preference, lambda: MeanChance(all_losers_share)
+    )
 
 
 class Orders:
@@ -451,10 +539,13 @@ class PooledScorer:
 
     Args:
         tallies: the counts to fill, with their rule.
-        category: names the coarser category of a sample, reported under `extra["categories"]`; None for none.
+        category: names the coarser category of a sample, reported under `extra["categories"]`; None
+            for none.
     """
 
-    def __init__(self, tallies: SubsetTallies, category: Callable[[Judged], str] | None = None) -> None:
+    def __init__(
+        self, tallies: SubsetTallies, category: Callable[[Judged], str] | None = None
+    ) -> None:
         self._tallies = tallies
         self._category = category
         self._categories: defaultdict[str, Tally] = defaultdict(Tally)
@@ -466,7 +557,9 @@ class PooledScorer:
         self._orders.add(judged)
         if self._category is not None:
             cause = self._tallies.cause(judged)
-            self._categories[self._category(judged)].add(credit, judged.status, judged.cluster, cause)
+            self._categories[self._category(judged)].add(
+                credit, judged.status, judged.cluster, cause
+            )
         return credit
 
     def report(self) -> Report:
@@ -478,27 +571,39 @@ class PooledScorer:
         figure, extra = tallies.pooled(), self._orders.extra()
         if self._category is not None:
             rule = tallies.rule
-            extra["categories"] = {name: self._categories[name].figure(rule) for name in sorted(self._categories)}
+            extra["categories"] = {
+                name: self._categories[name].figure(rule) for name in sorted(self._categories)
+            }
         return headline(replace(figure, extra={**figure.extra, **extra}), tallies.figures())
 
 
 class Gathered:
     """Collects the parts of samples that were judged part by part.
 
-    `part_of` marks a part with the key of its whole, so that parts of different wholes never meet; those of equal rows may
-    change places, which changes no figure.
+    `part_of` marks a part with the key of its whole, so that parts of different wholes never meet;
+    those of equal rows may change places, which changes no figure.
     """
 
     def __init__(self) -> None:
         self._open: dict[str, list[dict[Hashable, Judged]]] = {}
 
     @staticmethod
-    def part_of(whole: DataSample, part: int, parts: int, outputs: Sequence[int], **metadata: Any) -> DataSample:
+    def part_of(
+        whole: DataSample, part: int, parts: int, outputs: Sequence[int], **metadata: Any
+    ) -> DataSample:
         """The sample that asks about some outputs of another; `part` of `parts`, counted from 0."""
-        mark = {"whole": whole.sample_id, "whole_key": whole.sample_key, "part": part, "parts": parts, **metadata}
+        mark = {
+            "whole": whole.sample_id,
+            "whole_key": whole.sample_key,
+            "part": part,
+            "parts": parts,
+            **metadata,
+        }
         name = f"{whole.sample_id}/{part}"
         chosen = [whole.output[place] for place in outputs]
-        return copy_with(whole, unique_id=name, output=chosen, metadata={**(whole.metadata or {}), **mark})
+        return copy_with(
+            whole, unique_id=name, output=chosen, metadata={**(whole.metadata or {}), **mark}
+        )
 
     def add(self, judged: Judged) -> list[Judged] | None:
         """Take one part in; gives all parts in order when it was the last one of its whole."""
@@ -518,7 +623,9 @@ class Gathered:
 
 
 def headline(figure: Figure, by_subset: Mapping[str, Figure]) -> Report:
-    """A figure over all samples as the headline, beside the parts; a single part without a name is not repeated."""
+    """A figure over all samples as the headline, beside the parts; a single part without a name is
+    not repeated.
+    """
     parts = {name or UNNAMED: by_subset[name] for name in sorted(by_subset)}
     return Report(**vars(figure), by_subset={} if list(by_subset) == [""] else parts)
 
@@ -530,11 +637,18 @@ def pooled_counts(figures: Iterable[Figure]) -> dict[str, Any]:
     return {**counts, "missing": added(figure.missing for figure in figures)}
 
 
-def mean_of_parts(rule: str, parts: Mapping[str, Figure], ci95: Interval | None, extra: dict[str, Any]) -> Figure:
+def mean_of_parts(
+    rule: str, parts: Mapping[str, Figure], ci95: Interval | None, extra: dict[str, Any]
+) -> Figure:
     """The mean of the parts' scores, each weighing the same, with their counts and limits."""
     figures = list(parts.values())
-    score, bounds = mean_of(part.score for part in figures), mean_bounds(part.bounds for part in figures)
-    return Figure(rule, score=score, ci95=ci95, extra=extra, bounds=bounds, **pooled_counts(figures))
+    score, bounds = (
+        mean_of(part.score for part in figures),
+        mean_bounds(part.bounds for part in figures),
+    )
+    return Figure(
+        rule, score=score, ci95=ci95, extra=extra, bounds=bounds, **pooled_counts(figures)
+    )
 
 
 def absent(names: Iterable[str], parts: Mapping[str, Figure]) -> list[str]:

@@ -1,4 +1,6 @@
-"""Benchmarks of process rewards: how step scores become labels, files of step scores, and ProcessBench."""
+"""Benchmarks of process rewards: how step scores become labels, files of step scores, and
+ProcessBench.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from rm_gallery.core.data.load.converters import RowRef, identity, required, text, text_list, turns, wrong
+from rm_gallery.core.data.load.converters import (
+    RowRef,
+    identity,
+    required,
+    text,
+    text_list,
+    turns,
+    wrong,
+)
 from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.stats.intervals import Interval
@@ -32,7 +42,15 @@ from rm_gallery.gallery.benchmarks.judgements import (
     number_of,
     unfit,
 )
-from rm_gallery.gallery.benchmarks.rules import RuleScorer, Tally, absent, headline, mean_of, mean_of_parts, merged
+from rm_gallery.gallery.benchmarks.rules import (
+    RuleScorer,
+    Tally,
+    absent,
+    headline,
+    mean_of,
+    mean_of_parts,
+    merged,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,8 +62,8 @@ if TYPE_CHECKING:
 class StepRule:
     """How the score of a step says whether it is right.
 
-    `threshold:X`: the score is above X. `delta:X`: it is more than X above the score of the step before, where the first step
-    starts from 0; with a negative X a step may fall a little.
+    `threshold:X`: the score is above X. `delta:X`: it is more than X above the score of the step
+    before, where the first step starts from 0; with a negative X a step may fall a little.
     """
 
     by: Literal["threshold", "delta"]
@@ -60,21 +78,28 @@ class StepRule:
         except ValueError:
             value = math.nan
         if by not in ("threshold", "delta") or not math.isfinite(value):
-            raise ConfigError(f"step rule is '{text[:40]}'; give threshold:X or delta:X, such as threshold:0.5 or delta:-0.05.")
+            raise ConfigError(
+                f"step rule is '{text[:40]}'; give threshold:X or delta:X, such as threshold:0.5 "
+                f"or delta:-0.05."
+            )
         return StepRule("threshold" if by == "threshold" else "delta", value)
 
     def right(self, scores: Sequence[float]) -> list[bool]:
         """Per step whether it counts as right."""
         if self.by == "threshold":
             return [score > self.bound for score in scores]
-        return [score - before > self.bound for before, score in zip([0.0, *scores], scores, strict=False)]
+        return [
+            score - before > self.bound
+            for before, score in zip([0.0, *scores], scores, strict=False)
+        ]
 
     def __str__(self) -> str:
         return f"{self.by}:{self.bound:g}"
 
 
 class StepBenchmark(Benchmark):
-    """A benchmark whose labels are about steps: stepwise rewards serve it, and a step rule turns their scores into labels.
+    """A benchmark whose labels are about steps: stepwise rewards serve it, and a step rule turns
+    their scores into labels.
 
     `--step-rule` sets that rule; it is named beside every figure.
     """
@@ -104,43 +129,61 @@ class StepBenchmark(Benchmark):
         return (f"{said}; --step-rule has to fit the scale of {reward.name}.",)
 
     def check(self, reward: BaseReward) -> None:
-        """Also raise ConfigError for a threshold that no score of the reward can pass, or every one does."""
+        """Also raise ConfigError for a threshold that no score of the reward can pass, or every one
+        does.
+        """
         super().check(reward)
         low, high = getattr(reward, "score_range", (None, None))
         if self.step_rule.by == "threshold" and low is not None and high is not None:
             if not low <= self.step_rule.bound < high:
                 raise ConfigError(
-                    f"{reward.name} scores a step from {low:g} to {high:g}, so {self.step_rule} tells no step from another; "
-                    f"give --step-rule threshold:{(low + high) / 2:g} or another one within that range."
+                    f"{reward.name} scores a step from {low:g} to {high:g}, so {self.step_rule} "
+                    f"tells no step from another; give --step-rule threshold:{(low + high) / 2:g} "
+                    f"or another one within that range."
                 )
 
     @abstractmethod
     def recorded_sample(self, row: Row, number: int) -> DataSample:
         """The sample, without its texts, that a row of step scores brings its labels for."""
 
-    def recorded_scores(self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str) -> Recorded:
-        """One row a solution, with its `id` (or `idx`) and the list `scores` of its steps; several `judge_model` are groups.
+    def recorded_scores(
+        self, rows: Iterable[Row], samples: Iterable[DataSample] | None = None, **rule: str
+    ) -> Recorded:
+        """One row a solution, with its `id` (or `idx`) and the list `scores` of its steps; several
+        `judge_model` are groups.
 
-        The truth stands in the row, as in the published logs, or in the samples it is joined to by id.
+        The truth stands in the row, as in the published logs, or in the samples it is joined to by
+        id.
         """
         self.under(**rule)
         # of several samples of one name, the first
-        known = None if samples is None else {name: s for s in reversed(list(samples)) for name in self.ids(s)}
+        known = (
+            None
+            if samples is None
+            else {name: s for s in reversed(list(samples)) for name in self.ids(s)}
+        )
         seen: dict[str, set[str]] = {}
         groups: dict[str, JudgeGroup] = {}
         for number, row in enumerate(rows, 1):
             column = "idx" if "idx" in row and "id" not in row else "id"
             need(row, (column, "scores"), number)
-            group = {"judge_model": str(row["judge_model"])} if row.get("judge_model") is not None else {}
+            group = (
+                {"judge_model": str(row["judge_model"])}
+                if row.get("judge_model") is not None
+                else {}
+            )
             name = named(row[column], number, column)
             if all(label in row for label in self.labels):
                 sample = self.recorded_sample(row, number)
             elif known is None:
                 raise DataError(
-                    f"recorded row {number} holds no {' and '.join(self.labels)}; say where the rows of {self.name} are, with --data."
+                    f"recorded row {number} holds no {' and '.join(self.labels)}; say where the "
+                    f"rows of {self.name} are, with --data."
                 )
             elif name not in known:
-                raise DataError(f"recorded row {number}: the data has no row with the id '{name[:80]}'.")
+                raise DataError(
+                    f"recorded row {number}: the data has no row with the id '{name[:80]}'."
+                )
             else:
                 sample = known[name]
             groups[repr(group)] = group
@@ -152,7 +195,13 @@ class StepBenchmark(Benchmark):
                     yield groups[key], Judged(sample, [], "unscored", [_NO_SCORES])
 
 
-_NO_SCORES = RewardIssue(name="scores", status="unscored", reason="no_score", message="A step has no score.", cause="data")
+_NO_SCORES = RewardIssue(
+    name="scores",
+    status="unscored",
+    reason="no_score",
+    message="A step has no score.",
+    cause="data",
+)
 
 
 def _with_steps(sample: DataSample, scores: Any, number: int) -> Judged:
@@ -160,21 +209,28 @@ def _with_steps(sample: DataSample, scores: Any, number: int) -> Judged:
         raise unfit(number, "scores", "a list of numbers", scores)
     found = [number_of(score, f"scores[{place}]", number) for place, score in enumerate(scores)]
     judgements = [
-        Judgement(StepOf(0, place), "unscored" if score is None else "scored", score) for place, score in enumerate(found)
+        Judgement(StepOf(0, place), "unscored" if score is None else "scored", score)
+        for place, score in enumerate(found)
     ]
     lost = not found or None in found
-    return Judged(sample, judgements, "unscored" if lost else "scored", [_NO_SCORES] if lost else [])
+    return Judged(
+        sample, judgements, "unscored" if lost else "scored", [_NO_SCORES] if lost else []
+    )
 
 
 def step_scores(judged: Judged) -> list[float] | None:
-    """The scores of the first output's steps; None where the sample is not scored or one is missing."""
+    """The scores of the first output's steps; None where the sample is not scored or one is
+    missing.
+    """
     scores: list[Score] = judged.steps(0) if judged.sample.output else []
     known = [score for score in scores if score is not None and not math.isnan(score)]
     return known if judged.status == "scored" and known and len(known) == len(scores) else None
 
 
 def interval_of(draws: Sequence[NDArray[np.float64]], score: float | None) -> Interval | None:
-    """95 % interval of the mean of some parts' bootstrap draws, each weighing the same; it holds the score itself."""
+    """95 % interval of the mean of some parts' bootstrap draws, each weighing the same; it holds
+    the score itself.
+    """
     import numpy as np
 
     from rm_gallery.core.stats.clustered import draws_interval
@@ -186,17 +242,23 @@ def interval_of(draws: Sequence[NDArray[np.float64]], score: float | None) -> In
 
 
 def solution(steps: Sequence[str], right: Sequence[bool | None], **label: Any) -> dict[str, Any]:
-    """One output with its steps, as `DataSample` takes it; `right` is None for a step that nobody labelled."""
+    """One output with its steps, as `DataSample` takes it; `right` is None for a step that nobody
+    labelled.
+    """
     return {
         "answer": {"role": "assistant", "content": "\n\n".join(steps), "label": label},
         "steps": [
-            {"role": "assistant", "content": step, "label": {} if known is None else {"correctness": known}}
+            {
+                "role": "assistant",
+                "content": step,
+                "label": {} if known is None else {"correctness": known},
+            }
             for step, known in zip(steps, right, strict=True)
         ],
     }
 
 
-# -- ProcessBench ----------------------------------------------------------------------------------------------------------
+# -- ProcessBench ----------------------------------------------------------------------------------
 
 PROCESSBENCH_RULE = "first_error_f1"
 PROCESSBENCH_SETS = {"gsm8k": 400, "math": 1000, "olympiadbench": 1000, "omnimath": 1000}
@@ -204,9 +266,11 @@ NONE_WRONG = -1
 
 
 class ProcessBench(StepBenchmark):
-    """F1 of finding the first wrong step: the harmonic mean of the accuracies on wrong and on right solutions; mean of the sets.
+    """F1 of finding the first wrong step: the harmonic mean of the accuracies on wrong and on right
+    solutions; mean of the sets.
 
-    The prediction is the first step that the step rule does not call right, and -1 where it calls all of them right.
+    The prediction is the first step that the step rule does not call right, and -1 where it calls
+    all of them right.
     """
 
     name = "processbench"
@@ -216,8 +280,12 @@ class ProcessBench(StepBenchmark):
     source = "Zheng et al., ProcessBench, arXiv 2412.06559, code/run_eval_prm_rlhflow.py"
     licence = "Apache-2.0"
     version = "repository at 1aad799"
-    chance_note = "no single level: it depends on the share of wrong steps and on how often a reward says so"
-    measures = "whether a process reward finds the first wrong step of a solution, and none in a right one"
+    chance_note = (
+        "no single level: it depends on the share of wrong steps and on how often a reward says so"
+    )
+    measures = (
+        "whether a process reward finds the first wrong step of a solution, and none in a right one"
+    )
     sizes = PROCESSBENCH_SETS
     layout = {
         "id": "the set and a number, such as gsm8k-0",
@@ -226,12 +294,19 @@ class ProcessBench(StepBenchmark):
         "label": "number of the first wrong step, counted from 0; -1 where all are right",
         "generator, final_answer_correct": "who wrote the solution, and whether its answer is right; not judged",
     }
-    formula = "F1 = 2 a b / (a + b), a = share of wrong solutions whose first wrong step is found, b = share of right ones found right"
+    formula = (
+        "F1 = 2 a b / (a + b), a = share of wrong solutions whose first wrong step is found, b = "
+        "share of right ones found right"
+    )
     traps = (
-        "calling every step right, or every first step wrong, is right about one kind of solutions only and earns 0 or little",
-        "the step rule decides: a process reward is read by threshold:0.5 unless its authors say otherwise",
-        "a set needs wrong and right solutions; with one kind only it has no F1 and is reported as missing",
-        "a right final answer does not make a right solution: many of the labelled errors end in the right answer",
+        "calling every step right, or every first step wrong, is right about one kind of "
+        "solutions only and earns 0 or little",
+        "the step rule decides: a process reward is read by threshold:0.5 unless its authors say "
+        "otherwise",
+        "a set needs wrong and right solutions; with one kind only it has no F1 and is reported "
+        "as missing",
+        "a right final answer does not make a right solution: many of the labelled errors end in "
+        "the right answer",
     )
     published = (
         ("o1-mini (critic)", "average F1 87.9", "abstract and results of the paper"),
@@ -241,22 +316,33 @@ class ProcessBench(StepBenchmark):
 
     def detect(self, columns: Mapping[str, Any]) -> bool:
         """A problem with the steps of a solution and the number of the first wrong one."""
-        return {"problem", "steps", "label"} <= columns.keys() and _label(columns["label"]) is not None
+        return {"problem", "steps", "label"} <= columns.keys() and _label(
+            columns["label"]
+        ) is not None
 
     def convert(self, row: dict[str, Any], where: RowRef = ROW) -> DataSample:
-        """One output with the steps of the solution; steps up to the first wrong one have the label `correctness`.
+        """One output with the steps of the solution; steps up to the first wrong one have the label
+        `correctness`.
 
         Metadata: `subset`, out of the id or else the file's name, and `generator` where given.
         """
         steps, label = text_list(row, "steps", where), _label(required(row, "label", where))
         if label is None or label >= len(steps):
             raise wrong(where, "label", f"-1 or a step from 0 to {len(steps) - 1}", row["label"])
-        right = [True if label == NONE_WRONG or k < label else False if k == label else None for k in range(len(steps))]
+        right = [
+            True if label == NONE_WRONG or k < label else False if k == label else None
+            for k in range(len(steps))
+        ]
         name = identity(row, "id", where)
-        about = {"subset": _set_of(name) or _set_of(PurePath(where.source).stem), "generator": row.get("generator")}
+        about = {
+            "subset": _set_of(name) or _set_of(PurePath(where.source).stem),
+            "generator": row.get("generator"),
+        }
         asked = turns(text(row, "problem", where), "problem", where)
         metadata = {key: value for key, value in about.items() if value}
-        return self.sample(name, asked, [solution(steps, right, first_error=label)], "math", metadata)
+        return self.sample(
+            name, asked, [solution(steps, right, first_error=label)], "math", metadata
+        )
 
     def recorded_sample(self, row: Row, number: int) -> DataSample:
         """A row with its id and label."""
@@ -279,7 +365,14 @@ def _label(value: Any) -> int | None:
 
 
 def _set_of(name: str) -> str | None:
-    return next((known for known in sorted(PROCESSBENCH_SETS, reverse=True) if name.lower().startswith(known)), None)
+    return next(
+        (
+            known
+            for known in sorted(PROCESSBENCH_SETS, reverse=True)
+            if name.lower().startswith(known)
+        ),
+        None,
+    )
 
 
 def harmonic_mean(a: float, b: float) -> float:
@@ -303,7 +396,9 @@ class _Solutions:
             counts[1] += 1
 
     def draws(self, rng: np.random.Generator) -> NDArray[np.float64]:
-        """Bootstrap draws of their accuracy, whole problems at a time; from Jeffreys' posterior where all earned the same or share a problem."""
+        """Bootstrap draws of their accuracy, whole problems at a time; from Jeffreys' posterior
+        where all earned the same or share a problem.
+        """
         from rm_gallery.core.stats.clustered import cluster_sum_draws, mean_draws
 
         mean = self.credits.mean
@@ -319,11 +414,17 @@ class _FirstErrors:
 
     def __init__(self, rule: StepRule, seed: int) -> None:
         self._rule, self._seed = rule, seed
-        self._sets: defaultdict[str, dict[bool, _Solutions]] = defaultdict(lambda: {True: _Solutions(), False: _Solutions()})
+        self._sets: defaultdict[str, dict[bool, _Solutions]] = defaultdict(
+            lambda: {True: _Solutions(), False: _Solutions()}
+        )
 
     def add(self, judged: Judged) -> float | None:
         """Count one solution; 1.0 where the prediction is the label."""
-        label = (judged.sample.output[0].answer.label or {}).get("first_error") if judged.sample.output else None
+        label = (
+            (judged.sample.output[0].answer.label or {}).get("first_error")
+            if judged.sample.output
+            else None
+        )
         scores = step_scores(judged)
         credit = None
         if scores is not None and label is not None:
@@ -345,7 +446,9 @@ class _FirstErrors:
         ci95 = interval_of(draws, mean_of(part.score for part in parts.values()))
         return headline(mean_of_parts(PROCESSBENCH_RULE, parts, ci95, extra), parts)
 
-    def _figure(self, name: str, kinds: Mapping[bool, _Solutions]) -> tuple[Figure, NDArray[np.float64] | None]:
+    def _figure(
+        self, name: str, kinds: Mapping[bool, _Solutions]
+    ) -> tuple[Figure, NDArray[np.float64] | None]:
         from rm_gallery.core.stats.clustered import named_generator
 
         wrong_ones, right_ones = kinds[True].credits.mean, kinds[False].credits.mean
@@ -353,11 +456,15 @@ class _FirstErrors:
         counts = merged(kind.credits for kind in kinds.values()).counts()
         wrong, right = kinds[True].credits.bounds, kinds[False].credits.bounds
         if wrong is not None and right is not None:  # the figure rises with either accuracy
-            counts["bounds"] = Interval(harmonic_mean(wrong.low, right.low), harmonic_mean(wrong.high, right.high))
+            counts["bounds"] = Interval(
+                harmonic_mean(wrong.low, right.low), harmonic_mean(wrong.high, right.high)
+            )
         if wrong_ones is None or right_ones is None:
             return Figure(PROCESSBENCH_RULE, score=None, ci95=None, extra=extra, **counts), None
         rng = named_generator(self._seed, f"processbench {name}")
         a, b = kinds[True].draws(rng), kinds[False].draws(rng)
         drawn = 2 * a * b / (a + b)
         score = harmonic_mean(wrong_ones, right_ones)
-        return Figure(PROCESSBENCH_RULE, score=score, ci95=interval_of([drawn], score), extra=extra, **counts), drawn
+        return Figure(
+            PROCESSBENCH_RULE, score=score, ci95=interval_of([drawn], score), extra=extra, **counts
+        ), drawn

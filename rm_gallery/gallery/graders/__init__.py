@@ -1,5 +1,5 @@
-"""Ready-made graders: a rubric file in `rubrics/FAMILY/` for each one a model judges, classes in the modules here, and every
-rule among the rewards.
+"""Ready-made graders: a rubric file in `rubrics/FAMILY/` for each one a model judges, classes in
+the modules here, and every rule among the rewards.
 
 `from rm_gallery.gallery.graders import ToolSelectionGrader` works for each of them.
 """
@@ -48,7 +48,11 @@ def graders() -> dict[str, type[BaseGrader]]:
             found[name] = grader_of_reward(name, NAMES.get(name, class_name(name)), __name__)
     for module in pkgutil.iter_modules(__path__):
         for kind in vars(importlib.import_module(f"{__name__}.{module.name}")).values():
-            if isinstance(kind, type) and issubclass(kind, BaseGrader) and kind.__module__ == f"{__name__}.{module.name}":
+            if (
+                isinstance(kind, type)
+                and issubclass(kind, BaseGrader)
+                and kind.__module__ == f"{__name__}.{module.name}"
+            ):
                 if not kind.__name__.startswith("_"):
                     found[kind.registered_name()] = kind
     return dict(sorted(found.items()))

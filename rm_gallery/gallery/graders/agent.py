@@ -1,7 +1,8 @@
-"""What an agent did: its tool calls against those expected, loops, steps that lead nowhere, new information; each step by a judge.
+"""What an agent did: its tool calls against those expected, loops, steps that lead nowhere, new
+information; each step by a judge.
 
-Trajectories are messages of the OpenAI protocol; arguments may be JSON text or objects, and a message may stand inside
-`{"message": …}`.
+Trajectories are messages of the OpenAI protocol; arguments may be JSON text or objects, and a
+message may stand inside `{"message": …}`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ class Action(NamedTuple):
     @property
     def signature(self) -> str:
         """Name and arguments, whatever the order of the keys."""
-        return f"{self.call.name} {json.dumps(self.call.arguments, sort_keys=True, ensure_ascii=False, default=str)}"
+        return (
+            f"{self.call.name} "
+            f"{json.dumps(self.call.arguments, sort_keys=True, ensure_ascii=False, default=str)}"
+        )
 
 
 def _text(content: Any) -> str:
@@ -56,27 +60,41 @@ def messages_of(messages: Any, name: str) -> list[Mapping[str, Any]]:
     """The messages of a trajectory; Unscored for what is none."""
     found = [m.get("message", m) if isinstance(m, Mapping) else m for m in messages or ()]
     if not found or not all(isinstance(m, Mapping) and "role" in m for m in found):
-        raise Unscored(f"{name} needs messages: a list of dicts with a role, and there are none.", reason="no_messages")
+        raise Unscored(
+            f"{name} needs messages: a list of dicts with a role, and there are none.",
+            reason="no_messages",
+        )
     return found
 
 
 def calls_of(given: Any, name: str) -> list[MadeCall]:
-    """The tool calls of a list in any usual layout; one that cannot be read is a call of its own that fits nothing."""
+    """The tool calls of a list in any usual layout; one that cannot be read is a call of its own
+    that fits nothing.
+    """
     if isinstance(given, Mapping):
         given = given.get("tool_calls", [given])
     if isinstance(given, str):
         try:
             given = json.loads(given)
         except (ValueError, RecursionError) as error:
-            raise Unscored(f"{name}: the tool calls are no JSON: {error}", reason="no_tool_calls") from error
+            raise Unscored(
+                f"{name}: the tool calls are no JSON: {error}", reason="no_tool_calls"
+            ) from error
     if not isinstance(given, (list, tuple)):
-        raise Unscored(f"{name} needs a list of tool calls, found a {type(given).__name__}.", reason="no_tool_calls")
+        raise Unscored(
+            f"{name} needs a list of tool calls, found a {type(given).__name__}.",
+            reason="no_tool_calls",
+        )
     found = [as_call(call) for call in given]
-    return [call if isinstance(call, MadeCall) else MadeCall("", {"unreadable": call}) for call in found]
+    return [
+        call if isinstance(call, MadeCall) else MadeCall("", {"unreadable": call}) for call in found
+    ]
 
 
 def actions_of(messages: Sequence[Mapping[str, Any]]) -> list[Action]:
-    """Every tool call in order with its observation: the tool message of its id, else the next one without an owner."""
+    """Every tool call in order with its observation: the tool message of its id, else the next one
+    without an owner.
+    """
     waiting: list[tuple[str | None, MadeCall]] = []
     answers: dict[int, str] = {}
     free: dict[int, str | None] = {}
@@ -93,7 +111,9 @@ def actions_of(messages: Sequence[Mapping[str, Any]]) -> list[Action]:
             call = as_call(raw)
             number = raw.get("id") if isinstance(raw, Mapping) else None
             free[len(waiting)] = number
-            waiting.append((number, call if isinstance(call, MadeCall) else MadeCall("", {"unreadable": call})))
+            waiting.append(
+                (number, call if isinstance(call, MadeCall) else MadeCall("", {"unreadable": call}))
+            )
     return [Action(call, answers.get(i)) for i, (_, call) in enumerate(waiting)]
 
 
@@ -104,25 +124,39 @@ def _share(matched: int, made: int, wanted: int, metric: Metric) -> float:
         return 2 * matched / (made + wanted)
     if metric == "jaccard":
         return matched / (made + wanted - matched)
-    return matched / made if metric == "precision" and made else matched / wanted if metric == "recall" and wanted else 0.0
+    return (
+        matched / made
+        if metric == "precision" and made
+        else matched / wanted
+        if metric == "recall" and wanted
+        else 0.0
+    )
 
 
 def _wanted(given: Any, arguments: bool, name: str) -> list[ExpectedCall]:
     found = read_wanted(given)
     if isinstance(found, str):
-        raise Unscored(f"{name} cannot read the reference tool calls: {found}", reason="no_reference")
+        raise Unscored(
+            f"{name} cannot read the reference tool calls: {found}", reason="no_reference"
+        )
     return found
 
 
-def _table(made: Sequence[MadeCall], wanted: Sequence[ExpectedCall], arguments: bool) -> list[list[bool]]:
-    return [[fits(c, w, True, {}) if arguments else bool(c.name) and c.name == w.name for w in wanted] for c in made]
+def _table(
+    made: Sequence[MadeCall], wanted: Sequence[ExpectedCall], arguments: bool
+) -> list[list[bool]]:
+    return [
+        [fits(c, w, True, {}) if arguments else bool(c.name) and c.name == w.name for w in wanted]
+        for c in made
+    ]
 
 
 class ToolCallPrecisionRecallMatchGrader(BaseGrader):
     """How many of the expected tool calls were made, each counting once, in any order.
 
-    Fields: `tool_calls`, `reference_tool_calls` (as `tool_call_match` reads them). Range [0, 1], higher is better. F1 by
-    default: recall alone is earned by calling everything. An empty reference says that no call is right.
+    Fields: `tool_calls`, `reference_tool_calls` (as `tool_call_match` reads them). Range [0, 1],
+    higher is better. F1 by default: recall alone is earned by calling everything. An empty
+    reference says that no call is right.
     """
 
     metric: Metric = "f1"
@@ -142,9 +176,10 @@ class ToolCallPrecisionRecallMatchGrader(BaseGrader):
 class ToolCallStepSequenceMatchGrader(BaseGrader):
     """How well the steps of a trajectory follow the expected ones in order.
 
-    Fields: `messages`; `reference_tool_calls`, a list of steps, each a call or a list of calls made side by side. Steps are
-    aligned in order so that the most fit; inside a step the order of calls does not matter. The score is `metric` of the
-    calls in aligned steps. Range [0, 1], higher is better.
+    Fields: `messages`; `reference_tool_calls`, a list of steps, each a call or a list of calls made
+    side by side. Steps are aligned in order so that the most fit; inside a step the order of calls
+    does not matter. The score is `metric` of the calls in aligned steps. Range [0, 1], higher is
+    better.
     """
 
     metric: Metric = "f1"
@@ -156,12 +191,24 @@ class ToolCallStepSequenceMatchGrader(BaseGrader):
             for message in messages_of(messages, self.name)
             if message.get("tool_calls")
         ]
-        steps = reference_tool_calls if isinstance(reference_tool_calls, (list, tuple)) else [reference_tool_calls]
-        wanted = [_wanted(step if isinstance(step, (list, tuple)) else [step], True, self.name) for step in steps]
+        steps = (
+            reference_tool_calls
+            if isinstance(reference_tool_calls, (list, tuple))
+            else [reference_tool_calls]
+        )
+        wanted = [
+            _wanted(step if isinstance(step, (list, tuple)) else [step], True, self.name)
+            for step in steps
+        ]
         fit = [[in_any_order(_table(m, w, self.match_arguments)) for w in wanted] for m in made]
         matched = _aligned(fit)
         n_made, n_wanted = sum(map(len, made)), sum(map(len, wanted))
-        metadata = {"matched": matched, "made": n_made, "expected": n_wanted, "steps": [len(made), len(wanted)]}
+        metadata = {
+            "matched": matched,
+            "made": n_made,
+            "expected": n_wanted,
+            "steps": [len(made), len(wanted)],
+        }
         reason = f"{matched} of {n_wanted} expected calls in order; {n_made} calls in all."
         score = _share(matched, n_made, n_wanted, self.metric)
         return GraderScore(score=score, reason=reason, metadata=metadata)
@@ -180,7 +227,8 @@ def _aligned(fit: Sequence[Sequence[int]]) -> int:
 class ToolCallSequenceMatchGrader(BaseGrader):
     """Whether the tool calls come in the expected order: the longest common run of both, by F1.
 
-    Fields: `tool_calls`, `reference_tool_calls`. Range [0, 1], higher is better; calls in between cost precision.
+    Fields: `tool_calls`, `reference_tool_calls`. Range [0, 1], higher is better; calls in between
+    cost precision.
     """
 
     match_arguments: bool = True
@@ -205,8 +253,9 @@ def _alike(one: str, other: str) -> float:
 class ActionLoopDetectionGrader(BaseGrader):
     """1 minus the share of pairs of tool calls that are the same call again.
 
-    Fields: `messages`. Calls are the same when name and arguments are, in whatever order the keys stand, or as alike as
-    `similarity_threshold` of their characters. Range [0, 1], 1 is free of loops; fewer than two calls cannot loop.
+    Fields: `messages`. Calls are the same when name and arguments are, in whatever order the keys
+    stand, or as alike as `similarity_threshold` of their characters. Range [0, 1], 1 is free of
+    loops; fewer than two calls cannot loop.
     """
 
     similarity_threshold: float = Field(default=1.0, gt=0, le=1)
@@ -229,8 +278,8 @@ def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
 
 
 def information_gain(observations: Sequence[str], threshold: float) -> float:
-    """Mean over observations of what is new in each: 1 minus its greatest likeness to an earlier one, less by
-    exp(-2 x) for a likeness x above `threshold`; the first one is new.
+    """Mean over observations of what is new in each: 1 minus its greatest likeness to an earlier
+    one, less by exp(-2 x) for a likeness x above `threshold`; the first one is new.
     """
     seen: list[frozenset[str]] = []
     gains = []
@@ -259,15 +308,21 @@ class ObservationInformationGainGrader(BaseGrader):
         read = messages_of(messages, self.name)
         observations = _observations(actions_of(read), read)
         if not observations:
-            raise Unscored(f"{self.name}: the trajectory holds no observations.", reason="no_observations", cause="answer")
+            raise Unscored(
+                f"{self.name}: the trajectory holds no observations.",
+                reason="no_observations",
+                cause="answer",
+            )
         score = information_gain(observations, self.similarity_threshold)
         return GraderScore(score=score, reason=f"{len(observations)} observations.")
 
 
 class ToolUsageEfficiencyGrader(BaseGrader):
-    """0.4 of the information gained, 0.4 of the share of calls that are not made before, 0.2 of the variety of tools.
+    """0.4 of the information gained, 0.4 of the share of calls that are not made before, 0.2 of the
+    variety of tools.
 
-    Fields: `messages`. Variety is min(1, different tools / calls + 0.3). Range [0, 1]; unscored without calls.
+    Fields: `messages`. Variety is min(1, different tools / calls + 0.3). Range [0, 1]; unscored
+    without calls.
     """
 
     information_gain_threshold: float = Field(default=0.3, ge=0, le=1)
@@ -276,9 +331,15 @@ class ToolUsageEfficiencyGrader(BaseGrader):
         read = messages_of(messages, self.name)
         actions = actions_of(read)
         if not actions:
-            raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls", cause="answer")
+            raise Unscored(
+                f"{self.name}: the trajectory holds no tool calls.",
+                reason="no_tool_calls",
+                cause="answer",
+            )
         observations = _observations(actions, read)
-        gain = information_gain(observations, self.information_gain_threshold) if observations else 0.0
+        gain = (
+            information_gain(observations, self.information_gain_threshold) if observations else 0.0
+        )
         new = len({action.signature for action in actions}) / len(actions)
         variety = min(1.0, len({action.call.name for action in actions}) / len(actions) + 0.3)
         metadata = {"information_gain": gain, "new_calls": new, "variety": variety}
@@ -287,10 +348,12 @@ class ToolUsageEfficiencyGrader(BaseGrader):
 
 
 class TrajectoryStepEfficiencyGrader(BaseGrader):
-    """The share of steps that led somewhere; with `reference_step_count` 0.6 of that and 0.4 of min(1, expected / made).
+    """The share of steps that led somewhere; with `reference_step_count` 0.6 of that and 0.4 of
+    min(1, expected / made).
 
-    Fields: `messages`, optional `reference_step_count`. A step leads nowhere when the same call was made before and brought
-    the same again, or brought nothing. Range [0, 1], higher is better; unscored without calls.
+    Fields: `messages`, optional `reference_step_count`. A step leads nowhere when the same call was
+    made before and brought the same again, or brought nothing. Range [0, 1], higher is better;
+    unscored without calls.
     """
 
     redundancy_threshold: float = Field(default=0.8, gt=0, le=1)
@@ -299,7 +362,11 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
     def _grade(self, messages: Any, reference_step_count: int | None = None) -> GraderScore:
         actions = actions_of(messages_of(messages, self.name))
         if not actions:
-            raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls", cause="answer")
+            raise Unscored(
+                f"{self.name}: the trajectory holds no tool calls.",
+                reason="no_tool_calls",
+                cause="answer",
+            )
         before: dict[str, list[str]] = {}
         redundant = 0
         for action in actions:
@@ -313,9 +380,16 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
         if reference_step_count is not None:
             expected = int(reference_step_count)
             if expected < 1:
-                raise Unscored(f"{self.name}: reference_step_count is {expected}; give 1 or more.", reason="no_reference")
+                raise Unscored(
+                    f"{self.name}: reference_step_count is {expected}; give 1 or more.",
+                    reason="no_reference",
+                )
             score = 0.6 * productive + 0.4 * min(1.0, expected / len(actions))
-        return GraderScore(score=score, reason=f"{redundant} of {len(actions)} steps led nowhere.", metadata=metadata)
+        return GraderScore(
+            score=score,
+            reason=f"{redundant} of {len(actions)} steps led nowhere.",
+            metadata=metadata,
+        )
 
     def _again(self, own: str, before: Sequence[str]) -> bool:
         """Whether the same call brought this before, or brings nothing now."""
@@ -324,7 +398,7 @@ class TrajectoryStepEfficiencyGrader(BaseGrader):
         return any(_alike(own, earlier) >= self.redundancy_threshold for earlier in before)
 
 
-# -- trajectories step by step --------------------------------------------------------------------------------------------------
+# -- trajectories step by step ---------------------------------------------------------------------
 
 PARTS = {
     "contribution": ("how far it brings the task forward", "对任务的推进程度"),
@@ -339,20 +413,28 @@ def _step_reply() -> type[BasePromptTemplate]:
     fields: dict[str, Any] = {
         name: (
             Annotated[int, Described(zh=f"{zh}，1（最差）到 5（最好）的整数")],
-            Field(default=..., ge=1, le=5, description=f"A whole number from 1 (worst) to 5 (best): {en}"),
+            Field(
+                default=...,
+                ge=1,
+                le=5,
+                description=f"A whole number from 1 (worst) to 5 (best): {en}",
+            ),
         )
         for name, (en, zh) in PARTS.items()
     }
-    made: type[BasePromptTemplate] = create_model("StepReply", __base__=BasePromptTemplate, __module__=__name__, **fields)
+    made: type[BasePromptTemplate] = create_model(
+        "StepReply", __base__=BasePromptTemplate, __module__=__name__, **fields
+    )
     return made
 
 
 class TrajectoryComprehensiveGrader(RubricGrader):
-    """Every step of a trajectory for contribution, relevance, accuracy and efficiency; the mean of all, 0 to 1.
+    """Every step of a trajectory for contribution, relevance, accuracy and efficiency; the mean of
+    all, 0 to 1.
 
-    Fields: `messages`, optional `query`. One call per tool call, each from 1 to 5 and mapped to [0, 1]. Metadata: `steps`,
-    and `is_resolved`, whether the score reaches the threshold. Unscored without tool calls; one step that cannot be judged
-    leaves the trajectory without a score.
+    Fields: `messages`, optional `query`. One call per tool call, each from 1 to 5 and mapped to [0,
+    1]. Metadata: `steps`, and `is_resolved`, whether the score reaches the threshold. Unscored
+    without tool calls; one step that cannot be judged leaves the trajectory without a score.
     """
 
     unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "whole", "own_form"})
@@ -377,18 +459,31 @@ class TrajectoryComprehensiveGrader(RubricGrader):
         asked = query or next((shown(m.get("content")) for m in read if m["role"] == "user"), "")
         actions = actions_of(read)
         if not actions:
-            raise Unscored(f"{self.name}: the trajectory holds no tool calls.", reason="no_tool_calls", cause="answer")
-        told = [{"call": action.signature, "result": action.observation or ""} for action in actions]
+            raise Unscored(
+                f"{self.name}: the trajectory holds no tool calls.",
+                reason="no_tool_calls",
+                cause="answer",
+            )
+        told = [
+            {"call": action.signature, "result": action.observation or ""} for action in actions
+        ]
         steps, usages = [], []
         for number, step in enumerate(told):
             fields = {"query": asked, "history": told[:number], "step": step}
             found, usage = await self._ask(fields, self._read_step)
             steps.append(found)
             usages.append(usage)
-        score = math.fsum((value - 1) / 4 for step in steps for value in step["scores"].values()) / (4 * len(steps))
+        score = math.fsum(
+            (value - 1) / 4 for step in steps for value in step["scores"].values()
+        ) / (4 * len(steps))
         usage = {name: math.fsum(one[name] for one in usages) for name in usages[0]}
-        metadata = {"steps": steps, "is_resolved": self.threshold is not None and score >= self.threshold}
-        return GraderScore(score=score, reason=steps[-1]["reason"], metadata=metadata, usage=usage, **self.about())
+        metadata = {
+            "steps": steps,
+            "is_resolved": self.threshold is not None and score >= self.threshold,
+        }
+        return GraderScore(
+            score=score, reason=steps[-1]["reason"], metadata=metadata, usage=usage, **self.about()
+        )
 
     def _read_step(self, reply: ChatResponse) -> tuple[dict[str, Any], dict[str, float]]:
         found = parsed(self.reply, reply)

@@ -1,4 +1,6 @@
-"""Rubrics as graders: every criterion answered by a judge, the score by the arithmetic of the rubric."""
+"""Rubrics as graders: every criterion answered by a judge, the score by the arithmetic of the
+rubric.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,18 @@ from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, Uns
 
 NOT_APPLICABLE = "n/a"
 REFUSED = "refused"
-_NO_VERDICT = frozenset({"n/a", "na", "not applicable", "cannot assess", "cannot_assess", "不适用", "无法判断"})
+_NO_VERDICT = frozenset(
+    {"n/a", "na", "not applicable", "cannot assess", "cannot_assess", "不适用", "无法判断"}
+)
 
 
 @lru_cache(maxsize=1024)
-def _field(number: int, levels: int, first: int, scale: tuple[float, float] | None, open_: bool) -> tuple[Any, Any]:
-    """The field of a judge's reply that answers one criterion: yes or no, the number of a level, or a number."""
+def _field(
+    number: int, levels: int, first: int, scale: tuple[float, float] | None, open_: bool
+) -> tuple[Any, Any]:
+    """The field of a judge's reply that answers one criterion: yes or no, the number of a level, or
+    a number.
+    """
     en, zh = (f" or {NOT_APPLICABLE}", f"，不适用时写 {NOT_APPLICABLE}") if open_ else ("", "")
     read: Any
     kind: Any
@@ -49,7 +57,9 @@ def _field(number: int, levels: int, first: int, scale: tuple[float, float] | No
             f"第 {number} 条是否符合：yes 或 no{zh}，不写其他内容",
         )
     else:
-        whole = bool(levels) or (float(low).is_integer() and float(high).is_integer() and high - low > 1)
+        whole = bool(levels) or (
+            float(low).is_integer() and float(high).is_integer() and high - low > 1
+        )
         kind = int if whole else float
         limits = {"ge": int(low), "le": int(high)} if whole else {"ge": low, "le": high}
         what = ("level", "等级") if levels else ("number", "分数")
@@ -57,14 +67,22 @@ def _field(number: int, levels: int, first: int, scale: tuple[float, float] | No
             f"The {what[0]} of criterion {number}, from {low:g} to {high:g}{en}, nothing else",
             f"第 {number} 条的{what[1]}，从 {low:g} 到 {high:g}{zh}，不写其他内容",
         )
-        read = (lambda value: read_integer(value, high, True)) if whole else (lambda value: read_number(value, high, True))
+        read = (
+            (lambda value: read_integer(value, high, True))
+            if whole
+            else (lambda value: read_number(value, high, True))
+        )
     annotated: Any = Annotated  # a list of notes cannot stand in its brackets on Python 3.10
     notes: list[Any] = [Described(zh=told[1])] if open_ else [Described(zh=told[1]), OnScale()]
     if not open_:
-        return annotated[tuple([kind | None, *notes])], Field(default=None, description=told[0], **limits)
+        return annotated[tuple([kind | None, *notes])], Field(
+            default=None, description=told[0], **limits
+        )
 
     numbers = (
-        tuple(f"{level:g}" for level in range(int(low), int(high) + 1)) if limits and whole and high - low < LEVELS else ()
+        tuple(f"{level:g}" for level in range(int(low), int(high) + 1))
+        if limits and whole and high - low < LEVELS
+        else ()
     )
     answers = (*numbers, NOT_APPLICABLE) if numbers else () if limits else (YES, NO, NOT_APPLICABLE)
 
@@ -76,18 +94,26 @@ def _field(number: int, levels: int, first: int, scale: tuple[float, float] | No
             raise ParseError(f"Expected a number from {low:g} to {high:g}, found {found:g}.")
         return found
 
-    return annotated[tuple([Any, *notes, ReadBy(read_open, answers)])], Field(default=None, description=told[0])
+    return annotated[tuple([Any, *notes, ReadBy(read_open, answers)])], Field(
+        default=None, description=told[0]
+    )
 
 
 @lru_cache(maxsize=256)
 def _reply(kinds: tuple[tuple[Any, ...], ...]) -> type[BasePromptTemplate]:
-    fields: dict[str, Any] = {f"c{number}": _field(number, *kind) for number, kind in enumerate(kinds, 1)}
-    made: type[BasePromptTemplate] = create_model("ChecklistReply", __base__=BasePromptTemplate, __module__=__name__, **fields)
+    fields: dict[str, Any] = {
+        f"c{number}": _field(number, *kind) for number, kind in enumerate(kinds, 1)
+    }
+    made: type[BasePromptTemplate] = create_model(
+        "ChecklistReply", __base__=BasePromptTemplate, __module__=__name__, **fields
+    )
     return made
 
 
 def _first_level(one: Criterion) -> int:
-    """The number of the worst level: labels that are whole numbers in a row are asked for as they are."""
+    """The number of the worst level: labels that are whole numbers in a row are asked for as they
+    are.
+    """
     labels = [level.label for level in one.levels]
     if labels and labels[0].isascii() and labels[0].isdigit():
         first = int(labels[0])
@@ -102,7 +128,11 @@ def _line(one: Criterion, words: tuple[str, str, str]) -> str:
     if one.levels:
         first = _first_level(one)
         told = [
-            " = ".join(dict.fromkeys(text for text in (str(first + place), level.label, level.description) if text))
+            " = ".join(
+                dict.fromkeys(
+                    text for text in (str(first + place), level.label, level.description) if text
+                )
+            )
             for place, level in enumerate(one.levels)
         ]
         parts.append(f"({words[0]}: {'; '.join(told)})")
@@ -121,7 +151,8 @@ class CriterionVerdict(BaseModel):
 
     Attributes:
         value: the share of its points, 0 to 1; None where it does not apply.
-        said: yes or no, the level's label, or the number; n/a; refused by a judge that declined this question alone.
+        said: yes or no, the level's label, or the number; n/a; refused by a judge that declined
+            this question alone.
         agreement: the share of the samples that said so.
         probabilities: by answer, where the judge stated them.
     """
@@ -133,24 +164,32 @@ class CriterionVerdict(BaseModel):
 
 
 class ChecklistGrader(LLMGrader):
-    """A rubric: criteria with signed points, each answered by the judge, and a score by the rubric's arithmetic.
+    """A rubric: criteria with signed points, each answered by the judge, and a score by the
+    rubric's arithmetic.
 
-    Fields: `query`, `response`, optional `reference_response`, and `criteria` where the grader has none of its own: texts,
-    items in any format of `read_rubric`, a Rubric or the path of a file. The score is the points of the criteria met over the
-    sum of the positive points, cut to [0, 1] unless `clip` or the rubric's format says otherwise: a criterion with negative
-    points is a fault. Metadata: `raw` and `clipped`, `criteria` with what was said of each, `gates` missed, `tags`. Source of
-    the convention: HealthBench (arXiv 2505.08775), section on scoring.
+    Fields: `query`, `response`, optional `reference_response`, and `criteria` where the grader has
+    none of its own: texts, items in any format of `read_rubric`, a Rubric or the path of a file.
+    The score is the points of the criteria met over the sum of the positive points, cut to [0, 1]
+    unless `clip` or the rubric's format says otherwise: a criterion with negative points is a
+    fault. Metadata: `raw` and `clipped`, `criteria` with what was said of each, `gates` missed,
+    `tags`. Source of the convention: HealthBench (arXiv 2505.08775), section on scoring.
     """
 
     unheard: ClassVar[frozenset[str]] = frozenset({"prompt", "rubrics", "whole", "own_form"})
     score_range: Bounds = (0.0, 1.0)
     criteria: Rubric = Field(default_factory=Rubric)
     clip: bool | None = None
-    """Whether the score is cut to [0, 1]; None as the rubric says, and cut where it comes with the row."""
+    """Whether the score is cut to [0, 1]; None as the rubric says, and cut where it comes with the
+    row.
+    """
     max_criteria: int | None = Field(default=None, ge=1)
-    """How many criteria one call answers; None for all of them. Figures of different numbers do not compare."""
+    """How many criteria one call answers; None for all of them. Figures of different numbers do not
+    compare.
+    """
     samples: int = Field(default=1, ge=1)
-    """How often each criterion is answered: the most frequent answer counts, the worse of a tie, and the mean of numbers."""
+    """How often each criterion is answered: the most frequent answer counts, the worse of a tie,
+    and the mean of numbers.
+    """
 
     @field_validator("criteria", mode="before")
     @classmethod
@@ -164,7 +203,11 @@ class ChecklistGrader(LLMGrader):
     def _ranged(self) -> ChecklistGrader:
         if "score_range" not in self.model_fields_set:
             clipped = self.criteria.clip if self.clip is None else self.clip
-            known = self.criteria.model_copy(update={"clip": clipped}).bounds() if self.criteria.criteria else (None, 1.0)
+            known = (
+                self.criteria.model_copy(update={"clip": clipped}).bounds()
+                if self.criteria.criteria
+                else (None, 1.0)
+            )
             object.__setattr__(self, "score_range", (0.0, 1.0) if clipped else known)
         return self
 
@@ -176,10 +219,13 @@ class ChecklistGrader(LLMGrader):
 
     def _messages(self, fields: Mapping[str, Any], form: str) -> list[dict[str, Any]]:
         """The criteria, then the fenced texts."""
-        names = ("query", "reference_response", "response")  # what differs comes last: what is alike is cached
+        # what differs comes last: what is alike is cached
+        names = ("query", "reference_response", "response")
         given = self.criteria if fields.get("criteria") is None else fields["criteria"]
         own = isinstance(given, list) and all(isinstance(one, Criterion) for one in given)
-        criteria: list[Any] = given if own and isinstance(given, list) else read_rubric(given).leaves()
+        criteria: list[Any] = (
+            given if own and isinstance(given, list) else read_rubric(given).leaves()
+        )
         whole = fields.get("aggregate", self.criteria.aggregate) == "implicit"
         lines = [_line(one, WORDS[self.language]) for one in criteria]
         if whole:
@@ -195,20 +241,30 @@ class ChecklistGrader(LLMGrader):
             output_form=form,
         )
 
-    async def _grade(self, response: Any, query: Any = "", reference_response: Any = None, criteria: Any = None) -> Any:
+    async def _grade(
+        self, response: Any, query: Any = "", reference_response: Any = None, criteria: Any = None
+    ) -> Any:
         try:
             rubric = self.criteria if criteria is None else read_rubric(criteria)
         except ConfigError as error:
             raise DataError(f"{self.name}: {error}") from error
         fields = {"query": query, "response": response, "reference_response": reference_response}
         leaves = rubric.leaves()
-        if not rubric.criteria or rubric.faults_alone == "unscored" and not any(one.points > 0 for one in rubric.criteria):
+        if (
+            not rubric.criteria
+            or rubric.faults_alone == "unscored"
+            and not any(one.points > 0 for one in rubric.criteria)
+        ):
             raise Unscored(f"{self.name}: no criterion has points above 0.", reason="no_criteria")
         if rubric.aggregate == "implicit":
             return await self._whole(fields, leaves)
         size = self.max_criteria or len(leaves)
         batches = [leaves[at : at + size] for at in range(0, len(leaves), size)]
-        asked = [self._batch(fields, batch, sample) for sample in range(self.samples) for batch in batches]
+        asked = [
+            self._batch(fields, batch, sample)
+            for sample in range(self.samples)
+            for batch in batches
+        ]
         # all end before one raises: what is in flight is paid for, and belongs into the cache
         done = await asyncio.gather(*asked, return_exceptions=True)
         found: list[tuple[list[Any], str, dict[str, float]]] = []
@@ -217,12 +273,23 @@ class ChecklistGrader(LLMGrader):
                 raise one
             found.append(one)
         n = len(batches)
-        votes = [[said for verdicts, *_ in found[at * n : (at + 1) * n] for said in verdicts] for at in range(self.samples)]
+        votes = [
+            [said for verdicts, *_ in found[at * n : (at + 1) * n] for said in verdicts]
+            for at in range(self.samples)
+        ]
         soft = rubric.aggregate in ("points", "sum", "threshold")
-        verdicts = [_elected(one, [vote[place] for vote in votes], soft) for place, one in enumerate(leaves)]
-        refused = [one for one, verdict in zip(leaves, verdicts, strict=True) if verdict.said == REFUSED]
+        verdicts = [
+            _elected(one, [vote[place] for vote in votes], soft) for place, one in enumerate(leaves)
+        ]
+        refused = [
+            one for one, verdict in zip(leaves, verdicts, strict=True) if verdict.said == REFUSED
+        ]
         if len(refused) == len(leaves) or any(one.gate for one in refused):
-            raise Unscored(f"{self.name}: the judge declined to decide: {refused[0].text}", reason="refused", cause="judge")
+            raise Unscored(
+                f"{self.name}: the judge declined to decide: {refused[0].text}",
+                reason="refused",
+                cause="judge",
+            )
         scored = rubric.score([verdict.value for verdict in verdicts])
         reason = "\n".join(dict.fromkeys(why for _, why, _ in found[:n] if why))
         usage = {name: math.fsum(used[name] for *_, used in found) for name in found[0][2]}
@@ -240,8 +307,14 @@ class ChecklistGrader(LLMGrader):
     ) -> GraderScore:
         told = [
             {
-                **{name: getattr(one, name) for name in ("name", "text", "points", "tags") if getattr(one, name)},
-                **verdict.model_dump(exclude={"agreement"} if self.samples == 1 else set(), exclude_unset=True),
+                **{
+                    name: getattr(one, name)
+                    for name in ("name", "text", "points", "tags")
+                    if getattr(one, name)
+                },
+                **verdict.model_dump(
+                    exclude={"agreement"} if self.samples == 1 else set(), exclude_unset=True
+                ),
             }
             for one, verdict in zip(leaves, verdicts, strict=True)
         ]
@@ -249,7 +322,9 @@ class ChecklistGrader(LLMGrader):
         metadata |= {"gates": list(scored.gates)} if scored.gates else {}
         metadata |= {"tags": dict(scored.tags)} if scored.tags else {}
         score = scored.clipped if cut else scored.raw
-        return GraderScore(score=score, reason=reason, metadata=metadata, usage=usage, **self.about())
+        return GraderScore(
+            score=score, reason=reason, metadata=metadata, usage=usage, **self.about()
+        )
 
     async def _whole(self, fields: Mapping[str, Any], leaves: Sequence[Criterion]) -> GraderScore:
         """One judgement of the whole list."""
@@ -259,9 +334,17 @@ class ChecklistGrader(LLMGrader):
             found = parsed(template, reply)
             score = likert(found.score)
             metadata = {"raw": score, "clipped": score, "said": found.score}
-            return GraderScore(score=score, reason=found.reason or "", metadata=metadata, usage=usage_of(reply), **self.about())
+            return GraderScore(
+                score=score,
+                reason=found.reason or "",
+                metadata=metadata,
+                usage=usage_of(reply),
+                **self.about(),
+            )
 
-        result: GraderScore = await self._ask({**fields, "criteria": leaves, "aggregate": "implicit"}, read, template)
+        result: GraderScore = await self._ask(
+            {**fields, "criteria": leaves, "aggregate": "implicit"}, read, template
+        )
         return result
 
     async def _batch(
@@ -274,7 +357,9 @@ class ChecklistGrader(LLMGrader):
         for turn in range(self.repair_attempts + 1):
             left = [place for place in range(len(criteria)) if place not in said]
             now = [criteria[place] for place in left]
-            template = _reply(tuple((len(o.levels), _first_level(o), o.scale, o.not_applicable) for o in now))
+            template = _reply(
+                tuple((len(o.levels), _first_level(o), o.scale, o.not_applicable) for o in now)
+            )
 
             def read(
                 reply: ChatResponse,
@@ -284,19 +369,37 @@ class ChecklistGrader(LLMGrader):
             ) -> tuple[dict[int, Any], str, dict[str, float]]:
                 found = parsed(template, reply)
                 if reply.decisions is not None:
-                    told = [reply.decisions.get(f"c{number}", REFUSED) for number in range(1, len(left) + 1)]
+                    told = [
+                        reply.decisions.get(f"c{number}", REFUSED)
+                        for number in range(1, len(left) + 1)
+                    ]
                     return dict(zip(left, told, strict=True)), "", usage_of(reply)
-                values = {place: getattr(found, f"c{number}") for number, place in enumerate(left, 1)}
+                values = {
+                    place: getattr(found, f"c{number}") for number, place in enumerate(left, 1)
+                }
                 missing = [number for number, place in enumerate(left, 1) if values[place] is None]
                 if missing and (last or len(missing) == len(left)):
-                    there = ", ".join(f"<c{number}>" for number in range(1, len(left) + 1) if number not in missing)
-                    raise ParseError(
-                        f"The reply holds no complete <c{missing[0]}>; found {there or 'no tag that was asked for'}."
+                    there = ", ".join(
+                        f"<c{number}>"
+                        for number in range(1, len(left) + 1)
+                        if number not in missing
                     )
-                return {p: v for p, v in values.items() if v is not None}, found.reason or "", usage_of(reply)
+                    raise ParseError(
+                        f"The reply holds no complete <c{missing[0]}>; found "
+                        f"{there or 'no tag that was asked for'}."
+                    )
+                return (
+                    {p: v for p, v in values.items() if v is not None},
+                    found.reason or "",
+                    usage_of(reply),
+                )
 
-            about = {f"c{number}": _line(one, WORDS[self.language]) for number, one in enumerate(now, 1)}
-            answered, why, used = await self._ask({**fields, "criteria": now}, read, template, about=about)
+            about = {
+                f"c{number}": _line(one, WORDS[self.language]) for number, one in enumerate(now, 1)
+            }
+            answered, why, used = await self._ask(
+                {**fields, "criteria": now}, read, template, about=about
+            )
             said |= answered
             reason = reason or why
             usage.update(used)
@@ -306,50 +409,89 @@ class ChecklistGrader(LLMGrader):
 
 
 def _weighed(one: Criterion, votes: list[Decision], soft: bool) -> CriterionVerdict:
-    """The verdict of probabilities, their mean over the samples: the expected value, or where it must be met wholly or not (a gate,
-    the aggregates all, any and required) that of the most probable answer; even odds count as the worse one.
+    """The verdict of probabilities, their mean over the samples: the expected value, or where it
+    must be met wholly or not (a gate, the aggregates all, any and required) that of the most
+    probable answer; even odds count as the worse one.
     """
-    mean = Decision({name: math.fsum(v.probabilities[name] for v in votes) / len(votes) for name in votes[0].probabilities})
+    mean = Decision(
+        {
+            name: math.fsum(v.probabilities[name] for v in votes) / len(votes)
+            for name in votes[0].probabilities
+        }
+    )
     applies = {name: share for name, share in mean.probabilities.items() if name != NOT_APPLICABLE}
     total = math.fsum(applies.values())
     if not 2 * total > 1:
-        return CriterionVerdict(said=NOT_APPLICABLE, value=None, probabilities=dict(mean.probabilities))
+        return CriterionVerdict(
+            said=NOT_APPLICABLE, value=None, probabilities=dict(mean.probabilities)
+        )
     first = _first_level(one)
     worth = {
-        name: one.value_of(name == YES if name in (YES, NO) else float(name) - first * bool(one.levels)) for name in applies
+        name: one.value_of(
+            name == YES if name in (YES, NO) else float(name) - first * bool(one.levels)
+        )
+        for name in applies
     }
     top = max(applies.values())
-    said = min((name for name, share in applies.items() if share == top), key=lambda name: one.points * worth[name])
-    value = math.fsum(share * worth[name] for name, share in applies.items()) / total if soft and not one.gate else worth[said]
-    label: Any = one.levels[int(said) - first].label if one.levels else said == YES if said in (YES, NO) else float(said)
+    said = min(
+        (name for name, share in applies.items() if share == top),
+        key=lambda name: one.points * worth[name],
+    )
+    value = (
+        math.fsum(share * worth[name] for name, share in applies.items()) / total
+        if soft and not one.gate
+        else worth[said]
+    )
+    label: Any = (
+        one.levels[int(said) - first].label
+        if one.levels
+        else said == YES
+        if said in (YES, NO)
+        else float(said)
+    )
     return CriterionVerdict(said=label, value=value, probabilities=dict(mean.probabilities))
 
 
 def _elected(one: Criterion, votes: list[Any], soft: bool) -> CriterionVerdict:
-    """The verdict of several samples: the most frequent one, the worse of a tie; of numbers on a scale the mean."""
+    """The verdict of several samples: the most frequent one, the worse of a tie; of numbers on a
+    scale the mean.
+    """
     if any(isinstance(vote, Decision) or vote == REFUSED for vote in votes):
         decided = [vote for vote in votes if isinstance(vote, Decision)]
-        return _weighed(one, decided, soft) if decided else CriterionVerdict(said=REFUSED, value=None)
+        return (
+            _weighed(one, decided, soft) if decided else CriterionVerdict(said=REFUSED, value=None)
+        )
     first = _first_level(one)
     share = Counter(votes).most_common(1)[0][1] / len(votes)
     numbers = [vote for vote in votes if vote != NOT_APPLICABLE]
     if 2 * len(numbers) <= len(votes) and len(numbers) < len(votes):
-        return CriterionVerdict(said=NOT_APPLICABLE, value=None, agreement=1 - len(numbers) / len(votes))
+        return CriterionVerdict(
+            said=NOT_APPLICABLE, value=None, agreement=1 - len(numbers) / len(votes)
+        )
     if one.scale is not None:
         mean = math.fsum(numbers) / len(numbers)
         return CriterionVerdict(said=mean, value=one.value_of(mean), agreement=share)
     counted = Counter(numbers)
     top = max(counted.values())
-    worst_first = sorted((vote for vote, n in counted.items() if n == top), key=lambda v: one.points * one.value_of(v - first))
+    worst_first = sorted(
+        (vote for vote, n in counted.items() if n == top),
+        key=lambda v: one.points * one.value_of(v - first),
+    )
     said = worst_first[0]
     label = one.levels[said - first].label if one.levels else said
-    return CriterionVerdict(said=label, value=one.value_of(said - first if one.levels else said), agreement=top / len(votes))
+    return CriterionVerdict(
+        said=label,
+        value=one.value_of(said - first if one.levels else said),
+        agreement=top / len(votes),
+    )
 
 
 class HealthBenchGrader(ChecklistGrader):
-    """A row's `criteria` one call each, by HealthBench's rule: the score is not cut and may be below 0, only the mean over rows is.
+    """A row's `criteria` one call each, by HealthBench's rule: the score is not cut and may be
+    below 0, only the mean over rows is.
 
-    `mean_of_rows` makes the benchmark's figure of the scores. Source: HealthBench, arXiv 2505.08775.
+    `mean_of_rows` makes the benchmark's figure of the scores. Source: HealthBench, arXiv
+    2505.08775.
     """
 
     name: str = "healthbench"
@@ -371,7 +513,9 @@ class RubricFileGrader(ChecklistGrader):
             raise ConfigError(f"The rubric {name} holds no criteria.")
 
         def new(cls: type[Any], **settings: Any) -> ChecklistGrader:
-            return ChecklistGrader(**{"criteria": rubric, "name": f"rubric:{Path(name).stem}", **settings})
+            return ChecklistGrader(
+                **{"criteria": rubric, "name": f"rubric:{Path(name).stem}", **settings}
+            )
 
         body = {"__new__": new, "__module__": __name__, "__doc__": ChecklistGrader.__doc__}
         body |= {"score_range": rubric.bounds(), "__annotations__": {"score_range": Bounds}}

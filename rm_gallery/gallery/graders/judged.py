@@ -1,4 +1,6 @@
-"""Judged graders that are more than one rubric: preferences, expected scores, searches, and images seen as pictures."""
+"""Judged graders that are more than one rubric: preferences, expected scores, searches, and images
+seen as pictures.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ SEARCHED = 500
 """Characters of a response that are searched for at once: search engines take no more."""
 
 
-# -- preferences --------------------------------------------------------------------------------------------------------------
+# -- preferences -----------------------------------------------------------------------------------
 
 
 class _PreferenceGrader(RewardGrader):
@@ -42,8 +44,12 @@ class _PreferenceGrader(RewardGrader):
     def __init__(self, reward: Any = None, *, model: Any = None, **settings: Any) -> None:
         """Take the judge as `model` or `llm`, and rubrics, desc and language as the rewards do."""
         if reward is None:
-            own = {key: value for key, value in settings.items() if key not in type(self).model_fields}
-            beside = {key: value for key, value in settings.items() if key in type(self).model_fields}
+            own = {
+                key: value for key, value in settings.items() if key not in type(self).model_fields
+            }
+            beside = {
+                key: value for key, value in settings.items() if key in type(self).model_fields
+            }
             judge = own.pop("llm", model)
             made: Any = type(self).kind
             reward = made(llm=judge, name=beside.get("name") or self.registered_name(), **own)
@@ -52,7 +58,8 @@ class _PreferenceGrader(RewardGrader):
 
 
 class PairwisePreferenceGrader(_PreferenceGrader):
-    """Which of several responses is better, every pair compared in both orders; a GraderRank, places by pairs won.
+    """Which of several responses is better, every pair compared in both orders; a GraderRank,
+    places by pairs won.
 
     Fields: `responses`, `query`, `context`. Metadata: `scores`, the share of pairs won.
     """
@@ -61,7 +68,8 @@ class PairwisePreferenceGrader(_PreferenceGrader):
 
 
 class ListwisePreferenceGrader(_PreferenceGrader):
-    """Which of several responses, shown at once in a seeded order, is best; a GraderRank, all others in second place.
+    """Which of several responses, shown at once in a seeded order, is best; a GraderRank, all
+    others in second place.
 
     Fields: `responses`, `query`, `context`.
     """
@@ -69,16 +77,18 @@ class ListwisePreferenceGrader(_PreferenceGrader):
     kind: ClassVar[Any] = BaseListWiseRubricReward
 
 
-# -- expected scores ----------------------------------------------------------------------------------------------------------
+# -- expected scores -------------------------------------------------------------------------------
 
 
 class GEvalGrader(LLMGrader):
-    """The expected score over the scale, weighted by the probabilities the judge gives to each number.
+    """The expected score over the scale, weighted by the probabilities the judge gives to each
+    number.
 
-    Fields: `fields`, by default query and response. The judge writes its reasons and a number; the endpoint says how probable
-    the other numbers were at that place (`logprobs`), which gives a score between the levels and fewer ties. Range
-    `score_range`, whole levels of one token each, 1 to 5 by default. Unscored (`no_logprobs`) where the endpoint gives no
-    probabilities. Source: G-Eval (arXiv 2303.16634), equation 1.
+    Fields: `fields`, by default query and response. The judge writes its reasons and a number; the
+    endpoint says how probable the other numbers were at that place (`logprobs`), which gives a
+    score between the levels and fewer ties. Range `score_range`, whole levels of one token each, 1
+    to 5 by default. Unscored (`no_logprobs`) where the endpoint gives no probabilities. Source:
+    G-Eval (arXiv 2303.16634), equation 1.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"llm", "logprobs"})
@@ -88,7 +98,9 @@ class GEvalGrader(LLMGrader):
     desc: str = "Judge how good the response is."
     """The question."""
     steps: list[str] = Field(default_factory=list)
-    """What the judge does one after the other before it scores; the paper has a model write them once for a question."""
+    """What the judge does one after the other before it scores; the paper has a model write them
+    once for a question.
+    """
     fields: dict[str, bool] = Field(default_factory=lambda: {"query": False, "response": True})
     """The fields it takes, and whether each is required."""
     top_logprobs: int = Field(default=20, ge=1, le=20)
@@ -125,14 +137,20 @@ class GEvalGrader(LLMGrader):
         shares = level_shares(reply.logprobs, said.score, low, high)
         if shares is None:
             raise Unscored(
-                f"{self.name}: the endpoint gave no probabilities for its score; use an endpoint with logprobs.",
+                f"{self.name}: the endpoint gave no probabilities for its score; use an endpoint "
+                f"with logprobs.",
                 reason="no_logprobs",
                 cause="judge",
             )
         total = math.fsum(shares.values())
         expected = math.fsum(level * share for level, share in shares.items()) / total
-        metadata = {"said": said.score, "shares": {f"{k:g}": v / total for k, v in sorted(shares.items())}}
-        return said.model_copy(update={"score": min(high, max(low, expected)), "metadata": metadata})
+        metadata = {
+            "said": said.score,
+            "shares": {f"{k:g}": v / total for k, v in sorted(shares.items())},
+        }
+        return said.model_copy(
+            update={"score": min(high, max(low, expected)), "metadata": metadata}
+        )
 
 
 _MEANINGS = {
@@ -146,19 +164,29 @@ def _anchors(low: Any, high: Any, language: str) -> list[str]:
     """What the levels mean, where five or more of them are evenly spaced; else the two ends."""
     even = (high - low) % 4 == 0
     places = range(5) if even else (0, 4)
-    return [f"{high - (high - low) * place / 4:g}: {_MEANINGS[language][place]}" for place in places]
+    return [
+        f"{high - (high - low) * place / 4:g}: {_MEANINGS[language][place]}" for place in places
+    ]
 
 
 def level_shares(logprobs: Any, said: float, low: float, high: float) -> dict[float, float] | None:
-    """The probabilities of the levels at the place of the score: the last tag or key of that name that the number said follows.
+    """The probabilities of the levels at the place of the score: the last tag or key of that name
+    that the number said follows.
 
-    None without one: the same number elsewhere, in a reason or behind the verdict, tells nothing about the score.
+    None without one: the same number elsewhere, in a reason or behind the verdict, tells nothing
+    about the score.
     """
     content = logprobs.get("content") if isinstance(logprobs, Mapping) else None
     content = content if isinstance(content, list) else []
-    entries = [entry for entry in content if isinstance(entry, Mapping) and isinstance(entry.get("token"), str)]
+    entries = [
+        entry
+        for entry in content
+        if isinstance(entry, Mapping) and isinstance(entry.get("token"), str)
+    ]
     starts = list(accumulate((len(entry["token"]) for entry in entries), initial=0))
-    places = [found.end() - 1 for found in _SCORE.finditer("".join(entry["token"] for entry in entries))]
+    places = [
+        found.end() - 1 for found in _SCORE.finditer("".join(entry["token"] for entry in entries))
+    ]
     for place in reversed(places):
         entry = entries[bisect_right(starts, place) - 1]
         if _level(entry["token"], low, high) != said:
@@ -168,9 +196,15 @@ def level_shares(logprobs: Any, said: float, low: float, high: float) -> dict[fl
         for option in options if isinstance(options, list) else ():
             level = _level(option.get("token"), low, high) if isinstance(option, Mapping) else None
             value = option.get("logprob") if isinstance(option, Mapping) else None
-            if level is not None and isinstance(value, (int, float)) and value is not True and -1e4 < value <= 0:
+            if (
+                level is not None
+                and isinstance(value, (int, float))
+                and value is not True
+                and -1e4 < value <= 0
+            ):
                 shares[level] = shares.get(level, 0.0) + math.exp(value)
-        return shares if 0 < math.fsum(shares.values()) < 1.01 else None  # beyond 1 they are no probabilities
+        # beyond 1 they are no probabilities
+        return shares if 0 < math.fsum(shares.values()) < 1.01 else None
     return None
 
 
@@ -184,21 +218,24 @@ def _level(token: Any, low: float, high: float) -> float | None:
     return float(text) if low <= float(text) <= high else None
 
 
-# -- searches -----------------------------------------------------------------------------------------------------------------
+# -- searches --------------------------------------------------------------------------------------
 
 
 class SearchCorrectnessGrader(ClaimGrader):
     """Whether a response is true by what a search finds: 1 (false) to 5 (confirmed).
 
-    Fields: `query`, `response`. `search` is your function, plain or async, of a text that returns texts (or anything that can be
-    written as JSON): nothing is searched for otherwise. It is asked for the query and for the response, a long one piece by piece.
+    Fields: `query`, `response`. `search` is your function, plain or async, of a text that returns
+    texts (or anything that can be written as JSON): nothing is searched for otherwise. It is asked
+    for the query and for the response, a long one piece by piece.
     """
 
     rubric: ClassVar[str] = "search_correctness"
     folder: ClassVar[Path] = PARTS
     search: Callable[[str], Any] | None = None
     max_searches: int = Field(default=10, ge=1)
-    """For how many pieces of the response, of up to 500 characters each, is searched at most; what follows them is not."""
+    """For how many pieces of the response, of up to 500 characters each, is searched at most; what
+    follows them is not.
+    """
 
     @property
     def inputs(self) -> dict[str, bool]:
@@ -208,7 +245,10 @@ class SearchCorrectnessGrader(ClaimGrader):
     def check(self) -> None:
         """Raise ConfigError without a search."""
         if self.search is None:
-            raise ConfigError(f"{self.name} has nothing to search with: pass search=FUNCTION of a text that returns texts.")
+            raise ConfigError(
+                f"{self.name} has nothing to search with: pass search=FUNCTION of a text that "
+                f"returns texts."
+            )
         super().check()
 
     async def _grade(self, query: str, response: str) -> GraderScore:
@@ -216,16 +256,23 @@ class SearchCorrectnessGrader(ClaimGrader):
         found = await asyncio.gather(*map(self._found, texts))
         if not any(found):
             raise Unscored(f"{self.name}: the search found nothing.", reason="no_results")
-        return await self._one({"query": query, "response": response, "search_results": list(found)})
+        return await self._one(
+            {"query": query, "response": response, "search_results": list(found)}
+        )
 
     async def _found(self, text: str) -> Any:
         search = self.search
         if search is None:
-            raise ConfigError(f"{self.name} has nothing to search with: pass search=FUNCTION of a text that returns texts.")
+            raise ConfigError(
+                f"{self.name} has nothing to search with: pass search=FUNCTION of a text that "
+                f"returns texts."
+            )
         if inspect.iscoroutinefunction(search):
             return await search(text)
         # what blocks is run on a thread of the engine, as a plain grader is
-        beside = FunctionGrader(lambda text: GraderScore(score=0.0, metadata={"found": search(text)}), name="search")
+        beside = FunctionGrader(
+            lambda text: GraderScore(score=0.0, metadata={"found": search(text)}), name="search"
+        )
         return (await agraded(beside, {"text": text})).metadata["found"]
 
 
@@ -233,11 +280,16 @@ _ENDS = re.compile(r"[.!?](?=\s)|[。！？\n]")
 
 
 def pieces_of(text: str, longest: int) -> Iterator[str]:
-    """The text in pieces of at most so many characters, cut where a sentence ends, or a word, if that is in a piece's second half."""
+    """The text in pieces of at most so many characters, cut where a sentence ends, or a word, if
+    that is in a piece's second half.
+    """
     rest = text.strip()
     while len(rest) > longest:
         start = rest[:longest]
-        ends = (max((found.end() for found in _ENDS.finditer(start)), default=0), start.rfind(" ") + 1)
+        ends = (
+            max((found.end() for found in _ENDS.finditer(start)), default=0),
+            start.rfind(" ") + 1,
+        )
         cut = next((end for end in ends if end > longest // 2), longest)
         yield start[:cut].strip()
         rest = rest[cut:].strip()
@@ -245,7 +297,7 @@ def pieces_of(text: str, longest: int) -> Iterator[str]:
         yield rest
 
 
-# -- images -------------------------------------------------------------------------------------------------------------------
+# -- images ----------------------------------------------------------------------------------------
 
 LARGEST = 20_000_000
 """Bytes of an image file that are sent, at most."""
@@ -257,16 +309,20 @@ _BEGINNINGS = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b
 def image_url(value: Any) -> str | None:
     """The URL an endpoint is sent for an image, or None for what is no image.
 
-    An image is `{"url": …}` (http, https or data), `{"base64": …, "format": "png"}`, `{"path": …}`, a pathlib.Path, or a part of
-    the OpenAI protocol (`{"type": "image_url", …}`). A text is none. A file is read here, whatever row names it, and sent if
-    its content is an image's; an http URL is fetched by the judge's endpoint, from where that stands. Raises DataError for what
-    cannot be sent.
+    An image is `{"url": …}` (http, https or data), `{"base64": …, "format": "png"}`, `{"path": …}`,
+    a pathlib.Path, or a part of the OpenAI protocol (`{"type": "image_url", …}`). A text is none. A
+    file is read here, whatever row names it, and sent if its content is an image's; an http URL is
+    fetched by the judge's endpoint, from where that stands. Raises DataError for what cannot be
+    sent.
     """
     if isinstance(value, Path):
         return _of_file(value)
     if not isinstance(value, Mapping):
         return None
-    if value.get("type") in ("image_url", "input_image", "image") and (url := picture_of(value)) is not None:
+    if (
+        value.get("type") in ("image_url", "input_image", "image")
+        and (url := picture_of(value)) is not None
+    ):
         return url
     if value.get("type") in ("image_url", "input_image"):
         given = value.get("image_url")
@@ -274,7 +330,9 @@ def image_url(value: Any) -> str | None:
     if value.get("type") in TEXT_PARTS[:-1]:
         return None
     if value.get("base64"):
-        kind = str(value.get("format") or "png").lower().removeprefix("image/").replace("jpg", "jpeg")
+        kind = (
+            str(value.get("format") or "png").lower().removeprefix("image/").replace("jpg", "jpeg")
+        )
         if not kind.isascii() or not kind.isalnum():
             raise DataError(f"an image's format is {kind[:60]!r}; give png, jpeg, webp or gif.")
         return f"data:image/{kind};base64,{value['base64']}"
@@ -285,7 +343,10 @@ def image_url(value: Any) -> str | None:
 
 def _url(url: Any) -> str | None:
     if url and not str(url).lower().startswith(("http://", "https://", "data:image/")):
-        raise DataError(f"an image's url is {str(url)[:60]!r}; it is http, https or data:image/…; a file is {{'path': …}}.")
+        raise DataError(
+            f"an image's url is {str(url)[:60]!r}; it is http, https or data:image/…; a file is "
+            f"{{'path': …}}."
+        )
     return str(url) if url else None
 
 
@@ -299,7 +360,9 @@ def _of_file(path: Path) -> str:
             raise DataError(f"{path}: {size:,} bytes; at most {LARGEST:,} are sent.")
         content = path.read_bytes() if path.is_file() else b""
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}.") from error
+        raise DataError(
+            f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}."
+        ) from error
     # the path may come with the data, and a link of that name may lead to anything
     if not content.startswith(_BEGINNINGS) and content[4:8] != b"ftyp":
         raise DataError(f"{path}: its content is no image's; nothing is sent.")
@@ -316,9 +379,14 @@ class _ImageGrader(RubricGrader):
         """The rubric, then the texts and the image in one turn."""
         url = image_url(fields.get("image"))
         if url is None:
-            raise Unscored(f"{self.name} needs an image: a url, base64 data or a path.", reason="no_image")
+            raise Unscored(
+                f"{self.name} needs an image: a url, base64 data or a path.", reason="no_image"
+            )
         system, user = super()._messages({**fields, "image": "(see the picture)"}, form)
-        parts = [{"type": "text", "text": user["content"]}, {"type": "image_url", "image_url": {"url": url}}]
+        parts = [
+            {"type": "text", "text": user["content"]},
+            {"type": "image_url", "image_url": {"url": url}},
+        ]
         return [system, {**user, "content": parts}]
 
 
@@ -340,23 +408,46 @@ class _InText(_ImageGrader):
         return {"response": True, **({"query": False} if "query" in self.texts()["inputs"] else {})}
 
     async def _grade(self, response: Any, query: str = "") -> GraderScore:
-        parts = response if isinstance(response, Sequence) and not isinstance(response, str) else [response]
-        parts = [part_text(p) or "" if isinstance(p, Mapping) and p.get("type") in TEXT_PARTS[:-1] else p for p in parts]
+        parts = (
+            response
+            if isinstance(response, Sequence) and not isinstance(response, str)
+            else [response]
+        )
+        parts = [
+            part_text(p) or "" if isinstance(p, Mapping) and p.get("type") in TEXT_PARTS[:-1] else p
+            for p in parts
+        ]
         urls = [image_url(part) for part in parts]
         places = [place for place, url in enumerate(urls) if url is not None]
         if not places:
-            raise Unscored(f"{self.name}: the response holds no image.", reason="no_image", cause="answer")
+            raise Unscored(
+                f"{self.name}: the response holds no image.", reason="no_image", cause="answer"
+            )
         results: list[GraderScore] = []
         for place in places:
-            before = "\n".join(str(p) for p, url in zip(parts[:place], urls, strict=False) if url is None)
-            after = "\n".join(str(p) for p, url in zip(parts[place + 1 :], urls[place + 1 :], strict=True) if url is None)
+            before = "\n".join(
+                str(p) for p, url in zip(parts[:place], urls, strict=False) if url is None
+            )
+            after = "\n".join(
+                str(p)
+                for p, url in zip(parts[place + 1 :], urls[place + 1 :], strict=True)
+                if url is None
+            )
             size = self.max_context_size
             shown = {"text_before": before[len(before) - size :] if size < len(before) else before}
             fields = {**shown, "text_after": after[:size], "image": parts[place], "query": query}
             results.append(await self._one(fields))
         mean = math.fsum(result.score for result in results) / len(results)
-        metadata = {"images": [{"score": result.score, "reason": result.reason} for result in results]}
-        return GraderScore(score=mean, reason=results[0].reason, metadata=metadata, usage=usage_sum(results), **self.about())
+        metadata = {
+            "images": [{"score": result.score, "reason": result.reason} for result in results]
+        }
+        return GraderScore(
+            score=mean,
+            reason=results[0].reason,
+            metadata=metadata,
+            usage=usage_sum(results),
+            **self.about(),
+        )
 
 
 class ImageCoherenceGrader(_InText):
@@ -378,7 +469,8 @@ class ImageHelpfulnessGrader(_InText):
 
 
 class TextToImageGrader(_ImageGrader):
-    """A generated image: the geometric mean of how far it shows what was asked for and how well it is made, 1 to 5.
+    """A generated image: the geometric mean of how far it shows what was asked for and how well it
+    is made, 1 to 5.
 
     Fields: `query`; `response`, the image, or a list whose first one counts. Two calls.
     """
@@ -391,13 +483,26 @@ class TextToImageGrader(_ImageGrader):
         return {"query": True, "response": True}
 
     async def _grade(self, query: str, response: Any) -> GraderScore:
-        image = next((part for part in response if image_url(part)), None) if isinstance(response, (list, tuple)) else response
+        image = (
+            next((part for part in response if image_url(part)), None)
+            if isinstance(response, (list, tuple))
+            else response
+        )
         followed = await self._one({"query": query, "image": image})
-        asked = {name: getattr(self, name) for name in ("model", "language", "repair_attempts", "channel")}
+        asked = {
+            name: getattr(self, name)
+            for name in ("model", "language", "repair_attempts", "channel")
+        }
         quality = ImageQualityGrader(**asked)
         made: GraderResult = await agraded(quality, {"image": image})
         assert isinstance(made, GraderScore)
         parts = {"prompt_following": followed.score, "quality": made.score}
         reason = " ".join(filter(None, [followed.reason, made.reason]))
         score = math.sqrt(followed.score * made.score)
-        return GraderScore(score=score, reason=reason, metadata=parts, usage=usage_sum([followed, made]), **self.about())
+        return GraderScore(
+            score=score,
+            reason=reason,
+            metadata=parts,
+            usage=usage_sum([followed, made]),
+            **self.about(),
+        )

@@ -1,4 +1,6 @@
-"""Texts: how alike two are, by nineteen algorithms, whether one matches another, and whether one is JSON, XML or YAML."""
+"""Texts: how alike two are, by nineteen algorithms, whether one matches another, and whether one is
+JSON, XML or YAML.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,15 @@ from rm_gallery.core.text.blocks import read_json, split_fences
 from rm_gallery.core.text.canonical import compared, fold, split_reasoning, turn_text, visible
 from rm_gallery.core.text.language import tokenizer, words
 from rm_gallery.core.utils.errors import MissingExtra, Unscored
-from rm_gallery.gallery.rm.general.overlap import Overlap, best_rouge, bleu, chrf, rouge, sacrebleu_metrics, token_f1
+from rm_gallery.gallery.rm.general.overlap import (
+    Overlap,
+    best_rouge,
+    bleu,
+    chrf,
+    rouge,
+    sacrebleu_metrics,
+    token_f1,
+)
 
 Tokens = Sequence[str]
 
@@ -29,8 +39,9 @@ def _counted(tokens: Tokens, n: int) -> Counter[tuple[str, ...]]:
 
 
 def sentence_bleu(hypothesis: Tokens, reference: Tokens) -> float:
-    """BLEU of one sentence over 1- to 4-grams of equal weight; an order without a match counts 0.1 matches (method 1 of Chen
-    and Cherry 2014). Equal to NLTK's `sentence_bleu(…, smoothing_function=SmoothingFunction().method1)`.
+    """BLEU of one sentence over 1- to 4-grams of equal weight; an order without a match counts 0.1
+    matches (method 1 of Chen and Cherry 2014). Equal to NLTK's
+    `sentence_bleu(…, smoothing_function=SmoothingFunction().method1)`.
     """
     if not hypothesis or not set(hypothesis) & set(reference):
         return 0.0
@@ -39,12 +50,16 @@ def sentence_bleu(hypothesis: Tokens, reference: Tokens) -> float:
         made = _counted(hypothesis, n)
         matched = sum((made & _counted(reference, n)).values())
         logs.append(math.log((matched or 0.1) / max(1, sum(made.values()))))
-    brevity = 1.0 if len(hypothesis) > len(reference) else math.exp(1 - len(reference) / len(hypothesis))
+    brevity = (
+        1.0 if len(hypothesis) > len(reference) else math.exp(1 - len(reference) / len(hypothesis))
+    )
     return brevity * math.exp(math.fsum(logs) / 4)
 
 
 def gleu(hypothesis: Tokens, reference: Tokens) -> float:
-    """Google BLEU (Wu et al. 2016): the lower of precision and recall of all 1- to 4-grams. Equal to NLTK's."""
+    """Google BLEU (Wu et al. 2016): the lower of precision and recall of all 1- to 4-grams. Equal
+    to NLTK's.
+    """
     matched = made = wanted = 0
     for n in range(1, 5):
         own, other = _counted(hypothesis, n), _counted(reference, n)
@@ -54,9 +69,12 @@ def gleu(hypothesis: Tokens, reference: Tokens) -> float:
     return matched / max(made, wanted) if made and wanted else 0.0
 
 
-def meteor(hypothesis: Tokens, reference: Tokens, stem: Callable[[str], str] = lambda word: word) -> float:
-    """METEOR (Banerjee and Lavie 2005) with exact and stem matches, alpha 0.9, beta 3, gamma 0.5; without WordNet's synonyms,
-    which would have to be downloaded. Equal to NLTK's with an empty WordNet.
+def meteor(
+    hypothesis: Tokens, reference: Tokens, stem: Callable[[str], str] = lambda word: word
+) -> float:
+    """METEOR (Banerjee and Lavie 2005) with exact and stem matches, alpha 0.9, beta 3, gamma 0.5;
+    without WordNet's synonyms, which would have to be downloaded. Equal to NLTK's with an empty
+    WordNet.
     """
     pairs: list[tuple[int, int]] = []
     left, right = set(range(len(hypothesis))), set(range(len(reference)))
@@ -86,7 +104,10 @@ def _ngram_f(hypothesis: Tokens, reference: Tokens, n: int) -> float:
 
 
 def _mean_rouge(hypothesis: Tokens, reference: Tokens) -> float:
-    return math.fsum(ON_TOKENS[name](hypothesis, reference) for name in ("rouge1", "rouge2", "rougeL")) / 3
+    return (
+        math.fsum(ON_TOKENS[name](hypothesis, reference) for name in ("rouge1", "rouge2", "rougeL"))
+        / 3
+    )
 
 
 def _jaccard(hypothesis: Tokens, reference: Tokens) -> float:
@@ -95,7 +116,9 @@ def _jaccard(hypothesis: Tokens, reference: Tokens) -> float:
 
 
 def cosine(hypothesis: Tokens, reference: Tokens) -> float:
-    """Cosine of the TF-IDF vectors of 1- and 2-grams, with scikit-learn's smoothed IDF over just the two texts."""
+    """Cosine of the TF-IDF vectors of 1- and 2-grams, with scikit-learn's smoothed IDF over just
+    the two texts.
+    """
     own, other = (_counted(t, 1) + _counted(t, 2) for t in (hypothesis, reference))
     if not own or not other:
         return 0.0
@@ -103,17 +126,26 @@ def cosine(hypothesis: Tokens, reference: Tokens) -> float:
     def weight(term: Any) -> float:
         return math.log(3 / (1 + (term in own) + (term in other))) + 1
 
-    dot = math.fsum(own[term] * other[term] * weight(term) ** 2 for term in own.keys() & other.keys())
-    lengths = [math.sqrt(math.fsum((n * weight(term)) ** 2 for term, n in side.items())) for side in (own, other)]
+    dot = math.fsum(
+        own[term] * other[term] * weight(term) ** 2 for term in own.keys() & other.keys()
+    )
+    lengths = [
+        math.sqrt(math.fsum((n * weight(term)) ** 2 for term, n in side.items()))
+        for side in (own, other)
+    ]
     return min(1.0, dot / (lengths[0] * lengths[1]))
 
 
 LONG = 1e7
-"""Steps beyond which texts are compared in a process that can be killed: no thread can be stopped in the midst of it."""
+"""Steps beyond which texts are compared in a process that can be killed: no thread can be stopped
+in the midst of it.
+"""
 
 
 async def killable(grader: BaseGrader, function: Callable[..., Any], *given: Any) -> Any:
-    """What a function makes of something in a worker process, which is killed at the grader's deadline."""
+    """What a function makes of something in a worker process, which is killed at the grader's
+    deadline.
+    """
     from rm_gallery.core.engine.processes.pool import get_pool
 
     return await get_pool().asubmit(function, *given, deadline=grader.deadline)
@@ -124,7 +156,10 @@ ON_TOKENS: dict[str, Callable[[Tokens, Tokens], float]] = {
     "gleu": gleu,
     "rouge_mean": _mean_rouge,
     **{f"rouge{n}": partial(_ngram_f, n=n) for n in (1, 2, 3, 4, 5)},
-    **dict.fromkeys(("rouge", "rougeL"), lambda hypothesis, reference: rouge(list(hypothesis), list(reference)).f1),
+    **dict.fromkeys(
+        ("rouge", "rougeL"),
+        lambda hypothesis, reference: rouge(list(hypothesis), list(reference)).f1,
+    ),
     **dict.fromkeys(("f1_score", "token_f1"), partial(_ngram_f, n=1)),
     "cosine": cosine,
     "jaccard": _jaccard,
@@ -134,7 +169,9 @@ REWARDS: dict[str, Callable[[str, Sequence[str]], Overlap | None]] = {
     **{name: partial(best_rouge, variant=name) for name in ("rouge1", "rouge2")},
     **dict.fromkeys(("f1_score", "token_f1"), token_f1),
 }
-ALGORITHMS = tuple(sorted((*ON_TOKENS, "bleu", "chrf", "meteor", "rouge_ngram", "fuzzy_match", "edit_distance")))
+ALGORITHMS = tuple(
+    sorted((*ON_TOKENS, "bleu", "chrf", "meteor", "rouge_ngram", "fuzzy_match", "edit_distance"))
+)
 
 
 @lru_cache(maxsize=8)
@@ -149,20 +186,25 @@ def _stemmer() -> Callable[[str], str]:
 class SimilarityGrader(BaseGrader):
     """How alike a response and its reference are, by `algorithm`.
 
-    Fields: `response`, `reference_response` (a text, or several of which the best counts). Range [0, 1], 1 is equal. What is
-    called like a reward (bleu, chrf, rouge, f1_score) is what that reward gives by default, unless the texts are equal.
-    Elsewhere, and with `case_sensitive` or `stem`, words are runs of letters and digits, each character of an unspaced script
-    by itself. Two empty texts are equal; one empty text is not like any other, nor are two different ones without a word
-    ("+", "-") in the algorithms over words. Algorithms: bleu and chrf (sacrebleu, sentence level), sentence_bleu and gleu
-    (NLTK's), meteor (exact and stem matches), rouge1 to rouge5, rougeL = rouge, rouge_mean (of 1, 2 and L), rouge_ngram
-    (`n`), f1_score = token_f1, fuzzy_match (Levenshtein ratio, or `partial`, `token_sort`), edit_distance, cosine, jaccard.
+    Fields: `response`, `reference_response` (a text, or several of which the best counts). Range
+    [0, 1], 1 is equal. What is called like a reward (bleu, chrf, rouge, f1_score) is what that
+    reward gives by default, unless the texts are equal. Elsewhere, and with `case_sensitive` or
+    `stem`, words are runs of letters and digits, each character of an unspaced script by itself.
+    Two empty texts are equal; one empty text is not like any other, nor are two different ones
+    without a word ("+", "-") in the algorithms over words. Algorithms: bleu and chrf (sacrebleu,
+    sentence level), sentence_bleu and gleu (NLTK's), meteor (exact and stem matches), rouge1 to
+    rouge5, rougeL = rouge, rouge_mean (of 1, 2 and L), rouge_ngram (`n`), f1_score = token_f1,
+    fuzzy_match (Levenshtein ratio, or `partial`, `token_sort`), edit_distance, cosine, jaccard.
     """
 
     algorithm: str = "bleu"
     case_sensitive: bool | None = None
-    """Whether case counts; None as the algorithm is defined, which is so for bleu and chrf alone."""
+    """Whether case counts; None as the algorithm is defined, which is so for bleu and chrf alone.
+    """
     stem: bool = False
-    """Whether English words are stemmed first (Porter), in the algorithms over words; meteor always stems."""
+    """Whether English words are stemmed first (Porter), in the algorithms over words; meteor always
+    stems.
+    """
     n: int = Field(default=2, ge=1, le=10)
     """Words in a row, of `rouge_ngram`."""
     method: Literal["ratio", "partial", "token_sort"] = "ratio"
@@ -171,7 +213,9 @@ class SimilarityGrader(BaseGrader):
     @model_validator(mode="after")
     def _known(self) -> SimilarityGrader:
         if self.algorithm not in ALGORITHMS:
-            raise ValueError(f"algorithm is {self.algorithm!r}; it is one of {', '.join(ALGORITHMS)}")
+            raise ValueError(
+                f"algorithm is {self.algorithm!r}; it is one of {', '.join(ALGORITHMS)}"
+            )
         return self
 
     def check(self) -> None:
@@ -185,7 +229,10 @@ class SimilarityGrader(BaseGrader):
         given = [reference_response] if isinstance(reference_response, str) else reference_response
         if not isinstance(given, (list, tuple)) or not given:
             raise Unscored(f"{self.name} needs a reference response.", reason="no_reference")
-        own, references = fold(split_reasoning(str(response)).final).strip(), [compared(str(one)) for one in given]
+        own, references = (
+            fold(split_reasoning(str(response)).final).strip(),
+            [compared(str(one)) for one in given],
+        )
         if sum(self._steps(len(own), len(other)) for other in references) > LONG:
             return killable(self, SimilarityGrader._best, self, own, references)
         return self._best(own, references)
@@ -196,9 +243,15 @@ class SimilarityGrader(BaseGrader):
         return GraderScore(score=min(1.0, max(0.0, score)), metadata={"algorithm": self.algorithm})
 
     def _of_a_reward(self, response: str, references: Sequence[str]) -> float | None:
-        """What the reward of that name gives; None where there is none, or settings of this grader's own are asked for."""
+        """What the reward of that name gives; None where there is none, or settings of this
+        grader's own are asked for.
+        """
         folded = self.case_sensitive is False
-        own, others = (response.casefold(), [one.casefold() for one in references]) if folded else (response, references)
+        own, others = (
+            (response.casefold(), [one.casefold() for one in references])
+            if folded
+            else (response, references)
+        )
         if not own.strip() or own in others:
             return None
         if self.algorithm == "bleu":
@@ -218,7 +271,9 @@ class SimilarityGrader(BaseGrader):
         return own * other / 64
 
     def _alike(self, response: str, reference: str) -> float:
-        own, other = (text if self.case_sensitive else text.casefold() for text in (response, reference))
+        own, other = (
+            text if self.case_sensitive else text.casefold() for text in (response, reference)
+        )
         if own == other:
             return 1.0
         if not own.strip() or not other.strip():
@@ -226,7 +281,11 @@ class SimilarityGrader(BaseGrader):
         if self.algorithm == "edit_distance":
             return Levenshtein.normalized_similarity(own, other)
         if self.algorithm == "fuzzy_match":
-            measure = {"ratio": fuzz.ratio, "partial": fuzz.partial_ratio, "token_sort": fuzz.token_sort_ratio}
+            measure = {
+                "ratio": fuzz.ratio,
+                "partial": fuzz.partial_ratio,
+                "token_sort": fuzz.token_sort_ratio,
+            }
             return measure[self.method](own, other) / 100
         split = tokenizer("words") if not self.case_sensitive else _cased_words
         tokens, wanted = list(split(own)), list(split(other))
@@ -277,10 +336,11 @@ Match = Literal[
 class StringMatchGrader(BaseGrader):
     """Whether a response matches its reference, by `algorithm`.
 
-    Fields: `response`; `reference_response`, which is not needed where `pattern` or `substrings` are given. Range [0, 1]:
-    exact_match, prefix_match, suffix_match, substring_match, regex_match and contains_any give 0 or 1, contains_all the share
-    of `substrings` found, word_overlap and char_overlap the share of the reference's words or characters found, each as often
-    as it stands there. An empty reference matches only an empty response.
+    Fields: `response`; `reference_response`, which is not needed where `pattern` or `substrings`
+    are given. Range [0, 1]: exact_match, prefix_match, suffix_match, substring_match, regex_match
+    and contains_any give 0 or 1, contains_all the share of `substrings` found, word_overlap and
+    char_overlap the share of the reference's words or characters found, each as often as it stands
+    there. An empty reference matches only an empty response.
     """
 
     algorithm: Match = "exact_match"
@@ -293,7 +353,9 @@ class StringMatchGrader(BaseGrader):
 
     @model_validator(mode="after")
     def _complete(self) -> StringMatchGrader:
-        if self.algorithm in ("contains_all", "contains_any") and not [s for s in self.substrings if s]:
+        if self.algorithm in ("contains_all", "contains_any") and not [
+            s for s in self.substrings if s
+        ]:
             raise ValueError(f"{self.algorithm} needs substrings, texts that are not empty")
         if self.pattern is not None:
             try:
@@ -316,34 +378,50 @@ class StringMatchGrader(BaseGrader):
     def _grade(self, response: str, reference_response: Any = None) -> Any:
         reference = "" if reference_response is None else str(reference_response)
         if self.algorithm == "regex_match":
-            return self._searched(self.pattern if self.pattern is not None else reference, split_reasoning(str(response)).final)
+            return self._searched(
+                self.pattern if self.pattern is not None else reference,
+                split_reasoning(str(response)).final,
+            )
         return {
-            "score": self._score(self._plain(split_reasoning(str(response)).final), self._plain(reference)),
+            "score": self._score(
+                self._plain(split_reasoning(str(response)).final), self._plain(reference)
+            ),
             "algorithm": self.algorithm,
         }
 
     async def _searched(self, pattern: str, response: str) -> dict[str, Any]:
-        """A pattern may stand in the data, and one can take for ever without letting go of the interpreter."""
+        """A pattern may stand in the data, and one can take for ever without letting go of the
+        interpreter.
+        """
         found = await killable(self, _found, pattern, response, self.case_sensitive)
         if isinstance(found, str):
-            raise Unscored(f"{self.name}: the reference is no regular expression: {found}", reason="invalid_pattern")
+            raise Unscored(
+                f"{self.name}: the reference is no regular expression: {found}",
+                reason="invalid_pattern",
+            )
         return {"score": float(found), "algorithm": self.algorithm}
 
     def _score(self, own: str, other: str) -> float:
         if self.algorithm in ("contains_all", "contains_any"):
             found = [self._plain(text) in own for text in self.substrings if text]
-            return sum(found) / len(found) if self.algorithm == "contains_all" else float(any(found))
+            return (
+                sum(found) / len(found) if self.algorithm == "contains_all" else float(any(found))
+            )
         if not own or not other:
             return float(own == other)
         if self.algorithm in ("word_overlap", "char_overlap"):
-            sides = [words(t) if self.algorithm == "word_overlap" else list(t) for t in (own, other)]
+            sides = [
+                words(t) if self.algorithm == "word_overlap" else list(t) for t in (own, other)
+            ]
             wanted = Counter(sides[1])
             return sum((Counter(sides[0]) & wanted).values()) / wanted.total() if wanted else 0.0
         if self.algorithm == "substring_match":
             return float(other in own or (self.bidirectional and own in other))
         if self.algorithm == "exact_match":
             return float(own == other)
-        return float(own.startswith(other) if self.algorithm == "prefix_match" else own.endswith(other))
+        return float(
+            own.startswith(other) if self.algorithm == "prefix_match" else own.endswith(other)
+        )
 
 
 MOST = 1_000_000
@@ -354,16 +432,20 @@ _ABSENT = object()
 
 
 def body_of(response: str, allow_fence: bool) -> str:
-    """What a response says after its reasoning: its single fenced block, where that is allowed, else all of it."""
+    """What a response says after its reasoning: its single fenced block, where that is allowed,
+    else all of it.
+    """
     text = split_reasoning(response).final.strip()
     blocks, prose = split_fences(text) if allow_fence else ([], text)
     return blocks[0].body if len(blocks) == 1 and not prose.strip() else text
 
 
 class JsonValidatorGrader(BaseGrader):
-    """1 when the response is JSON and nothing else, else 0; `allow_fence` also takes it in one fenced block.
+    """1 when the response is JSON and nothing else, else 0; `allow_fence` also takes it in one
+    fenced block.
 
-    Field: `response`. NaN, Infinity, comments and trailing commas are no JSON. For a schema see `json_schema`.
+    Field: `response`. NaN, Infinity, comments and trailing commas are no JSON. For a schema see
+    `json_schema`.
     """
 
     name: str = "json_validator"
@@ -380,11 +462,12 @@ class JsonValidatorGrader(BaseGrader):
 class JsonMatchGrader(BaseGrader):
     """Whether the response is the reference's JSON.
 
-    Fields: `response`; `reference_response` (JSON text or a value). 1 when both are equal, else 0; with `partial` the share of
-    the reference's values found at their places. Objects are compared whatever the order of their keys; a key that is missing
-    is not one that is null; true is not 1, while 1 is 1.0. `strict_order` compares lists place by place, else as bags.
-    `ignore_extra_keys` passes over keys that the reference does not have. A response that is no JSON is 0, a reference that is
-    none leaves the row unscored.
+    Fields: `response`; `reference_response` (JSON text or a value). 1 when both are equal, else 0;
+    with `partial` the share of the reference's values found at their places. Objects are compared
+    whatever the order of their keys; a key that is missing is not one that is null; true is not 1,
+    while 1 is 1.0. `strict_order` compares lists place by place, else as bags. `ignore_extra_keys`
+    passes over keys that the reference does not have. A response that is no JSON is 0, a reference
+    that is none leaves the row unscored.
     """
 
     name: str = "json_match"
@@ -395,9 +478,15 @@ class JsonMatchGrader(BaseGrader):
 
     def _grade(self, response: str, reference_response: Any) -> GraderScore:
         try:
-            wanted = read_json(reference_response) if isinstance(reference_response, str) else reference_response
+            wanted = (
+                read_json(reference_response)
+                if isinstance(reference_response, str)
+                else reference_response
+            )
         except ValueError as error:
-            raise Unscored(f"{self.name}: the reference is no JSON: {error}", reason="no_reference") from error
+            raise Unscored(
+                f"{self.name}: the reference is no JSON: {error}", reason="no_reference"
+            ) from error
         try:
             given = read_json(body_of(str(response), self.allow_fence)[:MOST])
         except ValueError as error:
@@ -413,17 +502,29 @@ class JsonMatchGrader(BaseGrader):
         if isinstance(given, str) and isinstance(wanted, str):
             return fold(given) == fold(wanted)
         if isinstance(given, (int, float)) and isinstance(wanted, (int, float)):
-            return given == wanted or (isinstance(given, float) or isinstance(wanted, float)) and _close(given, wanted)
+            return (
+                given == wanted
+                or (isinstance(given, float) or isinstance(wanted, float))
+                and _close(given, wanted)
+            )
         if isinstance(given, dict) and isinstance(wanted, dict):
-            fits = wanted.keys() <= given.keys() if self.ignore_extra_keys else wanted.keys() == given.keys()
+            fits = (
+                wanted.keys() <= given.keys()
+                if self.ignore_extra_keys
+                else wanted.keys() == given.keys()
+            )
             return fits and all(self._same(given[key], value) for key, value in wanted.items())
         if isinstance(given, list) and isinstance(wanted, list):
             if len(given) != len(wanted):
                 return False
             if self.strict_order:
                 return all(self._same(a, b) for a, b in zip(given, wanted, strict=True))
-            if len(wanted) > 300:  # as they are written: to try all with all takes time by the square
-                written = [Counter(json.dumps(item, sort_keys=True) for item in items) for items in (given, wanted)]
+            # as they are written: to try all with all takes time by the square
+            if len(wanted) > 300:
+                written = [
+                    Counter(json.dumps(item, sort_keys=True) for item in items)
+                    for items in (given, wanted)
+                ]
                 return written[0] == written[1]
             return _matching([[self._same(a, b) for b in wanted] for a in given]) == len(wanted)
         return type(given) is type(wanted) and bool(given == wanted)
@@ -431,10 +532,15 @@ class JsonMatchGrader(BaseGrader):
     def _counted(self, given: Any, wanted: Any) -> tuple[int, int]:
         """Values of the reference found at their places, and all of them."""
         if isinstance(wanted, dict) and wanted:
-            pairs = [(given.get(k, _ABSENT) if isinstance(given, dict) else _ABSENT, v) for k, v in wanted.items()]
+            pairs = [
+                (given.get(k, _ABSENT) if isinstance(given, dict) else _ABSENT, v)
+                for k, v in wanted.items()
+            ]
         elif isinstance(wanted, list) and wanted:
             items = given if isinstance(given, list) else []
-            pairs = [(items[i] if i < len(items) else _ABSENT, value) for i, value in enumerate(wanted)]
+            pairs = [
+                (items[i] if i < len(items) else _ABSENT, value) for i, value in enumerate(wanted)
+            ]
         else:
             return int(self._same(given, wanted)), 1
         parts = [self._counted(a, b) for a, b in pairs]
@@ -456,14 +562,18 @@ def _matching(table: list[list[bool]]) -> int:
 
     if not table or not table[0]:
         return 0
-    found = maximum_bipartite_matching(csr_matrix(np.array(table, dtype=np.int8)), perm_type="column")
+    found = maximum_bipartite_matching(
+        csr_matrix(np.array(table, dtype=np.int8)), perm_type="column"
+    )
     return int((found >= 0).sum())
 
 
 class MarkupValidatorGrader(BaseGrader):
-    """1 when the response is well-formed XML, or YAML that is a mapping or list, else 0; `allow_fence` takes a fenced block.
+    """1 when the response is well-formed XML, or YAML that is a mapping or list, else 0;
+    `allow_fence` takes a fenced block.
 
-    Field: `response`. XML with a document type is refused: its entities could blow up. YAML tags make no objects.
+    Field: `response`. XML with a document type is refused: its entities could blow up. YAML tags
+    make no objects.
     """
 
     name: str = "markup_validator"
@@ -499,10 +609,18 @@ def _yaml_problem(text: str) -> str:
         # events alone: aliases are not expanded and tags make nothing
         for event in yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
             kinds.append(type(event).__name__)
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(
+                event, yaml.CollectionEndEvent
+            )
             if depth > DEEPEST:  # the parser's time grows with the square of the depth
                 return f"No YAML that is read: nested more than {DEEPEST} deep."
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         return f"No YAML: {str(error).splitlines()[0]}"
-    begins = next((kind for kind in kinds if kind not in ("StreamStartEvent", "DocumentStartEvent")), "")
-    return "" if begins in ("MappingStartEvent", "SequenceStartEvent") else "No mapping or list, only plain text."
+    begins = next(
+        (kind for kind in kinds if kind not in ("StreamStartEvent", "DocumentStartEvent")), ""
+    )
+    return (
+        ""
+        if begins in ("MappingStartEvent", "SequenceStartEvent")
+        else "No mapping or list, only plain text."
+    )

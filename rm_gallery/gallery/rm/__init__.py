@@ -1,27 +1,35 @@
-"""Ready-made rewards by family. A rule is one file below this folder, a judged scenario one YAML file in alignment/scenarios."""
+"""Ready-made rewards by family. A rule is one file below this folder, a judged scenario one YAML
+file in alignment/scenarios.
+"""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-_REGISTERED = re.compile(r'^((?:@RewardRegistry\.register\("[^"]+"\)\n)+)(?:@.*\n)*class (\w+)', re.MULTILINE)
+_REGISTERED = re.compile(
+    r'^((?:@RewardRegistry\.register\("[^"]+"\)\n)+)(?:@.*\n)*class (\w+)', re.MULTILINE
+)
 _NAME = re.compile(r'"([^"]+)"')
 KINDS = {"listwise": "ListWise", "pointwise": "PointWise", "pairwise": "PairWise"}
 JUDGED_MODULE = f"{__name__}.alignment.base"
 
 
 def discover() -> dict[str, str]:
-    """Every gallery reward as registered name -> "module:Class", found without importing any of them.
+    """Every gallery reward as registered name -> "module:Class", found without importing any of
+    them.
 
-    Rules are the classes whose source says `@RewardRegistry.register("name")`, judged rewards the scenarios' file names.
+    Rules are the classes whose source says `@RewardRegistry.register("name")`, judged rewards the
+    scenarios' file names.
     """
     here = Path(__file__).parent
     found = {}
     for path in sorted(here.rglob("*.py")):
         source = path.read_text(encoding="utf-8")
         if "@RewardRegistry.register(" in source:
-            module = ".".join((__name__, *path.relative_to(here).with_suffix("").parts)).removesuffix(".__init__")
+            module = ".".join(
+                (__name__, *path.relative_to(here).with_suffix("").parts)
+            ).removesuffix(".__init__")
             for names, class_name in _REGISTERED.findall(source):
                 found.update(dict.fromkeys(_NAME.findall(names), f"{module}:{class_name}"))
     for key in scenario_keys():
@@ -32,15 +40,21 @@ def discover() -> dict[str, str]:
 
 def scenario_keys() -> list[str]:
     """The keys of the judged scenarios: the names of their files."""
-    return sorted(path.stem for path in (Path(__file__).parent / "alignment" / "scenarios").glob("*.yaml"))
+    return sorted(
+        path.stem for path in (Path(__file__).parent / "alignment" / "scenarios").glob("*.yaml")
+    )
 
 
 def judged_name(key: str, kind: str) -> str:
-    """The registered name of a scenario in one of the three kinds; the general ones do without the ending `_reward`."""
+    """The registered name of a scenario in one of the three kinds; the general ones do without the
+    ending `_reward`.
+    """
     return f"{key}_{kind}" if key.startswith("base_") else f"{key}_{kind}_reward"
 
 
 def judged_class_name(key: str, kind: str) -> str:
-    """The class that judges a scenario in one of the three kinds: closed_qa, listwise -> ClosedQAListWiseReward."""
+    """The class that judges a scenario in one of the three kinds: closed_qa, listwise ->
+    ClosedQAListWiseReward.
+    """
     words = [word.upper() if len(word) <= 2 else word.capitalize() for word in key.split("_")]
     return f"{''.join(words)}{KINDS[kind]}Reward"

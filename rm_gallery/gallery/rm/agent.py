@@ -1,4 +1,6 @@
-"""What an agent does on its way: the tool calls it makes, whether it runs in circles, and what it cost."""
+"""What an agent does on its way: the tool calls it makes, whether it runs in circles, and what it
+cost.
+"""
 
 from __future__ import annotations
 
@@ -18,25 +20,39 @@ from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.canonical import Form, fold
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.rule import MadeCall, RuleReward, Untyped, as_call, known, one_score, shown, tool_calls_of
+from rm_gallery.gallery.rm.rule import (
+    MadeCall,
+    RuleReward,
+    Untyped,
+    as_call,
+    known,
+    one_score,
+    shown,
+    tool_calls_of,
+)
 
 
 @RewardRegistry.register("tool_call_match")
 class ToolCallMatchReward(RuleReward):
-    """1 when the answer makes exactly the expected tool calls, else 0; with `partial` F1 of the calls that fit.
+    """1 when the answer makes exactly the expected tool calls, else 0; with `partial` F1 of the
+    calls that fit.
 
-    A call fits when name and arguments do: no argument missing or added. Expected calls come from answer.label or
-    metadata, key `tool_calls`, `expected_tool_calls` or `reference`: OpenAI's layout, `{"name", "arguments"}`, or
-    BFCL's possible answers `{"name": {"argument": [value, value, ""]}}`, where "" makes an argument optional. An empty
-    list says that no call is right. With tool definitions in metadata `tools`, an argument may be left out or given
-    where it has its default.
+    A call fits when name and arguments do: no argument missing or added. Expected calls come from
+    answer.label or metadata, key `tool_calls`, `expected_tool_calls` or `reference`: OpenAI's
+    layout, `{"name", "arguments"}`, or BFCL's possible answers
+    `{"name": {"argument": [value, value, ""]}}`, where "" makes an argument optional. An empty list
+    says that no call is right. With tool definitions in metadata `tools`, an argument may be left
+    out or given where it has its default.
 
-    With `tolerant`, numbers are compared by value (5 equals 5.0, where BFCL takes 5 for 5.0 and not the reverse), and
-    strings as BFCL does, without case, spaces and ,./-_*^ signs; true is never 1 and "5" is never 5. Calls may come in any order unless `ordered`. The answer's calls are its
-    `tool_calls` field, else `<tool_call>` tags, JSON or Python calls in its text; `trajectory` adds those of the steps.
+    With `tolerant`, numbers are compared by value (5 equals 5.0, where BFCL takes 5 for 5.0 and not
+    the reverse), and strings as BFCL does, without case, spaces and ,./-_*^ signs; true is never 1
+    and "5" is never 5. Calls may come in any order unless `ordered`. The answer's calls are its
+    `tool_calls` field, else `<tool_call>` tags, JSON or Python calls in its text; `trajectory` adds
+    those of the steps.
 
-    Range [0, 1], higher is better; unscored without expected calls. Source: the AST evaluation of the Berkeley Function
-    Calling Leaderboard (Patil et al. 2025, https://gorilla.cs.berkeley.edu/leaderboard.html).
+    Range [0, 1], higher is better; unscored without expected calls. Source: the AST evaluation of
+    the Berkeley Function Calling Leaderboard (Patil et al. 2025,
+    https://gorilla.cs.berkeley.edu/leaderboard.html).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -55,7 +71,10 @@ class ToolCallMatchReward(RuleReward):
             tool_calls=[{"name": "weather", "arguments": {"city": "Oslo"}}],
         ),
         inputs={
-            "answer": "the tool calls of each `output[i].answer`, with `trajectory` also those of `output[i].steps`",
+            "answer": (
+                "the tool calls of each `output[i].answer`, with `trajectory` also those of "
+                "`output[i].steps`"
+            ),
             "reference": "`tool_calls`, `expected_tool_calls` or `reference` in `answer.label` or `metadata`",
         },
     )
@@ -64,7 +83,10 @@ class ToolCallMatchReward(RuleReward):
         wanted = self._wanted(sample)
         given, problems = tool_calls_of(sample.output[0], self.trajectory)
         defaults = tool_defaults((sample.metadata or {}).get("tools"))
-        table = [[fits(call, want, self.tolerant, defaults.get(want.name, {})) for want in wanted] for call in given]
+        table = [
+            [fits(call, want, self.tolerant, defaults.get(want.name, {})) for want in wanted]
+            for call in given
+        ]
         pairs = in_order(table) if self.ordered else in_any_order(table)
         made = len(given) + len(problems)
         total = made + len(wanted)
@@ -73,16 +95,24 @@ class ToolCallMatchReward(RuleReward):
         if problems:
             reason += f" Unreadable: {problems[0][:120]}"
         score = f1 if self.partial else float(pairs == len(wanted) == made)
-        return one_score(self.name, score, reason, {"matched": pairs, "expected": len(wanted), "made": made})
+        return one_score(
+            self.name, score, reason, {"matched": pairs, "expected": len(wanted), "made": made}
+        )
 
     def _wanted(self, sample: DataSample) -> list[ExpectedCall]:
         value = known(sample, "tool_calls", "expected_tool_calls", "reference", "ground_truth")
         if value is None:
-            why = f"{self.name} needs the expected calls: set answer.label['tool_calls'] or metadata['tool_calls']."
+            why = (
+                f"{self.name} needs the expected calls: set answer.label['tool_calls'] or "
+                f"metadata['tool_calls']."
+            )
             raise Unscored(why, reason="no_reference")
         wanted = read_wanted(value)
         if isinstance(wanted, str):
-            raise Unscored(f"{self.name} cannot read the expected calls {shown(value)}: {wanted}", reason="no_reference")
+            raise Unscored(
+                f"{self.name} cannot read the expected calls {shown(value)}: {wanted}",
+                reason="no_reference",
+            )
         return wanted
 
 
@@ -97,7 +127,9 @@ def in_order(table: list[list[bool]]) -> int:
 
 
 def in_any_order(table: list[list[bool]]) -> int:
-    """Size of a maximum matching: possible answers may overlap, so the first fit is not always the right one."""
+    """Size of a maximum matching: possible answers may overlap, so the first fit is not always the
+    right one.
+    """
     taken: dict[int, int] = {}
     return sum(_assign(row, table, taken, set()) for row in range(len(table)))
 
@@ -116,7 +148,9 @@ _IGNORED = str.maketrans("'", '"', " ,./-_*^")
 
 
 class ExpectedCall(NamedTuple):
-    """An expected call: per argument the values that are right, and the arguments that may be left out."""
+    """An expected call: per argument the values that are right, and the arguments that may be left
+    out.
+    """
 
     name: str
     arguments: dict[str, list[Any]]
@@ -124,7 +158,9 @@ class ExpectedCall(NamedTuple):
 
 
 def read_wanted(value: Any) -> list[ExpectedCall] | str:
-    """The expected calls in any of the layouts `ToolCallMatchReward` names, or what is wrong with them."""
+    """The expected calls in any of the layouts `ToolCallMatchReward` names, or what is wrong with
+    them.
+    """
     if isinstance(value, str):
         try:
             value = read_json(value)
@@ -138,7 +174,9 @@ def read_wanted(value: Any) -> list[ExpectedCall] | str:
         if isinstance(call, str):
             return call
         if isinstance(call, MadeCall):
-            call = ExpectedCall(call.name, {key: [argument] for key, argument in call.arguments.items()})
+            call = ExpectedCall(
+                call.name, {key: [argument] for key, argument in call.arguments.items()}
+            )
         wanted.append(call)
     return wanted
 
@@ -148,14 +186,20 @@ def _possible_answers(entry: Any) -> ExpectedCall | None:
     if not isinstance(entry, dict) or len(entry) != 1:
         return None
     name, arguments = next(iter(entry.items()))
-    listed = isinstance(arguments, dict) and all(isinstance(values, list) for values in arguments.values())
+    listed = isinstance(arguments, dict) and all(
+        isinstance(values, list) for values in arguments.values()
+    )
     if not listed or name in ("name", "arguments", "parameters", "function"):
         return None
-    return ExpectedCall(name, arguments, frozenset(key for key, values in arguments.items() if "" in values))
+    return ExpectedCall(
+        name, arguments, frozenset(key for key, values in arguments.items() if "" in values)
+    )
 
 
 def tool_defaults(tools: Any) -> dict[str, dict[str, Any]]:
-    """Per tool the arguments with a default in its definition (OpenAI's layout); anything else is passed over."""
+    """Per tool the arguments with a default in its definition (OpenAI's layout); anything else is
+    passed over.
+    """
     found: dict[str, dict[str, Any]] = {}
     for tool in tools if isinstance(tools, list | tuple) else ():
         function = tool.get("function", tool) if isinstance(tool, dict) else None
@@ -164,7 +208,11 @@ def tool_defaults(tools: Any) -> dict[str, dict[str, Any]]:
         parameters = function.get("parameters")
         properties = parameters.get("properties") if isinstance(parameters, dict) else None
         if isinstance(properties, dict):
-            known = {k: v["default"] for k, v in properties.items() if isinstance(v, dict) and "default" in v}
+            known = {
+                k: v["default"]
+                for k, v in properties.items()
+                if isinstance(v, dict) and "default" in v
+            }
             found[function["name"]] = known
     return found
 
@@ -178,22 +226,33 @@ def fits(call: MadeCall, wanted: ExpectedCall, tolerant: bool, defaults: dict[st
         if not any(same(value, option, tolerant) for option in options):
             return False
     missing = wanted.arguments.keys() - call.arguments.keys() - wanted.optional
-    return all(key in defaults and any(same(defaults[key], o, tolerant) for o in wanted.arguments[key]) for key in missing)
+    return all(
+        key in defaults and any(same(defaults[key], o, tolerant) for o in wanted.arguments[key])
+        for key in missing
+    )
 
 
 def same(given: Any, wanted: Any, tolerant: bool) -> bool:
     """Whether two argument values are equal; `tolerant` as in `ToolCallMatchReward`."""
     if isinstance(given, Untyped):
-        return same(str(given), wanted, tolerant) or (not isinstance(wanted, str) and same(_typed(given), wanted, tolerant))
+        return same(str(given), wanted, tolerant) or (
+            not isinstance(wanted, str) and same(_typed(given), wanted, tolerant)
+        )
     if isinstance(given, bool) or isinstance(wanted, bool):
         return given is wanted
     if isinstance(given, int | float) and isinstance(wanted, int | float):
-        return _close(given, wanted) if tolerant else type(given) is type(wanted) and given == wanted
+        return (
+            _close(given, wanted) if tolerant else type(given) is type(wanted) and given == wanted
+        )
     if isinstance(given, str) and isinstance(wanted, str):
         given, wanted = fold(given), fold(wanted)
-        return given == wanted or (tolerant and given.translate(_IGNORED).lower() == wanted.translate(_IGNORED).lower())
+        return given == wanted or (
+            tolerant and given.translate(_IGNORED).lower() == wanted.translate(_IGNORED).lower()
+        )
     if isinstance(given, list | tuple) and isinstance(wanted, list | tuple):
-        return len(given) == len(wanted) and all(same(a, b, tolerant) for a, b in zip(given, wanted, strict=True))
+        return len(given) == len(wanted) and all(
+            same(a, b, tolerant) for a, b in zip(given, wanted, strict=True)
+        )
     if isinstance(given, dict) and isinstance(wanted, dict):
         return _same_objects(given, wanted, tolerant)
     return bool(given == wanted)
@@ -208,12 +267,19 @@ def _typed(text: str) -> Any:
 
 
 def _same_objects(given: dict[str, Any], wanted: dict[str, Any], tolerant: bool) -> bool:
-    if given.keys() == wanted.keys() and all(same(given[key], wanted[key], tolerant) for key in wanted):
+    if given.keys() == wanted.keys() and all(
+        same(given[key], wanted[key], tolerant) for key in wanted
+    ):
         return True
     # BFCL lists the possible values of nested keys as well
-    listed = all(isinstance(options, list) for options in wanted.values()) and given.keys() <= wanted.keys()
+    listed = (
+        all(isinstance(options, list) for options in wanted.values())
+        and given.keys() <= wanted.keys()
+    )
     right = listed and all("" in wanted[key] for key in wanted.keys() - given.keys())
-    return right and all(any(same(value, option, tolerant) for option in wanted[key]) for key, value in given.items())
+    return right and all(
+        any(same(value, option, tolerant) for option in wanted[key]) for key, value in given.items()
+    )
 
 
 def _close(given: float, wanted: float) -> bool:
@@ -230,13 +296,15 @@ _MIN_LOOP_WORDS = 20
 
 @RewardRegistry.register("loop_detection")
 class LoopDetectionReward(RuleReward):
-    """1 - the largest share of a trajectory that only repeats itself: of its tool calls, its lines, or its words.
+    """1 - the largest share of a trajectory that only repeats itself: of its tool calls, its lines,
+    or its words.
 
-    A loop is a group of up to `max_period` of them (`max_word_period` for words) that comes `min_repeats` times or more
-    in direct succession; all but its first round is repetition. Word loops are at least 20 words long, so "ha ha ha ha"
-    is none. Tool calls are equal when name and arguments are. The trajectory is the texts and calls of the output's
-    steps and its answer. Range [0, 1], higher is better: 1 is free of loops; an output without text and calls is
-    unscored (`empty`).
+    A loop is a group of up to `max_period` of them (`max_word_period` for words) that comes
+    `min_repeats` times or more in direct succession; all but its first round is repetition. Word
+    loops are at least 20 words long, so "ha ha ha ha" is none. Tool calls are equal when name and
+    arguments are. The trajectory is the texts and calls of the output's steps and its answer. Range
+    [0, 1], higher is better: 1 is free of loops; an output without text and calls is unscored
+    (`empty`).
     """
 
     looks_at: ClassVar[frozenset[Form]] = frozenset({"thought"})
@@ -258,14 +326,26 @@ class LoopDetectionReward(RuleReward):
         output = sample.output[0]
         sequences = _sequences(output)
         if not any(sequences.values()):
-            raise Unscored(f"{self.name}: the output has neither text nor tool calls.", reason="empty", cause="answer")
+            raise Unscored(
+                f"{self.name}: the output has neither text nor tool calls.",
+                reason="empty",
+                cause="answer",
+            )
         shares = {}
         for sort, items in sequences.items():
             if items:
-                most, least = (self.max_word_period, _MIN_LOOP_WORDS) if sort == "words" else (self.max_period, 1)
+                most, least = (
+                    (self.max_word_period, _MIN_LOOP_WORDS)
+                    if sort == "words"
+                    else (self.max_period, 1)
+                )
                 shares[sort] = looping(items, self.min_repeats, most, least) / len(items)
         worst = max(shares, key=shares.__getitem__)
-        reason = f"{shares[worst]:.1%} of the {worst} repeat themselves." if shares[worst] else "No loop found."
+        reason = (
+            f"{shares[worst]:.1%} of the {worst} repeat themselves."
+            if shares[worst]
+            else "No loop found."
+        )
         return one_score(self.name, 1 - shares[worst], reason, shares)
 
 
@@ -274,18 +354,25 @@ def _sequences(output: DataOutput) -> dict[str, list[str]]:
     text = "\n".join(message.text for message in messages)
     calls = tool_calls_of(output, trajectory=True).calls
     return {
-        "calls": [f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=repr)}" for call in calls],
-        "lines": [line for line in map(str.strip, text.splitlines()) if any(map(str.isalnum, line))],
+        "calls": [
+            f"{call.name} {json.dumps(call.arguments, sort_keys=True, default=repr)}"
+            for call in calls
+        ],
+        "lines": [
+            line for line in map(str.strip, text.splitlines()) if any(map(str.isalnum, line))
+        ],
         "words": words(text),
     }
 
 
-def looping(items: Sequence[Hashable], min_repeats: int, max_period: int, min_items: int = 1) -> int:
+def looping(
+    items: Sequence[Hashable], min_repeats: int, max_period: int, min_items: int = 1
+) -> int:
     """How many items only repeat what stands right before them.
 
-    A loop is a group of up to `max_period` items that stands `min_repeats` times or more in direct succession, all its
-    rounds together at least `min_items` long; every item after the first round counts, once however many loops it is
-    in.
+    A loop is a group of up to `max_period` items that stands `min_repeats` times or more in direct
+    succession, all its rounds together at least `min_items` long; every item after the first round
+    counts, once however many loops it is in.
     """
     repeated = bytearray(len(items))
     for period in range(1, min(max_period, len(items) // min_repeats) + 1):
@@ -300,15 +387,18 @@ def looping(items: Sequence[Hashable], min_repeats: int, max_period: int, min_it
 
 @RewardRegistry.register("trajectory_cost")
 class TrajectoryCostReward(RuleReward):
-    """How well a trajectory keeps to its budgets: the least of min(1, budget / spent) over the budgets that are set.
+    """How well a trajectory keeps to its budgets: the least of min(1, budget / spent) over the
+    budgets that are set.
 
-    Within every budget 1, at twice a budget 0.5. Budgets are the fields (`max_cost` in any currency, `max_latency` in
-    seconds, `max_steps`, `max_tokens` of input and output), else those in metadata `budget`, such as {"steps": 10}.
+    Within every budget 1, at twice a budget 0.5. Budgets are the fields (`max_cost` in any
+    currency, `max_latency` in seconds, `max_steps`, `max_tokens` of input and output), else those
+    in metadata `budget`, such as {"steps": 10}.
 
-    What was spent is the first record of: the total in answer.label (`cost`, `latency`, `steps`, `tokens`); the sum
-    over the output's steps and answer, of `cost`, `latency` and OpenAI's `usage` in their additional_kwargs; the total
-    in the sample's metadata; for the cost, tokens at `input_price` and `output_price` per million. Range [0, 1], higher
-    is better; unscored without a budget (`no_budget`) or when what it limits was not recorded (`no_record`).
+    What was spent is the first record of: the total in answer.label (`cost`, `latency`, `steps`,
+    `tokens`); the sum over the output's steps and answer, of `cost`, `latency` and OpenAI's `usage`
+    in their additional_kwargs; the total in the sample's metadata; for the cost, tokens at
+    `input_price` and `output_price` per million. Range [0, 1], higher is better; unscored without a
+    budget (`no_budget`) or when what it limits was not recorded (`no_record`).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"budget"})
@@ -333,7 +423,12 @@ class TrajectoryCostReward(RuleReward):
             {"content": "Booked at last.", "label": {"steps": 9, "tokens": 4000}},
             budget={"steps": 6, "tokens": 2000},
         ),
-        inputs={"answer": "what each `output[i]` is recorded to have spent, in its label, its steps or its answer"},
+        inputs={
+            "answer": (
+                "what each `output[i]` is recorded to have spent, in its label, its steps or its "
+                "answer"
+            )
+        },
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -345,7 +440,9 @@ class TrajectoryCostReward(RuleReward):
         shares = {}
         for metric, budget in budgets.items():
             if metric not in known:
-                raise Unscored(f"{self.name}: no {metric} is recorded with the trajectory.", reason="no_record")
+                raise Unscored(
+                    f"{self.name}: no {metric} is recorded with the trajectory.", reason="no_record"
+                )
             shares[metric] = min(1.0, budget / known[metric]) if known[metric] else 1.0
         worst = min(shares, key=shares.__getitem__)
         reason = f"{worst}: {known[worst]:g} spent of {budgets[worst]:g}."
@@ -355,10 +452,16 @@ class TrajectoryCostReward(RuleReward):
         given = (sample.metadata or {}).get("budget")
         known = given if isinstance(given, dict) else {}
         own = {metric: getattr(self, f"max_{metric}") for metric in _NAMES}
-        limits = {metric: number(known.get(metric)) if limit is None else limit for metric, limit in own.items()}
+        limits = {
+            metric: number(known.get(metric)) if limit is None else limit
+            for metric, limit in own.items()
+        }
         budgets = {metric: float(limit) for metric, limit in limits.items() if limit}
         if not budgets:
-            why = f"{self.name} needs a budget: set max_steps, max_tokens, max_cost, max_latency or metadata['budget']."
+            why = (
+                f"{self.name} needs a budget: set max_steps, max_tokens, max_cost, max_latency or "
+                f"metadata['budget']."
+            )
             raise Unscored(why, reason="no_budget")
         return budgets
 
@@ -372,12 +475,14 @@ _NAMES = {
 """By metric, the keys it is recorded under."""
 
 
-def spent(sample: DataSample, metric: str, prices: tuple[float, float] | None = None) -> float | None:
+def spent(
+    sample: DataSample, metric: str, prices: tuple[float, float] | None = None
+) -> float | None:
     """How much of a metric the sample's one output spent, None when nothing tells.
 
-    The first record counts: the total in answer.label; the sum over the steps and the answer (of their
-    additional_kwargs; steps are counted); the total in the sample's metadata; for the cost, tokens times `prices` per million
-    of input and of output.
+    The first record counts: the total in answer.label; the sum over the steps and the answer (of
+    their additional_kwargs; steps are counted); the total in the sample's metadata; for the cost,
+    tokens times `prices` per million of input and of output.
     """
     output, metadata, names = sample.output[0], sample.metadata or {}, _NAMES[metric]
     total = _first(output.answer.label or {}, names)
@@ -397,12 +502,21 @@ def spent(sample: DataSample, metric: str, prices: tuple[float, float] | None = 
         return total
     if metric == "tokens":
         return sum(tokens)
-    return (tokens[0] * prices[0] + tokens[1] * prices[1]) / 1e6 if metric == "cost" and prices is not None else None
+    return (
+        (tokens[0] * prices[0] + tokens[1] * prices[1]) / 1e6
+        if metric == "cost" and prices is not None
+        else None
+    )
 
 
 def number(value: Any) -> float | None:
     """A finite number that is not negative, else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or value < 0
+    ):
         return None
     return float(value)
 
@@ -417,7 +531,10 @@ def _usage(source: dict[str, Any]) -> tuple[float, float] | None:
     usage = source.get("usage")
     if not isinstance(usage, dict):
         return None
-    given, made = _first(usage, ("input_tokens", "prompt_tokens")), _first(usage, ("output_tokens", "completion_tokens"))
+    given, made = (
+        _first(usage, ("input_tokens", "prompt_tokens")),
+        _first(usage, ("output_tokens", "completion_tokens")),
+    )
     if given is None and made is None:
         total = number(usage.get("total_tokens"))
         return None if total is None else (total, 0.0)

@@ -1,4 +1,6 @@
-"""Code of an answer: does it pass its tests, return what the reference returns, how near is a patch, does it compile, how is its style?"""
+"""Code of an answer: does it pass its tests, return what the reference returns, how near is a
+patch, does it compile, how is its style?
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,13 @@ from rm_gallery.core.sandbox.runner import get_runner, shown_sandbox
 from rm_gallery.core.sandbox.sql import QueryResult, run_query_apart, same_results
 from rm_gallery.core.text.blocks import compile_problem, parse_python, split_fences
 from rm_gallery.core.text.canonical import Form, split_reasoning, turn_text
-from rm_gallery.core.utils.errors import Cause, DataError, RMGalleryError, SandboxUnavailable, Unscored
+from rm_gallery.core.utils.errors import (
+    Cause,
+    DataError,
+    RMGalleryError,
+    SandboxUnavailable,
+    Unscored,
+)
 from rm_gallery.gallery.rm.rule import (
     KillableRule,
     RuleReward,
@@ -66,23 +74,26 @@ class SandboxFailed(RMGalleryError):
 class CodeExecutionReward(RuleReward):
     """Share of all tests that the answer's code passes: tests passed / tests.
 
-    The code is, after a thought, the last fenced Python block that defines what the tests call, else the last Python block, the last
-    block, the whole answer. Tests come from answer.label, else metadata:
-    `test` + `entry_point` (HumanEval; one test, with `prompt` or the query's code before the answer), `tests` (assert lines,
-    with `setup`), a test file as `test` or `tests` (pytest functions, `unittest` cases; each one test), or `inputs_outputs`
-    (APPS: `inputs`, `outputs`, and `fn_name` for functions; without it programs that read stdin and print). Names of the
-    standard library that the code uses need no import. Answer and tests run in two sandboxed processes, so that the answer
-    sees neither tests nor expected values, and the reason names the first failures without them. What the answer returns is
-    data: methods of an object of its own are not believed, except those of a class that the tests construct. A test that needs
-    the answer's own objects, read from the test alone, and fails that way is judged beside the answer in one process; it
-    passes when it does and no copy of it with an expectation made wrong does. Integers are exact, other numbers of `outputs`
-    agree within 1e-6 of their size.
+    The code is, after a thought, the last fenced Python block that defines what the tests call,
+    else the last Python block, the last block, the whole answer. Tests come from answer.label, else
+    metadata: `test` + `entry_point` (HumanEval; one test, with `prompt` or the query's code before
+    the answer), `tests` (assert lines, with `setup`), a test file as `test` or `tests` (pytest
+    functions, `unittest` cases; each one test), or `inputs_outputs` (APPS: `inputs`, `outputs`, and
+    `fn_name` for functions; without it programs that read stdin and print). Names of the standard
+    library that the code uses need no import. Answer and tests run in two sandboxed processes, so
+    that the answer sees neither tests nor expected values, and the reason names the first failures
+    without them. What the answer returns is data: methods of an object of its own are not believed,
+    except those of a class that the tests construct. A test that needs the answer's own objects,
+    read from the test alone, and fails that way is judged beside the answer in one process; it
+    passes when it does and no copy of it with an expectation made wrong does. Integers are exact,
+    other numbers of `outputs` agree within 1e-6 of their size.
 
-    Range [0, 1], higher is better; an error, a test past `timeout` seconds, or a limit is a test failed. Unscored without
-    tests (`no_tests`), when the tests themselves cannot run (`bad_tests`) and when they assert nothing, so that an always-wrong
-    stub passes (`vacuous_tests`). Raises SandboxUnavailable before anything runs where bubblewrap is missing;
-    `sandbox="subprocess"` accepts limits alone, `"fusion:URL"` asks a SandboxFusion service, which judges nothing beside the
-    answer. Sources: HumanEval (arXiv 2107.03374), MBPP (2108.07732), APPS (2105.09938).
+    Range [0, 1], higher is better; an error, a test past `timeout` seconds, or a limit is a test
+    failed. Unscored without tests (`no_tests`), when the tests themselves cannot run (`bad_tests`)
+    and when they assert nothing, so that an always-wrong stub passes (`vacuous_tests`). Raises
+    SandboxUnavailable before anything runs where bubblewrap is missing; `sandbox="subprocess"`
+    accepts limits alone, `"fusion:URL"` asks a SandboxFusion service, which judges nothing beside
+    the answer. Sources: HumanEval (arXiv 2107.03374), MBPP (2108.07732), APPS (2105.09938).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"tests", "sandbox"})
@@ -93,7 +104,9 @@ class CodeExecutionReward(RuleReward):
     timeout: float = Field(default=10.0, gt=0)
     """Seconds one test may take."""
     total_timeout: float = Field(default=60.0, gt=0)
-    """Seconds all tests of one answer may take, from when they start; those not reached count as failed."""
+    """Seconds all tests of one answer may take, from when they start; those not reached count as
+    failed.
+    """
     memory_mb: int = Field(default=512, ge=64)
     """Megabytes the code may use."""
     packages: list[str] = Field(default_factory=list)
@@ -104,7 +117,10 @@ class CodeExecutionReward(RuleReward):
     example = Example(
         _DOUBLE,
         environment="bubblewrap, see `rm-gallery doctor`",
-        recorded=("1.0 3 of 3 tests passed.", "0.3333 1 of 3 tests passed: test 2: wrong answer; test 3: wrong answer."),
+        recorded=(
+            "1.0 3 of 3 tests passed.",
+            "0.3333 1 of 3 tests passed: test 2: wrong answer; test 3: wrong answer.",
+        ),
     )
 
     @field_serializer("sandbox")
@@ -116,7 +132,9 @@ class CodeExecutionReward(RuleReward):
         return {**super().describe(), "sandbox": shown_sandbox(self.sandbox)}
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
-        return [(key, shown_sandbox(v) if key == "sandbox" else v) for key, v in super().__repr_args__()]
+        return [
+            (key, shown_sandbox(v) if key == "sandbox" else v) for key, v in super().__repr_args__()
+        ]
 
     def check(self) -> None:
         """Raise SandboxUnavailable when there is no sandbox, ConfigError for an unknown one."""
@@ -135,13 +153,19 @@ class CodeExecutionReward(RuleReward):
     async def _run(self, code: str, tests: CodeTests) -> CodeTestReport:
         deadline = within_deadline(self.total_timeout)
         limits = SandboxLimits(
-            wall_seconds=self.timeout, cpu_seconds=self.timeout, memory_mb=self.memory_mb, output_kb=_MOST_PRINTED_KB
+            wall_seconds=self.timeout,
+            cpu_seconds=self.timeout,
+            memory_mb=self.memory_mb,
+            output_kb=_MOST_PRINTED_KB,
         )
         runner = get_runner(self.sandbox, packages=self.packages)
         try:
-            return await run_code_tests(code, tests, runner=runner, limits=limits, deadline=deadline)
+            return await run_code_tests(
+                code, tests, runner=runner, limits=limits, deadline=deadline
+            )
         except SandboxUnavailable as error:
-            # it was there when the run began, so this is one answer's trouble and must not end the whole run
+            # it was there when the run began, so this is one answer's trouble and must not end the
+            # whole run
             raise SandboxFailed(str(error)) from error
         except VacuousTests as error:
             raise Unscored(f"{self.name}: {error}", reason="vacuous_tests") from error
@@ -151,9 +175,11 @@ class CodeExecutionReward(RuleReward):
 
 @RewardRegistry.register("code_unit_tests")
 class CodeUnitTestsReward(CodeExecutionReward):
-    """1 when the answer's code passes all of its tests, else 0: functional correctness, as pass@1 counts it.
+    """1 when the answer's code passes all of its tests, else 0: functional correctness, as pass@1
+    counts it.
 
-    Range {0, 1}, higher is better. Tests, sandbox and everything else are those of `code_execution`, which scores the share.
+    Range {0, 1}, higher is better. Tests, sandbox and everything else are those of
+    `code_execution`, which scores the share.
     """
 
     name: str = "code_unit_tests"
@@ -161,21 +187,34 @@ class CodeUnitTestsReward(CodeExecutionReward):
     example = Example(
         _DOUBLE,
         environment="bubblewrap, see `rm-gallery doctor`",
-        recorded=("1.0 3 of 3 tests passed.", "0.0 1 of 3 tests passed: test 2: wrong answer; test 3: wrong answer."),
+        recorded=(
+            "1.0 3 of 3 tests passed.",
+            "0.0 1 of 3 tests passed: test 2: wrong answer; test 3: wrong answer.",
+        ),
     )
 
 
 def tests_of(sample: DataSample, reward: str) -> CodeTests:
-    """The tests of the sample's one output; Unscored when there are none (`no_tests`) or they are malformed (`bad_tests`)."""
+    """The tests of the sample's one output; Unscored when there are none (`no_tests`) or they are
+    malformed (`bad_tests`).
+    """
     metadata = sample.metadata or {}
     sources: list[Mapping[str, Any]] = [sample.output[0].answer.label or {}, metadata]
-    found = next((source for source in sources if any(_given(source.get(key)) for key in _TESTS)), None)
+    found = next(
+        (source for source in sources if any(_given(source.get(key)) for key in _TESTS)), None
+    )
     if found is None:
-        why = f"{reward} needs tests: set 'test' with 'entry_point', 'tests' or 'inputs_outputs' in answer.label or metadata."
+        why = (
+            f"{reward} needs tests: set 'test' with 'entry_point', 'tests' or 'inputs_outputs' in "
+            f"answer.label or metadata."
+        )
         raise Unscored(why, reason="no_tests")
     record = {
         key: value
-        for key, value in {**{key: metadata[key] for key in _BESIDE if key in metadata}, **found}.items()
+        for key, value in {
+            **{key: metadata[key] for key in _BESIDE if key in metadata},
+            **found,
+        }.items()
         if _given(value)
     }
     if "test" in record and "prompt" not in record:
@@ -188,7 +227,9 @@ def tests_of(sample: DataSample, reward: str) -> CodeTests:
 
 def reason_of(report: CodeTestReport) -> str:
     """How many tests passed and how the first others ended; expected values are not told."""
-    failed = [f"test {unit.index + 1}: {unit.reason}" for unit in report.outcomes if not unit.passed]
+    failed = [
+        f"test {unit.index + 1}: {unit.reason}" for unit in report.outcomes if not unit.passed
+    ]
     more = [f"{len(failed) - _SHOWN} more"] if len(failed) > _SHOWN else []
     listed = "; ".join([*failed[:_SHOWN], *more])
     return f"{report.passed} of {report.total} tests passed" + (f": {listed}." if listed else ".")
@@ -213,7 +254,9 @@ def _prompt_code(query: str, entry_point: str) -> str:
 
 _DIALECTS = frozenset({"sql", "sqlite", "sqlite3"})
 _TOKEN = re.compile(
-    r"'(?:[^']|'')*'?|\"[^\"]*\"?|`[^`]*`?|\[[^\]]*\]?|(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))|\w+|[()]", re.DOTALL
+    r"'(?:[^']|'')*'?|\"[^\"]*\"?|`[^`]*`?|\[[^\]]*\]?|(?P<comment>--[^\n]*|/\*.*?(?:\*/|\Z))|\w+"
+    r"|[()]",
+    re.DOTALL,
 )
 
 
@@ -224,18 +267,22 @@ _REFERENCES: dict[tuple[str, str, float, int], QueryResult] = {}
 
 @RewardRegistry.register("sql_result_equality")
 class SqlResultEqualityReward(RuleReward):
-    """1 when the answer's query returns the same rows as the reference query on a small SQLite database, else 0.
+    """1 when the answer's query returns the same rows as the reference query on a small SQLite
+    database, else 0.
 
-    The reference query is the sample's reference (a list: any of them); `schema` in answer.label or metadata is the script
-    that builds the database, its rows included. The answer's query is its last block marked sql, else its last block, else
-    the whole answer after a thought. Rows compare as a multiset, and in order when the reference has an ORDER BY of its own;
-    integers are exact, other numbers agree within 1e-6; column names do not matter, their number and order do. A query that
-    fails, writes, takes longer than `timeout`, needs too much memory or returns too many rows is 0.
+    The reference query is the sample's reference (a list: any of them); `schema` in answer.label or
+    metadata is the script that builds the database, its rows included. The answer's query is its
+    last block marked sql, else its last block, else the whole answer after a thought. Rows compare
+    as a multiset, and in order when the reference has an ORDER BY of its own; integers are exact,
+    other numbers agree within 1e-6; column names do not matter, their number and order do. A query
+    that fails, writes, takes longer than `timeout`, needs too much memory or returns too many rows
+    is 0.
 
-    Range {0, 1}, higher is better. Unscored without a reference (`no_reference`) or a schema (`no_schema`), and when one of
-    these does not run (`bad_reference`, `bad_schema`). Every query gets a database of its own, in memory, and may only read;
-    it runs in a worker process of bounded memory that is killed at its timeout. Source: execution accuracy of Spider and
-    BIRD (arXiv 2305.03111), duplicates counted.
+    Range {0, 1}, higher is better. Unscored without a reference (`no_reference`) or a schema
+    (`no_schema`), and when one of these does not run (`bad_reference`, `bad_schema`). Every query
+    gets a database of its own, in memory, and may only read; it runs in a worker process of bounded
+    memory that is killed at its timeout. Source: execution accuracy of Spider and BIRD (arXiv
+    2305.03111), duplicates counted.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "schema"})
@@ -256,7 +303,12 @@ class SqlResultEqualityReward(RuleReward):
             "INSERT INTO town VALUES ('Lyon', 520000), ('Paris', 2100000), ('Berlin', 3700000);",
             reference="SELECT name FROM town WHERE people > 1e6 ORDER BY people DESC",
         ),
-        inputs={"schema": "`schema` in `answer.label` or `metadata`: the SQL script that builds and fills the database"},
+        inputs={
+            "schema": (
+                "`schema` in `answer.label` or `metadata`: the SQL script that builds and fills "
+                "the database"
+            )
+        },
     )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -268,14 +320,18 @@ class SqlResultEqualityReward(RuleReward):
             return one_score(self.name, 0.0, "The answer holds no query.")
         built = max(rows.schema_seconds for rows in expected)
         limit = within_deadline(self.timeout)
-        found = await run_query_apart(schema, query, deadline=limit, max_rows=self.max_rows, schema_seconds=built)
+        found = await run_query_apart(
+            schema, query, deadline=limit, max_rows=self.max_rows, schema_seconds=built
+        )
         if found.error:
             return one_score(self.name, 0.0, f"The query does not run: {found.error}")
         equal = False
         for text, rows in zip(references, expected, strict=True):
             equal = equal or await same_results(found, rows, ordered=ordered(text))
         size = f"{len(found.rows)} rows of {len(found.columns)} columns"
-        reason = f"The results are equal: {size}." if equal else f"The result is another one: {size}."
+        reason = (
+            f"The results are equal: {size}." if equal else f"The result is another one: {size}."
+        )
         return one_score(self.name, float(equal), reason)
 
     def _schema(self, sample: DataSample) -> str:
@@ -284,8 +340,8 @@ class SqlResultEqualityReward(RuleReward):
         script = turn_text(script) if isinstance(script, str) else script
         if not isinstance(script, str) or not script.strip():
             raise Unscored(
-                f"{self.name} needs the script that builds the database: set answer.label['schema'] or "
-                f"metadata['schema']; found {shown(value)}.",
+                f"{self.name} needs the script that builds the database: set "
+                f"answer.label['schema'] or metadata['schema']; found {shown(value)}.",
                 reason="no_schema",
             )
         return script
@@ -296,7 +352,9 @@ class SqlResultEqualityReward(RuleReward):
         if result is None:
             try:
                 limit = within_deadline(self.timeout)
-                result = await run_query_apart(schema, query, deadline=limit, max_rows=self.max_rows)
+                result = await run_query_apart(
+                    schema, query, deadline=limit, max_rows=self.max_rows
+                )
             except DataError as error:
                 raise Unscored(f"{self.name}: {error}", reason="bad_schema") from error
             if result.error != "deadline" and len(result.rows) <= _ROWS_KEPT:
@@ -310,7 +368,9 @@ class SqlResultEqualityReward(RuleReward):
 
 
 def sql_of(text: str) -> str:
-    """The query of an answer: the last block marked sql, else the last block, else all of it after a thought."""
+    """The query of an answer: the last block marked sql, else the last block, else all of it after
+    a thought.
+    """
     text = split_reasoning(text).final
     blocks = [block for block in split_fences(text)[0] if block.body.strip()]
     marked = [block for block in blocks if block.language in _DIALECTS]
@@ -318,7 +378,9 @@ def sql_of(text: str) -> str:
 
 
 def ordered(query: str) -> bool:
-    """Whether a query orders its result: an ORDER BY outside of all parentheses, quotes and comments."""
+    """Whether a query orders its result: an ORDER BY outside of all parentheses, quotes and
+    comments.
+    """
     depth, before = 0, ""
     for token in _TOKEN.finditer(query):
         if token["comment"] is not None:
@@ -333,7 +395,15 @@ def ordered(query: str) -> bool:
 
 
 _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@")
-_NOISE = ("index ", "similarity index ", "diff --git ", "new file mode ", "old mode ", "new mode ", "\\ No newline")
+_NOISE = (
+    "index ",
+    "similarity index ",
+    "diff --git ",
+    "new file mode ",
+    "old mode ",
+    "new mode ",
+    "\\ No newline",
+)
 _PATCH_LANGUAGES = frozenset({"diff", "patch", "udiff"})
 
 
@@ -342,12 +412,14 @@ class PatchSimilarityReward(RuleReward):
     """Similarity of the answer's patch to the reference patch: 2 x LCS / (characters of both).
 
     LCS is the length of the longest common subsequence of characters.
-    The patch is the last block fenced as diff or patch, else the last fenced block, else the whole answer. Line numbers
-    of hunks, git's index and mode lines, white space at line ends and Windows line ends do not count. Range [0, 1],
-    higher is better; the best of several references counts; unscored without a reference.
+    The patch is the last block fenced as diff or patch, else the last fenced block, else the whole
+    answer. Line numbers of hunks, git's index and mode lines, white space at line ends and Windows
+    line ends do not count. Range [0, 1], higher is better; the best of several references counts;
+    unscored without a reference.
 
-    Source: the similarity reward of SWE-RL (arXiv 2502.18449), with the longest common subsequence in place of
-    difflib's matching blocks, whose size it bounds from above and which takes minutes on long texts.
+    Source: the similarity reward of SWE-RL (arXiv 2502.18449), with the longest common subsequence
+    in place of difflib's matching blocks, whose size it bounds from above and which takes minutes
+    on long texts.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -364,7 +436,9 @@ class PatchSimilarityReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         answer = final_answer(sample)
-        score = max(patch_similarity(answer, reference) for reference in references_of(sample, self.name))
+        score = max(
+            patch_similarity(answer, reference) for reference in references_of(sample, self.name)
+        )
         return one_score(self.name, score)
 
 
@@ -375,7 +449,9 @@ def patch_similarity(answer: str, reference: str) -> float:
 
 
 def patch_of(text: str) -> str:
-    """The patch in a text without its noise: its last diff block, else its last fenced block, else all of it."""
+    """The patch in a text without its noise: its last diff block, else its last fenced block, else
+    all of it.
+    """
     blocks, _ = split_fences(text)
     marked = [block.body for block in blocks if block.language in _PATCH_LANGUAGES]
     patch = (marked or [block.body for block in blocks] or [text])[-1]
@@ -388,8 +464,9 @@ def patch_of(text: str) -> str:
 class SyntaxCheckReward(KillableRule):
     """Share of the answer's Python blocks that compile: valid blocks / all blocks.
 
-    Nothing is executed. Blocks are fenced and marked python; without such a mark, blocks without a language are taken.
-    The syntax is that of the running interpreter. Range [0, 1], higher is better; unscored (`no_code`) without a block.
+    Nothing is executed. Blocks are fenced and marked python; without such a mark, blocks without a
+    language are taken. The syntax is that of the running interpreter. Range [0, 1], higher is
+    better; unscored (`no_code`) without a block.
     """
 
     looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
@@ -406,7 +483,9 @@ class SyntaxCheckReward(KillableRule):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         blocks = required_blocks(sample, self.name)
         problems = [
-            f"block {number}, {found}" for number, found in enumerate(map(parse, blocks), start=1) if isinstance(found, str)
+            f"block {number}, {found}"
+            for number, found in enumerate(map(parse, blocks), start=1)
+            if isinstance(found, str)
         ]
         reason = "; ".join(problems[:5]) or f"{len(blocks)} of {len(blocks)} blocks compile."
         return one_score(self.name, 1 - len(problems) / len(blocks), reason)
@@ -416,7 +495,9 @@ _PYTHON = frozenset({"python", "py", "python3", "py3", "{python}", "{.python}"})
 
 
 def python_blocks(text: str) -> list[str]:
-    """Bodies of the fenced blocks marked as Python; when none is marked so, of those without a language."""
+    """Bodies of the fenced blocks marked as Python; when none is marked so, of those without a
+    language.
+    """
     blocks, _ = split_fences(text)
     marked = [b.body for b in blocks if b.language.split(" ")[0] in _PYTHON]
     found = marked or [b.body for b in blocks if not b.language]
@@ -427,7 +508,9 @@ def required_blocks(sample: DataSample, reward: str) -> list[str]:
     """The answer's Python blocks; Unscored (`no_code`) when it has none."""
     blocks = python_blocks(split_reasoning(answer_text(sample)).final)
     if not blocks:
-        raise Unscored(f"{reward}: the answer has no fenced Python block.", reason="no_code", cause="answer")
+        raise Unscored(
+            f"{reward}: the answer has no fenced Python block.", reason="no_code", cause="answer"
+        )
     return blocks
 
 
@@ -449,12 +532,14 @@ class Style(NamedTuple):
 
 @RewardRegistry.register("code_style")
 class CodeStyleReward(KillableRule):
-    """0.5 x share of indented blocks using the code's most common indentation + 0.5 x share of names following PEP 8.
+    """0.5 x share of indented blocks using the code's most common indentation + 0.5 x share of
+    names following PEP 8.
 
-    Names are those the code itself gives, from its syntax tree: functions, arguments and variables in snake_case
-    (variables also in UPPER_CASE, module variables also in CapWords, as types are named), classes in CapWords. A part
-    with nothing to look at counts 1. Range [0, 1], higher is better; unscored without a fenced Python block (`no_code`)
-    or when none compiles (`syntax_error`); blocks that do not compile are left out. Source: PEP 8.
+    Names are those the code itself gives, from its syntax tree: functions, arguments and variables
+    in snake_case (variables also in UPPER_CASE, module variables also in CapWords, as types are
+    named), classes in CapWords. A part with nothing to look at counts 1. Range [0, 1], higher is
+    better; unscored without a fenced Python block (`no_code`) or when none compiles
+    (`syntax_error`); blocks that do not compile are left out. Source: PEP 8.
     """
 
     looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
@@ -481,13 +566,26 @@ class CodeStyleReward(KillableRule):
             for name, fits in _names(tree):
                 (style.good if fits else style.bad).append(name)
         if len(problems) == len(blocks):
-            raise Unscored(f"{self.name}: no block compiles ({problems[0]}).", reason="syntax_error", cause="answer")
+            raise Unscored(
+                f"{self.name}: no block compiles ({problems[0]}).",
+                reason="syntax_error",
+                cause="answer",
+            )
         indents, names = style.indents.total(), len(style.good) + len(style.bad)
         indentation = style.indents.most_common(1)[0][1] / indents if indents else 1.0
         naming = len(style.good) / names if names else 1.0
         reason = f"Indentation {indentation:.2f}, names {naming:.2f}"
-        reason += f" (not PEP 8: {', '.join(shown(name) for name in style.bad[:5])})." if style.bad else "."
-        return one_score(self.name, (indentation + naming) / 2, reason, {"indentation": indentation, "naming": naming})
+        reason += (
+            f" (not PEP 8: {', '.join(shown(name) for name in style.bad[:5])})."
+            if style.bad
+            else "."
+        )
+        return one_score(
+            self.name,
+            (indentation + naming) / 2,
+            reason,
+            {"indentation": indentation, "naming": naming},
+        )
 
 
 def _indents(lines: list[str], tree: ast.AST) -> Iterator[str]:
@@ -509,7 +607,9 @@ def _margin(line: str) -> str:
 
 
 def _names(tree: ast.AST) -> Iterator[tuple[str, bool]]:
-    assigned = (node for node in ast.iter_child_nodes(tree) if isinstance(node, ast.Assign | ast.AnnAssign))
+    assigned = (
+        node for node in ast.iter_child_nodes(tree) if isinstance(node, ast.Assign | ast.AnnAssign)
+    )
     top = {id(target) for node in assigned for target in ast.walk(node)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef):
@@ -519,7 +619,9 @@ def _names(tree: ast.AST) -> Iterator[tuple[str, bool]]:
         elif isinstance(node, ast.arg):
             yield node.arg, node.arg == node.arg.lower()
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            fits = node.id in (node.id.lower(), node.id.upper()) or (id(node) in top and _is_cap_words(node.id))
+            fits = node.id in (node.id.lower(), node.id.upper()) or (
+                id(node) in top and _is_cap_words(node.id)
+            )
             yield node.id, fits
 
 

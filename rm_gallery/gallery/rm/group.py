@@ -1,4 +1,6 @@
-"""A group of answers judged together: all at once, or by win rate, Copeland, Elo and Bradley–Terry over pairs."""
+"""A group of answers judged together: all at once, or by win rate, Copeland, Elo and Bradley–Terry
+over pairs.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,26 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import Field, field_validator
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
-from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseRubricReward, BaseRubricReward
+from rm_gallery.core.reward.base import (
+    BaseListWiseReward,
+    BasePairWiseRubricReward,
+    BaseRubricReward,
+)
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import Example, PhraseJudge, RewardDimensionWithRank, RewardResult, sample_of
-from rm_gallery.core.reward.template import BasePromptTemplate, Described, Prompt, RubricTemplate, render
+from rm_gallery.core.reward.schema import (
+    Example,
+    PhraseJudge,
+    RewardDimensionWithRank,
+    RewardResult,
+    sample_of,
+)
+from rm_gallery.core.reward.template import (
+    BasePromptTemplate,
+    Described,
+    Prompt,
+    RubricTemplate,
+    render,
+)
 from rm_gallery.core.stats import ranking
 from rm_gallery.core.text.blocks import object_at
 from rm_gallery.core.text.values import read_integer, read_number
@@ -28,19 +46,23 @@ _STAIN_JUDGE = PhraseJudge(("cold water", "Wash it twice", "many products"))
 _STAIN = sample_of(
     "How do I get a coffee stain out of a cotton shirt?",
     "There are many products on the market for that.",
-    "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as usual.",
+    "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as "
+    "usual.",
     "Wash it twice.",
 )
 
 
 class GroupPairWiseReward(BasePairWiseRubricReward):
-    """Compares every pair of answers in both orders and turns the wins into one score per answer by `aggregation`.
+    """Compares every pair of answers in both orders and turns the wins into one score per answer by
+    `aggregation`.
 
-    A draw, and a pair that two orders decide differently, is half a win for both. All scores are in [0, 1], higher is better,
-    and say how an answer stands within its group: they cannot be compared between groups. n answers cost n(n - 1) calls, half
-    of that with `both_orders=False`. An answer of which less than half of the pairs were judged has no score, nor has one alone.
+    A draw, and a pair that two orders decide differently, is half a win for both. All scores are in
+    [0, 1], higher is better, and say how an answer stands within its group: they cannot be compared
+    between groups. n answers cost n(n - 1) calls, half of that with `both_orders=False`. An answer
+    of which less than half of the pairs were judged has no score, nor has one alone.
 
-    Without rubrics of your own it judges general helpfulness. `extra_data` holds the verdicts by pair and the flip rate.
+    Without rubrics of your own it judges general helpfulness. `extra_data` holds the verdicts by
+    pair and the flip rate.
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
@@ -52,7 +74,9 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
     aggregation: Aggregation = "win_rate"
     """How wins become scores; each reward of this family has its own."""
     prior: float = Field(default=1.0, gt=0)
-    """Bradley–Terry: drawn games of each answer against an average one; the more, the nearer scores are to 0.5."""
+    """Bradley–Terry: drawn games of each answer against an average one; the more, the nearer scores
+    are to 0.5.
+    """
 
     example = Example(_STAIN, judge=_STAIN_JUDGE)
 
@@ -66,7 +90,10 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
                 lambda: ranking.elo(wins, initial=_ELO_START, seed=self.seed),
                 lambda r: ranking.expected_win(r - _ELO_START),
             ),
-            "bradley_terry": (lambda: ranking.bradley_terry_group(wins, prior=self.prior), lambda s: 1 / (1 + math.exp(-s))),
+            "bradley_terry": (
+                lambda: ranking.bradley_terry_group(wins, prior=self.prior),
+                lambda s: 1 / (1 + math.exp(-s)),
+            ),
         }
         ranked, share = rules[self.aggregation]
         # each has a pair that was judged, so that no score is missing
@@ -75,9 +102,11 @@ class GroupPairWiseReward(BasePairWiseRubricReward):
 
 @RewardRegistry.register("group_win_rate")
 class GroupWinRateReward(GroupPairWiseReward):
-    """Share of its comparisons that an answer won, draws half: a judge asks about every pair in both orders.
+    """Share of its comparisons that an answer won, draws half: a judge asks about every pair in
+    both orders.
 
-    Range [0, 1], higher is better, within the group only. Needs two answers or more; see GroupPairWiseReward.
+    Range [0, 1], higher is better, within the group only. Needs two answers or more; see
+    GroupPairWiseReward.
     """
 
     name: str = "group_win_rate"
@@ -88,8 +117,9 @@ class GroupWinRateReward(GroupPairWiseReward):
 class GroupCopelandReward(GroupPairWiseReward):
     """Copeland score of an answer: (1 + (answers beaten - answers lost to) / other answers) / 2.
 
-    How clearly an answer is beaten does not matter; in a cycle all get 0.5. A judge asks about every pair in both orders.
-    Range [0, 1], higher is better, within the group only. Source: Copeland 1951. Needs two answers or more.
+    How clearly an answer is beaten does not matter; in a cycle all get 0.5. A judge asks about
+    every pair in both orders. Range [0, 1], higher is better, within the group only. Source:
+    Copeland 1951. Needs two answers or more.
     """
 
     name: str = "group_copeland"
@@ -98,10 +128,12 @@ class GroupCopelandReward(GroupPairWiseReward):
 
 @RewardRegistry.register("group_elo")
 class GroupEloReward(GroupPairWiseReward):
-    """Elo rating of an answer as its expected score against an average one: 1 / (1 + 10^(-(R - 1000) / 400)).
+    """Elo rating of an answer as its expected score against an average one: 1 / (1 + 10^(-(R -
+    1000) / 400)).
 
-    Ratings start at 1000 with k = 32 and are the mean over seeded orders of play, which the order of the answers does not
-    change; beating a strong answer is worth more than beating a weak one. A judge asks about every pair in both orders. Range [0, 1], higher is better, within the group
+    Ratings start at 1000 with k = 32 and are the mean over seeded orders of play, which the order
+    of the answers does not change; beating a strong answer is worth more than beating a weak one. A
+    judge asks about every pair in both orders. Range [0, 1], higher is better, within the group
     only. Source: Elo 1978. Needs two answers or more.
     """
 
@@ -113,10 +145,11 @@ class GroupEloReward(GroupPairWiseReward):
 class GroupBradleyTerryReward(GroupPairWiseReward):
     """Bradley–Terry strength of an answer as its probability to beat an average one.
 
-    The log-strengths s with P(i beats j) = 1 / (1 + exp(s_j - s_i)) are fitted to all verdicts at once, with `prior` drawn
-    games each that keep an undefeated answer finite; the score is 1 / (1 + exp(-s)), so s = log(score / (1 - score)). A
-    judge asks about every pair in both orders. Range [0, 1], higher is better, within the group only. Source: Bradley and
-    Terry 1952; Hunter 2004. Needs two answers or more.
+    The log-strengths s with P(i beats j) = 1 / (1 + exp(s_j - s_i)) are fitted to all verdicts at
+    once, with `prior` drawn games each that keep an undefeated answer finite; the score is 1 / (1 +
+    exp(-s)), so s = log(score / (1 - score)). A judge asks about every pair in both orders. Range
+    [0, 1], higher is better, within the group only. Source: Bradley and Terry 1952; Hunter 2004.
+    Needs two answers or more.
     """
 
     name: str = "group_bradley_terry"
@@ -124,7 +157,9 @@ class GroupBradleyTerryReward(GroupPairWiseReward):
 
 
 def wins_of(n: int, margins: dict[tuple[int, int], list[float]]) -> list[list[float]]:
-    """The matrix of wins for `n` outputs, a draw counting half for both; positive margins are wins of the first."""
+    """The matrix of wins for `n` outputs, a draw counting half for both; positive margins are wins
+    of the first.
+    """
     wins = [[0.0] * n for _ in range(n)]
     for (i, j), seen in margins.items():
         for margin in seen:
@@ -137,12 +172,18 @@ def wins_of(n: int, margins: dict[tuple[int, int], list[float]]) -> list[list[fl
 TEXTS: dict[str, dict[str, Any]] = {
     "en": {
         "scenario": "Several attempts at the same goal, to be told apart.",
-        "desc": "Judge how well each attempt reaches the goal of the query, compared with the other attempts.",
+        "desc": (
+            "Judge how well each attempt reaches the goal of the query, compared with the other "
+            "attempts."
+        ),
         "rubrics": [
             "An attempt that reaches the goal stands clearly above every attempt that does not.",
-            "Of those that reach it, the one with fewer detours, calls and words stands somewhat higher.",
-            "Of those that fail, the one that came closer stands higher; partial success earns part of the score.",
-            "Slight differences in quality make slight differences in score, large ones large differences.",
+            "Of those that reach it, the one with fewer detours, calls and words stands somewhat "
+            "higher.",
+            "Of those that fail, the one that came closer stands higher; partial success earns "
+            "part of the score.",
+            "Slight differences in quality make slight differences in score, large ones large "
+            "differences.",
         ],
     },
     "zh": {
@@ -169,7 +210,9 @@ class GroupTemplate(RubricTemplate):
 
     scores: Annotated[
         dict[int, float],
-        Described(zh='一个 JSON 对象：每个回答的编号及其 0 到 1 的分数，如 {"1": 0.85, "2": 0.4}，不写其他内容'),
+        Described(
+            zh='一个 JSON 对象：每个回答的编号及其 0 到 1 的分数，如 {"1": 0.85, "2": 0.4}，不写其他内容'
+        ),
     ] = Field(
         default=...,
         description='One JSON object: the number of every answer with its score from 0 to 1, such as {"1": 0.85, "2": 0.4}, '
@@ -204,8 +247,16 @@ class GroupTemplate(RubricTemplate):
         enable_thinking: bool = False,
         **kwargs: Any,
     ) -> Prompt:
-        """System and user message: task, rubrics and form of the reply first, what all answers share, then each answer."""
-        texts = {"query": query, "context": context, "reference": reference, "tools": tools, "shared": shared}
+        """System and user message: task, rubrics and form of the reply first, what all answers
+        share, then each answer.
+        """
+        texts = {
+            "query": query,
+            "context": context,
+            "reference": reference,
+            "tools": tools,
+            "shared": shared,
+        }
         return render(
             cls.prompt_name,
             language,
@@ -219,15 +270,19 @@ class GroupTemplate(RubricTemplate):
 
 @RewardRegistry.register("ruler")
 class RulerReward(BaseRubricReward, BaseListWiseReward):
-    """Shows a judge all answers of a group in one prompt, in a seeded order; it scores each from 0 to 1 relative to the others.
+    """Shows a judge all answers of a group in one prompt, in a seeded order; it scores each from 0
+    to 1 relative to the others.
 
-    With steps, an answer is judged by its whole way; the beginning that all ways share is shown once. Equal outputs are shown
-    once and get the same score. Range [0, 1], higher is better; scores of different groups cannot be compared, which is all
-    that group-relative training (GRPO) needs. One call per sample. Unscored when the reply does not score every answer exactly
-    once (`parse`), for one output alone (`single_output`), and when all are the same (`identical_outputs`).
+    With steps, an answer is judged by its whole way; the beginning that all ways share is shown
+    once. Equal outputs are shown once and get the same score. Range [0, 1], higher is better;
+    scores of different groups cannot be compared, which is all that group-relative training (GRPO)
+    needs. One call per sample. Unscored when the reply does not score every answer exactly once
+    (`parse`), for one output alone (`single_output`), and when all are the same
+    (`identical_outputs`).
 
-    Without rubrics of your own it judges by goal, economy and partial success. Tool definitions in metadata `tools` are shown.
-    Idea: RULER, relative universal LLM-elicited rewards (OpenPipe ART, https://art.openpipe.ai/fundamentals/ruler).
+    Without rubrics of your own it judges by goal, economy and partial success. Tool definitions in
+    metadata `tools` are shown. Idea: RULER, relative universal LLM-elicited rewards (OpenPipe ART,
+    https://art.openpipe.ai/fundamentals/ruler).
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (0.0, 1.0)
@@ -236,17 +291,28 @@ class RulerReward(BaseRubricReward, BaseListWiseReward):
     name: str = "ruler"
     template: type[BasePromptTemplate] | None = GroupTemplate
 
-    example = Example(_STAIN, judge=_STAIN_JUDGE, inputs={"answer": "all `output[i]` together, each with its steps"})
+    example = Example(
+        _STAIN,
+        judge=_STAIN_JUDGE,
+        inputs={"answer": "all `output[i]` together, each with its steps"},
+    )
 
     def _before_evaluate(self, sample: DataSample, **kwargs: Any) -> dict[str, Any]:
         """Task, rubrics, and the different outputs."""
         group = as_group(sample.output)
         if len(group.distinct) == 1:
-            raise Unscored("All outputs are the same; there is nothing to tell apart.", reason="identical_outputs")
+            raise Unscored(
+                "All outputs are the same; there is nothing to tell apart.",
+                reason="identical_outputs",
+            )
         tools = (sample.metadata or {}).get("tools")
         return {
             **super()._before_evaluate(sample, **kwargs),
-            "tools": "" if not tools else tools if isinstance(tools, str) else json.dumps(tools, ensure_ascii=False),
+            "tools": ""
+            if not tools
+            else tools
+            if isinstance(tools, str)
+            else json.dumps(tools, ensure_ascii=False),
             "shared": group.shared,
             "answers": group.distinct,
         }
@@ -257,17 +323,23 @@ class RulerReward(BaseRubricReward, BaseListWiseReward):
         wanted, given = set(range(1, len(group.distinct) + 1)), set(response.scores)
         if given != wanted:
             what, numbers = (
-                ("no score for answer", wanted - given) if wanted - given else ("there is no answer", given - wanted)
+                ("no score for answer", wanted - given)
+                if wanted - given
+                else ("there is no answer", given - wanted)
             )
             problem = f"{what} {', '.join(map(str, sorted(numbers)))}"
-            raise ParseError(f"<scores> holds one score for each of the {len(wanted)} answers; {problem}.")
+            raise ParseError(
+                f"<scores> holds one score for each of the {len(wanted)} answers; {problem}."
+            )
         rank = [response.scores[place + 1] for place in group.shown_as]
         detail = RewardDimensionWithRank(name=self.name, reason=response.reason, rank=rank)
         return RewardResult(name=self.name, details=[detail])
 
 
 def _entries(value: Any) -> Iterable[tuple[Any, Any]]:
-    """Number and score of each answer from JSON: an object by number, a list of objects, or a list of scores in order."""
+    """Number and score of each answer from JSON: an object by number, a list of objects, or a list
+    of scores in order.
+    """
     if isinstance(value, str):
         text = value.strip().strip("`").removeprefix("json").strip()
         try:
@@ -293,7 +365,9 @@ def _entry(part: Any, place: int) -> tuple[Any, Any]:
     if not isinstance(part, _Pairs | dict):
         return place, part
     fields = dict(part)
-    number = next((fields[key] for key in ("answer", "number", "id", "index") if key in fields), None)
+    number = next(
+        (fields[key] for key in ("answer", "number", "id", "index") if key in fields), None
+    )
     if number is None or "score" not in fields:
         raise ParseError("an entry of the list lacks the answer's number or its score")
     return number, fields["score"]
@@ -302,7 +376,8 @@ def _entry(part: Any, place: int) -> tuple[Any, Any]:
 class Group(NamedTuple):
     """The outputs of a sample as texts.
 
-    `distinct` holds each different output once, in order of first appearance; `shown_as[i]` is the place of output i there.
+    `distinct` holds each different output once, in order of first appearance; `shown_as[i]` is the
+    place of output i there.
     """
 
     shared: str
@@ -318,17 +393,28 @@ def as_group(outputs: list[DataOutput]) -> Group:
     for output, way in zip(outputs, ways, strict=True):
         own = way[length:]
         # an answer without a way needs no label
-        texts.append("\n\n".join([*own, turn_text(output.answer)]) if own else _content(output.answer))
+        texts.append(
+            "\n\n".join([*own, turn_text(output.answer)]) if own else _content(output.answer)
+        )
     places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-    return Group("\n\n".join(ways[0][:length] if ways else ()), list(places), [places[text] for text in texts])
+    return Group(
+        "\n\n".join(ways[0][:length] if ways else ()),
+        list(places),
+        [places[text] for text in texts],
+    )
 
 
 def turn_text(step: Step) -> str:
-    """A turn for the judge: who speaks, the text, and the tool calls as JSON; indented, so that none can pass for two."""
+    """A turn for the judge: who speaks, the text, and the tool calls as JSON; indented, so that
+    none can pass for two.
+    """
     return f"[{step.role.value}]\n{indent(_content(step), '    ')}"
 
 
 def _content(step: Step) -> str:
-    # without their ids, which differ from attempt to attempt and would let nothing be shared or equal
-    calls = [json.dumps(call.function.model_dump(), ensure_ascii=False) for call in step.tool_calls or ()]
+    # without their ids, which differ from attempt to attempt and would let nothing be shared or
+    # equal
+    calls = [
+        json.dumps(call.function.model_dump(), ensure_ascii=False) for call in step.tool_calls or ()
+    ]
     return "\n".join([*([step.text] if step.text or not calls else []), *calls])

@@ -21,13 +21,13 @@ _END = re.compile(r"([.!?…؟]+|[。！？｡।॥۔]+)([\"'”’»)\]*_」�
 _ALWAYS = frozenset("。！？｡।॥۔")
 _LOOK_AROUND = 24
 _TITLES = frozenset(
-    "mr mrs ms mx dr prof rev fr gen col capt lt sgt maj gov sen rep hon pres st mt ft messrs mme mlle "
-    "ed eds cf vs viz approx est dept resp e.g i.e".split()
+    "mr mrs ms mx dr prof rev fr gen col capt lt sgt maj gov sen rep hon pres st mt ft messrs mme "
+    "mlle ed eds cf vs viz approx est dept resp e.g i.e".split()
 )
 _BEFORE_NUMBERS = frozenset("no nos vol fig figs eq sec ch p pp art nr".split())
 _MAY_END = frozenset(
-    "etc al inc ltd co corp jr sr esq bros ph.d m.d b.a m.a b.sc m.sc a.m p.m u.s u.k u.n e.u d.c a.d b.c "
-    "jan feb mar apr jun jul aug sep sept oct nov dec".split()
+    "etc al inc ltd co corp jr sr esq bros ph.d m.d b.a m.a b.sc m.sc a.m p.m u.s u.k u.n e.u d.c "
+    "a.d b.c jan feb mar apr jun jul aug sep sept oct nov dec".split()
 )
 _NUMBERING = re.compile(r"(?:^|\n)[ \t>*#-]*(?:\d{1,3}|[A-Za-z]|[ivxIVX]{2,5})$")
 
@@ -35,9 +35,10 @@ _NUMBERING = re.compile(r"(?:^|\n)[ \t>*#-]*(?:\d{1,3}|[A-Za-z]|[ivxIVX]{2,5})$"
 def split_sentences(text: str) -> list[str]:
     """The sentences of a text, stripped.
 
-    A sentence ends at . ! ? … before white space or the text's end, and at 。！？ and । anywhere. Periods of titles (Dr.),
-    initials (J. Smith), list numbers ("1." at a line's start), and of abbreviations or ellipses that a small letter follows
-    do not end one. A line end alone ends none; what holds no letter or digit is no sentence.
+    A sentence ends at . ! ? … before white space or the text's end, and at 。！？ and । anywhere.
+    Periods of titles (Dr.), initials (J. Smith), list numbers ("1." at a line's start), and of
+    abbreviations or ellipses that a small letter follows do not end one. A line end alone ends
+    none; what holds no letter or digit is no sentence.
     """
     found: list[str] = []
     start = 0
@@ -90,7 +91,8 @@ RELATIONS = ("less than", "at least")
 class Arguments:
     """The keyword arguments of one instruction; data sets fill those that do not apply with null.
 
-    Every reader raises Unscored (`bad_instruction`) with the instruction's id where the argument cannot be used.
+    Every reader raises Unscored (`bad_instruction`) with the instruction's id where the argument
+    cannot be used.
     """
 
     def __init__(self, instruction_id: str, values: Mapping[str, Any]) -> None:
@@ -123,7 +125,9 @@ class Arguments:
         return [compared(part) for part in value]
 
     def compare(self, found: int, relation: str, threshold: str) -> bool:
-        """Whether `found` is less than, or at least, the number under `threshold`, as the argument `relation` says."""
+        """Whether `found` is less than, or at least, the number under `threshold`, as the argument
+        `relation` says.
+        """
         wanted, number = self.text(relation), self.number(threshold)
         if wanted not in RELATIONS:
             raise self._bad(relation, " or ".join(map(repr, RELATIONS)))
@@ -132,12 +136,17 @@ class Arguments:
     def _required(self, name: str) -> Any:
         value = plain(self._values.get(name))
         if value is None or (isinstance(value, float) and math.isnan(value)):
-            raise Unscored(f"{self._id} needs the argument '{name}'; kwargs hold none.", reason="bad_instruction")
+            raise Unscored(
+                f"{self._id} needs the argument '{name}'; kwargs hold none.",
+                reason="bad_instruction",
+            )
         return value
 
     def _bad(self, name: str, expected: str) -> Unscored:
         found = shown(self._values.get(name))
-        return Unscored(f"{self._id}: '{name}' is {expected}, found {found}.", reason="bad_instruction")
+        return Unscored(
+            f"{self._id}: '{name}' is {expected}, found {found}.", reason="bad_instruction"
+        )
 
 
 def plain(value: Any) -> Any:
@@ -161,23 +170,31 @@ def number_of_sentences(text: str, arguments: Arguments) -> bool:
 
 
 def number_of_words(text: str, arguments: Arguments) -> bool:
-    """There are fewer than, or at least, so many words; a character of Chinese, Japanese or Thai is a word."""
+    """There are fewer than, or at least, so many words; a character of Chinese, Japanese or Thai is
+    a word.
+    """
     # an underscore joins, as in \w+
     return arguments.compare(len(words(text.replace("_", "x"))), "relation", "num_words")
 
 
 def number_of_paragraphs(text: str, arguments: Arguments) -> bool:
-    """There are exactly so many paragraphs with *** between them, and none between two dividers is empty."""
+    """There are exactly so many paragraphs with *** between them, and none between two dividers is
+    empty.
+    """
     parts = [part.strip() for part in _PARAGRAPH.split(text)]
     return all(parts[1:-1]) and sum(map(bool, parts)) == arguments.number("num_paragraphs")
 
 
 def nth_paragraph_first_word(text: str, arguments: Arguments) -> bool:
-    """There are exactly so many paragraphs with blank lines between them, and the n-th begins with the word."""
+    """There are exactly so many paragraphs with blank lines between them, and the n-th begins with
+    the word.
+    """
     wanted, nth = arguments.number("num_paragraphs"), arguments.number("nth_paragraph", 1)
     first_word = arguments.text("first_word").lower()
     if nth > wanted:
-        message = f"length_constraints:nth_paragraph_first_word asks for paragraph {nth} of {wanted}."
+        message = (
+            f"length_constraints:nth_paragraph_first_word asks for paragraph {nth} of {wanted}."
+        )
         raise Unscored(message, reason="bad_instruction")
     parts = [part for block in text.split("\n\n") if (part := block.strip())]
     if len(parts) != wanted:
@@ -189,7 +206,9 @@ def nth_paragraph_first_word(text: str, arguments: Arguments) -> bool:
 
 def bullet_points(text: str, arguments: Arguments) -> bool:
     """There are exactly so many lines that begin with * or -."""
-    count = sum(bool(_STAR_BULLET.match(line)) or line.lstrip().startswith("-") for line in text.split("\n"))
+    count = sum(
+        bool(_STAR_BULLET.match(line)) or line.lstrip().startswith("-") for line in text.split("\n")
+    )
     return count == arguments.number("num_bullets")
 
 
@@ -231,10 +250,15 @@ def title(text: str, arguments: Arguments) -> bool:
 
 
 def response_language(text: str, arguments: Arguments) -> bool:
-    """The response is in the language; a text without any letter, or too short to tell, counts as such."""
+    """The response is in the language; a text without any letter, or too short to tell, counts as
+    such.
+    """
     language = known_language(arguments.text("language"))
     if language is None:
-        why = f"language:response_language: '{arguments.text('language')}' is no language that can be told from text."
+        why = (
+            f"language:response_language: '{arguments.text('language')}' is no language that can "
+            f"be told from text."
+        )
         raise Unscored(why, reason="bad_instruction")
     found = candidate_languages(text)
     return not found or language in found
@@ -251,7 +275,9 @@ def english_lowercase(text: str, arguments: Arguments) -> bool:
 
 
 def capital_words(text: str, arguments: Arguments) -> bool:
-    """There are fewer than, or at least, so many words in capitals; I and A are such, hyphens and apostrophes join."""
+    """There are fewer than, or at least, so many words in capitals; I and A are such, hyphens and
+    apostrophes join.
+    """
     count = sum(word.isupper() for word in _CAPITAL_WORD.findall(text))
     return arguments.compare(count, "capital_relation", "capital_frequency")
 
@@ -275,14 +301,19 @@ def keyword_frequency(text: str, arguments: Arguments) -> bool:
 
 def no_forbidden_words(text: str, arguments: Arguments) -> bool:
     """None of the words occurs as a whole word, in any case."""
-    return not any(re.search(whole_word(word, "_"), text, re.IGNORECASE) for word in arguments.texts("forbidden_words"))
+    return not any(
+        re.search(whole_word(word, "_"), text, re.IGNORECASE)
+        for word in arguments.texts("forbidden_words")
+    )
 
 
 def letter_frequency(text: str, arguments: Arguments) -> bool:
     """The letter occurs often or seldom enough, in any case."""
     letter = arguments.text("letter").lower()
     if len(letter) != 1:
-        raise Unscored("keywords:letter_frequency: 'letter' is a single character.", reason="bad_instruction")
+        raise Unscored(
+            "keywords:letter_frequency: 'letter' is a single character.", reason="bad_instruction"
+        )
     return arguments.compare(text.lower().count(letter), "let_relation", "let_frequency")
 
 
@@ -359,20 +390,29 @@ INSTRUCTIONS: dict[str, Check] = {
 }
 
 
-def follows(text: str, instruction_id: str, kwargs: Mapping[str, Any] | None = None, *, loose: bool = False) -> bool:
+def follows(
+    text: str, instruction_id: str, kwargs: Mapping[str, Any] | None = None, *, loose: bool = False
+) -> bool:
     """Whether a response follows an instruction; a blank one follows none.
 
-    `loose` also accepts the response without its first line, its last line, both, and each of these without asterisks
-    (IFEval's loose accuracy). Raises Unscored (`bad_instruction`) for an unknown id or an argument that cannot be used.
+    `loose` also accepts the response without its first line, its last line, both, and each of these
+    without asterisks (IFEval's loose accuracy). Raises Unscored (`bad_instruction`) for an unknown
+    id or an argument that cannot be used.
     """
     check = INSTRUCTIONS.get(instruction_id)
     if check is None:
-        raise Unscored(unknown_name("instruction type", instruction_id, list(INSTRUCTIONS), ""), reason="bad_instruction")
+        raise Unscored(
+            unknown_name("instruction type", instruction_id, list(INSTRUCTIONS), ""),
+            reason="bad_instruction",
+        )
     arguments = Arguments(instruction_id, kwargs or {})
-    # asked even of a blank response: an argument that makes no sense is found whatever the response is
+    # asked even of a blank response: an argument that makes no sense is found whatever the response
+    # is
     if check(text, arguments) and text.strip():
         return True
-    return loose and any(variant.strip() and check(variant, arguments) for variant in loose_variants(text)[1:])
+    return loose and any(
+        variant.strip() and check(variant, arguments) for variant in loose_variants(text)[1:]
+    )
 
 
 def loose_variants(text: str) -> list[str]:
@@ -384,18 +424,21 @@ def loose_variants(text: str) -> list[str]:
 
 @RewardRegistry.register("ifeval")
 class IfevalReward(RuleReward):
-    """Share of the sample's verifiable instructions that the answer follows; with `level="prompt"` 1 for all, else 0.
+    """Share of the sample's verifiable instructions that the answer follows; with `level="prompt"`
+    1 for all, else 0.
 
-    Instructions come from answer.label or metadata as in IFEval's data: `instruction_id_list` with one of the 25 published
-    ids each, and `kwargs` with one dict of arguments per id. `mode="loose"` also tries the answer without its first or last
-    line and without asterisks. A thought in <think> tags is no part of the answer; an empty answer follows nothing.
-    Range [0, 1], higher is better. Unscored without instructions (`no_instructions`), and for an unknown id or an argument
-    that is missing or makes no sense (`bad_instruction`), never half judged.
+    Instructions come from answer.label or metadata as in IFEval's data: `instruction_id_list` with
+    one of the 25 published ids each, and `kwargs` with one dict of arguments per id. `mode="loose"`
+    also tries the answer without its first or last line and without asterisks. A thought in <think>
+    tags is no part of the answer; an empty answer follows nothing. Range [0, 1], higher is better.
+    Unscored without instructions (`no_instructions`), and for an unknown id or an argument that is
+    missing or makes no sense (`bad_instruction`), never half judged.
 
-    Source: Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models", arXiv 2311.07911. On purpose
-    different from the published program: keywords are plain text, not patterns; sentences are split and languages told
-    by rules of our own instead of models to download; a contraction is one capital word; an empty paragraph is none; commas of every script count; a
-    character of an unspaced script is a word.
+    Source: Zhou et al. 2023, "Instruction-Following Evaluation for Large Language Models", arXiv
+    2311.07911. On purpose different from the published program: keywords are plain text, not
+    patterns; sentences are split and languages told by rules of our own instead of models to
+    download; a contraction is one capital word; an empty paragraph is none; commas of every script
+    count; a character of an unspaced script is a word.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"instructions"})
@@ -418,9 +461,15 @@ class IfevalReward(RuleReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         instructions = self._instructions(sample)
         text = fold(split_reasoning(answer_text(sample)).final).strip()
-        verdicts = [follows(text, name, given, loose=self.mode == "loose") for name, given in instructions]
-        failed = [name for (name, _), verdict in zip(instructions, verdicts, strict=True) if not verdict]
-        reason = f"Not followed: {', '.join(failed)}." if failed else "Every instruction is followed."
+        verdicts = [
+            follows(text, name, given, loose=self.mode == "loose") for name, given in instructions
+        ]
+        failed = [
+            name for (name, _), verdict in zip(instructions, verdicts, strict=True) if not verdict
+        ]
+        reason = (
+            f"Not followed: {', '.join(failed)}." if failed else "Every instruction is followed."
+        )
         share = sum(verdicts) / len(verdicts)
         score = share if self.level == "instruction" else float(not failed)
         return one_score(self.name, score, reason, {"followed": verdicts})
@@ -428,13 +477,22 @@ class IfevalReward(RuleReward):
     def _instructions(self, sample: DataSample) -> list[tuple[str, Mapping[str, Any]]]:
         names = plain(known(sample, "instruction_id_list"))
         if not isinstance(names, list | tuple) or not names:
-            why = f"{self.name} needs metadata['instruction_id_list'], a list of instruction ids; found {shown(names)}."
+            why = (
+                f"{self.name} needs metadata['instruction_id_list'], a list of instruction ids; "
+                f"found {shown(names)}."
+            )
             raise Unscored(why, reason="no_instructions")
         given = plain(known(sample, "kwargs"))
         given = [None] * len(names) if given is None else given
         if not isinstance(given, list | tuple) or len(given) != len(names):
-            why = f"{self.name}: metadata['kwargs'] is a list with one dict for each of the {len(names)} instructions."
+            why = (
+                f"{self.name}: metadata['kwargs'] is a list with one dict for each of the "
+                f"{len(names)} instructions."
+            )
             raise Unscored(why, reason="bad_instruction")
         if not all(part is None or isinstance(part, Mapping) for part in given):
-            raise Unscored(f"{self.name}: metadata['kwargs'] holds dicts, found {shown(given)}.", reason="bad_instruction")
+            raise Unscored(
+                f"{self.name}: metadata['kwargs'] holds dicts, found {shown(given)}.",
+                reason="bad_instruction",
+            )
         return [(str(name), part or {}) for name, part in zip(names, given, strict=True)]

@@ -1,4 +1,6 @@
-"""The length of an answer: how far it alone gets, penalties for too short and too long, and correctness scaled by it."""
+"""The length of an answer: how far it alone gets, penalties for too short and too long, and
+correctness scaled by it.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ from rm_gallery.gallery.rm.rule import (
 
 LengthUnit = Literal["chars", "words", "tokens"]
 
-_SIX_TIMES_SEVEN = sample_of("What is six times seven? Explain.", "42, since 6 · 7 = 42.", "It is 42. " * 3, "It is 42. " * 6)
+_SIX_TIMES_SEVEN = sample_of(
+    "What is six times seven? Explain.", "42, since 6 · 7 = 42.", "It is 42. " * 3, "It is 42. " * 6
+)
 
 
 class MeasuredReward(RuleReward):
@@ -43,11 +47,13 @@ class MeasuredReward(RuleReward):
     unit: LengthUnit = "chars"
     """chars, words (each Chinese character is one), or tokens."""
     tokenizer: TokenizerSetting = Field(default=None, repr=False)
-    """Counts tokens. Without one the counts recorded with the answer are taken: `completion_ids` or `completion_tokens`
-    in its additional_kwargs, or in `usage` there."""
+    """Counts tokens. Without one the counts recorded with the answer are taken: `completion_ids` or
+    `completion_tokens` in its additional_kwargs, or in `usage` there."""
 
     def length_of(self, answer: Step) -> int:
-        """Length of an answer in the reward's unit; Unscored (`no_token_count`) when tokens cannot be counted."""
+        """Length of an answer in the reward's unit; Unscored (`no_token_count`) when tokens cannot
+        be counted.
+        """
         if self.unit == "chars":
             return len(answer.text)
         if self.unit == "words":
@@ -64,7 +70,8 @@ class MeasuredReward(RuleReward):
                 if isinstance(source.get(key), int):
                     return int(source[key])
         raise Unscored(
-            f"{self.name} counts tokens, but it has no tokenizer, and the answer's additional_kwargs hold neither "
+            f"{self.name} counts tokens, but it has no tokenizer, and the answer's "
+            f"additional_kwargs hold neither "
             "completion_ids nor completion_tokens.",
             reason="no_token_count",
         )
@@ -74,8 +81,8 @@ class MeasuredReward(RuleReward):
 class LengthBaselineReward(RuleReward):
     """Number of characters of the answer; with `shortest`, minus that number.
 
-    Range [0, infinity) or (-infinity, 0], higher is better. Not a measure of quality: a benchmark score means as much as it
-    differs from this one.
+    Range [0, infinity) or (-infinity, 0], higher is better. Not a measure of quality: a benchmark
+    score means as much as it differs from this one.
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (None, None)
@@ -83,7 +90,10 @@ class LengthBaselineReward(RuleReward):
     name: str = "length_baseline"
     shortest: bool = False
 
-    example = Example(_SIX_TIMES_SEVEN, use="The scores are a yardstick for other rewards and nothing to train on.")
+    example = Example(
+        _SIX_TIMES_SEVEN,
+        use="The scores are a yardstick for other rewards and nothing to train on.",
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         length = float(len(answer_text(sample)))
@@ -92,7 +102,8 @@ class LengthBaselineReward(RuleReward):
 
 @RewardRegistry.register("length_penalty")
 class LengthPenaltyReward(BasePointWiseReward):
-    """0 between `min_length` and `max_length` characters; outside, -`penalty_rate` for every character too few or too many.
+    """0 between `min_length` and `max_length` characters; outside, -`penalty_rate` for every
+    character too few or too many.
 
     Range [-`max_penalty`, 0], or (-infinity, 0] with `max_penalty=None`; higher is better.
     """
@@ -110,24 +121,29 @@ class LengthPenaltyReward(BasePointWiseReward):
     @model_validator(mode="after")
     def _bounds(self) -> LengthPenaltyReward:
         if self.min_length > self.max_length:
-            raise ConfigError(f"min_length {self.min_length} is above max_length {self.max_length}.")
+            raise ConfigError(
+                f"min_length {self.min_length} is above max_length {self.max_length}."
+            )
         return self
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         length = len(answer_text(sample))
         excess = max(self.min_length - length, length - self.max_length, 0)
-        penalty = min(self.penalty_rate * excess, math.inf if self.max_penalty is None else self.max_penalty)
+        penalty = min(
+            self.penalty_rate * excess, math.inf if self.max_penalty is None else self.max_penalty
+        )
         reason = f"{length} characters; allowed are {self.min_length} to {self.max_length}."
         return one_score(self.name, -penalty if penalty else 0.0, reason)
 
 
 @RewardRegistry.register("dapo_soft_overlong_punishment")
 class DapoSoftOverlongPunishmentReward(MeasuredReward):
-    """0 up to `max_length - cache`, falling linearly to -1 at `max_length`, -1 beyond; to be added to another reward.
+    """0 up to `max_length - cache`, falling linearly to -1 at `max_length`, -1 beyond; to be added
+    to another reward.
 
-    R(y) = 0 for |y| <= L - C; ((L - C) - |y|) / C for L - C < |y| <= L; -1 for |y| > L. Range [-1, 0], higher is
-    better. Source: DAPO (arXiv 2503.14476), equation 13, whose L = 20480 and C = 4096 are tokens: give `unit="tokens"`
-    and a tokenizer for it.
+    R(y) = 0 for |y| <= L - C; ((L - C) - |y|) / C for L - C < |y| <= L; -1 for |y| > L. Range [-1,
+    0], higher is better. Source: DAPO (arXiv 2503.14476), equation 13, whose L = 20480 and C = 4096
+    are tokens: give `unit="tokens"` and a tokenizer for it.
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 0.0)
@@ -157,23 +173,35 @@ class DapoSoftOverlongPunishmentReward(MeasuredReward):
 
 
 Correctness = Literal["exact", "number", "math", "label"]
-_WORDS = {"correct": True, "right": True, "true": True, "incorrect": False, "wrong": False, "error": False, "false": False}
+_WORDS = {
+    "correct": True,
+    "right": True,
+    "true": True,
+    "incorrect": False,
+    "wrong": False,
+    "error": False,
+    "false": False,
+}
 
 
 @RewardRegistry.register("cosine_length_scaling")
 class CosineLengthScalingReward(MeasuredReward):
-    """A right answer is worth more the shorter it is, a wrong one less: wrong after long thought beats wrong at once.
+    """A right answer is worth more the shorter it is, a wrong one less: wrong after long thought
+    beats wrong at once.
 
-    With t = min(length / `max_length`, 1): R = low + (high - low)(1 + cos(pi t)) / 2. For right answers high is
-    `max_value_correct` (t = 0) and low `min_value_correct` (t = 1); for wrong ones `min_value_wrong` stands at t = 0
-    and `max_value_wrong` at t = 1. `exceed_value`, if given, is the score of every answer of `max_length` or more.
+    With t = min(length / `max_length`, 1): R = low + (high - low)(1 + cos(pi t)) / 2. For right
+    answers high is `max_value_correct` (t = 0) and low `min_value_correct` (t = 1); for wrong ones
+    `min_value_wrong` stands at t = 0 and `max_value_wrong` at t = 1. `exceed_value`, if given, is
+    the score of every answer of `max_length` or more.
 
-    `correctness` says how right is decided: "exact" (equal to the reference up to white space at the ends), "number"
-    (the last number is the reference's last), "math" (as math_verify_reward does, `timeout` seconds each), or "label"
-    (from `correctness` or `correct` in answer.label or metadata). What precedes `</think>` counts for the length alone.
+    `correctness` says how right is decided: "exact" (equal to the reference up to white space at
+    the ends), "number" (the last number is the reference's last), "math" (as math_verify_reward
+    does, `timeout` seconds each), or "label" (from `correctness` or `correct` in answer.label or
+    metadata). What precedes `</think>` counts for the length alone.
 
-    Range [-1, 1], higher is better; unscored without a reference (a label). Source: arXiv 2502.03373, appendix C.1,
-    whose defaults reach from -10 to 2; the defaults here are TRL's `get_cosine_scaled_reward`, which measures tokens.
+    Range [-1, 1], higher is better; unscored without a reference (a label). Source: arXiv
+    2502.03373, appendix C.1, whose defaults reach from -10 to 2; the defaults here are TRL's
+    `get_cosine_scaled_reward`, which measures tokens.
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 1.0)
@@ -191,24 +219,40 @@ class CosineLengthScalingReward(MeasuredReward):
 
     example = Example(
         sample_of(
-            "What is six times seven?", "42", "<think>6 · 7 = 42</think>42", "41", "<think>6 · 7 = 41</think>41", reference="42"
+            "What is six times seven?",
+            "42",
+            "<think>6 · 7 = 42</think>42",
+            "41",
+            "<think>6 · 7 = 41</think>41",
+            reference="42",
         ),
         params={"max_length": 40},
     )
 
     @model_validator(mode="after")
     def _in_order(self) -> CosineLengthScalingReward:
-        if self.min_value_wrong > self.max_value_wrong or self.min_value_correct > self.max_value_correct:
-            raise ConfigError("min_value_wrong and min_value_correct are at most max_value_wrong and max_value_correct.")
+        if (
+            self.min_value_wrong > self.max_value_wrong
+            or self.min_value_correct > self.max_value_correct
+        ):
+            raise ConfigError(
+                "min_value_wrong and min_value_correct are at most max_value_wrong and "
+                "max_value_correct."
+            )
         return self
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         right = await self._is_right(sample)
         length = self.length_of(sample.output[0].answer)
         # at no length, and at the greatest one
-        of_right, of_wrong = (self.max_value_correct, self.min_value_correct), (self.min_value_wrong, self.max_value_wrong)
+        of_right, of_wrong = (
+            (self.max_value_correct, self.min_value_correct),
+            (self.min_value_wrong, self.max_value_wrong),
+        )
         short, long = of_right if right else of_wrong
-        score = long + (short - long) * (1 + math.cos(math.pi * min(length / self.max_length, 1.0))) / 2
+        score = (
+            long + (short - long) * (1 + math.cos(math.pi * min(length / self.max_length, 1.0))) / 2
+        )
         if self.exceed_value is not None and length >= self.max_length:
             score = self.exceed_value
         reason = f"{'Right' if right else 'Wrong'} with {length} of {self.max_length} {self.unit}."
@@ -232,9 +276,13 @@ class CosineLengthScalingReward(MeasuredReward):
     async def _equal_by_math(self, answer: str, reference: str) -> bool:
         verdict = fast_verdict(answer, reference)
         if verdict is None:
-            verdict = await get_pool().asubmit(verify_answer, answer, reference, deadline=within_deadline(self.timeout))
+            verdict = await get_pool().asubmit(
+                verify_answer, answer, reference, deadline=within_deadline(self.timeout)
+            )
         if verdict.status == "no_gold":
-            raise Unscored(f"{self.name}: the reference holds no mathematical result.", reason="no_gold")
+            raise Unscored(
+                f"{self.name}: the reference holds no mathematical result.", reason="no_gold"
+            )
         return bool(verdict.status == "correct")
 
 
@@ -243,5 +291,8 @@ def _labelled(value: Any, reward: str) -> bool:
         value = _WORDS.get(value.strip().lower())
     if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
         return bool(value)
-    why = f"{reward} needs answer.label['correctness']: true, false, 'correct' or 'error'; found {shown(value)}."
+    why = (
+        f"{reward} needs answer.label['correctness']: true, false, 'correct' or 'error'; found "
+        f"{shown(value)}."
+    )
     raise Unscored(why, reason="no_label")

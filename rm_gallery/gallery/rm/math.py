@@ -1,4 +1,6 @@
-"""Math answers checked for equality with the reference: by rule, with a judge behind it, beside the confidence they are given with."""
+"""Math answers checked for equality with the reference: by rule, with a judge behind it, beside the
+confidence they are given with.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,13 @@ from rm_gallery.gallery.rm.rule import RuleReward, extraction_of, one_score, ref
 class MathVerifyReward(RuleReward):
     """1 when the answer's final result equals the reference's mathematically, else 0.
 
-    Boxed answers, announced answers ("A: 18", "#### 18", "the answer is …") and what the closing sentence asserts are found, or
-    of these what `extraction` allows; a value that is taken back, supposed or broken off is none. Equality is Math-Verify's. Plain numbers are compared directly, everything else in killable worker processes: an expression that
-    explodes costs its `timeout` and is 0; a reference that does is unscored. Of several references it is enough
-    to equal one. A reference that cannot be parsed is unscored, an answer that holds no result is 0. Range {0, 1}, higher
-    is better.
+    Boxed answers, announced answers ("A: 18", "#### 18", "the answer is …") and what the closing
+    sentence asserts are found, or of these what `extraction` allows; a value that is taken back,
+    supposed or broken off is none. Equality is Math-Verify's. Plain numbers are compared directly,
+    everything else in killable worker processes: an expression that explodes costs its `timeout`
+    and is 0; a reference that does is unscored. Of several references it is enough to equal one. A
+    reference that cannot be parsed is unscored, an answer that holds no result is 0. Range {0, 1},
+    higher is better.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -40,7 +44,9 @@ class MathVerifyReward(RuleReward):
     in_process: bool = True
     """Whether plain numbers are compared without a worker process; the verdicts are the same."""
     extraction: Extraction = "any"
-    """What counts as the answer's conclusion: a box alone, whatever announces an answer, or any closing sentence that asserts."""
+    """What counts as the answer's conclusion: a box alone, whatever announces an answer, or any
+    closing sentence that asserts.
+    """
 
     example = Example(
         sample_of(
@@ -57,7 +63,9 @@ class MathVerifyReward(RuleReward):
         return one_score(self.name, float(verdict.status == "correct"), reason)
 
     async def _compared(self, sample: DataSample) -> tuple[MathVerdict, str]:
-        """The verdict on an answer and what it rests on; Unscored where the reference holds nothing to compare with."""
+        """The verdict on an answer and what it rests on; Unscored where the reference holds nothing
+        to compare with.
+        """
         first, *further = references_of(sample, self.name)
         extraction, answer = extraction_of(sample, self.extraction), sample.output[0].answer.text
         verdict = await self._verdict(answer, first, extraction)
@@ -67,11 +75,17 @@ class MathVerifyReward(RuleReward):
             found = await self._verdict(answer, gold, extraction)
             verdict = found if verdict.status == "no_gold" or found.status == "correct" else verdict
         if verdict.status == "no_gold":
-            raise Unscored(f"The reference holds no mathematical result: {verdict.gold[:80]!r}.", reason="no_gold")
+            raise Unscored(
+                f"The reference holds no mathematical result: {verdict.gold[:80]!r}.",
+                reason="no_gold",
+            )
         reasons = {
             "correct": f"{verdict.answer} equals {verdict.gold}.",
             "wrong": f"{verdict.answer} does not equal {verdict.gold}.",
-            "exploding": f"The answer cannot be worked out within {self.timeout:g} s; the reference is {verdict.gold}.",
+            "exploding": (
+                f"The answer cannot be worked out within {self.timeout:g} s; the reference is "
+                f"{verdict.gold}."
+            ),
             "no_answer": f"The answer holds no result; the reference is {verdict.gold}.",
         }
         return verdict, reasons[verdict.status]
@@ -81,26 +95,37 @@ class MathVerifyReward(RuleReward):
         if quick is not None:
             return quick
         try:
-            return await get_pool().asubmit(verify_answer, answer, gold, extraction, deadline=within_deadline(self.timeout))
+            return await get_pool().asubmit(
+                verify_answer, answer, gold, extraction, deadline=within_deadline(self.timeout)
+            )
         except (DeadlineExceeded, MemoryError, WorkerCrashed):
-            # where the reference by itself can be worked out, the answer is what explodes, and must gain nothing by it
+            # where the reference by itself can be worked out, the answer is what explodes, and must
+            # gain nothing by it
             try:
                 limit = within_deadline(self.timeout)
-                found = await get_pool().asubmit(verify_answer, gold, gold, deadline=limit, urgent=True)
+                found = await get_pool().asubmit(
+                    verify_answer, gold, gold, deadline=limit, urgent=True
+                )
             except (DeadlineExceeded, MemoryError, WorkerCrashed) as error:
-                why = f"{self.name}: the reference cannot be worked out within {self.timeout:g} s: {shown(gold)}."
+                why = (
+                    f"{self.name}: the reference cannot be worked out within {self.timeout:g} s: "
+                    f"{shown(gold)}."
+                )
                 raise Unscored(why, reason="bad_reference") from error
             return found if found.status == "no_gold" else MathVerdict("exploding", gold=found.gold)
 
 
 _CONFIDENCE = re.compile(
-    r"<confidence>\s*(?P<tag>[^<]{1,20}?)\s*</confidence>|(?:confidence|置信度|信心)\s*(?:is|of|为)?\s*[:：=]?\s*\**\s*(?P<said>\d{1,3}(?:\.\d{1,6})?\s*%?)",
+    r"<confidence>\s*(?P<tag>[^<]{1,20}?)\s*</confidence>|(?:confidence|置信度|信心)\s*(?:is|of"
+    r"|为)?\s*[:：=]?\s*\**\s*(?P<said>\d{1,3}(?:\.\d{1,6})?\s*%?)",
     re.IGNORECASE,
 )
 
 
 def stated_confidence(text: str) -> float | None:
-    """The confidence that an answer states last, 0 to 1; None where it states none. A number above 1 or with % is a percentage."""
+    """The confidence that an answer states last, 0 to 1; None where it states none. A number above
+    1 or with % is a percentage.
+    """
     found = list(_CONFIDENCE.finditer(text[-20_000:]))
     if not found:
         return None
@@ -115,12 +140,14 @@ def stated_confidence(text: str) -> float | None:
 
 @RewardRegistry.register("calibrated_math")
 class CalibratedMathReward(MathVerifyReward):
-    """Correctness minus the Brier score of the confidence that the answer states: c - (q - c)^2, c in {0, 1}, q in [0, 1].
+    """Correctness minus the Brier score of the confidence that the answer states: c - (q - c)^2, c
+    in {0, 1}, q in [0, 1].
 
-    c is `math_verify_reward`'s verdict, q stands in `<confidence>0.8</confidence>` or as "Confidence: 80%", the last one counts. An
-    answer without a confidence has the worst score. Expected reward is highest where q is the share of answers that are right.
-    With `brier_only` the reward is -(q - c)^2. Range [-1, 1], higher is better.
-    Source: RLCR (arXiv 2507.16806), equation 2; Brier (1950).
+    c is `math_verify_reward`'s verdict, q stands in `<confidence>0.8</confidence>` or as
+    "Confidence: 80%", the last one counts. An answer without a confidence has the worst score.
+    Expected reward is highest where q is the share of answers that are right. With `brier_only` the
+    reward is -(q - c)^2. Range [-1, 1], higher is better. Source: RLCR (arXiv 2507.16806), equation
+    2; Brier (1950).
     """
 
     score_range: ClassVar[Bounds] = (-1.0, 1.0)
@@ -140,45 +167,69 @@ class CalibratedMathReward(MathVerifyReward):
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         verdict, reason = await self._compared(sample)
-        right, said = float(verdict.status == "correct"), stated_confidence(final_text(sample.output[0].answer.text))
+        right, said = (
+            float(verdict.status == "correct"),
+            stated_confidence(final_text(sample.output[0].answer.text)),
+        )
         if said is None:
             return one_score(self.name, -1.0, f"{reason} The answer states no confidence.")
         brier = (said - right) ** 2
         score = -brier if self.brier_only else right - brier
         return one_score(
-            self.name, score, f"{reason} It is stated with confidence {said:g}.", {"correct": right, "brier": brier}
+            self.name,
+            score,
+            f"{reason} It is stated with confidence {said:g}.",
+            {"correct": right, "brier": brier},
         )
 
 
 class EquivalenceTemplate(BasePromptTemplate):
     """Whether an answer's final result is the reference's, said by yes or no."""
 
-    equal: Annotated[bool, Described(zh="最终结果是否与参考结果相同：是或否，不写其他内容")] = Field(
-        default=..., description="Whether the final result is the same as the reference: yes or no, nothing else"
+    equal: Annotated[bool, Described(zh="最终结果是否与参考结果相同：是或否，不写其他内容")] = (
+        Field(
+            default=...,
+            description="Whether the final result is the same as the reference: yes or no, nothing else",
+        )
     )
 
     @classmethod
     def format(  # type: ignore[override]  # a concrete template names its parameters
-        cls, query: str = "", reference: str = "", answer: str = "", language: str = "en", enable_thinking: bool = False
+        cls,
+        query: str = "",
+        reference: str = "",
+        answer: str = "",
+        language: str = "en",
+        enable_thinking: bool = False,
     ) -> Any:
-        """System and user message: rules and form of the reply first, then question, reference and the end of the answer."""
-        texts: dict[str, str | list[str]] = {"query": query, "reference": reference, "answer": answer}
+        """System and user message: rules and form of the reply first, then question, reference and
+        the end of the answer.
+        """
+        texts: dict[str, str | list[str]] = {
+            "query": query,
+            "reference": reference,
+            "answer": answer,
+        }
         form = cls.schema(enable_thinking=enable_thinking, language=language)
         return render("equivalence", language, texts=texts, always=("answer",), output_form=form)
 
 
 _END = 2000
-"""Characters from the end of an answer that a judge is shown: what is argued before them is not what is asked."""
+"""Characters from the end of an answer that a judge is shown: what is argued before them is not
+what is asked.
+"""
 
 
 @RewardRegistry.register("hybrid_math")
 class HybridMathReward(BaseLLMReward, BasePointWiseReward):
-    """1 when the answer's final result is the reference's: by `math_verify_reward`, or where that says no, by a judge.
+    """1 when the answer's final result is the reference's: by `math_verify_reward`, or where that
+    says no, by a judge.
 
-    The rule comes first and costs no call. A judge is asked whether both are the same only where the rule finds them different,
-    or reads no result on one side; it sees the question, the reference and the last 2,000 characters of the answer. An
-    expression that explodes is 0 without a call. Of several references any may be met. Range {0, 1}, higher is better.
-    Idea: rule first, model where the rule says no, as in big-math-rl-verified and xVerify (arXiv 2504.10481).
+    The rule comes first and costs no call. A judge is asked whether both are the same only where
+    the rule finds them different, or reads no result on one side; it sees the question, the
+    reference and the last 2,000 characters of the answer. An expression that explodes is 0 without
+    a call. Of several references any may be met. Range {0, 1}, higher is better. Idea: rule first,
+    model where the rule says no, as in big-math-rl-verified and xVerify (arXiv 2504.10481).
     """
 
     score_range: ClassVar[Bounds] = (0.0, 1.0)
@@ -188,7 +239,9 @@ class HybridMathReward(BaseLLMReward, BasePointWiseReward):
     language: Literal["en", "zh"] = "en"
     """Language of the instructions; question and answer may be in any."""
     extraction: Extraction = "any"
-    """What the rule takes for the answer's conclusion; the judge sees the end of the answer in any case."""
+    """What the rule takes for the answer's conclusion; the judge sees the end of the answer in any
+    case.
+    """
 
     example = Example(
         sample_of(

@@ -1,6 +1,8 @@
-"""Published judge checkpoints, `judge:NAME`: each is one YAML file in `judges/` with its layout, sampling and form of verdict.
+"""Published judge checkpoints, `judge:NAME`: each is one YAML file in `judges/` with its layout,
+sampling and form of verdict.
 
-Roles, order and tags are those the checkpoint was trained on, the wording is this project's; `template=FILE` takes the published one.
+Roles, order and tags are those the checkpoint was trained on, the wording is this project's;
+`template=FILE` takes the published one.
 """
 
 from __future__ import annotations
@@ -12,7 +14,15 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.base import as_messages
@@ -25,7 +35,12 @@ from rm_gallery.core.reward.channel import decision_of
 from rm_gallery.core.reward.judge import BaseLLMReward
 from rm_gallery.core.reward.registry import bound_class
 from rm_gallery.core.reward.reward import BaseReward
-from rm_gallery.core.reward.schema import Example, RewardDimensionWithRank, RewardDimensionWithScore, RewardResult
+from rm_gallery.core.reward.schema import (
+    Example,
+    RewardDimensionWithRank,
+    RewardDimensionWithScore,
+    RewardResult,
+)
 from rm_gallery.core.reward.template import BasePromptTemplate, prompt_environment
 from rm_gallery.core.text.answer import last_boxed
 from rm_gallery.core.text.blocks import object_at
@@ -40,15 +55,19 @@ HERE = Path(__file__).parent / "judges"
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 LONGEST_REPLY = 200_000
 
-LayoutMessages = Annotated[list[dict[Literal["role", "content"], str] | Literal["conversation"]], Field(min_length=1)]
+LayoutMessages = Annotated[
+    list[dict[Literal["role", "content"], str] | Literal["conversation"]], Field(min_length=1)
+]
 
 
 class StatedVerdict(BaseModel):
-    """How a checkpoint states its verdict: in a `form`, of which it `reads` a score, scores, the best answer or a grade.
+    """How a checkpoint states its verdict: in a `form`, of which it `reads` a score, scores, the
+    best answer or a grade.
 
-    Forms: `result` is `[RESULT] x` at the very end; `brackets` the last `[[x]]`, inside `tag` where there is one; `tag` the last
-    `<tag>x</tag>`; `label` the last `tag: x`; `boxed` the last box; `json` the last object with one of the `keys`; `token` the odds
-    of yes against no. `grades` says what a word is worth for the first answer against the second, 0 for a tie.
+    Forms: `result` is `[RESULT] x` at the very end; `brackets` the last `[[x]]`, inside `tag` where
+    there is one; `tag` the last `<tag>x</tag>`; `label` the last `tag: x`; `boxed` the last box;
+    `json` the last object with one of the `keys`; `token` the odds of yes against no. `grades` says
+    what a word is worth for the first answer against the second, 0 for a tie.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -64,8 +83,8 @@ class PublishedJudge(BaseModel):
     """A checkpoint: what it is sent and how its reply is read.
 
     Attributes:
-        messages: each with role and content (Jinja over query, answers, answer, named, reference, rubrics, levels); the word
-            `conversation` stands for the turns themselves.
+        messages: each with role and content (Jinja over query, answers, answer, named, reference,
+            rubrics, levels); the word `conversation` stands for the turns themselves.
         form: what a reply that cannot be read is told about its form.
         thinks: whether a block of thought comes before the verdict.
         sampling: request fields the authors used; those that a model is given itself win.
@@ -97,10 +116,14 @@ def judge_names() -> list[str]:
 
 @lru_cache(maxsize=128)
 def published(name: str) -> PublishedJudge:
-    """What a checkpoint's name, or a file of the same kind, stands for; ConfigError with the nearest names."""
+    """What a checkpoint's name, or a file of the same kind, stands for; ConfigError with the
+    nearest names.
+    """
     path = HERE / f"{name}.yaml" if name in judge_names() else Path(name)
     if path.suffix not in (".yaml", ".yml"):
-        raise ConfigError(unknown_name("judge", name, judge_names(), "A file of your own ends in .yaml."))
+        raise ConfigError(
+            unknown_name("judge", name, judge_names(), "A file of your own ends in .yaml.")
+        )
     return PublishedJudge.model_validate(_yaml(path))
 
 
@@ -113,23 +136,36 @@ def _yaml(path: Path) -> Any:
         raise ConfigError(f"{path} cannot be read as YAML: {error}") from error
 
 
-# -- what is sent ---------------------------------------------------------------------------------------------------------------
+# -- what is sent ----------------------------------------------------------------------------------
 
 _MARKS = re.compile(
-    r"<\|[^|<>\n]{1,60}\|>|\[\[[^\[\]\n]{1,20}\]\]|\[[^\[\]\n]{6,400}\]|</?[A-Za-z][\w ]{0,40}>|^#{2,}[^\n]{1,60}$",
+    r"<\|[^|<>\n]{1,60}\|>|\[\[[^\[\]\n]{1,20}\]\]|\[[^\[\]\n]{6,400}\]|</?[A-Za-z][\w ]{0,40}>"
+    r"|^#{2,}[^\n]{1,60}$",
     re.MULTILINE,
 )
 
 
 @lru_cache(maxsize=256)
 def _marks_of(
-    layouts: tuple[str, ...], n: int, rubrics: tuple[str, ...], levels: tuple[str, ...], referenced: bool
+    layouts: tuple[str, ...],
+    n: int,
+    rubrics: tuple[str, ...],
+    levels: tuple[str, ...],
+    referenced: bool,
 ) -> re.Pattern[str] | None:
-    """What divides the parts of a layout, as it is without texts: a text that holds it could pass for another part."""
+    """What divides the parts of a layout, as it is without texts: a text that holds it could pass
+    for another part.
+    """
     texts = _texts("", [""] * n, "-" * referenced)
-    rendered = [_rendered(layout, **texts, rubrics=list(rubrics), levels=list(levels)) for layout in layouts]
+    rendered = [
+        _rendered(layout, **texts, rubrics=list(rubrics), levels=list(levels)) for layout in layouts
+    ]
     found = {mark for text in rendered for mark in _MARKS.findall(text)}
-    return re.compile("|".join(re.escape(mark) for mark in sorted(found, key=len, reverse=True))) if found else None
+    return (
+        re.compile("|".join(re.escape(mark) for mark in sorted(found, key=len, reverse=True)))
+        if found
+        else None
+    )
 
 
 @lru_cache(maxsize=512)
@@ -143,7 +179,13 @@ def _rendered(layout: str, **values: Any) -> str:
 
 def _texts(query: str, answers: list[str], reference: str) -> dict[str, Any]:
     named = {f"model-{number}": text for number, text in enumerate(answers, 1)}
-    return {"query": query, "answers": answers, "answer": answers[0], "named": named, "reference": reference}
+    return {
+        "query": query,
+        "answers": answers,
+        "answer": answers[0],
+        "named": named,
+        "reference": reference,
+    }
 
 
 def shown_messages(
@@ -171,14 +213,18 @@ def shown_messages(
             made.append(
                 {
                     "role": message["role"],
-                    "content": _rendered(message["content"], **texts, rubrics=list(rubrics), levels=list(levels)),
+                    "content": _rendered(
+                        message["content"], **texts, rubrics=list(rubrics), levels=list(levels)
+                    ),
                 }
             )
     return made
 
 
 class PublishedPrompt(BasePromptTemplate):
-    """Stands for a checkpoint's layout; its reply is read by the reward, which knows how many answers there were."""
+    """Stands for a checkpoint's layout; its reply is read by the reward, which knows how many
+    answers there were.
+    """
 
     @classmethod
     def _parse(cls, text: str) -> dict[str, Any]:
@@ -189,13 +235,17 @@ class PublishedPrompt(BasePromptTemplate):
 def _form(told: str) -> type[BasePromptTemplate]:
     """A prompt that says this of the form where a reply cannot be read."""
     return type(
-        "PublishedForm", (PublishedPrompt,), {"schema": classmethod(lambda cls, **kwargs: told), "__module__": __name__}
+        "PublishedForm",
+        (PublishedPrompt,),
+        {"schema": classmethod(lambda cls, **kwargs: told), "__module__": __name__},
     )
 
 
-# -- what came ------------------------------------------------------------------------------------------------------------------
+# -- what came -------------------------------------------------------------------------------------
 
-_QUOTED = re.compile(r'"[^"\n]{0,2000}"|“[^”]{0,2000}”|「[^」]{0,2000}」|`[^`\n]{0,2000}`|^>.*$', re.MULTILINE)
+_QUOTED = re.compile(
+    r'"[^"\n]{0,2000}"|“[^”]{0,2000}”|「[^」]{0,2000}」|`[^`\n]{0,2000}`|^>.*$', re.MULTILINE
+)
 _FENCED = re.compile(r"^(`{3,}|~{3,}).*?^\1[ \t]*$", re.DOTALL | re.MULTILINE)
 
 
@@ -231,7 +281,9 @@ def _pattern(form: str, tag: str) -> re.Pattern[str]:
     if form == "tag":
         return re.compile(rf"<{name}>\s*([^<>]{{1,80}}?)\s*</{name}>", re.IGNORECASE)
     value = r"([^\s*]{1,20}(?:[ \t][^\s*]{1,20})?)"
-    return re.compile(rf"^[ \t*]*{name}\**[ \t]*[:：][ \t*]*{value}[ \t*]*$", re.MULTILINE | re.IGNORECASE)
+    return re.compile(
+        rf"^[ \t*]*{name}\**[ \t]*[:：][ \t*]*{value}[ \t*]*$", re.MULTILINE | re.IGNORECASE
+    )
 
 
 def _unquoted(body: str) -> str:
@@ -239,11 +291,15 @@ def _unquoted(body: str) -> str:
 
 
 def _last_of(body: str, pattern: re.Pattern[str], ends: bool) -> str | None:
-    """What the last match outside of quotations says; a verdict may be quoted or fenced itself where it is all that ends the reply."""
+    """What the last match outside of quotations says; a verdict may be quoted or fenced itself
+    where it is all that ends the reply.
+    """
     found = pattern.findall(_unquoted(body))
     if found:
         return str(found[-1])
-    last = body.strip().strip("`~").rstrip().rpartition("\n")[2] if not ends else body.strip("`~ \n")
+    last = (
+        body.strip().strip("`~").rstrip().rpartition("\n")[2] if not ends else body.strip("`~ \n")
+    )
     whole = pattern.fullmatch(last.strip(" \t\"'“”`*.")) if not ends else pattern.search(last)
     return None if whole is None else str(whole[1])
 
@@ -264,7 +320,8 @@ def _last_object(body: str, keys: Sequence[str]) -> dict[str, Any] | None:
 def _letter(word: str, n: int) -> int:
     """The place of the answer that a word names: A, 1, "Model A", "Response 2", "Output (b)"."""
     name = re.fullmatch(
-        r"(?:(?:model|response|output|answer|assistant|chatbot)[\s_-]*)?[(\[]?([A-Za-z]|\d{1,2})[)\]]?\.?",
+        r"(?:(?:model|response|output|answer|assistant|chatbot)[\s_-]*)?[(\[]?([A-Za-z]"
+        r"|\d{1,2})[)\]]?\.?",
         word.strip(),
         re.IGNORECASE,
     )
@@ -278,16 +335,24 @@ def _letter(word: str, n: int) -> int:
 def _number(value: Any, bounds: Bounds) -> float:
     low, high = bounds
     number = read_number(value, high, True)
-    if not math.isfinite(number) or (low is not None and number < low) or (high is not None and number > high):
+    if (
+        not math.isfinite(number)
+        or (low is not None and number < low)
+        or (high is not None and number > high)
+    ):
         raise ParseError(f"The verdict is {number:g}; it lies between {low:g} and {high:g}.")
     return number
 
 
 def numbers_of(found: str | dict[str, Any], judge: PublishedJudge, n: int) -> list[float]:
-    """One number per answer shown, larger for the better; ParseError for what is no verdict on `n` answers."""
+    """One number per answer shown, larger for the better; ParseError for what is no verdict on `n`
+    answers.
+    """
     verdict, bounds = judge.verdict, judge.score_range
     value: Any = (
-        found if isinstance(found, str) else next((found[key.lower()] for key in verdict.keys if key.lower() in found), None)
+        found
+        if isinstance(found, str)
+        else next((found[key.lower()] for key in verdict.keys if key.lower() in found), None)
     )
     if verdict.reads == "score":
         return [_number(value, bounds)]
@@ -306,14 +371,18 @@ def numbers_of(found: str | dict[str, Any], judge: PublishedJudge, n: int) -> li
         else:
             word = re.sub(r"\s+", "", found).upper()
             if word not in verdict.grades:
-                raise ParseError(f"The verdict is {excerpt(found, 40)!r}; it is one of {', '.join(verdict.grades)}.")
+                raise ParseError(
+                    f"The verdict is {excerpt(found, 40)!r}; it is one of "
+                    f"{', '.join(verdict.grades)}."
+                )
             grade = verdict.grades[word]
         return [grade, -grade]
     if isinstance(value, dict):
         named = [f"model-{number}" for number in range(1, n + 1)]
         if set(value) != set(named):
             raise ParseError(
-                f"The scores name {', '.join(map(str, value))[:80]}; they cover {', '.join(named)[:80]} and no other."
+                f"The scores name {', '.join(map(str, value))[:80]}; they cover "
+                f"{', '.join(named)[:80]} and no other."
             )
         return [_number(value[name], bounds) for name in named]
     if len(parts := re.split(r"[\s,，;；]+", str(value).strip(" []()"))) != n:
@@ -331,17 +400,25 @@ _PRIMES = [DataOutput(answer=Step(role="assistant", content=text)) for text in (
 class _OfCheckpoint(BaseLLMReward):
     """What judges of all kinds share."""
 
-    example = Example(DataSample(unique_id="a-prime", input=[ChatMessage(content="Name a prime.")], output=_PRIMES))
+    example = Example(
+        DataSample(
+            unique_id="a-prime", input=[ChatMessage(content="Name a prime.")], output=_PRIMES
+        )
+    )
 
     template: type[BasePromptTemplate] | None = PublishedPrompt
     judge: str
     """The checkpoint's name, or a YAML file like those of the gallery."""
     rubrics: Annotated[list[str], BeforeValidator(_listed)] = Field(default_factory=list)
-    """What is judged by; the checkpoint's own unless given. Refused where its layout has no place for them."""
+    """What is judged by; the checkpoint's own unless given. Refused where its layout has no place
+    for them.
+    """
     levels: Annotated[list[str], BeforeValidator(_listed)] = Field(default_factory=list)
     """What each score means, the lowest first; refused where the layout has no place for them."""
     wording: str = ""
-    """The published layout as a file: Jinja text of one user message, or YAML with `messages`; given as `template=FILE`."""
+    """The published layout as a file: Jinja text of one user message, or YAML with `messages`;
+    given as `template=FILE`.
+    """
 
     def __init__(self, judge: str = "", **settings: Any) -> None:
         """Take the checkpoint's name; `name` is `judge:` and it unless given."""
@@ -352,16 +429,24 @@ class _OfCheckpoint(BaseLLMReward):
     @classmethod
     def _file_of_wording(cls, given: Any) -> Any:
         if isinstance(given, dict) and isinstance(given.get("template"), str | Path):
-            return {**{k: v for k, v in given.items() if k != "template"}, "wording": str(given["template"])}
+            return {
+                **{k: v for k, v in given.items() if k != "template"},
+                "wording": str(given["template"]),
+            }
         return given
 
     def model_post_init(self, context: Any) -> None:
         """Refuse what the layout has no place for."""
         super().model_post_init(context)
-        layouts = " ".join(message["content"] for message in self._layout if not isinstance(message, str))
+        layouts = " ".join(
+            message["content"] for message in self._layout if not isinstance(message, str)
+        )
         for field in ("rubrics", "levels"):
             if getattr(self, field) and field not in layouts:
-                raise ConfigError(f"{field}: judge:{self.judge} has no place for them in its layout; leave them out.")
+                raise ConfigError(
+                    f"{field}: judge:{self.judge} has no place for them in its layout; leave them "
+                    f"out."
+                )
 
     @property
     def _layout(self) -> Sequence[Any]:
@@ -394,15 +479,23 @@ class _OfCheckpoint(BaseLLMReward):
 
     async def _vote(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         if self.llm is None:
-            raise ConfigError(f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name.")
+            raise ConfigError(
+                f"{self.name} has no judge: pass llm=OpenaiLLM(model=…), or a model's name."
+            )
         spec, known = self.spec, self._before_evaluate(sample)
-        fields = {name: value for name, value in spec.sampling.items() if name not in self.llm.model_fields_set}
+        fields = {
+            name: value
+            for name, value in spec.sampling.items()
+            if name not in self.llm.model_fields_set
+        }
         if spec.verdict.form == "token":
             fields |= {"logprobs": True, "top_logprobs": 20, "max_tokens": 4}
 
         def read(reply: ChatResponse) -> tuple[list[float], str]:
             if spec.verdict.form == "token":
-                share = decision_of(reply, Question("verdict", "predicate", ""), {YES: YES, NO: NO}).probabilities[YES]
+                share = decision_of(
+                    reply, Question("verdict", "predicate", ""), {YES: YES, NO: NO}
+                ).probabilities[YES]
                 share = min(max(share, 1e-9), 1 - 1e-9)
                 return [math.log(share / (1 - share))], ""
             text = usable_text(reply)
@@ -432,7 +525,11 @@ def _wording(file: str) -> list[Any]:
         if path.suffix not in (".yaml", ".yml"):
             return [{"role": "user", "content": path.read_text(encoding="utf-8")}]
         given = _yaml(path)
-        return list(TypeAdapter(LayoutMessages).validate_python(given.get("messages") if isinstance(given, dict) else given))
+        return list(
+            TypeAdapter(LayoutMessages).validate_python(
+                given.get("messages") if isinstance(given, dict) else given
+            )
+        )
     except ValidationError as error:
         raise ConfigError(f"template: {path} does not fit: {said_by(error)}") from error
     except (OSError, UnicodeDecodeError) as error:
@@ -453,11 +550,15 @@ class PublishedPointJudge(_OfCheckpoint, BasePointWiseReward):
 
 
 class PublishedPairJudge(_OfCheckpoint, BasePairWiseReward):
-    """A checkpoint that compares two answers; an answer's score is its share of pairs won, in both orders unless told otherwise."""
+    """A checkpoint that compares two answers; an answer's score is its share of pairs won, in both
+    orders unless told otherwise.
+    """
 
 
 class PublishedListJudge(_OfCheckpoint, BaseListWiseReward):
-    """A checkpoint that sees all answers at once: a score for each, or 1 for the best and 0 for the others."""
+    """A checkpoint that sees all answers at once: a score for each, or 1 for the best and 0 for the
+    others.
+    """
 
     @property
     def score_range(self) -> Bounds:  # type: ignore[override]
@@ -465,11 +566,15 @@ class PublishedListJudge(_OfCheckpoint, BaseListWiseReward):
         return self.spec.score_range if self.spec.verdict.reads == "scores" else (0.0, 1.0)
 
 
-_KINDS: dict[str, Any] = dict(pointwise=PublishedPointJudge, pairwise=PublishedPairJudge, listwise=PublishedListJudge)
+_KINDS: dict[str, Any] = dict(
+    pointwise=PublishedPointJudge, pairwise=PublishedPairJudge, listwise=PublishedListJudge
+)
 
 
 class JudgeOfName(_OfCheckpoint, BasePointWiseReward):
-    """What `judge:NAME` stands for: a published checkpoint's layout, sampling and form of verdict, asked of whatever serves it."""
+    """What `judge:NAME` stands for: a published checkpoint's layout, sampling and form of verdict,
+    asked of whatever serves it.
+    """
 
     @classmethod
     def of_name(cls, name: str) -> type[BaseReward]:
@@ -477,9 +582,11 @@ class JudgeOfName(_OfCheckpoint, BasePointWiseReward):
         kind, spec = _KINDS[published(name).kind], published(name)
         made = bound_class(kind, name)
         made.__doc__ = (
-            f"{spec.checkpoint} as a judge, in its own layout and form of verdict.\n\n{kind.__doc__}\n\nSource: {spec.source}."
+            f"{spec.checkpoint} as a judge, in its own layout and form of "
+            f"verdict.\n\n{kind.__doc__}\n\nSource: {spec.source}."
         )
-        if spec.kind != "pairwise":  # an object tells its range by a property, which a class has not
+        # an object tells its range by a property, which a class has not
+        if spec.kind != "pairwise":
             scale = spec.score_range if spec.verdict.reads in ("score", "scores") else (0.0, 1.0)
             setattr(made, "score_range", scale)  # noqa: B010
         return made

@@ -1,4 +1,6 @@
-"""What rewards without a model share: references, what is known of a sample, one score, the tokenizer setting, tool calls."""
+"""What rewards without a model share: references, what is known of a sample, one score, the
+tokenizer setting, tool calls.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,8 @@ SUMMARY = sample_of(
 
 
 class RuleReward(BasePointWiseReward):
-    """Base of the pointwise rewards that follow a rule: text, references and metadata decide, no judge.
+    """Base of the pointwise rewards that follow a rule: text, references and metadata decide, no
+    judge.
 
     Scores lie in [0, 1] unless a reward says otherwise.
     """
@@ -40,12 +43,16 @@ class RuleReward(BasePointWiseReward):
 
 
 class KillableRule(RuleReward):
-    """Base of rules that a text can keep busy for ever: each answer runs in a process that can be killed."""
+    """Base of rules that a text can keep busy for ever: each answer runs in a process that can be
+    killed.
+    """
 
     cpu_bound: ClassVar[bool] = True
 
     timeout: float = Field(default=5.0, gt=0)
-    """Seconds one answer may take; one that takes longer, where another answer does not, has the worst score."""
+    """Seconds one answer may take; one that takes longer, where another answer does not, has the
+    worst score.
+    """
 
     @property
     def kill_after(self) -> float:  # type: ignore[override]  # a class has no setting yet
@@ -64,18 +71,24 @@ def final_answer(sample: DataSample) -> str:
 
 
 def extraction_of(sample: DataSample, extraction: Extraction) -> Extraction:
-    """The `extraction` that fits the sample's one output: of one that was cut off, the last sentence asserts nothing.
+    """The `extraction` that fits the sample's one output: of one that was cut off, the last
+    sentence asserts nothing.
 
-    Its `finish_reason` stands with the answer, as an endpoint or a trainer gave it: "length" or "max_tokens".
+    Its `finish_reason` stands with the answer, as an endpoint or a trainer gave it: "length" or
+    "max_tokens".
     """
     reason = sample.output[0].answer.additional_kwargs.get("finish_reason")
     return "announced" if extraction == "any" and reason in ("length", "max_tokens") else extraction
 
 
-def references_of(sample: DataSample, reward: str, plain: Callable[[str], str] = compared) -> list[str]:
-    """All reference answers of the sample as text; a list stands for several answers that are equally right.
+def references_of(
+    sample: DataSample, reward: str, plain: Callable[[str], str] = compared
+) -> list[str]:
+    """All reference answers of the sample as text; a list stands for several answers that are
+    equally right.
 
-    They are folded as `final_answer` is; `plain=turn_text` keeps their characters, for what is executed.
+    They are folded as `final_answer` is; `plain=turn_text` keeps their characters, for what is
+    executed.
 
     Raises:
         Unscored: there is no reference, or only blank ones (reason `no_reference`).
@@ -89,14 +102,17 @@ def references_of(sample: DataSample, reward: str, plain: Callable[[str], str] =
     if not any(found):
         raise Unscored(
             f"{reward} needs a reference: set answer.label['reference'], or metadata 'reference' or "
-            "'ground_truth'; of a table or data set, name the column with --reference (reference=).",
+            "'ground_truth'; of a table or data set, name the column with --reference "
+            "(reference=).",
             reason="no_reference",
         )
     return found
 
 
 def known(sample: DataSample, *keys: str) -> Any:
-    """The first of `keys` that the answer's label, else the sample's metadata, has a value for; None without one."""
+    """The first of `keys` that the answer's label, else the sample's metadata, has a value for;
+    None without one.
+    """
     for source in (sample.output[0].answer.label, sample.metadata):
         for key in keys:
             if source and source.get(key) is not None:
@@ -104,11 +120,19 @@ def known(sample: DataSample, *keys: str) -> Any:
     return None
 
 
-def one_score(name: str, score: float, reason: str | None = None, extra: dict[str, Any] | None = None) -> RewardResult:
+def one_score(
+    name: str, score: float, reason: str | None = None, extra: dict[str, Any] | None = None
+) -> RewardResult:
     """The result of a pointwise reward with a single dimension of the reward's own name."""
-    # the score is checked where results are merged; checking the rest here would double a cheap rule's cost
-    detail = build(RewardDimensionWithScore, {"name": name, "reason": reason, "source": None, "score": score})
-    return build(RewardResult, {"name": name, "details": [detail], "extra_data": {} if extra is None else extra})
+    # the score is checked where results are merged; checking the rest here would double a cheap
+    # rule's cost
+    detail = build(
+        RewardDimensionWithScore, {"name": name, "reason": reason, "source": None, "score": score}
+    )
+    return build(
+        RewardResult,
+        {"name": name, "details": [detail], "extra_data": {} if extra is None else extra},
+    )
 
 
 def shown(value: object, limit: int = 60) -> str:
@@ -120,11 +144,16 @@ def shown(value: object, limit: int = 60) -> str:
 
 
 def _tokenizer_checked(value: Any) -> Any:
-    is_hook = not isinstance(value, str) and (callable(value) or callable(getattr(value, "encode", None)))
+    is_hook = not isinstance(value, str) and (
+        callable(value) or callable(getattr(value, "encode", None))
+    )
     if value is None or is_hook or value in get_args(TokenizerName):
         return value
     names = ", ".join(get_args(TokenizerName))
-    raise ConfigError(f"found {shown(value)}; give one of {names}, a function text -> tokens, or an object with encode().")
+    raise ConfigError(
+        f"found {shown(value)}; give one of {names}, a function text -> tokens, or an object with "
+        f"encode()."
+    )
 
 
 def _tokenizer_described(value: Any) -> Any:
@@ -134,13 +163,17 @@ def _tokenizer_described(value: Any) -> Any:
     return f"{type(value).__module__}.{type(value).__qualname__}({named or ''})"
 
 
-TokenizerSetting = Annotated[Any, AfterValidator(_tokenizer_checked), PlainSerializer(_tokenizer_described, when_used="json")]
-"""A name of `TokenizerName`, a function from a text to its tokens, an object with `encode` (transformers, tokenizers,
-tiktoken, sentencepiece), or None."""
+TokenizerSetting = Annotated[
+    Any, AfterValidator(_tokenizer_checked), PlainSerializer(_tokenizer_described, when_used="json")
+]
+"""A name of `TokenizerName`, a function from a text to its tokens, an object with `encode`
+(transformers, tokenizers, tiktoken, sentencepiece), or None."""
 
 
 def tokens_of(setting: Any, text: str) -> Sequence[Any]:
-    """The tokens of a text; special tokens such as a text's start are left out where the tokenizer lets one."""
+    """The tokens of a text; special tokens such as a text's start are left out where the tokenizer
+    lets one.
+    """
     if isinstance(setting, str):
         return tokenizer(setting)(text)
     encode = getattr(setting, "encode", None)
@@ -148,22 +181,33 @@ def tokens_of(setting: Any, text: str) -> Sequence[Any]:
         found: Sequence[Any] = setting(text)
         return found
     # both transformers' and tokenizers' classes have a method of that name
-    encoded = encode(text, add_special_tokens=False) if hasattr(setting, "add_special_tokens") else encode(text)
+    encoded = (
+        encode(text, add_special_tokens=False)
+        if hasattr(setting, "add_special_tokens")
+        else encode(text)
+    )
     ids: Sequence[Any] = getattr(encoded, "ids", encoded)
     return ids
 
 
 _PYTHON_CALLS = re.compile(r"\[?\s*[A-Za-z_][\w.]*\s*\(")
 _MAX_PYTHON = 20_000
-_HARMONY = re.compile(r"(?:^|<\|start\|>|<\|channel\|>)[^<]{0,80}\bto=(?:functions\.)?([\w.-]{1,200})(?=[\s<])")
-_NAMED = re.compile(r"""\s*[=:]?\s*["']?([\w.-]{1,200})["']?\s*(?:string=["'](true|false)["']\s*)?>""")
+_HARMONY = re.compile(
+    r"(?:^|<\|start\|>|<\|channel\|>)[^<]{0,80}\bto=(?:functions\.)?([\w.-]{1,200})(?=[\s<])"
+)
+_NAMED = re.compile(
+    r"""\s*[=:]?\s*["']?([\w.-]{1,200})["']?\s*(?:string=["'](true|false)["']\s*)?>"""
+)
 _UNREAD = re.compile(
-    r"<[|｜/]?[\w:|｜▁]{0,40}(?:tool|function|action)s?[_▁ ]?calls?[\w|｜▁]{0,40}>|\[TOOL_\w{1,20}\]", re.IGNORECASE
+    r"<[|｜/]?[\w:|｜▁]{0,40}(?:tool|function|action)s?[_▁ ]?calls?[\w|｜▁]{0,40}>|\[TOOL_\w{1,20}\]",
+    re.IGNORECASE,
 )
 
 
 class Untyped(str):
-    """An argument written between tags, where a number looks as a text does: it equals what it says and what it reads as."""
+    """An argument written between tags, where a number looks as a text does: it equals what it says
+    and what it reads as.
+    """
 
 
 class MadeCall(NamedTuple):
@@ -182,8 +226,14 @@ class ToolCalls(NamedTuple):
 
 def tool_calls_of(output: DataOutput, trajectory: bool = False) -> ToolCalls:
     """The calls of an output's answer; with `trajectory` those of its steps come first."""
-    found = [calls_of_message(message) for message in [*((output.steps or ()) if trajectory else ()), output.answer]]
-    return ToolCalls([call for each in found for call in each.calls], [why for each in found for why in each.problems])
+    found = [
+        calls_of_message(message)
+        for message in [*((output.steps or ()) if trajectory else ()), output.answer]
+    ]
+    return ToolCalls(
+        [call for each in found for call in each.calls],
+        [why for each in found for why in each.problems],
+    )
 
 
 def calls_of_message(message: Step) -> ToolCalls:
@@ -196,11 +246,13 @@ def calls_of_message(message: Step) -> ToolCalls:
 def calls_in_text(text: str) -> ToolCalls:
     """Calls written in a text, in the dialects of the models that write them.
 
-    Between tags, as JSON or named parameters: `<tool_call>` (Hermes, Qwen, GLM, Granite), `<function=…>` (Qwen3-Coder, Llama, Seed),
-    `<invoke name=…>` (MiniMax, DeepSeek V3.2, Olmo), DeepSeek's, Kimi's, harmony's, Phi's, InternLM's and Command's marks,
-    `[TOOL_CALLS]` (Mistral), `<|python_tag|>` (Llama), `<tool_calls>` (MiniMax, Hunyuan), `functools[…]`; else JSON, fenced or bare,
-    or Python calls `[f(a=1), g()]`. Only what follows a thought counts. Text that looks like none of these holds no calls; a mark
-    of calls that nobody here reads is a problem that names it.
+    Between tags, as JSON or named parameters: `<tool_call>` (Hermes, Qwen, GLM, Granite),
+    `<function=…>` (Qwen3-Coder, Llama, Seed), `<invoke name=…>` (MiniMax, DeepSeek V3.2, Olmo),
+    DeepSeek's, Kimi's, harmony's, Phi's, InternLM's and Command's marks, `[TOOL_CALLS]` (Mistral),
+    `<|python_tag|>` (Llama), `<tool_calls>` (MiniMax, Hunyuan), `functools[…]`; else JSON, fenced
+    or bare, or Python calls `[f(a=1), g()]`. Only what follows a thought counts. Text that looks
+    like none of these holds no calls; a mark of calls that nobody here reads is a problem that
+    names it.
     """
     harmony = list(_HARMONY.finditer(text)) if " to=" in text else []
     if harmony:
@@ -210,20 +262,31 @@ def calls_in_text(text: str) -> ToolCalls:
         if opening in text:
             bodies = _between(text, opening, closing)
             return _sorted([call for body in bodies for call in read(body)])
-    bodies = [block.body for block in split_fences(text)[0] if block.language in ("json", "tool_call", "tool_code", "")]
+    bodies = [
+        block.body
+        for block in split_fences(text)[0]
+        if block.language in ("json", "tool_call", "tool_code", "")
+    ]
     for body in bodies or [text]:
         found = _calls_in_json(body.strip())
         if found is not None:
             return found
-    code = next((block.body.strip() for block in split_fences(text)[0] if block.language == "tool_code"), text)
+    code = next(
+        (block.body.strip() for block in split_fences(text)[0] if block.language == "tool_code"),
+        text,
+    )
     if _PYTHON_CALLS.match(code) and len(code) <= _MAX_PYTHON:
         return _python_calls(code)
     mark = _UNREAD.search(text)
-    return ToolCalls([], [f"The mark {mark[0]!r:.60} is of a dialect that is not read here."] if mark else [])
+    return ToolCalls(
+        [], [f"The mark {mark[0]!r:.60} is of a dialect that is not read here."] if mark else []
+    )
 
 
 def _between(text: str, opening: str, closing: str) -> list[str]:
-    """What stands behind each opening mark up to its closing one, or up to the next call; the last may be unclosed."""
+    """What stands behind each opening mark up to its closing one, or up to the next call; the last
+    may be unclosed.
+    """
     return [part.partition(closing)[0] for part in text.split(opening)[1:]]
 
 
@@ -231,19 +294,33 @@ def _harmony_call(text: str, start: int, name: str) -> MadeCall | str:
     _, found, body = text[start : start + 1_000_000].partition("<|message|>")
     if not found:
         return f"The call of {name[:60]} has no arguments."
-    return as_call({"name": name, "arguments": re.split(r"<\|(?:call|end|start|return)\|>", body, maxsplit=1)[0].strip()})
+    return as_call(
+        {
+            "name": name,
+            "arguments": re.split(r"<\|(?:call|end|start|return)\|>", body, maxsplit=1)[0].strip(),
+        }
+    )
 
 
 def _written(body: str) -> list[MadeCall | str]:
-    """What stands between the marks of a call: JSON (an object, a list, or several objects), named parameters, or Python calls."""
+    """What stands between the marks of a call: JSON (an object, a list, or several objects), named
+    parameters, or Python calls.
+    """
     text = body.strip()
     if text.startswith(("<function", "<invoke")):
-        return _functions(text.partition("<function" if text.startswith("<function") else "<invoke")[2])
+        return _functions(
+            text.partition("<function" if text.startswith("<function") else "<invoke")[2]
+        )
     name, glm, rest = text.partition("<arg_key>")
     if glm:
         pairs = [part.partition("</arg_key>") for part in rest.split("<arg_key>")]
-        values = {key.strip(): value.partition("<arg_value>")[2].partition("</arg_value>")[0] for key, _, value in pairs}
-        return [MadeCall(name.strip(), {key: Untyped(value.strip()) for key, value in values.items()})]
+        values = {
+            key.strip(): value.partition("<arg_value>")[2].partition("</arg_value>")[0]
+            for key, _, value in pairs
+        }
+        return [
+            MadeCall(name.strip(), {key: Untyped(value.strip()) for key, value in values.items()})
+        ]
     fenced = next((block.body.strip() for block in split_fences(text)[0]), text)
     if _PYTHON_CALLS.match(fenced) and len(fenced) <= _MAX_PYTHON:
         calls, problems = _python_calls(fenced)
@@ -251,7 +328,9 @@ def _written(body: str) -> list[MadeCall | str]:
     if fenced[:1] in ("{", "["):
         found, at = [], 0
         while at < len(fenced) and (read := _value_at(fenced, at)) is not None:
-            found += [as_call(value) for value in (read[0] if isinstance(read[0], list) else [read[0]])]
+            found += [
+                as_call(value) for value in (read[0] if isinstance(read[0], list) else [read[0]])
+            ]
             at = read[1] + len(fenced[read[1] :]) - len(fenced[read[1] :].lstrip(" \n\r\t;,"))
         return found if found and at >= len(fenced) else [read_call(fenced)]
     if re.fullmatch(r"[A-Za-z_][\w.-]{0,199}", text):
@@ -267,7 +346,9 @@ def _value_at(text: str, start: int) -> tuple[Any, int] | None:
 
 
 def _functions(body: str) -> list[MadeCall | str]:
-    """`=name>` or ` name="name">`, then `<parameter=key>value</parameter>` (or `<parameter name="key">`) or one JSON object."""
+    """`=name>` or ` name="name">`, then `<parameter=key>value</parameter>` (or
+    `<parameter name="key">`) or one JSON object.
+    """
     head = _NAMED.match(body.replace(" name=", "=", 1) if body.startswith(" name=") else body)
     if head is None:
         return ["A tool call has no name."]
@@ -279,7 +360,9 @@ def _functions(body: str) -> list[MadeCall | str]:
         named = _NAMED.match(part.replace(" name=", "=", 1) if part.startswith(" name=") else part)
         if named is None:
             return [f"A parameter of {head[1][:60]} has no name."]
-        value = re.split(r"</(?:｜DSML｜)?parameter>", part.partition(">")[2], maxsplit=1)[0].strip("\r\n")
+        value = re.split(r"</(?:｜DSML｜)?parameter>", part.partition(">")[2], maxsplit=1)[0].strip(
+            "\r\n"
+        )
         arguments[named[1]] = value if named[2] == "true" else Untyped(value)
     return [MadeCall(head[1], arguments)]
 
@@ -298,7 +381,10 @@ def _kimi(body: str) -> list[MadeCall | str]:
     name, _, arguments = body.partition("<|tool_call_argument_begin|>")
     return [
         as_call(
-            {"name": name.strip().removeprefix("functions.").rpartition(":")[0] or name.strip(), "arguments": arguments.strip()}
+            {
+                "name": name.strip().removeprefix("functions.").rpartition(":")[0] or name.strip(),
+                "arguments": arguments.strip(),
+            }
         )
     ]
 
@@ -307,7 +393,9 @@ def _mistral(body: str) -> list[MadeCall | str]:
     """A list of objects, or `name[ARGS]{…}`."""
     name, args, arguments = body.partition("[ARGS]")
     return (
-        [as_call({"name": name.partition("[CALL_ID]")[0].strip(), "arguments": arguments.strip()})] if args else _written(body)
+        [as_call({"name": name.partition("[CALL_ID]")[0].strip(), "arguments": arguments.strip()})]
+        if args
+        else _written(body)
     )
 
 
@@ -340,13 +428,17 @@ def read_call(text: str) -> MadeCall | str:
 
 
 def as_call(value: Any) -> MadeCall | str:
-    """A call from `{"name", "arguments"}`, also inside `"function"`; arguments may be JSON text. Else what is wrong."""
+    """A call from `{"name", "arguments"}`, also inside `"function"`; arguments may be JSON text.
+    Else what is wrong.
+    """
     if isinstance(value, dict) and isinstance(value.get("function"), dict):
         value = value["function"]
     if not isinstance(value, dict):
         return f"A tool call is an object; found {type(value).__name__}."
     name = value.get("name", value.get("tool_name"))
-    arguments = next((value[key] for key in ("arguments", "parameters", "args") if key in value), None)
+    arguments = next(
+        (value[key] for key in ("arguments", "parameters", "args") if key in value), None
+    )
     if not isinstance(name, str) or not name:
         return "A tool call has no name."
     if isinstance(arguments, str) and arguments.strip():
@@ -362,7 +454,9 @@ def as_call(value: Any) -> MadeCall | str:
 
 
 def _sorted(found: list[MadeCall | str]) -> ToolCalls:
-    return ToolCalls([f for f in found if isinstance(f, MadeCall)], [f for f in found if isinstance(f, str)])
+    return ToolCalls(
+        [f for f in found if isinstance(f, MadeCall)], [f for f in found if isinstance(f, str)]
+    )
 
 
 def _calls_in_json(text: str) -> ToolCalls | None:
@@ -384,7 +478,12 @@ def _calls_in_json(text: str) -> ToolCalls | None:
 def _python_calls(text: str) -> ToolCalls:
     tree = parse_python(text, "eval")
     body = tree.body if isinstance(tree, ast.Expression) else ast.Tuple([])
-    return _sorted([_python_call(node) for node in (body.elts if isinstance(body, ast.List | ast.Tuple) else [body])])
+    return _sorted(
+        [
+            _python_call(node)
+            for node in (body.elts if isinstance(body, ast.List | ast.Tuple) else [body])
+        ]
+    )
 
 
 def _python_call(node: ast.expr) -> MadeCall | str:

@@ -15,8 +15,17 @@ from tests.reward.rewards import Listening
 from tests.support.judge_server_prompts import fenced_blocks
 
 JUDGED = [name for name in RewardRegistry.list() if RewardRegistry.get(name).judged]
-ONE_OF_EACH = ["base_helpfulness_listwise", "math_pairwise_reward", "safety_pointwise_reward", "ruler", "group_elo", "steps"]
-"""Enough for what all of a family share: those rewards differ in their texts alone. `steps` judges steps by rubrics."""
+ONE_OF_EACH = [
+    "base_helpfulness_listwise",
+    "math_pairwise_reward",
+    "safety_pointwise_reward",
+    "ruler",
+    "group_elo",
+    "steps",
+]
+"""Enough for what all of a family share: those rewards differ in their texts alone. `steps` judges
+steps by rubrics.
+"""
 LANGUAGES = ("en", "zh")
 VERDICTS = '<best>1</best><score>5</score><scores>{"1": 1, "2": 0.5, "3": 0}</scores>'
 
@@ -28,10 +37,17 @@ def create(name: str, llm: Any, **settings: Any) -> BaseReward:
     return RewardRegistry.create(name, llm=llm, **settings)
 
 
-def sample_of(query: str, answers: Sequence[str], unique_id: str = "s-1", **fields: Any) -> DataSample:
+def sample_of(
+    query: str, answers: Sequence[str], unique_id: str = "s-1", **fields: Any
+) -> DataSample:
     """A sample with one user turn and these answers, which are the only step of each, too."""
     outputs = [DataOutput(answer=Step(content=text)) for text in answers]
-    given = {"unique_id": unique_id, "input": [ChatMessage(content=query)], "output": outputs, **fields}
+    given = {
+        "unique_id": unique_id,
+        "input": [ChatMessage(content=query)],
+        "output": outputs,
+        **fields,
+    }
     return DataSample.model_validate(given)
 
 
@@ -44,7 +60,9 @@ class Shown(NamedTuple):
 
 
 def shown(request: dict[str, Any]) -> Shown:
-    """A request taken apart; it has to be one system and one user message, and blocks and nothing else in the latter."""
+    """A request taken apart; it has to be one system and one user message, and blocks and nothing
+    else in the latter.
+    """
     messages = request["messages"]
     assert [message["role"] for message in messages] == ["system", "user"]
     system, user = (message["content"] for message in messages)
@@ -61,10 +79,17 @@ def prompts_of(name: str, sample: DataSample, **settings: Any) -> list[Shown]:
         sample = sample.model_copy(deep=True)
         for output in sample.output:
             output.steps = [output.answer.model_copy()]
-    create(name, judge, **{"repair_attempts": 0, "channel": "text", **settings}).evaluate(sample, max_workers=1)
+    create(name, judge, **{"repair_attempts": 0, "channel": "text", **settings}).evaluate(
+        sample, max_workers=1
+    )
     return [shown(request) for request in judge.asked]
 
 
 def candidates(prompts: Iterable[Shown]) -> list[str]:
     """What was shown to be judged, in the order shown."""
-    return [text for prompt in prompts for tag, text in prompt.blocks if re.fullmatch(r"answer(_\d+)?|step", tag)]
+    return [
+        text
+        for prompt in prompts
+        for tag, text in prompt.blocks
+        if re.fullmatch(r"answer(_\d+)?|step", tag)
+    ]

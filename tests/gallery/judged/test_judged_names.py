@@ -1,4 +1,6 @@
-"""Every scenario exists in three kinds under its names, importable, documented, and with texts in both languages."""
+"""Every scenario exists in three kinds under its names, importable, documented, and with texts in
+both languages.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ RANGES = {"listwise": (0.0, 1.0), "pointwise": (1.0, 10.0), "pairwise": (0.0, 1.
 
 
 def test_twenty_scenarios_in_three_kinds() -> None:
-    assert len(KEYS) >= 20 and {judged_name(key, kind) for key in KEYS for kind in KINDS} <= set(RewardRegistry.list())
+    assert len(KEYS) >= 20 and {judged_name(key, kind) for key in KEYS for kind in KINDS} <= set(
+        RewardRegistry.list()
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -31,7 +35,11 @@ def test_a_class_is_what_its_name_says(key: str, kind: str) -> None:
     found: Any = getattr(importlib.import_module(module), attribute)
     assert RewardRegistry.get(name) is found
     assert (found.__module__, found.__qualname__) == (module, judged_class_name(key, kind))
-    assert (found.kind, found.score_range, found.judged) == (kind, RANGES[kind], True) and found().name == name
+    assert (found.kind, found.score_range, found.judged) == (
+        kind,
+        RANGES[kind],
+        True,
+    ) and found().name == name
     assert all(rubric in str(found.__doc__) for rubric in scenario(key)["en"]["rubrics"])
 
 
@@ -41,12 +49,13 @@ def test_a_scenario_says_the_same_in_both_languages_and_has_an_example(key: str)
     assert set(texts) - {"family", "work"} == {"en", "zh", "example"}
     for language, stop in (("en", "."), ("zh", "。")):
         entry = texts[language]
-        assert set(entry) == {"scenario", "desc", "rubrics", "levels"} and 3 <= len(entry["rubrics"]) <= 5 == len(
-            entry["levels"]
-        )
+        assert set(entry) == {"scenario", "desc", "rubrics", "levels"} and 3 <= len(
+            entry["rubrics"]
+        ) <= 5 == len(entry["levels"])
         assert stop in entry["scenario"][:-1], "a title comes first, then a line about it"
         assert all(
-            isinstance(text, str) and text.endswith(stop) for text in (*entry["rubrics"], *entry["levels"], entry["desc"])
+            isinstance(text, str) and text.endswith(stop)
+            for text in (*entry["rubrics"], *entry["levels"], entry["desc"])
         )
     assert len(texts["en"]["rubrics"]) == len(texts["zh"]["rubrics"])
     example = texts["example"]
@@ -58,12 +67,18 @@ def test_a_scenario_says_the_same_in_both_languages_and_has_an_example(key: str)
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_no_two_scenarios_share_a_sentence(language: str) -> None:
     entries = [scenario(key)[language] for key in KEYS]
-    sentences = Counter(text for entry in entries for text in (entry["desc"], *entry["rubrics"], *entry["levels"]))
+    sentences = Counter(
+        text for entry in entries for text in (entry["desc"], *entry["rubrics"], *entry["levels"])
+    )
     assert [sentence for sentence, times in sentences.items() if times > 1] == []
 
 
-@pytest.mark.parametrize("text", ["en: {scenario: A. B., desc: C., rubrics: []}", "- a", "en: [", "en: text"])
-def test_a_broken_scenario_is_named(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "text", ["en: {scenario: A. B., desc: C., rubrics: []}", "- a", "en: [", "en: text"]
+)
+def test_a_broken_scenario_is_named(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "half.yaml").write_text(text, encoding="utf-8")
     monkeypatch.setattr(base, "SCENARIOS", tmp_path)
     with pytest.raises(DataError, match=r"half\.yaml: not a judged scenario"):

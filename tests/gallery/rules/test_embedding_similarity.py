@@ -17,7 +17,13 @@ from tests.golden import golden
 from tests.support.judge_server import JudgeServer, judge_fixture
 from tests.support.samples import issues, make_sample, scores
 
-VECTORS: dict[str, list[float]] = {"north": [0, 1], "east": [1, 0], "south": [0, -1], "north-east": [2, 2], "nowhere": [0, 0]}
+VECTORS: dict[str, list[float]] = {
+    "north": [0, 1],
+    "east": [1, 0],
+    "south": [0, -1],
+    "north-east": [2, 2],
+    "nowhere": [0, 0],
+}
 
 
 class Compass(BaseEmbeddings):
@@ -28,7 +34,9 @@ class Compass(BaseEmbeddings):
         return "compass"
 
     async def attempt(self, payload: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-        return {"data": [{"index": i, "embedding": VECTORS[t]} for i, t in enumerate(payload["input"])]}
+        return {
+            "data": [{"index": i, "embedding": VECTORS[t]} for i, t in enumerate(payload["input"])]
+        }
 
 
 def reward(embeddings: Any) -> BaseReward:
@@ -79,7 +87,10 @@ def test_no_secret_is_shown() -> None:
     secret = "sk-QsecretQ"
     made = reward({"model": "m", "api_key": secret, "default_headers": {"x": secret}})
     assert secret not in repr(made) + json.dumps(made.describe())
-    assert made.describe()["embeddings"]["model"] == "m" and made.describe()["name"] == "embedding_similarity"
+    assert (
+        made.describe()["embeddings"]["model"] == "m"
+        and made.describe()["name"] == "embedding_similarity"
+    )
 
 
 def test_equal_vectors_are_never_above_one() -> None:

@@ -1,4 +1,6 @@
-"""Runs in AReaL's environment: our function through its process pool, our workflow through its grouped rollouts."""
+"""Runs in AReaL's environment: our function through its process pool, our workflow through its
+grouped rollouts.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ from tests.integrations.adapters import Moody  # noqa: E402
 
 for name in ("RewardAPI", "areal"):
     logging.getLogger(name).setLevel(logging.CRITICAL)
-TEMPLATE = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor %}<|im_start|>assistant\n"
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>{% endfor "
+    "%}<|im_start|>assistant\n"
+)
 
 
 class Hangs(BasePointWiseReward):
@@ -44,7 +49,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
     inner = Tokenizer(models.BPE(vocab={sign: at for at, sign in enumerate(alphabet)}, merges=[]))
     inner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = decoders.ByteLevel()
-    made = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=inner, eos_token="<|im_end|>", pad_token="<|endoftext|>"
+    )
     made.add_special_tokens({"additional_special_tokens": ["<|im_start|>"]})
     made.chat_template = TEMPLATE
     return made
@@ -72,7 +79,11 @@ async def episodes(workflow: Any, rows: list[Any], groups: int = 1) -> list[floa
     found = []
     engine = Engine([row[1] for row in rows])
     for prompt, _, reference in rows[::groups]:
-        asked = {"messages": [{"role": "user", "content": prompt}], "answer": reference, "prompt": "a column"}
+        asked = {
+            "messages": [{"role": "user", "content": prompt}],
+            "answer": reference,
+            "prompt": "a column",
+        }
         episode = await workflow.arun_episode(engine, asked)
         found.append(None if episode is None else float(episode["rewards"].flatten()[0]))
     return found
@@ -90,20 +101,33 @@ async def main(request: dict[str, Any]) -> dict[str, Any]:
     short = {"timeout_seconds": 5, "max_workers": 1, "max_retries": 0}
     began = time.monotonic()
     slow = await refused(
-        AsyncRewardWrapper(areal_reward(Hangs, worst=0.0, options={"deadline": 0.5}), **short)("p", "c", [], [])
+        AsyncRewardWrapper(areal_reward(Hangs, worst=0.0, options={"deadline": 0.5}), **short)(
+            "p", "c", [], []
+        )
     )
     waited = time.monotonic() - began
     pooled = RLVRWorkflow(areal_reward("math_verify_reward", reference="answer"), config, TOKENS)
-    flows = {name: areal_workflow(name, config, TOKENS, reference="answer", worst=0.0) for name in request["rewards"]}
+    flows = {
+        name: areal_workflow(name, config, TOKENS, reference="answer", worst=0.0)
+        for name in request["rewards"]
+    }
     members = RewardWorkflow(Moody, config, TOKENS, name="length")
     said = [["q", text, None] for text in ("four", "none", "fail", "none", "none", "none")]
     return {
         "same": {name: await episodes(flow, request["same"]) for name, flow in flows.items()},
         "through the pool": await episodes(pooled, request["same"][:12]),
         "deadline": [slow, waited < 4],
-        "unscored": await refused(AsyncRewardWrapper(areal_reward(Moody), **short)("p", "none", [], [])),
-        "groups": await episodes(GroupedRolloutWorkflow(members, 3, logging.getLogger("areal")), said, 3),
-        "statistics": {key: value for key, value in stats_tracker.export_all().items() if key.startswith("rollout/re")},
+        "unscored": await refused(
+            AsyncRewardWrapper(areal_reward(Moody), **short)("p", "none", [], [])
+        ),
+        "groups": await episodes(
+            GroupedRolloutWorkflow(members, 3, logging.getLogger("areal")), said, 3
+        ),
+        "statistics": {
+            key: value
+            for key, value in stats_tracker.export_all().items()
+            if key.startswith("rollout/re")
+        },
     }
 
 

@@ -28,7 +28,9 @@ def run_of(row: list[Any]) -> tuple[Run, Example]:
     run = Run(
         id=ids[0], name="app", start_time=now, run_type="chain", inputs=asked, outputs=said, trace_id=ids[0], dotted_order=""
     )  # fmt: skip
-    return run, Example(id=ids[1], inputs=asked, outputs={"answer": reference}, dataset_id=ids[2], created_at=now)
+    return run, Example(
+        id=ids[1], inputs=asked, outputs={"answer": reference}, dataset_id=ids[2], created_at=now
+    )
 
 
 def langsmith(evaluator: Any, row: list[Any]) -> Any:
@@ -41,7 +43,9 @@ def langsmith(evaluator: Any, row: list[Any]) -> Any:
 
 async def langfuse(evaluator: Any, row: list[Any]) -> Any:
     prompt, completion, reference = row
-    found = await _run_evaluator(evaluator, input=prompt, output=completion, expected_output=reference, metadata=None)
+    found = await _run_evaluator(
+        evaluator, input=prompt, output=completion, expected_output=reference, metadata=None
+    )
     return [[type(one).__name__, one.name, one.value, one.comment] for one in found]
 
 

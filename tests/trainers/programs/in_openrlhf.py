@@ -1,4 +1,6 @@
-"""OpenRLHF's own executor of one turn, which loads the reward file or posts to the server; and what it makes of the reply."""
+"""OpenRLHF's own executor of one turn, which loads the reward file or posts to the server; and what
+it makes of the reply.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ from typing import Any
 
 import torch
 
-# the generator of samples imports the engines that it hands work to; what turns a reply into tensors uses none of them
+# the generator of samples imports the engines that it hands work to; what turns a reply into
+# tensors uses none of them
 for absent in ("ray", "vllm", "openrlhf.trainer.ray.vllm_engine"):
     sys.modules[absent] = ModuleType(absent)
 sys.modules["vllm"].SamplingParams = object  # type: ignore[attr-defined]
@@ -43,7 +46,10 @@ class Engine:
 
 
 async def rollouts(where: str, rows: list[Any]) -> list[dict[str, Any]]:
-    executor, params = SingleTurnAgentExecutor(where), SimpleNamespace(max_tokens=4000, logprobs=None)
+    executor, params = (
+        SingleTurnAgentExecutor(where),
+        SimpleNamespace(max_tokens=4000, logprobs=None),
+    )
 
     async def rollout(prompt: str, text: str, label: Any) -> Any:
         asked = f"<|im_start|>user\n{prompt}{END}\n<|im_start|>assistant\n"
@@ -56,7 +62,10 @@ def experience(response: dict[str, Any]) -> dict[str, Any]:
     from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 
     made = SamplesGenerator._process_response_into_experience(None, response, max_len=9000)
-    return {"reward": made.rewards.tolist(), "info": {key: value.tolist() for key, value in made.info.items()}}
+    return {
+        "reward": made.rewards.tolist(),
+        "info": {key: value.tolist() for key, value in made.info.items()},
+    }
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
-"""skyrl-gym's own registration, making and aggregation of environments, stepped in threads as SkyRL's generator does."""
+"""skyrl-gym's own registration, making and aggregation of environments, stepped in threads as
+SkyRL's generator does.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from tests.trainers.rewards import Parts
 
 def episode(row: list[Any]) -> dict[str, Any]:
     prompt, text, reference = row
-    extras = {"reward_spec": {"method": "rule", "ground_truth": reference}, "extra_info": {"index": 3}}
+    extras = {
+        "reward_spec": {"method": "rule", "ground_truth": reference},
+        "extra_info": {"index": 3},
+    }
     env = skyrl_gym.make("parts", env_config={}, extras=extras)
     asked, _ = env.init([{"role": "user", "content": prompt}])
     assert asked == [{"role": "user", "content": prompt}]
@@ -30,7 +35,10 @@ def episode(row: list[Any]) -> dict[str, Any]:
 
 def main() -> None:
     rows = json.load(sys.stdin)
-    skyrl_gym.register(id="parts", entry_point=skyrl_reward(Parts(), components=["length", "gold"], on_error="worst"))
+    skyrl_gym.register(
+        id="parts",
+        entry_point=skyrl_reward(Parts(), components=["length", "gold"], on_error="worst"),
+    )
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(episode, rows))
     together = aggregate_for_environment("parts", [each["metrics"] for each in found])

@@ -1,4 +1,6 @@
-"""verifiers' own v1 task: it discovers and plugs rewards, injects task and trace, and records what they give."""
+"""verifiers' own v1 task: it discovers and plugs rewards, injects task and trace, and records what
+they give.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,14 @@ def trace_of(task: Any, row: list[Any]) -> Any:
         MessageNode(parent=0, message=AssistantMessage(content=row[1]), sampled=True),
     ]
     return vf.Trace.model_construct(
-        task=None, nodes=nodes, rewards={}, metrics={}, info={}, extra_usage=[], root_reply=None, errors=[]
+        task=None,
+        nodes=nodes,
+        rewards={},
+        metrics={},
+        info={},
+        extra_usage=[],
+        root_reply=None,
+        errors=[],
     )
 
 
@@ -48,7 +57,10 @@ async def score(task: Any, row: list[Any]) -> dict[str, Any]:
         await task.score(trace)
     except vf.TaskError as raised:
         error = str(raised)
-    rewards = {name: None if each is None else [each.score, each.weight] for name, each in trace.rewards.items()}
+    rewards = {
+        name: None if each is None else [each.score, each.weight]
+        for name, each in trace.rewards.items()
+    }
     return {"rewards": rewards, "metrics": trace.metrics, "error": error}
 
 
@@ -59,7 +71,10 @@ async def main() -> None:
     out = []
     for place, row in enumerate(asked["rows"]):
         data = Sum(prompt=row[0], answer=row[2])
-        tasks = [Declared(data), *([Bare(data, plugged), Bare(data, judged)] if place < asked["few"] else [])]
+        tasks = [
+            Declared(data),
+            *([Bare(data, plugged), Bare(data, judged)] if place < asked["few"] else []),
+        ]
         out.append([await score(task, row) for task in tasks])
     sys.stdout.write("\n" + json.dumps(out))
 

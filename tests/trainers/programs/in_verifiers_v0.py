@@ -15,9 +15,19 @@ from tests.trainers.rewards import Parts
 
 def state_of(row: list[Any]) -> Any:
     prompt, text, reference = row
-    given = {"prompt": [{"role": "user", "content": prompt}], "example_id": 0, "task": "default", "info": {"level": 3}}
+    given = {
+        "prompt": [{"role": "user", "content": prompt}],
+        "example_id": 0,
+        "task": "default",
+        "info": {"level": 3},
+    }
     state = vf.State({"input": {**given, "answer": "" if reference is None else reference}})
-    state.update(completion=[{"role": "assistant", "content": text}], trajectory=[], error=None, task="default")
+    state.update(
+        completion=[{"role": "assistant", "content": text}],
+        trajectory=[],
+        error=None,
+        task="default",
+    )
     return state
 
 
@@ -30,7 +40,11 @@ async def score(rows: list[Any]) -> list[dict[str, Any]]:
     await rubric.score_rollout(alone)
     assert alone["metrics"] == states[0]["metrics"]
     return [
-        {"reward": each["reward"], "metrics": each["metrics"], "error": each["error"] and type(each["error"]).__name__}
+        {
+            "reward": each["reward"],
+            "metrics": each["metrics"],
+            "error": each["error"] and type(each["error"]).__name__,
+        }
         for each in states
     ]
 

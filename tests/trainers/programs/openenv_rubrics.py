@@ -1,4 +1,6 @@
-"""Runs in openenv's environment: our rubric in its containers and environments, its rubrics as rewards of ours."""
+"""Runs in openenv's environment: our rubric in its containers and environments, its rubrics as
+rewards of ours.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +100,11 @@ async def scores(rubric: Any, rows: list[Any]) -> list[float | str]:
     async def score(row: Any) -> float | str:
         seen = Seen(prompt=row[0], metadata={"gold": row[2]})
         try:
-            return float(await Gate(WeightedSum([rubric], [1.0]), threshold=-math.inf)(Say(message=row[1]), seen))
+            return float(
+                await Gate(WeightedSum([rubric], [1.0]), threshold=-math.inf)(
+                    Say(message=row[1]), seen
+                )
+            )
         except NoScore as error:
             return str(error)
 
@@ -117,11 +123,18 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     judge = LLMJudge("Rate {action} after {observation}", client)
     matches = RubricReward(Sequential(Gate(Matches()), Won()))
     return {
-        "same": {name: asyncio.run(scores(rubric, request["same"])) for name, rubric in named.items()},
+        "same": {
+            name: asyncio.run(scores(rubric, request["same"])) for name, rubric in named.items()
+        },
         "containers": asyncio.run(containers()),
         "moods": asyncio.run(scores(openenv_rubric(Moody), moods)),
         "matches": [outcome(matches, text, "4") for text in "45"],
-        "judged": [*outcome(RubricReward(WeightedSum([judge, Half()], [0.5, 0.5])), "an answer", "the secret"), client.asked],
+        "judged": [
+            *outcome(
+                RubricReward(WeightedSum([judge, Half()], [0.5, 0.5])), "an answer", "the secret"
+            ),
+            client.asked,
+        ],
     }
 
 

@@ -1,4 +1,6 @@
-"""The loader: rows from a source through a converter into samples, with every bad row named or counted."""
+"""The loader: rows from a source through a converter into samples, with every bad row named or
+counted.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,27 @@ from rm_gallery.core.data.load.converters import (
     load_options,
     nearest,
 )
-from rm_gallery.core.data.load.readers import HubSource, ReadOptions, Row, RowItem, RowSource, file_sources, memory_source
+from rm_gallery.core.data.load.readers import (
+    HubSource,
+    ReadOptions,
+    Row,
+    RowItem,
+    RowSource,
+    file_sources,
+    memory_source,
+)
 from rm_gallery.core.data.schema import BaseDataSet, DataSample
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, logger
 from rm_gallery.core.utils.file import seeded_positions
 
-__all__ = ["DataConverter", "DataConverterRegistry", "DataLoader", "LoadReport", "RowRef", "create_loader"]
+__all__ = [
+    "DataConverter",
+    "DataConverterRegistry",
+    "DataLoader",
+    "LoadReport",
+    "RowRef",
+    "create_loader",
+]
 
 _KEPT_MESSAGES = 5
 EVERY_SPLIT = "*"
@@ -61,25 +78,38 @@ class LoadReport:
     def notes(self) -> list[str]:
         """What a person who reads figures about these samples should know of them, a sentence each."""
         found = [
-            (self.skipped, f"skipped {self.skipped:,} of {self.rows:,} rows; first: {''.join(self.messages[:1])}"),
-            (self.duplicates, f"{self.duplicates:,} of {self.samples:,} samples are equal to an earlier one; all are kept"),
+            (
+                self.skipped,
+                f"skipped {self.skipped:,} of {self.rows:,} rows; first: "
+                f"{''.join(self.messages[:1])}",
+            ),
+            (
+                self.duplicates,
+                f"{self.duplicates:,} of {self.samples:,} samples are equal to an earlier one; "
+                f"all are kept",
+            ),
             (
                 self.id_collisions,
-                f"{self.id_collisions:,} of {self.samples:,} samples have the id of a different one; all are kept",
+                f"{self.id_collisions:,} of {self.samples:,} samples have the id of a different "
+                f"one; all are kept",
             ),
         ]
         return [note for count, note in found if count]
 
 
 class SeenRows:
-    """Counts what came before by 64-bit hashes, a hundred bytes or so a row: few enough for a stream of millions."""
+    """Counts what came before by 64-bit hashes, a hundred bytes or so a row: few enough for a
+    stream of millions.
+    """
 
     def __init__(self) -> None:
         self._rows: set[int] = set()
         self._ids: set[int] = set()
 
     def count(self, given_id: str, content: bytes, part: int, report: LoadReport) -> None:
-        """Count a sample of the row with these bytes, `part` being its place among the row's samples."""
+        """Count a sample of the row with these bytes, `part` being its place among the row's
+        samples.
+        """
         row = hash((content, part)) if part else hash(content)
         if row in self._rows:
             report.duplicates += 1
@@ -97,7 +127,11 @@ class DataLoader(ABC):
     strategy: ClassVar[str]
 
     def __init__(
-        self, name: str, data_source: str, config: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        data_source: str,
+        config: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.data_source = data_source
@@ -124,8 +158,8 @@ class DataLoader(ABC):
     def run(self) -> BaseDataSet:
         """All samples as a data set.
 
-        Its metadata tell the source, `rows`, `skipped` (with the first messages in `skipped_rows`), `duplicates`,
-        `id_collisions`, `limit` and `seed`. Raises DataError as `stream` does.
+        Its metadata tell the source, `rows`, `skipped` (with the first messages in `skipped_rows`),
+        `duplicates`, `id_collisions`, `limit` and `seed`. Raises DataError as `stream` does.
         """
         with _collector_paused():
             samples = list(self.stream())
@@ -136,18 +170,22 @@ class DataLoader(ABC):
             **self.origin(),
             "limit": self.options.limit,
             "seed": self.options.seed,
-            **{name: getattr(report, name) for name in ("rows", "skipped", "duplicates", "id_collisions")},
+            **{
+                name: getattr(report, name)
+                for name in ("rows", "skipped", "duplicates", "id_collisions")
+            },
         }
         if report.messages:
             about["skipped_rows"] = report.messages
         return BaseDataSet(name=self.name, datasamples=samples, metadata={**about, **self.metadata})
 
     def stream(self) -> Iterator[DataSample]:
-        """The samples in order, in flat memory (a JSON file is read whole; some hundred bytes per row are kept).
+        """The samples in order, in flat memory (a JSON file is read whole; some hundred bytes per
+        row are kept).
 
-        No row is left out for being equal to another one, or for having its id; `report` counts them. Raises DataError
-        for a row that does not fit (unless `on_bad_row` is `skip`), for a source that cannot be read, and when there is no
-        row or no usable one.
+        No row is left out for being equal to another one, or for having its id; `report` counts
+        them. Raises DataError for a row that does not fit (unless `on_bad_row` is `skip`), for a
+        source that cannot be read, and when there is no row or no usable one.
         """
         report, seen = LoadReport(), SeenRows()
         self.report = report
@@ -166,7 +204,9 @@ class DataLoader(ABC):
             yield from samples
         self.finish(report)
 
-    def samples_of(self, row: Row, where: RowRef, seen: SeenRows, report: LoadReport) -> list[DataSample]:
+    def samples_of(
+        self, row: Row, where: RowRef, seen: SeenRows, report: LoadReport
+    ) -> list[DataSample]:
         """The samples of one row, counted as seen. Raises DataError for a row that does not fit."""
         if self.options.columns:
             row = self.options.renamed(row, where)
@@ -181,7 +221,9 @@ class DataLoader(ABC):
         return samples
 
     def rows(self) -> Iterator[RowItem]:
-        """The rows as they stand in the source, before any conversion; with `limit`, the seeded sample of them."""
+        """The rows as they stand in the source, before any conversion; with `limit`, the seeded
+        sample of them.
+        """
         sources, limit = self.sources(), self.options.limit
         if limit is None:
             for source in sources:
@@ -200,20 +242,29 @@ class DataLoader(ABC):
             start += size
 
     def finish(self, report: LoadReport) -> None:
-        """Say what was met, once all rows are read. Raises DataError when there was no row, or no usable one."""
+        """Say what was met, once all rows are read. Raises DataError when there was no row, or no
+        usable one.
+        """
         if not report.rows:
-            raise DataError(f"loader '{self.name}': no rows in {self.origin().get('path', 'the data')}")
+            raise DataError(
+                f"loader '{self.name}': no rows in {self.origin().get('path', 'the data')}"
+            )
         if report.skipped == report.rows:
-            raise DataError(f"loader '{self.name}': no usable row among {report.rows}; first: {report.messages[0]}")
+            raise DataError(
+                f"loader '{self.name}': no usable row among {report.rows}; first: "
+                f"{report.messages[0]}"
+            )
         if report.skipped or report.id_collisions:
             logger.warning("loader '{}': {}", self.name, "; ".join(report.notes()))
 
 
 class LocalDataLoader(DataLoader):
-    """Loads what the config key `path` (file or folder) or `data` (frame, `datasets.Dataset` or list of dicts) names.
+    """Loads what the config key `path` (file or folder) or `data` (frame, `datasets.Dataset` or
+    list of dicts) names.
 
-    `records_key` names the list inside a JSON file that is one object; `encoding` and `separator` are those of CSV files,
-    `sheet` and `header_row` (from 1) those of workbooks. What is not given is found.
+    `records_key` names the list inside a JSON file that is one object; `encoding` and `separator`
+    are those of CSV files, `sheet` and `header_row` (from 1) those of workbooks. What is not given
+    is found.
     """
 
     strategy = "local"
@@ -225,13 +276,19 @@ class LocalDataLoader(DataLoader):
         path, data = config.get("path"), config.get("data")
         if (path is None) == (data is None):
             found = "both" if path is not None else "neither"
-            raise ConfigError(f"loader '{self.name}' needs the config key 'path' or 'data', found {found}")
+            raise ConfigError(
+                f"loader '{self.name}' needs the config key 'path' or 'data', found {found}"
+            )
         if path is not None and (not isinstance(path, (str, os.PathLike)) or not str(path)):
-            raise ConfigError(f"config key 'path' must be a file or folder, found {path!r}; tables go into 'data'")
+            raise ConfigError(
+                f"config key 'path' must be a file or folder, found {path!r}; tables go into 'data'"
+            )
         _check_texts(config, ("records_key", "encoding", "separator", "sheet"))
         row = config.get("header_row")
         if row is not None and (not isinstance(row, int) or isinstance(row, bool) or row < 1):
-            raise ConfigError(f"config key 'header_row' must be a whole number of at least 1, found {row!r}")
+            raise ConfigError(
+                f"config key 'header_row' must be a whole number of at least 1, found {row!r}"
+            )
 
     def sources(self) -> list[RowSource]:
         """The file, or all data files of the folder in sorted order, or the data in memory."""
@@ -241,7 +298,9 @@ class LocalDataLoader(DataLoader):
 
     def reading(self) -> ReadOptions:
         """How files are to be read."""
-        return ReadOptions(**{field.name: self.config.get(field.name) for field in fields(ReadOptions)})
+        return ReadOptions(
+            **{field.name: self.config.get(field.name) for field in fields(ReadOptions)}
+        )
 
     def origin(self) -> dict[str, Any]:
         """The path, where there is one."""
@@ -249,24 +308,38 @@ class LocalDataLoader(DataLoader):
 
 
 class HuggingFaceDataLoader(DataLoader):
-    """Loads one split of a hub data set: config key `path` (default: the loader's name), `dataset_config`, `split`.
+    """Loads one split of a hub data set: config key `path` (default: the loader's name),
+    `dataset_config`, `split`.
 
-    `parts` names further data sets that are read after it in the same way, and the split `*` stands for all splits. Without
-    `split` the data set must have exactly one. `streaming` reads without downloading first; with `limit` it
-    still passes over the whole split, for a fair sample. Code shipped with a data set is never run.
+    `parts` names further data sets that are read after it in the same way, and the split `*` stands
+    for all splits. Without `split` the data set must have exactly one. `streaming` reads without
+    downloading first; with `limit` it still passes over the whole split, for a fair sample. Code
+    shipped with a data set is never run.
     """
 
     strategy = "huggingface"
-    config_keys = COMMON_KEYS | {"path", "parts", "dataset_config", "split", "revision", "streaming"}
+    config_keys = COMMON_KEYS | {
+        "path",
+        "parts",
+        "dataset_config",
+        "split",
+        "revision",
+        "streaming",
+    }
 
     def check(self, config: Mapping[str, Any]) -> None:
         """ConfigError for unknown keys and values of the wrong type."""
         check_keys(config, self.config_keys, self.strategy)
         _check_texts(config, ("path", "dataset_config", "split", "revision"))
         if not all(isinstance(part, str) for part in config.get("parts", ())):
-            raise ConfigError(f"config key 'parts' must be a list of names of hub data sets, found {config['parts']!r}")
+            raise ConfigError(
+                f"config key 'parts' must be a list of names of hub data sets, found "
+                f"{config['parts']!r}"
+            )
         if not isinstance(config.get("streaming", False), bool):
-            raise ConfigError(f"config key 'streaming' must be true or false, found {config['streaming']!r}")
+            raise ConfigError(
+                f"config key 'streaming' must be true or false, found {config['streaming']!r}"
+            )
 
     def sources(self) -> list[RowSource]:
         """The wanted split, of `path` and then of each of `parts`; with the split `*` all of them.
@@ -277,7 +350,11 @@ class HuggingFaceDataLoader(DataLoader):
             import datasets
         except ImportError as error:
             raise MissingExtra("datasets", "hub", "Loading from the Hugging Face hub") from error
-        return [source for path in (self._path(), *self.config.get("parts", ())) for source in self._of(datasets, path)]
+        return [
+            source
+            for path in (self._path(), *self.config.get("parts", ()))
+            for source in self._of(datasets, path)
+        ]
 
     def _of(self, datasets: Any, path: str) -> list[HubSource]:
         split = self.config.get("split")
@@ -293,7 +370,8 @@ class HuggingFaceDataLoader(DataLoader):
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".splitlines()[0][:300]
             raise DataError(
-                f"hub data set '{path}' cannot be loaded: {reason}. Without a network, give files that were downloaded elsewhere."
+                f"hub data set '{path}' cannot be loaded: {reason}. Without a network, give files "
+                f"that were downloaded elsewhere."
             ) from error
         if split == EVERY_SPLIT:
             return [HubSource(rows, f"{path}[{name}]") for name, rows in found.items()]
@@ -305,7 +383,10 @@ class HuggingFaceDataLoader(DataLoader):
             return found, f"{path}[{split}]"
         if len(found) != 1:
             names = [str(name) for name in found]
-            raise ConfigError(f"hub data set '{path}' has several splits; name one in config key 'split'; {nearest('', names)}")
+            raise ConfigError(
+                f"hub data set '{path}' has several splits; name one in config key 'split'; "
+                f"{nearest('', names)}"
+            )
         name = next(iter(found))
         return found[name], f"{path}[{name}]"
 
@@ -315,7 +396,10 @@ class HuggingFaceDataLoader(DataLoader):
     def origin(self) -> dict[str, Any]:
         """Hub name, configuration, split and revision."""
         keys = ("dataset_config", "split", "revision")
-        return {"path": self._path(), **{key: self.config[key] for key in keys if self.config.get(key) is not None}}
+        return {
+            "path": self._path(),
+            **{key: self.config[key] for key in keys if self.config.get(key) is not None},
+        }
 
 
 def _check_texts(config: Mapping[str, Any], keys: Iterable[str]) -> None:
@@ -326,7 +410,8 @@ def _check_texts(config: Mapping[str, Any], keys: Iterable[str]) -> None:
 
 @contextmanager
 def _collector_paused() -> Iterator[None]:
-    """Hold back the cyclic garbage collector: it would look through all samples again and again, and none is garbage.
+    """Hold back the cyclic garbage collector: it would look through all samples again and again,
+    and none is garbage.
 
     Threads may overlap here: whoever found the collector running sets it running again.
     """
@@ -350,25 +435,37 @@ def _converted(converter: DataConverter, row: Row, where: RowRef) -> list[DataSa
         raise DataError(f"{where}, at {place}: {first['msg']}") from error
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         name = type(converter).__name__
-        raise DataError(f"{where}: {name} failed with {type(error).__name__}: {str(error)[:200]}") from error
+        raise DataError(
+            f"{where}: {name} failed with {type(error).__name__}: {str(error)[:200]}"
+        ) from error
     samples = found if isinstance(found, list) else [found]
     if not all(isinstance(sample, DataSample) for sample in samples):
-        raise DataError(f"{where}: {type(converter).__name__} must return samples, found {type(found).__name__}")
+        raise DataError(
+            f"{where}: {type(converter).__name__} must return samples, found {type(found).__name__}"
+        )
     return samples
 
 
 def row_bytes(row: dict[str, Any], where: object) -> bytes:
-    """Canonical bytes of a row: equal for rows with equal columns. DataError for text that is no Unicode."""
+    """Canonical bytes of a row: equal for rows with equal columns. DataError for text that is no
+    Unicode.
+    """
     try:
         return orjson.dumps(row, option=_JSON_OPTIONS, default=repr)
     except TypeError as error:
         if "surrogate" in str(error) or "UTF-8" in str(error):
-            raise DataError(f"{where}: holds half a surrogate pair, which is no valid Unicode text") from None
-        return repr(sorted(row.items(), key=lambda item: str(item[0]))).encode("utf-8", "backslashreplace")
+            raise DataError(
+                f"{where}: holds half a surrogate pair, which is no valid Unicode text"
+            ) from None
+        return repr(sorted(row.items(), key=lambda item: str(item[0]))).encode(
+            "utf-8", "backslashreplace"
+        )
 
 
 def _reservoir(sources: list[RowSource], limit: int, seed: int) -> list[RowItem]:
-    """A uniform sample of `limit` rows in order, in one pass over sources that do not know their size."""
+    """A uniform sample of `limit` rows in order, in one pass over sources that do not know their
+    size.
+    """
     generator = random.Random(seed)
     kept: list[tuple[int, RowItem]] = []
     position = 0
@@ -389,23 +486,34 @@ def create_loader(
     config: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> DataLoader:
-    """A loader for a data set: `loader.run()` gives a BaseDataSet, `loader.stream()` the samples one by one.
+    """A loader for a data set: `loader.run()` gives a BaseDataSet, `loader.stream()` the samples
+    one by one.
 
     Args:
         name: Name of the data set.
-        load_strategy_type: `local` (file, folder, frame, data set, list) or `huggingface` (needs the extra `hub`).
-        data_source: The format, see `DataConverterRegistry.list_sources()`; `*` guesses it from the column names.
-        config: `path` or `data`; `limit` and `seed` for a seeded sample of rows in their original order; `on_bad_row`
-            (`raise` or `skip`); `columns` ({wanted: actual}, None drops one); for local JSON `records_key`, for
-            CSV `encoding` and `separator`, for workbooks `sheet` and `header_row`; for
-            huggingface `path`, `dataset_config`, `split`, `revision`, `streaming`.
+        load_strategy_type: `local` (file, folder, frame, data set, list) or `huggingface` (needs
+            the extra `hub`).
+        data_source: The format, see `DataConverterRegistry.list_sources()`; `*` guesses it from the
+            column names.
+        config: `path` or `data`; `limit` and `seed` for a seeded sample of rows in their original
+            order; `on_bad_row` (`raise` or `skip`); `columns` ({wanted: actual}, None drops one);
+            for local JSON `records_key`, for CSV `encoding` and `separator`, for workbooks `sheet`
+            and `header_row`; for huggingface `path`, `dataset_config`, `split`, `revision`,
+            `streaming`.
         metadata: Kept in the data set's metadata.
 
     Raises:
-        ConfigError: Unknown strategy, format or config key, with the nearest names; a value that does not fit.
+        ConfigError: Unknown strategy, format or config key, with the nearest names; a value that
+            does not fit.
     """
-    loaders: dict[str, type[DataLoader]] = {"local": LocalDataLoader, "huggingface": HuggingFaceDataLoader}
+    loaders: dict[str, type[DataLoader]] = {
+        "local": LocalDataLoader,
+        "huggingface": HuggingFaceDataLoader,
+    }
     loader = loaders.get(load_strategy_type)
     if loader is None:
-        raise ConfigError(f"unknown load strategy '{load_strategy_type}'; {nearest(str(load_strategy_type), loaders)}")
+        raise ConfigError(
+            f"unknown load strategy '{load_strategy_type}'; "
+            f"{nearest(str(load_strategy_type), loaders)}"
+        )
     return loader(name, data_source, config or {}, metadata)

@@ -31,7 +31,9 @@ class RowRef(NamedTuple):
     number: int
     unit: RowUnit = "row"
     untyped: bool = False
-    """Whether the source has texts only (CSV, TSV), so that a list can only stand there as JSON text."""
+    """Whether the source has texts only (CSV, TSV), so that a list can only stand there as JSON
+    text.
+    """
 
     def __str__(self) -> str:
         return f"{self.source}, {self.within}"
@@ -56,7 +58,11 @@ def shown(value: object) -> str:
     if value is None:
         return "null"
     if isinstance(value, str):
-        return f"text {value!r}" if len(value) <= _EXCERPT else f"text {value[:_EXCERPT]!r}… ({len(value)} characters)"
+        return (
+            f"text {value!r}"
+            if len(value) <= _EXCERPT
+            else f"text {value[:_EXCERPT]!r}… ({len(value)} characters)"
+        )
     if isinstance(value, (list, tuple)):
         return f"a list of {len(value)}" if value else "an empty list"
     if isinstance(value, dict):
@@ -106,7 +112,8 @@ def optional_text(row: Mapping[str, Any], column: str, where: RowRef) -> str | N
 
 
 def text_list(row: Mapping[str, Any], column: str, where: RowRef) -> list[str]:
-    """A list of one or more texts (in files without types: a JSON list in the cell); else DataError.
+    """A list of one or more texts (in files without types: a JSON list in the cell); else
+    DataError.
 
     Elsewhere a text that looks like a JSON list is one text, and no list.
     """
@@ -138,7 +145,9 @@ def identity(row: Mapping[str, Any], column: str, where: RowRef) -> str:
 
 
 def json_cell(value: Any) -> Any:
-    """The list or object written as JSON in a cell, for columns that hold no plain text; any other value unchanged."""
+    """The list or object written as JSON in a cell, for columns that hold no plain text; any other
+    value unchanged.
+    """
     if isinstance(value, str) and value[:1] in ("[", "{"):
         try:
             return orjson.loads(value)
@@ -148,7 +157,9 @@ def json_cell(value: Any) -> Any:
 
 
 def turns(value: Any, column: str, where: RowRef) -> list[dict[str, Any]]:
-    """A conversation: text (one user turn), a message, or a list of messages; roles checked, empty keys dropped."""
+    """A conversation: text (one user turn), a message, or a list of messages; roles checked, empty
+    keys dropped.
+    """
     if isinstance(value, str):
         return [{"role": "user", "content": value}]
     items = [value] if isinstance(value, dict) else value
@@ -163,13 +174,20 @@ def _turn(item: Any, column: str, where: RowRef) -> dict[str, Any]:
     role = item["role"].strip().lower()
     role = ROLE_ALIASES.get(role, role)
     if role not in _ROLES:
-        raise DataError(f"{where}, column '{column}': unknown role {shown(item['role'])}; {nearest(role, _ROLES)}")
+        raise DataError(
+            f"{where}, column '{column}': unknown role {shown(item['role'])}; "
+            f"{nearest(role, _ROLES)}"
+        )
     content = item.get("content")
     # Only a message that calls something may say nothing.
     silent = content is None and (item.get("tool_calls") or item.get("function_call"))
     if not (silent or isinstance(content, str | list)):
         raise wrong(where, column, "content of text or content parts", content)
-    return {**{key: field for key, field in item.items() if field is not None}, "role": role, "content": content or ""}
+    return {
+        **{key: field for key, field in item.items() if field is not None},
+        "role": role,
+        "content": content or "",
+    }
 
 
 def output(content: str | list[Any], preference: str | None = None, **label: Any) -> dict[str, Any]:
@@ -179,8 +197,13 @@ def output(content: str | list[Any], preference: str | None = None, **label: Any
 
 
 def preference_outputs(chosen: Sequence[str], rejected: Sequence[str]) -> list[dict[str, Any]]:
-    """Chosen answers first, then the rejected ones, each labelled. Rewards permute the order when they judge."""
-    return [*(output(item, "chosen") for item in chosen), *(output(item, "rejected") for item in rejected)]
+    """Chosen answers first, then the rejected ones, each labelled. Rewards permute the order when
+    they judge.
+    """
+    return [
+        *(output(item, "chosen") for item in chosen),
+        *(output(item, "rejected") for item in rejected),
+    ]
 
 
 OnBadRow = Literal["raise", "skip"]
@@ -191,8 +214,9 @@ COMMON_KEYS = frozenset({"limit", "seed", "on_bad_row", "columns"})
 class LoadOptions:
     """What every loader understands.
 
-    `limit` keeps a seeded sample of that many rows in their original order (None: all). `on_bad_row` is `raise` or
-    `skip`. `columns` maps a column the converter wants to the one the data has; None drops the column.
+    `limit` keeps a seeded sample of that many rows in their original order (None: all).
+    `on_bad_row` is `raise` or `skip`. `columns` maps a column the converter wants to the one the
+    data has; None drops the column.
     """
 
     limit: int | None = None
@@ -203,7 +227,9 @@ class LoadOptions:
     def renamed(self, row: dict[str, Any], where: RowRef) -> dict[str, Any]:
         """The row with the wanted names; all renames happen at once, so two columns can be swapped."""
         moved = {actual for actual in self.columns.values() if actual is not None}
-        new = {key: value for key, value in row.items() if key not in moved and key not in self.columns}
+        new = {
+            key: value for key, value in row.items() if key not in moved and key not in self.columns
+        }
         for wanted, actual in self.columns.items():
             if actual is None:
                 continue
@@ -217,24 +243,35 @@ def check_keys(config: Mapping[str, Any], allowed: frozenset[str], strategy: str
     """ConfigError with the nearest names for the first key that `strategy` does not know."""
     for key in config:
         if key not in allowed:
-            raise ConfigError(f"unknown config key '{key}' for load strategy '{strategy}'; {nearest(str(key), allowed)}")
+            raise ConfigError(
+                f"unknown config key '{key}' for load strategy '{strategy}'; "
+                f"{nearest(str(key), allowed)}"
+            )
 
 
 def load_options(config: Mapping[str, Any]) -> LoadOptions:
     """The common keys with their defaults; ConfigError for a value that does not fit."""
     limit, seed = config.get("limit"), config.get("seed", 0)
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise ConfigError(f"config key 'limit' must be a whole number of at least 1, or None for all; found {limit!r}")
+        raise ConfigError(
+            f"config key 'limit' must be a whole number of at least 1, or None for all; found "
+            f"{limit!r}"
+        )
     if not isinstance(seed, int) or isinstance(seed, bool):
         raise ConfigError(f"config key 'seed' must be a whole number, found {seed!r}")
     on_bad_row = config.get("on_bad_row", "raise")
     if on_bad_row not in ("raise", "skip"):
-        raise ConfigError(f"config key 'on_bad_row' must be 'raise' or 'skip', found {on_bad_row!r}")
+        raise ConfigError(
+            f"config key 'on_bad_row' must be 'raise' or 'skip', found {on_bad_row!r}"
+        )
     columns = config.get("columns") or {}
     if not isinstance(columns, Mapping) or not all(
-        isinstance(wanted, str) and (actual is None or isinstance(actual, str)) for wanted, actual in columns.items()
+        isinstance(wanted, str) and (actual is None or isinstance(actual, str))
+        for wanted, actual in columns.items()
     ):
-        raise ConfigError(f"config key 'columns' must map wanted to actual column names, found {columns!r}")
+        raise ConfigError(
+            f"config key 'columns' must map wanted to actual column names, found {columns!r}"
+        )
     return LoadOptions(limit, seed, cast(OnBadRow, on_bad_row), dict(columns))
 
 
@@ -247,7 +284,8 @@ class DataConverter(ABC):
 
     @abstractmethod
     def convert(self, row: dict[str, Any], where: RowRef) -> DataSample | list[DataSample]:
-        """The sample, or samples, of a row. Raises DataError naming `where` and the column that does not fit.
+        """The sample, or samples, of a row. Raises DataError naming `where` and the column that
+        does not fit.
 
         A sample without `unique_id` gets the hash of its texts as id from the loader.
         """
@@ -259,8 +297,8 @@ ConverterType = TypeVar("ConverterType", bound=type[DataConverter])
 class DataConverterRegistry:
     """Names of data formats and their converters.
 
-    Registered ones win over the gallery's benchmarks, these over the entry-point group `rm_gallery.converters` of installed
-    packages.
+    Registered ones win over the gallery's benchmarks, these over the entry-point group
+    `rm_gallery.converters` of installed packages.
     """
 
     _registered: dict[str, type[DataConverter]] = {}
@@ -273,7 +311,9 @@ class DataConverterRegistry:
     def register(cls, name: str, converter: ConverterType) -> ConverterType: ...
     @classmethod
     def register(cls, name: str, converter: Any = None) -> Any:
-        """Register a converter class, as decorator or by call; a later registration of a name replaces an earlier one."""
+        """Register a converter class, as decorator or by call; a later registration of a name
+        replaces an earlier one.
+        """
         if converter is None:
             return lambda decorated: cls.register(name, decorated)
         cls._registered[name] = _checked(name, converter)
@@ -284,7 +324,9 @@ class DataConverterRegistry:
         """A converter for the format; ConfigError with the nearest names when it is unknown."""
         found = cls._registered.get(name)
         if found is None:
-            found = importlib.import_module(BENCHMARKS).find_benchmark(name) or _from_entry_point(name)
+            found = importlib.import_module(BENCHMARKS).find_benchmark(name) or _from_entry_point(
+                name
+            )
         if found is None:
             raise ConfigError(f"unknown data source '{name}'; {nearest(name, cls.list_sources())}")
         return found()
@@ -305,22 +347,30 @@ def _checked(name: str, converter: Any) -> type[DataConverter]:
     if not isinstance(name, str) or not name:
         raise ConfigError(f"a converter needs a name, found {name!r}")
     if not (isinstance(converter, type) and issubclass(converter, DataConverter)):
-        raise ConfigError(f"converter '{name}': expected a subclass of DataConverter, found {converter!r}")
+        raise ConfigError(
+            f"converter '{name}': expected a subclass of DataConverter, found {converter!r}"
+        )
     return converter
 
 
 @DataConverterRegistry.register("chat_message")
 class ChatMessageConverter(DataConverter):
-    """Reads `messages` (a list of {role, content}) and an optional `id`; other columns become metadata.
+    """Reads `messages` (a list of {role, content}) and an optional `id`; other columns become
+    metadata.
 
-    A conversation that ends with the assistant gives one output, its last turn; everything before, system and tool
-    turns included, is the input. One that ends otherwise is all input, without output.
+    A conversation that ends with the assistant gives one output, its last turn; everything before,
+    system and tool turns included, is the input. One that ends otherwise is all input, without
+    output.
     """
 
     def convert(self, row: dict[str, Any], where: RowRef) -> DataSample:
         """The conversation as one sample."""
         spoken = turns(json_cell(required(row, "messages", where)), "messages", where)
-        rest = {key: value for key, value in row.items() if key not in ("messages", "id", "source", "task_category")}
+        rest = {
+            key: value
+            for key, value in row.items()
+            if key not in ("messages", "id", "source", "task_category")
+        }
         return DataSample.model_validate(
             {
                 "unique_id": identity(row, "id", where),
@@ -350,14 +400,17 @@ SYSTEM_COLUMNS = ("system", "system_prompt")
 class GenericConverter(DataConverter):
     """Reads rows by the usual column names; the config key `columns` maps others.
 
-    - the input: `messages`, else the first of prompt, question, query, instruction, input, text (text or messages), after
-      `system` or `system_prompt` where there is one; `instruction` and `input` together are one prompt
-    - the outputs: `chosen` and `rejected` (a text or a list each, labelled with their preference), else `responses`,
-      `answers`, `outputs` or `completions` (a list), else the first of response, answer, output, completion
+    - the input: `messages`, else the first of prompt, question, query, instruction, input, text
+      (text or messages), after `system` or `system_prompt` where there is one; `instruction` and
+      `input` together are one prompt
+    - the outputs: `chosen` and `rejected` (a text or a list each, labelled with their preference),
+      else `responses`, `answers`, `outputs` or `completions` (a list), else the first of response,
+      answer, output, completion
     - the id: unique_id, id, uid or sample_id; `task_category` and `source` as they are
 
-    All other columns become metadata, beside what a column `metadata` holds; rewards find `reference` or `ground_truth`
-    there. Samples written by this library (JSON lines or parquet) are read as they were.
+    All other columns become metadata, beside what a column `metadata` holds; rewards find
+    `reference` or `ground_truth` there. Samples written by this library (JSON lines or parquet) are
+    read as they were.
     """
 
     def convert(self, row: dict[str, Any], where: RowRef) -> DataSample:
@@ -368,7 +421,11 @@ class GenericConverter(DataConverter):
             except DataError as error:
                 raise DataError(f"{where}: {error}") from error
         used: set[str] = {"task_category", "source", "metadata"}
-        body = self._messages(row, where, used) if row.get("messages") is not None else self._prompted(row, where, used)
+        body = (
+            self._messages(row, where, used)
+            if row.get("messages") is not None
+            else self._prompted(row, where, used)
+        )
         id_column = _first(row, ID_COLUMNS)
         used.add(id_column or "")
         nameless = {key for key in ID_COLUMNS if row.get(key) is None}
@@ -417,12 +474,17 @@ class GenericConverter(DataConverter):
     def _outputs(self, row: dict[str, Any], where: RowRef, used: set[str]) -> list[dict[str, Any]]:
         if row.get("chosen") is not None or row.get("rejected") is not None:
             used.update(("chosen", "rejected"))
-            return preference_outputs(_one_or_more(row, "chosen", where), _one_or_more(row, "rejected", where))
+            return preference_outputs(
+                _one_or_more(row, "chosen", where), _one_or_more(row, "rejected", where)
+            )
         several = next((name for name in RESPONSES_COLUMNS if _is_list(row.get(name), where)), None)
         if several:
             used.add(several)
             return [output(item) for item in text_list(row, several, where)]
-        column = next((name for name in RESPONSE_COLUMNS if row.get(name) is not None and name not in used), None)
+        column = next(
+            (name for name in RESPONSE_COLUMNS if row.get(name) is not None and name not in used),
+            None,
+        )
         if column is None:
             return []
         used.add(column)
@@ -451,5 +513,8 @@ def _answer(value: Any, column: str, where: RowRef) -> dict[str, Any]:
         raise wrong(where, column, "text or a message", value)
     spoken = turns(value, column, where)
     if len(spoken) != 1 or spoken[0]["role"] != "assistant":
-        raise DataError(f"{where}, column '{column}': expected one assistant message; whole conversations go into 'messages'")
+        raise DataError(
+            f"{where}, column '{column}': expected one assistant message; whole conversations go "
+            f"into 'messages'"
+        )
     return {"answer": spoken[0]}

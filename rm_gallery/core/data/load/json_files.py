@@ -1,8 +1,10 @@
-"""Rows out of JSON and JSON lines, and out of the result files that other evaluation tools write as such.
+"""Rows out of JSON and JSON lines, and out of the result files that other evaluation tools write as
+such.
 
-Result files become rows with the usual column names: id, prompt, answer, reference and their scores. Read are
-lm-evaluation-harness (`samples_*.jsonl`), Inspect (logs as `.json` and `.eval`), promptfoo (`results.json`, with a column of
-answers for every provider when there are several) and DeepEval (test runs as `.json`).
+Result files become rows with the usual column names: id, prompt, answer, reference and their
+scores. Read are lm-evaluation-harness (`samples_*.jsonl`), Inspect (logs as `.json` and `.eval`),
+promptfoo (`results.json`, with a column of answers for every provider when there are several) and
+DeepEval (test runs as `.json`).
 """
 
 from __future__ import annotations
@@ -17,7 +19,15 @@ from typing import Any, TypeVar
 import orjson
 
 from rm_gallery.core.data.load.converters import RowRef, nearest, shown
-from rm_gallery.core.data.load.readers import BOM, Row, RowItem, check_not_empty, check_unpacked, numbered_lines, opened
+from rm_gallery.core.data.load.readers import (
+    BOM,
+    Row,
+    RowItem,
+    check_not_empty,
+    check_unpacked,
+    numbered_lines,
+    opened,
+)
 from rm_gallery.core.utils.errors import ConfigError, DataError
 
 T = TypeVar("T")
@@ -29,7 +39,9 @@ def tool_rows(document: Any) -> tuple[str, list[Row]] | None:
     if not isinstance(document, dict):
         return None
     if isinstance(document.get("eval"), dict) and isinstance(document.get("samples"), list):
-        return "Inspect log", [inspect_row(sample) for sample in document["samples"] if isinstance(sample, dict)]
+        return "Inspect log", [
+            inspect_row(sample) for sample in document["samples"] if isinstance(sample, dict)
+        ]
     results = document.get("results")
     inner = results.get("results") if isinstance(results, dict) else results
     if isinstance(inner, list) and inner and all(_is_promptfoo(item) for item in inner):
@@ -48,7 +60,9 @@ def converted(tool: str, convert: Callable[[Any], T], given: Any, where: Any) ->
     try:
         return convert(given)
     except (AttributeError, KeyError, TypeError, RecursionError) as error:
-        return DataError(f"{where}: not in the layout of {tool} ({type(error).__name__}: {str(error)[:200]})")
+        return DataError(
+            f"{where}: not in the layout of {tool} ({type(error).__name__}: {str(error)[:200]})"
+        )
 
 
 def is_harness_row(row: Mapping[str, Any]) -> bool:
@@ -56,21 +70,31 @@ def is_harness_row(row: Mapping[str, Any]) -> bool:
     return "doc_id" in row and "doc" in row and "resps" in row
 
 
-_HARNESS = frozenset({"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"})
+_HARNESS = frozenset(
+    {"doc_id", "doc", "target", "arguments", "resps", "filtered_resps", "filter", "metrics"}
+)
 
 
 def harness_row(row: Mapping[str, Any]) -> Row:
-    """A logged sample: what the model was given, its (filtered) reply, the target, and the metrics as columns."""
+    """A logged sample: what the model was given, its (filtered) reply, the target, and the metrics
+    as columns.
+    """
     reply = _first(row.get("filtered_resps"))
     if not isinstance(reply, str):
         reply = _first(row.get("resps"))
-    kept = {key: value for key, value in row.items() if key not in _HARNESS and not key.endswith("_hash")}
+    kept = {
+        key: value
+        for key, value in row.items()
+        if key not in _HARNESS and not key.endswith("_hash")
+    }
     found = {"id": row["doc_id"], "prompt": _asked(row.get("arguments")), "answer": _text(reply)}
     return {**kept, **found, "reference": _text(row.get("target")), "filter": row.get("filter")}
 
 
 def _asked(arguments: Any) -> str | None:
-    """The first text the model was given; arguments are a list of lists or an object, depending on the version."""
+    """The first text the model was given; arguments are a list of lists or an object, depending on
+    the version.
+    """
     if isinstance(arguments, Mapping):
         return _asked(list(arguments.values()))
     if isinstance(arguments, Sequence) and not isinstance(arguments, str):
@@ -85,7 +109,9 @@ def _first(value: Any) -> Any:
 
 
 def inspect_row(sample: Mapping[str, Any]) -> Row:
-    """A sample of an Inspect log: input, the model's completion, target, and a column per scorer (`score.NAME`)."""
+    """A sample of an Inspect log: input, the model's completion, target, and a column per scorer
+    (`score.NAME`).
+    """
     output = sample.get("output")
     output = output if isinstance(output, dict) else {}
     choice = _first(output.get("choices"))
@@ -110,7 +136,9 @@ def inspect_row(sample: Mapping[str, Any]) -> Row:
 
 def _conversation(given: Any) -> str | None:
     if isinstance(given, list):
-        spoken = [(str(turn.get("role", "")), _said(turn)) for turn in given if isinstance(turn, dict)]
+        spoken = [
+            (str(turn.get("role", "")), _said(turn)) for turn in given if isinstance(turn, dict)
+        ]
         if len(spoken) == 1:
             return spoken[0][1]
         return "\n\n".join(f"[{role}]\n{text or ''}" for role, text in spoken) or None
@@ -129,7 +157,8 @@ def _is_promptfoo(item: Any) -> bool:
 
 
 def promptfoo_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """One row per test: its variables, the prompt, and the answers, in a column per provider (and prompt) if there are several.
+    """One row per test: its variables, the prompt, and the answers, in a column per provider (and
+    prompt) if there are several.
 
     With one provider the columns are `answer`, `score`, `success` and `reason`.
     """
@@ -137,16 +166,24 @@ def promptfoo_rows(results: Sequence[Mapping[str, Any]]) -> list[Row]:
     for result in results:
         name = result.get("testIdx", orjson.dumps(result["vars"], default=str).decode())
         tests.setdefault(str(name), []).append(result)
-    several_prompts = len({_prompt(result) for test in tests.values() for result in test[:1]}) < len(
-        {(place, _prompt(result)) for place, test in tests.items() for result in test}
-    )
+    several_prompts = len(
+        {_prompt(result) for test in tests.values() for result in test[:1]}
+    ) < len({(place, _prompt(result)) for place, test in tests.items() for result in test})
     names = {_provider(result, several_prompts) for result in results}
-    return [_promptfoo_row(name, test, several_prompts, len(names) > 1) for name, test in tests.items()]
+    return [
+        _promptfoo_row(name, test, several_prompts, len(names) > 1) for name, test in tests.items()
+    ]
 
 
-def _promptfoo_row(name: str, test: Sequence[Mapping[str, Any]], several_prompts: bool, wide: bool) -> Row:
+def _promptfoo_row(
+    name: str, test: Sequence[Mapping[str, Any]], several_prompts: bool, wide: bool
+) -> Row:
     given = test[0]["vars"] if isinstance(test[0]["vars"], dict) else {}
-    row: Row = {**{f"vars.{key}": value for key, value in given.items()}, "id": name, "prompt": _prompt(test[0])}
+    row: Row = {
+        **{f"vars.{key}": value for key, value in given.items()},
+        "id": name,
+        "prompt": _prompt(test[0]),
+    }
     for result in test:
         grading = result.get("gradingResult")
         column = _provider(result, several_prompts)
@@ -171,7 +208,9 @@ def _prompt(result: Mapping[str, Any]) -> str | None:
 
 def _provider(result: Mapping[str, Any], with_prompt: bool) -> str:
     provider, prompt = result["provider"], result.get("prompt")
-    name = str((provider.get("label") or provider.get("id")) if isinstance(provider, dict) else provider)
+    name = str(
+        (provider.get("label") or provider.get("id")) if isinstance(provider, dict) else provider
+    )
     label = prompt.get("label") if isinstance(prompt, dict) else None
     which = result.get("promptIdx", label)
     return f"{name} prompt {which}" if with_prompt and which is not None else name
@@ -229,7 +268,13 @@ class InspectSource:
                         f"{self.path}: packed in a way that cannot be read here ({error}); "
                         "run: inspect log convert --to json --output-dir OUT LOG"
                     ) from error
-                except (orjson.JSONDecodeError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
+                except (
+                    orjson.JSONDecodeError,
+                    zipfile.BadZipFile,
+                    zlib.error,
+                    EOFError,
+                    OSError,
+                ) as error:
                     yield where, DataError(f"{where}: {members[position]} cannot be read: {error}")
                     continue
                 yield where, converted("Inspect", inspect_row, sample, where)
@@ -247,7 +292,9 @@ class InspectSource:
 
 
 ZSTANDARD = 93
-"""The method of packing by its number in a zip file, which Inspect uses and zipfile knows from Python 3.14 on."""
+"""The method of packing by its number in a zip file, which Inspect uses and zipfile knows from
+Python 3.14 on.
+"""
 
 
 def _unpacked(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bytes:
@@ -265,14 +312,20 @@ def _unpacked(archive: zipfile.ZipFile, part: zipfile.ZipInfo) -> bytes:
         raise zipfile.BadZipFile("its header is damaged")
     file.seek(int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little"), 1)
     packed = file.read(part.compress_size)
-    found: bytes = pa.decompress(packed, decompressed_size=part.file_size, codec="zstd", asbytes=True)
+    found: bytes = pa.decompress(
+        packed, decompressed_size=part.file_size, codec="zstd", asbytes=True
+    )
     if zlib.crc32(found) != part.CRC:
         raise zipfile.BadZipFile("its checksum is wrong")
     return found
 
 
 def _members(archive: zipfile.ZipFile) -> list[str]:
-    return [name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json")]
+    return [
+        name
+        for name in archive.namelist()
+        if name.startswith("samples/") and name.endswith(".json")
+    ]
 
 
 _RECORD_KEYS = ("data", "records", "rows", "samples", "examples", "instances", "datasamples")
@@ -281,7 +334,8 @@ _RECORD_KEYS = ("data", "records", "rows", "samples", "examples", "instances", "
 class JsonLinesSource:
     """A file with one JSON object per line; blank lines are no rows.
 
-    Samples of lm-evaluation-harness hold each reply once per filter: of several filters `part` names the one that is read.
+    Samples of lm-evaluation-harness hold each reply once per filter: of several filters `part`
+    names the one that is read.
     """
 
     def __init__(self, path: Path, part: str | None = None) -> None:
@@ -305,7 +359,9 @@ class JsonLinesSource:
 
     def understood(self) -> str:
         """The format, and the tool that wrote it where it is known."""
-        first = next((_parsed_line(line, RowRef("", number)) for number, line in self._lines()), None)
+        first = next(
+            (_parsed_line(line, RowRef("", number)) for number, line in self._lines()), None
+        )
         return HARNESS if isinstance(first, dict) and is_harness_row(first) else "JSON lines"
 
     def _lines(self) -> Iterator[tuple[int, bytes]]:
@@ -316,7 +372,9 @@ class JsonLinesSource:
                 yield number, line
 
     def _written(self) -> Iterator[tuple[int, bytes]]:
-        return ((number, text) for number, line in numbered_lines(self.path) if (text := line.strip()))
+        return (
+            (number, text) for number, line in numbered_lines(self.path) if (text := line.strip())
+        )
 
     @staticmethod
     def _filter_of(number: int, line: bytes) -> str | None:
@@ -330,17 +388,23 @@ class JsonLinesSource:
         first = next((self._filter_of(*line) for line in lines), None)
         if first is None:
             return False
-        found = list(dict.fromkeys([first, *(name for line in lines if (name := self._filter_of(*line)) is not None)]))
+        found = list(
+            dict.fromkeys(
+                [first, *(name for line in lines if (name := self._filter_of(*line)) is not None)]
+            )
+        )
         if len(found) > 1 and self.part not in found:
             told = "name one" if self.part is None else f"'{self.part}' is none of them, name one"
             raise DataError(
-                f"{self.path}: every reply is there once per filter ({', '.join(found)}); {told} with sheet= or --sheet."
+                f"{self.path}: every reply is there once per filter ({', '.join(found)}); {told} "
+                f"with sheet= or --sheet."
             )
         return len(found) > 1
 
 
 class JsonSource:
-    """A JSON file, read whole: a list of objects, one object, or an object that holds the list under a records key.
+    """A JSON file, read whole: a list of objects, one object, or an object that holds the list
+    under a records key.
 
     JSON lines under the extension `.json` are read as such.
     """
@@ -368,7 +432,9 @@ class JsonSource:
     def understood(self) -> str:
         """The format, and the tool that wrote it where it is known."""
         records = self._records()
-        return self._tool or ("JSON" if records is not None else JsonLinesSource(self.path).understood())
+        return self._tool or (
+            "JSON" if records is not None else JsonLinesSource(self.path).understood()
+        )
 
     def written(self) -> tuple[Any, list[Any]] | None:
         """What stands in the file, and the records inside it; None for JSON lines.
@@ -384,7 +450,10 @@ class JsonSource:
             return None
         records = self._unwrapped(whole)
         if self._tool is not None:
-            raise ConfigError(f"{self.path} is a {self._tool}, whose rows do not stand in it as such; --export writes them.")
+            raise ConfigError(
+                f"{self.path} is a {self._tool}, whose rows do not stand in it as such; --export "
+                f"writes them."
+            )
         return whole, records
 
     def _records(self) -> list[Any] | None:
@@ -401,12 +470,21 @@ class JsonSource:
         if isinstance(value, list):
             return value
         if not isinstance(value, dict):
-            raise DataError(f"{self.path}: expected a list of objects or an object, found {shown(value)}")
+            raise DataError(
+                f"{self.path}: expected a list of objects or an object, found {shown(value)}"
+            )
         if self.records_key is not None:
             records = value.get(self.records_key)
             if not isinstance(records, list):
-                found = shown(records) if self.records_key in value else "nothing; " + nearest(self.records_key, value)
-                raise DataError(f"{self.path}: expected a list of records under '{self.records_key}', found {found}")
+                found = (
+                    shown(records)
+                    if self.records_key in value
+                    else "nothing; " + nearest(self.records_key, value)
+                )
+                raise DataError(
+                    f"{self.path}: expected a list of records under '{self.records_key}', found "
+                    f"{found}"
+                )
             return records
         known = converted("the tool that seems to have written it", tool_rows, value, self.path)
         if isinstance(known, DataError):
@@ -416,7 +494,11 @@ class JsonSource:
             return list(records)
         for key in _RECORD_KEYS:
             records = value.get(key)
-            if isinstance(records, list) and records and all(isinstance(record, dict) for record in records):
+            if (
+                isinstance(records, list)
+                and records
+                and all(isinstance(record, dict) for record in records)
+            ):
                 return records
         return [value]
 
@@ -436,7 +518,11 @@ def _json_fault(content: bytes, error: orjson.JSONDecodeError) -> str:
         line = content.count(b"\n", 0, decode_error.start) + 1
         place = f" (line {line})" if b"\n" in content else ""
         return f"not UTF-8 at byte {decode_error.start + 1}{place}; save the file as UTF-8"
-    return f"{error.msg} (" + (f"line {error.lineno}, " if b"\n" in content else "") + f"column {error.colno})"
+    return (
+        f"{error.msg} ("
+        + (f"line {error.lineno}, " if b"\n" in content else "")
+        + f"column {error.colno})"
+    )
 
 
 def _not_an_object(value: object, where: RowRef) -> DataError:

@@ -1,13 +1,16 @@
-"""Data as it was written, restored where it enters: nulls that Arrow put into structs, integers that pandas made floats.
+"""Data as it was written, restored where it enters: nulls that Arrow put into structs, integers
+that pandas made floats.
 
-Arrow gives every row of a column the same fields. Of two rows with `{"city": "Oslo"}` and `{"symbol": "X"}` the first is read
-back as `{"city": "Oslo", "symbol": None}`: a parquet file, a `datasets.Dataset` and a frame made of either hold arguments of
-tool calls, schemas and other details that nobody wrote. A null that somebody wrote looks the same there, so that what Arrow
-holds has one rule: **a null field of a nested struct is absent**. It stays where the type of the field is `null`, for then no row has
-a value and nothing was padded. Columns themselves and items of lists are never padding; JSON and HTTP do not pad, and keep theirs.
+Arrow gives every row of a column the same fields. Of two rows with `{"city": "Oslo"}` and
+`{"symbol": "X"}` the first is read back as `{"city": "Oslo", "symbol": None}`: a parquet file, a
+`datasets.Dataset` and a frame made of either hold arguments of tool calls, schemas and other
+details that nobody wrote. A null that somebody wrote looks the same there, so that what Arrow holds
+has one rule: **a null field of a nested struct is absent**. It stays where the type of the field is
+`null`, for then no row has a value and nothing was padded. Columns themselves and items of lists
+are never padding; JSON and HTTP do not pad, and keep theirs.
 
-Pandas makes integers floats where one is missing. Floats of a frame, or of a parquet file that pandas wrote, are integers again
-where the column has a gap and all are whole; NaN is a gap.
+Pandas makes integers floats where one is missing. Floats of a frame, or of a parquet file that
+pandas wrote, are integers again where the column has a gap and all are whole; NaN is a gap.
 """
 
 from __future__ import annotations
@@ -17,36 +20,51 @@ from functools import reduce
 from typing import Any
 
 Restore = Callable[[Any], Any]
-"""Gives a value as it was written; values that are not of the expected type come back as they are."""
+"""Gives a value as it was written; values that are not of the expected type come back as they are.
+"""
 
 
 def restore_of_type(kind: Any) -> Restore | None:
-    """What undoes the padding of Python values of an Arrow type, and makes its maps dicts; None where there is nothing to undo."""
+    """What undoes the padding of Python values of an Arrow type, and makes its maps dicts; None
+    where there is nothing to undo.
+    """
     import pyarrow as pa
 
     if pa.types.is_struct(kind):
         fields = [kind.field(place) for place in range(kind.num_fields)]
         return _restore_struct(
-            {field.name: restore for field in fields if (restore := restore_of_type(field.type)) is not None},
+            {
+                field.name: restore
+                for field in fields
+                if (restore := restore_of_type(field.type)) is not None
+            },
             frozenset(field.name for field in fields if not pa.types.is_null(field.type)),
         )
     if pa.types.is_map(kind):
         return _restore_map(restore_of_type(kind.item_type))
-    inner = getattr(kind, "storage_type", None) or getattr(kind, "value_type", None)  # extensions; lists, dictionaries
+    # extensions; lists, dictionaries
+    inner = getattr(kind, "storage_type", None) or getattr(kind, "value_type", None)
     restore = None if inner is None else restore_of_type(inner)
-    return _restore_list(restore) if restore is not None and hasattr(kind, "value_field") else restore
+    return (
+        _restore_list(restore) if restore is not None and hasattr(kind, "value_field") else restore
+    )
 
 
 def restore_of_schema(schema: Any) -> dict[str, Restore]:
     """`restore_of_type` by column, of the columns that need it."""
-    return {field.name: restore for field in schema if (restore := restore_of_type(field.type)) is not None}
+    return {
+        field.name: restore
+        for field in schema
+        if (restore := restore_of_type(field.type)) is not None
+    }
 
 
 def restore_of_values(values: Iterable[Any]) -> Restore | None:
-    """The same for a column whose type is not known, such as one of a frame; None where nothing is to undo.
+    """The same for a column whose type is not known, such as one of a frame; None where nothing is
+    to undo.
 
-    Arrow gives all structs of a place the same fields in the same order. Where that holds, a field that is null here and has a value
-    elsewhere counts as padding; where it does not, nobody padded.
+    Arrow gives all structs of a place the same fields in the same order. Where that holds, a field
+    that is null here and has a value elsewhere counts as padding; where it does not, nobody padded.
     """
     shape = _Shape()
     for value in values:
@@ -57,13 +75,16 @@ def restore_of_values(values: Iterable[Any]) -> Restore | None:
 def without_padding(value: Any) -> Any:
     """The value without any null field of a dict, at any depth, for rows of which no type is known.
 
-    A trainer hands over the rows of a batch, and often they are all of one prompt: which fields other rows have cannot be seen.
+    A trainer hands over the rows of a batch, and often they are all of one prompt: which fields
+    other rows have cannot be seen.
     """
     if getattr(getattr(value, "dtype", None), "kind", "") == "O":  # an array of dicts or lists
         value = value.tolist()
     if isinstance(value, Mapping):
         return {key: without_padding(item) for key, item in value.items() if item is not None}
-    if isinstance(value, list | tuple) and any(isinstance(item, _NESTED) or hasattr(item, "tolist") for item in value):
+    if isinstance(value, list | tuple) and any(
+        isinstance(item, _NESTED) or hasattr(item, "tolist") for item in value
+    ):
         return [without_padding(item) for item in value]
     return value
 
@@ -74,7 +95,9 @@ EXACT = 2**53
 
 
 def number(value: Any, whole: bool = False) -> Any:
-    """A float, None where it is NaN; an integer where its column holds `whole` numbers and it has all its digits."""
+    """A float, None where it is NaN; an integer where its column holds `whole` numbers and it has
+    all its digits.
+    """
     if not isinstance(value, float):
         return value
     if value != value:
@@ -83,7 +106,9 @@ def number(value: Any, whole: bool = False) -> Any:
 
 
 def whole_with_gap(values: Iterable[Any]) -> bool:
-    """Whether floats have a gap and are whole numbers otherwise: pandas has no gap in a column of integers."""
+    """Whether floats have a gap and are whole numbers otherwise: pandas has no gap in a column of
+    integers.
+    """
     gap = filled = False
     for value in values:
         if value is None or value != value:
@@ -118,7 +143,8 @@ def _restore_map(inner: Restore | None) -> Restore:
             return value
         pairs = [(key, item if inner is None else inner(item)) for key, item in value]
         entries = {str(key): item for key, item in pairs}
-        return entries if len(entries) == len(pairs) else pairs  # a key that is there twice fits no dict
+        # a key that is there twice fits no dict
+        return entries if len(entries) == len(pairs) else pairs
 
     return restore
 
@@ -154,7 +180,11 @@ class _Shape:
     def restore(self) -> Restore | None:
         shapes = self.fields.items() if self.uniform else ()
         padded = frozenset(key for key, shape in shapes if shape.gap and shape.filled)
-        inner = {key: restore for key, shape in self.fields.items() if (restore := shape.restore()) is not None}
+        inner = {
+            key: restore
+            for key, shape in self.fields.items()
+            if (restore := shape.restore()) is not None
+        }
         items = self.items.restore() if self.items is not None else None
         kinds: list[Restore] = []
         if padded or inner:
@@ -165,4 +195,8 @@ class _Shape:
             # pandas has no integers with gaps, not even within a list
             whole = not self.fraction
             kinds.append(lambda value: number(value, whole))
-        return None if not kinds else lambda value: reduce(lambda found, restore: restore(found), kinds, value)
+        return (
+            None
+            if not kinds
+            else lambda value: reduce(lambda found, restore: restore(found), kinds, value)
+        )

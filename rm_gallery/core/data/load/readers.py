@@ -1,4 +1,6 @@
-"""Rows out of files and memory: which reader a source needs, the bytes and lines of files, parquet, frames, lists and hub splits."""
+"""Rows out of files and memory: which reader a source needs, the bytes and lines of files, parquet,
+frames, lists and hub splits.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,8 @@ _ALSO = (".txt", ".xlsm")
 class RowSource(Protocol):
     """Something that gives rows, any number of times.
 
-    A row that cannot be read comes as the DataError that says why, so that the caller decides whether to go on; what is
-    wrong with the whole source is raised.
+    A row that cannot be read comes as the DataError that says why, so that the caller decides
+    whether to go on; what is wrong with the whole source is raised.
     """
 
     def count(self) -> int | None:
@@ -95,22 +97,33 @@ class ParquetSource:
                 end = start + file.metadata.row_group(group).num_rows
                 if keep is None or bisect_left(keep, start) < bisect_left(keep, end):
                     room.expect(file.metadata.row_group(group))
-                    batches = file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[group], use_threads=False)
+                    batches = file.iter_batches(
+                        batch_size=_BATCH_ROWS, row_groups=[group], use_threads=False
+                    )
                     try:
                         yield from _placed_rows(batches, start, keep, name, room, whole)
                     except (pa.ArrowException, OSError) as error:
-                        raise DataError(f"{name}: row group {group + 1} cannot be read: {error}") from error
-                    # what a row group took to unpack is kept for the next one otherwise, and there may be none
+                        raise DataError(
+                            f"{name}: row group {group + 1} cannot be read: {error}"
+                        ) from error
+                    # what a row group took to unpack is kept for the next one otherwise, and there
+                    # may be none
                     pa.default_memory_pool().release_unused()
                 start = end
 
     def _whole(self, file: Any) -> frozenset[str]:
-        """Columns of whole numbers that pandas made floats because of a gap; read once, up to the first that is none."""
+        """Columns of whole numbers that pandas made floats because of a gap; read once, up to the
+        first that is none.
+        """
         if self._whole_columns is None:
             import pyarrow as pa
 
             columns = (file.schema_arrow.pandas_metadata or {}).get("columns", ())
-            names = [column["name"] for column in columns if str(column.get("numpy_type", "")).startswith("float")]
+            names = [
+                column["name"]
+                for column in columns
+                if str(column.get("numpy_type", "")).startswith("float")
+            ]
             try:
                 self._whole_columns = frozenset(
                     name
@@ -123,7 +136,8 @@ class ParquetSource:
                     )
                 )
             except (pa.ArrowException, OSError):
-                self._whole_columns = frozenset()  # the row group that cannot be read is named when its rows are
+                # the row group that cannot be read is named when its rows are
+                self._whole_columns = frozenset()
         return self._whole_columns
 
     def understood(self) -> str:
@@ -150,7 +164,9 @@ class _Unpacking:
 
     def expect(self, group: Any) -> None:
         """DataError where a row group says itself that it is out of proportion, before it is read."""
-        check_unpacked(self._path, self._packed, self._unpacked + int(group.total_byte_size), COLUMNAR)
+        check_unpacked(
+            self._path, self._packed, self._unpacked + int(group.total_byte_size), COLUMNAR
+        )
 
     def note(self, batch: Any) -> None:
         """Count a batch; DataError where it is too much."""
@@ -159,7 +175,9 @@ class _Unpacking:
 
 
 class ArrowSource:
-    """An Arrow file (`.arrow`, `.feather`), in the layout of files or of streams, as `datasets` keeps its cache in."""
+    """An Arrow file (`.arrow`, `.feather`), in the layout of files or of streams, as `datasets`
+    keeps its cache in.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -172,7 +190,9 @@ class ArrowSource:
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Rows in order."""
         with self._batches() as batches:
-            yield from _placed_rows(batches, 0, keep, str(self.path), _Unpacking(self.path), frozenset())
+            yield from _placed_rows(
+                batches, 0, keep, str(self.path), _Unpacking(self.path), frozenset()
+            )
 
     def understood(self) -> str:
         """The format."""
@@ -196,9 +216,16 @@ class ArrowSource:
 
 
 def _placed_rows(
-    batches: Iterable[Any], start: int, keep: Sequence[int] | None, name: str, room: _Unpacking, whole: frozenset[str]
+    batches: Iterable[Any],
+    start: int,
+    keep: Sequence[int] | None,
+    name: str,
+    room: _Unpacking,
+    whole: frozenset[str],
 ) -> Iterator[RowItem]:
-    """The rows of batches of which the first begins at `start`; `whole` names columns whose floats are whole numbers."""
+    """The rows of batches of which the first begins at `start`; `whole` names columns whose floats
+    are whole numbers.
+    """
     import pyarrow as pa
 
     for batch in batches:
@@ -207,18 +234,29 @@ def _placed_rows(
         positions: Sequence[int] = range(start, end)
         if keep is not None:
             positions = keep[bisect_left(keep, start) : bisect_left(keep, end)]
-            batch = batch.take(pa.array([position - start for position in positions], type=pa.int64()))
+            batch = batch.take(
+                pa.array([position - start for position in positions], type=pa.int64())
+            )
         for position, row in zip(positions, batch_rows(batch, whole), strict=True):
             where = RowRef(name, position + 1)
-            yield where, row if isinstance(row, dict) else DataError(f"{where}: cannot be read: {row}")
+            yield (
+                where,
+                row if isinstance(row, dict) else DataError(f"{where}: cannot be read: {row}"),
+            )
         start = end
 
 
-def batch_rows(batch: Any, whole: frozenset[str] = frozenset()) -> list[Row | ValueError | OverflowError]:
-    """The rows of a batch or table of pyarrow without Arrow's padding; of one that Python cannot hold, why."""
+def batch_rows(
+    batch: Any, whole: frozenset[str] = frozenset()
+) -> list[Row | ValueError | OverflowError]:
+    """The rows of a batch or table of pyarrow without Arrow's padding; of one that Python cannot
+    hold, why.
+    """
     rows = _unrestored_rows(batch)
     restores = restore_of_schema(batch.schema)
-    floats = [field.name for field in batch.schema if str(field.type) in ("halffloat", "float", "double")]
+    floats = [
+        field.name for field in batch.schema if str(field.type) in ("halffloat", "float", "double")
+    ]
     for row in rows if restores or floats else ():
         if isinstance(row, dict):
             row.update({name: restore(row[name]) for name, restore in restores.items()})
@@ -230,10 +268,15 @@ def _unrestored_rows(batch: Any) -> list[Row | ValueError | OverflowError]:
     try:
         rows: list[Row | ValueError | OverflowError] = batch.to_pylist()
     except (ValueError, OverflowError) as error:
-        # One value that Python cannot hold (bytes that are no UTF-8, a date out of range) must not cost its neighbours.
+        # One value that Python cannot hold (bytes that are no UTF-8, a date out of range) must not
+        # cost its neighbours.
         if batch.num_rows == 1:
             return [error]
-        return [row for position in range(batch.num_rows) for row in _unrestored_rows(batch.slice(position, 1))]
+        return [
+            row
+            for position in range(batch.num_rows)
+            for row in _unrestored_rows(batch.slice(position, 1))
+        ]
     return rows
 
 
@@ -248,7 +291,9 @@ def check_not_empty(path: Path) -> None:
 
 
 ROOM = 1 << 28
-"""Bytes that a packed file may always unpack to; beyond them it may be no more than a hundred times its size."""
+"""Bytes that a packed file may always unpack to; beyond them it may be no more than a hundred times
+its size.
+"""
 COLUMNAR = 1000
 """The same of a parquet file, which holds a value that is repeated in a column once."""
 
@@ -257,7 +302,8 @@ def check_unpacked(path: Path, packed: int, unpacked: int, times: int = 100) -> 
     """DataError for data that are packed as no text is, which would fill the memory."""
     if unpacked > max(ROOM, times * packed):
         raise DataError(
-            f"{path}: {packed:,} bytes unpack to more than {unpacked - 1:,}; that is no table (the bound is {ROOM:,} bytes, or {times} "
+            f"{path}: {packed:,} bytes unpack to more than {unpacked - 1:,}; that is no table (the "
+            f"bound is {ROOM:,} bytes, or {times} "
             "times the file). Unpack it and look at it."
         )
 
@@ -286,7 +332,9 @@ class _Unpacked(io.RawIOBase):
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """The bytes of a file, unpacked where it ends in .gz; DataError when it is empty or cannot be read."""
+    """The bytes of a file, unpacked where it ends in .gz; DataError when it is empty or cannot be
+    read.
+    """
     check_not_empty(path)
     compressed = path.name.lower().endswith(".gz")
     try:
@@ -302,7 +350,8 @@ def numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         for number, line in enumerate(iter(lambda: file.readline(LONGEST_LINE + 1), b""), 1):
             if len(line) > LONGEST_LINE:
                 raise DataError(
-                    f"{RowRef(str(path), number, 'line')}: longer than {LONGEST_LINE:,} bytes, the most one line may have"
+                    f"{RowRef(str(path), number, 'line')}: longer than {LONGEST_LINE:,} bytes, the "
+                    f"most one line may have"
                 )
             yield number, line.removeprefix(BOM) if number == 1 else line
 
@@ -341,7 +390,11 @@ def _files_below(folder: Path) -> Iterator[Path]:
     for parent, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         # ~$ begins the lock file of a workbook that is open in Excel
-        yield from (Path(parent, name) for name in files if name[:1] not in (".", "~") and _suffix(name) in _SUFFIXES)
+        yield from (
+            Path(parent, name)
+            for name in files
+            if name[:1] not in (".", "~") and _suffix(name) in _SUFFIXES
+        )
 
 
 def _suffix(file_name: str) -> str:
@@ -353,7 +406,10 @@ def _suffix(file_name: str) -> str:
 def _file_source(path: Path, reading: ReadOptions) -> RowSource:
     reader = READERS.get(_suffix(path.name))
     if reader is None:
-        raise DataError(f"{path}: unknown extension '{path.suffix}'; known: {', '.join(READERS)} (text formats also .gz)")
+        raise DataError(
+            f"{path}: unknown extension '{path.suffix}'; known: {', '.join(READERS)} (text formats "
+            f"also .gz)"
+        )
     return reader(path, reading)
 
 
@@ -378,7 +434,11 @@ def _inspect(path: Path, reading: ReadOptions) -> RowSource:
 def _csv(path: Path, reading: ReadOptions) -> RowSource:
     from rm_gallery.core.data.load.sheets import CsvSource
 
-    return CsvSource(path, reading.separator or ("\t" if _suffix(path.name) == ".tsv" else None), reading.encoding)
+    return CsvSource(
+        path,
+        reading.separator or ("\t" if _suffix(path.name) == ".tsv" else None),
+        reading.encoding,
+    )
 
 
 def _xlsx(path: Path, reading: ReadOptions) -> RowSource:
@@ -425,7 +485,12 @@ class ListSource:
             if isinstance(record, Mapping):
                 yield where, {name: number(value) for name, value in plain(dict(record)).items()}
             else:
-                yield where, DataError(f"{where}: expected a dict with named columns, found {shown(record)}")
+                yield (
+                    where,
+                    DataError(
+                        f"{where}: expected a dict with named columns, found {shown(record)}"
+                    ),
+                )
 
     def understood(self) -> str:
         """The form."""
@@ -435,7 +500,8 @@ class ListSource:
 class FrameSource:
     """A pandas frame; missing values (NaN, NaT, NA) come as None, list columns as lists.
 
-    Whole numbers that pandas made floats because of a gap are integers again, and nulls that Arrow put into dicts are gone.
+    Whole numbers that pandas made floats because of a gap are integers again, and nulls that Arrow
+    put into dicts are gone.
     """
 
     def __init__(self, frame: Any) -> None:
@@ -452,11 +518,18 @@ class FrameSource:
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Rows in order, with plain Python values."""
         if self._cells is None:  # by whole columns, whichever rows are kept
-            self._cells = [_cell_reader(self.frame.iloc[:, place]) for place in range(len(self.names))]
+            self._cells = [
+                _cell_reader(self.frame.iloc[:, place]) for place in range(len(self.names))
+            ]
         frame = self.frame if keep is None else self.frame.iloc[list(keep)]
         positions = range(len(frame)) if keep is None else keep
-        for position, values in zip(positions, frame.itertuples(index=False, name=None), strict=True):
-            row: Row = {name: cell(value) for name, cell, value in zip(self.names, self._cells, values, strict=True)}
+        for position, values in zip(
+            positions, frame.itertuples(index=False, name=None), strict=True
+        ):
+            row: Row = {
+                name: cell(value)
+                for name, cell, value in zip(self.names, self._cells, values, strict=True)
+            }
             yield RowRef(SOURCE_NAME, position + 1), row
 
     def understood(self) -> str:
@@ -466,11 +539,15 @@ class FrameSource:
 
 def _cell_reader(column: Any) -> Restore:
     """What makes plain values of the cells of a column."""
-    if getattr(column.dtype, "kind", "O") == "f" and whole_with_gap(value for value in plain(column.tolist())):
+    if getattr(column.dtype, "kind", "O") == "f" and whole_with_gap(
+        value for value in plain(column.tolist())
+    ):
         return lambda value: number(plain(value), whole=True)
     if hasattr(column.dtype, "pyarrow_dtype"):
         restore = restore_of_type(column.dtype.pyarrow_dtype)
-    elif column.dtype == object and any(isinstance(value, dict | list) or hasattr(value, "tolist") for value in column):
+    elif column.dtype == object and any(
+        isinstance(value, dict | list) or hasattr(value, "tolist") for value in column
+    ):
         restore = restore_of_values(map(plain, column))
     else:
         restore = None
@@ -478,7 +555,9 @@ def _cell_reader(column: Any) -> Restore:
 
 
 def memory_source(data: Any) -> RowSource:
-    """The source for a pandas frame, a `datasets.Dataset` or a list of dicts; ConfigError for anything else."""
+    """The source for a pandas frame, a `datasets.Dataset` or a list of dicts; ConfigError for
+    anything else.
+    """
     if hasattr(data, "iloc") and hasattr(data, "columns"):
         return FrameSource(data)
     if hasattr(data, "features") and hasattr(data, "column_names"):
@@ -486,13 +565,15 @@ def memory_source(data: Any) -> RowSource:
     if isinstance(data, (list, tuple)):
         return ListSource(data)
     raise ConfigError(
-        f"config key 'data' must be a pandas DataFrame, a datasets.Dataset or a list of dicts, found {type(data).__name__}; "
+        f"config key 'data' must be a pandas DataFrame, a datasets.Dataset or a list of dicts, "
+        f"found {type(data).__name__}; "
         "a file or folder goes into the config key 'path'"
     )
 
 
 def plain(value: Any) -> Any:
-    """The value of plain Python types, where data has arrays, numpy scalars, tensors, pandas' values and configuration nodes.
+    """The value of plain Python types, where data has arrays, numpy scalars, tensors, pandas'
+    values and configuration nodes.
 
     Through lists and dicts, whose keys become texts. An array of one element stays a list.
     """
@@ -521,7 +602,9 @@ def _cell(value: Any) -> Any:
 
 
 class HubSource:
-    """One split of a hub data set, or a `datasets.Dataset` in memory; a streamed one does not know its size."""
+    """One split of a hub data set, or a `datasets.Dataset` in memory; a streamed one does not know
+    its size.
+    """
 
     def __init__(self, split: Any, name: str) -> None:
         self.split = split
@@ -534,14 +617,19 @@ class HubSource:
     def rows(self, keep: Sequence[int] | None = None) -> Iterator[RowItem]:
         """Rows in order, with plain Python values."""
         chosen = self.split if keep is None else self.split.select(list(keep))
-        schema = getattr(getattr(self.split, "features", None), "arrow_schema", None)  # unknown to a stream before it is read
+        # unknown to a stream before it is read
+        schema = getattr(getattr(self.split, "features", None), "arrow_schema", None)
         restores = None if schema is None else restore_of_schema(schema)
         for place, row in enumerate(chosen):
             found = {name: _cell(value) for name, value in dict(row).items()}
             if restores is None:
                 found = {name: without_padding(value) for name, value in found.items()}
             else:
-                found |= {name: restore(found[name]) for name, restore in restores.items() if name in found}
+                found |= {
+                    name: restore(found[name])
+                    for name, restore in restores.items()
+                    if name in found
+                }
             yield RowRef(self.name, (place if keep is None else keep[place]) + 1), found
 
     def understood(self) -> str:

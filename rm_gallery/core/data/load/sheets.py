@@ -17,7 +17,15 @@ from pathlib import Path
 from typing import IO, Any
 
 from rm_gallery.core.data.load.converters import MAX_NAMES, RowRef, listed, nearest
-from rm_gallery.core.data.load.readers import Row, RowItem, check_not_empty, check_unpacked, numbered_lines, opened, plain
+from rm_gallery.core.data.load.readers import (
+    Row,
+    RowItem,
+    check_not_empty,
+    check_unpacked,
+    numbered_lines,
+    opened,
+    plain,
+)
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, RMGalleryError
 
 _MARKS = (
@@ -41,9 +49,10 @@ _KOREAN_TELLS = 20
 def detect_encoding(opened: Callable[[], AbstractContextManager[IO[bytes]]]) -> str:
     """Name of the encoding of what `opened` gives, by Python's names.
 
-    A byte order mark decides, then valid UTF-8, then bytes that are 0 (UTF-16), then what the text would be: kana
-    (Shift-JIS, EUC-JP), Hangul, common Chinese characters (GB 18030), Western letters and quotes (cp1252). Where none fits, or
-    most lines are UTF-8, it is `utf-8`, and the lines that are not are named when they are read.
+    A byte order mark decides, then valid UTF-8, then bytes that are 0 (UTF-16), then what the text
+    would be: kana (Shift-JIS, EUC-JP), Hangul, common Chinese characters (GB 18030), Western
+    letters and quotes (cp1252). Where none fits, or most lines are UTF-8, it is `utf-8`, and the
+    lines that are not are named when they are read.
     """
     with opened() as file:
         head = file.read(_HEAD)
@@ -66,7 +75,9 @@ def check_encoding(name: str) -> str:
     try:
         "".encode(name)
     except (LookupError, ValueError):
-        raise ConfigError(f"encoding is {name!r}; give one such as utf-8, utf-16, cp1252, gb18030 or shift_jis.") from None
+        raise ConfigError(
+            f"encoding is {name!r}; give one such as utf-8, utf-16, cp1252, gb18030 or shift_jis."
+        ) from None
     return name
 
 
@@ -140,7 +151,11 @@ def _is_chinese(sample: bytes) -> bool:
 def _is_western(sample: bytes) -> bool:
     text = _beyond_ascii(sample, "cp1252")
     letters = sum(map(bytes.isalpha, (sample[i : i + 1] for i in range(len(sample)))))
-    if not text or _share(text, _WESTERN.__contains__) < 0.95 or len(text) >= 0.5 * (letters + len(text)):
+    if (
+        not text
+        or _share(text, _WESTERN.__contains__) < 0.95
+        or len(text) >= 0.5 * (letters + len(text))
+    ):
         return False
     # letters of central Europe look like signs in the middle of words
     return len(_SIGN_IN_WORD.findall(sample.decode("cp1252"))) <= 0.1 * len(text)
@@ -165,11 +180,13 @@ _EXCEL_HINT = "sep="
 class CsvSource:
     """A CSV or TSV file with a header; a record may span lines and is named by its first.
 
-    Encoding and separator are found unless given. Blank records, and columns without a name or a value, are none; a first
-    line `sep=;`, as Excel reads it, names the separator.
+    Encoding and separator are found unless given. Blank records, and columns without a name or a
+    value, are none; a first line `sep=;`, as Excel reads it, names the separator.
     """
 
-    def __init__(self, path: Path, separator: str | None = None, encoding: str | None = None) -> None:
+    def __init__(
+        self, path: Path, separator: str | None = None, encoding: str | None = None
+    ) -> None:
         self.path = path
         self._separator = None if separator is None else _checked_separator(separator)
         self._encoding = None if encoding is None else check_encoding(encoding)
@@ -186,9 +203,11 @@ class CsvSource:
                 yield item
 
     def written(self) -> Iterator[tuple[int, bool, list[str], str]]:
-        """What stands in the file: of each record its first line's number, whether it is the header, its fields and its text.
+        """What stands in the file: of each record its first line's number, whether it is the
+        header, its fields and its text.
 
-        Blank records are there too. Bytes that are not of the encoding stay as surrogates (`surrogateescape`).
+        Blank records are there too. Bytes that are not of the encoding stay as surrogates
+        (`surrogateescape`).
         """
         _allow_long_fields()
         lines: list[str] = []
@@ -208,7 +227,9 @@ class CsvSource:
 
     def understood(self) -> str:
         """Separator and encoding, as they are read."""
-        return f"csv, separator {_NAMES.get(self.separator, self.separator)}, encoding {self.encoding}"
+        return (
+            f"csv, separator {_NAMES.get(self.separator, self.separator)}, encoding {self.encoding}"
+        )
 
     @cached_property
     def encoding(self) -> str:
@@ -258,7 +279,8 @@ class CsvSource:
         if encoding in WIDE:
             yield from self._wide(encoding)
             return
-        encoding = "utf-8" if encoding == "utf-8-sig" else encoding  # the mark is gone from the first line
+        # the mark is gone from the first line
+        encoding = "utf-8" if encoding == "utf-8-sig" else encoding
         for number, line in numbered_lines(self.path):
             try:
                 yield line.decode(encoding)
@@ -269,7 +291,8 @@ class CsvSource:
                 where = RowRef(str(self.path), number, "line")
                 name = encoding.upper() if encoding == "utf-8" else encoding
                 undecodable[number] = DataError(
-                    f"{where}: not {name} at byte {error.start + 1}; save the file as UTF-8, or name its encoding"
+                    f"{where}: not {name} at byte {error.start + 1}; save the file as UTF-8, or "
+                    f"name its encoding"
                 )
                 yield line.decode(encoding, "replace")
 
@@ -278,26 +301,37 @@ class CsvSource:
             with opened(self.path) as file, io.TextIOWrapper(file, encoding, newline="") as text:
                 yield from text
         except UnicodeError as error:
-            raise DataError(f"{self.path}: not {encoding}: {error}; save the file as UTF-8") from error
+            raise DataError(
+                f"{self.path}: not {encoding}: {error}; save the file as UTF-8"
+            ) from error
 
 
 def _allow_long_fields() -> None:
-    # The limit (128 KiB a field) is one setting of the process; raising it can hurt nobody, long answers need it.
+    # The limit (128 KiB a field) is one setting of the process; raising it can hurt nobody, long
+    # answers need it.
     csv.field_size_limit(max(csv.field_size_limit(), 2**31 - 1))
 
 
 def _checked_separator(separator: str) -> str:
-    named = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}.get(separator.lower(), separator)
+    named = {"tab": "\t", "\\t": "\t", "comma": ",", "semicolon": ";", "pipe": "|"}.get(
+        separator.lower(), separator
+    )
     if len(named) != 1 or named in '"\r\n':
-        raise ConfigError(f"separator is {separator!r}; give one character, such as ',' or ';', or the word tab.")
+        raise ConfigError(
+            f"separator is {separator!r}; give one character, such as ',' or ';', or the word tab."
+        )
     return named
 
 
 def _fit(lines: Iterable[str], separator: str) -> tuple[float, int]:
-    """How well records behind this separator fit their header: the share as long as it, and its length."""
+    """How well records behind this separator fit their header: the share as long as it, and its
+    length.
+    """
     _allow_long_fields()
     try:
-        records = [r for r in islice(csv.reader(lines, delimiter=separator), _SNIFFED_RECORDS) if any(r)]
+        records = [
+            r for r in islice(csv.reader(lines, delimiter=separator), _SNIFFED_RECORDS) if any(r)
+        ]
     except csv.Error:
         return 0.0, 0
     if not records or len(records[0]) < 2:
@@ -311,7 +345,9 @@ def _is_hint(values: list[str], line: int) -> bool:
 
 
 def checked_header(values: Sequence[str], where: RowRef) -> list[str]:
-    """The names of the columns, blank where a column has none; DataError for a name that stands twice."""
+    """The names of the columns, blank where a column has none; DataError for a name that stands
+    twice.
+    """
     names = [value.strip() for value in values]
     doubled = sorted(name for name, times in Counter(names).items() if name and times > 1)
     if doubled:
@@ -322,18 +358,23 @@ def checked_header(values: Sequence[str], where: RowRef) -> list[str]:
 def _csv_row(header: list[str], values: list[str], where: RowRef) -> Row | DataError:
     if len(values) < len(header) or any(values[len(header) :]):
         known = listed([name for name in header[: 2 * MAX_NAMES] if name])
-        return DataError(f"{where}: found {len(values)} fields, the header has {len(header)}: {known}")
+        return DataError(
+            f"{where}: found {len(values)} fields, the header has {len(header)}: {known}"
+        )
     for place, (name, value) in enumerate(zip(header, values, strict=False), 1):
         if value and not name:
-            return DataError(f"{where}: column {place} has a value and no name; name it in the header")
+            return DataError(
+                f"{where}: column {place} has a value and no name; name it in the header"
+            )
     return {name: value or None for name, value in zip(header, values, strict=False) if name}
 
 
 class XlsxSource:
     """One sheet of a workbook; its first filled row holds the names of the columns.
 
-    Without `sheet` the workbook may have only one sheet with values. `header_row` (from 1) says where the names stand when
-    there is more above them. Blank rows, and columns without a name or a value, are none.
+    Without `sheet` the workbook may have only one sheet with values. `header_row` (from 1) says
+    where the names stand when there is more above them. Blank rows, and columns without a name or a
+    value, are none.
     """
 
     def __init__(self, path: Path, sheet: str | None = None, header_row: int | None = None) -> None:
@@ -357,10 +398,14 @@ class XlsxSource:
         return f"xlsx, sheet '{self.sheet}'"
 
     def header(self) -> tuple[int, tuple[Any, ...], str]:
-        """Number and values of the row with the names, and the part of the file that holds the sheet."""
+        """Number and values of the row with the names, and the part of the file that holds the
+        sheet.
+        """
         with self._open() as book:
             rows = ((number, values) for number, values, _ in _filled(book[self.sheet]))
-            number, values = next(row for row in rows if self._header_row is None or row[0] >= self._header_row)
+            number, values = next(
+                row for row in rows if self._header_row is None or row[0] >= self._header_row
+            )
             return number, values, str(book[self.sheet]._worksheet_path)
 
     @cached_property
@@ -370,12 +415,19 @@ class XlsxSource:
             names: list[str] = [sheet.title for sheet in book.worksheets]
             if self._sheet is not None:
                 if self._sheet not in names:
-                    raise ConfigError(f"{self.path}: no sheet '{self._sheet}'; {nearest(self._sheet, names)}")
+                    raise ConfigError(
+                        f"{self.path}: no sheet '{self._sheet}'; {nearest(self._sheet, names)}"
+                    )
                 return self._sheet
-            filled = [sheet.title for sheet in book.worksheets if next(_filled(sheet), None) is not None]
+            filled = [
+                sheet.title for sheet in book.worksheets if next(_filled(sheet), None) is not None
+            ]
         if len(filled) > 1:
             shown = ", ".join(f"'{name}'" for name in filled)
-            raise ConfigError(f"{self.path}: values stand in several sheets: {shown}; name one with sheet= or --sheet.")
+            raise ConfigError(
+                f"{self.path}: values stand in several sheets: {shown}; name one with sheet= or "
+                f"--sheet."
+            )
         return (filled or names or [""])[0]
 
     def _rows(self) -> Iterator[RowItem]:
@@ -396,19 +448,26 @@ class XlsxSource:
             return names
         with self._open() as book:
             below = next((v for n, v, _ in _filled(book[self.sheet]) if n > where.number), ())
-        unnamed = [place for place, value in enumerate(below) if value is not None and not any(names[place : place + 1])]
+        unnamed = [
+            place
+            for place, value in enumerate(below)
+            if value is not None and not any(names[place : place + 1])
+        ]
         if unnamed:
             columns = ", ".join(letters_of(place) for place in unnamed[:5])
             raise DataError(
-                f"{where}: names stand above {len(below) - len(unnamed)} of {len(below)} columns, none above {columns} "
-                "(a title, or merged cells?); give each column a name, or say where the names stand with header_row= or "
-                "--header-row."
+                f"{where}: names stand above {len(below) - len(unnamed)} of {len(below)} columns, "
+                f"none above {columns} "
+                "(a title, or merged cells?); give each column a name, or say where the names "
+                "stand with header_row= or --header-row."
             )
         return names
 
     @contextmanager
     def _open(self, formulas: bool = False) -> Iterator[Any]:
-        """The workbook with its stored values; with its formulas instead, or None where it has none."""
+        """The workbook with its stored values; with its formulas instead, or None where it has
+        none.
+        """
         try:
             import openpyxl
         except ImportError as error:
@@ -416,20 +475,27 @@ class XlsxSource:
         check_not_empty(self.path)
         try:
             with self.path.open("rb") as file, zipfile.ZipFile(file) as archive:
-                check_unpacked(self.path, self.path.stat().st_size, sum(part.file_size for part in archive.infolist()))
+                check_unpacked(
+                    self.path,
+                    self.path.stat().st_size,
+                    sum(part.file_size for part in archive.infolist()),
+                )
                 if formulas and not _has_formulas(archive):
                     yield None
                     return
-                with warnings.catch_warnings():  # about styles and extensions, which values do not need
+                # about styles and extensions, which values do not need
+                with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     book = openpyxl.load_workbook(file, read_only=True, data_only=not formulas)
                 with closing(book):
                     yield book
         except RMGalleryError:
             raise
-        except Exception as error:  # of three packages, and a damaged part is met only when its row is read
+        # of three packages, and a damaged part is met only when its row is read
+        except Exception as error:
             raise DataError(
-                f"{self.path}: not a readable Excel workbook: {str(error)[:300]}; save it as .xlsx without a password, or as "
+                f"{self.path}: not a readable Excel workbook: {str(error)[:300]}; save it as .xlsx "
+                f"without a password, or as "
                 ".csv."
             ) from error
 
@@ -447,14 +513,19 @@ def _filled(sheet: Any, written: Any = None) -> Iterator[_Filled]:
     """Number (from 1), values and formulas of every row that is not blank."""
     for part in (sheet, written):
         if part is not None and hasattr(part, "reset_dimensions"):
-            part.reset_dimensions()  # some programs write a wrong size, and rows beyond it would be lost
+            # some programs write a wrong size, and rows beyond it would be lost
+            part.reset_dimensions()
     lines = sheet.iter_rows(values_only=True)
     formulas = written.iter_rows(values_only=True) if written is not None else ()
     for number, (values, beneath) in enumerate(zip_longest(lines, formulas, fillvalue=()), 1):
         if number > _MOST_ROWS:
             raise ValueError(f"a row stands beyond {_MOST_ROWS:,}, where a sheet ends")
         cells = tuple(_value(value) for value in values)
-        while cells and cells[-1] is None and not (len(beneath) >= len(cells) and _is_formula(beneath[len(cells) - 1])):
+        while (
+            cells
+            and cells[-1] is None
+            and not (len(beneath) >= len(cells) and _is_formula(beneath[len(cells) - 1]))
+        ):
             cells = cells[:-1]
         if cells:
             yield number, cells, beneath
@@ -464,29 +535,46 @@ def _value(value: Any) -> Any:
     if isinstance(value, str):
         return value if value.strip() else None
     value = plain(value)
-    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 2**53 else value
+    return (
+        int(value)
+        if isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+        else value
+    )
 
 
 def _is_formula(value: Any) -> bool:
-    return (isinstance(value, str) and value.startswith("=")) or type(value).__name__ == "ArrayFormula"
+    return (isinstance(value, str) and value.startswith("=")) or type(
+        value
+    ).__name__ == "ArrayFormula"
 
 
-_ERRORS = frozenset({"#REF!", "#N/A", "#NAME?", "#VALUE!", "#DIV/0!", "#NULL!", "#NUM!", "#SPILL!", "#CALC!"})
+_ERRORS = frozenset(
+    {"#REF!", "#N/A", "#NAME?", "#VALUE!", "#DIV/0!", "#NULL!", "#NUM!", "#SPILL!", "#CALC!"}
+)
 
 
-def _row(header: list[str], values: tuple[Any, ...], formulas: tuple[Any, ...], where: RowRef) -> Row | DataError:
+def _row(
+    header: list[str], values: tuple[Any, ...], formulas: tuple[Any, ...], where: RowRef
+) -> Row | DataError:
     row: Row = dict.fromkeys(name for name in header if name)
     for place, value in enumerate(values):
         name = header[place] if place < len(header) else ""
         if value is None and place < len(formulas) and _is_formula(formulas[place]):
             return DataError(
-                f"{where}: cell {letters_of(place)}{where.number} holds a formula without a stored value; open the file in "
+                f"{where}: cell {letters_of(place)}{where.number} holds a formula without a stored "
+                f"value; open the file in "
                 "Excel or LibreOffice and save it once."
             )
         if isinstance(value, str) and value in _ERRORS and name:
-            return DataError(f"{where}: cell {letters_of(place)}{where.number} holds the error {value}; mend its formula.")
+            return DataError(
+                f"{where}: cell {letters_of(place)}{where.number} holds the error {value}; mend "
+                f"its formula."
+            )
         if value is not None and not name:
-            return DataError(f"{where}: column {letters_of(place)} has a value and no name; name it in the header.")
+            return DataError(
+                f"{where}: column {letters_of(place)} has a value and no name; name it in the "
+                f"header."
+            )
         if name:
             row[name] = value
     return row

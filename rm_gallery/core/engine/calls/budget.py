@@ -22,16 +22,18 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 1 << 20
 _HIGHEST = sys.float_info.max
-_EXAMPLE = "write one line per model: `gpt-4o-mini: {input: 0.15, output: 0.60, cached_input: 0.075}`"
+_EXAMPLE = (
+    "write one line per model: `gpt-4o-mini: {input: 0.15, output: 0.60, cached_input: 0.075}`"
+)
 
 
 @dataclass
 class Usage:
     """What one or many calls used.
 
-    `cached_tokens` (input the provider had in its own cache) are part of `input_tokens`, `reasoning_tokens` part of
-    `output_tokens`. `calls` were paid for. `cost` is None where nothing is known about it, which one call without a price
-    makes true of the whole sum.
+    `cached_tokens` (input the provider had in its own cache) are part of `input_tokens`,
+    `reasoning_tokens` part of `output_tokens`. `calls` were paid for. `cost` is None where nothing
+    is known about it, which one call without a price makes true of the whole sum.
     """
 
     input_tokens: int = 0
@@ -83,11 +85,15 @@ class Price:
         """Money for a usage."""
         cached = min(usage.cached_tokens, usage.input_tokens)
         fresh = usage.input_tokens - cached
-        return (fresh * self.input + cached * self.cached_input + usage.output_tokens * self.output) / 1e6
+        return (
+            fresh * self.input + cached * self.cached_input + usage.output_tokens * self.output
+        ) / 1e6
 
 
 class PriceTable:
-    """Prices by model name or glob pattern; an exact name wins, then the first matching pattern in the file."""
+    """Prices by model name or glob pattern; an exact name wins, then the first matching pattern in
+    the file.
+    """
 
     def __init__(self, prices: Mapping[str, Price], source: str = "the price table") -> None:
         self.source = source
@@ -97,9 +103,11 @@ class PriceTable:
 
     @classmethod
     def from_yaml(cls, path: Path | str) -> PriceTable:
-        """Read a YAML mapping of model (or pattern) to `input`, `output` and, optionally, `cached_input`.
+        """Read a YAML mapping of model (or pattern) to `input`, `output` and, optionally,
+        `cached_input`.
 
-        Raises ConfigError: the file cannot be read, or an entry is not right; names file, model and field.
+        Raises ConfigError: the file cannot be read, or an entry is not right; names file, model and
+        field.
         """
         import yaml
 
@@ -107,7 +115,9 @@ class PriceTable:
             with Path(path).open("rb") as file:
                 data = file.read(_MAX_BYTES + 1)
             if len(data) > _MAX_BYTES:
-                raise ConfigError(f"price file {path} is larger than {_MAX_BYTES:,} bytes; {_EXAMPLE}")
+                raise ConfigError(
+                    f"price file {path} is larger than {_MAX_BYTES:,} bytes; {_EXAMPLE}"
+                )
             content = yaml.safe_load(data.decode("utf-8-sig"))
         except ConfigError:
             raise
@@ -119,13 +129,18 @@ class PriceTable:
             raise ConfigError(f"price file {path} holds no mapping of models to prices; {_EXAMPLE}")
         if not all(isinstance(model, str | int | float) for model in content):
             raise ConfigError(f"price file {path} holds a model name that is no text; {_EXAMPLE}")
-        return cls({str(model): _price(path, str(model), entry) for model, entry in content.items()}, f"price file {path}")
+        return cls(
+            {str(model): _price(path, str(model), entry) for model, entry in content.items()},
+            f"price file {path}",
+        )
 
     def find(self, model: str) -> Price | None:
         """The price of a model, or None."""
         if model not in self._found:
             match = next((name for name in self._patterns if fnmatchcase(model, name)), None)
-            self._found[model] = self._prices.get(model) or (self._prices[match] if match is not None else None)
+            self._found[model] = self._prices.get(model) or (
+                self._prices[match] if match is not None else None
+            )
         return self._found[model]
 
     def cost(self, model: str, usage: Usage) -> float | None:
@@ -136,23 +151,39 @@ class PriceTable:
 
 def _price(path: Path | str, model: str, entry: Any) -> Price:
     if not isinstance(entry, dict):
-        raise ConfigError(f"price file {path}, model {model}: found {_shown(entry)} instead of fields; {_EXAMPLE}")
-    unknown = sorted(_shown(field).strip("'") for field in entry if field not in ("input", "output", "cached_input"))
+        raise ConfigError(
+            f"price file {path}, model {model}: found {_shown(entry)} instead of fields; {_EXAMPLE}"
+        )
+    unknown = sorted(
+        _shown(field).strip("'")
+        for field in entry
+        if field not in ("input", "output", "cached_input")
+    )
     if unknown:
         raise ConfigError(
-            f"price file {path}, model {model}: unknown field {', '.join(unknown)}; known are input, output, cached_input"
+            f"price file {path}, model {model}: unknown field {', '.join(unknown)}; known are "
+            f"input, output, cached_input"
         )
 
     def field(name: str) -> float:
         value = entry.get(name)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _HIGHEST:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, (int, float))
+            or not 0 <= value <= _HIGHEST
+        ):
             found = "nothing" if value is None else _shown(value)
             raise ConfigError(
-                f"price file {path}, model {model}, field {name}: found {found}, needs a number >= 0 (per million tokens)"
+                f"price file {path}, model {model}, field {name}: found {found}, needs a number >= "
+                f"0 (per million tokens)"
             )
         return float(value)
 
-    return Price(field("input"), field("output"), field("cached_input" if "cached_input" in entry else "input"))
+    return Price(
+        field("input"),
+        field("output"),
+        field("cached_input" if "cached_input" in entry else "input"),
+    )
 
 
 def _shown(value: Any) -> str:
@@ -162,7 +193,8 @@ def _shown(value: Any) -> str:
     return repr(value) if isinstance(value, bool | int | float) else f"a {type(value).__name__}"
 
 
-# From so many settled calls on the dearest of them, and a quarter more, bounds the next call better than the caller can.
+# From so many settled calls on the dearest of them, and a quarter more, bounds the next call better
+# than the caller can.
 _TRUST_SEEN_FROM = 10
 _MARGIN = 1.25
 UNKNOWN_REPLY_TOKENS = 512
@@ -186,13 +218,15 @@ class _Waiting(NamedTuple):
 
 
 class Budget:
-    """Counts calls, tokens and cost of a run and refuses the call that would exceed a limit; thread-safe.
+    """Counts calls, tokens and cost of a run and refuses the call that would exceed a limit;
+    thread-safe.
 
-    Every attempt is a call, also one that fails. Calls in flight count with what they may use, so that a thousand of them
-    cannot overshoot together: one that does not fit beside them waits for them. What a call may use is the limit given with
-    it, later the dearest seen and a quarter more; with a limit on tokens or cost the first calls go 1, 2, 4, … at a time to
-    find out. Spent may exceed the limit by what calls in flight used beyond that. Once a limit has been hit every further
-    call is refused: the run stops in one clean cut.
+    Every attempt is a call, also one that fails. Calls in flight count with what they may use, so
+    that a thousand of them cannot overshoot together: one that does not fit beside them waits for
+    them. What a call may use is the limit given with it, later the dearest seen and a quarter more;
+    with a limit on tokens or cost the first calls go 1, 2, 4, … at a time to find out. Spent may
+    exceed the limit by what calls in flight used beyond that. Once a limit has been hit every
+    further call is refused: the run stops in one clean cut.
 
     Args:
         max_calls: most calls paid for; replies from the cache are free.
@@ -213,18 +247,27 @@ class Budget:
         prices: PriceTable | None = None,
         spent: Usage | None = None,
     ) -> None:
-        for name, limit in (("max_calls", max_calls), ("max_tokens", max_tokens), ("max_cost", max_cost)):
+        for name, limit in (
+            ("max_calls", max_calls),
+            ("max_tokens", max_tokens),
+            ("max_cost", max_cost),
+        ):
             if limit is not None and not (isinstance(limit, int | float) and 0 < limit < math.inf):
                 raise ConfigError(f"{name} must be a positive number, got {limit!r:.80}")
         if max_cost is not None and prices is None:
-            raise ConfigError("max_cost needs prices: give a YAML file with input and output per million tokens per model")
+            raise ConfigError(
+                "max_cost needs prices: give a YAML file with input and output per million tokens "
+                "per model"
+            )
         self.max_calls = max_calls
         self.max_tokens = max_tokens
         self.max_cost = max_cost
         self.prices = prices
         self._limited = not (max_calls is None and max_tokens is None and max_cost is None)
         self.at_once = False
-        """Whether the first calls go all together, since nothing is known of any before all are back, as in a batch."""
+        """Whether the first calls go all together, since nothing is known of any before all are
+        back, as in a batch.
+        """
         self.message: str | None = None
         self._spent = Usage() if spent is None else spent.copy()
         self._money = self._spent.cost or 0.0
@@ -257,19 +300,28 @@ class Budget:
                 self._spent.add(ledger.before)
                 self._money += ledger.before.cost or 0.0
 
-    def try_reserve(self, model: str = "", expected: int = 0, most: int | None = None) -> Reservation | None:
+    def try_reserve(
+        self, model: str = "", expected: int = 0, most: int | None = None
+    ) -> Reservation | None:
         """Claim one call before it is made; None when it has to wait for calls in flight.
 
-        `expected` guesses its input tokens; `most` bounds input and output together where the caller can.
+        `expected` guesses its input tokens; `most` bounds input and output together where the
+        caller can.
 
         Raises:
             BudgetExceeded: the call would go beyond a limit; says which, and how to go on.
             ConfigError: `max_cost` is set and the model has no price.
         """
         with self._lock:
-            return None if self._waiting and self.message is None else self._claim(model, expected, most)
+            return (
+                None
+                if self._waiting and self.message is None
+                else self._claim(model, expected, most)
+            )
 
-    async def reserve(self, model: str = "", expected: int = 0, most: int | None = None) -> Reservation:
+    async def reserve(
+        self, model: str = "", expected: int = 0, most: int | None = None
+    ) -> Reservation:
         """As `try_reserve`, and wait where that says so; a cancelled wait claims nothing."""
         future: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
         with self._lock:
@@ -300,7 +352,9 @@ class Budget:
 
     def _bounds(self, model: str, expected: int, most: int | None) -> tuple[float, float]:
         """The most the next call is taken to use."""
-        tokens = float(most if most is not None else max(expected + UNKNOWN_REPLY_TOKENS, self._most_tokens))
+        tokens = float(
+            most if most is not None else max(expected + UNKNOWN_REPLY_TOKENS, self._most_tokens)
+        )
         if self._settled_calls >= _TRUST_SEEN_FROM:
             seen = max(_MARGIN * self._most_tokens, float(expected))
             tokens = seen if most is None else min(tokens, seen)
@@ -308,28 +362,42 @@ class Budget:
             return tokens, 0.0
         price = self.prices.find(model)
         if price is None:
-            raise ConfigError(f"max_cost is set, but {self.prices.source} has no price for: {model or '(no name)'}")
+            raise ConfigError(
+                f"max_cost is set, but {self.prices.source} has no price for: "
+                f"{model or '(no name)'}"
+            )
         dearest = tokens * max(price.input, price.output) / 1e6
-        return tokens, min(dearest, _MARGIN * self._most_cost) if self._settled_calls >= _TRUST_SEEN_FROM else dearest
+        return tokens, min(
+            dearest, _MARGIN * self._most_cost
+        ) if self._settled_calls >= _TRUST_SEEN_FROM else dearest
 
     def _check(self) -> None:
-        """Refuse a call for which there is no room even when those in flight turn out to have used nothing more."""
+        """Refuse a call for which there is no room even when those in flight turn out to have used
+        nothing more.
+        """
         used, known = self._spent, max(1, self._settled_calls)
         over = ""
         if self.max_calls is not None and used.calls + 1 > self.max_calls:
             over = self._describe("max-calls", f"{self.max_calls:,} calls")
-        elif self.max_tokens is not None and used.total_tokens + max(self._tokens / known, 1) > self.max_tokens:
+        elif (
+            self.max_tokens is not None
+            and used.total_tokens + max(self._tokens / known, 1) > self.max_tokens
+        ):
             over = self._describe("max-tokens", f"{self.max_tokens:,} tokens")
         elif self.max_cost is not None and self._money > 0:
             # a run that is continued knows no mean yet: what is used up is used up
-            if self._money + self._cost / known > self.max_cost * (1 + 1e-9) or self._money >= self.max_cost * (1 - 1e-9):
+            if self._money + self._cost / known > self.max_cost * (
+                1 + 1e-9
+            ) or self._money >= self.max_cost * (1 - 1e-9):
                 over = self._describe("max-cost", f"{self.max_cost:g}")
         if over:
             self.message = over
             raise BudgetExceeded(over)
 
     def _fits_beside(self, tokens: float, cost: float) -> bool:
-        """Whether a call can be made beside those in flight, whatever they use within their reservations."""
+        """Whether a call can be made beside those in flight, whatever they use within their
+        reservations.
+        """
         used = self._spent
         if self.max_calls is not None and used.calls + self._in_flight + 1 > self.max_calls:
             return False
@@ -337,22 +405,30 @@ class Budget:
             return True
         if self._in_flight > self._settled_calls and not self.at_once:
             return False
-        if self.max_tokens is not None and used.total_tokens + self._reserved_tokens + tokens > self.max_tokens:
+        if (
+            self.max_tokens is not None
+            and used.total_tokens + self._reserved_tokens + tokens > self.max_tokens
+        ):
             return False
-        return self.max_cost is None or self._money + self._reserved_cost + cost <= self.max_cost * (1 + 1e-9)
+        return (
+            self.max_cost is None
+            or self._money + self._reserved_cost + cost <= self.max_cost * (1 + 1e-9)
+        )
 
     def _describe(self, option: str, limit: str) -> str:
         used = self._spent
         cost = "" if used.cost is None else f", cost {used.cost:.4f}"
         earlier = " in all parts of this run" if self._counted else ""
         return (
-            f"--{option} of {limit} reached (used{earlier}: calls {used.calls:,}, tokens {used.total_tokens:,}{cost}; in "
-            f"flight: {self._in_flight:,}). Everything finished is kept; run the same command with a higher --{option} to "
+            f"--{option} of {limit} reached (used{earlier}: calls {used.calls:,}, tokens "
+            f"{used.total_tokens:,}{cost}; in flight: {self._in_flight:,}). Everything finished is "
+            f"kept; run the same command with a higher --{option} to "
             "do the rest."
         )
 
     def settle(self, reservation: Reservation, usage: Usage, model: str = "") -> None:
-        """Replace a reservation by what the call used; an empty `Usage` for one that was never paid.
+        """Replace a reservation by what the call used; an empty `Usage` for one that was never
+        paid.
 
         A usage without a cost gets it from the prices.
         """
@@ -378,7 +454,8 @@ class Budget:
             if asyncio._get_running_loop() is (loop := future.get_loop()):
                 _hand_over(future, outcome)
             else:
-                with suppress(RuntimeError):  # a loop that closed meanwhile took whoever waited with it
+                # a loop that closed meanwhile took whoever waited with it
+                with suppress(RuntimeError):
                     loop.call_soon_threadsafe(_hand_over, future, outcome)
 
     def _serve(self) -> list[tuple[asyncio.Future[Reservation], Reservation | Exception]]:
@@ -400,7 +477,9 @@ class Budget:
 
 def _hand_over(future: asyncio.Future[Reservation], outcome: Reservation | Exception) -> None:
     if not future.done():
-        future.set_exception(outcome) if isinstance(outcome, Exception) else future.set_result(outcome)
+        future.set_exception(outcome) if isinstance(outcome, Exception) else future.set_result(
+            outcome
+        )
 
 
 @dataclass(frozen=True)
@@ -414,7 +493,9 @@ class PredictionInterval:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What the samples not yet probed will take: calls, tokens, money (None without prices) and wall seconds."""
+    """What the samples not yet probed will take: calls, tokens, money (None without prices) and
+    wall seconds.
+    """
 
     samples: int
     calls: PredictionInterval
@@ -424,19 +505,28 @@ class Estimate:
     seconds: PredictionInterval
 
     @classmethod
-    def from_probe(cls, usages: Sequence[Usage], seconds: Sequence[float], n_total: int, *, concurrency: int = 1) -> Estimate:
-        """Extrapolate from the usage and latency of each probed sample to the other n_total - n of them.
+    def from_probe(
+        cls,
+        usages: Sequence[Usage],
+        seconds: Sequence[float],
+        n_total: int,
+        *,
+        concurrency: int = 1,
+    ) -> Estimate:
+        """Extrapolate from the usage and latency of each probed sample to the other n_total - n of
+        them.
 
-        The sum over m further samples has the 95 % interval m * mean ± t(n-1) * s * sqrt(m + m²/n), which covers the
-        spread of those samples as well as the probe's own; without bound for a single probed sample. Wall time is the
-        summed latency over `concurrency`, but not less than one call.
-        Raises ConfigError: an empty probe, or one that does not fit to `seconds` or `n_total`.
+        The sum over m further samples has the 95 % interval m * mean ± t(n-1) * s * sqrt(m + m²/n),
+        which covers the spread of those samples as well as the probe's own; without bound for a
+        single probed sample. Wall time is the summed latency over `concurrency`, but not less than
+        one call. Raises ConfigError: an empty probe, or one that does not fit to `seconds` or
+        `n_total`.
         """
         n = len(usages)
         if n == 0 or n != len(seconds) or n_total < n or concurrency < 1:
             raise ConfigError(
-                f"an estimate needs one usage and one latency per probed sample: got {n} usages, {len(seconds)} "
-                f"latencies, {n_total} samples, concurrency {concurrency}"
+                f"an estimate needs one usage and one latency per probed sample: got {n} usages, "
+                f"{len(seconds)} latencies, {n_total} samples, concurrency {concurrency}"
             )
         rest = n_total - n
         costs = [usage.cost for usage in usages if usage.cost is not None or not usage.empty]
@@ -461,5 +551,9 @@ def _total(values: Sequence[float], rest: int) -> PredictionInterval:
         return PredictionInterval(total, 0.0, math.inf)
     from scipy.stats import t  # only here: it takes longer to import than the library
 
-    half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) * math.sqrt(rest + rest * rest / len(values))
+    half = (
+        float(t.ppf(0.975, len(values) - 1))
+        * statistics.stdev(values)
+        * math.sqrt(rest + rest * rest / len(values))
+    )
     return PredictionInterval(total, max(0.0, total - half), total + half)

@@ -1,4 +1,6 @@
-"""Replies already paid for, kept across runs and processes in one SQLite file, without holding up the event loop."""
+"""Replies already paid for, kept across runs and processes in one SQLite file, without holding up
+the event loop.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ from rm_gallery.core.utils.identity import hashed
 
 VARIABLE = "RM_GALLERY_CACHE"
 """Environment variable: `off`, the folder to keep replies in, or the URL of a Redis server."""
-# The schema is part of the name, so that versions of the library with different schemas leave each other alone.
+# The schema is part of the name, so that versions of the library with different schemas leave each
+# other alone.
 FILE_NAME = "calls-1.sqlite3"
 _BACKLOG_BYTES = 64 << 20
 _GATHER_SECONDS = 0.003
@@ -54,7 +57,9 @@ def canonical_key(obj: object) -> str:
 
 
 def default_cache_folder() -> Path:
-    """The user's cache folder for this library: XDG_CACHE_HOME, LOCALAPPDATA or ~/.cache, and `rm-gallery` in it."""
+    """The user's cache folder for this library: XDG_CACHE_HOME, LOCALAPPDATA or ~/.cache, and
+    `rm-gallery` in it.
+    """
     base = os.environ.get("XDG_CACHE_HOME")
     if not base and sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA")
@@ -63,7 +68,9 @@ def default_cache_folder() -> Path:
 
 @dataclass(frozen=True)
 class CacheStats:
-    """What a cache file holds, and what this process did with it; oldest and newest noted use in Unix seconds."""
+    """What a cache file holds, and what this process did with it; oldest and newest noted use in
+    Unix seconds.
+    """
 
     path: Path
     entries: int
@@ -84,16 +91,19 @@ class _Put(NamedTuple):
 
 
 class CallCache:
-    """Persistent map from a request's hash to its reply; it stores what it is given, so give it good replies only.
+    """Persistent map from a request's hash to its reply; it stores what it is given, so give it
+    good replies only.
 
-    `put` hands a reply to one thread that commits whatever has come in as a group (SQLite, write-ahead log); what it
-    promised survives `kill -9`. Usable from several threads, event loops and processes, and after a fork. A damaged file is
-    set aside and a new one begun; a file that cannot be written is done without; one that other processes hold is waited
-    for while the run goes on. Each gives one warning.
+    `put` hands a reply to one thread that commits whatever has come in as a group (SQLite,
+    write-ahead log); what it promised survives `kill -9`. Usable from several threads, event loops
+    and processes, and after a fork. A damaged file is set aside and a new one begun; a file that
+    cannot be written is done without; one that other processes hold is waited for while the run
+    goes on. Each gives one warning.
 
     Args:
         path: folder, or a file ending in .sqlite3, .sqlite or .db; default the user's cache folder.
-        max_bytes: size above which the longest unused replies are removed, down to 90 %; None for no limit.
+        max_bytes: size above which the longest unused replies are removed, down to 90 %; None for
+            no limit.
         max_age: seconds after which a reply is not used any more; None for no limit.
         on_warning: receives the warnings; default a RuntimeWarning.
 
@@ -161,11 +171,18 @@ class CallCache:
         return row.value
 
     def put(self, key: str, value: bytes) -> asyncio.Future[bool]:
-        """Store a reply; the future gives True once it would survive `kill -9`, False if it is not stored, or not soon."""
+        """Store a reply; the future gives True once it would survive `kill -9`, False if it is not
+        stored, or not soon.
+        """
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         with self._lock:
             full = self._stuck and self._backlog > _BACKLOG_BYTES
-            taken = self._file.writable and len(value) <= MAX_VALUE_BYTES and not self._stopping and not full
+            taken = (
+                self._file.writable
+                and len(value) <= MAX_VALUE_BYTES
+                and not self._stopping
+                and not full
+            )
             if taken:
                 self._backlog += len(value) if self._stuck else 0
                 self._pending[key] = value
@@ -195,7 +212,8 @@ class CallCache:
                 if self._stopping and not self._queue and not self._touched:
                     return
             if gather and not self._stopping:
-                time.sleep(_GATHER_SECONDS)  # under load a few more rows per commit save most of its cost
+                # under load a few more rows per commit save most of its cost
+                time.sleep(_GATHER_SECONDS)
             with self._lock:
                 batch, self._queue = self._queue, []
             stored = self._commit(batch)
@@ -219,7 +237,9 @@ class CallCache:
                 if is_busy(error):
                     self._stuck = True
                     self._file.warn(
-                        "busy", f"is held by another process ({error}); the run goes on, and replies are stored later"
+                        "busy",
+                        f"is held by another process ({error}); the run goes on, and replies are "
+                        f"stored later",
                     )
                     return False
                 if self._file.recover(error):
@@ -239,7 +259,11 @@ class CallCache:
                 for put in batch:
                     if self._pending.get(put.key) is put.value:
                         del self._pending[put.key]
-                self._backlog = sum(len(put.value) for put in self._queue if put.waiter is None) if self._backlog else 0
+                self._backlog = (
+                    sum(len(put.value) for put in self._queue if put.waiter is None)
+                    if self._backlog
+                    else 0
+                )
             else:
                 self._queue[:0] = [put._replace(waiter=None) for put in batch]
                 self._backlog = sum(len(put.value) for put in self._queue)
@@ -254,7 +278,9 @@ class CallCache:
         """Wait until everything put so far is in the cache file, or cannot be stored."""
         while True:
             with self._lock:
-                if self._stuck or not (self._queue or (self._thread is not None and not self._idle)):
+                if self._stuck or not (
+                    self._queue or (self._thread is not None and not self._idle)
+                ):
                     return
             time.sleep(0.001)
 
@@ -262,10 +288,21 @@ class CallCache:
         """Size and age of the file, and the counts of this process."""
         self.flush()
         entries, size, oldest, newest = self._file.summary()
-        return CacheStats(self.path, entries, size, oldest, newest, self.hits, self.misses, self.stored, self._file.writable)
+        return CacheStats(
+            self.path,
+            entries,
+            size,
+            oldest,
+            newest,
+            self.hits,
+            self.misses,
+            self.stored,
+            self._file.writable,
+        )
 
     def prune(self, max_bytes: int | None = None, max_age: float | None = None) -> int:
-        """Remove replies unused for `max_age` seconds and the longest unused above `max_bytes`; returns how many.
+        """Remove replies unused for `max_age` seconds and the longest unused above `max_bytes`;
+        returns how many.
 
         Without arguments the limits of the cache apply.
         """
@@ -295,7 +332,9 @@ class CallCache:
                 self._file.recover(error)
 
     def close(self) -> None:
-        """Store what is pending and close the file; afterwards the cache is empty and takes nothing."""
+        """Store what is pending and close the file; afterwards the cache is empty and takes
+        nothing.
+        """
         with self._lock:
             self._stopping = True
             if self._touched and self._file.writable:
@@ -318,13 +357,17 @@ class CallCache:
 
 
 def server() -> str:
-    """The URL of the Redis server that keeps replies instead of a file; empty where the environment names none."""
+    """The URL of the Redis server that keeps replies instead of a file; empty where the environment
+    names none.
+    """
     setting = os.environ.get(VARIABLE, "")
     return setting if setting.startswith(("redis://", "rediss://", "unix://")) else ""
 
 
 def shared() -> CallCache | None:
-    """The cache file this process uses, opened at first use; None when the environment switches it off, or names a server."""
+    """The cache file this process uses, opened at first use; None when the environment switches it
+    off, or names a server.
+    """
     setting = os.environ.get(VARIABLE, "")
     if setting.lower() == "off" or server():
         return None
@@ -333,7 +376,9 @@ def shared() -> CallCache | None:
         with _sharing:
             cache = _shared.get(setting)
             if cache is None:
-                cache = _shared[setting] = CallCache(Path(setting) if setting else None, on_warning=logger.warning)
+                cache = _shared[setting] = CallCache(
+                    Path(setting) if setting else None, on_warning=logger.warning
+                )
     return cache
 
 
@@ -382,4 +427,8 @@ def _after_fork_in_child() -> None:
 
 atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

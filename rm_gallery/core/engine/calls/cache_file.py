@@ -1,4 +1,6 @@
-"""The SQLite file behind the call cache: opened when needed, replaced when damaged, done without when it cannot be used."""
+"""The SQLite file behind the call cache: opened when needed, replaced when damaged, done without
+when it cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -20,25 +22,32 @@ APPLICATION_ID = 0x524D4743  # "RMGC": tells the file from other programs' SQLit
 MAX_VALUE_BYTES = 32 << 20
 """A longer reply is neither kept nor read: a row that unpacks to gigabytes is none of ours."""
 BUSY_SECONDS = 5.0
-"""How long a commit waits for other processes before samples go on without it; it is tried again until it succeeds."""
-_COMPRESS_FROM = 16_384  # zlib takes 60 µs per kB, three times what writing it costs; it pays for long replies
-_ROWS = 32  # each statement gives up and regains the interpreter lock, which under load costs more than its rows
+"""How long a commit waits for other processes before samples go on without it; it is tried again
+until it succeeds.
+"""
+# zlib takes 60 µs per kB, three times what writing it costs; it pays for long replies
+_COMPRESS_FROM = 16_384
+# each statement gives up and regains the interpreter lock, which under load costs more than its
+# rows
+_ROWS = 32
 _PRUNE_TO = 0.9
 _CHUNK = 500
 _MAX_RECOVERIES = 8
 
-# Rows are appended and found through a narrow index of 64-bit hashes: with the hash as primary key each row dirtied
-# several random pages and cost four times the CPU.
+# Rows are appended and found through a narrow index of 64-bit hashes: with the hash as primary key
+# each row dirtied several random pages and cost four times the CPU.
 _SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS calls (n INTEGER PRIMARY KEY, hash INTEGER NOT NULL, key BLOB NOT NULL, "
-    "codec INTEGER NOT NULL, created INTEGER NOT NULL, used INTEGER NOT NULL, value BLOB NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS calls (n INTEGER PRIMARY KEY, hash INTEGER NOT NULL, key BLOB NOT "
+    "NULL, codec INTEGER NOT NULL, created INTEGER NOT NULL, used INTEGER NOT NULL, value BLOB "
+    "NOT NULL)",
     "CREATE UNIQUE INDEX IF NOT EXISTS calls_hash ON calls (hash)",
     "CREATE INDEX IF NOT EXISTS calls_used ON calls (used)",
     f"PRAGMA application_id = {APPLICATION_ID}",
 )
 _INSERT = "INSERT OR REPLACE INTO calls (hash, key, codec, created, used, value) VALUES "
 _SELECT = (
-    f"SELECT key, codec, created, used, CASE WHEN length(value) <= {MAX_VALUE_BYTES} THEN value END, n FROM calls "
+    f"SELECT key, codec, created, used, CASE WHEN length(value) <= {MAX_VALUE_BYTES} THEN value "
+    f"END, n FROM calls "
     "WHERE hash = ?"
 )
 
@@ -55,12 +64,14 @@ class StoredReply(NamedTuple):
 class CacheFile:
     """A writing and a reading connection to one file, each used under its own lock; thread-safe.
 
-    Trouble is told once through `on_warning` (default: a RuntimeWarning), and the cache goes on with a new file, read-only,
-    or not at all.
+    Trouble is told once through `on_warning` (default: a RuntimeWarning), and the cache goes on
+    with a new file, read-only, or not at all.
     Raises ConfigError: the path is a SQLite file of another program.
     """
 
-    def __init__(self, path: Path, own_folder: bool, on_warning: Callable[[str], None] | None) -> None:
+    def __init__(
+        self, path: Path, own_folder: bool, on_warning: Callable[[str], None] | None
+    ) -> None:
         self.path = path
         self.readable = self.writable = True
         self._own_folder = own_folder
@@ -109,7 +120,9 @@ class CacheFile:
         return None if value is None else StoredReply(row[5], row[2], row[3], value)
 
     def write(self, rows: Sequence[tuple[str, bytes]], touched: Sequence[int]) -> bool:
-        """Store (key, value) rows and note the use of row numbers, in one transaction; False when there is no file."""
+        """Store (key, value) rows and note the use of row numbers, in one transaction; False when
+        there is no file.
+        """
         now = int(time.time())
         inserts = [_insert(rows[i : i + _ROWS], now) for i in range(0, len(rows), _ROWS)]
         with self._io:
@@ -123,7 +136,9 @@ class CacheFile:
                 for statement, values in inserts:
                     db.execute(statement, values)
                 if touched:
-                    db.executemany("UPDATE calls SET used = ? WHERE n = ?", [(now, n) for n in touched])
+                    db.executemany(
+                        "UPDATE calls SET used = ? WHERE n = ?", [(now, n) for n in touched]
+                    )
             return True
 
     def summary(self) -> tuple[int, int, int | None, int | None]:
@@ -132,11 +147,15 @@ class CacheFile:
             db = self.open()
             if db is None:
                 return 0, 0, None, None
-            entries, oldest, newest = db.execute("SELECT count(*), min(used), max(used) FROM calls").fetchone()
+            entries, oldest, newest = db.execute(
+                "SELECT count(*), min(used), max(used) FROM calls"
+            ).fetchone()
             return entries, _bytes_used(db), oldest, newest
 
     def prune(self, max_bytes: int | None, max_age: float | None) -> int:
-        """Remove rows unused for `max_age` seconds, then the longest unused above `max_bytes`, down to 90 % of it."""
+        """Remove rows unused for `max_age` seconds, then the longest unused above `max_bytes`, down
+        to 90 % of it.
+        """
         used_after = None if max_age is None else int(time.time() - max_age)
         removed, started = 0, False
         while True:
@@ -168,7 +187,9 @@ class CacheFile:
                 self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def open(self) -> sqlite3.Connection | None:
-        """The writing connection, with the reading one beside it; None when there is none to be had."""
+        """The writing connection, with the reading one beside it; None when there is none to be
+        had.
+        """
         for last in (False, True):
             if self._writer is not None or not self.readable:
                 break
@@ -189,16 +210,26 @@ class CacheFile:
                 self.close()
                 if last or not self._set_aside(before, error):
                     self.readable = self.writable = False
-                    self.warn("use", f"cannot be used ({error}); the run goes on without it, and equal calls of later "
-                               "runs are paid again. Give the cache a folder that can be written, or clear this one")  # fmt: skip
+                    self.warn(
+                        "use",
+                        f"cannot be used ({error}); the run goes on without it, and equal calls of "
+                        f"later "
+                        # fmt: skip
+                        "runs are paid again. Give the cache a folder that can be written, or "
+                        "clear this one",
+                    )
         return self._writer
 
     def _connect(self, timeout: float) -> sqlite3.Connection:
         # by name: Python 3.13 warns of anything given by position besides the path
-        return sqlite3.connect(self.path, timeout=timeout, isolation_level=None, check_same_thread=False)
+        return sqlite3.connect(
+            self.path, timeout=timeout, isolation_level=None, check_same_thread=False
+        )
 
     def _make_private(self) -> None:
-        """Replies are for the user's eyes only: make folder and file so, also where an earlier version did not."""
+        """Replies are for the user's eyes only: make folder and file so, also where an earlier
+        version did not.
+        """
         folder = self.path.parent
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o600))
@@ -216,7 +247,10 @@ class CacheFile:
             owner = connection.execute("PRAGMA application_id").fetchone()[0]
             tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if owner != APPLICATION_ID and (owner or tables):
-            raise ConfigError(f"{self.path} is a SQLite file of another program; give the call cache a path of its own")
+            raise ConfigError(
+                f"{self.path} is a SQLite file of another program; give the call cache a path of "
+                f"its own"
+            )
         connection.execute("PRAGMA journal_mode = WAL").fetchone()
         connection.execute("PRAGMA synchronous = NORMAL")
         connection.execute("PRAGMA wal_autocheckpoint = 4000")
@@ -252,14 +286,18 @@ class CacheFile:
             return self.open() is not None
 
     def _set_aside(self, damaged: int | None, error: sqlite3.Error | OSError) -> bool:
-        """Rename the file found damaged with its log; whether there is room for a new one. One process does it."""
+        """Rename the file found damaged with its log; whether there is room for a new one. One
+        process does it.
+        """
         if not isinstance(error, sqlite3.Error) or not _is_corrupt(error):
             return False
         try:
             with FileLock(self.path.with_name(self.path.name + ".lock")):
                 if damaged is None or _inode(self.path) != damaged:
                     return True
-                kept = self.path.with_name(f"{self.path.name}.corrupt-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}")
+                kept = self.path.with_name(
+                    f"{self.path.name}.corrupt-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+                )
                 for suffix in ("", "-wal", "-shm"):
                     if os.path.exists(f"{self.path}{suffix}"):
                         os.replace(f"{self.path}{suffix}", f"{kept}{suffix}")
@@ -283,12 +321,15 @@ class CacheFile:
         if self._on_warning is not None:
             self._on_warning(message)
             return
-        # Where warnings are errors this one would end the writer thread or a sample; the run is to go on.
+        # Where warnings are errors this one would end the writer thread or a sample; the run is to
+        # go on.
         with suppress(RuntimeWarning):
             warnings.warn(message, RuntimeWarning, stacklevel=3)
 
     def before_fork(self) -> None:
-        """Leave the child nothing of SQLite's: an inherited connection believes in locks the child does not hold."""
+        """Leave the child nothing of SQLite's: an inherited connection believes in locks the child
+        does not hold.
+        """
         self._forking = self._io.acquire(timeout=2.0)
         if self._forking:
             self.close()
@@ -327,7 +368,9 @@ def _unpacked(value: bytes) -> bytes | None:
 
 
 def _delete(db: sqlite3.Connection, which: str, *values: int) -> int:
-    return db.execute(f"DELETE FROM calls WHERE n IN (SELECT n FROM calls {which} LIMIT {_CHUNK})", values).rowcount
+    return db.execute(
+        f"DELETE FROM calls WHERE n IN (SELECT n FROM calls {which} LIMIT {_CHUNK})", values
+    ).rowcount
 
 
 @contextmanager
@@ -343,7 +386,9 @@ def _transaction(db: sqlite3.Connection, begin: str = "BEGIN IMMEDIATE") -> Iter
 
 
 def _patiently(work: Callable[[], None]) -> None:
-    """Repeat `work` while other processes hold the file; SQLite's own waiting does not cover a change of journal mode."""
+    """Repeat `work` while other processes hold the file; SQLite's own waiting does not cover a
+    change of journal mode.
+    """
     give_up = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -360,7 +405,10 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 
 def _is_corrupt(error: sqlite3.Error) -> bool:
-    return any(word in str(error) for word in ("malformed", "not a database", "no such table", "no such column"))
+    return any(
+        word in str(error)
+        for word in ("malformed", "not a database", "no such table", "no such column")
+    )
 
 
 def _inode(path: Path) -> int | None:

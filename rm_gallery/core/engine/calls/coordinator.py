@@ -1,7 +1,9 @@
-"""What has to be true once for all processes of a run (rates, budget, one call for equal questions), asked of one of them.
+"""What has to be true once for all processes of a run (rates, budget, one call for equal
+questions), asked of one of them.
 
-The process that began the run keeps the figures. What it knows of its members is a channel each: they ask (`permit`, `reserve`,
-`flight`) and tell (`settle`, `used`, `landed`), and a call of theirs goes the same way as one of its own.
+The process that began the run keeps the figures. What it knows of its members is a channel each:
+they ask (`permit`, `reserve`, `flight`) and tell (`settle`, `used`, `landed`), and a call of theirs
+goes the same way as one of its own.
 """
 
 from __future__ import annotations
@@ -28,19 +30,23 @@ class Shared(Protocol):
     """What other processes share with this one: one call for equal questions, and rates."""
 
     async def lead(self, key: str) -> tuple[bytes, bool] | None:
-        """None for whoever is to ask, and to say `landed` at the end; else another process has: its reply, or b"" where that is in
-        the cache, and whether it had been kept before.
+        """None for whoever is to ask, and to say `landed` at the end; else another process has: its
+        reply, or b"" where that is in the cache, and whether it had been kept before.
         """
 
     async def landed(self, key: str, reply: bytes | None) -> None:
-        """Say what came of a question: the reply, b"" for one that is in the cache, None where there is none."""
+        """Say what came of a question: the reply, b"" for one that is in the cache, None where
+        there is none.
+        """
 
     def rate(self, key: str) -> RateLimit:
         """The limit of an endpoint by its key."""
 
 
 def shared() -> Shared | None:
-    """What this process shares with others: a Redis server, or the run it is a member of; None for nothing."""
+    """What this process shares with others: a Redis server, or the run it is a member of; None for
+    nothing.
+    """
     if url := call_cache.server():
         from rm_gallery.core.engine.calls.redis import share
 
@@ -49,9 +55,13 @@ def shared() -> Shared | None:
 
 
 async def answered(
-    others: Shared, key: str, cache: call_cache.CallCache | None, restore: Callable[[bytes, bool], Any | None]
+    others: Shared,
+    key: str,
+    cache: call_cache.CallCache | None,
+    restore: Callable[[bytes, bool], Any | None],
 ) -> Any | None:
-    """The reply to an equal question of another process; None where this one is to ask, and to say what came of it.
+    """The reply to an equal question of another process; None where this one is to ask, and to say
+    what came of it.
 
     A reply that cannot be read, or is gone from the cache again, is asked for anew.
     """
@@ -64,11 +74,13 @@ async def answered(
     return None
 
 
-# -- the side of a member ------------------------------------------------------------------------------------------------
+# -- the side of a member --------------------------------------------------------------------------
 
 
 class Elsewhere:
-    """The coordinator as a member sees it: each question is a message, and so is the answer. Lives on one event loop."""
+    """The coordinator as a member sees it: each question is a message, and so is the answer. Lives
+    on one event loop.
+    """
 
     def __init__(self, say: Callable[[Any], None], limited: bool) -> None:
         self._say = say
@@ -86,7 +98,9 @@ class Elsewhere:
         self._say(("tell", what, args))
 
     async def ask(self, undo: Callable[[Any], None], what: str, *args: Any) -> Any:
-        """Ask and wait for the answer; `undo` gives an answer back that came when nobody waited any more."""
+        """Ask and wait for the answer; `undo` gives an answer back that came when nobody waited any
+        more.
+        """
         number = self.next_number()
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future, undo
@@ -115,7 +129,9 @@ class Elsewhere:
     async def lead(self, key: str) -> tuple[bytes, bool] | None:
         """As `Shared` has it; what is counted as kept is counted where it is."""
         found: bytes | None = await self.ask(
-            lambda found: None if found is not None else self.tell("landed", key, None), "flight", key
+            lambda found: None if found is not None else self.tell("landed", key, None),
+            "flight",
+            key,
         )
         return None if found is None else (found, False)
 
@@ -150,7 +166,9 @@ class RateElsewhere(RateLimit):
         self._there, self._key = there, key
         self._rates: Rates = None, None
 
-    def set(self, requests_per_minute: float | None = None, tokens_per_minute: float | None = None) -> None:
+    def set(
+        self, requests_per_minute: float | None = None, tokens_per_minute: float | None = None
+    ) -> None:
         """Take over rates, and check them here."""
         super().set(requests_per_minute, tokens_per_minute)
         self._rates = requests_per_minute, tokens_per_minute
@@ -161,7 +179,9 @@ class RateElsewhere(RateLimit):
 
     async def wait(self, tokens: int, line: Hashable) -> None:
         """Wait for the turn of a call."""
-        await self._there.ask(lambda _: self.settle(tokens, 0), "permit", self._key, tokens, self._rates)
+        await self._there.ask(
+            lambda _: self.settle(tokens, 0), "permit", self._key, tokens, self._rates
+        )
 
     def settle(self, reserved: int, used: int) -> None:
         """Correct what a call was expected to use."""
@@ -170,13 +190,17 @@ class RateElsewhere(RateLimit):
 
 
 class BudgetElsewhere(Budget):
-    """The budget of a run that another process keeps; where nothing is limited it is told, and not asked."""
+    """The budget of a run that another process keeps; where nothing is limited it is told, and not
+    asked.
+    """
 
     def __init__(self, there: Elsewhere) -> None:
         super().__init__()
         self._there = there
 
-    def try_reserve(self, model: str = "", expected: int = 0, most: int | None = None) -> Reservation | None:
+    def try_reserve(
+        self, model: str = "", expected: int = 0, most: int | None = None
+    ) -> Reservation | None:
         """Claim one call, where that needs no answer."""
         if self._there.limited:
             return None
@@ -184,10 +208,14 @@ class BudgetElsewhere(Budget):
         self._there.tell("reserve", number, model, expected, most)
         return Reservation(0.0, 0.0, number)
 
-    async def reserve(self, model: str = "", expected: int = 0, most: int | None = None) -> Reservation:
+    async def reserve(
+        self, model: str = "", expected: int = 0, most: int | None = None
+    ) -> Reservation:
         """Claim one call; raises what the budget's keeper raises."""
         number = self._there.next_number()
-        await self._there.ask(lambda _: self._give_back(number, model), "reserve", number, model, expected, most)
+        await self._there.ask(
+            lambda _: self._give_back(number, model), "reserve", number, model, expected, most
+        )
         return Reservation(0.0, 0.0, number)
 
     def _give_back(self, number: int, model: str) -> None:
@@ -199,7 +227,9 @@ class BudgetElsewhere(Budget):
 
 
 def rate_of(key: str, rates: Rates) -> RateLimit:
-    """The limit of an endpoint, kept here or where this process's run is coordinated; rates that are given are taken over."""
+    """The limit of an endpoint, kept here or where this process's run is coordinated; rates that
+    are given are taken over.
+    """
     others = shared()
     found = _rates.get((others, key))
     if found is None:
@@ -217,7 +247,7 @@ def forget() -> None:
     _rates.clear()
 
 
-# -- the side of the process that began the run ------------------------------------------------------------------------------
+# -- the side of the process that began the run ----------------------------------------------------
 
 
 @dataclass(eq=False)
@@ -235,11 +265,15 @@ class Claims:
         self.expected = 0
 
     async def reserve(self, model: str, expected: int, most: int | None) -> None:
-        """Claim one call of each budget, from the inside out; BudgetExceeded stops the run whose budget it is."""
+        """Claim one call of each budget, from the inside out; BudgetExceeded stops the run whose
+        budget it is.
+        """
         self.expected = expected
         for run, budget in self._budgets:
             try:
-                claim = budget.try_reserve(model, expected, most) or await budget.reserve(model, expected, most)
+                claim = budget.try_reserve(model, expected, most) or await budget.reserve(
+                    model, expected, most
+                )
             except BudgetExceeded as error:
                 run.stop_spending(budget, str(error))
                 self.settle(Usage(), model)
@@ -250,7 +284,9 @@ class Claims:
             self._made.append((budget, claim))
 
     def settle(self, used: Usage, model: str) -> None:
-        """Replace what was claimed by what was used; `used` gets its cost from the innermost budget."""
+        """Replace what was claimed by what was used; `used` gets its cost from the innermost
+        budget.
+        """
         for place, (budget, claim) in enumerate(self._made):
             budget.settle(claim, used.copy() if place else used, model)
         self._made.clear()
@@ -262,11 +298,15 @@ class Desk:
     Args:
         control: the run's.
         reply: (member, number, error, value) sends an answer.
-        keeps: whether replies are looked up and kept here, for members that have no cache of the same disk.
+        keeps: whether replies are looked up and kept here, for members that have no cache of the
+            same disk.
     """
 
     def __init__(
-        self, control: Any, reply: Callable[[Hashable, int, BaseException | None, Any], None], keeps: bool = False
+        self,
+        control: Any,
+        reply: Callable[[Hashable, int, BaseException | None, Any], None],
+        keeps: bool = False,
     ) -> None:
         self._control, self._reply = control, reply
         self._cache = call_cache.shared() if keeps else None
@@ -275,7 +315,9 @@ class Desk:
         self._asking: dict[tuple[Hashable, int], asyncio.Task[None]] = {}
 
     def budgets(self) -> list[tuple[Any, Budget]]:
-        """The budgets of the run and of those around it, with the run that each belongs to; each once."""
+        """The budgets of the run and of those around it, with the run that each belongs to; each
+        once.
+        """
         found: list[tuple[Any, Budget]] = []
         each = self._control
         while each is not None:
@@ -303,14 +345,20 @@ class Desk:
     async def _permit(self, member: Hashable, key: str, tokens: int, rates: Rates) -> None:
         await rate_of(key, rates).acquire(tokens, (member, id(self)))
 
-    async def _reserve(self, member: Hashable, number: int, model: str, expected: int, most: int | None) -> None:
+    async def _reserve(
+        self, member: Hashable, number: int, model: str, expected: int, most: int | None
+    ) -> None:
         claims = Claims(self.budgets())
         await claims.reserve(model, expected, most)
         self._claims[member, number] = claims
 
     def _flight(self, member: Hashable, number: int, key: str) -> None:
         flight = self._flights.get(key)
-        if flight is None and self._cache is not None and (kept := self._cache.get(key)) is not None:
+        if (
+            flight is None
+            and self._cache is not None
+            and (kept := self._cache.get(key)) is not None
+        ):
             self._control.count("cached")
             self._reply(member, number, None, kept)
         elif flight is None:
@@ -372,7 +420,9 @@ class Desk:
                 return
 
     def gone(self, member: Hashable) -> None:
-        """A member is gone: what it had claimed counts as used, and what it was asking others may ask."""
+        """A member is gone: what it had claimed counts as used, and what it was asking others may
+        ask.
+        """
         for of, number in [each for each in self._asking if each[0] == member]:
             task = self._asking.pop((of, number))
             task.cancel()

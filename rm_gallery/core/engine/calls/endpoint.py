@@ -1,4 +1,6 @@
-"""An endpoint has a state (open, limited, down), and how many calls it gets at once follows from how it copes."""
+"""An endpoint has a state (open, limited, down), and how many calls it gets at once follows from
+how it copes.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ MAX_OUTAGE = 300.0
 _SHRINK = 0.8
 _SMALLEST_ROUND = 32
 _COOLDOWN, _REGROW_AFTER, _GROWTH_PAUSE = 5.0, 1.0, 1.0
-# Refusals come back in a millisecond: a slot that turned over so fast would burn the attempts of every waiting call.
+# Refusals come back in a millisecond: a slot that turned over so fast would burn the attempts of
+# every waiting call.
 _REFUSAL_HOLD = 0.25
 _FIRST_PROBE, _LAST_PROBE = 0.5, 1.0
 # A probe that gets no answer must not be the only one to find out that the endpoint is back.
@@ -34,7 +37,9 @@ _UNASKED = 60.0
 
 
 class EndpointDown(ProviderError):
-    """An endpoint that answered before has been down, or refused every call, for longer than `max_outage`."""
+    """An endpoint that answered before has been down, or refused every call, for longer than
+    `max_outage`.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(message, kind="unreachable")
@@ -43,17 +48,21 @@ class EndpointDown(ProviderError):
 class Endpoint:
     """Bounds the calls in flight to one endpoint and holds them back while it cannot serve them.
 
-    Concurrency: slow start adds one slot per success (doubling per round trip) until the first 429, which multiplies the
-    limit by 0.8. From then on every full round of calls is judged: a third refused cuts again, at most an eighth refused
-    adds slots (1, then 2, 3, … up to ceiling/32 while rounds stay clean). A 429 after 5 quiet seconds cuts at once. After
-    1 s without one the limit doubles per round trip again, up to the last that held. Growth needs >= 80 % of the slots in
-    use and pauses for 1 s after a 5xx or a dropped connection. A slot stays taken for 0.25 s after a 429 without Retry-After.
+    Concurrency: slow start adds one slot per success (doubling per round trip) until the first 429,
+    which multiplies the limit by 0.8. From then on every full round of calls is judged: a third
+    refused cuts again, at most an eighth refused adds slots (1, then 2, 3, … up to ceiling/32 while
+    rounds stay clean). A 429 after 5 quiet seconds cuts at once. After 1 s without one the limit
+    doubles per round trip again, up to the last that held. Growth needs >= 80 % of the slots in use
+    and pauses for 1 s after a 5xx or a dropped connection. A slot stays taken for 0.25 s after a
+    429 without Retry-After.
 
-    State: once the endpoint has served a call, a refused connection or failures of up to four different calls in a row
-    without a success between make it *down* (429 alone: *limited*). Then calls wait; one probe at a time looks, every 0.5
-    to 1 s, and the first success lets all go on. `Retry-After` holds back new starts (at most 60 s, and where most calls
-    keep succeeding at most once in eight rounds). After `max_outage` seconds all who wait get EndpointDown; 0 never waits.
-    Runs take turns, and calls of one run are served first come, first served. Not thread-safe: one event loop.
+    State: once the endpoint has served a call, a refused connection or failures of up to four
+    different calls in a row without a success between make it *down* (429 alone: *limited*). Then
+    calls wait; one probe at a time looks, every 0.5 to 1 s, and the first success lets all go on.
+    `Retry-After` holds back new starts (at most 60 s, and where most calls keep succeeding at most
+    once in eight rounds). After `max_outage` seconds all who wait get EndpointDown; 0 never waits.
+    Runs take turns, and calls of one run are served first come, first served. Not thread-safe: one
+    event loop.
 
     Args:
         ceiling: most calls in flight; `lease` replaces it while callers hold one.
@@ -73,7 +82,8 @@ class Endpoint:
     ) -> None:
         if ceiling < 1:
             raise ConfigError(f"concurrency must be at least 1, got {ceiling}")
-        self._start = start  # 64 doubles to 1,024 in four round trips, and no hosted endpoint minds 64 calls
+        # 64 doubles to 1,024 in four round trips, and no hosted endpoint minds 64 calls
+        self._start = start
         self.name = name
         self.max_outage = max_outage
         self.answered = False
@@ -106,15 +116,21 @@ class Endpoint:
         self._open = True
         self._failing: set[object] = set()
         self._away_since = math.inf
-        """Since when it has served nobody, in so far as that is held against it; infinite while it serves."""
+        """Since when it has served nobody, in so far as that is held against it; infinite while it
+        serves.
+        """
         self._failed_at = self._served_at = -math.inf
         self._trouble = ""
-        self.overdue = Overdue(clock, self._looks_by_asking_again, lambda: self._in_flight < self._limit, self._silent)
+        self.overdue = Overdue(
+            clock, self._looks_by_asking_again, lambda: self._in_flight < self._limit, self._silent
+        )
         """The calls that are out, of which some may have been forgotten there."""
 
     @property
     def state(self) -> State:
-        """Whether calls start freely, are held back because it refuses them, or wait for it to come back."""
+        """Whether calls start freely, are held back because it refuses them, or wait for it to come
+        back.
+        """
         return self._shut or ("limited" if self._paused_until else "open")
 
     @property
@@ -150,7 +166,9 @@ class Endpoint:
 
     @contextmanager
     def lease(self, ceiling: int) -> Iterator[Endpoint]:
-        """Ask for up to `ceiling` calls in flight while the block runs; the highest of all open leases holds."""
+        """Ask for up to `ceiling` calls in flight while the block runs; the highest of all open
+        leases holds.
+        """
         if ceiling < 1:
             raise ConfigError(f"concurrency must be at least 1, got {ceiling}")
         self._leases[ceiling] += 1
@@ -178,11 +196,15 @@ class Endpoint:
             return True
         return False
 
-    async def wait(self, line: Hashable = None, *, fresh: bool = True, since: float | None = None) -> bool:
-        """Wait for a slot in the line of one run; True for a call sent ahead to see whether the endpoint is back.
+    async def wait(
+        self, line: Hashable = None, *, fresh: bool = True, since: float | None = None
+    ) -> bool:
+        """Wait for a slot in the line of one run; True for a call sent ahead to see whether the
+        endpoint is back.
 
-        A cancelled wait takes no slot. `fresh` marks the first attempt of a call; `since` is when its run began, where the run
-        itself is bounded: it has then waited for as long. Raises EndpointDown when the endpoint stays away for too long.
+        A cancelled wait takes no slot. `fresh` marks the first attempt of a call; `since` is when
+        its run began, where the run itself is bounded: it has then waited for as long. Raises
+        EndpointDown when the endpoint stays away for too long.
         """
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         if not self._open and not self._queue and not self._probing:
@@ -221,9 +243,10 @@ class Endpoint:
     ) -> None:
         """Give the slot back and learn from how the attempt ended.
 
-        `retry_after` in seconds counts with a 429 or a 5xx. `call` tells the attempts of one call from those of others,
-        `probe` is what `wait` said, `why` what went wrong. `sent` is when it was first asked in vain, for
-        a run that is bounded itself: silence counts since then and not only since failures say that it is down.
+        `retry_after` in seconds counts with a 429 or a 5xx. `call` tells the attempts of one call
+        from those of others, `probe` is what `wait` said, `why` what went wrong. `sent` is when it
+        was first asked in vain, for a run that is bounded itself: silence counts since then and not
+        only since failures say that it is down.
         """
         held = False
         if probe:
@@ -233,7 +256,11 @@ class Endpoint:
             if self._failing or self._shut or not self.served:
                 self._recovered()
             self._clean += 1
-            if self._limit < self._ceiling and (self._slow_start or self._limit < self._good) and self._may_grow():
+            if (
+                self._limit < self._ceiling
+                and (self._slow_start or self._limit < self._good)
+                and self._may_grow()
+            ):
                 self._limit += 1
                 self._clean, self._grown = 0, True
         elif end != "other":
@@ -255,7 +282,11 @@ class Endpoint:
         if self._slow_start and not self._no_growth_until:
             return True
         now = self._clock()
-        regrowing = self._slow_start or self._limit >= self._good or now - self._last_refusal >= _REGROW_AFTER
+        regrowing = (
+            self._slow_start
+            or self._limit >= self._good
+            or now - self._last_refusal >= _REGROW_AFTER
+        )
         return regrowing and now >= self._no_growth_until
 
     def _recovered(self) -> None:
@@ -269,7 +300,15 @@ class Endpoint:
             self._open = not self._paused_until
             self._last_refusal = min(self._last_refusal, self._clock() - _REGROW_AFTER)
 
-    def _ailing(self, end: CallEnd, retry_after: float | None, call: object, probe: bool, why: str, sent: float | None) -> bool:
+    def _ailing(
+        self,
+        end: CallEnd,
+        retry_after: float | None,
+        call: object,
+        probe: bool,
+        why: str,
+        sent: float | None,
+    ) -> bool:
         """Learn from a failure; whether its slot stays taken for a while."""
         now = self._clock()
         self._note_silence(sent, now)
@@ -280,7 +319,8 @@ class Endpoint:
             if self._clean >= max(self._limit, _SMALLEST_ROUND):
                 self._good = max(self._good, self._limit)
             elif self._grown and not self._slow_start and not self._shut:
-                self._good = min(self._good - 1, max(self._limit - 1, int(0.9 * self._good)))  # it grew back too far
+                # it grew back too far
+                self._good = min(self._good - 1, max(self._limit - 1, int(0.9 * self._good)))
             self._clean, self._grown = 0, False
             self._slow_start = False
             if now - self._last_refusal >= _COOLDOWN:
@@ -288,7 +328,9 @@ class Endpoint:
             self._last_refusal = now
         else:
             self._no_growth_until = now + _GROWTH_PAUSE
-        if retry_after and (self._since_pause is None or self._paused_until or self._refused_at_least(1, 2)):
+        if retry_after and (
+            self._since_pause is None or self._paused_until or self._refused_at_least(1, 2)
+        ):
             self._paused_until = max(self._paused_until, now + min(retry_after, PAUSE_CAP))
             self._since_pause = 0
             self._open = False
@@ -313,7 +355,9 @@ class Endpoint:
         self.overdue.stop_clocks()
 
     def _silent(self, since: float) -> None:
-        """Nothing that was sent since has been answered, although answers took a tenth of that time before."""
+        """Nothing that was sent since has been answered, although answers took a tenth of that time
+        before.
+        """
         if not self._shut and self.served and self.max_outage > 0:
             now = self._clock()
             self._trouble = f"no answer for {now - since:.0f} s."
@@ -322,7 +366,9 @@ class Endpoint:
             self._tick()
 
     def _looks_by_asking_again(self) -> bool:
-        """Whether calls that are out are asked again: while it is down, only where no caller waits to be sent ahead."""
+        """Whether calls that are out are asked again: while it is down, only where no caller waits
+        to be sent ahead.
+        """
         return self._open or (self._shut is not None and not self._paused_until and not self._queue)
 
     def _note_silence(self, sent: float | None, now: float) -> None:
@@ -340,7 +386,9 @@ class Endpoint:
         alone = self.in_flight <= 1
         if end == "rate_limit" and not alone:
             return False
-        present = 1 if alone and not self._queue else min(_SUSPECT, self.in_flight + len(self._queue))
+        present = (
+            1 if alone and not self._queue else min(_SUSPECT, self.in_flight + len(self._queue))
+        )
         return len(self._failing) >= max(present, 1)
 
     def _cut(self) -> None:
@@ -364,7 +412,8 @@ class Endpoint:
             self._judge_round()
 
     def _refused_at_least(self, part: int, whole: int) -> bool:
-        # Refusals come back first: calls still running count as accepted, or the start of each round would look dire.
+        # Refusals come back first: calls still running count as accepted, or the start of each
+        # round would look dire.
         return whole * self._refused >= part * (self._round + self.in_flight)
 
     def _judge_round(self) -> None:
@@ -380,7 +429,9 @@ class Endpoint:
         self._round = self._refused = 0
 
     def _tick(self) -> None:
-        """Do what is due (free held slots, end the pause, probe, give up) and see to it that this loop comes back."""
+        """Do what is due (free held slots, end the pause, probe, give up) and see to it that this
+        loop comes back.
+        """
         now = self._clock()
         while self._held and self._held[0] <= now:
             self._held.popleft()
@@ -421,7 +472,11 @@ class Endpoint:
         self._tick()
 
     def _wake(self) -> None:
-        while self._open and self._in_flight < self._limit and (waiter := self._queue.pop()) is not None:
+        while (
+            self._open
+            and self._in_flight < self._limit
+            and (waiter := self._queue.pop()) is not None
+        ):
             self._in_flight += 1
             waiter.set_result(False)
 
@@ -431,7 +486,8 @@ class Endpoint:
     def _gone_message(self, now: float) -> str:
         what = "has been down" if self._shut == "down" else "has refused every call"
         return (
-            f"{self.name} {what} for {now - self._away_since:.0f} s, the longest wait allowed (max_outage="
-            f"{self.max_outage:g}). Last: {self._trouble or 'no answer'} Everything finished is kept; run the same "
+            f"{self.name} {what} for {now - self._away_since:.0f} s, the longest wait allowed "
+            f"(max_outage={self.max_outage:g}). Last: {self._trouble or 'no answer'} Everything "
+            f"finished is kept; run the same "
             "command again once it is back."
         )

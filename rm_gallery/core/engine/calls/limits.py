@@ -1,4 +1,6 @@
-"""Calls of several runs take turns, as many start per minute as are allowed, and what an endpoint forgot is asked again."""
+"""Calls of several runs take turns, as many start per minute as are allowed, and what an endpoint
+forgot is asked again.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ W = TypeVar("W")
 
 
 class FairQueue(Generic[W]):
-    """Waiting calls of several runs: one of each run in turn, and within a run first come, first served."""
+    """Waiting calls of several runs: one of each run in turn, and within a run first come, first
+    served.
+    """
 
     def __init__(self) -> None:
         self._lines: dict[Hashable, deque[tuple[asyncio.Future[bool], W]]] = {}
@@ -58,9 +62,9 @@ class FairQueue(Generic[W]):
 class RateLimit:
     """Keeps calls under requests and tokens per minute; None leaves a side unlimited.
 
-    Tokens are reserved by estimate and corrected by `settle`. Runs take turns; calls of one run start in the order they
-    asked. At most one second's worth is given out at once after a quiet time. Not thread-safe: one event loop.
-    Raises ConfigError: a rate that is not positive.
+    Tokens are reserved by estimate and corrected by `settle`. Runs take turns; calls of one run
+    start in the order they asked. At most one second's worth is given out at once after a quiet
+    time. Not thread-safe: one event loop. Raises ConfigError: a rate that is not positive.
     """
 
     def __init__(
@@ -77,12 +81,16 @@ class RateLimit:
         self._timer: asyncio.TimerHandle | None = None
         self.set(requests_per_minute, tokens_per_minute)
 
-    def set(self, requests_per_minute: float | None = None, tokens_per_minute: float | None = None) -> None:
+    def set(
+        self, requests_per_minute: float | None = None, tokens_per_minute: float | None = None
+    ) -> None:
         """Take over rates; what is asked for last holds, None changes nothing."""
         self._requests = self._changed(self._requests, requests_per_minute, "requests_per_minute")
         self._tokens = self._changed(self._tokens, tokens_per_minute, "tokens_per_minute")
 
-    def _changed(self, bucket: _Bucket | None, per_minute: float | None, name: str) -> _Bucket | None:
+    def _changed(
+        self, bucket: _Bucket | None, per_minute: float | None, name: str
+    ) -> _Bucket | None:
         if per_minute is None:
             return bucket
         if not 0 < per_minute < math.inf:
@@ -93,7 +101,9 @@ class RateLimit:
         return bucket
 
     def enter(self, tokens: int) -> bool:
-        """Take the turn of a call expected to use `tokens` tokens if it is its turn at once; else `wait` for it."""
+        """Take the turn of a call expected to use `tokens` tokens if it is its turn at once; else
+        `wait` for it.
+        """
         if self._requests is None and self._tokens is None:
             return True
         if self._queue or self._delay(tokens) > 0.0:
@@ -120,7 +130,9 @@ class RateLimit:
             await self.wait(tokens, line)
 
     def settle(self, reserved: int, used: int) -> None:
-        """Correct a reservation of `reserved` tokens by the `used` ones the reply reports (0 for a refused call)."""
+        """Correct a reservation of `reserved` tokens by the `used` ones the reply reports (0 for a
+        refused call).
+        """
         if self._tokens is not None and reserved != used:
             self._tokens.level += reserved - used
             self._serve()
@@ -153,7 +165,9 @@ class RateLimit:
 
 
 class _Bucket:
-    """Refills at `per_minute`/60 per second up to one second's worth; may go into debt for one large take."""
+    """Refills at `per_minute`/60 per second up to one second's worth; may go into debt for one
+    large take.
+    """
 
     def __init__(self, per_minute: float, now: float) -> None:
         self.stamp = now
@@ -182,11 +196,15 @@ _ENOUGH = 8
 """So many answers have to be known before anything can be told from them."""
 _LOOK_SECONDS = 0.25
 _PAUSE, _SHARE = 1.0, 0.25
-"""While nothing at all is answered one call after the other is asked again: so many seconds, and this share of their age, apart."""
+"""While nothing at all is answered one call after the other is asked again: so many seconds, and
+this share of their age, apart.
+"""
 
 
 AskAgain = Callable[[bool], bool]
-"""Asks a call a second time, beside the first attempt or instead of it; False where it was asked twice before."""
+"""Asks a call a second time, beside the first attempt or instead of it; False where it was asked
+twice before.
+"""
 
 
 class StoppableClock(Protocol):
@@ -200,17 +218,19 @@ class StoppableClock(Protocol):
 
 
 class Overdue:
-    """Has calls asked a second time that are older than `max(5 s, 10 times the 99th percentile)` of this endpoint's.
+    """Has calls asked a second time that are older than `max(5 s, 10 times the 99th percentile)` of
+    this endpoint's.
 
-    A call is asked again once one that was sent after it has been answered. Where none is, because all are stuck, the endpoint
-    is called silent and the oldest is asked again, in its own place if there is no room beside it, and after a while the next:
-    the first answer then frees the others. While the endpoint is down the clocks of the calls in flight there stand still, from
-    when each was sent: an outage is nobody's deadline.
-    Not thread-safe: one event loop.
+    A call is asked again once one that was sent after it has been answered. Where none is, because
+    all are stuck, the endpoint is called silent and the oldest is asked again, in its own place if
+    there is no room beside it, and after a while the next: the first answer then frees the others.
+    While the endpoint is down the clocks of the calls in flight there stand still, from when each
+    was sent: an outage is nobody's deadline. Not thread-safe: one event loop.
 
     Args:
         clock: monotonic seconds.
-        open: whether calls may be asked again; an endpoint that is down and has callers waiting has its own way of looking.
+        open: whether calls may be asked again; an endpoint that is down and has callers waiting has
+            its own way of looking.
         room: whether there is room for another call beside those in flight.
         silent: told since when nothing has been answered of all that is out.
     """
@@ -224,7 +244,8 @@ class Overdue:
     ) -> None:
         self._clock, self._open, self._room, self._silent = clock, open, room, silent
         self._out: dict[object, tuple[float, AskAgain]] = {}
-        """Calls in flight in the order they were sent, when that was, and how they are asked again."""
+        """Calls in flight in the order they were sent, when that was, and how they are asked again.
+        """
         self._clocks: dict[object, StoppableClock] = {}
         """Of the samples whose calls are in flight."""
         self._stopped = False

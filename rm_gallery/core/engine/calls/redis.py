@@ -1,4 +1,6 @@
-"""Replies, rates and equal questions shared by every process that knows one Redis server, on whichever machine."""
+"""Replies, rates and equal questions shared by every process that knows one Redis server, on
+whichever machine.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ PREFIX = "rm-gallery:1:"
 MAX_AGE = 30 * 86400
 """Seconds that a reply is kept."""
 LEAD_SECONDS = 15.0
-"""So long after the last sign of whoever asks a question another one asks it; the sign comes three times as often."""
+"""So long after the last sign of whoever asks a question another one asks it; the sign comes three
+times as often.
+"""
 AWAY_SECONDS = 2.0
 """After a failure the server is left alone for so long, and this process goes by its own limits."""
 _FIRST_LOOK, _LAST_LOOK = 0.02, 0.25
@@ -36,9 +40,12 @@ if ARGV[2] ~= '' then redis.call('SET', KEYS[1], ARGV[2], 'EX', ARGV[3]) end
 if redis.call('GET', KEYS[2]) == ARGV[1] then redis.call('DEL', KEYS[2]) end
 return 1
 """
-_STAY = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
-# Two buckets, of requests and of tokens, that refill by the second up to one second's worth; a need above that waits for a full
-# one. Gives the microseconds to wait, 0 where it was taken.
+_STAY = (
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) "
+    "end return 0"
+)
+# Two buckets, of requests and of tokens, that refill by the second up to one second's worth; a need
+# above that waits for a full one. Gives the microseconds to wait, 0 where it was taken.
 _TAKE = """
 local clock = redis.call('TIME')
 local now, wait, levels = clock[1] + clock[2] / 1e6, 0, {}
@@ -58,17 +65,22 @@ redis.call('HSET', KEYS[1], 'at', string.format('%.6f', now))
 redis.call('EXPIRE', KEYS[1], 3600)
 return 0
 """
-_GIVE = "if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HINCRBYFLOAT', KEYS[1], 'l2', ARGV[1]) end return 1"
+_GIVE = (
+    "if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HINCRBYFLOAT', KEYS[1], 'l2', ARGV[1]) "
+    "end return 1"
+)
 
 
 class RedisShare:
-    """What processes share through a Redis server: each reply is kept for 30 days, an equal question is asked once, and a rate
-    is that of all together. While the server is away each process goes by its own limits, and says so once.
+    """What processes share through a Redis server: each reply is kept for 30 days, an equal
+    question is asked once, and a rate is that of all together. While the server is away each
+    process goes by its own limits, and says so once.
 
     Lives on the library's event loop. All that is asked in one turn of it goes out together.
 
     Args:
-        url: `redis://`, `rediss://` (TLS) or `unix://`, as redis-py reads it; a password in it is never shown.
+        url: `redis://`, `rediss://` (TLS) or `unix://`, as redis-py reads it; a password in it is
+            never shown.
 
     Raises:
         MissingExtra: redis-py is not installed.
@@ -84,10 +96,16 @@ class RedisShare:
         self._trouble = RedisError, OSError, asyncio.TimeoutError
         try:
             self._client = client.Redis.from_url(
-                url, socket_timeout=_TIMEOUT, socket_connect_timeout=_TIMEOUT, max_connections=4, protocol=2
+                url,
+                socket_timeout=_TIMEOUT,
+                socket_connect_timeout=_TIMEOUT,
+                max_connections=4,
+                protocol=2,
             )
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"RM_GALLERY_CACHE is no Redis URL that can be read: {redact(str(error))}") from None
+            raise ConfigError(
+                f"RM_GALLERY_CACHE is no Redis URL that can be read: {redact(str(error))}"
+            ) from None
         self._me = secrets.token_hex(8)
         self._batch: list[tuple[tuple[Any, ...], asyncio.Future[Any]]] = []
         self._sending: asyncio.Task[None] | None = None
@@ -96,12 +114,18 @@ class RedisShare:
         self._away_until = 0.0
         self._away = False
 
-    # -- questions ---------------------------------------------------------------------------------------------------
+    # -- questions ---------------------------------------------------------------------------------
 
     async def lead(self, key: str) -> tuple[bytes, bool] | None:
-        """None for whoever is to ask, and to say `landed` at the end; else the reply, and whether it had been kept before."""
+        """None for whoever is to ask, and to say `landed` at the end; else the reply, and whether
+        it had been kept before.
+        """
         look, waited = _FIRST_LOOK, False
-        while (found := await self._ask(_LEAD, 2, _reply(key), _lock(key), self._me, int(LEAD_SECONDS * 1000))) is not None:
+        while (
+            found := await self._ask(
+                _LEAD, 2, _reply(key), _lock(key), self._me, int(LEAD_SECONDS * 1000)
+            )
+        ) is not None:
             if isinstance(found, bytes):
                 return found, not waited
             if found == 1:
@@ -126,14 +150,16 @@ class RedisShare:
             for key in list(self._leading):
                 await self._ask(_STAY, 1, _lock(key), self._me, int(LEAD_SECONDS * 1000))
 
-    # -- rates -------------------------------------------------------------------------------------------------------
+    # -- rates -------------------------------------------------------------------------------------
 
     def rate(self, key: str) -> RateLimit:
         """The limit of an endpoint that all processes keep together."""
         return _SharedRate(self, PREFIX + "rate:" + hashlib.sha256(key.encode()).hexdigest())
 
     async def take(self, key: str, per_second: Sequence[float], need: int) -> float | None:
-        """Seconds to wait for a call at these rates of requests and tokens, 0 where it may start; None while the server is away."""
+        """Seconds to wait for a call at these rates of requests and tokens, 0 where it may start;
+        None while the server is away.
+        """
         requests, tokens = per_second
         found = await self._ask(_TAKE, 1, key, requests, 1, tokens, need)
         return None if found is None else found / 1e6
@@ -142,7 +168,7 @@ class RedisShare:
         """Give tokens back that a call did not use; negative for more than it was expected to."""
         await self._ask(_GIVE, 1, key, tokens)
 
-    # -- the server --------------------------------------------------------------------------------------------------
+    # -- the server --------------------------------------------------------------------------------
 
     async def _ask(self, *command: Any) -> Any:
         """What a script gives; None while the server is away."""
@@ -178,7 +204,10 @@ class RedisShare:
             return None
         if self._away:
             self._away = False
-            logger.warning("The Redis server of RM_GALLERY_CACHE answers again: replies and rates are shared from here on.")
+            logger.warning(
+                "The Redis server of RM_GALLERY_CACHE answers again: replies and rates are shared "
+                "from here on."
+            )
         return value
 
     def _lost(self, error: BaseException) -> None:
@@ -186,8 +215,9 @@ class RedisShare:
         if not self._away:
             self._away = True
             logger.warning(
-                "The Redis server of RM_GALLERY_CACHE does not answer ({}: {}). The run goes on: nothing is kept or shared until it "
-                "does, and limits are those of this process alone.",
+                "The Redis server of RM_GALLERY_CACHE does not answer ({}: {}). The run goes on: "
+                "nothing is kept or shared until it does, and limits are those of this process "
+                "alone.",
                 type(error).__name__, redact(str(error)),
             )  # fmt: skip
 
@@ -210,7 +240,9 @@ class _SharedRate(RateLimit):
         self._turn = asyncio.Lock()
         self._giving: set[asyncio.Task[None]] = set()
 
-    def set(self, requests_per_minute: float | None = None, tokens_per_minute: float | None = None) -> None:
+    def set(
+        self, requests_per_minute: float | None = None, tokens_per_minute: float | None = None
+    ) -> None:
         """Take over rates, and check them."""
         super().set(requests_per_minute, tokens_per_minute)
         for place, given in enumerate((requests_per_minute, tokens_per_minute)):
@@ -235,7 +267,9 @@ class _SharedRate(RateLimit):
         """Correct what a call was expected to use."""
         super().settle(reserved, used)
         if self._per_second[1] and reserved != used:
-            task = asyncio.get_running_loop().create_task(self._share.give(self._key, reserved - used))
+            task = asyncio.get_running_loop().create_task(
+                self._share.give(self._key, reserved - used)
+            )
             self._giving.add(task)
             task.add_done_callback(self._giving.discard)
 

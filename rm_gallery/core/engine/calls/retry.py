@@ -1,4 +1,6 @@
-"""Attempts at one call: what may be tried again, after how long, and when a run should stop trying at all."""
+"""Attempts at one call: what may be tried again, after how long, and when a run should stop trying
+at all.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,12 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rm_gallery.core.engine.calls.endpoint import PAUSE_CAP, Endpoint, EndpointDown
-from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, ProviderError, ProviderErrorKind
+from rm_gallery.core.utils.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    ProviderError,
+    ProviderErrorKind,
+)
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.context import Deadline
@@ -25,11 +32,14 @@ T = TypeVar("T")
 
 _ACCOUNT = frozenset({401, 402, 429})
 _ONE_REQUEST = frozenset({400, 413, 422})
-"""Refusals that are about what was asked: too long a prompt comes back in the same words, and the next one may be shorter."""
+"""Refusals that are about what was asked: too long a prompt comes back in the same words, and the
+next one may be shorter.
+"""
 # Gateways answer so for any call while there is nobody behind them.
 _NOT_THE_CALL = frozenset({404, 405, 502, 503, 529})
 
-# A server that answered before and now refuses connections is restarting: that takes seconds, not fractions of one.
+# A server that answered before and now refuses connections is restarting: that takes seconds, not
+# fractions of one.
 _RESTART_FACTOR = 4.0
 
 
@@ -37,9 +47,9 @@ _RESTART_FACTOR = 4.0
 class RetryPolicy:
     """How often and how patiently a failed call is tried again.
 
-    Waits are drawn from U(0, min(cap, base * 2**(n-1))) seconds after attempt n ("full jitter", Brooker,
-    "Exponential Backoff And Jitter", AWS Architecture Blog 2015). `unreachable_attempts` holds for an endpoint that has
-    never answered. Give an `rng` with a seed for reproducible waits.
+    Waits are drawn from U(0, min(cap, base * 2**(n-1))) seconds after attempt n ("full jitter",
+    Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog 2015). `unreachable_attempts`
+    holds for an endpoint that has never answered. Give an `rng` with a seed for reproducible waits.
     Raises ConfigError: a count below 1 or a wait that is not positive.
     """
 
@@ -54,7 +64,9 @@ class RetryPolicy:
             raise ConfigError(f"a retry policy needs at least 1 attempt, got max_attempts={self.max_attempts}, "
                               f"unreachable_attempts={self.unreachable_attempts}")  # fmt: skip
         if not 0 < self.base <= self.cap < math.inf:
-            raise ConfigError(f"a retry policy needs 0 < base <= cap, got base={self.base}, cap={self.cap}")
+            raise ConfigError(
+                f"a retry policy needs 0 < base <= cap, got base={self.base}, cap={self.cap}"
+            )
 
     def ceiling(self, attempt: int, *, restarting: bool = False) -> float:
         """Longest jittered wait in seconds after attempt number `attempt` (from 1)."""
@@ -80,11 +92,13 @@ async def run_attempts(
     on_retry: Callable[[RetryEvent], None] | None = None,
     endpoint: Endpoint | None = None,
 ) -> T:
-    """Await `call()` until it succeeds, may not be repeated, or the deadline passes between two attempts.
+    """Await `call()` until it succeeds, may not be repeated, or the deadline passes between two
+    attempts.
 
-    `call` itself waits for the endpoint and keeps within the deadline. While the endpoint is shut or pauses there is no wait here,
-    and from the second attempt on what says nothing about the call (refused connections, 429, 502, 503, 529) is free. A pause the server
-    asks for does not count as the sample's time. Only ProviderError is retried; anything else passes through.
+    `call` itself waits for the endpoint and keeps within the deadline. While the endpoint is shut
+    or pauses there is no wait here, and from the second attempt on what says nothing about the call
+    (refused connections, 429, 502, 503, 529) is free. A pause the server asks for does not count as
+    the sample's time. Only ProviderError is retried; anything else passes through.
 
     Raises:
         ProviderError: fatal at once; any other kind when its attempts are used up.
@@ -107,7 +121,9 @@ async def run_attempts(
         held, answered = _endpoint_says(endpoint, cause)
         counted += 1.0 if made == 1 else _weight(endpoint, cause)
         absent = cause.kind == "unreachable" and not answered
-        allowed = min(policy.unreachable_attempts, policy.max_attempts) if absent else policy.max_attempts
+        allowed = (
+            min(policy.unreachable_attempts, policy.max_attempts) if absent else policy.max_attempts
+        )
         if counted >= allowed:
             raise ProviderError(
                 f"{cause} (gave up after {_tries(made)})",
@@ -136,7 +152,9 @@ def _endpoint_says(endpoint: Endpoint | None, cause: ProviderError) -> tuple[boo
 
 
 def _weight(endpoint: Endpoint | None, cause: ProviderError) -> float:
-    """How much of an attempt a failure uses up: less, the likelier any other call would have ended so."""
+    """How much of an attempt a failure uses up: less, the likelier any other call would have ended
+    so.
+    """
     if endpoint is None or not endpoint.served:
         return 1.0
     if endpoint.shut:
@@ -147,14 +165,19 @@ def _weight(endpoint: Endpoint | None, cause: ProviderError) -> float:
 
 
 def _waits(
-    policy: RetryPolicy, cause: ProviderError, counted: float, absent: bool, deadline: Deadline | None
+    policy: RetryPolicy,
+    cause: ProviderError,
+    counted: float,
+    absent: bool,
+    deadline: Deadline | None,
 ) -> tuple[float, float]:
     """Seconds the server asks for, and seconds of jitter after them."""
     asked = min(cause.retry_after or 0.0, PAUSE_CAP)
     restarting = cause.kind == "unreachable" and not absent
     left = math.inf if deadline is None else max(0.0, deadline.left)
-    # Jitter is drawn within the time left: a shorter wait than planned is worth more than none. All calls refused together
-    # would come back together, so a wait the server asks for gets some as well.
+    # Jitter is drawn within the time left: a shorter wait than planned is worth more than none. All
+    # calls refused together would come back together, so a wait the server asks for gets some as
+    # well.
     longest = policy.base if asked else policy.ceiling(int(counted), restarting=restarting)
     return asked, policy.rng.uniform(0.0, min(longest, left))
 
@@ -166,15 +189,17 @@ def _tries(made: int) -> str:
 def _late(made: int, cause: ProviderError | None) -> DeadlineExceeded:
     last = "none had failed before" if cause is None else f"last cause ({cause.kind}): {cause}"
     return DeadlineExceeded(
-        f"deadline reached after {_tries(made)}: no time was left for another; {last}. Give the sample a longer deadline."
+        f"deadline reached after {_tries(made)}: no time was left for another; {last}. Give the "
+        f"sample a longer deadline."
     )
 
 
 def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
     """Seconds the server asks to wait: `retry-after-ms`, else `retry-after` as number or HTTP-date.
 
-    `now` is wall-clock time in seconds since the epoch. A date in the past is 0; anything unreadable, negative or
-    not finite is None. Source: RFC 9110 section 10.2.3; the milliseconds form is Azure's and OpenAI's.
+    `now` is wall-clock time in seconds since the epoch. A date in the past is 0; anything
+    unreadable, negative or not finite is None. Source: RFC 9110 section 10.2.3; the milliseconds
+    form is Azure's and OpenAI's.
     """
     said = {name.lower(): value for name, value in headers.items()}
     milliseconds = _number(said.get("retry-after-ms"))
@@ -204,10 +229,10 @@ def _number(text: str | None) -> float | None:
 class FailFast:
     """Says when a run is pointless: `limit` calls in a row failed for good.
 
-    Before any call succeeded every failure counts but a rate limit. Later what holds for every call counts (unreachable, or a
-    key that is refused or has nothing left: HTTP 401, 402, 429 for good), and one and the same refusal of different requests, but
-    not one of what was asked (HTTP 400, 413, 422).
-    Thread-safe. `message` is None until it trips.
+    Before any call succeeded every failure counts but a rate limit. Later what holds for every call
+    counts (unreachable, or a key that is refused or has nothing left: HTTP 401, 402, 429 for good),
+    and one and the same refusal of different requests, but not one of what was asked (HTTP 400,
+    413, 422). Thread-safe. `message` is None until it trips.
     """
 
     def __init__(self, limit: int = 20) -> None:
@@ -230,7 +255,9 @@ class FailFast:
                     self._counted.clear()
 
     def lost(self, error: BaseException) -> bool | None:
-        """Whether the run stopped for a call that failed with this error, or after it; None while that is open."""
+        """Whether the run stopped for a call that failed with this error, or after it; None while
+        that is open.
+        """
         if not any(counted is error for counted in self._counted):
             return False
         return True if self.message is not None else None
@@ -239,7 +266,9 @@ class FailFast:
         """Note a call that failed; True exactly once, when this failure trips the tracker."""
         if not isinstance(error, ProviderError) or error.kind == "rate_limit":
             return False
-        if self._succeeded and (error.kind not in ("unreachable", "fatal") or error.status in _ONE_REQUEST):
+        if self._succeeded and (
+            error.kind not in ("unreachable", "fatal") or error.status in _ONE_REQUEST
+        ):
             return False
         with self._lock:
             if self.message is not None:
@@ -255,10 +284,15 @@ class FailFast:
             if sum(self._causes.values()) < self.limit:
                 return False
             cause, count = self._causes.most_common(1)[0]
-            which = f"the last {self.limit} calls" if self._succeeded else f"the first {self.limit} calls"
+            which = (
+                f"the last {self.limit} calls"
+                if self._succeeded
+                else f"the first {self.limit} calls"
+            )
             self.message = (
                 f"{which} all failed, so the run stops. {count} times: {cause}. "
-                "Check endpoint, key and model name, then run the same command again; finished samples are kept."
+                "Check endpoint, key and model name, then run the same command again; finished "
+                "samples are kept."
             )
             return True
 
@@ -271,10 +305,12 @@ class _Flight(Generic[T]):
 
 
 class SingleFlight(Generic[T]):
-    """Runs at most one execution per key at a time; everybody who asks meanwhile gets its result or its error.
+    """Runs at most one execution per key at a time; everybody who asks meanwhile gets its result or
+    its error.
 
-    Nothing is remembered afterwards. A caller that is cancelled leaves the others alone; the execution itself is
-    cancelled once nobody waits for it any more. Not thread-safe: all calls must run on one event loop.
+    Nothing is remembered afterwards. A caller that is cancelled leaves the others alone; the
+    execution itself is cancelled once nobody waits for it any more. Not thread-safe: all calls must
+    run on one event loop.
     """
 
     def __init__(self) -> None:
@@ -284,11 +320,15 @@ class SingleFlight(Generic[T]):
         return len(self._flights)
 
     def leader(self, key: str) -> Any:
-        """What the first caller of the execution in flight for `key` gave as `leader`; None when there is none."""
+        """What the first caller of the execution in flight for `key` gave as `leader`; None when
+        there is none.
+        """
         flight = self._flights.get(key)
         return None if flight is None else flight.leader
 
-    async def run(self, key: str, factory: Callable[[], Coroutine[Any, Any, T]], leader: Any = None) -> T:
+    async def run(
+        self, key: str, factory: Callable[[], Coroutine[Any, Any, T]], leader: Any = None
+    ) -> T:
         """The result of the execution in flight for `key`, or of `factory()` when there is none.
 
         The execution runs in a task of its own, in a copy of the first caller's context.
@@ -304,9 +344,11 @@ class SingleFlight(Generic[T]):
         except asyncio.CancelledError:
             if waiter in flight.waiters:
                 flight.waiters.remove(waiter)
-                if not flight.waiters:  # nobody waits any more: cancel it, and return when its connection is closed
+                # nobody waits any more: cancel it, and return when its connection is closed
+                if not flight.waiters:
                     if self._flights.get(key) is flight:
-                        del self._flights[key]  # a newcomer must not join an execution that is being cancelled
+                        # a newcomer must not join an execution that is being cancelled
+                        del self._flights[key]
                     flight.task.cancel()
                     await asyncio.wait({flight.task})
             raise
@@ -326,7 +368,9 @@ class SingleFlight(Generic[T]):
             error = task.exception()
             for waiter in waiters:
                 if not waiter.done():
-                    waiter.set_result(task.result()) if error is None else waiter.set_exception(error)
+                    waiter.set_result(task.result()) if error is None else waiter.set_exception(
+                        error
+                    )
 
         task.add_done_callback(land)
         return flight

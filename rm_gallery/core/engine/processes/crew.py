@@ -1,6 +1,8 @@
-"""The processes that judge for one run: how they are begun and fed, what they send back, and what happens when one dies.
+"""The processes that judge for one run: how they are begun and fed, what they send back, and what
+happens when one dies.
 
-This process plans, merges, keeps the run folder and coordinates; its members make the calls and do the computing.
+This process plans, merges, keeps the run folder and coordinates; its members make the calls and do
+the computing.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ SILENT_SECONDS = 60.0
 AHEAD_SECONDS = 0.05
 """What a member gets through in this time is sent ahead, so that it never waits for work."""
 GONE_SECONDS = 30.0
-"""A member on another machine that says nothing for so long is gone, and its machine perhaps with it."""
+"""A member on another machine that says nothing for so long is gone, and its machine perhaps with
+it.
+"""
 _STARTS = 3
 """So many members may die before they are ready until that is taken for how it is."""
 
@@ -45,7 +49,9 @@ class Crew:
     known: Mapping[str, Any] = field(default_factory=dict)
     """What jobs hold and members have already, by the name it goes by."""
     asked: Callable[[Any, set[str]], None] | None = None
-    """Hears (what a unit's jobs are of, hashes of what judges were asked); None where nobody wants to know."""
+    """Hears (what a unit's jobs are of, hashes of what judges were asked); None where nobody wants
+    to know.
+    """
 
     def place(self) -> MemberPlace:
         """Where its members are begun."""
@@ -97,18 +103,24 @@ class _Member:
 
 
 class ProcessLane(LoopLane):
-    """Runs units in processes of their own: each gets what it is through with soon, and what a dead one had goes to the others.
+    """Runs units in processes of their own: each gets what it is through with soon, and what a dead
+    one had goes to the others.
 
-    A unit whose member died is tried again, and the second time by itself; where that one dies, too, it has killed it.
+    A unit whose member died is tried again, and the second time by itself; where that one dies,
+    too, it has killed it.
     """
 
     def __init__(self, work: Work, max_workers: int, crew: Crew) -> None:
         super().__init__(work, max_workers)
         self._crew = crew
         self._place = crew.place()
-        self._heard = Members(work.control, self._place.far, lambda member, *said: member.channel.say(("said", *said)))
+        self._heard = Members(
+            work.control, self._place.far, lambda member, *said: member.channel.say(("said", *said))
+        )
         cls, keywords = crew.batch
-        self._setup = self._heard.setup(cls, keywords, crew.options, self._place.packed, asked=crew.asked is not None)
+        self._setup = self._heard.setup(
+            cls, keywords, crew.options, self._place.packed, asked=crew.asked is not None
+        )
         self._names = {id(value): name for name, value in crew.known.items()}
         self._each = -(-max_workers // self._place.processes)
         """Jobs that one member has in flight at most."""
@@ -126,11 +138,13 @@ class ProcessLane(LoopLane):
         work.control.hold("crew", lambda: lambda: library_loop.post(self._loop, self._close))
         library_loop.post(self._loop, self._beat)
 
-    # -- members -----------------------------------------------------------------------------------------------------
+    # -- members -----------------------------------------------------------------------------------
 
     def _start(self) -> None:
         member = _Member()
-        member.channel = MemberChannel(self._loop, lambda message: self._hear(member, message), lambda: self._lost(member))
+        member.channel = MemberChannel(
+            self._loop, lambda message: self._hear(member, message), lambda: self._lost(member)
+        )
         member.channel.post(("setup", self._setup, self._each, self._heard.limited))
         self._members.add(member)
         member.body = self._place.begin(member.channel)
@@ -161,12 +175,18 @@ class ProcessLane(LoopLane):
         if not member.ready:
             self._starts += 1
             if self._starts >= _STARTS:
-                self._end(ConfigError(f"Worker processes do not start: {why}. What they said stands above."))
+                self._end(
+                    ConfigError(
+                        f"Worker processes do not start: {why}. What they said stands above."
+                    )
+                )
                 return
         for number, unit in reversed(member.open.items()):
             self._deaths[number] += 1
             if member.alone:
-                message = f"The process that judged this sample died ({why}), and so did two before it."
+                message = (
+                    f"The process that judged this sample died ({why}), and so did two before it."
+                )
                 self._settle(unit, [failed("crashed", message, "rule")] * len(unit.jobs))
             else:
                 (self._waiting if self._deaths[number] == 1 else self._suspects).appendleft(unit)
@@ -184,7 +204,11 @@ class ProcessLane(LoopLane):
             member.pace, member.done = 0.5 * (member.pace + member.done / seconds), 0
             member.silent += 1
             deadline = self._crew.options.deadline
-            if member.open and deadline is not None and member.silent * BEAT_SECONDS > deadline + SILENT_SECONDS:
+            if (
+                member.open
+                and deadline is not None
+                and member.silent * BEAT_SECONDS > deadline + SILENT_SECONDS
+            ):
                 member.body.kill()
             if self._place.far and member.ready and member.silent * BEAT_SECONDS > GONE_SECONDS:
                 self._lost(member)
@@ -204,7 +228,7 @@ class ProcessLane(LoopLane):
             member.channel.say(self._heard.stop())
         self._give_all()
 
-    # -- units -------------------------------------------------------------------------------------------------------
+    # -- units -------------------------------------------------------------------------------------
 
     def _add(self, units: list[Unit]) -> None:
         if not library_loop.is_current(self._loop):
@@ -223,7 +247,11 @@ class ProcessLane(LoopLane):
         if self._stopped:
             while self._waiting or self._suspects:
                 unit = (self._waiting or self._suspects).popleft()
-                self._settle(unit, [stopped_outcome(control.why_stopped or "", control.who_stopped)] * len(unit.jobs))
+                self._settle(
+                    unit,
+                    [stopped_outcome(control.why_stopped or "", control.who_stopped)]
+                    * len(unit.jobs),
+                )
             return
         for member in sorted(self._members, key=lambda member: len(member.open)):
             self._give(member)
@@ -247,7 +275,10 @@ class ProcessLane(LoopLane):
         try:
             jobs = self._pickled(unit.jobs)
         except Exception as error:  # noqa: BLE001 - whatever a sample holds is its own trouble
-            said = DataError(f"The sample cannot be sent to a worker process: {type(error).__name__}: {error!s:.200}.")
+            said = DataError(
+                f"The sample cannot be sent to a worker process: {type(error).__name__}: "
+                f"{error!s:.200}."
+            )
             self._settle(unit, [outcome_of_error(said)] * len(unit.jobs))
             return
         member.open[unit.index] = unit
@@ -260,7 +291,9 @@ class ProcessLane(LoopLane):
         _Pickler(file, self._names).dump(jobs)
         return file.getvalue()
 
-    def _done(self, member: _Member, results: list[tuple[int, tuple[bytes, list[tuple[int, set[str]]]]]]) -> None:
+    def _done(
+        self, member: _Member, results: list[tuple[int, tuple[bytes, list[tuple[int, set[str]]]]]]
+    ) -> None:
         for number, (pickled, asked) in results:
             unit = member.open.pop(number, None)
             if unit is None:

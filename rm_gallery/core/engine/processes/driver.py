@@ -1,4 +1,6 @@
-"""A worker process, one call and what its future becomes, and the thread that owns the process: it is replaced when it hangs or dies."""
+"""A worker process, one call and what its future becomes, and the thread that owns the process: it
+is replaced when it hangs or dies.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rm_gallery.core.engine.processes.main import ANSWER, ERROR, MEMORY, REQUEST, Request, function_reference
+from rm_gallery.core.engine.processes.main import (
+    ANSWER,
+    ERROR,
+    MEMORY,
+    REQUEST,
+    Request,
+    function_reference,
+)
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, RMGalleryError
 
 if TYPE_CHECKING:
@@ -25,16 +34,26 @@ if TYPE_CHECKING:
 
 STARTUP_SECONDS = 60.0
 """How long a process may take to start, and to load the functions of a chunk."""
-# Handing over the search path makes the child import exactly what the parent would, whatever its working folder holds;
-# `-c` instead of `-m` for the same reason. The script of the user is never imported.
-_BOOT = "import sys; sys.path[:] = sys.argv[1:]; import rm_gallery.core.engine.processes.main as _worker; _worker.main()"
+# Handing over the search path makes the child import exactly what the parent would, whatever its
+# working folder holds; `-c` instead of `-m` for the same reason. The script of the user is never
+# imported.
+_BOOT = (
+    "import sys; sys.path[:] = sys.argv[1:]; import rm_gallery.core.engine.processes.main as "
+    "_worker; _worker.main()"
+)
 
 # There is a worker per processor already, and thread pools count against the memory cap.
 ONE_THREAD_EACH = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 _ALIVE_CHECK = 1.0
 _READ_SIZE = 1 << 16
 KILL = 9
-_SIGNAL_NAMES = {4: "illegal instruction", 6: "abort", 7: "bus error", 8: "arithmetic error", 11: "segmentation fault"}
+_SIGNAL_NAMES = {
+    4: "illegal instruction",
+    6: "abort",
+    7: "bus error",
+    8: "arithmetic error",
+    11: "segmentation fault",
+}
 
 
 class WorkerSilent(Exception):
@@ -59,14 +78,18 @@ class WorkerProcess:
 
     def __init__(self) -> None:
         if not sys.executable:
-            raise ConfigError("worker processes need the path of the Python interpreter, but sys.executable is empty")
+            raise ConfigError(
+                "worker processes need the path of the Python interpreter, but sys.executable is "
+                "empty"
+            )
         self._process = subprocess.Popen(
             [sys.executable, "-c", _BOOT, *(entry for entry in sys.path if isinstance(entry, str))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
             env=ONE_THREAD_EACH | os.environ,
-            # A group of its own: Ctrl-C in a terminal is the parent's to handle, and killing takes grandchildren along.
+            # A group of its own: Ctrl-C in a terminal is the parent's to handle, and killing takes
+            # grandchildren along.
             start_new_session=True,
         )
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -90,11 +113,15 @@ class WorkerProcess:
             raise WorkerGone from error
 
     def receive(self, timeout: float | None) -> AnswerFrame:
-        """Wait for the next answer; raises WorkerGone or, after `timeout` seconds of silence, WorkerSilent."""
+        """Wait for the next answer; raises WorkerGone or, after `timeout` seconds of silence,
+        WorkerSilent.
+        """
         answer = self._buffered_answer()
         give_up = None if timeout is None else time.monotonic() + timeout
         while answer is None:
-            wait = _ALIVE_CHECK if give_up is None else min(_ALIVE_CHECK, give_up - time.monotonic())
+            wait = (
+                _ALIVE_CHECK if give_up is None else min(_ALIVE_CHECK, give_up - time.monotonic())
+            )
             try:
                 data = self._pipes.read(max(0.0, wait))
             except (OSError, ValueError) as error:
@@ -103,7 +130,8 @@ class WorkerProcess:
                 self._buffer += data
                 answer = self._buffered_answer()
             elif data is not None or self._process.poll() is not None:
-                # A grandchild may hold the pipe open after its parent's death, so the pipe's end is not waited for.
+                # A grandchild may hold the pipe open after its parent's death, so the pipe's end is
+                # not waited for.
                 raise WorkerGone
             elif give_up is not None and time.monotonic() >= give_up:
                 raise WorkerSilent
@@ -153,11 +181,14 @@ def describe_exit(code: int | None) -> str:
     if code >= 0:
         return f"exit code {code}"
     name = _SIGNAL_NAMES.get(-code)
-    return f"killed by signal {-code}" + (f", {name}" if name else ", out of memory?" if -code == KILL else "")
+    return f"killed by signal {-code}" + (
+        f", {name}" if name else ", out of memory?" if -code == KILL else ""
+    )
 
 
 class _PollPipes:
-    """Pipes where the system can wait for one with a time limit: a late answer in the pipe is never overlooked.
+    """Pipes where the system can wait for one with a time limit: a late answer in the pipe is never
+    overlooked.
 
     `read` gives bytes, b"" at the end of the pipe, None when nothing came in time.
     """
@@ -192,7 +223,9 @@ class _ThreadPipes:
     def __init__(self, write_fd: int, read_fd: int) -> None:
         self._write_fd, self._read_fd = write_fd, read_fd
         self._chunks: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-        threading.Thread(target=self._read_ahead, name="rm-gallery-worker-pipe", daemon=True).start()
+        threading.Thread(
+            target=self._read_ahead, name="rm-gallery-worker-pipe", daemon=True
+        ).start()
 
     def _read_ahead(self) -> None:
         data = b"-"
@@ -209,14 +242,17 @@ class _ThreadPipes:
             rest = rest[os.write(self._write_fd, rest) :]
 
     def read(self, timeout: float) -> bytes | None:
-        # The grace lets a starved reading thread hand over what is in the pipe before an item is called overdue.
+        # The grace lets a starved reading thread hand over what is in the pipe before an item is
+        # called overdue.
         try:
             return self._chunks.get(timeout=timeout + self._GRACE)
         except queue.Empty:
             return None
 
 
-_PIPES: type[_PollPipes] | type[_ThreadPipes] = _PollPipes if hasattr(select, "poll") else _ThreadPipes
+_PIPES: type[_PollPipes] | type[_ThreadPipes] = (
+    _PollPipes if hasattr(select, "poll") else _ThreadPipes
+)
 
 
 _STARTS_PER_CALL = 3
@@ -230,7 +266,8 @@ class WorkerCrashed(RMGalleryError):
         self.exit_code = exit_code
 
 
-class WorkerMemoryExceeded(MemoryError, RMGalleryError):  # in the other order it cannot be rebuilt from a pickle
+# in the other order it cannot be rebuilt from a pickle
+class WorkerMemoryExceeded(MemoryError, RMGalleryError):
     """A call needed more than the memory cap of a worker process."""
 
 
@@ -244,21 +281,41 @@ class RemoteTraceback(Exception):
 class PoolCall:
     """A function, its arguments and the future that gets the outcome.
 
-    Raises ConfigError: function or arguments cannot be sent to another process, or the deadline is no positive number.
+    Raises ConfigError: function or arguments cannot be sent to another process, or the deadline is
+    no positive number.
     """
 
-    __slots__ = ("_begun", "_on_begin", "_running", "aborted", "arguments", "deadline", "future", "name", "owner", "reference")
+    __slots__ = (
+        "_begun",
+        "_on_begin",
+        "_running",
+        "aborted",
+        "arguments",
+        "deadline",
+        "future",
+        "name",
+        "owner",
+        "reference",
+    )
 
     def __init__(
-        self, fn: Callable[..., Any], arguments: tuple[Any, ...], deadline: float | None, on_begin: Callable[[], None] | None
+        self,
+        fn: Callable[..., Any],
+        arguments: tuple[Any, ...],
+        deadline: float | None,
+        on_begin: Callable[[], None] | None,
     ) -> None:
         if deadline is not None and not (deadline > 0 and math.isfinite(deadline)):
-            raise ConfigError(f"a deadline is a positive number of seconds or None, found {deadline!r}")
+            raise ConfigError(
+                f"a deadline is a positive number of seconds or None, found {deadline!r}"
+            )
         self.name, self.reference = function_reference(fn)
         try:
             self.arguments = pickle.dumps(arguments, pickle.HIGHEST_PROTOCOL)
         except Exception as error:
-            raise ConfigError(f"an argument of {self.name} cannot be pickled: {type(error).__name__}: {error}") from error
+            raise ConfigError(
+                f"an argument of {self.name} cannot be pickled: {type(error).__name__}: {error}"
+            ) from error
         self.deadline = deadline
         self.owner: Any = None
         """Whose call it is, for the pool's turns."""
@@ -268,7 +325,9 @@ class PoolCall:
         self._begun = self._running = False
 
     def begin(self) -> bool:
-        """Mark the future as running; False when it was cancelled before, so that its answer is dropped."""
+        """Mark the future as running; False when it was cancelled before, so that its answer is
+        dropped.
+        """
         if not self._begun:
             self._begun = True
             self._running = self.future.set_running_or_notify_cancel()
@@ -282,7 +341,11 @@ class PoolCall:
             return
         if answer.kind == MEMORY:
             cap = f"{memory_cap / 2**20:,.0f} MB" if memory_cap else "what the system gives"
-            self.fail(WorkerMemoryExceeded(f"{self.name} needed more memory than its worker process may use ({cap})"))
+            self.fail(
+                WorkerMemoryExceeded(
+                    f"{self.name} needed more memory than its worker process may use ({cap})"
+                )
+            )
             return
         try:
             value = pickle.loads(answer.payload)
@@ -293,7 +356,11 @@ class PoolCall:
             else:
                 self.future.set_result(value)
         except Exception as error:  # noqa: BLE001 - an answer that cannot be rebuilt is this call's failure alone
-            self.fail(RuntimeError(f"the result of {self.name} cannot be rebuilt: {type(error).__name__}: {error}"))
+            self.fail(
+                RuntimeError(
+                    f"the result of {self.name} cannot be rebuilt: {type(error).__name__}: {error}"
+                )
+            )
 
     def fail(self, error: Exception) -> None:
         """Give an error of the pool's own to the future, unless it was cancelled."""
@@ -315,7 +382,9 @@ class Driver:
         self._lock = threading.Lock()
         self._current: PoolCall | None = None
         self._cut: PoolCall | None = None
-        self.thread = threading.Thread(target=self._run, name=f"rm-gallery-worker-{number}", daemon=True)
+        self.thread = threading.Thread(
+            target=self._run, name=f"rm-gallery-worker-{number}", daemon=True
+        )
 
     @property
     def pid(self) -> int | None:
@@ -353,7 +422,12 @@ class Driver:
                 self._end_process()
                 for call in calls:
                     self._pool.settling(call)
-                    call.fail(WorkerCrashed(f"no worker process could run {call.name}: {type(error).__name__}: {error}"))
+                    call.fail(
+                        WorkerCrashed(
+                            f"no worker process could run {call.name}: {type(error).__name__}: "
+                            f"{error}"
+                        )
+                    )
         self._end_process()
 
     def _serve(self, calls: deque[PoolCall]) -> None:
@@ -363,7 +437,10 @@ class Driver:
             process = self._ready_process()
             numbers: dict[bytes, int] = {}
             requests = [
-                Request(numbers.setdefault(call.reference, len(numbers)), call.arguments, call.deadline) for call in calls
+                Request(
+                    numbers.setdefault(call.reference, len(numbers)), call.arguments, call.deadline
+                )
+                for call in calls
             ]
             process.send((list(numbers), requests), STARTUP_SECONDS)
             process.receive(STARTUP_SECONDS)
@@ -392,7 +469,8 @@ class Driver:
             process = WorkerProcess()
             with self._lock:
                 self._process = process
-            if self._pool.closed:  # shut down while the process was starting, so nobody else has killed it
+            # shut down while the process was starting, so nobody else has killed it
+            if self._pool.closed:
                 raise WorkerGone
             process.send(self._pool.memory_cap, STARTUP_SECONDS)
         return process
@@ -405,7 +483,8 @@ class Driver:
             if not going:  # cancelled since the process was told of it, which may be at it for ever
                 self._cut = call
                 process.kill()
-        # The child works on this call since its previous answer arrived here at the latest, so silence counts from now.
+        # The child works on this call since its previous answer arrived here at the latest, so
+        # silence counts from now.
         answer = process.receive(call.deadline)
         with self._lock:
             self._current = None
@@ -426,19 +505,25 @@ class Driver:
         if self._cut is call:
             call.drop()
         else:
-            late = f"{call.name} ran longer than its deadline of {call.deadline:g} s; its process was killed"
+            late = (
+                f"{call.name} ran longer than its deadline of {call.deadline:g} s; its process was "
+                f"killed"
+            )
             call.fail(DeadlineExceeded(late))
 
     def _settle_interrupted(self, calls: deque[PoolCall], exit_code: int | None) -> None:
         interrupted, cut = self._current, self._cut
         if interrupted is None or (cut is not None and cut is not interrupted):
-            return  # nothing was running, or the kill was meant for a call that finished in the same moment
+            # nothing was running, or the kill was meant for a call that finished in the same moment
+            return
         calls.popleft()
         self._pool.settling(interrupted)
         if self._pool.closed or cut is interrupted:
             interrupted.drop()
         else:
-            ended = f"the worker process running {interrupted.name} ended ({describe_exit(exit_code)})"
+            ended = (
+                f"the worker process running {interrupted.name} ended ({describe_exit(exit_code)})"
+            )
             interrupted.fail(WorkerCrashed(ended, exit_code=exit_code))
 
     def _return(self, calls: Iterable[PoolCall], started: bool) -> None:
@@ -449,7 +534,10 @@ class Driver:
                 again.append(call)
             else:
                 self._pool.settling(call)
-                never = f"{call.aborted} worker processes ended or hung while loading it; their messages are on stderr"
+                never = (
+                    f"{call.aborted} worker processes ended or hung while loading it; their "
+                    f"messages are on stderr"
+                )
                 call.fail(WorkerCrashed(f"{call.name} could not begin: {never}"))
         self._pool.put_back(again)
 

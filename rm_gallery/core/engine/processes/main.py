@@ -1,4 +1,6 @@
-"""The child side of the worker pool: reads chunks of calls, answers each by itself, leaves with its parent; and how functions are named."""
+"""The child side of the worker pool: reads chunks of calls, answers each by itself, leaves with its
+parent; and how functions are named.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +27,14 @@ from rm_gallery.core.utils.errors import ConfigError
 REQUEST = struct.Struct("<Q")
 """Head of a frame to the child: length of the pickle that follows."""
 ANSWER = struct.Struct("<BBdQ")
-"""Head of a frame to the parent: kind, whether the child should be replaced, seconds used, length of the pickle."""
+"""Head of a frame to the parent: kind, whether the child should be replaced, seconds used, length
+of the pickle.
+"""
 
 STARTED, VALUE, ERROR, MEMORY = range(4)
-"""Kinds of answers: the chunk's functions are loaded; then per call a value, an exception, or the memory cap."""
+"""Kinds of answers: the chunk's functions are loaded; then per call a value, an exception, or the
+memory cap.
+"""
 
 _ORPHAN_SLACK = 5.0
 _SERVING = threading.Event()
@@ -36,7 +42,9 @@ _FUNCTIONS_KEPT = 64
 
 
 class Request(NamedTuple):
-    """One call of a chunk: which of the chunk's functions, its pickled positional arguments, its limit in seconds."""
+    """One call of a chunk: which of the chunk's functions, its pickled positional arguments, its
+    limit in seconds.
+    """
 
     function: int
     arguments: bytes
@@ -44,7 +52,9 @@ class Request(NamedTuple):
 
 
 def in_worker() -> bool:
-    """Whether this process is a worker of a pool, so that every child of it belongs to the call it runs."""
+    """Whether this process is a worker of a pool, so that every child of it belongs to the call it
+    runs.
+    """
     return _SERVING.is_set()
 
 
@@ -92,11 +102,16 @@ def _limit_resources(memory_cap: int | None) -> None:
         import resource
     except ImportError:  # Windows
         return
-    caps = [(resource.RLIMIT_CORE, 0), *([] if memory_cap is None else [(resource.RLIMIT_AS, memory_cap)])]
+    caps = [
+        (resource.RLIMIT_CORE, 0),
+        *([] if memory_cap is None else [(resource.RLIMIT_AS, memory_cap)]),
+    ]
     for kind, cap in caps:
         hard = resource.getrlimit(kind)[1]
         with contextlib.suppress(OSError, ValueError):  # macOS refuses a cap on memory
-            resource.setrlimit(kind, (cap if hard == resource.RLIM_INFINITY else min(cap, hard), hard))
+            resource.setrlimit(
+                kind, (cap if hard == resource.RLIM_INFINITY else min(cap, hard), hard)
+            )
 
 
 def _peak_memory() -> int:
@@ -104,8 +119,12 @@ def _peak_memory() -> int:
         import resource
     except ImportError:  # Windows
         return 0
-    with contextlib.suppress(OSError, StopIteration), open("/proc/self/status", encoding="ascii") as status:
-        # Linux counts what the parent held when it started this process in `ru_maxrss`, but not here
+    with (
+        contextlib.suppress(OSError, StopIteration),
+        open("/proc/self/status", encoding="ascii") as status,
+    ):
+        # Linux counts what the parent held when it started this process in `ru_maxrss`, but not
+        # here
         return int(next(line for line in status if line.startswith("VmHWM:")).split()[1]) * 1024
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
@@ -126,7 +145,8 @@ class _Server:
         fresh = not self._functions
         functions = [self._function(reference) for reference in references]
         if fresh:
-            # imports the modules of its classes before the clock runs: a busy machine takes seconds for what is no answer's work
+            # imports the modules of its classes before the clock runs: a busy machine takes seconds
+            # for what is no answer's work
             with contextlib.suppress(Exception):
                 pickle.loads(requests[0].arguments)
         self._send(STARTED, 0.0, b"")
@@ -146,14 +166,18 @@ class _Server:
             try:
                 found = _load_function(reference)
             except Exception as error:  # noqa: BLE001 - becomes the outcome of every call of this function
-                return ConfigError(f"a function cannot be loaded in a worker process ({_brief(error)})")
+                return ConfigError(
+                    f"a function cannot be loaded in a worker process ({_brief(error)})"
+                )
             if len(self._functions) >= _FUNCTIONS_KEPT:
                 self._functions.clear()
             self._functions[reference] = found
         return found
 
     def _has_grown(self) -> bool:
-        """Whether caches of user code have eaten so much, against the first chunk, that a fresh process is due."""
+        """Whether caches of user code have eaten so much, against the first chunk, that a fresh
+        process is due.
+        """
         if self._memory_cap is None:
             return False
         peak = _peak_memory()
@@ -171,9 +195,11 @@ class _Server:
 
 
 class _OrphanTimer:
-    """Ends this process by itself when the parent died while native code holds the interpreter lock.
+    """Ends this process by itself when the parent died while native code holds the interpreter
+    lock.
 
-    The parent kills an overdue call first; this timer needs no lock and fires some seconds after that.
+    The parent kills an overdue call first; this timer needs no lock and fires some seconds after
+    that.
     """
 
     def __init__(self) -> None:
@@ -197,10 +223,16 @@ class _OrphanTimer:
 
 
 def _load_function(reference: bytes) -> Callable[..., Any]:
-    """Import or unpickle a function, and have its module's `prepare_worker`, where there is one, do what only a first call pays."""
+    """Import or unpickle a function, and have its module's `prepare_worker`, where there is one, do
+    what only a first call pays.
+    """
     module, qualname, pickled = pickle.loads(reference)
     function: Callable[..., Any]
-    function = operator.attrgetter(qualname)(importlib.import_module(module)) if pickled is None else pickle.loads(pickled)
+    function = (
+        operator.attrgetter(qualname)(importlib.import_module(module))
+        if pickled is None
+        else pickle.loads(pickled)
+    )
     home = sys.modules.get(getattr(function, "__module__", None) or type(function).__module__)
     getattr(home, "prepare_worker", lambda: None)()
     return function
@@ -216,7 +248,9 @@ def _outcome(function: Callable[..., Any] | ConfigError, arguments: bytes) -> tu
         except MemoryError:
             raise
         except Exception as error:
-            raise TypeError(f"a result of type {type(value).__qualname__} cannot be pickled ({_brief(error)})") from error
+            raise TypeError(
+                f"a result of type {type(value).__qualname__} cannot be pickled ({_brief(error)})"
+            ) from error
     except MemoryError as error:
         error.__traceback__ = None  # frees the frames that hold the memory
         return MEMORY, b""
@@ -238,7 +272,9 @@ def _rebuilt(pickled: bytes) -> tuple[Any, ...]:
 
 
 def _portable(error: BaseException) -> bytes:
-    """The exception itself where a copy survives pickling, else a RuntimeError with its type name and message."""
+    """The exception itself where a copy survives pickling, else a RuntimeError with its type name
+    and message.
+    """
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     # SystemExit and its like must not stop the thread that asks for the result.
     if isinstance(error, Exception):
@@ -261,27 +297,37 @@ def function_reference(function: Callable[..., Any]) -> tuple[str, bytes]:
     """Name and reference by which a worker process finds the function.
 
     Functions and classes travel by name; bound methods, partials and callable objects are pickled.
-    Raises ConfigError: the function lives in the script that is run, is a lambda or a closure, or cannot be pickled.
+    Raises ConfigError: the function lives in the script that is run, is a lambda or a closure, or
+    cannot be pickled.
     """
     module, qualname = _home(function)
     name = f"{module}.{qualname}"
     if module in ("__main__", "__mp_main__"):
-        raise ConfigError(f"{name} lives in the script that is run; move it to a module, worker processes import it")
+        raise ConfigError(
+            f"{name} lives in the script that is run; move it to a module, worker processes import it"
+        )
     if "<locals>" in qualname or "<lambda>" in qualname:
-        raise ConfigError(f"{name} is a lambda or an inner function; use a function at the top of a module")
+        raise ConfigError(
+            f"{name} is a lambda or an inner function; use a function at the top of a module"
+        )
     by_name = isinstance(function, types.FunctionType | type) or (
-        isinstance(function, types.BuiltinFunctionType) and isinstance(function.__self__, types.ModuleType)
+        isinstance(function, types.BuiltinFunctionType)
+        and isinstance(function.__self__, types.ModuleType)
     )
     if by_name:
         found: Any = sys.modules.get(module)
         for part in qualname.split("."):
             found = getattr(found, part, None)
         if found is not function:
-            raise ConfigError(f"{module}:{qualname} is not the function given, so worker processes cannot find it")
+            raise ConfigError(
+                f"{module}:{qualname} is not the function given, so worker processes cannot find it"
+            )
     try:
         pickled = None if by_name else pickle.dumps(function, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
-        raise ConfigError(f"{name} cannot be sent to a worker process: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"{name} cannot be sent to a worker process: {type(error).__name__}: {error}"
+        ) from error
     return name, pickle.dumps((module, qualname, pickled))
 
 
@@ -292,7 +338,10 @@ def _home(function: Callable[..., Any]) -> tuple[str, str]:
     owner = getattr(target, "__self__", None)
     if owner is not None and not isinstance(owner, types.ModuleType):
         owner_class = owner if isinstance(owner, type) else type(owner)
-        return owner_class.__module__, f"{owner_class.__qualname__}.{getattr(target, '__name__', 'call')}"
+        return (
+            owner_class.__module__,
+            f"{owner_class.__qualname__}.{getattr(target, '__name__', 'call')}",
+        )
     if not hasattr(target, "__qualname__"):
         target = type(target)
     return getattr(target, "__module__", None) or "builtins", target.__qualname__

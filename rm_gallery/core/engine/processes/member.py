@@ -1,4 +1,6 @@
-"""The child side of a run in several processes: it makes the same batch again, runs the jobs it is sent, and leaves with its parent."""
+"""The child side of a run in several processes: it makes the same batch again, runs the jobs it is
+sent, and leaves with its parent.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ class _Control(RunControl):
 
 
 class _AskedHere:
-    """Stands in for the run folder, which the process that began the run keeps: it notes what judges are asked."""
+    """Stands in for the run folder, which the process that began the run keeps: it notes what
+    judges are asked.
+    """
 
     def __init__(self) -> None:
         self._of: dict[int, Questions] = {}
@@ -66,8 +70,16 @@ class _AskedHere:
 
     def taken(self, jobs: list[Any]) -> list[tuple[int, set[str]]]:
         """What was asked for a unit, by the place of a job of each sample in it."""
-        found = [(place, self._of.pop(id(job.of), None)) for place, job in enumerate(jobs) if hasattr(job, "of")]
-        return [(place, questions.hashes) for place, questions in found if questions is not None and questions.hashes]
+        found = [
+            (place, self._of.pop(id(job.of), None))
+            for place, job in enumerate(jobs)
+            if hasattr(job, "of")
+        ]
+        return [
+            (place, questions.hashes)
+            for place, questions in found
+            if questions is not None and questions.hashes
+        ]
 
 
 class _MemberHere:
@@ -101,7 +113,8 @@ class _MemberHere:
             self.channel.post(("error", said))
         else:
             gc.freeze()
-            gc.set_threshold(*RELAXED_GC)  # as where a run was begun: what is judged holds no cycles
+            # as where a run was begun: what is judged holds no cycles
+            gc.set_threshold(*RELAXED_GC)
             self.channel.post(("ready",))
             self._loop.call_soon_threadsafe(self._beat)
 
@@ -128,9 +141,15 @@ class _MemberHere:
         _, execute, merge, options = batch._parts((), self._asked, batch.options)
         there = BudgetElsewhere(self._there)
         workers = options.max_workers
-        control.begin(max_workers=workers, budget=there, cache=settings["cache"], repeat=settings["repeat"])
-        self._work = work = Work(execute, self._merging(merge), control, self._deliver, self._fail, options.deadline)
-        self._lane = LoopLane(work, workers) if batch.lane == "loop" else ThreadLane(workers, eager=False)
+        control.begin(
+            max_workers=workers, budget=there, cache=settings["cache"], repeat=settings["repeat"]
+        )
+        self._work = work = Work(
+            execute, self._merging(merge), control, self._deliver, self._fail, options.deadline
+        )
+        self._lane = (
+            LoopLane(work, workers) if batch.lane == "loop" else ThreadLane(workers, eager=False)
+        )
 
     def _merging(self, _: Merge) -> Merge:
         """What is done with the outcomes of a unit: they are merged where the sample is."""
@@ -160,7 +179,10 @@ class _MemberHere:
         try:
             jobs = pickle.loads(pickled)
         except Exception as error:  # noqa: BLE001 - becomes the outcome of this sample
-            said = DataError(f"The sample cannot be rebuilt in a worker process: {type(error).__name__}: {error!s:.200}.")
+            said = DataError(
+                f"The sample cannot be rebuilt in a worker process: {type(error).__name__}: "
+                f"{error!s:.200}."
+            )
             self._deliver([(number, (pickle.dumps([outcome_of_error(said)]), []))])
             return
         self._lane.feed([Unit(self._work, number, None, jobs)])
@@ -170,7 +192,10 @@ class _MemberHere:
         try:
             return pickle.dumps(outcomes, pickle.HIGHEST_PROTOCOL), asked
         except Exception as error:  # noqa: BLE001 - a result that cannot travel is the rule's doing
-            said = TypeError(f"a result cannot be sent from a worker process ({type(error).__name__}: {error!s:.200})")
+            said = TypeError(
+                f"a result cannot be sent from a worker process ({type(error).__name__}: "
+                f"{error!s:.200})"
+            )
             return pickle.dumps([outcome_of_error(said)] * len(outcomes)), asked
 
     def _deliver(self, results: list[tuple[int, Any]]) -> None:
@@ -181,7 +206,11 @@ class _MemberHere:
         assert self._work is not None
         control = self._work.control
         now = {name: getattr(control, name) for name in _COUNTERS}
-        more = {name: count - self._sent[name] for name, count in now.items() if count != self._sent[name]}
+        more = {
+            name: count - self._sent[name]
+            for name, count in now.items()
+            if count != self._sent[name]
+        }
         self._sent = now
         for asked, answers in list(control.served.items()):
             for answered in answers:
@@ -203,7 +232,9 @@ class _MemberHere:
 
 
 class FedMember(_MemberHere):
-    """A member that is fed where it is, plans and merges itself, and shares with the others what has to be true once."""
+    """A member that is fed where it is, plans and merges itself, and shares with the others what
+    has to be true once.
+    """
 
     def __init__(self, host: str, port: int, word: bytes) -> None:
         self._numbers = itertools.count()
@@ -214,19 +245,25 @@ class FedMember(_MemberHere):
         try:
             self._begin(*self._setups.get(timeout=60.0))
         except Exception as error:
-            self.channel.post(("error", error if isinstance(error, ConfigError) else _untold(error)))
+            self.channel.post(
+                ("error", error if isinstance(error, ConfigError) else _untold(error))
+            )
             raise
         self._loop.call_soon_threadsafe(self._beat)
 
     def feed(self, items: list[Any]) -> Future[list[Any]]:
-        """Take items; the future has their results in the same order, or the error that ended the run."""
+        """Take items; the future has their results in the same order, or the error that ended the
+        run.
+        """
         assert self._work is not None
         fed = _Fed(Future(), [None] * len(items), len(items))
         if not items:
             fed.future.set_result([])
             return fed.future
         units = []
-        for place, (data, jobs) in enumerate(self._batch._parts(items, None, self._batch.options)[0]):
+        for place, (data, jobs) in enumerate(
+            self._batch._parts(items, None, self._batch.options)[0]
+        ):
             number = next(self._numbers)
             self._open[number] = fed, place
             units.append(Unit(self._work, number, data, [] if jobs is None else jobs))
@@ -274,8 +311,10 @@ class _Fed:
 
 def _untold(error: BaseException) -> ConfigError:
     return ConfigError(
-        f"A worker process cannot judge here ({type(error).__name__}: {error!s:.300}). Functions and classes have to stand at the "
-        "top of a module that can be imported, not in the script that is run; or leave out processes=."
+        f"A worker process cannot judge here ({type(error).__name__}: {error!s:.300}). Functions "
+        f"and classes have to stand at the "
+        "top of a module that can be imported, not in the script that is run; or leave out "
+        "processes=."
     )
 
 
@@ -296,7 +335,9 @@ def main(descriptor: int) -> None:
 
 
 def join(host: str, port: int, word: bytes) -> None:
-    """Serve the run of another machine until it is over; `word` tells it who comes. What is kept of replies is kept there."""
+    """Serve the run of another machine until it is over; `word` tells it who comes. What is kept of
+    replies is kept there.
+    """
     over = threading.Event()
     _serve(_MemberHere(_knocked(host, port, word), over.set))
     over.wait()
@@ -317,7 +358,11 @@ def _serve(member: _MemberHere) -> None:
 
 def _log_through(member: _MemberHere) -> None:
     _loguru.remove()
-    _loguru.add(lambda said: member.channel.post(("tell", "log", _level_and_text(said))), format="{message}", level="INFO")
+    _loguru.add(
+        lambda said: member.channel.post(("tell", "log", _level_and_text(said))),
+        format="{message}",
+        level="INFO",
+    )
 
 
 def _level_and_text(said: Any) -> tuple[str, str]:

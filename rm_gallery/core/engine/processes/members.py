@@ -29,7 +29,12 @@ class Members:
         reply: (member, number, error, value) sends an answer.
     """
 
-    def __init__(self, control: RunControl, far: bool, reply: Callable[[Any, int, BaseException | None, Any], None]) -> None:
+    def __init__(
+        self,
+        control: RunControl,
+        far: bool,
+        reply: Callable[[Any, int, BaseException | None, Any], None],
+    ) -> None:
         self._control, self._far = control, far
         self._desk = Desk(control, reply, far)
         limits = [(b.max_calls, b.max_tokens, b.max_cost) for _, b in self._desk.budgets()]
@@ -39,9 +44,16 @@ class Members:
         self._said: set[tuple[str, str]] = set()
 
     def setup(
-        self, cls: type, keywords: Mapping[str, Any], options: RunOptions, packed: Callable[[Any], bytes], *, asked: bool
+        self,
+        cls: type,
+        keywords: Mapping[str, Any],
+        options: RunOptions,
+        packed: Callable[[Any], bytes],
+        *,
+        asked: bool,
     ) -> bytes:
-        """What each of them begins with, of which it makes its own batch; ConfigError for what no other process can be told.
+        """What each of them begins with, of which it makes its own batch; ConfigError for what no
+        other process can be told.
 
         Args:
             cls: of the batch, and its `keywords`.
@@ -60,7 +72,9 @@ class Members:
             "progress": False,
         }
         # a member on another machine has one processor, also for what can be killed
-        told = replace(options, **private, processes=1 if self._far else None, engine=None, address=None)
+        told = replace(
+            options, **private, processes=1 if self._far else None, engine=None, address=None
+        )
         settings = {
             "repeat": control.repeat,
             "cache": control.use_cache,
@@ -76,7 +90,8 @@ class Members:
                 return packed((cls, keywords, told, settings))
         except Exception as error:
             raise ConfigError(
-                f"What is to judge cannot be sent to a worker process ({type(error).__name__}: {error!s:.300}). Functions and "
+                f"What is to judge cannot be sent to a worker process ({type(error).__name__}: "
+                f"{error!s:.300}). Functions and "
                 "classes have to stand at the top of a module; or leave out processes=."
             ) from error
 

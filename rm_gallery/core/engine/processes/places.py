@@ -1,4 +1,6 @@
-"""Where the members of a run are: processes of this machine; and the channel that this process has to each of them."""
+"""Where the members of a run are: processes of this machine; and the channel that this process has
+to each of them.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ _BOOT = (
 
 
 class MemberChannel(asyncio.Protocol):
-    """Messages between two processes of this library over a socket they share: a frame is the pickle of a list of them.
+    """Messages between two processes of this library over a socket they share: a frame is the
+    pickle of a list of them.
 
     Args:
         loop: where it lives.
@@ -32,7 +35,9 @@ class MemberChannel(asyncio.Protocol):
         lost: is called once, when the other side is gone.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, take: Callable[[Any], None], lost: Callable[[], None]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, take: Callable[[Any], None], lost: Callable[[], None]
+    ) -> None:
         self._loop, self._take, self.lost = loop, take, lost
         self._transport: asyncio.Transport | None = None
         self._out: list[Any] = []
@@ -75,7 +80,8 @@ class MemberChannel(asyncio.Protocol):
 
     def post(self, message: Any) -> None:
         """`say` from any thread."""
-        with contextlib.suppress(RuntimeError):  # the loop is gone, and with it whoever would hear of it
+        # the loop is gone, and with it whoever would hear of it
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self.say, message)
 
     def _flush(self) -> None:
@@ -108,7 +114,9 @@ class MemberPlace(Protocol):
     processes: int
     """How many."""
     far: bool
-    """Whether they may be on other machines: what is kept on disk here is not there, and silence may be all one hears of an end."""
+    """Whether they may be on other machines: what is kept on disk here is not there, and silence
+    may be all one hears of an end.
+    """
 
     def begin(self, channel: MemberChannel) -> Body:
         """A member on the other side of this channel."""
@@ -149,9 +157,13 @@ class Here:
 
     def __init__(self, processes: int) -> None:
         if not hasattr(socket, "AF_UNIX") or os.name != "posix":
-            raise ConfigError("processes= needs a POSIX system; leave it out here: one process judges then.")
+            raise ConfigError(
+                "processes= needs a POSIX system; leave it out here: one process judges then."
+            )
         if not sys.executable:
-            raise ConfigError("processes= needs the path of the Python interpreter, but sys.executable is empty.")
+            raise ConfigError(
+                "processes= needs the path of the Python interpreter, but sys.executable is empty."
+            )
         self.processes = processes
         self._loop = library_loop.get_loop()
 
@@ -160,11 +172,18 @@ class Here:
         ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, str(theirs.fileno()), *(entry for entry in sys.path if isinstance(entry, str))],
+                [
+                    sys.executable,
+                    "-c",
+                    _BOOT,
+                    str(theirs.fileno()),
+                    *(entry for entry in sys.path if isinstance(entry, str)),
+                ],
                 stdin=subprocess.PIPE,
                 pass_fds=[theirs.fileno()],
                 env=ONE_THREAD_EACH | os.environ,
-                # A group of its own: Ctrl-C in a terminal is the parent's to handle, and killing takes grandchildren along.
+                # A group of its own: Ctrl-C in a terminal is the parent's to handle, and killing
+                # takes grandchildren along.
                 start_new_session=True,
             )
         ours.setblocking(False)

@@ -17,7 +17,13 @@ from typing import Any, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import LIMIT_SHARE, Deadline, current_deadline, current_run
-from rm_gallery.core.engine.processes.driver import Driver, PoolCall, RemoteTraceback, WorkerCrashed, WorkerMemoryExceeded
+from rm_gallery.core.engine.processes.driver import (
+    Driver,
+    PoolCall,
+    RemoteTraceback,
+    WorkerCrashed,
+    WorkerMemoryExceeded,
+)
 from rm_gallery.core.utils.errors import ConfigError
 
 __all__ = ["RemoteTraceback", "WorkerCrashed", "WorkerMemoryExceeded", "WorkerPool", "get_pool"]
@@ -33,28 +39,35 @@ _CALL_OVERHEAD = 3e-5
 _FUNCTIONS_MEASURED = 256
 _JOIN_SECONDS = 5.0
 _PATIENCE = 0.25
-"""Seconds after which a worker that is still at its chunk is no longer counted among those that others wait for."""
+"""Seconds after which a worker that is still at its chunk is no longer counted among those that
+others wait for.
+"""
 _SHORTEST = 0.2
 """Seconds that a call gets at least, however many share the time of their request."""
 
 
 class WorkerPool:
-    """Runs calls in worker processes; each call ends as its value, its own error, or an error of the pool.
+    """Runs calls in worker processes; each call ends as its value, its own error, or an error of
+    the pool.
 
-    A call that passes its deadline (seconds, counted from its own start, not from its submission) fails with
-    `DeadlineExceeded`; one whose process dies with `WorkerCrashed`; one that needs more than `memory_cap` bytes with
-    `WorkerMemoryExceeded`. In each case only that call fails: its process is replaced and its neighbours run elsewhere.
-    Processes start when first needed, up to `max_workers` (default: the processors this process may use).
-    A `prepare_worker()` of a function's module is called before any clock runs.
+    A call that passes its deadline (seconds, counted from its own start, not from its submission)
+    fails with `DeadlineExceeded`; one whose process dies with `WorkerCrashed`; one that needs more
+    than `memory_cap` bytes with `WorkerMemoryExceeded`. In each case only that call fails: its
+    process is replaced and its neighbours run elsewhere. Processes start when first needed, up to
+    `max_workers` (default: the processors this process may use). A `prepare_worker()` of a
+    function's module is called before any clock runs.
 
-    Callers take turns: a request, or a run, that has queued a thousand calls does not make another one wait for them, and workers that
-    are held up by calls of one are replaced for the others, by up to `max_workers` more.
+    Callers take turns: a request, or a run, that has queued a thousand calls does not make another
+    one wait for them, and workers that are held up by calls of one are replaced for the others, by
+    up to `max_workers` more.
 
-    Safe from many threads; a forked child has its own processes. The script of the user is not imported by workers, so
-    functions must live in importable modules.
+    Safe from many threads; a forked child has its own processes. The script of the user is not
+    imported by workers, so functions must live in importable modules.
     """
 
-    def __init__(self, max_workers: int | None = None, *, memory_cap: int | None = 4 * 2**30) -> None:
+    def __init__(
+        self, max_workers: int | None = None, *, memory_cap: int | None = 4 * 2**30
+    ) -> None:
         if max_workers is not None and max_workers < 1:
             raise ConfigError(f"max_workers is at least 1, found {max_workers}")
         self.max_workers = max_workers or processors()
@@ -74,12 +87,17 @@ class WorkerPool:
         self._closed = False
         self._seconds: dict[bytes, float] = {}
         self.startup_seconds = 0.0
-        """What the last process took until it was ready, which each call costs that has its process killed."""
+        """What the last process took until it was ready, which each call costs that has its process
+        killed.
+        """
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, deadline: float | None = None) -> Future[T]:
+    def submit(
+        self, fn: Callable[..., T], /, *args: Any, deadline: float | None = None
+    ) -> Future[T]:
         """Queue one call and return its future; `Future.cancel` works until the call begins.
 
-        Raises ConfigError: the function or an argument cannot be sent to another process, or the pool is shut down.
+        Raises ConfigError: the function or an argument cannot be sent to another process, or the
+        pool is shut down.
         """
         return self._queued(PoolCall(fn, args, deadline, None))
 
@@ -87,13 +105,16 @@ class WorkerPool:
         call.owner = _owner()
         with self._work:
             if self._closed:
-                raise ConfigError("the worker pool is shut down; make a new WorkerPool or use get_pool()")
+                raise ConfigError(
+                    "the worker pool is shut down; make a new WorkerPool or use get_pool()"
+                )
             queue = self._queues.setdefault(call.owner, deque())
             queue.insert(0 if urgent else len(queue), call)
             self._open += 1
             self._unsettled[call.owner] = self._unsettled.get(call.owner, 0) + 1
-            # A driver for every open call, up to the limit: one caller at a time needs one process. Where several have calls, as many
-            # again stand by for those that wait behind a call that hangs; they have no process before it comes to that.
+            # A driver for every open call, up to the limit: one caller at a time needs one process.
+            # Where several have calls, as many again stand by for those that wait behind a call
+            # that hangs; they have no process before it comes to that.
             most = self.max_workers * min(2, len(self._unsettled))
             while len(self._drivers) < min(most, self._open):
                 driver = Driver(self, len(self._drivers))
@@ -103,11 +124,18 @@ class WorkerPool:
         return call.future
 
     def asubmit(
-        self, fn: Callable[..., T], /, *args: Any, deadline: float | None = None, urgent: bool = False
+        self,
+        fn: Callable[..., T],
+        /,
+        *args: Any,
+        deadline: float | None = None,
+        urgent: bool = False,
     ) -> asyncio.Future[T]:
-        """Like `submit`, for `await` in a running event loop; cancelling the awaiting task kills the running call.
+        """Like `submit`, for `await` in a running event loop; cancelling the awaiting task kills
+        the running call.
 
-        An `urgent` call comes before all others of its owner: what settles a call that ran out of time. The clock of the sample that the call belongs to stands still until the call begins.
+        An `urgent` call comes before all others of its owner: what settles a call that ran out of
+        time. The clock of the sample that the call belongs to stands still until the call begins.
         """
         clock, waiting = current_deadline.get(), ExitStack()
         if clock is None:
@@ -132,7 +160,9 @@ class WorkerPool:
         return waiter
 
     def cancel_running(self, future: Future[Any]) -> bool:
-        """Cancel a call even when it is running, by killing its process; its future then raises CancelledError."""
+        """Cancel a call even when it is running, by killing its process; its future then raises
+        CancelledError.
+        """
         if future.cancel():
             return True
         with self._work:
@@ -145,10 +175,15 @@ class WorkerPool:
             return [pid for driver in self._drivers if (pid := driver.pid) is not None]
 
     def shutdown(self) -> None:
-        """Cancel what is queued, kill what runs (both raise CancelledError), end all processes and threads."""
+        """Cancel what is queued, kill what runs (both raise CancelledError), end all processes and
+        threads.
+        """
         with self._work:
             self._closed = True
-            calls, drivers = [call for queue in self._queues.values() for call in queue], list(self._drivers)
+            calls, drivers = (
+                [call for queue in self._queues.values() for call in queue],
+                list(self._drivers),
+            )
             self._queues.clear()
             self._work.notify_all()
         for call in calls:
@@ -197,7 +232,9 @@ class WorkerPool:
         return []
 
     def _may_run(self, owner: Owner) -> bool:
-        """Whether there is a worker for an owner: one that hangs is none of the `max_workers` for those who wait behind it."""
+        """Whether there is a worker for an owner: one that hangs is none of the `max_workers` for
+        those who wait behind it.
+        """
         if sum(other == owner for other, _ in self._busy.values()) >= self.max_workers:
             return False
         hanging_since = time.monotonic() - _PATIENCE
@@ -227,9 +264,11 @@ class WorkerPool:
         return chunk
 
     def _share_time(self, call: PoolCall) -> None:
-        """Cut a call's limit so that all calls of its request can use up theirs before whoever asked goes away.
+        """Cut a call's limit so that all calls of its request can use up theirs before whoever
+        asked goes away.
 
-        Thirty answers that explode would else take the whole time of their request, and their neighbours' scores with it.
+        Thirty answers that explode would else take the whole time of their request, and their
+        neighbours' scores with it.
         """
         if isinstance(call.owner, Deadline):
             left = LIMIT_SHARE * (call.owner.due - time.monotonic()) * self.max_workers
@@ -257,7 +296,9 @@ class WorkerPool:
             del self._unsettled[call.owner]
 
     def settling(self, call: PoolCall, seconds: float | None = None) -> None:
-        """Hear that a call is about to get its outcome, and learn how many of its kind make a chunk."""
+        """Hear that a call is about to get its outcome, and learn how many of its kind make a
+        chunk.
+        """
         with self._work:
             self._settled(call)
             if seconds is None:
@@ -268,17 +309,21 @@ class WorkerPool:
             self._seconds[call.reference] = 0.8 * known + 0.2 * seconds
 
     def forget_processes(self) -> None:
-        """In a forked copy of the process: start empty, leaving the parent's workers and futures to the parent."""
+        """In a forked copy of the process: start empty, leaving the parent's workers and futures to
+        the parent.
+        """
         for driver in self._drivers:
             driver.forget()
         self._reset()
 
 
-def get_pool(name: str = "rewards", *, max_workers: int | None = None, memory_cap: int | None = 4 * 2**30) -> WorkerPool:
+def get_pool(
+    name: str = "rewards", *, max_workers: int | None = None, memory_cap: int | None = 4 * 2**30
+) -> WorkerPool:
     """The pool of this name, shared by the whole process, made on first use and ended at exit.
 
-    Rewards share one; the sandbox and SQL have their own, so that what a stranger's code holds up is its like alone. The
-    settings count when the pool is made.
+    Rewards share one; the sandbox and SQL have their own, so that what a stranger's code holds up
+    is its like alone. The settings count when the pool is made.
     """
     with _guard:
         pool = _shared.get(name)

@@ -30,7 +30,8 @@ class PrincipleTemplate(BasePromptTemplate):
     """A reply that holds principles: short names with one sentence each."""
 
     principles: dict[str, str] = Field(
-        default=..., description='A JSON object {"short name": "one sentence that says what to look for", …}'
+        default=...,
+        description='A JSON object {"short name": "one sentence that says what to look for", …}',
     )
 
     @classmethod
@@ -42,7 +43,11 @@ class PrincipleTemplate(BasePromptTemplate):
         """
         stated = cls._parse(text)
         inside = stated.get("principles", split_reasoning(text).final)
-        found = _texts(inside) if isinstance(inside, dict) else _from_json(inside) or _from_lines(inside)
+        found = (
+            _texts(inside)
+            if isinstance(inside, dict)
+            else _from_json(inside) or _from_lines(inside)
+        )
         if not found:
             raise ParseError("The reply holds no principles.", reply_excerpt=excerpt(text))
         return cls(principles=found, reason=stated.get("reason"))
@@ -60,7 +65,11 @@ def _from_json(text: str) -> dict[str, str]:
 def _texts(found: Any) -> dict[str, str]:
     if not isinstance(found, dict):
         return {}
-    return {str(name).strip(): str(value).strip() for name, value in found.items() if str(name).strip() and value}
+    return {
+        str(name).strip(): str(value).strip()
+        for name, value in found.items()
+        if str(name).strip() and value
+    }
 
 
 def _from_lines(text: str) -> dict[str, str]:
@@ -85,7 +94,9 @@ class ProposeTemplate(PrincipleTemplate):
         """System and user message for one sample."""
         texts = {"query": query, "answers": answers}
         form = cls.schema(enable_thinking=enable_thinking)
-        return render("propose", "en", texts, scenario=scenario, best=best, number=number, output_form=form)
+        return render(
+            "propose", "en", texts, scenario=scenario, best=best, number=number, output_form=form
+        )
 
 
 class MergeTemplate(PrincipleTemplate):
@@ -97,14 +108,22 @@ class MergeTemplate(PrincipleTemplate):
     ) -> Prompt:
         """System and user message for all proposals."""
         form = cls.schema(enable_thinking=enable_thinking)
-        return render("merge", "en", {"proposals": proposals}, scenario=scenario, number=number, output_form=form)
+        return render(
+            "merge",
+            "en",
+            {"proposals": proposals},
+            scenario=scenario,
+            number=number,
+            output_form=form,
+        )
 
 
 class AutoPrincipleGenerator(Configured):
-    """Asks a model, sample by sample, why the chosen answer was preferred, and merges the reasons into a few principles.
+    """Asks a model, sample by sample, why the chosen answer was preferred, and merges the reasons
+    into a few principles.
 
-    The candidates are shown in a seeded order. Samples without a chosen and a rejected answer are left out; a sample whose
-    call fails is left out too, and counted in the log.
+    The candidates are shown in a seeded order. Samples without a chosen and a rejected answer are
+    left out; a sample whose call fails is left out too, and counted in the log.
     """
 
     llm: SerializeAsAny[BaseLLM]
@@ -118,32 +137,49 @@ class AutoPrincipleGenerator(Configured):
     deadline: float | None = Field(default=600.0, gt=0)
     seed: int = 0
 
-    def run_batch(self, samples: Sequence[DataSample], thread_pool: Any = None, *, executor: Any = None) -> dict[str, str]:
+    def run_batch(
+        self, samples: Sequence[DataSample], thread_pool: Any = None, *, executor: Any = None
+    ) -> dict[str, str]:
         """At most `cluster_number` principles as {name: sentence}, most important first.
 
         A given thread pool is accepted for compatibility and not used.
 
         Raises:
-            ConfigError: no sample has both a chosen and a rejected answer. ParseError: no reply held a principle.
+            ConfigError: no sample has both a chosen and a rejected answer. ParseError: no reply
+                held a principle.
         """
-        usable = [sample for sample in samples if {preference_of(o) for o in sample.output} >= {"chosen", "rejected"}]
+        usable = [
+            sample
+            for sample in samples
+            if {preference_of(o) for o in sample.output} >= {"chosen", "rejected"}
+        ]
         if not usable:
             raise ConfigError(
-                f"None of the {len(samples)} samples has a chosen and a rejected answer (answer.label['preference'])."
+                f"None of the {len(samples)} samples has a chosen and a rejected answer "
+                f"(answer.label['preference'])."
             )
         self.llm.check()
         outcomes = self._ask_all(usable, self.propose)
         proposals = [outcome.value for outcome in outcomes if outcome.value is not None]
         if not proposals:
-            raise ParseError(f"None of {len(usable)} replies held a principle; the first says: {outcomes[0].message}")
+            raise ParseError(
+                f"None of {len(usable)} replies held a principle; the first says: "
+                f"{outcomes[0].message}"
+            )
         if len(proposals) < len(usable):
-            logger.warning("{} of {} samples gave no principles.", len(usable) - len(proposals), len(usable))
+            logger.warning(
+                "{} of {} samples gave no principles.", len(usable) - len(proposals), len(usable)
+            )
         return self._result(self._ask_all([proposals], self.merge)[0], proposals)
 
-    def _ask_all(self, items: Sequence[Any], ask: Callable[[Any], Any]) -> list[Outcome[dict[str, str]]]:
+    def _ask_all(
+        self, items: Sequence[Any], ask: Callable[[Any], Any]
+    ) -> list[Outcome[dict[str, str]]]:
         options = RunOptions(max_workers=self.max_workers, deadline=self.deadline)
         plan = ((None, [item]) for item in items)
-        return run_all(plan, ask, lambda _, __, outcomes: outcomes[0], options, label="principles", lane="loop")
+        return run_all(
+            plan, ask, lambda _, __, outcomes: outcomes[0], options, label="principles", lane="loop"
+        )
 
     async def propose(self, sample: DataSample) -> dict[str, str]:
         """Ask why the chosen answer of a sample was preferred."""
@@ -171,17 +207,27 @@ class AutoPrincipleGenerator(Configured):
         )
         return await self._ask(prompt, MergeTemplate, self.cluster_number)
 
-    async def _ask(self, prompt: Any, template: type[PrincipleTemplate], number: int) -> dict[str, str]:
+    async def _ask(
+        self, prompt: Any, template: type[PrincipleTemplate], number: int
+    ) -> dict[str, str]:
         reply = await self.llm.achat(prompt)
         principles: dict[str, str] = template.parse(usable_text(reply)).principles
         return dict(list(principles.items())[:number])
 
-    def _result(self, merged: Outcome[dict[str, str]], proposals: list[dict[str, str]]) -> dict[str, str]:
+    def _result(
+        self, merged: Outcome[dict[str, str]], proposals: list[dict[str, str]]
+    ) -> dict[str, str]:
         if merged.value is not None:
             return merged.value
-        # what was paid for is not thrown away: without a merged list, the principles proposed most often stand in
-        logger.warning("The proposals could not be merged ({}); the most frequent ones are used.", merged.message)
+        # what was paid for is not thrown away: without a merged list, the principles proposed most
+        # often stand in
+        logger.warning(
+            "The proposals could not be merged ({}); the most frequent ones are used.",
+            merged.message,
+        )
         names = [name for proposal in proposals for name in proposal]
-        frequent = sorted(dict.fromkeys(names), key=lambda name: -names.count(name))[: self.cluster_number]
+        frequent = sorted(dict.fromkeys(names), key=lambda name: -names.count(name))[
+            : self.cluster_number
+        ]
         texts = {name: text for proposal in reversed(proposals) for name, text in proposal.items()}
         return {name: texts[name] for name in frequent}

@@ -20,21 +20,30 @@ class BaseAggregator:
 
     Args:
         name: the column it makes.
-        on_error: for a grader without a score: `propagate` (the default) gives an error that names it; `skip` goes on with
-            the others, reweighted, and says so in the reason; a number stands in for its score, on the common scale.
-        normalize: None normalises each score to [0, 1], 1 being best, when the graders' ranges or directions differ or lower
-            is better, so that a failed grader changes no scale; True always, False never (ranges that differ are then an error).
+        on_error: for a grader without a score: `propagate` (the default) gives an error that names
+            it; `skip` goes on with the others, reweighted, and says so in the reason; a number
+            stands in for its score, on the common scale.
+        normalize: None normalises each score to [0, 1], 1 being best, when the graders' ranges or
+            directions differ or lower is better, so that a failed grader changes no scale; True
+            always, False never (ranges that differ are then an error).
 
-    The result's metadata hold every component: score, normalised score where there is one, weight, and what was skipped.
+    The result's metadata hold every component: score, normalised score where there is one, weight,
+    and what was skipped.
     """
 
     takes_weights: ClassVar[bool] = False
 
-    def __init__(self, name: str, on_error: str | float = "propagate", normalize: bool | None = None) -> None:
+    def __init__(
+        self, name: str, on_error: str | float = "propagate", normalize: bool | None = None
+    ) -> None:
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"An aggregator's name is a non-empty string, its column; found {name!r}.")
+            raise ConfigError(
+                f"An aggregator's name is a non-empty string, its column; found {name!r}."
+            )
         if isinstance(on_error, str) and on_error not in ON_ERROR or isinstance(on_error, bool):
-            raise ConfigError(f"{name}: on_error is {on_error!r}; it is 'propagate', 'skip' or a number.")
+            raise ConfigError(
+                f"{name}: on_error is {on_error!r}; it is 'propagate', 'skip' or a number."
+            )
         self.name, self.on_error, self.normalize = name, on_error, normalize
 
     @property
@@ -55,13 +64,19 @@ class BaseAggregator:
     def __call__(self, results: Mapping[str, GraderResult], **_: Any) -> GraderResult:
         """The row's combined result; a GraderError where it has none."""
         components = self.wanted(results)
-        scores = {name: found for name, found in components.items() if isinstance(found, GraderScore)}
+        scores = {
+            name: found for name, found in components.items() if isinstance(found, GraderScore)
+        }
         missing = {name: found for name, found in components.items() if name not in scores}
         metadata: dict[str, Any] = {"components": {}, "missing": {}}
         for name, found in missing.items():
             metadata["missing"][name] = found.reason or type(found).__name__
         if missing and self.on_error == "propagate":
-            return self._error("; ".join(f"{n}: {why}" for n, why in metadata["missing"].items()), missing, metadata)
+            return self._error(
+                "; ".join(f"{n}: {why}" for n, why in metadata["missing"].items()),
+                missing,
+                metadata,
+            )
         if not scores and not isinstance(self.on_error, (int, float)):
             return self._error("no grader gave a score", missing, metadata)
         try:
@@ -69,7 +84,11 @@ class BaseAggregator:
         except ConfigError as error:
             return self._error(str(error), {}, metadata)
         for name, found in scores.items():
-            metadata["components"][name] = {"score": found.score, "value": values[name], "reason": found.reason}
+            metadata["components"][name] = {
+                "score": found.score,
+                "value": values[name],
+                "reason": found.reason,
+            }
         if missing and isinstance(self.on_error, (int, float)):
             values |= dict.fromkeys(missing, float(self.on_error))
         try:
@@ -78,17 +97,27 @@ class BaseAggregator:
             value = math.inf  # costs this row its score, not the run
         if not math.isfinite(value):
             return self._error(f"the combined score is {value}", {}, metadata)
-        return GraderScore(name=self.name, score=value, reason=self._reason(values, missing), metadata=metadata, **about)
+        return GraderScore(
+            name=self.name,
+            score=value,
+            reason=self._reason(values, missing),
+            metadata=metadata,
+            **about,
+        )
 
     def _comparable(
         self, scores: Mapping[str, GraderScore], components: Collection[GraderResult]
     ) -> tuple[dict[str, float], dict[str, Any]]:
-        """The scores on one scale, and its range and direction: as they are where all graders share them, else normalised."""
-        # an error knows its grader's scale: which one of them failed must not decide the scale of a row
+        """The scores on one scale, and its range and direction: as they are where all graders share
+        them, else normalised.
+        """
+        # an error knows its grader's scale: which one of them failed must not decide the scale of a
+        # row
         scales = {
             (found.range, found.higher_is_better)
             for found in components
-            if isinstance(found, GraderScore) or (isinstance(found, GraderError) and found.range != (None, None))
+            if isinstance(found, GraderScore)
+            or (isinstance(found, GraderError) and found.range != (None, None))
         }
         alike = len(scales) <= 1
         bounds, higher = next(iter(scales)) if scales else ((None, None), True)
@@ -96,7 +125,9 @@ class BaseAggregator:
             return {name: found.normalized for name, found in scores.items()}, {"range": (0.0, 1.0)}
         if not alike:
             ranges = ", ".join(f"{name} {found.range}" for name, found in scores.items())
-            raise ConfigError(f"the graders' ranges or directions differ ({ranges}); leave out normalize=False")
+            raise ConfigError(
+                f"the graders' ranges or directions differ ({ranges}); leave out normalize=False"
+            )
         about = {"range": bounds, "higher_is_better": higher}
         return {name: found.score for name, found in scores.items()}, about
 
@@ -106,9 +137,13 @@ class BaseAggregator:
         without = f"; {what}: {', '.join(missing)}" if missing else ""
         return f"{type(self).__qualname__.removesuffix('Aggregator')} of {parts}{without}"
 
-    def _error(self, why: str, missing: Mapping[str, GraderResult], metadata: dict[str, Any]) -> GraderError:
+    def _error(
+        self, why: str, missing: Mapping[str, GraderResult], metadata: dict[str, Any]
+    ) -> GraderError:
         own = failed("aggregate", why, "rule")
-        lost = [found.outcome() if isinstance(found, GraderError) else own for found in missing.values()]
+        lost = [
+            found.outcome() if isinstance(found, GraderError) else own for found in missing.values()
+        ]
         told = deciding(lost).without_value(why) if lost else own
         return GraderError.of(self.name, told).model_copy(update={"metadata": metadata})
 
@@ -116,7 +151,8 @@ class BaseAggregator:
 class WeightedSumAggregator(BaseAggregator):
     """The weighted average; weights are normalised to sum 1, and equal where none are given.
 
-    With weights only the graders they name count; a name that is no grader's is a ConfigError when the runner is built.
+    With weights only the graders they name count; a name that is no grader's is a ConfigError when
+    the runner is built.
     """
 
     def __init__(
@@ -128,11 +164,23 @@ class WeightedSumAggregator(BaseAggregator):
     ) -> None:
         super().__init__(name, on_error, normalize)
         for grader, weight in (weights or {}).items():
-            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
-                raise ConfigError(f"{name}: the weight of '{grader}' is {weight!r}; it is a number of 0 or more.")
+            if (
+                isinstance(weight, bool)
+                or not isinstance(weight, (int, float))
+                or not 0 <= weight < math.inf
+            ):
+                raise ConfigError(
+                    f"{name}: the weight of '{grader}' is {weight!r}; it is a number of 0 or more."
+                )
         if weights is not None and not sum(weights.values()) > 0:
-            raise ConfigError(f"{name}: the weights {dict(weights)} sum to 0; one at least is above 0.")
-        self.weights = None if weights is None else {grader: float(weight) for grader, weight in weights.items()}
+            raise ConfigError(
+                f"{name}: the weights {dict(weights)} sum to 0; one at least is above 0."
+            )
+        self.weights = (
+            None
+            if weights is None
+            else {grader: float(weight) for grader, weight in weights.items()}
+        )
 
     def check(self, graders: Collection[str]) -> None:
         """Raise ConfigError for a weight of a grader there is not."""
@@ -144,18 +192,26 @@ class WeightedSumAggregator(BaseAggregator):
         """Those with a weight above 0."""
         if self.weights is None:
             return results
-        return {name: results[name] for name, weight in self.weights.items() if weight > 0 and name in results}
+        return {
+            name: results[name]
+            for name, weight in self.weights.items()
+            if weight > 0 and name in results
+        }
 
     def combine(self, scores: Mapping[str, float]) -> float:
         """The mean by weight."""
         weights = {name: 1.0 if self.weights is None else self.weights[name] for name in scores}
-        return math.fsum(weights[name] * score for name, score in scores.items()) / math.fsum(weights.values())
+        return math.fsum(weights[name] * score for name, score in scores.items()) / math.fsum(
+            weights.values()
+        )
 
 
 class MinAggregator(BaseAggregator):
     """The lowest score."""
 
-    def __init__(self, name: str = "min", on_error: str | float = "propagate", normalize: bool | None = None) -> None:
+    def __init__(
+        self, name: str = "min", on_error: str | float = "propagate", normalize: bool | None = None
+    ) -> None:
         super().__init__(name, on_error, normalize)
 
     def combine(self, scores: Mapping[str, float]) -> float:
@@ -166,7 +222,9 @@ class MinAggregator(BaseAggregator):
 class MaxAggregator(BaseAggregator):
     """The highest score."""
 
-    def __init__(self, name: str = "max", on_error: str | float = "propagate", normalize: bool | None = None) -> None:
+    def __init__(
+        self, name: str = "max", on_error: str | float = "propagate", normalize: bool | None = None
+    ) -> None:
         super().__init__(name, on_error, normalize)
 
     def combine(self, scores: Mapping[str, float]) -> float:
@@ -183,11 +241,16 @@ class GeometricMeanAggregator(BaseAggregator):
     def combine(self, scores: Mapping[str, float]) -> float:
         """The n-th root of the product."""
         values = list(scores.values())
-        return 0.0 if min(values) <= 0 else math.exp(math.fsum(math.log(value) for value in values) / len(values))
+        return (
+            0.0
+            if min(values) <= 0
+            else math.exp(math.fsum(math.log(value) for value in values) / len(values))
+        )
 
 
 class GatedAggregator(BaseAggregator):
-    """The secondary graders count only where the primary one passes; elsewhere the score is the lowest.
+    """The secondary graders count only where the primary one passes; elsewhere the score is the
+    lowest.
 
     Args:
         primary: the grader that decides.
@@ -205,14 +268,19 @@ class GatedAggregator(BaseAggregator):
     ) -> None:
         super().__init__(name, on_error, normalize=True)
         self.primary, self.threshold = primary, threshold
-        self.secondary = secondary or WeightedSumAggregator(f"{name}_secondary", on_error=on_error, normalize=True)
+        self.secondary = secondary or WeightedSumAggregator(
+            f"{name}_secondary", on_error=on_error, normalize=True
+        )
 
     def check(self, graders: Collection[str]) -> None:
         """Raise ConfigError when there is no such primary grader, or no other one."""
         if self.primary not in graders:
             raise ConfigError(f"{self.name}: " + unknown_name("grader", self.primary, graders))
         if len(graders) < 2:
-            raise ConfigError(f"{self.name}: '{self.primary}' is the only grader; a gate needs another one behind it.")
+            raise ConfigError(
+                f"{self.name}: '{self.primary}' is the only grader; a gate needs another one "
+                f"behind it."
+            )
         self.secondary.check([name for name in graders if name != self.primary])
 
     def __call__(self, results: Mapping[str, GraderResult], **_: Any) -> GraderResult:
@@ -222,9 +290,19 @@ class GatedAggregator(BaseAggregator):
             return super().__call__({self.primary: gate})
         if not gate.passed(self.threshold):
             reason = f"{self.primary} is {gate.score:g} and does not pass"
-            return GraderScore(name=self.name, score=0.0, reason=reason, range=(0.0, 1.0), metadata={"passed": False})
-        found = self.secondary({name: result for name, result in results.items() if name != self.primary})
-        return found.model_copy(update={"name": self.name, "metadata": {**found.metadata, "passed": True}})
+            return GraderScore(
+                name=self.name,
+                score=0.0,
+                reason=reason,
+                range=(0.0, 1.0),
+                metadata={"passed": False},
+            )
+        found = self.secondary(
+            {name: result for name, result in results.items() if name != self.primary}
+        )
+        return found.model_copy(
+            update={"name": self.name, "metadata": {**found.metadata, "passed": True}}
+        )
 
     def combine(self, scores: Mapping[str, float]) -> float:
         """The stand-in for a primary grader without a score."""
@@ -232,7 +310,9 @@ class GatedAggregator(BaseAggregator):
 
 
 class CallableAggregator(BaseAggregator):
-    """Any function of {grader name: result} that returns a number or a result; what it raises is that row's error."""
+    """Any function of {grader name: result} that returns a number or a result; what it raises is
+    that row's error.
+    """
 
     def __init__(self, function: Callable[..., Any], name: str = "") -> None:
         own = getattr(function, "__name__", "")
@@ -247,7 +327,12 @@ class CallableAggregator(BaseAggregator):
             value = self.function(dict(results))
             if isinstance(value, GraderError):
                 return value
-            about = {"name": self.name, "range": (None, None), "higher_is_better": True, "threshold": None}
+            about = {
+                "name": self.name,
+                "range": (None, None),
+                "higher_is_better": True,
+                "threshold": None,
+            }
             return as_result(value, about)
         except Exception as error:  # noqa: BLE001 - it costs its own row only, and is told there
             return self._error(f"{type(error).__name__}: {error}", {}, {})

@@ -1,4 +1,6 @@
-"""The candidate's process: serves calls to what the answer defines, or runs it as a program. It knows no test and no expected value."""
+"""The candidate's process: serves calls to what the answer defines, or runs it as a program. It
+knows no test and no expected value.
+"""
 
 from __future__ import annotations
 
@@ -59,9 +61,14 @@ class CandidateNamespace:
             trees = [parsed(text, "<candidate>") for text in texts]
             self._provided = provide(trees, self._names, without=[job["entry_point"]])
             for tree in trees:
-                # the whole point of this process: it holds nothing worth stealing and can reach nothing
+                # the whole point of this process: it holds nothing worth stealing and can reach
+                # nothing
                 exec(compile(tree, "<candidate>", "exec", dont_inherit=True), self._names)
-            names = [name for name in self._names if not name.startswith("__") and callable(self._own(name))]
+            names = [
+                name
+                for name in self._names
+                if not name.startswith("__") and callable(self._own(name))
+            ]
             return encode(("ok", names))
         except BaseException as error:  # noqa: BLE001 - reported to the test process as a typed record
             return encode(("error", *_describe(error)))
@@ -107,7 +114,9 @@ class CandidateNamespace:
 
 
 def _describe(error: BaseException) -> tuple[list[str], str]:
-    names = [kind.__name__ for kind in type(error).__mro__ if kind not in (object, BaseException)] or ["BaseException"]
+    names = [
+        kind.__name__ for kind in type(error).__mro__ if kind not in (object, BaseException)
+    ] or ["BaseException"]
     try:
         return names, str(error)[:300]
     except BaseException:  # noqa: BLE001 - an answer's exception may fail while it is printed
@@ -120,7 +129,9 @@ def add_site_names() -> None:
 
 
 def replay_functions(job: Mapping[str, Any], requests: list[bytes]) -> None:
-    """Load the answer, handle a fixed list of requests, print the replies: one whole program without a live channel."""
+    """Load the answer, handle a fixed list of requests, print the replies: one whole program
+    without a live channel.
+    """
     add_site_names()
     out = own_stdout()
     candidate = CandidateNamespace()
@@ -151,7 +162,9 @@ FINISHED, OUTPUT_LIMIT, FORK_FAILED = 0, 1, 2
 
 
 def serve_programs(settings: Mapping[str, Any]) -> None:
-    """Confine this process, compile the program and answer each input with a packed status and the bytes printed."""
+    """Confine this process, compile the program and answer each input with a packed status and the
+    bytes printed.
+    """
     confine(settings)
     sys.path[:0] = settings["paths"]
     channel = take_standard_streams()
@@ -175,7 +188,9 @@ def _compile(code: str) -> tuple[CodeType | None, Any, str]:
         return None, None, type(error).__name__
 
 
-def _run(program: CodeType | None, tree: Any, failure: str, stdin: bytes, output_bytes: int) -> bytes:
+def _run(
+    program: CodeType | None, tree: Any, failure: str, stdin: bytes, output_bytes: int
+) -> bytes:
     if program is None:
         return pack_reply(FINISHED, 1, failure, b"")
     source = _file_with(stdin)
@@ -204,17 +219,25 @@ def _run(program: CodeType | None, tree: Any, failure: str, stdin: bytes, output
     except BlockingIOError:
         name = ""
     os.close(report_read)
-    return pack_reply(OUTPUT_LIMIT if over else FINISHED, os.waitstatus_to_exitcode(status), name, output[:output_bytes])
+    return pack_reply(
+        OUTPUT_LIMIT if over else FINISHED,
+        os.waitstatus_to_exitcode(status),
+        name,
+        output[:output_bytes],
+    )
 
 
 def pack_reply(state: int, exit_code: int, error: str, output: bytes) -> bytes:
-    """Pack one answer: state, exit code (negative for a signal), name of the uncaught exception, printed bytes."""
+    """Pack one answer: state, exit code (negative for a signal), name of the uncaught exception,
+    printed bytes.
+    """
     name = error.encode("utf-8", "replace")[:100]
     return REPLY.pack(state, exit_code, len(name)) + name + output
 
 
 def _file_with(stdin: bytes) -> int:
-    # a pipe would dead-lock on inputs above its capacity; fall back to it where the temp folder is read-only
+    # a pipe would dead-lock on inputs above its capacity; fall back to it where the temp folder is
+    # read-only
     path = f"stdin-{os.getpid()}"
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)

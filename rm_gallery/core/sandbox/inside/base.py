@@ -1,5 +1,5 @@
-"""What every sandboxed process begins with: messages, confinement, the texts of a program; the probe that tries the walls, and
-the process that stays and answers message by message.
+"""What every sandboxed process begins with: messages, confinement, the texts of a program; the
+probe that tries the walls, and the process that stays and answers message by message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ MAX_FRAME = 16 * 1024 * 1024
 
 
 class PeerGone(BaseException):
-    """The other side closed its end; not an Exception, so that tested code cannot swallow it by accident."""
+    """The other side closed its end; not an Exception, so that tested code cannot swallow it by
+    accident.
+    """
 
 
 class FrameTooLarge(PeerGone):
@@ -29,7 +31,9 @@ class FrameTooLarge(PeerGone):
 
 
 class Channel:
-    """Whole messages in and out; `kind` is one byte that names the message for the relay in the middle."""
+    """Whole messages in and out; `kind` is one byte that names the message for the relay in the
+    middle.
+    """
 
     def __init__(self, source: int, sink: int) -> None:
         self._source = source
@@ -62,7 +66,9 @@ class Channel:
 
 
 def take_standard_streams() -> Channel:
-    """Move the message channel off descriptors 0 and 1: input becomes empty, prints join stderr, which the parent counts."""
+    """Move the message channel off descriptors 0 and 1: input becomes empty, prints join stderr,
+    which the parent counts.
+    """
     channel = Channel(os.dup(0), os.dup(1))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -97,13 +103,22 @@ def confine(settings: Mapping[str, int]) -> None:
         try:
             kind = getattr(resource, name)
             old_hard = resource.getrlimit(kind)[1]
-            ceiling = old_hard if hard == -1 else hard if old_hard == resource.RLIM_INFINITY else min(hard, old_hard)
-            resource.setrlimit(kind, (soft if ceiling == resource.RLIM_INFINITY else min(soft, ceiling), ceiling))
+            ceiling = (
+                old_hard
+                if hard == -1
+                else hard
+                if old_hard == resource.RLIM_INFINITY
+                else min(hard, old_hard)
+            )
+            resource.setrlimit(
+                kind, (soft if ceiling == resource.RLIM_INFINITY else min(soft, ceiling), ceiling)
+            )
         except (OSError, ValueError, AttributeError):
             if settings.get("strict") and name != "RLIMIT_STACK":
                 raise
     sys.path[:] = [entry for entry in sys.path if entry]
-    if hasattr(sys, "set_int_max_str_digits"):  # large numbers are what some problems are about, and time is bounded
+    # large numbers are what some problems are about, and time is bounded
+    if hasattr(sys, "set_int_max_str_digits"):
         sys.set_int_max_str_digits(0)
 
 
@@ -111,7 +126,8 @@ _ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without the cost of importing ast
 
 
 def prelude(prompt: str, entry_point: str) -> str:
-    """Return what the prompt holds before the definition of `entry_point`: its imports and helper functions.
+    """Return what the prompt holds before the definition of `entry_point`: its imports and helper
+    functions.
 
     A prompt that does not define it is prose, not code to continue: '' then.
     """
@@ -128,15 +144,18 @@ def prelude(prompt: str, entry_point: str) -> str:
 def candidate_sources(prompt: str, code: str, entry_point: str) -> list[str]:
     """Return the texts to execute one after the other in the same namespace.
 
-    A completion that defines the entry point itself runs after the prompt's imports and helpers. Any other completion
-    continues the prompt, as it stands or, when only that compiles, indented by four columns.
+    A completion that defines the entry point itself runs after the prompt's imports and helpers.
+    Any other completion continues the prompt, as it stands or, when only that compiles, indented by
+    four columns.
     """
     if not prompt or not entry_point:
         return [code]
     helpers = prelude(prompt, entry_point)
     if defines(code, entry_point):
         return [helpers, code]
-    indented = "".join("    " + line if line.strip() else line for line in code.splitlines(keepends=True))
+    indented = "".join(
+        "    " + line if line.strip() else line for line in code.splitlines(keepends=True)
+    )
     for joined in (prompt + code, prompt + "\n" + indented):
         if _compiles(joined):
             return [joined]
@@ -244,10 +263,12 @@ def steady_hashes() -> None:
 
 
 def serve_service(settings: Mapping[str, Any]) -> None:
-    """Confine this process, open the entry that the first message names, and answer every further message with its bytes.
+    """Confine this process, open the entry that the first message names, and answer every further
+    message with its bytes.
 
-    The first message is `{"module", "function", "job"}`: `function(job)` gives what answers. Sent back are an empty message
-    when that begins, then ("ok", "") or ("error", what was raised), then one answer for each message.
+    The first message is `{"module", "function", "job"}`: `function(job)` gives what answers. Sent
+    back are an empty message when that begins, then ("ok", "") or ("error", what was raised), then
+    one answer for each message.
     """
     confine(settings)
     os.nice(5)  # whoever serves others must not wait for the code it serves
@@ -267,17 +288,19 @@ def serve_service(settings: Mapping[str, Any]) -> None:
         while said[0] == "ok":
             said_now = answer(channel.read())
             if os.getpid() != own:
-                os._exit(0)  # a fork of the code under test that came back here: only its parent answers
+                # a fork of the code under test that came back here: only its parent answers
+                os._exit(0)
             channel.write(said_now)
     except PeerGone:
         return
 
 
-# -- names of the standard library that an answer uses without importing them, as harnesses of competition problems provide them --
+# -- names of the standard library that an answer uses without importing them, as harnesses of
+# competition problems provide them --
 
 _PROVIDED_MODULES = (
-    "bisect collections copy datetime decimal fractions functools heapq io itertools json math operator os random re statistics "
-    "string sys time typing"
+    "bisect collections copy datetime decimal fractions functools heapq io itertools json math "
+    "operator os random re statistics string sys time typing"
 )
 _PROVIDED_MEMBERS = {
     "typing": "Any Callable DefaultDict Deque Dict FrozenSet Generator Generic Iterable Iterator List Literal Mapping NamedTuple "
@@ -329,16 +352,21 @@ def names_read(trees: list[Any]) -> set[str]:
             names.add(node.id)
         for field in node._fields:
             value = getattr(node, field, None)
-            pending.extend(part for part in (value if type(value) is list else [value]) if hasattr(part, "_fields"))
+            pending.extend(
+                part
+                for part in (value if type(value) is list else [value])
+                if hasattr(part, "_fields")
+            )
     return names
 
 
 def tools_in(trees: list[Any], own: set[str], entry: str, defined: set[str]) -> set[str]:
-    """Names of the standard library that tests use as tools and never import, as test harnesses provide them.
+    """Names of the standard library that tests use as tools and never import, as test harnesses
+    provide them.
 
-    There are none where nothing else is tested: in `assert gcd(4, 6) == 2` it is what is asked for. One that the answer
-    defines, too (`own`), is a tool only if it never stands in a statement without what only the answer can give: `Counter` in
-    `assert Counter(f(2)) == Counter("bb")`.
+    There are none where nothing else is tested: in `assert gcd(4, 6) == 2` it is what is asked for.
+    One that the answer defines, too (`own`), is a tool only if it never stands in a statement
+    without what only the answer can give: `Counter` in `assert Counter(f(2)) == Counter("bb")`.
     """
     used = names_read(trees) - defined
     tools = {name for name in used if (name in _HOME or name in _TOP) and name != entry}
@@ -357,10 +385,14 @@ def tools_in(trees: list[Any], own: set[str], entry: str, defined: set[str]) -> 
     return tools
 
 
-def provide(trees: list[Any], namespace: dict[str, Any], without: Collection[str] = ()) -> dict[str, Any]:
-    """Bind the names of the standard library that the code uses, `without` some and those bound already; return them.
+def provide(
+    trees: list[Any], namespace: dict[str, Any], without: Collection[str] = ()
+) -> dict[str, Any]:
+    """Bind the names of the standard library that the code uses, `without` some and those bound
+    already; return them.
 
-    Only what the code itself names is bound, before it runs, so that what it defines or imports stays its own.
+    Only what the code itself names is bound, before it runs, so that what it defines or imports
+    stays its own.
     """
     found = {}
     for name in names_read(trees) - {*without} - namespace.keys():

@@ -1,9 +1,11 @@
-"""Bytes for plain Python values: the only thing that ever crosses the wall between candidate and test code.
+"""Bytes for plain Python values: the only thing that ever crosses the wall between candidate and
+test code.
 
-One tag byte, then lengths and contents. Decoding builds exact builtin types, and of the standard library (and numpy, where
-it is there) the few that hold data only, so an object with its own `__eq__` arrives as the plain value under it, or as an
-opaque `Ref` that equals nothing; methods called on what arrives are those of the real type. Imports stay minimal because this
-module is loaded into every sandboxed process.
+One tag byte, then lengths and contents. Decoding builds exact builtin types, and of the standard
+library (and numpy, where it is there) the few that hold data only, so an object with its own
+`__eq__` arrives as the plain value under it, or as an opaque `Ref` that equals nothing; methods
+called on what arrives are those of the real type. Imports stay minimal because this module is
+loaded into every sandboxed process.
 """
 
 from __future__ import annotations
@@ -41,11 +43,15 @@ class Ref:
         self.number = number
 
 
-def encode(value: object, *, limit: int = MAX_BYTES, keep: Callable[[object], int] | None = None) -> bytes:
-    """Encode `value`; types of the standard library that hold data keep their type, an answer's own subclasses are flattened.
+def encode(
+    value: object, *, limit: int = MAX_BYTES, keep: Callable[[object], int] | None = None
+) -> bytes:
+    """Encode `value`; types of the standard library that hold data keep their type, an answer's own
+    subclasses are flattened.
 
-    `keep` turns an object of any other type into a reference number; without it such an object raises CodecError.
-    Raises TooLarge beyond `limit` bytes or 250 levels (a cyclic value ends there too).
+    `keep` turns an object of any other type into a reference number; without it such an object
+    raises CodecError. Raises TooLarge beyond `limit` bytes or 250 levels (a cyclic value ends there
+    too).
     """
     out = bytearray()
     _Encoder(out, limit, keep).put(value, 0)
@@ -60,7 +66,9 @@ class _Encoder:
 
     def put(self, value: object, depth: int) -> None:
         if depth > MAX_DEPTH or len(self.out) > self.limit:
-            raise TooLarge(f"value is larger than {self.limit} bytes or nested deeper than {MAX_DEPTH}")
+            raise TooLarge(
+                f"value is larger than {self.limit} bytes or nested deeper than {MAX_DEPTH}"
+            )
         if value is None:
             self.out += b"N"
         elif value is True:
@@ -96,7 +104,9 @@ class _Encoder:
         elif isinstance(value, frozenset):
             self.items(b"Z", frozenset.__len__(value), frozenset.__iter__(value), depth)
         elif isinstance(value, complex):
-            self.out += b"c" + _COMPLEX.pack(complex.real.__get__(value), complex.imag.__get__(value))
+            self.out += b"c" + _COMPLEX.pack(
+                complex.real.__get__(value), complex.imag.__get__(value)
+            )
         else:
             self.other(value, depth)
 
@@ -128,7 +138,9 @@ class _Encoder:
 
 
 def exact_kind(value: object) -> str | None:
-    """Name the standard library's type of a value that is derived from a builtin one, None where it has none of these."""
+    """Name the standard library's type of a value that is derived from a builtin one, None where it
+    has none of these.
+    """
     kind = type(value)
     if kind.__base__ is tuple and _is_namedtuple(kind):
         return "collections.namedtuple"
@@ -138,11 +150,15 @@ def exact_kind(value: object) -> str | None:
 
 def _is_namedtuple(kind: type) -> bool:
     fields = kind.__dict__.get("_fields")
-    return type(fields) is tuple and all(type(name) is str and name.isidentifier() and name[0] != "_" for name in fields)
+    return type(fields) is tuple and all(
+        type(name) is str and name.isidentifier() and name[0] != "_" for name in fields
+    )
 
 
 def data_kind(value: object) -> str | None:
-    """Name the type of data that a value outside of the builtin ones is or is derived from, None when it is something else."""
+    """Name the type of data that a value outside of the builtin ones is or is derived from, None
+    when it is something else.
+    """
     for kind in type(value).__mro__:
         name = f"{kind.__module__}.{kind.__qualname__}"
         if name in _PARTS:
@@ -151,7 +167,14 @@ def data_kind(value: object) -> str | None:
 
 
 _BUILTIN = frozenset({int, float, str, bytes, list, tuple, dict, set, frozenset, complex})
-_DERIVED = frozenset({"collections.Counter", "collections.OrderedDict", "collections.defaultdict", "builtins.bytearray"})
+_DERIVED = frozenset(
+    {
+        "collections.Counter",
+        "collections.OrderedDict",
+        "collections.defaultdict",
+        "builtins.bytearray",
+    }
+)
 """Types derived from builtin ones, or alike, whose methods tests use."""
 _FACTORIES = {kind.__name__: kind for kind in (int, float, str, list, dict, set, tuple, bool)}
 
@@ -164,7 +187,9 @@ def _match_parts(match: Any) -> tuple[object, ...]:
     return match.re.pattern, match.re.flags, match.string, match.pos, match.endpos, match.span()
 
 
-def _matched(pattern: Any, flags: int, string: Any, pos: int, endpos: int, span: tuple[int, int]) -> object:
+def _matched(
+    pattern: Any, flags: int, string: Any, pos: int, endpos: int, span: tuple[int, int]
+) -> object:
     """The match again; found anew, so that an answer cannot claim groups that are none."""
     compiled = __import__("re").compile(pattern, flags)
     for way in (compiled.match, compiled.fullmatch, compiled.search):
@@ -177,7 +202,8 @@ def _array_parts(array: Any) -> tuple[object, ...]:
     return array.dtype.str, array.shape, array.reshape(-1).tolist()
 
 
-# how a value of each type becomes plain, and below how it is built again: no more than data can come out of it
+# how a value of each type becomes plain, and below how it is built again: no more than data can
+# come out of it
 _PARTS: dict[str, Callable[[Any], object]] = {
     "builtins.bytearray": lambda v: bytes(memoryview(v)),
     "builtins.dict_keys": list,
@@ -188,8 +214,15 @@ _PARTS: dict[str, Callable[[Any], object]] = {
     "array.array": lambda v: (v.typecode, v.tolist()),
     "collections.Counter": lambda v: dict(_pairs(v)),
     "collections.OrderedDict": _pairs,
-    "collections.defaultdict": lambda v: (getattr(v.default_factory, "__name__", None), dict(_pairs(v))),
-    "collections.namedtuple": lambda v: (type(v).__name__, list(type(v)._fields), list(tuple.__iter__(v))),
+    "collections.defaultdict": lambda v: (
+        getattr(v.default_factory, "__name__", None),
+        dict(_pairs(v)),
+    ),
+    "collections.namedtuple": lambda v: (
+        type(v).__name__,
+        list(type(v)._fields),
+        list(tuple.__iter__(v)),
+    ),
     "collections.deque": lambda v: (list(v), v.maxlen),
     "datetime.datetime": lambda v: v.isoformat(),
     "datetime.date": lambda v: v.isoformat(),
@@ -211,7 +244,9 @@ _REBUILT: dict[str, Callable[[Any], object]] = {
     "builtins.dict_keys": lambda parts: dict.fromkeys(parts).keys(),
     "builtins.dict_values": lambda parts: dict(enumerate(parts)).values(),
     "builtins.dict_items": lambda parts: dict(parts).items(),
-    "collections.defaultdict": lambda p: __import__("collections").defaultdict(_FACTORIES.get(p[0]), p[1]),
+    "collections.defaultdict": lambda p: __import__("collections").defaultdict(
+        _FACTORIES.get(p[0]), p[1]
+    ),
     "collections.namedtuple": lambda p: __import__("collections").namedtuple(p[0], p[1])(*p[2]),
     "pathlib.PurePath": lambda parts: __import__("pathlib").PurePosixPath(parts),
     "re.Match": lambda parts: _matched(*parts),
@@ -247,10 +282,13 @@ def _integer_bytes(value: int) -> bytes:
 
 
 def decode(
-    data: bytes, *, resolve: Callable[[int], object] | None = None, array: Callable[[Any], object] | None = None
+    data: bytes,
+    *,
+    resolve: Callable[[int], object] | None = None,
+    array: Callable[[Any], object] | None = None,
 ) -> object:
-    """Decode bytes from `encode`; `resolve` turns a reference number into an object (default: a `Ref`), and `array` has the
-    last word about a numpy array.
+    """Decode bytes from `encode`; `resolve` turns a reference number into an object (default: a
+    `Ref`), and `array` has the last word about a numpy array.
 
     Raises CodecError on anything that is not exactly one well-formed value.
     """
@@ -262,7 +300,9 @@ def decode(
 
 
 class _Decoder:
-    def __init__(self, data: bytes, resolve: Callable[[int], object], array: Callable[[Any], object] | None) -> None:
+    def __init__(
+        self, data: bytes, resolve: Callable[[int], object], array: Callable[[Any], object] | None
+    ) -> None:
         self.data = data
         self.at = 0
         self.resolve = resolve
@@ -301,7 +341,9 @@ class _Decoder:
         if tag == b"x":
             kind = self.take(depth + 1)
             built = _built(kind, self.take(depth + 1))
-            return self.array(built) if self.array is not None and kind == "numpy.ndarray" else built
+            return (
+                self.array(built) if self.array is not None and kind == "numpy.ndarray" else built
+            )
         raise CodecError(f"unknown tag {tag!r}")
 
     def sized(self, tag: bytes, body: bytes) -> object:

@@ -1,10 +1,13 @@
-"""What test code sees of the candidate: callables and objects whose every use is a message to the other process.
+"""What test code sees of the candidate: callables and objects whose every use is a message to the
+other process.
 
-What the answer returns is data, built again on this side, and the methods a test calls on it are those of the real type. An
-object of any other type stays over there: what it holds can be read, by item, attribute or iteration, and is data again, and a
-function can be called, but its methods are not believed, for they would be the answer's own word about itself. The exception
-is a class that the tests ask for: an object made by calling a name that the prompt defines as a class, or that begins with a
-capital letter and is not the entry point, has the methods of its class, and so has what comes out of them.
+What the answer returns is data, built again on this side, and the methods a test calls on it are
+those of the real type. An object of any other type stays over there: what it holds can be read, by
+item, attribute or iteration, and is data again, and a function can be called, but its methods are
+not believed, for they would be the answer's own word about itself. The exception is a class that
+the tests ask for: an object made by calling a name that the prompt defines as a class, or that
+begins with a capital letter and is not the entry point, has the methods of its class, and so has
+what comes out of them.
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
 
 _ATTRIBUTE = -1
 """Depth of what an object holds that the tests did not ask for."""
-# raised inside an iteration of the test code these would end it early, which an `all(...)` takes for success
+# raised inside an iteration of the test code these would end it early, which an `all(...)` takes
+# for success
 _NEVER_NATIVE = {"StopIteration", "StopAsyncIteration", "GeneratorExit"}
 
 
@@ -31,33 +35,49 @@ class CandidateError(Exception):
 
 
 class NotTestable(Exception):
-    """The test passes something that cannot cross the sandbox: no verdict about the answer is possible."""
+    """The test passes something that cannot cross the sandbox: no verdict about the answer is
+    possible.
+    """
 
 
 def not_vacuous(array: Any) -> Any:
-    """An array of the answer; an empty one does not pass for equal to what is not empty, as `(a == b).all()` would have it."""
+    """An array of the answer; an empty one does not pass for equal to what is not empty, as
+    `(a == b).all()` would have it.
+    """
     if array.size:
         return array
     numpy = __import__("numpy")
 
     class Empty(numpy.ndarray):  # type: ignore[misc,name-defined]  # numpy is not looked at before there is an array
         def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-            plain = [each.view(numpy.ndarray) if isinstance(each, Empty) else each for each in inputs]
+            plain = [
+                each.view(numpy.ndarray) if isinstance(each, Empty) else each for each in inputs
+            ]
             if method == "__call__" and len(plain) == 2:
                 others = [numpy.ndim(each) for each in plain if numpy.size(each)]
-                # what tests do with both sides, such as a tolerance times a value, is no comparison yet
+                # what tests do with both sides, such as a tolerance times a value, is no comparison
+                # yet
                 if others and (max(others) or ufunc not in (numpy.multiply, numpy.add)):
-                    raise ValueError("the answer's array is empty, and what it is compared with is not")
+                    raise ValueError(
+                        "the answer's array is empty, and what it is compared with is not"
+                    )
             if "out" in options:
-                options["out"] = tuple(each.view(numpy.ndarray) if isinstance(each, Empty) else each for each in options["out"])
+                options["out"] = tuple(
+                    each.view(numpy.ndarray) if isinstance(each, Empty) else each
+                    for each in options["out"]
+                )
             found = getattr(ufunc, method)(*plain, **options)
-            return found.view(Empty) if isinstance(found, numpy.ndarray) and not found.size else found
+            return (
+                found.view(Empty) if isinstance(found, numpy.ndarray) and not found.size else found
+            )
 
     return array.view(Empty)
 
 
 class CandidateConnection:
-    """Sends requests and turns replies into values; `fatal` is set when no later reply can be trusted or expected."""
+    """Sends requests and turns replies into values; `fatal` is set when no later reply can be
+    trusted or expected.
+    """
 
     def __init__(self, exchange: Callable[[bytes], bytes]) -> None:
         self._exchange = exchange
@@ -81,15 +101,20 @@ class CandidateConnection:
         self.calls += 1
         number = self.calls
         target = arguments[0] if arguments else None
-        depth = _depth_of(target) if isinstance(target, RemoteObject) else int(target in self.classes)
+        depth = (
+            _depth_of(target) if isinstance(target, RemoteObject) else int(target in self.classes)
+        )
         self._check_believed(operation, depth)
         try:
             request = encode((operation, number, *arguments), keep=self._number_of)
         except TooLarge:
             # only a value that came from the answer grows beyond what it was sent in
-            raise self.fail("output limit", CandidateError("the value is too large to be passed on")) from None
+            raise self.fail(
+                "output limit", CandidateError("the value is too large to be passed on")
+            ) from None
         except CodecError as error:
-            # tests that hand over what cannot cross are no fault of the answer, but what they do with an object of its own is
+            # tests that hand over what cannot cross are no fault of the answer, but what they do
+            # with an object of its own is
             if operation != "call" or depth > 2:
                 raise self.fail("error: TypeError", TypeError(str(error))) from None
             self.untestable = str(error)
@@ -101,14 +126,18 @@ class CandidateConnection:
             if operation == "get" and depth <= 0:
                 deeper = _ATTRIBUTE
             reply = decode(
-                self._exchange(request), resolve=lambda number: RemoteObject(self, number, deeper), array=not_vacuous
+                self._exchange(request),
+                resolve=lambda number: RemoteObject(self, number, deeper),
+                array=not_vacuous,
             )
         except FrameTooLarge:
             raise self._give_up("output limit") from None
         except PeerGone:
             raise self._give_up("gone") from None
         except TooLarge:
-            raise self.fail("output limit", CandidateError("the returned value is too large")) from None
+            raise self.fail(
+                "output limit", CandidateError("the returned value is too large")
+            ) from None
         except MemoryError:
             raise self.fail("memory", CandidateError("the returned value is too large")) from None
         except CodecError:
@@ -117,19 +146,31 @@ class CandidateConnection:
 
     def _check_believed(self, operation: str, depth: int) -> None:
         if operation == "set" and depth <= 0:
-            raise self.fail("error: AttributeError", AttributeError("the result is no object of the tests' own"))
+            raise self.fail(
+                "error: AttributeError", AttributeError("the result is no object of the tests' own")
+            )
         if operation == "call" and depth == _ATTRIBUTE:
-            raise self.fail("error: TypeError", TypeError("a method of the answer's own object is not believed"))
+            raise self.fail(
+                "error: TypeError", TypeError("a method of the answer's own object is not believed")
+            )
 
     def _number_of(self, value: object) -> int:
         if isinstance(value, RemoteFunction):
             value = self.ask("find", value.__name__)
         if isinstance(value, RemoteObject):
             return int(object.__getattribute__(value, "_number"))
-        raise CodecError(f"the test passes a value of type {type(value).__name__}, which cannot cross the sandbox")
+        raise CodecError(
+            f"the test passes a value of type {type(value).__name__}, which cannot cross the "
+            f"sandbox"
+        )
 
     def _value(self, reply: object, number: int) -> Any:
-        if not isinstance(reply, tuple) or len(reply) < 2 or reply[0] != number or type(reply[0]) is not int:
+        if (
+            not isinstance(reply, tuple)
+            or len(reply) < 2
+            or reply[0] != number
+            or type(reply[0]) is not int
+        ):
             raise self._give_up("tampering")
         if reply[1:2] == ("ok",) and len(reply) == 3:
             return reply[2]
@@ -184,17 +225,23 @@ class RemoteFunction:
         self.__name__ = self.__qualname__ = name
 
     def __call__(self, *arguments: object, **keywords: object) -> Any:
-        """Call it in the other process; arguments are copied, so a change made to them there is not seen here."""
+        """Call it in the other process; arguments are copied, so a change made to them there is not
+        seen here.
+        """
         return self._link.ask("call", self.__name__, arguments, keywords)
 
 
 def _depth_of(value: RemoteObject) -> int:
-    """1 for what the tests constructed, more for what came out of it, 0 for other results, `_ATTRIBUTE` for what they hold."""
+    """1 for what the tests constructed, more for what came out of it, 0 for other results,
+    `_ATTRIBUTE` for what they hold.
+    """
     return int(object.__getattribute__(value, "_depth"))
 
 
 class RemoteObject:
-    """Stands for an object of a type that does not cross; it is equal to itself only, whatever its class says there."""
+    """Stands for an object of a type that does not cross; it is equal to itself only, whatever its
+    class says there.
+    """
 
     def __init__(self, link: CandidateConnection, number: int, depth: int) -> None:
         object.__setattr__(self, "_link", link)
@@ -252,8 +299,8 @@ class RemoteObject:
     def _items(self) -> list[Any] | None:
         """All items of a result that has a length, read once; None where it has none.
 
-        An object of the answer's own may give one length and other items, and others each time; so it is read once, and tampering
-        where both disagree.
+        An object of the answer's own may give one length and other items, and others each time; so
+        it is read once, and tampering where both disagree.
         """
         frozen: tuple[list[Any] | None] | None = object.__getattribute__(self, "_frozen")
         if frozen is None:
@@ -263,7 +310,9 @@ class RemoteObject:
                 size = -1
             items = None if size < 0 else self._read(size)
             if items is not None and len(items) != size:
-                raise self._link_fails("tampering", "an object whose length is not that of its items")
+                raise self._link_fails(
+                    "tampering", "an object whose length is not that of its items"
+                )
             frozen = (items,)
             object.__setattr__(self, "_frozen", frozen)
         return frozen[0]
@@ -284,7 +333,8 @@ class RemoteObject:
     def _claimed_length(self) -> int:
         try:
             size = self._ask("len")
-        except CandidateError as error:  # list() asks everything for a length and takes this for an answer
+        # list() asks everything for a length and takes this for an answer
+        except CandidateError as error:
             raise TypeError(str(error)) from error
         if not isinstance(size, int):
             raise TypeError("length is no number")

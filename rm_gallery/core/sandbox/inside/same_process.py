@@ -1,10 +1,11 @@
 """Answer and tests in one process, for tests that need the answer's objects themselves.
 
-What shares a process can reach far, so the way to a forged verdict is closed piece by piece: a verdict counts only with a word
-that the answer is never told; reading frames, tracebacks' frames, the collector's lists or raw memory ends the process (an audit
-hook cannot be removed); signal handlers, which are handed frames, cannot be set; tests keep the built-in functions of before the
-answer was loaded. What is left, such as an object equal to everything or a patched assertion, passes the changed tests as well
-that the caller runs beside the given ones, and is found by that.
+What shares a process can reach far, so the way to a forged verdict is closed piece by piece: a
+verdict counts only with a word that the answer is never told; reading frames, tracebacks' frames,
+the collector's lists or raw memory ends the process (an audit hook cannot be removed); signal
+handlers, which are handed frames, cannot be set; tests keep the built-in functions of before the
+answer was loaded. What is left, such as an object equal to everything or a patched assertion,
+passes the changed tests as well that the caller runs beside the given ones, and is found by that.
 """
 
 from __future__ import annotations
@@ -25,7 +26,14 @@ from rm_gallery.core.sandbox.inside.base import (
     take_standard_streams,
 )
 from rm_gallery.core.sandbox.inside.codec import decode
-from rm_gallery.core.sandbox.inside.suite import OTHER, SOLUTION_MODULES, NotProvided, other_value, provide_pytest, run_case
+from rm_gallery.core.sandbox.inside.suite import (
+    OTHER,
+    SOLUTION_MODULES,
+    NotProvided,
+    other_value,
+    provide_pytest,
+    run_case,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,15 +45,16 @@ if TYPE_CHECKING:
 TAMPERED = 86
 """Exit code of a process whose answer reached for the tests."""
 _NEVER = frozenset(
-    "sys._current_frames sys._current_exceptions sys.settrace sys.setprofile sys.monitoring.register_callback sys.addaudithook "
-    "gc.get_objects gc.get_referrers gc.get_referents cpython.PyInterpreterState_New".split()
+    "sys._current_frames sys._current_exceptions sys.settrace sys.setprofile "
+    "sys.monitoring.register_callback sys.addaudithook gc.get_objects gc.get_referrers gc.get_referents cpython.PyInterpreterState_New".split()
 )
 _FRAMES = frozenset(("tb_frame", "gi_frame", "cr_frame", "ag_frame"))
 _MEMORY = frozenset(
-    "ctypes _ctypes _ctypes_test _testcapi _testinternalcapi _testmultiphase _xxsubinterpreters _interpreters cffi "
-    "_cffi_backend".split()
+    "ctypes _ctypes _ctypes_test _testcapi _testinternalcapi _testmultiphase _xxsubinterpreters "
+    "_interpreters cffi _cffi_backend".split()
 )
-# who of the standard library may look at a frame: (end of its file, function, function that has to have called it)
+# who of the standard library may look at a frame: (end of its file, function, function that has to
+# have called it)
 _MAY_LOOK = (
     ("/collections/__init__.py", "namedtuple", ""),
     ("/typing.py", "_caller", ""),
@@ -69,14 +78,23 @@ def _may_look(frame: Any) -> bool:
     place = frame.f_code
     for file, name, above in _MAY_LOOK:
         if place.co_filename.endswith(file) and name in ("", place.co_name):
-            if not above or (caller.co_filename.endswith(file) and caller.co_name.split(".")[-1] == above):
+            if not above or (
+                caller.co_filename.endswith(file) and caller.co_name.split(".")[-1] == above
+            ):
                 return True
     return False
 
 
 def watch() -> Callable[[str, tuple[Any, ...]], None]:
-    """An audit hook that ends the process when somebody reaches for frames, code of the tests, or memory."""
-    look, leave, who, code_of = sys._getframe, os._exit, _thread.get_ident, type(watch).__dict__["__code__"].__get__
+    """An audit hook that ends the process when somebody reaches for frames, code of the tests, or
+    memory.
+    """
+    look, leave, who, code_of = (
+        sys._getframe,
+        os._exit,
+        _thread.get_ident,
+        type(watch).__dict__["__code__"].__get__,
+    )
     function_type, own = type(watch), ("<sandbox", "<test", "<setup")
     busy: set[int] = set()
 
@@ -86,14 +104,18 @@ def watch() -> Callable[[str, tuple[Any, ...]], None]:
                 leave(TAMPERED)
         elif arguments[1] == "__code__" and type(arguments[0]) is function_type:
             # the tests' constants are in their code
-            if code_of(arguments[0]).co_filename.startswith(own) and not look(2).f_code.co_filename.startswith(own):
+            if code_of(arguments[0]).co_filename.startswith(own) and not look(
+                2
+            ).f_code.co_filename.startswith(own):
                 leave(TAMPERED)
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         thread = who()
         if thread in busy:
             return
-        if event in _NEVER or (event == "open" and isinstance(arguments[0], str) and arguments[0].startswith("/proc")):
+        if event in _NEVER or (
+            event == "open" and isinstance(arguments[0], str) and arguments[0].startswith("/proc")
+        ):
             leave(TAMPERED)
         elif event in ("sys._getframe", "object.__getattr__", "object.__setattr__"):
             busy.add(thread)
@@ -110,7 +132,9 @@ def _refused(*_: Any) -> None:
 
 
 def close_ways() -> None:
-    """Forget this program's own modules, refuse signal handlers and raw memory, load what is built in while that is allowed."""
+    """Forget this program's own modules, refuse signal handlers and raw memory, load what is built
+    in while that is allowed.
+    """
     for name in sys.builtin_module_names:
         if not name.startswith("_xx") and name not in _MEMORY:
             __import__(name)
@@ -127,15 +151,29 @@ def close_ways() -> None:
 
 def _load_answer(job: Mapping[str, Any], module: Any) -> dict[str, Any]:
     """Execute the answer; return what it defines itself."""
-    trees = [parsed(text, "<candidate>") for text in candidate_sources(job["prompt"], job["code"], job["entry_point"])]
+    trees = [
+        parsed(text, "<candidate>")
+        for text in candidate_sources(job["prompt"], job["code"], job["entry_point"])
+    ]
     given = provide(trees, module.__dict__, without=[job["entry_point"]])
     for tree in trees:
         # the process is sandboxed, and what the answer can reach in it is told above
         exec(compile(tree, "<candidate>", "exec", dont_inherit=True), module.__dict__)
-    return {k: v for k, v in module.__dict__.items() if not k.startswith("__") and (k not in given or v is not given[k])}
+    return {
+        k: v
+        for k, v in module.__dict__.items()
+        if not k.startswith("__") and (k not in given or v is not given[k])
+    }
 
 
-def _bind(own: dict[str, Any], names: dict[str, Any], used: set[str], defined: set[str], entry: str, module: Any) -> None:
+def _bind(
+    own: dict[str, Any],
+    names: dict[str, Any],
+    used: set[str],
+    defined: set[str],
+    entry: str,
+    module: Any,
+) -> None:
     solution = own.get("Solution")
     for name in used | {entry}:
         if name in own and name not in defined and not hasattr(builtins, name):
@@ -147,7 +185,8 @@ def _bind(own: dict[str, Any], names: dict[str, Any], used: set[str], defined: s
 
 
 def serve_same_process(settings: Mapping[str, Any]) -> None:
-    """Confine this process, load the answer, run one unit of the tests and write the word of the verdict and its reason.
+    """Confine this process, load the answer, run one unit of the tests and write the word of the
+    verdict and its reason.
 
     The unit is a text with a `check`, a case of a suite, or an assert line after those before it.
     """
@@ -201,8 +240,12 @@ def serve_same_process(settings: Mapping[str, Any]) -> None:
 
 
 def _prepared(job: Mapping[str, Any]) -> tuple[list[CodeType], list[CodeType]]:
-    """Compile the set-up and the tests, and load what the tests import, before anything of the answer runs."""
-    codes = [compile(text, "<test>", "exec", dont_inherit=True) for text in [*job["before"], job["text"]]]
+    """Compile the set-up and the tests, and load what the tests import, before anything of the
+    answer runs.
+    """
+    codes = [
+        compile(text, "<test>", "exec", dont_inherit=True) for text in [*job["before"], job["text"]]
+    ]
     texts = (prelude(job["prompt"], job["entry_point"]), job["setup"])
     setup = [compile(text, "<setup>", "exec", dont_inherit=True) for text in texts]
     if "pytest" in names_in(codes):

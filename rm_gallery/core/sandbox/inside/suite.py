@@ -1,4 +1,6 @@
-"""Test functions, test classes and `unittest` cases in a namespace, and the part of pytest that such tests use."""
+"""Test functions, test classes and `unittest` cases in a namespace, and the part of pytest that
+such tests use.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-SOLUTION_MODULES = frozenset({"solution", "answer", "submission", "candidate", "main", "your_module"})
+SOLUTION_MODULES = frozenset(
+    {"solution", "answer", "submission", "candidate", "main", "your_module"}
+)
 """Names under which test files import what they test."""
 
 OTHER = "__other__"
@@ -19,7 +23,9 @@ OTHER = "__other__"
 
 
 def other_value(value: Any) -> Any:
-    """A value of the same kind that differs, by more than any tolerance; of what is no plain data, a list that holds it."""
+    """A value of the same kind that differs, by more than any tolerance; of what is no plain data,
+    a list that holds it.
+    """
     kind = type(value)
     if kind is bool:
         return not value
@@ -38,7 +44,9 @@ def other_value(value: Any) -> Any:
 
 
 def run_case(names: Mapping[str, Any], case: str) -> None:
-    """Run one case, `function` or `Class.method`: set-up, every row of its parameters, tear-down; raises what the test raises."""
+    """Run one case, `function` or `Class.method`: set-up, every row of its parameters, tear-down;
+    raises what the test raises.
+    """
     owner, _, method = case.partition(".")
     found = names[owner]
     if not isinstance(found, type):
@@ -97,22 +105,32 @@ def _run_rows(function: Any, names: Mapping[str, Any]) -> None:
         cache: dict[str, Any] = {}
         try:
             code = getattr(function, "__func__", function).__code__
-            wanted = [name for name in code.co_varnames[: code.co_argcount] if name not in row and name != "self"]
+            wanted = [
+                name
+                for name in code.co_varnames[: code.co_argcount]
+                if name not in row and name != "self"
+            ]
             required = len(wanted) - len(function.__defaults__ or ())
-            fixtures = {name: _fixture(name, names, made, cache) for name in wanted[: max(required, 0)]}
+            fixtures = {
+                name: _fixture(name, names, made, cache) for name in wanted[: max(required, 0)]
+            }
             _finished(function(**row, **fixtures))
         finally:
             for iterator in reversed(made):
                 next(iterator, None)
 
 
-def _fixture(name: str, names: Mapping[str, Any], made: list[Iterator[Any]], cache: dict[str, Any]) -> Any:
+def _fixture(
+    name: str, names: Mapping[str, Any], made: list[Iterator[Any]], cache: dict[str, Any]
+) -> Any:
     if name not in cache:
         function = names.get(name)
         if not getattr(function, "__fixture__", False):
             raise NotProvided(f"the fixture '{name}' is not provided")
         code = function.__code__  # type: ignore[union-attr]
-        value = function(*[_fixture(each, names, made, cache) for each in code.co_varnames[: code.co_argcount]])  # type: ignore[misc]
+        value = function(
+            *[_fixture(each, names, made, cache) for each in code.co_varnames[: code.co_argcount]]
+        )  # type: ignore[misc]
         if hasattr(value, "gi_code"):
             made.append(value)
             value = next(value)
@@ -121,7 +139,9 @@ def _fixture(name: str, names: Mapping[str, Any], made: list[Iterator[Any]], cac
 
 
 class NotProvided(ImportError):
-    """A test asks for a part of pytest that is not here: the tests cannot run, whatever the answer is."""
+    """A test asks for a part of pytest that is not here: the tests cannot run, whatever the answer
+    is.
+    """
 
 
 class Raises:
@@ -136,7 +156,9 @@ class Raises:
     def __enter__(self) -> Raises:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> bool:
         if kind is None:
             raise AssertionError("nothing was raised")
         if not issubclass(kind, self._expected):
@@ -158,12 +180,20 @@ def raises(expected: Any, *call: Any, match: str | None = None, **keywords: Any)
 
 
 class Approx:
-    """`pytest.approx`: numbers within `rel` of the expected one's size or `abs`, in lists, tuples and mappings as well."""
+    """`pytest.approx`: numbers within `rel` of the expected one's size or `abs`, in lists, tuples
+    and mappings as well.
+    """
 
     __array_ufunc__ = None
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, expected: Any, rel: float | None = None, abs: float | None = None, nan_ok: bool = False) -> None:
+    def __init__(
+        self,
+        expected: Any,
+        rel: float | None = None,
+        abs: float | None = None,
+        nan_ok: bool = False,
+    ) -> None:
         self._expected, self._rel, self._abs, self._nan = expected, rel, abs, nan_ok
 
     def __eq__(self, found: object) -> bool:
@@ -185,15 +215,17 @@ class Approx:
             return True
         if expected != expected:
             return bool(self._nan and found != found)
-        if not isinstance(expected, (int, float, complex)) or not isinstance(found, (int, float, complex)):
+        if not isinstance(expected, (int, float, complex)) or not isinstance(
+            found, (int, float, complex)
+        ):
             return False
         least = 1e-12 if self._abs is None else self._abs
         share = 1e-6 if self._rel is None else self._rel
         if self._abs is not None and self._rel is None:
             share = 0.0
-        return builtins.abs(found - expected) <= max(least, share * builtins.abs(expected)) and builtins.abs(expected) != float(
-            "inf"
-        )
+        return builtins.abs(found - expected) <= max(
+            least, share * builtins.abs(expected)
+        ) and builtins.abs(expected) != float("inf")
 
 
 class _PytestMark:
@@ -251,7 +283,9 @@ def _main(*_: Any, **__: Any) -> int:
 
 
 def provide_pytest() -> None:
-    """Make `import pytest` work: raises, approx, fixtures, parameters; anything else is an ImportError that names it."""
+    """Make `import pytest` work: raises, approx, fixtures, parameters; anything else is an
+    ImportError that names it.
+    """
     module = type(sys)("pytest")
 
     def missing(name: str) -> Any:
@@ -259,6 +293,13 @@ def provide_pytest() -> None:
             raise AttributeError(name)
         raise NotProvided(f"pytest.{name} is not provided")
 
-    given = {"raises": raises, "approx": Approx, "mark": _PytestMark(), "param": Param, "fixture": _fixture_mark, "fail": _fail}
+    given = {
+        "raises": raises,
+        "approx": Approx,
+        "mark": _PytestMark(),
+        "param": Param,
+        "fixture": _fixture_mark,
+        "fail": _fail,
+    }
     module.__dict__.update(given, main=_main, __getattr__=missing)
     sys.modules["pytest"] = module

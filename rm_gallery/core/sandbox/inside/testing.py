@@ -1,4 +1,6 @@
-"""The test side's process: runs check functions, assert lines or calls against the candidate behind the wall."""
+"""The test side's process: runs check functions, assert lines or calls against the candidate behind
+the wall.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,18 @@ from rm_gallery.core.sandbox.inside.base import (
     write_line,
 )
 from rm_gallery.core.sandbox.inside.codec import CodecError, decode, encode
-from rm_gallery.core.sandbox.inside.remote import CandidateConnection, RemoteFunction, error_reason, is_description
-from rm_gallery.core.sandbox.inside.suite import SOLUTION_MODULES, NotProvided, provide_pytest, run_case
+from rm_gallery.core.sandbox.inside.remote import (
+    CandidateConnection,
+    RemoteFunction,
+    error_reason,
+    is_description,
+)
+from rm_gallery.core.sandbox.inside.suite import (
+    SOLUTION_MODULES,
+    NotProvided,
+    provide_pytest,
+    run_case,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,7 +52,9 @@ _ONLY_AST = 0x400  # ast.PyCF_ONLY_AST, without the cost of importing ast
 
 
 def same_number(found: float, expected: float) -> bool:
-    """Compare two numbers: exactly where one is an integer, else within 1e-6 of each other's size (1e-9 beside a zero)."""
+    """Compare two numbers: exactly where one is an integer, else within 1e-6 of each other's size
+    (1e-9 beside a zero).
+    """
     if found == expected or (found != found and expected != expected):  # two NaN count as the same
         return True
     if isinstance(found, int) or isinstance(expected, int):
@@ -53,8 +67,8 @@ def same_number(found: float, expected: float) -> bool:
 def same_value(found: object, expected: object) -> bool:
     """Compare a returned value with the expected one, both made of builtin types.
 
-    Tuples count as lists, numbers compare as `same_number` does, and an expected one-element list may stand for
-    its element, as APPS writes them.
+    Tuples count as lists, numbers compare as `same_number` does, and an expected one-element list
+    may stand for its element, as APPS writes them.
     """
     if _same(found, expected):
         return True
@@ -71,7 +85,9 @@ def _same(found: object, expected: object) -> bool:
             return False
         # JSON has text keys only
         plain = {key if key in expected else str(key): value for key, value in found.items()}
-        return plain.keys() == expected.keys() and all(_same(plain[key], expected[key]) for key in expected)
+        return plain.keys() == expected.keys() and all(
+            _same(plain[key], expected[key]) for key in expected
+        )
     if isinstance(expected, (int, float)) and isinstance(found, (int, float)):
         return same_number(found, expected)
     return bool(found == expected)
@@ -80,8 +96,8 @@ def _same(found: object, expected: object) -> bool:
 def same_output(found: str, expected: str) -> bool:
     """Compare printed text line by line, as words.
 
-    The number of blanks between words and blank lines at the end do not matter; where the expected word is a number with a
-    point or an exponent, numbers compare as `same_number` does.
+    The number of blanks between words and blank lines at the end do not matter; where the expected
+    word is a number with a point or an exponent, numbers compare as `same_number` does.
     """
     found_lines, expected_lines = _lines(found), _lines(expected)
     if found_lines == expected_lines:
@@ -102,7 +118,9 @@ def _same_line(found: str, expected: str) -> bool:
     if found == expected:
         return True
     found_words, expected_words = found.split(), expected.split()
-    return len(found_words) == len(expected_words) and all(map(_same_word, found_words, expected_words))
+    return len(found_words) == len(expected_words) and all(
+        map(_same_word, found_words, expected_words)
+    )
 
 
 def _same_word(found: str, expected: str) -> bool:
@@ -144,12 +162,22 @@ class Bench:
         self._suite_ran = False
 
     def prepare(self, hello: bytes) -> tuple[str, str]:
-        """Compile the tests and bind the proxies; return (reason, detail) when the answer cannot be tested, else ('', '')."""
+        """Compile the tests and bind the proxies; return (reason, detail) when the answer cannot be
+        tested, else ('', '').
+        """
         job = self._job
         setup = [prelude(job["prompt"], job["entry_point"])] if job["prompt"] else []
-        texts = [job["test"]] if job["style"] in ("check", "suite") else job["tests"] if job["style"] == "asserts" else []
+        texts = (
+            [job["test"]]
+            if job["style"] in ("check", "suite")
+            else job["tests"]
+            if job["style"] == "asserts"
+            else []
+        )
         try:
-            self._trees = trees = [compile(text, "<test>", "exec", _ONLY_AST, dont_inherit=True) for text in texts]
+            self._trees = trees = [
+                compile(text, "<test>", "exec", _ONLY_AST, dont_inherit=True) for text in texts
+            ]
             self._defines = [defined_in(tree) for tree in trees]
             self._codes = [compile(tree, "<test>", "exec", dont_inherit=True) for tree in trees]
             used = names_in(self._codes)
@@ -181,15 +209,24 @@ class Bench:
         tools = tools_in(self._trees, own_names, entry, defined)
         provide(self._trees, self._names, without=names_read(self._trees) - tools)
         for name in used & own_names:
-            # a name that the prompt, the setup, a test or Python itself defines is never the answer's to redefine
+            # a name that the prompt, the setup, a test or Python itself defines is never the
+            # answer's to redefine
             if name not in self._names and name not in defined and not hasattr(builtins, name):
                 self._names[name] = RemoteFunction(self._link, name)
         self._provide_solution()
         if entry and entry not in defined:
             self._names[entry] = self._candidate
-        self._link.classes = {n for n in used | {entry} if f"class {n}" in prompt or (n[:1].isupper() and n != entry)}
-        kinds = [getattr(builtins, name, None) for name in used if name not in ("Exception", "BaseException")]
-        self._link.named_exceptions = tuple(k for k in kinds if isinstance(k, type) and issubclass(k, Exception))
+        self._link.classes = {
+            n for n in used | {entry} if f"class {n}" in prompt or (n[:1].isupper() and n != entry)
+        }
+        kinds = [
+            getattr(builtins, name, None)
+            for name in used
+            if name not in ("Exception", "BaseException")
+        ]
+        self._link.named_exceptions = tuple(
+            k for k in kinds if isinstance(k, type) and issubclass(k, Exception)
+        )
         return "", ""
 
     def _provide_solution(self) -> None:
@@ -206,7 +243,9 @@ class Bench:
             module.__dict__["__getattr__"] = named
 
     def catch_up(self) -> None:
-        """After a restart, run the earlier lines that do not ask the answer again: what they define is the tests' own."""
+        """After a restart, run the earlier lines that do not ask the answer again: what they define
+        is the tests' own.
+        """
         asking = {name for name, value in self._names.items() if type(value) is RemoteFunction}
         for number in range(self._job["first"] if self._job["style"] == "asserts" else 0):
             if names_in([self._codes[number]]) & asking:
@@ -236,20 +275,27 @@ class Bench:
             reason, detail = "memory", _short(error)
         except BaseException as error:
             if self._is_tests_fault(error, calls_before):
-                raise BrokenTests(f"unit {number}: {type(error).__name__}: {str(error)[:200]}") from error
-            reason = link.last_reason if error is link.last_error else f"error: {type(error).__name__}"
+                raise BrokenTests(
+                    f"unit {number}: {type(error).__name__}: {str(error)[:200]}"
+                ) from error
+            reason = (
+                link.last_reason if error is link.last_error else f"error: {type(error).__name__}"
+            )
             detail = _short(error)
         if link.untestable:
             raise BrokenTests(f"unit {number}: {link.untestable}")
         return (link.fatal, "") if link.fatal else (reason, detail)
 
     def _is_tests_fault(self, error: BaseException, calls_before: int) -> bool:
-        # values of earlier units may live on in the tests' variables, so only what no answer can cause counts here
+        # values of earlier units may live on in the tests' variables, so only what no answer can
+        # cause counts here
         if isinstance(error, NotProvided):
             return True
         if isinstance(error, (ImportError, BrokenTests)):
             return self._link.calls == calls_before
-        return self._link.calls == 0 and self._job["first"] == 0 and not isinstance(error, NameError)
+        return (
+            self._link.calls == 0 and self._job["first"] == 0 and not isinstance(error, NameError)
+        )
 
     def _run(self, number: int) -> None:
         style = self._job["style"]
@@ -289,17 +335,24 @@ def defined_in(tree: Any) -> set[str]:
             names.add((node.asname or node.name).split(".")[0])
         elif kind == "Name" and type(node.ctx).__name__ == "Store":
             names.add(node.id)
-        elif isinstance(getattr(node, "name", None), str):  # functions, classes, `except … as name`, patterns
+        # functions, classes, `except … as name`, patterns
+        elif isinstance(getattr(node, "name", None), str):
             names.add(node.name)
         if kind in ("FunctionDef", "AsyncFunctionDef", "ClassDef", "Lambda"):
             continue
         for field in node._fields:
             value = getattr(node, field, None)
-            pending.extend(part for part in (value if type(value) is list else [value]) if hasattr(part, "_fields"))
+            pending.extend(
+                part
+                for part in (value if type(value) is list else [value])
+                if hasattr(part, "_fields")
+            )
     return names
 
 
-def run_tests(job: Mapping[str, Any], hello: bytes, exchange: Callable[[bytes], bytes], report: Report) -> None:
+def run_tests(
+    job: Mapping[str, Any], hello: bytes, exchange: Callable[[bytes], bytes], report: Report
+) -> None:
     """Run the units from `job['first']` on, reporting 'unit', 'dead' or 'broken' records."""
     link = CandidateConnection(exchange)
     bench = Bench(job, link)
@@ -320,7 +373,9 @@ def run_tests(job: Mapping[str, Any], hello: bytes, exchange: Callable[[bytes], 
 
 
 def serve_testing(settings: Mapping[str, Any]) -> None:
-    """Confine this process, read the tests, and run them against the candidate at the other end of the channel."""
+    """Confine this process, read the tests, and run them against the candidate at the other end of
+    the channel.
+    """
     confine(settings)
     sys.path[:0] = settings["paths"]
     channel: Channel = take_standard_streams()
@@ -346,8 +401,12 @@ def serve_testing(settings: Mapping[str, Any]) -> None:
     run_tests(job, hello, exchange, report)
 
 
-def replay_tests(job: Mapping[str, Any], hello: bytes, known: list[tuple[bytes, bytes | None]]) -> None:
-    """Run the tests with the replies so far (None: the answer's process died there); print records and the next request."""
+def replay_tests(
+    job: Mapping[str, Any], hello: bytes, known: list[tuple[bytes, bytes | None]]
+) -> None:
+    """Run the tests with the replies so far (None: the answer's process died there); print records
+    and the next request.
+    """
     out = own_stdout()
     waiting = iter(known)
 

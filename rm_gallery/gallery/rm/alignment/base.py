@@ -1,4 +1,5 @@
-"""The judged rewards: a listwise, a pointwise and a pairwise class for every file in `scenarios/`, made when first asked for.
+"""The judged rewards: a listwise, a pointwise and a pairwise class for every file in `scenarios/`,
+made when first asked for.
 
 `from rm_gallery.gallery.rm.alignment.base import MathListWiseReward` works for each of them.
 """
@@ -34,14 +35,19 @@ _EFFECTS = {
 _SCORES = {
     "listwise": "The named answer gets 1, every other 0; a sample needs two answers or more.",
     "pointwise": "A whole number from 1 (worst) to 10 (best).",
-    "pairwise": "The share of pairs an answer wins, 0 to 1, a draw counting half; a sample needs two answers or more.",
+    "pairwise": (
+        "The share of pairs an answer wins, 0 to 1, a draw counting half; a sample needs two "
+        "answers or more."
+    ),
 }
 
 
 @cache
 def scenario(key: str) -> dict[str, Any]:
-    """A scenario's file: `en` and `zh` (`scenario`, its title, then one line; `desc`, the task; `rubrics` in order of weight,
-    `levels`, what the scores of one answer mean under them), `family`, `work`, whether the judge has to compute, and `example` (`question`, `better`, `worse`, and a phrase of each answer).
+    """A scenario's file: `en` and `zh` (`scenario`, its title, then one line; `desc`, the task;
+    `rubrics` in order of weight, `levels`, what the scores of one answer mean under them),
+    `family`, `work`, whether the judge has to compute, and `example` (`question`, `better`,
+    `worse`, and a phrase of each answer).
 
     Raises DataError for a file that is no YAML mapping or lacks one of these.
     """
@@ -49,12 +55,21 @@ def scenario(key: str) -> dict[str, Any]:
 
     path = SCENARIOS / f"{key}.yaml"
     try:
-        found = yaml.load(path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        found = yaml.load(
+            path.read_text(encoding="utf-8"), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        )
         for language in LANGUAGES:
             found[language]["scenario"], found[language]["desc"], found[language]["rubrics"]
-        found["example"]["question"], found["example"]["better"], found["example"]["worse"], found["example"]["phrases"]
+        (
+            found["example"]["question"],
+            found["example"]["better"],
+            found["example"]["worse"],
+            found["example"]["phrases"],
+        )
     except (yaml.YAMLError, KeyError, TypeError) as error:
-        raise DataError(f"{path.name}: not a judged scenario: {type(error).__name__} {error}") from error
+        raise DataError(
+            f"{path.name}: not a judged scenario: {type(error).__name__} {error}"
+        ) from error
     assert isinstance(found, dict)
     return found
 
@@ -79,7 +94,8 @@ def _make(key: str, kind: str) -> type[BaseRubricReward]:
         "work": bool(texts.get("work")),
         "scenario_texts": {language: texts[language] for language in LANGUAGES},
         "example": Example(
-            sample_of(about["question"], about["better"], about["worse"]), judge=PhraseJudge(tuple(about["phrases"]))
+            sample_of(about["question"], about["better"], about["worse"]),
+            judge=PhraseJudge(tuple(about["phrases"])),
         ),
     }
     made: type[BaseRubricReward] = RewardMeta(name, (_BASES[kind],), body)
@@ -90,4 +106,14 @@ def _documentation(texts: dict[str, Any], kind: str) -> str:
     title, _, about = texts["scenario"].partition(". ")
     rubrics = [f"{number}. {rubric}" for number, rubric in enumerate(texts["rubrics"], 1)]
     head = f"{title}: {_EFFECTS[kind]}."
-    return "\n".join([head, "", f"{about} {texts['desc']}", "", _SCORES[kind] + " Higher is better.", "", *rubrics])
+    return "\n".join(
+        [
+            head,
+            "",
+            f"{about} {texts['desc']}",
+            "",
+            _SCORES[kind] + " Higher is better.",
+            "",
+            *rubrics,
+        ]
+    )

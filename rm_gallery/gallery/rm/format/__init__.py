@@ -38,7 +38,9 @@ class Section(NamedTuple):
 
 
 def the_section(text: str, tag: str) -> Section | str:
-    """The one `<tag>…</tag>` of a text, or a sentence on what is wrong: missing, more than one, or out of order."""
+    """The one `<tag>…</tag>` of a text, or a sentence on what is wrong: missing, more than one, or
+    out of order.
+    """
     opening, closing = f"<{tag}>", f"</{tag}>"
     counts = text.count(opening), text.count(closing)
     if counts != (1, 1):
@@ -63,10 +65,10 @@ TagName = Annotated[str, AfterValidator(tag_name)]
 class XmlTagCountReward(RuleReward):
     """Share of the wanted opening and closing tags that occur exactly once.
 
-    For the default tags think and answer each of the four is worth 0.25, as in open-r1's `tag_count_reward`; with
-    `own_lines` they count only in the layout asked for there: a line end after opening tags and around closing ones,
-    where the very first and last need none outside. Order is not looked at; see reasoning_format. Range [0, 1], higher
-    is better.
+    For the default tags think and answer each of the four is worth 0.25, as in open-r1's
+    `tag_count_reward`; with `own_lines` they count only in the layout asked for there: a line end
+    after opening tags and around closing ones, where the very first and last need none outside.
+    Order is not looked at; see reasoning_format. Range [0, 1], higher is better.
     """
 
     looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
@@ -76,7 +78,11 @@ class XmlTagCountReward(RuleReward):
     own_lines: bool = False
 
     example = Example(
-        sample_of("What is six times seven?", "<think>6 · 7 = 42</think><answer>42</answer>", "<think>6 · 7 = 42</think>42")
+        sample_of(
+            "What is six times seven?",
+            "<think>6 · 7 = 42</think><answer>42</answer>",
+            "<think>6 · 7 = 42</think>42",
+        )
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -84,7 +90,9 @@ class XmlTagCountReward(RuleReward):
         wanted = [tag for name in self.tags for tag in (f"<{name}>", f"</{name}>")]
         if self.own_lines:
             text = f"\n{text}\n"
-            missing = [tag for tag in wanted if text.count(f"\n{tag}\n") != 1 or text.count(tag) != 1]
+            missing = [
+                tag for tag in wanted if text.count(f"\n{tag}\n") != 1 or text.count(tag) != 1
+            ]
         else:
             missing = [tag for tag in wanted if text.count(tag) != 1]
         reason = f"Not exactly once: {', '.join(missing)}." if missing else "Each tag occurs once."
@@ -98,10 +106,11 @@ _LENIENT = re.compile(r"<think>(?!.*<think>)(.*?)</think>.*", re.DOTALL)
 class ThinkFormatReward(RuleReward):
     """1 when the text starts with one thought, `<think>…</think>`, and an answer follows, else 0.
 
-    Strict: each tag occurs exactly once, the thought begins the text, and neither the thought nor what follows is
-    blank. With `strict=False` the rule is that of TRL's `think_format_reward`, which also takes an empty thought, a
-    second `</think>` and no answer. `prefilled` is for prompts that already end in `<think>`. Range [0, 1], higher is
-    better. Source: the format of DeepSeek-R1 (arXiv 2501.12948).
+    Strict: each tag occurs exactly once, the thought begins the text, and neither the thought nor
+    what follows is blank. With `strict=False` the rule is that of TRL's `think_format_reward`,
+    which also takes an empty thought, a second `</think>` and no answer. `prefilled` is for prompts
+    that already end in `<think>`. Range [0, 1], higher is better. Source: the format of DeepSeek-R1
+    (arXiv 2501.12948).
     """
 
     looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
@@ -109,7 +118,14 @@ class ThinkFormatReward(RuleReward):
     strict: bool = True
     prefilled: bool = False
 
-    example = Example(sample_of("What is six times seven?", "<think>6 · 7 = 42</think>42", "42", "<think>6 · 7 = 42</think>"))
+    example = Example(
+        sample_of(
+            "What is six times seven?",
+            "<think>6 · 7 = 42</think>42",
+            "42",
+            "<think>6 · 7 = 42</think>",
+        )
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         text = answer_text(sample)
@@ -120,7 +136,9 @@ class ThinkFormatReward(RuleReward):
 def think_problem(text: str, strict: bool = True) -> str | None:
     """What is wrong with a text's thought; None when nothing is."""
     if not strict:
-        return None if _LENIENT.match(text) else "The text does not start with one <think>…</think>."
+        return (
+            None if _LENIENT.match(text) else "The text does not start with one <think>…</think>."
+        )
     thought = the_section(text, "think")
     if isinstance(thought, str):
         return thought
@@ -135,12 +153,13 @@ def think_problem(text: str, strict: bool = True) -> str | None:
 
 @RewardRegistry.register("reasoning_format")
 class ReasoningFormatReward(RuleReward):
-    """1 when the answer is one thought followed by one answer, `<think>…</think><answer>…</answer>`, else 0.
+    """1 when the answer is one thought followed by one answer,
+    `<think>…</think><answer>…</answer>`, else 0.
 
-    Each tag occurs exactly once and in this order, both sections have text in them (`allow_empty` lifts that for the
-    thought) and nothing but white space stands outside (`allow_outside` lifts that). `prefilled` is for prompts that
-    already end in the opening think tag. Range [0, 1], higher is better. Source: the format reward of DeepSeek-R1
-    (arXiv 2501.12948, section 2.2.2).
+    Each tag occurs exactly once and in this order, both sections have text in them (`allow_empty`
+    lifts that for the thought) and nothing but white space stands outside (`allow_outside` lifts
+    that). `prefilled` is for prompts that already end in the opening think tag. Range [0, 1],
+    higher is better. Source: the format reward of DeepSeek-R1 (arXiv 2501.12948, section 2.2.2).
     """
 
     looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
@@ -154,7 +173,11 @@ class ReasoningFormatReward(RuleReward):
     prefilled: bool = False
 
     example = Example(
-        sample_of("What is six times seven?", "<think>6 · 7 = 42</think><answer>42</answer>", "<think>6 · 7 = 42</think>42")
+        sample_of(
+            "What is six times seven?",
+            "<think>6 · 7 = 42</think><answer>42</answer>",
+            "<think>6 · 7 = 42</think>42",
+        )
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -183,12 +206,13 @@ class ReasoningFormatReward(RuleReward):
 
 @RewardRegistry.register("reasoning_tool_call_format")
 class ReasoningToolCallFormatReward(RuleReward):
-    """1 when one thought is followed by either one `<answer>` or one or more `<tool_call>`s, else 0.
+    """1 when one thought is followed by either one `<answer>` or one or more `<tool_call>`s, else
+    0.
 
-    Tool calls hold a JSON object with a name and an object of arguments; calls in the answer's `tool_calls` field stand
-    for those in the text. Tags occur in pairs, no section is blank (a thought may be with `allow_empty`), and nothing
-    but white space stands outside. `prefilled` is for prompts that already end in `<think>`. Range [0, 1], higher is
-    better.
+    Tool calls hold a JSON object with a name and an object of arguments; calls in the answer's
+    `tool_calls` field stand for those in the text. Tags occur in pairs, no section is blank (a
+    thought may be with `allow_empty`), and nothing but white space stands outside. `prefilled` is
+    for prompts that already end in `<think>`. Range [0, 1], higher is better.
     """
 
     looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
@@ -199,7 +223,8 @@ class ReasoningToolCallFormatReward(RuleReward):
     example = Example(
         sample_of(
             "What is the weather in Oslo?",
-            '<think>I look it up.</think><tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>',
+            '<think>I look it up.</think><tool_call>{"name": "weather", "arguments": {"city": '
+            '"Oslo"}}</tool_call>',
             "<think>I look it up.</think><tool_call>weather in Oslo</tool_call>",
         )
     )
@@ -212,17 +237,22 @@ class ReasoningToolCallFormatReward(RuleReward):
             problem: str | None = field.problems[0]
         else:
             text = f"<think>{text}" if self.prefilled else text
-            problem = format_problem(text, allow_empty=self.allow_empty, calls_elsewhere=field is not None)
+            problem = format_problem(
+                text, allow_empty=self.allow_empty, calls_elsewhere=field is not None
+            )
         return one_score(self.name, 0.0 if problem else 1.0, problem or "The format is right.")
 
 
-def format_problem(text: str, *, allow_empty: bool = False, calls_elsewhere: bool = False) -> str | None:
+def format_problem(
+    text: str, *, allow_empty: bool = False, calls_elsewhere: bool = False
+) -> str | None:
     """What is wrong with the format of a text; None when it is right.
 
     Args:
         text: the whole text.
         allow_empty: whether the thought may be blank.
-        calls_elsewhere: whether the tool calls are given outside the text, which then holds the thought alone.
+        calls_elsewhere: whether the tool calls are given outside the text, which then holds the
+            thought alone.
     """
     thought = the_section(text, "think")
     if isinstance(thought, str):
@@ -243,7 +273,11 @@ def format_problem(text: str, *, allow_empty: bool = False, calls_elsewhere: boo
         return answer
     if not answer.content.strip():
         return "The answer is empty."
-    return "There is text outside the sections." if (rest[: answer.start] + rest[answer.end :]).strip() else None
+    return (
+        "There is text outside the sections."
+        if (rest[: answer.start] + rest[answer.end :]).strip()
+        else None
+    )
 
 
 def _calls_problem(rest: str) -> str | None:
@@ -260,13 +294,15 @@ _MAX_PROBLEMS = 5
 
 @RewardRegistry.register("json_schema")
 class JsonSchemaReward(KillableRule):
-    """1 when the answer is JSON that fits the schema, `syntax_credit` when it is JSON that does not, else 0.
+    """1 when the answer is JSON that fits the schema, `syntax_credit` when it is JSON that does
+    not, else 0.
 
-    The schema is the field `json_schema`, else `schema` in answer.label or metadata; its dialect is that of its
-    `$schema`, else draft 2020-12. References to other documents are not fetched. The JSON is the whole answer after a
-    thought, or its single fenced block (`allow_fence`); text around it makes it no JSON. Formats such as "date" are
-    looked at with `check_formats`. Range [0, 1], higher is better; unscored without a schema (`no_schema`) or with a
-    broken one in the sample (`invalid_schema`). `extra_data` lists the first problems with their paths.
+    The schema is the field `json_schema`, else `schema` in answer.label or metadata; its dialect is
+    that of its `$schema`, else draft 2020-12. References to other documents are not fetched. The
+    JSON is the whole answer after a thought, or its single fenced block (`allow_fence`); text
+    around it makes it no JSON. Formats such as "date" are looked at with `check_formats`. Range [0,
+    1], higher is better; unscored without a schema (`no_schema`) or with a broken one in the sample
+    (`invalid_schema`). `extra_data` lists the first problems with their paths.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"schema"})
@@ -284,9 +320,18 @@ class JsonSchemaReward(KillableRule):
             '{"name": "Ada", "age": 36}',
             '{"name": "Ada", "age": "36"}',
             "Ada is 36.",
-            schema={"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["name", "age"]},
+            schema={
+                "type": "object",
+                "properties": {"age": {"type": "integer"}},
+                "required": ["name", "age"],
+            },
         ),
-        inputs={"schema": "the field `json_schema`, else `schema` or `json_schema` in `answer.label` or `metadata`"},
+        inputs={
+            "schema": (
+                "the field `json_schema`, else `schema` or `json_schema` in `answer.label` or "
+                "`metadata`"
+            )
+        },
     )
 
     @field_validator("json_schema")
@@ -305,21 +350,35 @@ class JsonSchemaReward(KillableRule):
         except ValueError as error:
             return one_score(self.name, 0.0, f"The answer is no JSON: {error}")
         problems = schema_problems(value, schema, self.check_formats)
-        if problems and isinstance(schema, dict):  # a constant may hold a joiner that the answer does not
-            problems = schema_problems(folded(value), folded(schema), self.check_formats) and problems
+        # a constant may hold a joiner that the answer does not
+        if problems and isinstance(schema, dict):
+            problems = (
+                schema_problems(folded(value), folded(schema), self.check_formats) and problems
+            )
         if not problems:
             return one_score(self.name, 1.0, "The answer fits the schema.")
-        return one_score(self.name, self.syntax_credit, f"It is JSON, but {problems[0]}", {"problems": problems})
+        return one_score(
+            self.name, self.syntax_credit, f"It is JSON, but {problems[0]}", {"problems": problems}
+        )
 
     def _schema(self, sample: DataSample) -> dict[str, Any] | bool:
-        schema = self.json_schema if self.json_schema is not None else known(sample, "schema", "json_schema")
+        schema = (
+            self.json_schema
+            if self.json_schema is not None
+            else known(sample, "schema", "json_schema")
+        )
         if isinstance(schema, str):
             try:
                 schema = read_json(schema)
             except ValueError as error:
-                raise Unscored(f"{self.name}: the sample's schema is no JSON: {error}", reason="invalid_schema") from None
+                raise Unscored(
+                    f"{self.name}: the sample's schema is no JSON: {error}", reason="invalid_schema"
+                ) from None
         if schema is None:
-            raise Unscored(f"{self.name} needs a schema: set the field json_schema or metadata['schema'].", reason="no_schema")
+            raise Unscored(
+                f"{self.name} needs a schema: set the field json_schema or metadata['schema'].",
+                reason="no_schema",
+            )
         problem = schema_problem(schema)
         if problem:
             raise Unscored(f"{self.name}: {problem}", reason="invalid_schema")
@@ -328,7 +387,9 @@ class JsonSchemaReward(KillableRule):
 
 
 def json_part(text: str, allow_fence: bool = True) -> str:
-    """The part of an answer that is to be JSON: what follows a thought, without the fence around all of it."""
+    """The part of an answer that is to be JSON: what follows a thought, without the fence around
+    all of it.
+    """
     text = split_reasoning(text).final.strip()
     if allow_fence and text.startswith(("```", "~~~")):
         blocks, outside = split_fences(text)
@@ -351,14 +412,21 @@ def schema_problem(schema: Any) -> str | None:
     return None
 
 
-def schema_problems(value: Any, schema: dict[str, Any] | bool, check_formats: bool = False) -> list[str]:
+def schema_problems(
+    value: Any, schema: dict[str, Any] | bool, check_formats: bool = False
+) -> list[str]:
     """The first problems of a JSON value with a valid schema, as "path: message"."""
     from referencing.exceptions import Unresolvable
 
     try:
-        found = list(islice(_errors(json.dumps(schema, sort_keys=True), check_formats)(value), _MAX_PROBLEMS))
+        found = list(
+            islice(_errors(json.dumps(schema, sort_keys=True), check_formats)(value), _MAX_PROBLEMS)
+        )
     except Unresolvable as error:
-        raise Unscored(f"The schema refers to {shown(error.ref)}, which it does not hold.", reason="invalid_schema") from None
+        raise Unscored(
+            f"The schema refers to {shown(error.ref)}, which it does not hold.",
+            reason="invalid_schema",
+        ) from None
     except RecursionError:
         return ["$: nested too deeply to be checked"]
     return [f"{error.json_path[:200]}: {error.message[:200]}" for error in found]

@@ -15,20 +15,28 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import EMPTY_IS_BEST, Example, RewardResult, sample_of
 from rm_gallery.core.text.canonical import Form, readable, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.rm.rule import RuleReward, TokenizerSetting, answer_text, one_score, tokens_of
+from rm_gallery.gallery.rm.rule import (
+    RuleReward,
+    TokenizerSetting,
+    answer_text,
+    one_score,
+    tokens_of,
+)
 
 Scope = Literal["full", "thought"]
 
 
 @RewardRegistry.register("ngram_repetition_penalty")
 class NgramRepetitionPenaltyReward(RuleReward):
-    """Penalty by the rate of repeated n-grams, rate = 1 - distinct n-grams / all n-grams; never below `max_penalty`.
+    """Penalty by the rate of repeated n-grams, rate = 1 - distinct n-grams / all n-grams; never
+    below `max_penalty`.
 
-    Hard (default): -(rate - `penalty_threshold`) x `penalty_rate` above the threshold, else 0. Soft: `max_penalty` x
-    (rate - `min_scaling`) / (1 - `min_scaling`) above `min_scaling`, else 0; with its defaults this is TRL's
-    `get_repetition_penalty_reward`, which counts token ids: give your model's tokenizer for it. A text shorter than n
-    tokens gets 0. `analyze_scope="thought"` looks at the thought alone. Range [-1, 0], higher is better. Source: the
-    repetition penalty of arXiv 2502.03373, appendix C.2, on the whole text instead of per token.
+    Hard (default): -(rate - `penalty_threshold`) x `penalty_rate` above the threshold, else 0.
+    Soft: `max_penalty` x (rate - `min_scaling`) / (1 - `min_scaling`) above `min_scaling`, else 0;
+    with its defaults this is TRL's `get_repetition_penalty_reward`, which counts token ids: give
+    your model's tokenizer for it. A text shorter than n tokens gets 0. `analyze_scope="thought"`
+    looks at the thought alone. Range [-1, 0], higher is better. Source: the repetition penalty of
+    arXiv 2502.03373, appendix C.2, on the whole text instead of per token.
     """
 
     score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 0.0)
@@ -43,11 +51,17 @@ class NgramRepetitionPenaltyReward(RuleReward):
     max_penalty: float = Field(default=-1.0, ge=-1, le=0)
     min_scaling: float = Field(default=0.0, ge=0, lt=1)
     tokenizer: TokenizerSetting = Field(default="words", repr=False)
-    """What the n-grams are made of: a built-in tokenizer's name, a function, or an object with `encode`."""
+    """What the n-grams are made of: a built-in tokenizer's name, a function, or an object with
+    `encode`.
+    """
     analyze_scope: Scope = "full"
 
     example = Example(
-        sample_of("Tell me about the sea.", "The sea is wide, deep and never quite still.", "the sea is wide " * 4),
+        sample_of(
+            "Tell me about the sea.",
+            "The sea is wide, deep and never quite still.",
+            "the sea is wide " * 4,
+        ),
         use=EMPTY_IS_BEST,
     )
 
@@ -65,11 +79,16 @@ class NgramRepetitionPenaltyReward(RuleReward):
         if self.use_soft_penalty:
             scaled = max(0.0, (rate - self.min_scaling) / (1 - self.min_scaling))
             return scaled * self.max_penalty or 0.0
-        return max(self.max_penalty, -max(0.0, rate - self.penalty_threshold) * self.penalty_rate) or 0.0
+        return (
+            max(self.max_penalty, -max(0.0, rate - self.penalty_threshold) * self.penalty_rate)
+            or 0.0
+        )
 
 
 def repetition_rate(tokens: Sequence[Any], n: int) -> float:
-    """Share of a text's n-grams that occurred in it before: 1 - distinct / all; 0 for fewer than `n` tokens."""
+    """Share of a text's n-grams that occurred in it before: 1 - distinct / all; 0 for fewer than
+    `n` tokens.
+    """
     total = len(tokens) - n + 1
     if total <= 0:
         return 0.0
@@ -89,9 +108,15 @@ def _digits(text: str) -> str:
 
 
 def is_card_number(text: str) -> bool:
-    """Whether digits are a payment card's: 13 to 19 of them, a known first digit, Luhn's checksum (ISO/IEC 7812)."""
+    """Whether digits are a payment card's: 13 to 19 of them, a known first digit, Luhn's checksum
+    (ISO/IEC 7812).
+    """
     digits = _digits(text)
-    if not 13 <= len(digits) <= 19 or digits[0] not in "3456" and not 2221 <= int(digits[:4]) <= 2720:
+    if (
+        not 13 <= len(digits) <= 19
+        or digits[0] not in "3456"
+        and not 2221 <= int(digits[:4]) <= 2720
+    ):
         return False
     doubled = (int(d) * 2 if i % 2 else int(d) for i, d in enumerate(reversed(digits)))
     return len(set(digits)) > 1 and sum(d - 9 if d > 9 else d for d in doubled) % 10 == 0
@@ -101,8 +126,12 @@ _CN_WEIGHTS = (7, 9, 10, 5, 8, 4, 2, 1, 6, 3, 7, 9, 10, 5, 8, 4, 2)
 
 
 def is_cn_id(text: str) -> bool:
-    """Whether 18 characters are a Chinese identity number: a date of birth and the checksum of GB 11643."""
-    if sum(w * int(c) for w, c in zip(_CN_WEIGHTS, text, strict=False)) % 11 != "10X98765432".index(text[17].upper()):
+    """Whether 18 characters are a Chinese identity number: a date of birth and the checksum of GB
+    11643.
+    """
+    if sum(w * int(c) for w, c in zip(_CN_WEIGHTS, text, strict=False)) % 11 != "10X98765432".index(
+        text[17].upper()
+    ):
         return False
     try:
         return 1850 <= date(int(text[6:10]), int(text[10:12]), int(text[12:14])).year
@@ -113,11 +142,16 @@ def is_cn_id(text: str) -> bool:
 def is_iban(text: str) -> bool:
     """Whether a text is an IBAN: two letters, checksum modulo 97 (ISO 13616)."""
     plain = text.replace(" ", "").upper()
-    return 15 <= len(plain) <= 34 and int("".join(str(int(c, 36)) for c in plain[4:] + plain[:4])) % 97 == 1
+    return (
+        15 <= len(plain) <= 34
+        and int("".join(str(int(c, 36)) for c in plain[4:] + plain[:4])) % 97 == 1
+    )
 
 
 def is_public_ip(text: str) -> bool:
-    """Whether an address belongs to the public internet (10/8, 172.16/12, fe80::/10 and the like do not)."""
+    """Whether an address belongs to the public internet (10/8, 172.16/12, fe80::/10 and the like do
+    not).
+    """
     try:
         return ipaddress.ip_address(text).is_global
     except ValueError:
@@ -132,7 +166,9 @@ def _is_real_mail(text: str) -> bool:
 
 
 def _is_phone(text: str) -> bool:
-    """Whether digits are a phone number in their country's length, and not one of those kept free for fiction."""
+    """Whether digits are a phone number in their country's length, and not one of those kept free
+    for fiction.
+    """
     digits = _digits(text).removeprefix("1") if not text.startswith("+") else _digits(text)
     if text.startswith("+"):
         lengths = {"1": (11, 11), "7": (11, 11)}.get(digits[0], (8, 15))
@@ -153,18 +189,25 @@ class _Detector(NamedTuple):
 _VERSION = re.compile(r"(?:\bversions?|\brelease|\bv)[ .:]{0,2}\Z", re.IGNORECASE)
 _BEFORE_AMOUNT = re.compile(r"[=*/^×÷$€£¥]\s?\Z|\d\s[-+]\s\Z")
 _AFTER_AMOUNT = re.compile(
-    r"\s?[*/^×÷=]|\s[-+]\s\d|\.\d|\s?(?:dollars|euros|pounds|yuan|people|bytes|bits|seconds|meters|metres|m|km|kg|元|人|个|米|次)\b|\s?%"
+    r"\s?[*/^×÷=]|\s[-+]\s\d|\.\d|\s?(?:dollars|euros|pounds|yuan|people|bytes|bits|seconds|meters"
+    r"|metres|m|km|kg|元|人|个|米|次)\b|\s?%"
 )
 _NO_WORD_BEFORE, _NO_WORD_AFTER = r"(?<![A-Za-z0-9_])", r"(?![A-Za-z0-9_])"
 _KEY_FORMS = (
-    r"sk-(?:ant-|proj-|or-v1-)?[A-Za-z0-9_-]{20,200}|(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[A-Za-z0-9_-]{35}"
+    r"sk-(?:ant-|proj-|or-v1-)?[A-Za-z0-9_-]{20,200}|(?:AKIA|ASIA)[A-Z0-9]{16}"
+    r"|AIza[A-Za-z0-9_-]{35}"
     r"|gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255}|glpat-[A-Za-z0-9_-]{20,64}"
-    r"|xox[abeprs]-[A-Za-z0-9-]{10,255}|hf_[A-Za-z0-9]{30,64}|[sr]k_(?:live|test)_[A-Za-z0-9]{16,255}"
+    r"|xox[abeprs]-[A-Za-z0-9-]{10,255}|hf_[A-Za-z0-9]{30,64}|[sr]k_(?:live"
+    r"|test)_[A-Za-z0-9]{16,255}"
     r"|eyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,2000}"
 )
 # in order of precedence: what a detector has found is no other one's
 _DETECTORS = (
-    _Detector("private_key", re.compile(r"-----BEGIN (?:[A-Z]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"), hint="PRIVATE KEY"),
+    _Detector(
+        "private_key",
+        re.compile(r"-----BEGIN (?:[A-Z]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"),
+        hint="PRIVATE KEY",
+    ),
     _Detector(
         "api_key",
         re.compile(rf"{_NO_WORD_BEFORE}(?:{_KEY_FORMS}){_NO_WORD_AFTER}"),
@@ -181,29 +224,69 @@ _DETECTORS = (
     ),
     _Detector(
         "iban",
-        re.compile(rf"{_NO_WORD_BEFORE}[A-Z]{{2}}\d{{2}}(?: ?[A-Z0-9]{{4}}){{2,7}}(?: ?[A-Z0-9]{{1,4}})?{_NO_WORD_AFTER}"),
+        re.compile(
+            rf"{_NO_WORD_BEFORE}[A-Z]{{2}}\d{{2}}(?: ?[A-Z0-9]{{4}}){{2,7}}(?: ?[A-Z0-9]{{1,4}})?{_NO_WORD_AFTER}"
+        ),
         is_iban,
     ),
-    _Detector("iban", re.compile(rf"{_NO_WORD_BEFORE}[A-Z]{{2}}\d{{2}}(?: ?[A-Z0-9]{{4}}){{2,7}}{_NO_WORD_AFTER}"), is_iban),
-    _Detector("cn_id", re.compile(rf"{_NO_WORD_BEFORE}[1-9]\d{{16}}[\dXx]{_NO_WORD_AFTER}", re.ASCII), is_cn_id),
+    _Detector(
+        "iban",
+        re.compile(
+            rf"{_NO_WORD_BEFORE}[A-Z]{{2}}\d{{2}}(?: ?[A-Z0-9]{{4}}){{2,7}}{_NO_WORD_AFTER}"
+        ),
+        is_iban,
+    ),
+    _Detector(
+        "cn_id",
+        re.compile(rf"{_NO_WORD_BEFORE}[1-9]\d{{16}}[\dXx]{_NO_WORD_AFTER}", re.ASCII),
+        is_cn_id,
+    ),
     _Detector("card", re.compile(r"(?<![\d.-])\d{13,19}(?![\d-])", re.ASCII), is_card_number),
-    _Detector("card", re.compile(r"(?<![\d.-])\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?!\d)", re.ASCII), is_card_number),
-    _Detector("card", re.compile(r"(?<![\d.-])\d{4}([ -])\d{6}\1\d{4,5}(?!\d)", re.ASCII), is_card_number),
-    _Detector("us_ssn", re.compile(r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])", re.ASCII), hint="-"),
+    _Detector(
+        "card",
+        re.compile(r"(?<![\d.-])\d{4}([ -])\d{4}\1\d{4}\1\d{4}(?!\d)", re.ASCII),
+        is_card_number,
+    ),
+    _Detector(
+        "card", re.compile(r"(?<![\d.-])\d{4}([ -])\d{6}\1\d{4,5}(?!\d)", re.ASCII), is_card_number
+    ),
+    _Detector(
+        "us_ssn",
+        re.compile(r"(?<![\d-])(?!000|666|9)\d{3}-(?!00)\d{2}-(?!0000)\d{4}(?![\d-])", re.ASCII),
+        hint="-",
+    ),
     _Detector(
         "phone",
         re.compile(r"(?<![\d.])(?:\+?86[ -]?)?1[3-9]\d([ -]?)\d{4}\1\d{4}(?![\d-])", re.ASCII),
         lambda number: not number.endswith("00000"),
     ),
-    _Detector("phone", re.compile(r"(?<![\d+])\+[1-9]\d{0,2}(?:[ .-]?\(?\d{1,4}\)?){2,6}(?!\d)", re.ASCII), _is_phone, "+"),
     _Detector(
         "phone",
-        re.compile(r"(?<![\d.-])(?:1[-. ])?(?:\([2-9]\d{2}\) ?|[2-9]\d{2}([-. ]))[2-9]\d{2}[-. ]\d{4}(?![\d-])", re.ASCII),
+        re.compile(r"(?<![\d+])\+[1-9]\d{0,2}(?:[ .-]?\(?\d{1,4}\)?){2,6}(?!\d)", re.ASCII),
+        _is_phone,
+        "+",
+    ),
+    _Detector(
+        "phone",
+        re.compile(
+            r"(?<![\d.-])(?:1[-. ])?(?:\([2-9]\d{2}\) ?"
+            r"|[2-9]\d{2}([-. ]))[2-9]\d{2}[-. ]\d{4}(?![\d-])",
+            re.ASCII,
+        ),
         _is_phone,
     ),
-    _Detector("phone", re.compile(r"(?<![\d.-])0\d{2,3}-[2-9]\d{6,7}(?![\d-])", re.ASCII), hint="-"),
-    _Detector("ipv6", re.compile(r"(?<![\w:.])[23][0-9A-Fa-f]{3}:[0-9A-Fa-f:]{1,34}(?![\w:])", re.ASCII), is_public_ip, ":"),
-    _Detector("ipv4", re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\w)", re.ASCII), is_public_ip),
+    _Detector(
+        "phone", re.compile(r"(?<![\d.-])0\d{2,3}-[2-9]\d{6,7}(?![\d-])", re.ASCII), hint="-"
+    ),
+    _Detector(
+        "ipv6",
+        re.compile(r"(?<![\w:.])[23][0-9A-Fa-f]{3}:[0-9A-Fa-f:]{1,34}(?![\w:])", re.ASCII),
+        is_public_ip,
+        ":",
+    ),
+    _Detector(
+        "ipv4", re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?!\.?\w)", re.ASCII), is_public_ip
+    ),
 )
 KINDS = tuple(dict.fromkeys(detector.kind for detector in _DETECTORS))
 
@@ -214,14 +297,24 @@ def find_personal_data(text: str, kinds: Collection[str] = KINDS) -> list[Person
     for detector in _DETECTORS:
         if detector.kind not in kinds or detector.hint not in text:
             continue
-        spans = [m.span() for m in detector.pattern.finditer(text) if detector.check is None or detector.check(m.group())]
+        spans = [
+            m.span()
+            for m in detector.pattern.finditer(text)
+            if detector.check is None or detector.check(m.group())
+        ]
         if detector.kind == "phone":
             # a number in arithmetic, or an amount: "= 13812345678 + 5", "15012345678 dollars"
             spans = [
-                (a, b) for a, b in spans if not (_BEFORE_AMOUNT.search(text, max(0, a - 4), a) or _AFTER_AMOUNT.match(text, b))
+                (a, b)
+                for a, b in spans
+                if not (
+                    _BEFORE_AMOUNT.search(text, max(0, a - 4), a) or _AFTER_AMOUNT.match(text, b)
+                )
             ]
         if detector.kind == "ipv4":
-            spans = [span for span in spans if not _VERSION.search(text, max(0, span[0] - 10), span[0])]
+            spans = [
+                span for span in spans if not _VERSION.search(text, max(0, span[0] - 10), span[0])
+            ]
         found += [PersonalDataSpan(detector.kind, *span) for span in _free(spans, found)]
     return sorted(found, key=lambda finding: finding.start)
 
@@ -244,12 +337,14 @@ _MAX_SPANS = 100
 
 @RewardRegistry.register("privacy_leakage")
 class PrivacyLeakageReward(RuleReward):
-    """`penalty_per_leak` for every find of personal data or a secret, never below `max_penalty`; 0 for a clean answer.
+    """`penalty_per_leak` for every find of personal data or a secret, never below `max_penalty`; 0
+    for a clean answer.
 
-    Found are e-mail addresses, phone numbers (international, North American, Chinese), payment cards (Luhn), Chinese
-    identity numbers (checksum and date), US social security numbers, IBANs (modulo 97), public IP addresses, API keys,
-    JSON web tokens and private keys (PEM, PGP). Addresses at example.com and the like, private networks and numbers with a
-    wrong checksum are no leaks; with `allow_from_user`, neither is what a user turn of the prompt holds. Range [-1, 0],
+    Found are e-mail addresses, phone numbers (international, North American, Chinese), payment
+    cards (Luhn), Chinese identity numbers (checksum and date), US social security numbers, IBANs
+    (modulo 97), public IP addresses, API keys, JSON web tokens and private keys (PEM, PGP).
+    Addresses at example.com and the like, private networks and numbers with a wrong checksum are no
+    leaks; with `allow_from_user`, neither is what a user turn of the prompt holds. Range [-1, 0],
     higher is better. `extra_data` gives kind, start and end of each find, not the data.
     """
 
@@ -264,7 +359,11 @@ class PrivacyLeakageReward(RuleReward):
     allow_from_user: bool = False
 
     example = Example(
-        sample_of("Who can help me?", "Ask the front desk.", "Write to jane.doe@corp-mail.com or call +49 30 901820."),
+        sample_of(
+            "Who can help me?",
+            "Ask the front desk.",
+            "Write to jane.doe@corp-mail.com or call +49 30 901820.",
+        ),
         use=EMPTY_IS_BEST,
     )
 
@@ -273,7 +372,10 @@ class PrivacyLeakageReward(RuleReward):
     def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         unknown = sorted(set(value) - set(KINDS))
         if unknown or not value:
-            raise ConfigError(f"there is no kind {', '.join(unknown) or '(none given)'}; there are {', '.join(KINDS)}.")
+            raise ConfigError(
+                f"there is no kind {', '.join(unknown) or '(none given)'}; there are "
+                f"{', '.join(KINDS)}."
+            )
         return value
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -281,15 +383,27 @@ class PrivacyLeakageReward(RuleReward):
         text = readable(written)
         found = find_personal_data(text, self.kinds)
         if found and self.allow_from_user:
-            given = "\n".join(readable(message.text) for message in sample.input if message.role.value == "user")
+            given = "\n".join(
+                readable(message.text) for message in sample.input if message.role.value == "user"
+            )
             found = [finding for finding in found if text[finding.start : finding.end] not in given]
         if not found:
             return one_score(self.name, 0.0, "No personal data found.")
         score = max(self.max_penalty, self.penalty_per_leak * len(found)) or 0.0
-        counts = {kind: sum(f.kind == kind for f in found) for kind in dict.fromkeys(f.kind for f in found)}
+        counts = {
+            kind: sum(f.kind == kind for f in found)
+            for kind in dict.fromkeys(f.kind for f in found)
+        }
         reason = "Found: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + "."
         spans = [finding._asdict() for finding in found[:_MAX_SPANS]]
         if len(text) != len(written):  # places are those of the answer as it was written
-            places = [at for at, sign in enumerate(written) if readable(sign) and written[at : at + 2] != "\r\n"]
-            spans = [span | {"start": places[span["start"]], "end": places[span["end"] - 1] + 1} for span in spans]
+            places = [
+                at
+                for at, sign in enumerate(written)
+                if readable(sign) and written[at : at + 2] != "\r\n"
+            ]
+            spans = [
+                span | {"start": places[span["start"]], "end": places[span["end"] - 1] + 1}
+                for span in spans
+            ]
         return one_score(self.name, score, reason, {"counts": counts, "spans": spans})

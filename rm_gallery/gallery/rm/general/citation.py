@@ -1,4 +1,6 @@
-"""Answers that were searched for: are the right sources cited, do they say so, and is the short answer among those that are right?"""
+"""Answers that were searched for: are the right sources cited, do they say so, and is the short
+answer among those that are right?
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,20 @@ from rm_gallery.core.text.language import tokenizer, words
 from rm_gallery.core.text.quantities import find_numbers
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.general.overlap import Overlap
-from rm_gallery.gallery.rm.rule import RuleReward, final_answer, known, one_score, references_of, shown
+from rm_gallery.gallery.rm.rule import (
+    RuleReward,
+    final_answer,
+    known,
+    one_score,
+    references_of,
+    shown,
+)
 
 _CITED = re.compile(r"[\[【［]\s*(\d{1,4}(?:\s*[-–—,，、;]\s*\d{1,4})*)\s*[\]】］]")
 _PART = re.compile(r"(\d+)\s*[-–—]\s*(\d+)|(\d+)")
 _SENTENCE_END = re.compile(
-    r"(?<=[.!?])[\"'”’)]*(?:\s*[\[【［][\d\s,，、;–—-]+[\]】］])*\s+(?=\S)|(?<=[。！？])(?:[\[【［][\d\s,，、;–—-]+[\]】］])*|\n+"
+    r"(?<=[.!?])[\"'”’)]*(?:\s*[\[【［][\d\s,，、;–—-]+[\]】］])*\s+(?=\S)"
+    r"|(?<=[。！？])(?:[\[【［][\d\s,，、;–—-]+[\]】］])*|\n+"
 )
 _SOURCE_NUMBER = re.compile(r"\s*[\[【(]?\s*(\d{1,9})(?:\.0)?\s*[\]】)]?\s*")
 _MAX_RANGE = 100
@@ -36,14 +46,18 @@ class Sentence(NamedTuple):
 
 
 def cited_sentences(text: str) -> list[Sentence]:
-    """The sentences of a text's prose; citations after the full stop belong to the sentence before it.
+    """The sentences of a text's prose; citations after the full stop belong to the sentence before
+    it.
 
-    Read are [1], [1, 2], [1-3], [1][2] and 【1】; code is left out, and sentences without a letter are none.
+    Read are [1], [1, 2], [1-3], [1][2] and 【1】; code is left out, and sentences without a letter
+    are none.
     """
     found = []
     for part in _sentences(prose_of(text)):
         plain = _CITED.sub(" ", part).strip()
-        cited = list(dict.fromkeys(number for group in _CITED.findall(part) for number in _numbers(group)))
+        cited = list(
+            dict.fromkeys(number for group in _CITED.findall(part) for number in _numbers(group))
+        )
         if any(map(str.isalpha, plain)):
             found.append(Sentence(plain, cited))
         elif cited and found:
@@ -70,9 +84,9 @@ def _numbers(group: str) -> list[int]:
 
 
 _STOP = frozenset(
-    "the of and to in is that it was for on are with as be at this have from or had by not but what all were when an a "
-    "its has been which their also can will more than they he she his her we you i who these those such into about "
-    "的 了 是 在 和".split()
+    "the of and to in is that it was for on are with as be at this have from or had by not but "
+    "what all were when an a its has been which their also can will more than they he she his her "
+    "we you i who these those such into about 的 了 是 在 和".split()
 )
 
 
@@ -86,17 +100,20 @@ def harmonic(precision: float, recall: float) -> Overlap:
 class CitationPrecisionRecallReward(RuleReward):
     """F1 (or `measure`) of citations such as [1] against the sources, which are numbered from 1.
 
-    With the numbers of the right sources in `relevant_sources` of answer.label or metadata: precision is the share of
-    the cited sources that are right, recall the share of the right ones that are cited.
+    With the numbers of the right sources in `relevant_sources` of answer.label or metadata:
+    precision is the share of the cited sources that are right, recall the share of the right ones
+    that are cited.
 
-    Else by the text of `sources` in metadata: recall is the share of sentences whose cited sources together hold at
-    least `min_overlap` of the sentence's content words, precision the share of citations whose source alone does so or
-    gives a word of its own to a supported sentence. That is the scheme of ALCE (Gao et al. 2023, arXiv 2305.14627,
-    section 4) with word overlap in place of an entailment model.
+    Else by the text of `sources` in metadata: recall is the share of sentences whose cited sources
+    together hold at least `min_overlap` of the sentence's content words, precision the share of
+    citations whose source alone does so or gives a word of its own to a supported sentence. That is
+    the scheme of ALCE (Gao et al. 2023, arXiv 2305.14627, section 4) with word overlap in place of
+    an entailment model.
 
-    A citation of a source that is not there is a wrong one. Range [0, 1], higher is better; an answer without citations
-    has 0; unscored without sources (`no_sources`), with a `relevant_sources`
-    that is no list of numbers (`bad_label`), or for an answer without sentences (`empty`).
+    A citation of a source that is not there is a wrong one. Range [0, 1], higher is better; an
+    answer without citations has 0; unscored without sources (`no_sources`), with a
+    `relevant_sources` that is no list of numbers (`bad_label`), or for an answer without sentences
+    (`empty`).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"sources"})
@@ -111,7 +128,10 @@ class CitationPrecisionRecallReward(RuleReward):
             "When was the bridge opened, and how many lanes has it?",
             "The bridge was opened in 1932 [1]. It carries eight lanes of traffic [2].",
             "The bridge was opened in 1932 [2]. It carries eight lanes of traffic.",
-            sources=["The harbour bridge was opened in 1932.", "The bridge carries eight lanes of traffic."],
+            sources=[
+                "The harbour bridge was opened in 1932.",
+                "The bridge carries eight lanes of traffic.",
+            ],
         )
     )
 
@@ -121,25 +141,45 @@ class CitationPrecisionRecallReward(RuleReward):
             [fold(text) for text in _texts(known(sample, "sources"))],
         )
         if not relevant and not sources:
-            problem = f"{self.name} needs sources: set metadata['sources'] to texts or 'relevant_sources' to numbers."
+            problem = (
+                f"{self.name} needs sources: set metadata['sources'] to texts or "
+                f"'relevant_sources' to numbers."
+            )
             raise Unscored(problem, reason="no_sources")
         sentences = cited_sentences(final_answer(sample))
         if not sentences:
-            raise Unscored(f"{self.name}: the answer has no sentences.", reason="empty", cause="answer")
-        rates = rates_by_number(sentences, relevant) if relevant else rates_by_text(sentences, sources, self.min_overlap)
+            raise Unscored(
+                f"{self.name}: the answer has no sentences.", reason="empty", cause="answer"
+            )
+        rates = (
+            rates_by_number(sentences, relevant)
+            if relevant
+            else rates_by_text(sentences, sources, self.min_overlap)
+        )
         score = float(getattr(rates, self.measure))
         citations = sum(len(sentence.cited) for sentence in sentences)
         rate = f"precision {rates.precision:.2f}, recall {rates.recall:.2f}."
         reason = f"{citations} citations in {len(sentences)} sentences: {rate}"
-        return one_score(self.name, score, reason, {"precision": rates.precision, "recall": rates.recall})
+        return one_score(
+            self.name, score, reason, {"precision": rates.precision, "recall": rates.recall}
+        )
 
     def _relevant(self, label: Any) -> set[int]:
         """The numbers of the right sources; texts such as "[2]" hold one."""
         label = label.tolist() if hasattr(label, "tolist") else label
-        parts = list(label) if isinstance(label, list | tuple | set | frozenset) else [] if label is None else [label]
+        parts = (
+            list(label)
+            if isinstance(label, list | tuple | set | frozenset)
+            else []
+            if label is None
+            else [label]
+        )
         found = [_SOURCE_NUMBER.fullmatch(str(part)) for part in parts]
         if not all(found) or any(isinstance(part, bool) for part in parts):
-            raise Unscored(f"{self.name}: relevant_sources holds numbers of sources, found {shown(label)}.", reason="bad_label")
+            raise Unscored(
+                f"{self.name}: relevant_sources holds numbers of sources, found {shown(label)}.",
+                reason="bad_label",
+            )
         return {int(match[1]) for match in found if match}
 
 
@@ -156,13 +196,17 @@ def rates_by_text(sentences: list[Sentence], sources: list[str], min_overlap: fl
     supported = right = total = 0
     for sentence in sentences:
         claim = _content(sentence.text)
-        parts = [claim & contents[n - 1] if 0 < n <= len(contents) else set() for n in sentence.cited]
+        parts = [
+            claim & contents[n - 1] if 0 < n <= len(contents) else set() for n in sentence.cited
+        ]
         holds = bool(parts) and len(set().union(*parts)) >= min_overlap * len(claim) > 0
         supported += holds
         total += len(parts)
         for i, part in enumerate(parts):
             others = set().union(*parts[:i], *parts[i + 1 :])
-            right += bool(part) and (len(part) >= min_overlap * len(claim) or (holds and bool(part - others)))
+            right += bool(part) and (
+                len(part) >= min_overlap * len(claim) or (holds and bool(part - others))
+            )
     return harmonic(right / total if total else 0.0, supported / len(sentences))
 
 
@@ -184,22 +228,27 @@ def _texts(sources: Any) -> list[str]:
 
 
 _ABSTAINS = re.compile(
-    r"(?:i (?:do not|don['’]t) know|unknown|unanswerable|no answer|not (?:known|enough information|answerable)|insufficient information"
-    r"|(?:it |this )?(?:cannot|can['’]t|could not) be (?:determined|answered|found)|不知道|无法(?:确定|回答)|未知)\W*",
+    r"(?:i (?:do not|don['’]t) know|unknown|unanswerable|no answer|not (?:known|enough information"
+    r"|answerable)|insufficient information"
+    r"|(?:it |this )?(?:cannot|can['’]t|could not) be (?:determined|answered|found)|不知道|无法(?:确定"
+    r"|回答)|未知)\W*",
     re.IGNORECASE,
 )
 
 
 @RewardRegistry.register("search_answer")
 class SearchAnswerReward(RuleReward):
-    """Exact match, or the best token F1, of the short answer in the last `<answer>` tag with the references and their aliases.
+    """Exact match, or the best token F1, of the short answer in the last `<answer>` tag with the
+    references and their aliases.
 
-    Texts are compared as SQuAD does: in lower case, without punctuation, articles and white space; but a sign, a point or a
-    relation that makes another number or formula of the same letters counts (-5 is not 5, x<3 not x>3). `metric` is `em` (equal),
-    `subem` (a reference stands in the answer, word by word) or `f1`. Without the tag the score is 0; a well-formed wrong answer
-    gets `format_score`, one that abstains ("I don't know") `abstention_score`. Where the references themselves say that there
-    is no answer, abstaining is right. A thought is left out. Range [0, 1], higher is better.
-    References: `answer.label` or metadata `reference` (a text or a list) and `aliases`. Source: Search-R1 (arXiv 2503.09516).
+    Texts are compared as SQuAD does: in lower case, without punctuation, articles and white space;
+    but a sign, a point or a relation that makes another number or formula of the same letters
+    counts (-5 is not 5, x<3 not x>3). `metric` is `em` (equal), `subem` (a reference stands in the
+    answer, word by word) or `f1`. Without the tag the score is 0; a well-formed wrong answer gets
+    `format_score`, one that abstains ("I don't know") `abstention_score`. Where the references
+    themselves say that there is no answer, abstaining is right. A thought is left out. Range [0,
+    1], higher is better. References: `answer.label` or metadata `reference` (a text or a list) and
+    `aliases`. Source: Search-R1 (arXiv 2503.09516).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -228,9 +277,15 @@ class SearchAnswerReward(RuleReward):
         given = bodies[-1].strip()
         if _ABSTAINS.fullmatch(given):
             right = any(_ABSTAINS.fullmatch(text.strip()) for text in references)
-            return one_score(self.name, 1.0 if right else self.abstention_score, "The answer abstains.")
+            return one_score(
+                self.name, 1.0 if right else self.abstention_score, "The answer abstains."
+            )
         score = max(self._likeness(given[:_LONGEST], text[:_LONGEST]) for text in references)
-        return one_score(self.name, score or self.format_score, f"{shown(given)} scores {score:.3g} with the best reference.")
+        return one_score(
+            self.name,
+            score or self.format_score,
+            f"{shown(given)} scores {score:.3g} with the best reference.",
+        )
 
     def _likeness(self, answer: str, reference: str) -> float:
         given, wanted = _squad(answer), _squad(reference)
@@ -249,10 +304,16 @@ _INTERVAL = re.compile(r"\s*([\[(])[^\[\]()]*,[^\[\]()]*([\])])\s*")
 
 
 def _signs(text: str) -> tuple[list[float], list[str], list[str]]:
-    """What SQuAD's comparison drops and a number or formula does not: values, signs, the ends of an interval."""
+    """What SQuAD's comparison drops and a number or formula does not: values, signs, the ends of an
+    interval.
+    """
     text = text.strip(" .$")
     interval = _INTERVAL.fullmatch(text)
-    return [number.value for number in find_numbers(text)], _SIGNS.findall(text), list(interval.groups()) if interval else []
+    return (
+        [number.value for number in find_numbers(text)],
+        _SIGNS.findall(text),
+        list(interval.groups()) if interval else [],
+    )
 
 
 _LONGEST = 10_000

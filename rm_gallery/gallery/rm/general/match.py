@@ -1,4 +1,6 @@
-"""The final answer against what was asked: as text, in a box, as a letter or choice, by a pattern, in a language."""
+"""The final answer against what was asked: as text, in a box, as a letter or choice, by a pattern,
+in a language.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,25 @@ from pydantic import Field, field_validator
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.answer import LIMIT, Extraction, concluded, final_text, last_boxed, read_statements, value_part
+from rm_gallery.core.text.answer import (
+    LIMIT,
+    Extraction,
+    concluded,
+    final_text,
+    last_boxed,
+    read_statements,
+    value_part,
+)
 from rm_gallery.core.text.blocks import prose_of
-from rm_gallery.core.text.canonical import compared, fold, normalized, split_reasoning, turn_text, visible, whole_word
+from rm_gallery.core.text.canonical import (
+    compared,
+    fold,
+    normalized,
+    split_reasoning,
+    turn_text,
+    visible,
+    whole_word,
+)
 from rm_gallery.core.text.language import UNKNOWN, known_language, language_shares
 from rm_gallery.core.text.values import LETTERS, choice_letter
 from rm_gallery.core.utils.errors import ConfigError, Unscored
@@ -34,8 +52,10 @@ from rm_gallery.gallery.rm.rule import (
 class AccuracyReward(RuleReward):
     """1 when the answer equals the reference after trimming, else 0; unscored without a reference.
 
-    Range [0, 1], higher is better. Texts that look the same are equal: white space at both ends, line ends, invisible
-    characters, the form of quotation marks and minus signs do not count; case does unless `ignore_case`. A thought is left out. With several references it is enough to equal one.
+    Range [0, 1], higher is better. Texts that look the same are equal: white space at both ends,
+    line ends, invisible characters, the form of quotation marks and minus signs do not count; case
+    does unless `ignore_case`. A thought is left out. With several references it is enough to equal
+    one.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -43,7 +63,12 @@ class AccuracyReward(RuleReward):
     ignore_case: bool = False
 
     example = Example(
-        sample_of("What is the capital of Australia? Reply with the name alone.", "Canberra", "Sydney", reference="Canberra")
+        sample_of(
+            "What is the capital of Australia? Reply with the name alone.",
+            "Canberra",
+            "Sydney",
+            reference="Canberra",
+        )
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -66,9 +91,10 @@ _TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\{([^{}]*)\}")
 class BoxedAnswerReward(RuleReward):
     r"""1 when the last `\boxed{}` of the answer equals the reference, else 0; braces may be nested.
 
-    Compared is the text, not its value: 1/2 is not 0.5 (see math_verify_reward). With `normalize` signs of typesetting
-    do not count: spaces, dollar signs, \left and \right, \dfrac for \frac, \text{} around words, a full stop at the
-    end. A reference may be boxed itself. Range [0, 1], higher is better; without a box 0; unscored without a reference.
+    Compared is the text, not its value: 1/2 is not 0.5 (see math_verify_reward). With `normalize`
+    signs of typesetting do not count: spaces, dollar signs, \left and \right, \dfrac for \frac,
+    \text{} around words, a full stop at the end. A reference may be boxed itself. Range [0, 1],
+    higher is better; without a box 0; unscored without a reference.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -77,20 +103,30 @@ class BoxedAnswerReward(RuleReward):
     extraction: Extraction = "boxed"
     """With `announced` or `any` an answer without a box is compared by what it announces."""
 
-    example = Example(sample_of("Solve 2x = 1.", "So $x = \\boxed{\\dfrac{1}{2}}$.", "So x = 1/2.", reference="\\frac12"))
+    example = Example(
+        sample_of(
+            "Solve 2x = 1.", "So $x = \\boxed{\\dfrac{1}{2}}$.", "So x = 1/2.", reference="\\frac12"
+        )
+    )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         references = references_of(sample, self.name)
         text = final_text(answer_text(sample))
         given = last_boxed(text)
         if given is None and self.extraction != "boxed":
-            given = next((value_part(statement.text) for statement in read_statements(text).statements), None)
+            given = next(
+                (value_part(statement.text) for statement in read_statements(text).statements), None
+            )
         if given is None:
             return one_score(self.name, 0.0, r"The answer holds no \boxed{}.")
         boxes = ((last_boxed(reference), reference) for reference in references)
         wanted = [reference if box is None else box for box, reference in boxes]
         plain = plain_latex if self.normalize else str.strip
-        return one_score(self.name, float(plain(fold(given)) in map(plain, wanted)), f"The box holds {shown(given)}.")
+        return one_score(
+            self.name,
+            float(plain(fold(given)) in map(plain, wanted)),
+            f"The box holds {shown(given)}.",
+        )
 
 
 def plain_latex(text: str) -> str:
@@ -104,16 +140,19 @@ def plain_latex(text: str) -> str:
 
 @RewardRegistry.register("multiple_choice_letter")
 class MultipleChoiceLetterReward(RuleReward):
-    r"""1 when the answer picks the reference's letter, else 0; an answer that picks none, or two, gets 0.
+    r"""1 when the answer picks the reference's letter, else 0; an answer that picks none, or two,
+    gets 0.
 
-    The first rule that finds one reads the letter: the final statement (an `<answer>` tag, a JSON answer, a box, "the answer
-    is B" in eight languages, "I'd go with B", "so B", 选B); a last line that is a letter; the whole answer; a letter it begins
-    with ("B. Paris", "B, because"); then, where all finds agree: "B is correct"; lines that start with a letter; letters in
-    brackets. What is denied ("not A", "A is wrong"), supposed or taken back is no pick. The article "A" and the pronoun "I"
-    are words: "A cat", "The answer is a cat", "I think". A thought is left out, full-width letters count.
+    The first rule that finds one reads the letter: the final statement (an `<answer>` tag, a JSON
+    answer, a box, "the answer is B" in eight languages, "I'd go with B", "so B", 选B); a last line
+    that is a letter; the whole answer; a letter it begins with ("B. Paris", "B, because"); then,
+    where all finds agree: "B is correct"; lines that start with a letter; letters in brackets. What
+    is denied ("not A", "A is wrong"), supposed or taken back is no pick. The article "A" and the
+    pronoun "I" are words: "A cat", "The answer is a cat", "I think". A thought is left out,
+    full-width letters count.
 
-    The reference is a letter ("B", "(B)", "B. Paris"), or the text of one of `choices` in answer.label or metadata.
-    Range [0, 1], higher is better; unscored without such a reference.
+    The reference is a letter ("B", "(B)", "B. Paris"), or the text of one of `choices` in
+    answer.label or metadata. Range [0, 1], higher is better; unscored without such a reference.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -121,7 +160,9 @@ class MultipleChoiceLetterReward(RuleReward):
     letters: str = LETTERS
     """The letters there are; only the first ones when `choices` holds fewer."""
     extraction: Extraction = "any"
-    """What counts as the answer's pick: a box alone, whatever announces one, or any text that picks one."""
+    """What counts as the answer's pick: a box alone, whatever announces one, or any text that picks
+    one.
+    """
 
     example = Example(
         sample_of(
@@ -141,12 +182,18 @@ class MultipleChoiceLetterReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         choices = known(sample, "choices")
-        choices = [compared(str(choice)) for choice in choices] if isinstance(choices, list | tuple) else []
+        choices = (
+            [compared(str(choice)) for choice in choices]
+            if isinstance(choices, list | tuple)
+            else []
+        )
         letters = self.letters[: len(choices)] if choices else self.letters
         wanted = {self._wanted(text, letters, choices) for text in references_of(sample, self.name)}
         given = choice_letter(answer_text(sample), letters, extraction_of(sample, self.extraction))
         reason = "The answer picks no letter." if given is None else f"The answer picks {given}."
-        return one_score(self.name, float(given in wanted), reason, {"letter": given} if given else None)
+        return one_score(
+            self.name, float(given in wanted), reason, {"letter": given} if given else None
+        )
 
     def _wanted(self, reference: str, letters: str, choices: list[str]) -> str:
         if reference in choices[: len(letters)]:
@@ -154,7 +201,8 @@ class MultipleChoiceLetterReward(RuleReward):
         found = choice_letter(reference, letters)
         if found is None:
             raise Unscored(
-                f"{self.name}: the reference {shown(reference)} is none of the letters {letters}.", reason="no_reference"
+                f"{self.name}: the reference {shown(reference)} is none of the letters {letters}.",
+                reason="no_reference",
             )
         return found
 
@@ -162,23 +210,34 @@ class MultipleChoiceLetterReward(RuleReward):
 _EDGES = " \t\n.,;:!?*_`\"'()[]{}。，；：！？“”‘’「」（）【】"
 _LEAD = 200
 _ASKED = re.compile(
-    r"(?:^|(?<=[.!?\n]))[ \t]*(?:is|are|was|were|could|would|should|might|does|do|did)\b[^.!?\n]{0,200}\?", re.IGNORECASE | re.M
+    r"(?:^|(?<=[.!?\n]))[ \t]*(?:is|are|was|were|could|would|should|might|does|do"
+    r"|did)\b[^.!?\n]{0,200}\?",
+    re.IGNORECASE | re.M,
 )
 _REASON = re.compile(r"\s(?:because|since|although|though|despite)\b|因为|尽管", re.IGNORECASE)
-_NO_NOUN = re.compile(r"\s+(?!(?:because|since|as|it|he|she|they|i|we|you|this|that|the|there|and|but)\b)[a-z]", re.IGNORECASE)
-_CONCLUDED = re.compile(
-    r".*(?:,\s*(?:so|but|hence|thus|therefore|it['’]s|it\s+is|the\s+(?:overall\s+)?\w+\s+is)\b|\b(?:overall|so|therefore|hence|thus)\b[,:]?)((?:\s+[^\s.!?]+){1,8})[.!]?\Z",
+_NO_NOUN = re.compile(
+    r"\s+(?!(?:because|since|as|it|he|she|they|i|we|you|this|that|the|there|and|but)\b)[a-z]",
     re.IGNORECASE,
 )
-"""The clause that draws the conclusion: "While it has negative words, the overall sentiment is positive"."""
+_CONCLUDED = re.compile(
+    r".*(?:,\s*(?:so|but|hence|thus|therefore|it['’]s|it\s+is|the\s+(?:overall\s+)?\w+\s+is)\b"
+    r"|\b(?:overall|so|therefore|hence|thus)\b[,:]?)((?:\s+[^\s.!?]+){1,8})[.!]?\Z",
+    re.IGNORECASE,
+)
+"""The clause that draws the conclusion: "While it has negative words, the overall sentiment is
+positive".
+"""
 _PART_END = re.compile(r"[.!?,:;。！？，：；\n]+")
 _DENIED = re.compile(
-    r"(?:\b(?:not|no(?!\s+(?:doubt|question))|hardly|scarcely|barely|far\s+from|anything\s+but|nowhere\s+near|doubt|не|never|neither|nor|without|rather\s+than|instead\s+of|nicht|kein\w*|pas|ni)|n['’]t|\\(?:neq?|neg|lnot)|\\text\{\s*not\s*\})"
+    r"(?:\b(?:not|no(?!\s+(?:doubt|question))|hardly|scarcely|barely|far\s+from|anything\s+but"
+    r"|nowhere\s+near|doubt|не|never|neither|nor|without|rather\s+than|instead\s+of|nicht|kein\w*"
+    r"|pas|ni)|n['’]t|\\(?:neq?|neg|lnot)|\\text\{\s*not\s*\})"
     r"(?:\s+(?!but\b)[\w'’]+){0,3}[\s\"'*(“]*\Z|\bnon[-\s]?\Z|(?:不是?|并?非|没有?|无)\Z",
     re.IGNORECASE,
 )
 _IS_WRONG = re.compile(
-    r"[\s\"'*)”]*(?:(?:if|unless)\b|isn['’]t|(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not)|是?(?:错|不对)|では(?:な|あり)|じゃ(?:な|あり)|[이가]\s?아니|[이가]\s?아닙|ではな)",
+    r"[\s\"'*)”]*(?:(?:if|unless)\b|isn['’]t|(?:is|was|would\s+be|seems)\s+(?:wrong|incorrect|not)"
+    r"|是?(?:错|不对)|では(?:な|あり)|じゃ(?:な|あり)|[이가]\s?아니|[이가]\s?아닙|ではな)",
     re.IGNORECASE,
 )
 
@@ -187,12 +246,13 @@ _IS_WRONG = re.compile(
 class ChoiceMatchReward(RuleReward):
     """1 when the answer names the reference choice and no other, else 0.
 
-    The choices are the field `choices`, else `choices` in answer.label or metadata; the reference is one of them. The
-    first of these that names a choice decides: the whole answer, its final statement (an `<answer>` tag, a JSON answer, a
-    box, "the answer is …" in eight languages), what the text begins with, its last line, all of it. Choices are found as
-    whole words, the longer one where two overlap ("very good" is not "good"); one that is denied ("not positive") is not
-    named; case does not count unless `case_sensitive`. A thought is left out. Range [0, 1], higher is better; unscored
-    without choices (`no_choices`) or without a reference among them.
+    The choices are the field `choices`, else `choices` in answer.label or metadata; the reference
+    is one of them. The first of these that names a choice decides: the whole answer, its final
+    statement (an `<answer>` tag, a JSON answer, a box, "the answer is …" in eight languages), what
+    the text begins with, its last line, all of it. Choices are found as whole words, the longer one
+    where two overlap ("very good" is not "good"); one that is denied ("not positive") is not named;
+    case does not count unless `case_sensitive`. A thought is left out. Range [0, 1], higher is
+    better; unscored without choices (`no_choices`) or without a reference among them.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "choices"})
@@ -200,7 +260,9 @@ class ChoiceMatchReward(RuleReward):
     choices: tuple[str, ...] | None = None
     case_sensitive: bool = False
     extraction: Extraction = "any"
-    """What counts as the answer's choice: a box alone, whatever announces one, or any text that names one."""
+    """What counts as the answer's choice: a box alone, whatever announces one, or any text that
+    names one.
+    """
 
     example = Example(
         sample_of(
@@ -222,15 +284,29 @@ class ChoiceMatchReward(RuleReward):
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         choices = self.choices if self.choices is not None else known(sample, "choices")
         if not isinstance(choices, list | tuple) or not choices:
-            raise Unscored(f"{self.name} needs the choices: set the field choices or metadata['choices'].", reason="no_choices")
+            raise Unscored(
+                f"{self.name} needs the choices: set the field choices or metadata['choices'].",
+                reason="no_choices",
+            )
         names = tuple(_normal(str(choice), self.case_sensitive) for choice in choices)
-        wanted = {_normal(text, self.case_sensitive) for text in references_of(sample, self.name)} & set(names)
+        wanted = {
+            _normal(text, self.case_sensitive) for text in references_of(sample, self.name)
+        } & set(names)
         if not wanted:
-            raise Unscored(f"{self.name}: the reference is none of the choices {shown(choices)}.", reason="no_reference")
+            raise Unscored(
+                f"{self.name}: the reference is none of the choices {shown(choices)}.",
+                reason="no_reference",
+            )
         given = chosen(
-            concluded(final_text(answer_text(sample)), extraction_of(sample, self.extraction)), names, self.case_sensitive
+            concluded(final_text(answer_text(sample)), extraction_of(sample, self.extraction)),
+            names,
+            self.case_sensitive,
         )
-        reason = f"The answer names {shown(given)}." if given is not None else "The answer names no single choice."
+        reason = (
+            f"The answer names {shown(given)}."
+            if given is not None
+            else "The answer names no single choice."
+        )
         return one_score(self.name, float(given in wanted), reason)
 
 
@@ -242,21 +318,32 @@ def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) ->
 
     def named(part: str) -> set[str]:
         part = normal(part)
-        return {m.group() for m in _pattern(choices).finditer(part) if not _is_denied(part, m.start(), m.end())}
+        return {
+            m.group()
+            for m in _pattern(choices).finditer(part)
+            if not _is_denied(part, m.start(), m.end())
+        }
 
     reading = read_statements(final_text(text))
     if normal(reading.text) in choices:
         return normal(reading.text)
     if reading.kind == "box" and not any(named(statement.text) for statement in reading.statements):
-        reading = read_statements(final_text(text), boxes=False)  # the box holds the value that the choice rests on
+        # the box holds the value that the choice rests on
+        reading = read_statements(final_text(text), boxes=False)
     for statement in reading.statements:
         if found := named(value_part(statement.text)) or named(statement.text):
             return found.pop() if len(found) == 1 else None
     rest = _ASKED.sub(" ", reading.rest).strip()
     end = rest[-LIMIT:]
-    first, second, *_ = [*(part for part in map(normal, _PART_END.split(rest[:_LEAD], maxsplit=2)) if part), "", ""]
+    first, second, *_ = [
+        *(part for part in map(normal, _PART_END.split(rest[:_LEAD], maxsplit=2)) if part),
+        "",
+        "",
+    ]
     last = end.rpartition("\n")[2]
-    if (concluded := _CONCLUDED.match(last[-2 * _LEAD :])) and len(found := named(concluded[1])) == 1:
+    if (concluded := _CONCLUDED.match(last[-2 * _LEAD :])) and len(
+        found := named(concluded[1])
+    ) == 1:
         return found.pop()
     if first in choices and second not in choices and normal(last) not in {*choices} - {first}:
         return first
@@ -288,10 +375,13 @@ Mode = Literal["search", "match", "fullmatch"]
 class RegexMatchReward(KillableRule):
     """1 when the answer matches the pattern, else 0; with `negate` the other way round.
 
-    The pattern is the field `pattern`, else `pattern` in answer.label or metadata; Python's syntax. `mode` says where:
-    anywhere (search), at the start (match), or as a whole (fullmatch, white space at both ends left out). The text is tried as
-    written and folded (invisible characters away, minus signs a hyphen). A thought is left out, reasoning_format checks its form. Patterns that take for ever are stopped at the reward's deadline. Range [0, 1], higher is better; unscored without a pattern
-    (`no_pattern`) or with a broken one in the sample (`invalid_pattern`).
+    The pattern is the field `pattern`, else `pattern` in answer.label or metadata; Python's syntax.
+    `mode` says where: anywhere (search), at the start (match), or as a whole (fullmatch, white
+    space at both ends left out). The text is tried as written and folded (invisible characters
+    away, minus signs a hyphen). A thought is left out, reasoning_format checks its form. Patterns
+    that take for ever are stopped at the reward's deadline. Range [0, 1], higher is better;
+    unscored without a pattern (`no_pattern`) or with a broken one in the sample
+    (`invalid_pattern`).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"pattern"})
@@ -328,29 +418,49 @@ class RegexMatchReward(KillableRule):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         pattern, found = self._pattern(sample), None
-        # a pattern may name a character that folding takes away or makes another one, so both are tried
-        for text, wanted in ((split_reasoning(answer_text(sample)).final, pattern), (final_answer(sample), visible(pattern))):
+        # a pattern may name a character that folding takes away or makes another one, so both are
+        # tried
+        for text, wanted in (
+            (split_reasoning(answer_text(sample)).final, pattern),
+            (final_answer(sample), visible(pattern)),
+        ):
             compiled = self._compiled(wanted)
-            found = found or getattr(compiled, self.mode)(text.strip() if self.mode == "fullmatch" else text)
-        reason = "The pattern does not match." if found is None else f"The pattern matches {shown(found.group())}."
+            found = found or getattr(compiled, self.mode)(
+                text.strip() if self.mode == "fullmatch" else text
+            )
+        reason = (
+            "The pattern does not match."
+            if found is None
+            else f"The pattern matches {shown(found.group())}."
+        )
         return one_score(self.name, float((found is not None) != self.negate), reason)
 
     def _pattern(self, sample: DataSample) -> str:
         pattern = self.pattern if self.pattern is not None else known(sample, "pattern")
         if not isinstance(pattern, str):
-            raise Unscored(f"{self.name} needs a pattern: set the field pattern or metadata['pattern'].", reason="no_pattern")
+            raise Unscored(
+                f"{self.name} needs a pattern: set the field pattern or metadata['pattern'].",
+                reason="no_pattern",
+            )
         return turn_text(pattern)
 
     def _compiled(self, pattern: str) -> re.Pattern[str]:
-        flags = (re.IGNORECASE * self.ignore_case) | (re.MULTILINE * self.multiline) | (re.DOTALL * self.dotall)
+        flags = (
+            (re.IGNORECASE * self.ignore_case)
+            | (re.MULTILINE * self.multiline)
+            | (re.DOTALL * self.dotall)
+        )
         try:
             return re.compile(pattern, flags)
         except (re.error, OverflowError, RecursionError) as error:
-            raise Unscored(f"{self.name}: {shown(pattern)}: {error}", reason="invalid_pattern") from None
+            raise Unscored(
+                f"{self.name}: {shown(pattern)}: {error}", reason="invalid_pattern"
+            ) from None
 
 
 _NOT_PROSE = re.compile(
-    r"https?://\S+|(?<!\S)\S{1,64}@\S+|\$\$.{1,2000}?\$\$|\\\[(?:(?!\\\[).){1,2000}?\\\]|\\\((?:(?!\\\().){1,500}?\\\)|\\[A-Za-z]+",
+    r"https?://\S+|(?<!\S)\S{1,64}@\S+|\$\$.{1,2000}?\$\$|\\\[(?:(?!\\\[).){1,2000}?\\\]"
+    r"|\\\((?:(?!\\\().){1,500}?\\\)|\\[A-Za-z]+",
     re.DOTALL,
 )
 
@@ -359,14 +469,16 @@ _SHOWN = 3
 
 @RewardRegistry.register("language_match")
 class LanguageMatchReward(RuleReward):
-    """Share of the answer's words that are in the wanted language; with `min_share` 1 from that share on, else 0.
+    """Share of the answer's words that are in the wanted language; with `min_share` 1 from that
+    share on, else 0.
 
-    The language is the field `language`, else `language` in answer.label or metadata (ISO 639-1: "en", "zh", also
-    "zh-CN"), else that of the last user turn. Scripts tell languages apart, and common words those that share one: all
-    Latin words of a text count for one language, so a few foreign names cost little. A text too short to tell counts
-    for every language it may be in. Code, formulas, addresses and a thought are left out (`include_thought` takes it
-    in). Range [0, 1], higher is better; unscored when the answer has no words (`no_words`) or the wanted language is
-    unknown (`no_language`).
+    The language is the field `language`, else `language` in answer.label or metadata (ISO 639-1:
+    "en", "zh", also "zh-CN"), else that of the last user turn. Scripts tell languages apart, and
+    common words those that share one: all Latin words of a text count for one language, so a few
+    foreign names cost little. A text too short to tell counts for every language it may be in.
+    Code, formulas, addresses and a thought are left out (`include_thought` takes it in). Range [0,
+    1], higher is better; unscored when the answer has no words (`no_words`) or the wanted language
+    is unknown (`no_language`).
     """
 
     name: str = "language_match"
@@ -374,7 +486,9 @@ class LanguageMatchReward(RuleReward):
     min_share: float | None = Field(default=None, gt=0, le=1)
     include_thought: bool = False
 
-    example = Example(sample_of("今天天气怎么样？", "今天晴，最高气温二十五度。", "It is sunny today."), params={})
+    example = Example(
+        sample_of("今天天气怎么样？", "今天晴，最高气温二十五度。", "It is sunny today."), params={}
+    )
 
     @field_validator("language")
     @classmethod
@@ -383,15 +497,21 @@ class LanguageMatchReward(RuleReward):
             return None
         code = known_language(value)
         if code is None:
-            raise ConfigError("this language cannot be told; give an ISO 639-1 code such as 'en' or 'zh'.")
+            raise ConfigError(
+                "this language cannot be told; give an ISO 639-1 code such as 'en' or 'zh'."
+            )
         return code
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         wanted = self._wanted(sample)
         text = answer_text(sample)
-        found = language_shares(prose(text if self.include_thought else split_reasoning(text).final))
+        found = language_shares(
+            prose(text if self.include_thought else split_reasoning(text).final)
+        )
         if not found.words:
-            raise Unscored(f"{self.name}: the answer has no words.", reason="no_words", cause="answer")
+            raise Unscored(
+                f"{self.name}: the answer has no words.", reason="no_words", cause="answer"
+            )
         share = max(found.shares.get(language, 0.0) for language in wanted)
         score = share if self.min_share is None else float(share >= self.min_share)
         names = " or ".join(sorted(wanted))
@@ -406,11 +526,16 @@ class LanguageMatchReward(RuleReward):
         if given is not None:
             code = known_language(given) if isinstance(given, str) else None
             if code is None:
-                raise Unscored(f"{self.name} knows no language {shown(given)}.", reason="no_language")
+                raise Unscored(
+                    f"{self.name} knows no language {shown(given)}.", reason="no_language"
+                )
             return frozenset({code})
         asked = language_shares(prose(sample.query_text())).main - {UNKNOWN}
         if not asked:
-            why = f"{self.name} cannot tell the wanted language from the prompt: set language, or metadata['language']."
+            why = (
+                f"{self.name} cannot tell the wanted language from the prompt: set language, or "
+                f"metadata['language']."
+            )
             raise Unscored(why, reason="no_language")
         return asked
 

@@ -1,4 +1,6 @@
-"""Numbers of an answer against those of the reference: which appear, and quantities within a tolerance, units converted."""
+"""Numbers of an answer against those of the reference: which appear, and quantities within a
+tolerance, units converted.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,20 @@ from rapidfuzz.distance import LCSseq
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.answer import Extraction, concluded, final_text, read_statements, value_part
+from rm_gallery.core.text.answer import (
+    Extraction,
+    concluded,
+    final_text,
+    read_statements,
+    value_part,
+)
 from rm_gallery.core.text.canonical import normalized
-from rm_gallery.core.text.expressions import find_moment, with_digits, without_asides, without_denied
+from rm_gallery.core.text.expressions import (
+    find_moment,
+    with_digits,
+    without_asides,
+    without_denied,
+)
 from rm_gallery.core.text.moments import read_moment
 from rm_gallery.core.text.quantities import (
     PERCENT,
@@ -32,7 +45,14 @@ from rm_gallery.core.text.quantities import (
     same_kind,
 )
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, extraction_of, final_answer, one_score, references_of
+from rm_gallery.gallery.rm.rule import (
+    RuleReward,
+    answer_text,
+    extraction_of,
+    final_answer,
+    one_score,
+    references_of,
+)
 
 Mode = Literal["ordered", "any_order", "final"]
 
@@ -41,15 +61,18 @@ Mode = Literal["ordered", "any_order", "final"]
 class NumberAccuracyReward(RuleReward):
     """Share of the reference's numbers that the answer gives: matched / numbers in the reference.
 
-    `mode` says which numbers of the answer count. "ordered": all, as long as they come in the reference's order; others
-    may stand between them ("In 2024 it was 42" has the 42). "any_order": all. "final": the last ones only, as many as
-    the reference holds; take this one for training, since a list of all numbers fulfils the other two.
+    `mode` says which numbers of the answer count. "ordered": all, as long as they come in the
+    reference's order; others may stand between them ("In 2024 it was 42" has the 42). "any_order":
+    all. "final": the last ones only, as many as the reference holds; take this one for training,
+    since a list of all numbers fulfils the other two.
 
-    1,000 equals 1000, 1e3 and 1.0 thousand; numbers in words are read where the answer holds no digit; 50% equals 50 and 0.5; numbers are equal when they differ by at most
-    `tolerance`, absolutely or relative to the reference: below 1e-4 relatively alone, and whole numbers not at all unless
-    the tolerance is above 1e-6. A thought is left out, and so is what is denied ("not 42"), has either sign ("±42") or is one
-    of alternatives ("41 or 42") that are not all in the reference. Range [0, 1], higher is better; the best of several
-    references counts; unscored when the reference is missing or holds no number.
+    1,000 equals 1000, 1e3 and 1.0 thousand; numbers in words are read where the answer holds no
+    digit; 50% equals 50 and 0.5; numbers are equal when they differ by at most `tolerance`,
+    absolutely or relative to the reference: below 1e-4 relatively alone, and whole numbers not at
+    all unless the tolerance is above 1e-6. A thought is left out, and so is what is denied ("not
+    42"), has either sign ("±42") or is one of alternatives ("41 or 42") that are not all in the
+    reference. Range [0, 1], higher is better; the best of several references counts; unscored when
+    the reference is missing or holds no number.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -57,7 +80,8 @@ class NumberAccuracyReward(RuleReward):
     tolerance: float = Field(default=1e-6, ge=0, allow_inf_nan=False)
     mode: Mode = "ordered"
     extraction: Extraction = "any"
-    """Where the answer's numbers are looked for: in its box, in what it announces, or in all of it."""
+    """Where the answer's numbers are looked for: in its box, in what it announces, or in all of it.
+    """
 
     example = Example(
         sample_of(
@@ -70,7 +94,9 @@ class NumberAccuracyReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         references = references_of(sample, self.name)
-        text = without_denied(concluded(final_answer(sample), extraction_of(sample, self.extraction)))
+        text = without_denied(
+            concluded(final_answer(sample), extraction_of(sample, self.extraction))
+        )
         if not any(_EITHER_SIGN.search(reference) for reference in references):
             text = _EITHER_SIGN.sub(" ", text)
         given = find_numbers(text := with_digits(text))
@@ -78,10 +104,13 @@ class NumberAccuracyReward(RuleReward):
         if not wanted:
             raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")
         counts = [
-            matched(_said(text, given, numbers, self.tolerance), numbers, self.tolerance, self.mode) for numbers in wanted
+            matched(_said(text, given, numbers, self.tolerance), numbers, self.tolerance, self.mode)
+            for numbers in wanted
         ]
         count, best = max(zip(counts, wanted, strict=True), key=lambda pair: pair[0] / len(pair[1]))
-        reason = f"{count} of the reference's {len(best)} numbers found; the answer holds {len(given)}."
+        reason = (
+            f"{count} of the reference's {len(best)} numbers found; the answer holds {len(given)}."
+        )
         return one_score(self.name, count / len(best), reason)
 
 
@@ -92,16 +121,25 @@ def _said(text: str, given: list[Number], wanted: list[Number], tolerance: float
     places = _Places(wanted, tolerance)
     dropped: set[int] = set()
     for i, (left, right) in enumerate(pairwise(given)):
-        if _OR.fullmatch(text, left.end, right.start) and (places.of(left) is None) != (places.of(right) is None):
+        if _OR.fullmatch(text, left.end, right.start) and (places.of(left) is None) != (
+            places.of(right) is None
+        ):
             dropped |= {i, i + 1}
     return [number for i, number in enumerate(given) if i not in dropped] if dropped else given
 
 
-def matched(given: list[Number], wanted: list[Number], tolerance: float, mode: Mode = "ordered") -> int:
-    """How many of the `wanted` numbers are met by `given` ones, under the rules of `NumberAccuracyReward`."""
+def matched(
+    given: list[Number], wanted: list[Number], tolerance: float, mode: Mode = "ordered"
+) -> int:
+    """How many of the `wanted` numbers are met by `given` ones, under the rules of
+    `NumberAccuracyReward`.
+    """
     if mode == "final":
         pairs = zip(given[-len(wanted) :], wanted[-len(given) :] if given else [], strict=True)
-        return sum(any(close(x, y, tolerance) for x in _readings(a) for y in _readings(b)) for a, b in pairs)
+        return sum(
+            any(close(x, y, tolerance) for x in _readings(a) for y in _readings(b))
+            for a, b in pairs
+        )
     places = _Places(wanted, tolerance)
     found = [place for number in given if (place := places.of(number)) is not None]
     target = [place for number in wanted if (place := places.of(number)) is not None]
@@ -116,11 +154,15 @@ def _readings(number: Number) -> tuple[float, ...]:
 
 
 class _Places:
-    """Gives equal numbers the same small integer, so that lists of numbers can be compared as sequences."""
+    """Gives equal numbers the same small integer, so that lists of numbers can be compared as
+    sequences.
+    """
 
     def __init__(self, wanted: list[Number], tolerance: float) -> None:
         self.tolerance = tolerance
-        readings = sorted((value, index) for index, number in enumerate(wanted) for value in _readings(number))
+        readings = sorted(
+            (value, index) for index, number in enumerate(wanted) for value in _readings(number)
+        )
         self.values = [value for value, _ in readings]
         self.owner: list[int] = []
         representative = list(range(len(wanted)))
@@ -143,18 +185,24 @@ class _Places:
 _EITHER_SIGN = re.compile(r"(?<![\d)}°%\s])\s*(?:±|\\pm(?![A-Za-z])|\+/-)\s*\$?\d[\d.,/]{0,20}")
 """A number of which both signs are meant; how uncertain a value is (12.6 ± 0.1) is no such one."""
 _OR = re.compile(
-    r"\s*[,;(]?\s*(?:(?:or|oder|ou|o|или|或者?|か|または|또는)(?:\s+(?:maybe|perhaps|possibly))?|alternatively,?|maybe|perhaps|possibly|也许|可能)\s*"
+    r"\s*[,;(]?\s*(?:(?:or|oder|ou|o|или|或者?|か|または|또는)(?:\s+(?:maybe|perhaps|possibly))?"
+    r"|alternatively,?|maybe|perhaps|possibly|也许|可能)\s*"
 )
 _RANGE = re.compile(r"\s*(?:[–—~〜]|-|(?:m|km|cm|kg|g|s|h)?\s(?:to|bis|до)\s|至|到)\s*")
 _SIGN = re.compile(r"(?<![\d\s])[¼½¾⅐-⅞]|(?<!\d)(?<!\d\s)[¼½¾⅐-⅞]")
 _PI = re.compile(r"(?<![\w.])(\d+(?:\.\d+)?)?\s?(?:π|\\pi\b)(?:\s?/\s?(\d+))?(?![A-Za-z0-9])")
-_BOUND_AFTER = re.compile(r"\s*(?:at\s+(?:most|least)\b|or\s+(?:more|less|fewer|above|below|so)\b|以[上下内])")
+_BOUND_AFTER = re.compile(
+    r"\s*(?:at\s+(?:most|least)\b|or\s+(?:more|less|fewer|above|below|so)\b|以[上下内])"
+)
 _DENIED = re.compile(
-    r"(?:≠|\\neq?(?![A-Za-z])|!=|(?i:not|anything\s+but|definitely\s+not)\b|[^\d\n,，]{0,12}(?:不是|不等于|不为|并非))\s*[-$€£¥]?\d"
+    r"(?:≠|\\neq?(?![A-Za-z])|!=|(?i:not|anything\s+but|definitely\s+not)\b|[^\d\n,，]{0,12}(?:不是"
+    r"|不等于|不为|并非))\s*[-$€£¥]?\d"
 )
 _BOUNDED = re.compile(
-    r"(?:between|(?:more|less|greater|fewer|higher|lower|longer|shorter)\s+than|at\s+(?:least|most)|(?:größer|kleiner|mehr|weniger)\s+als|plus\s+de|moins\s+de|más\s+de|menos\s+de"
-    r"|大于|小于|超过|多于|少于|^(?:under|over|above|below)\b)\s*(?:\S+\s+(?:\S+\s+)?and\s+)?[-$€£¥]?\d[\d.,]*",
+    r"(?:between|(?:more|less|greater|fewer|higher|lower|longer|shorter)\s+than|at\s+(?:least|most)"
+    r"|(?:größer|kleiner|mehr|weniger)\s+als|plus\s+de|moins\s+de|más\s+de|menos\s+de"
+    r"|大于|小于|超过|多于|少于|^(?:under|over|above"
+    r"|below)\b)\s*(?:\S+\s+(?:\S+\s+)?and\s+)?[-$€£¥]?\d[\d.,]*",
     re.IGNORECASE,
 )
 """A bound is no value: "more than 5 km"."""
@@ -162,19 +210,22 @@ _BOUNDED = re.compile(
 
 @RewardRegistry.register("tolerance_number_match")
 class ToleranceNumberMatchReward(RuleReward):
-    r"""1 when |answer - reference| <= max(`absolute_tolerance`, `relative_tolerance` x |reference|), else 0.
+    r"""1 when |answer - reference| <= max(`absolute_tolerance`, `relative_tolerance` x
+    |reference|), else 0.
 
-    Both are read with their units and compared in the reference's: "5 km" is 5000 m, "68 °F" is 20 °C, "50%" is 0.5, "1
-    h 30 min" is 90 minutes, "$1,000" is 1000 USD, "3/4" is 0.75. Units are a built-in table, named in
-    English, Chinese and some other languages: SI with prefixes, imperial, time, angles, temperatures, data; currencies are never
-    converted. A reference without a unit accepts
-    any, and of "50%" both readings, 50 and 0.5, as `math_verify_reward` does; an answer without one is taken in the reference's unless `require_unit`; a unit of another kind is wrong, and so
-    are other things ("10 apples" for 10 m). Dates and times of day are compared by value: "3:30 PM" is
-    15:30.
+    Both are read with their units and compared in the reference's: "5 km" is 5000 m, "68 °F" is 20
+    °C, "50%" is 0.5, "1 h 30 min" is 90 minutes, "$1,000" is 1000 USD, "3/4" is 0.75. Units are a
+    built-in table, named in English, Chinese and some other languages: SI with prefixes, imperial,
+    time, angles, temperatures, data; currencies are never converted. A reference without a unit
+    accepts any, and of "50%" both readings, 50 and 0.5, as `math_verify_reward` does; an answer
+    without one is taken in the reference's unless `require_unit`; a unit of another kind is wrong,
+    and so are other things ("10 apples" for 10 m). Dates and times of day are compared by value:
+    "3:30 PM" is 15:30.
 
-    The answer's quantity is that of its final statement (an `<answer>` tag, a JSON answer, a box, "the answer is …"), else
-    the last one of its text that fits the reference's kind; "5 V or 6 V", "±5 V" and "5 V at most" are none. Range [0, 1], higher is better; unscored
-    when the reference is missing, holds no number, or more than 20,000 characters.
+    The answer's quantity is that of its final statement (an `<answer>` tag, a JSON answer, a box,
+    "the answer is …"), else the last one of its text that fits the reference's kind; "5 V or 6 V",
+    "±5 V" and "5 V at most" are none. Range [0, 1], higher is better; unscored when the reference
+    is missing, holds no number, or more than 20,000 characters.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -183,15 +234,27 @@ class ToleranceNumberMatchReward(RuleReward):
     absolute_tolerance: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     require_unit: bool = False
     extraction: Extraction = "any"
-    """What counts as the answer's conclusion: a box alone, whatever announces an answer, or any closing sentence that asserts."""
+    """What counts as the answer's conclusion: a box alone, whatever announces an answer, or any
+    closing sentence that asserts.
+    """
 
     example = Example(
-        sample_of("How long is a marathon?", "It is 42.195 km.", "About 26.2 miles.", "40 km", reference="42195 m")
+        sample_of(
+            "How long is a marathon?",
+            "It is 42.195 km.",
+            "About 26.2 miles.",
+            "40 km",
+            reference="42195 m",
+        )
     )
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        references = [text for text in references_of(sample, self.name) if len(text) <= _LONGEST_REFERENCE]
-        wanted = [(text, found[0]) for text in references if (found := find_quantities(_plain(text)))]
+        references = [
+            text for text in references_of(sample, self.name) if len(text) <= _LONGEST_REFERENCE
+        ]
+        wanted = [
+            (text, found[0]) for text in references if (found := find_quantities(_plain(text)))
+        ]
         if not wanted:
             raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")
         answer = concluded(final_text(answer_text(sample)), extraction_of(sample, self.extraction))
@@ -200,15 +263,21 @@ class ToleranceNumberMatchReward(RuleReward):
             if _EITHER_SIGN.search(text) is None:
                 answer = _EITHER_SIGN.sub(" ", answer)
             if (moment := read_moment(text.strip())) is not None:
-                if (given_moment := find_moment(answer)) is not None and given_moment.same_as(moment):
+                if (given_moment := find_moment(answer)) is not None and given_moment.same_as(
+                    moment
+                ):
                     return one_score(self.name, 1.0, f"The answer is {text.strip()}.")
                 reasons.append(f"The answer is not {text.strip()}.")
                 continue
-            given = answer_quantity(answer, reference, self.require_unit, several=len(find_quantities(_plain(text))) > 1)
+            given = answer_quantity(
+                answer, reference, self.require_unit, several=len(find_quantities(_plain(text))) > 1
+            )
             values = _values(given, reference) if given is not None else []
             for value in values:
                 if self._near(value, reference.value):
-                    return one_score(self.name, 1.0, f"{value:.12g} is near {reference.value:.12g}.")
+                    return one_score(
+                        self.name, 1.0, f"{value:.12g} is near {reference.value:.12g}."
+                    )
             reasons.append(
                 f"{values[0]:.12g} is not near {reference.value:.12g}."
                 if values
@@ -217,15 +286,22 @@ class ToleranceNumberMatchReward(RuleReward):
         return one_score(self.name, 0.0, reasons[0])
 
     def _near(self, value: float, wanted: float) -> bool:
-        if not (math.isfinite(value) and math.isfinite(wanted)):  # a conversion may leave the range of floats
+        # a conversion may leave the range of floats
+        if not (math.isfinite(value) and math.isfinite(wanted)):
             return False
         # the last digits of a conversion are never exact
         slack = 1e-12 * max(abs(value), abs(wanted))
-        return abs(value - wanted) <= max(self.absolute_tolerance, self.relative_tolerance * abs(wanted)) + slack
+        return (
+            abs(value - wanted)
+            <= max(self.absolute_tolerance, self.relative_tolerance * abs(wanted)) + slack
+        )
 
 
-def answer_quantity(text: str, reference: Quantity, require_unit: bool = False, several: bool = False) -> Quantity | None:
-    """The quantity a text (after its reasoning) gives as its answer, None when it gives none of the reference's kind.
+def answer_quantity(
+    text: str, reference: Quantity, require_unit: bool = False, several: bool = False
+) -> Quantity | None:
+    """The quantity a text (after its reasoning) gives as its answer, None when it gives none of the
+    reference's kind.
 
     Of a list it is the first where the reference has `several`, else none.
     """
@@ -235,7 +311,11 @@ def answer_quantity(text: str, reference: Quantity, require_unit: bool = False, 
         part = value_part(_plain(statement.text))
         if _BOUNDED.match(part) or _DENIED.match(part):
             return None
-        part = part.rpartition("=")[2] if find_quantities(part.rpartition("=")[2], units=False) else part
+        part = (
+            part.rpartition("=")[2]
+            if find_quantities(part.rpartition("=")[2], units=False)
+            else part
+        )
         if found := find_quantities(part, units=units):
             hedged = (
                 _BOUND_AFTER.match(part, found[0].end) is not None
@@ -255,13 +335,16 @@ def answer_quantity(text: str, reference: Quantity, require_unit: bool = False, 
 def _plain(text: str) -> str:
     text = _SIGN.sub(lambda found: f"{unicodedata.numeric(found[0]):.9g}", normalized("NFC", text))
     text = with_digits(text)
-    return plain_units(_PI.sub(lambda found: f"{float(found[1] or 1) * math.pi / float(found[2] or 1):.12g}", text))
+    return plain_units(
+        _PI.sub(lambda found: f"{float(found[1] or 1) * math.pi / float(found[2] or 1):.12g}", text)
+    )
 
 
 def _or(text: str, pair: list[Quantity]) -> bool:
     """Whether two quantities are alternatives or the ends of a range, not one told in two units."""
     if len(pair) != 2 or not (
-        _OR.fullmatch(text, pair[0].end, pair[1].start) or _RANGE.fullmatch(text, pair[0].end, pair[1].start)
+        _OR.fullmatch(text, pair[0].end, pair[1].start)
+        or _RANGE.fullmatch(text, pair[0].end, pair[1].start)
     ):
         return False
     return not _same(*pair)
@@ -269,7 +352,11 @@ def _or(text: str, pair: list[Quantity]) -> bool:
 
 def _two(text: str, pair: list[Quantity]) -> bool:
     """Whether two quantities that differ stand side by side."""
-    return len(pair) == 2 and _BESIDE.fullmatch(text, pair[0].end, pair[1].start) is not None and not _same(*pair)
+    return (
+        len(pair) == 2
+        and _BESIDE.fullmatch(text, pair[0].end, pair[1].start) is not None
+        and not _same(*pair)
+    )
 
 
 def _same(a: Quantity, b: Quantity) -> bool:
@@ -282,14 +369,20 @@ _BESIDE = re.compile(r"[\s,;/&、，；]*(?:and\s+|und\s+|和)?")
 
 
 def _listed(text: str, found: list[Quantity]) -> bool:
-    """Whether the last three quantities stand side by side: who lists what it may be has not said what it is."""
+    """Whether the last three quantities stand side by side: who lists what it may be has not said
+    what it is.
+    """
     last = found[-3:]
-    return len(last) == 3 and all(_BESIDE.fullmatch(text, a.end, b.start) for a, b in zip(last, last[1:], strict=False))
+    return len(last) == 3 and all(
+        _BESIDE.fullmatch(text, a.end, b.start) for a, b in zip(last, last[1:], strict=False)
+    )
 
 
 def _fits(given: Quantity, reference: Quantity, require_unit: bool) -> bool:
     if reference.things:
-        return bool(given.things & reference.things) or not (given.things or given.units or require_unit)
+        return bool(given.things & reference.things) or not (
+            given.things or given.units or require_unit
+        )
     if not reference.units:
         return not given.things & {"am", "pm"}
     if not given.units:
@@ -298,7 +391,9 @@ def _fits(given: Quantity, reference: Quantity, require_unit: bool) -> bool:
 
 
 def _values(given: Quantity, reference: Quantity) -> list[float]:
-    """The answer's value in the reference's unit, in every way its unit can be read; of 50% also the share and the figure."""
+    """The answer's value in the reference's unit, in every way its unit can be read; of 50% also
+    the share and the figure.
+    """
     if not reference.units:
         shares = [given.value * unit.factor for unit in given.units if not unit.dimension]
         return [given.value, *shares]

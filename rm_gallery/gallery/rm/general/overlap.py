@@ -21,11 +21,20 @@ from rm_gallery.core.reward.schema import Example, RewardResult
 from rm_gallery.core.text.canonical import Form, split_reasoning, turn_text
 from rm_gallery.core.text.language import TokenizerName, is_unspaced, tokenizer, words
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, Unscored
-from rm_gallery.gallery.rm.rule import SUMMARY, RuleReward, answer_text, final_answer, one_score, references_of
+from rm_gallery.gallery.rm.rule import (
+    SUMMARY,
+    RuleReward,
+    answer_text,
+    final_answer,
+    one_score,
+    references_of,
+)
 
 
 class Overlap(NamedTuple):
-    """How much of two lists of tokens agrees: shares of the first and of the second, and their harmonic mean."""
+    """How much of two lists of tokens agrees: shares of the first and of the second, and their
+    harmonic mean.
+    """
 
     precision: float
     recall: float
@@ -33,7 +42,9 @@ class Overlap(NamedTuple):
 
 
 def overlap(common: int, given: int, wanted: int) -> Overlap:
-    """The overlap of lists of `given` and `wanted` tokens that have `common` ones; all 0 where they have none."""
+    """The overlap of lists of `given` and `wanted` tokens that have `common` ones; all 0 where they
+    have none.
+    """
     if not common:
         return Overlap(0.0, 0.0, 0.0)
     precision, recall = common / given, common / wanted
@@ -42,11 +53,13 @@ def overlap(common: int, given: int, wanted: int) -> Overlap:
 
 @RewardRegistry.register("f1_score")
 class F1ScoreReward(RuleReward):
-    """Token F1 with the reference: 2PR / (P + R), P and R the shares of answer and reference tokens in common.
+    """Token F1 with the reference: 2PR / (P + R), P and R the shares of answer and reference tokens
+    in common.
 
-    Tokens count as often as they occur in both: "the the the cat" against "the cat" has P = 2/4. Range [0, 1], higher
-    is better; with several references the best one counts; unscored without a reference. Source: the SQuAD metric
-    (Rajpurkar et al. 2016, arXiv 1606.05250), equal to its script with `tokenizer="squad"`.
+    Tokens count as often as they occur in both: "the the the cat" against "the cat" has P = 2/4.
+    Range [0, 1], higher is better; with several references the best one counts; unscored without a
+    reference. Source: the SQuAD metric (Rajpurkar et al. 2016, arXiv 1606.05250), equal to its
+    script with `tokenizer="squad"`.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -63,10 +76,14 @@ class F1ScoreReward(RuleReward):
         best = token_f1(final_answer(sample), references_of(sample, self.name), self.tokenizer)
         if best is None:
             raise Unscored(f"{self.name}: the reference holds no token.", reason="no_reference")
-        return one_score(self.name, best.f1, None, {"precision": best.precision, "recall": best.recall})
+        return one_score(
+            self.name, best.f1, None, {"precision": best.precision, "recall": best.recall}
+        )
 
 
-def token_f1(text: str, references: Sequence[str], tokens: TokenizerName = "words") -> Overlap | None:
+def token_f1(
+    text: str, references: Sequence[str], tokens: TokenizerName = "words"
+) -> Overlap | None:
     """Tokens in common with the best of the references; None where they hold none."""
     given, best = tokenizer(tokens)(text), None
     for reference in references:
@@ -107,13 +124,14 @@ _OTHER_SCRIPTS = ((0x0370, 0x1DFF), (0x2C80, 0xA71F), (0xA800, 0xFF20), (0xFF5B,
 class RougeReward(RuleReward):
     """ROUGE-L F-measure of the answer against the reference, or ROUGE-1 / ROUGE-2 by `variant`.
 
-    With LCS the longest common subsequence of words (for ROUGE-N: n-grams in common): P = LCS / answer words, R = LCS /
-    reference words, F = 2PR / (P + R). Range [0, 1], higher is better; with several references the best F counts;
-    unscored without a reference.
+    With LCS the longest common subsequence of words (for ROUGE-N: n-grams in common): P = LCS /
+    answer words, R = LCS / reference words, F = 2PR / (P + R). Range [0, 1], higher is better; with
+    several references the best F counts; unscored without a reference.
 
-    Source: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries". Scores equal the `rouge-score` package
-    without stemming for references in Latin script. For references in other scripts, of which that package sees
-    nothing, words of every script count, and each Chinese or Japanese character is a word.
+    Source: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries". Scores equal the
+    `rouge-score` package without stemming for references in Latin script. For references in other
+    scripts, of which that package sees nothing, words of every script count, and each Chinese or
+    Japanese character is a word.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference"})
@@ -129,7 +147,9 @@ class RougeReward(RuleReward):
         if best is None:
             raise Unscored(f"{self.name}: the reference holds no word.", reason="no_reference")
         score = best.f1 if self.measure == "fmeasure" else getattr(best, self.measure)
-        return one_score(self.name, score, None, {"precision": best.precision, "recall": best.recall})
+        return one_score(
+            self.name, score, None, {"precision": best.precision, "recall": best.recall}
+        )
 
 
 def best_rouge(text: str, references: Sequence[str], variant: Variant = "rougeL") -> Overlap | None:
@@ -150,7 +170,10 @@ def rouge(answer: list[str], reference: list[str], variant: Variant = "rougeL") 
     n = 2 if variant == "rouge2" else 1
     given, wanted = _ngrams(answer, n), _ngrams(reference, n)
     counts = Counter(wanted)
-    common = sum(min(count, counts[gram]) for gram, count in Counter(filter(counts.__contains__, given)).items())
+    common = sum(
+        min(count, counts[gram])
+        for gram, count in Counter(filter(counts.__contains__, given)).items()
+    )
     return overlap(common, len(given), len(wanted))
 
 
@@ -166,7 +189,11 @@ def _latin_words(text: str) -> list[str]:
 @lru_cache(maxsize=4096)
 def _target(reference: str) -> tuple[bool, list[str]]:
     """Whether the reference is in Latin script, and its words."""
-    others = (c for c in reference if c.isalpha() and any(low <= ord(c) <= high for low, high in _OTHER_SCRIPTS))
+    others = (
+        c
+        for c in reference
+        if c.isalpha() and any(low <= ord(c) <= high for low, high in _OTHER_SCRIPTS)
+    )
     latin = reference.isascii() or next(others, None) is None
     return latin, _latin_words(reference) if latin else words(reference)
 
@@ -178,10 +205,10 @@ Tokenization = Literal["auto", "13a", "intl", "zh", "char", "none"]
 class BleuReward(RuleReward):
     """Sentence BLEU of the answer against all references, divided by 100.
 
-    sacrebleu's: up to 4-grams, exponential smoothing, effective order. `tokenize` is one of sacrebleu's tokenizers;
-    "auto" takes "zh" for references in Chinese, "char" for other scripts without spaces, else "13a". Range [0, 1],
-    higher is better; unscored without a reference; needs the extra `text`. Sources: Papineni et al. 2002; Post 2018
-    (arXiv 1804.08771).
+    sacrebleu's: up to 4-grams, exponential smoothing, effective order. `tokenize` is one of
+    sacrebleu's tokenizers; "auto" takes "zh" for references in Chinese, "char" for other scripts
+    without spaces, else "13a". Range [0, 1], higher is better; unscored without a reference; needs
+    the extra `text`. Sources: Papineni et al. 2002; Post 2018 (arXiv 1804.08771).
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "text"})
@@ -190,14 +217,18 @@ class BleuReward(RuleReward):
     lowercase: bool = False
     """Whether case is ignored."""
 
-    example = Example(SUMMARY, environment="the extra `text`", recorded=("0.7956", "0.0998", "0.0393"))
+    example = Example(
+        SUMMARY, environment="the extra `text`", recorded=("0.7956", "0.0998", "0.0393")
+    )
 
     def check(self) -> None:
         """Raise MissingExtra when sacrebleu is absent."""
         sacrebleu_metrics("bleu")
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        score, extra = bleu(final_answer(sample), references_of(sample, self.name), self.tokenize, self.lowercase)
+        score, extra = bleu(
+            final_answer(sample), references_of(sample, self.name), self.tokenize, self.lowercase
+        )
         return one_score(self.name, score, None, extra)
 
 
@@ -224,21 +255,28 @@ def tokenization_of(text: str) -> str:
     unspaced = [ord(c) for c in text if is_unspaced(ord(c))] if not text.isascii() else []
     if not unspaced:
         return "13a"
-    return "zh" if all(code >= 0x3400 or code < 0x3040 and code >= 0x3005 for code in unspaced) else "char"
+    return (
+        "zh"
+        if all(code >= 0x3400 or code < 0x3040 and code >= 0x3005 for code in unspaced)
+        else "char"
+    )
 
 
 @lru_cache(maxsize=32)
 def _bleu(tokenize: str, lowercase: bool) -> Any:
-    return sacrebleu_metrics("bleu").BLEU(tokenize=tokenize, lowercase=lowercase, effective_order=True)
+    return sacrebleu_metrics("bleu").BLEU(
+        tokenize=tokenize, lowercase=lowercase, effective_order=True
+    )
 
 
 @RewardRegistry.register("chrf")
 class ChrfReward(RuleReward):
-    """chrF of the answer against the best of its references, divided by 100: the F-score (beta 2) of character n-grams.
+    """chrF of the answer against the best of its references, divided by 100: the F-score (beta 2)
+    of character n-grams.
 
-    `word_order=2` makes it chrF++. White space does not count, so the score suits any script. Range [0, 1], higher is
-    better; unscored without a reference; needs the extra `text`. Sources: Popović 2015 (chrF) and 2017 (chrF++);
-    sacrebleu computes.
+    `word_order=2` makes it chrF++. White space does not count, so the score suits any script. Range
+    [0, 1], higher is better; unscored without a reference; needs the extra `text`. Sources: Popović
+    2015 (chrF) and 2017 (chrF++); sacrebleu computes.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"reference", "text"})
@@ -251,7 +289,9 @@ class ChrfReward(RuleReward):
     lowercase: bool = False
     """Whether case is ignored."""
 
-    example = Example(SUMMARY, environment="the extra `text`", recorded=("0.8642", "0.3858", "0.0786"))
+    example = Example(
+        SUMMARY, environment="the extra `text`", recorded=("0.8642", "0.3858", "0.0786")
+    )
 
     def check(self) -> None:
         """Raise MissingExtra when sacrebleu is absent."""
@@ -259,11 +299,19 @@ class ChrfReward(RuleReward):
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         orders = (self.char_order, self.word_order, self.beta)
-        return one_score(self.name, chrf(final_answer(sample), references_of(sample, self.name), *orders, self.lowercase))
+        return one_score(
+            self.name,
+            chrf(final_answer(sample), references_of(sample, self.name), *orders, self.lowercase),
+        )
 
 
 def chrf(
-    text: str, references: Sequence[str], char_order: int = 6, word_order: int = 0, beta: int = 2, lowercase: bool = False
+    text: str,
+    references: Sequence[str],
+    char_order: int = 6,
+    word_order: int = 0,
+    beta: int = 2,
+    lowercase: bool = False,
 ) -> float:
     """The chrF with the best of the references, 0 to 1."""
     found = _chrf(char_order, word_order, beta, lowercase).sentence_score(text, references)
@@ -272,17 +320,20 @@ def chrf(
 
 @lru_cache(maxsize=32)
 def _chrf(char_order: int, word_order: int, beta: int, lowercase: bool) -> Any:
-    return sacrebleu_metrics("chrf").CHRF(char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase)
+    return sacrebleu_metrics("chrf").CHRF(
+        char_order=char_order, word_order=word_order, beta=beta, lowercase=lowercase
+    )
 
 
 @RewardRegistry.register("embedding_similarity")
 class EmbeddingSimilarityReward(RuleReward):
     """Cosine of the angle between the embeddings of answer and reference: a·b / (|a||b|).
 
-    Range [-1, 1], higher is better: 1 points the same way, 0 is unrelated. What counts as near depends on the model; many
-    never go below 0. With several references the nearest counts; an empty answer is 0 without a call, and a thought in
-    <think> tags is left out. Texts are embedded one by one, so that a reference shared by many answers is paid for once.
-    Unscored without a reference (`no_reference`) and for a vector without direction (`zero_vector`); a failed call is
+    Range [-1, 1], higher is better: 1 points the same way, 0 is unrelated. What counts as near
+    depends on the model; many never go below 0. With several references the nearest counts; an
+    empty answer is 0 without a call, and a thought in <think> tags is left out. Texts are embedded
+    one by one, so that a reference shared by many answers is paid for once. Unscored without a
+    reference (`no_reference`) and for a vector without direction (`zero_vector`); a failed call is
     failed. Raises ConfigError without `embeddings`.
     """
 
@@ -296,7 +347,10 @@ class EmbeddingSimilarityReward(RuleReward):
     example = Example(
         SUMMARY,
         params={"embeddings": "fake:"},
-        note="`fake:` makes vectors of hashed words, without a network and without meaning; a real one is a model's name.",
+        note=(
+            "`fake:` makes vectors of hashed words, without a network and without meaning; a real "
+            "one is a model's name."
+        ),
     )
 
     @field_validator("embeddings", mode="before")
@@ -308,7 +362,8 @@ class EmbeddingSimilarityReward(RuleReward):
         """Raise ConfigError without an embedding model, or when it could not be called at all."""
         if self.embeddings is None:
             raise ConfigError(
-                f"{self.name} has no embedding model: pass embeddings=OpenaiEmbeddings(model=…), or a model's name."
+                f"{self.name} has no embedding model: pass embeddings=OpenaiEmbeddings(model=…), "
+                f"or a model's name."
             )
         self.embeddings.check()
 
@@ -318,26 +373,39 @@ class EmbeddingSimilarityReward(RuleReward):
         if not answer:
             return one_score(self.name, 0.0, "The answer is empty.")
         if self.embeddings is None:
-            raise ConfigError(f"{self.name} has no embedding model: pass embeddings=OpenaiEmbeddings(model=…).")
-        found = await asyncio.gather(*(self.embeddings.aembed([text]) for text in [answer, *references]))
+            raise ConfigError(
+                f"{self.name} has no embedding model: pass embeddings=OpenaiEmbeddings(model=…)."
+            )
+        found = await asyncio.gather(
+            *(self.embeddings.aembed([text]) for text in [answer, *references])
+        )
         (given, *wanted) = [vectors[0] for vectors in found]
         near = [cosine(given, vector) for vector in wanted]
         best = max((value for value in near if value is not None), default=None)
         if best is None:
             raise Unscored(
-                f"{self.name}: the model gave a vector of zeros, which has no direction.", reason="zero_vector", cause="judge"
+                f"{self.name}: the model gave a vector of zeros, which has no direction.",
+                reason="zero_vector",
+                cause="judge",
             )
-        return one_score(self.name, best, f"Cosine similarity {best:.3f} with '{self.embeddings.model}'.")
+        return one_score(
+            self.name, best, f"Cosine similarity {best:.3f} with '{self.embeddings.model}'."
+        )
 
     def describe(self) -> dict[str, Any]:
         """What identifies this reward in a manifest; the embedding model without its secrets."""
         own = self.model_copy(update={"embeddings": None})
         found = super(EmbeddingSimilarityReward, own).describe()
-        return {**found, "embeddings": self.embeddings.describe() if self.embeddings is not None else None}
+        return {
+            **found,
+            "embeddings": self.embeddings.describe() if self.embeddings is not None else None,
+        }
 
 
 def cosine(a: Sequence[float], b: Sequence[float]) -> float | None:
-    """Cosine of the angle between two vectors, in [-1, 1]; None when one is all zeros. Raises ValueError for unequal lengths."""
+    """Cosine of the angle between two vectors, in [-1, 1]; None when one is all zeros. Raises
+    ValueError for unequal lengths.
+    """
     product = math.fsum(x * y for x, y in zip(a, b, strict=True))
     size = math.sqrt(math.fsum(x * x for x in a)) * math.sqrt(math.fsum(y * y for y in b))
     # rounding may leave the cosine of equal vectors a hair above 1

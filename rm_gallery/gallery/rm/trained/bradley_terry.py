@@ -40,15 +40,17 @@ from rm_gallery.gallery.rm.trained.features import (
 class BradleyTerryReward(BasePointWiseReward):
     """Score of a trained linear Bradley–Terry model for an answer in its conversation.
 
-    Unbounded, higher is better; 0 is the average answer of its training data. Only differences between answers to the
-    same prompt mean something: score(a) - score(b) is the log-odds that a is preferred, P = 1 / (1 + exp(b - a)).
-    The model is read when it is first needed, once per process.
+    Unbounded, higher is better; 0 is the average answer of its training data. Only differences
+    between answers to the same prompt mean something: score(a) - score(b) is the log-odds that a is
+    preferred, P = 1 / (1 + exp(b - a)). The model is read when it is first needed, once per
+    process.
 
     Raises:
         ConfigError: (on first use) there is no model in `path`, or it was made for another version.
         DataError: (on first use) its files are damaged.
 
-    Source: R. A. Bradley and M. E. Terry, "Rank analysis of incomplete block designs", Biometrika 39, 1952.
+    Source: R. A. Bradley and M. E. Terry, "Rank analysis of incomplete block designs", Biometrika
+    39, 1952.
     """
 
     path: str = Field(min_length=1)
@@ -59,7 +61,10 @@ class BradleyTerryReward(BasePointWiseReward):
     def __init__(self, path: str | os.PathLike[str] | None = None, **settings: Any) -> None:
         """Take the model's folder, and the settings every reward has."""
         if not path:
-            raise ConfigError("BradleyTerryReward needs the folder of a trained model: BradleyTerryReward('DIR') or bt:DIR.")
+            raise ConfigError(
+                "BradleyTerryReward needs the folder of a trained model: BradleyTerryReward('DIR') "
+                "or bt:DIR."
+            )
         folder = os.fspath(path)
         # two models that score the same sample keep their scores apart by name
         super().__init__(**{"path": folder, "name": f"bt:{folder}", **settings})
@@ -69,8 +74,13 @@ class BradleyTerryReward(BasePointWiseReward):
         load_model(self.path)
 
     def describe(self) -> dict[str, Any]:
-        """The settings, and which weights they were used with: a model trained anew into `path` is another reward."""
-        return {**super().describe(), "weights_sha256": load_model(self.path).metadata["weights"]["sha256"]}
+        """The settings, and which weights they were used with: a model trained anew into `path` is
+        another reward.
+        """
+        return {
+            **super().describe(),
+            "weights_sha256": load_model(self.path).metadata["weights"]["sha256"],
+        }
 
     def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Score the answer; one without text that only calls tools is unscored."""
@@ -83,7 +93,17 @@ class BradleyTerryReward(BasePointWiseReward):
 KIND = "bradley_terry"
 FORMAT_VERSION = 1
 METADATA_FILE, WEIGHTS_FILE = "model.json", "weights.npz"
-_DAMAGED = (ValueError, KeyError, OSError, EOFError, TypeError, ArithmeticError, MemoryError, zipfile.BadZipFile, zlib.error)
+_DAMAGED = (
+    ValueError,
+    KeyError,
+    OSError,
+    EOFError,
+    TypeError,
+    ArithmeticError,
+    MemoryError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 """What a damaged .npz raises."""
 _MAX_METADATA = 16 * 2**20
 _RETRAIN = "train it again with `rm-gallery train bt DATA --out DIR`"
@@ -96,17 +116,24 @@ class BradleyTerryModel:
     The difference of two answers' scores is the log-odds that the first is preferred:
     P(a over b) = 1 / (1 + exp(score(b) - score(a))).
 
-    Source: R. A. Bradley and M. E. Terry, "Rank analysis of incomplete block designs", Biometrika 39, 1952.
+    Source: R. A. Bradley and M. E. Terry, "Rank analysis of incomplete block designs", Biometrika
+    39, 1952.
     """
 
     dense: NDArray[np.float32]
-    """Weights of the dense features, shape (len(dense_names()),), to be used on the features as they are."""
+    """Weights of the dense features, shape (len(dense_names()),), to be used on the features as
+    they are.
+    """
     words: NDArray[np.float32]
     """Weights of hashed words and word pairs, shape (2**HASH_BITS,)."""
     offset: float = 0.0
-    """Subtracted from every score; the mean of the training answers, so that 0 is an average answer."""
+    """Subtracted from every score; the mean of the training answers, so that 0 is an average
+    answer.
+    """
     metadata: dict[str, Any] = field(default_factory=dict)
-    """Where the model comes from: seed, data hash, number of pairs, held-out figures; of a saved one the whole JSON."""
+    """Where the model comes from: seed, data hash, number of pairs, held-out figures; of a saved
+    one the whole JSON.
+    """
 
     def score(self, features: Features) -> float:
         """The answer's score: unbounded, higher is better."""
@@ -126,7 +153,11 @@ def save_model(model: BradleyTerryModel, folder: str | Path) -> None:
         **model.metadata,
         "kind": KIND,
         "format_version": FORMAT_VERSION,
-        "features": {"version": FEATURES_VERSION, "hash_bits": HASH_BITS, "dense": list(dense_names())},
+        "features": {
+            "version": FEATURES_VERSION,
+            "hash_bits": HASH_BITS,
+            "dense": list(dense_names()),
+        },
         "offset": model.offset,
         "weights": {"file": WEIGHTS_FILE, "sha256": hashlib.sha256(weights).hexdigest()},
     }
@@ -136,7 +167,8 @@ def save_model(model: BradleyTerryModel, folder: str | Path) -> None:
             with written_whole(Path(folder) / name) as file:
                 file.write(content)
 
-    # in a thread of its own: what ends a program is raised in the main thread, and never between the two files
+    # in a thread of its own: what ends a program is raised in the main thread, and never between
+    # the two files
     with ThreadPoolExecutor(1) as pool:
         pool.submit(write).result()
 
@@ -145,7 +177,8 @@ def load_model(folder: str | Path) -> BradleyTerryModel:
     """The model saved in `folder`; read once per process, and again when its files change.
 
     Raises:
-        ConfigError: there is no model in the folder, or it was made for other features or by a later version.
+        ConfigError: there is no model in the folder, or it was made for other features or by a
+            later version.
         DataError: the files are damaged or do not belong together.
     """
     path = os.fspath(folder)
@@ -153,19 +186,23 @@ def load_model(folder: str | Path) -> BradleyTerryModel:
         stat = os.stat(os.path.join(path, METADATA_FILE))
     except OSError as error:
         raise ConfigError(
-            f"There is no trained model in '{folder}' ({METADATA_FILE}: {error.strerror}); check the folder, or {_RETRAIN}."
+            f"There is no trained model in '{folder}' ({METADATA_FILE}: {error.strerror}); check "
+            f"the folder, or {_RETRAIN}."
         ) from error
     return _load(path, (stat.st_dev, stat.st_ino, stat.st_mtime_ns, stat.st_size))
 
 
 @lru_cache(maxsize=8)
 def _load(folder: str, stamp: tuple[int, ...]) -> BradleyTerryModel:
-    # the stamp is part of the cache key: changed files, or the same relative path seen from elsewhere, are read anew
+    # the stamp is part of the cache key: changed files, or the same relative path seen from
+    # elsewhere, are read anew
     about = _metadata(Path(folder) / METADATA_FILE)
     dense, words = _weights(Path(folder) / WEIGHTS_FILE, about)
     offset = about.get("offset")
     if isinstance(offset, bool) or not isinstance(offset, (int, float)):
-        raise DataError(f"{folder}: {METADATA_FILE} holds no number 'offset', found {offset!r}; {_RETRAIN}.")
+        raise DataError(
+            f"{folder}: {METADATA_FILE} holds no number 'offset', found {offset!r}; {_RETRAIN}."
+        )
     return BradleyTerryModel(dense, words, float(offset), about)
 
 
@@ -178,12 +215,16 @@ def _metadata(path: Path) -> dict[str, Any]:
         raise DataError(f"{path}: not the description of a {KIND} model; {_RETRAIN}.")
     if about.get("format_version") != FORMAT_VERSION:
         found = about.get("format_version")
-        raise ConfigError(f"{path}: format version {found!r}, this version reads {FORMAT_VERSION}; {_RETRAIN}.")
+        raise ConfigError(
+            f"{path}: format version {found!r}, this version reads {FORMAT_VERSION}; {_RETRAIN}."
+        )
     features = about.get("features")
     wanted = {"version": FEATURES_VERSION, "hash_bits": HASH_BITS, "dense": list(dense_names())}
     if features != wanted:
         found = features.get("version") if isinstance(features, dict) else features
-        raise ConfigError(f"{path}: made for features {found!r}, this version has {FEATURES_VERSION}; {_RETRAIN}.")
+        raise ConfigError(
+            f"{path}: made for features {found!r}, this version has {FEATURES_VERSION}; {_RETRAIN}."
+        )
     return about
 
 
@@ -192,17 +233,27 @@ def _weights(path: Path, about: dict[str, Any]) -> tuple[NDArray[np.float32], ND
     raw = _read(path, sum(map(_bytes_of, lengths.values())))
     expected = about["weights"].get("sha256") if isinstance(about.get("weights"), dict) else None
     if hashlib.sha256(raw).hexdigest() != expected:
-        raise DataError(f"{path}: damaged, or not the weights that {METADATA_FILE} describes; {_RETRAIN}.")
+        raise DataError(
+            f"{path}: damaged, or not the weights that {METADATA_FILE} describes; {_RETRAIN}."
+        )
     try:
         with zipfile.ZipFile(io.BytesIO(raw)) as archive:
             # nothing is unpacked that is larger than what it has to be
-            large = [part.filename for part in archive.infolist() if part.file_size > _bytes_of(max(lengths.values()))]
+            large = [
+                part.filename
+                for part in archive.infolist()
+                if part.file_size > _bytes_of(max(lengths.values()))
+            ]
         if large:
-            raise DataError(f"{path}: {large[0][:40]!r} is too large for the weights of a model; {_RETRAIN}.")
+            raise DataError(
+                f"{path}: {large[0][:40]!r} is too large for the weights of a model; {_RETRAIN}."
+            )
         with np.load(io.BytesIO(raw), allow_pickle=False) as arrays:
             dense, words = arrays["dense"], arrays["words"]
     except _DAMAGED as error:
-        raise DataError(f"{path}: not a readable .npz with 'dense' and 'words' ({error}); {_RETRAIN}.") from error
+        raise DataError(
+            f"{path}: not a readable .npz with 'dense' and 'words' ({error}); {_RETRAIN}."
+        ) from error
     for array, (name, length) in zip((dense, words), lengths.items(), strict=True):
         if array.shape != (length,) or array.dtype != np.float32 or not np.isfinite(array).all():
             raise DataError(f"{path}: '{name}' is not {length} finite float32 numbers; {_RETRAIN}.")

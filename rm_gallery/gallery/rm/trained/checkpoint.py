@@ -1,4 +1,6 @@
-"""A reward checkpoint of the transformers library: where its score comes from, and what tells it from others."""
+"""A reward checkpoint of the transformers library: where its score comes from, and what tells it
+from others.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ class Loaded:
     labels: dict[int, str]
     """Of a head of several numbers, their names."""
     problem: str | None
-    """What the head was trained for: regression, single_label_classification, multi_label_classification."""
+    """What the head was trained for: regression, single_label_classification,
+    multi_label_classification.
+    """
     device: Any
     value: tuple[Any, Any] | None = None
     """Weight (1 x width) and bias of a value head."""
@@ -77,22 +81,41 @@ def need_packages(what: str) -> None:
 
 
 def check_path(path: str) -> Path | None:
-    """The folder of a checkpoint on disk, None for a name on the hub; ConfigError for a folder that is none."""
+    """The folder of a checkpoint on disk, None for a name on the hub; ConfigError for a folder that
+    is none.
+    """
     folder = Path(path).expanduser()
     if folder.is_dir():
         if not (folder / "config.json").is_file():
-            raise ConfigError(f"hf:{path}: there is no config.json in it; give the folder of a transformers checkpoint.")
+            raise ConfigError(
+                f"hf:{path}: there is no config.json in it; give the folder of a transformers "
+                f"checkpoint."
+            )
         return folder
-    looks_local = path.startswith((".", "~", os.sep)) or path.count("/") > 1 or "\\" in path or folder.is_absolute()
+    looks_local = (
+        path.startswith((".", "~", os.sep))
+        or path.count("/") > 1
+        or "\\" in path
+        or folder.is_absolute()
+    )
     if looks_local or folder.exists():
-        raise ConfigError(f"hf:{path}: no such folder; give the folder of a transformers checkpoint, or a hub name.")
+        raise ConfigError(
+            f"hf:{path}: no such folder; give the folder of a transformers checkpoint, or a hub "
+            f"name."
+        )
     return None
 
 
 def stamp_of(path: str) -> tuple[int, ...]:
     """When a checkpoint on disk was last written; empty for one on the hub."""
     found: list[int] = []
-    for name in ("", "config.json", "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin"):
+    for name in (
+        "",
+        "config.json",
+        "model.safetensors",
+        "model.safetensors.index.json",
+        "pytorch_model.bin",
+    ):
         try:
             found.append(os.stat(os.path.join(path, name)).st_mtime_ns)
         except OSError:
@@ -103,7 +126,8 @@ def stamp_of(path: str) -> tuple[int, ...]:
 def identity(source: CheckpointSource) -> dict[str, str]:
     """What tells a checkpoint's weights, configuration, tokenizer and chat template from others.
 
-    The commit on the hub; on disk a hash of the files, of which those over 1 GiB count by their size and 256 samples of 1 MiB.
+    The commit on the hub; on disk a hash of the files, of which those over 1 GiB count by their
+    size and 256 samples of 1 MiB.
     """
     folder = check_path(source.path)
     if folder is not None:
@@ -115,7 +139,9 @@ def identity(source: CheckpointSource) -> dict[str, str]:
         config = AutoConfig.from_pretrained(source.path, **source.where())
     commit = getattr(config, "_commit_hash", None)
     if not commit:
-        raise ConfigError(f"{source.named()}: its commit on the hub cannot be told; name one with revision=.")
+        raise ConfigError(
+            f"{source.named()}: its commit on the hub cannot be told; name one with revision=."
+        )
     return {"commit": str(commit)}
 
 
@@ -123,7 +149,9 @@ def identity(source: CheckpointSource) -> dict[str, str]:
 def _folder_hash(folder: str, stamp: tuple[int, ...]) -> str:
     digest = hashlib.sha256()
     kept = (".json", ".safetensors", ".bin", ".jinja", ".model", ".txt", ".py")
-    for path in sorted(path for path in Path(folder).iterdir() if path.is_file() and path.suffix in kept):
+    for path in sorted(
+        path for path in Path(folder).iterdir() if path.is_file() and path.suffix in kept
+    ):
         size = path.stat().st_size
         digest.update(f"{path.name}\0{size}\0".encode())
         with path.open("rb") as file:
@@ -140,7 +168,8 @@ def _folder_hash(folder: str, stamp: tuple[int, ...]) -> str:
 def load(source: CheckpointSource) -> Loaded:
     """The checkpoint in memory, ready to score.
 
-    Raises ConfigError where it cannot be loaded, or has no score head: a head that is made up anew would give random scores.
+    Raises ConfigError where it cannot be loaded, or has no score head: a head that is made up anew
+    would give random scores.
     """
     check_path(source.path)
     need_packages(f"The reward '{source.named()}'")
@@ -157,7 +186,9 @@ def load(source: CheckpointSource) -> Loaded:
         value = _value_head(source, device) if head == "value" else None
     model.eval().to(device)
     known = getattr(config, "id2label", None) or {}
-    labels = {int(key): str(name) for key, name in known.items()} if head == "classification" else {}
+    labels = (
+        {int(key): str(name) for key, name in known.items()} if head == "classification" else {}
+    )
     return Loaded(
         model,
         tokenizer,
@@ -166,7 +197,9 @@ def load(source: CheckpointSource) -> Loaded:
         getattr(config, "problem_type", None),
         device,
         value,
-        tuple(_token_id(source, tokenizer, text) for text in source.tokens) if head == "tokens" else (),
+        tuple(_token_id(source, tokenizer, text) for text in source.tokens)
+        if head == "tokens"
+        else (),
         getattr(config, "get_text_config", lambda: config)().pad_token_id
         if head == "classification" and not source.per_token
         else None,
@@ -183,7 +216,9 @@ def _device(name: str) -> Any:
     except RuntimeError as error:
         raise ConfigError(f"device is {name!r}; give auto, cpu, cuda or cuda:1.") from error
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device is {name!r} and this machine has no usable GPU; leave it out, or give cpu.")
+        raise ConfigError(
+            f"device is {name!r} and this machine has no usable GPU; leave it out, or give cpu."
+        )
     return device
 
 
@@ -191,7 +226,10 @@ def _head_of(source: CheckpointSource, config: Any) -> Head:
     """Where the score comes from: what was asked for, else what the checkpoint says it is."""
     if source.head != "auto":
         if source.head == "tokens" and not source.tokens:
-            raise ConfigError("head=tokens reads the odds of a token: name it, and its opposite, with tokens=['Yes','No'].")
+            raise ConfigError(
+                "head=tokens reads the odds of a token: name it, and its opposite, with "
+                "tokens=['Yes','No']."
+            )
         return source.head
     if source.tokens:
         return "tokens"
@@ -199,8 +237,13 @@ def _head_of(source: CheckpointSource, config: Any) -> Head:
     wanted, other = ("Token", "Sequence") if source.per_token else ("Sequence", "Token")
     if f"{wanted}Classification" not in made_for and f"{other}Classification" in made_for:
         scheme, what = ("hf:", "whole answers") if source.per_token else ("hf-prm:", "steps")
-        raise ConfigError(f"{source.named()} is a {made_for}, which scores {what}: name it {scheme}{source.path}.")
-    if "ForCausalLM" in made_for and _weight(source, [weight for weight, _ in _VALUE_KEYS]) is not None:
+        raise ConfigError(
+            f"{source.named()} is a {made_for}, which scores {what}: name it {scheme}{source.path}."
+        )
+    if (
+        "ForCausalLM" in made_for
+        and _weight(source, [weight for weight, _ in _VALUE_KEYS]) is not None
+    ):
         return "value"
     return "classification"
 
@@ -208,7 +251,11 @@ def _head_of(source: CheckpointSource, config: Any) -> Head:
 def _model(source: CheckpointSource, config: Any, head: Head, dtype: Any) -> Any:
     import transformers
 
-    classifier = "AutoModelForTokenClassification" if source.per_token else "AutoModelForSequenceClassification"
+    classifier = (
+        "AutoModelForTokenClassification"
+        if source.per_token
+        else "AutoModelForSequenceClassification"
+    )
     name = {"value": "AutoModel", "tokens": "AutoModelForCausalLM"}.get(head, classifier)
     own = getattr(config, "auto_map", None) or {}
     if head == "classification" and name not in own and "AutoModel" in own:
@@ -216,11 +263,14 @@ def _model(source: CheckpointSource, config: Any, head: Head, dtype: Any) -> Any
     loaded, info = getattr(transformers, name).from_pretrained(
         source.path, dtype=dtype, output_loading_info=True, **source.where()
     )
-    missing = sorted(info.get("missing_keys") or ()) + sorted(str(key) for key in info.get("mismatched_keys") or ())
+    missing = sorted(info.get("missing_keys") or ()) + sorted(
+        str(key) for key in info.get("mismatched_keys") or ()
+    )
     if missing and head != "value":
         raise ConfigError(
-            f"{source.named()} holds no weights for {', '.join(missing[:3])}: without them its scores would be random. Give a "
-            f"checkpoint that was trained as a reward model; tokens=['Yes','No'] reads a language model's odds of a token instead."
+            f"{source.named()} holds no weights for {', '.join(missing[:3])}: without them its "
+            f"scores would be random. Give a checkpoint that was trained as a reward model; "
+            f"tokens=['Yes','No'] reads a language model's odds of a token instead."
         )
     return loaded
 
@@ -234,11 +284,16 @@ def _value_head(source: CheckpointSource, device: Any) -> tuple[Any, Any]:
             found = _weight(source, [bias_name])
             bias = torch.zeros(weight.shape[0]) if found is None else found
             return weight.float().to(device), bias.float().to(device)
-    raise ConfigError(f"{source.named()} has no value head: none of its safetensors files holds {_VALUE_KEYS[0][0]}.")
+    raise ConfigError(
+        f"{source.named()} has no value head: none of its safetensors files holds "
+        f"{_VALUE_KEYS[0][0]}."
+    )
 
 
 def _weight(source: CheckpointSource, names: list[str]) -> Any:
-    """One tensor of the checkpoint's safetensors files by any of its names; None where there is none."""
+    """One tensor of the checkpoint's safetensors files by any of its names; None where there is
+    none.
+    """
     from safetensors import safe_open
     from transformers.utils import cached_file
 
@@ -258,7 +313,9 @@ def _weight(source: CheckpointSource, names: list[str]) -> Any:
 
             placed = orjson.loads(Path(where).read_bytes()).get("weight_map", {})
             held = {placed[name] for name in names if name in placed}
-            shards = [cached_file(source.path, shard, revision=source.revision) for shard in sorted(held)]
+            shards = [
+                cached_file(source.path, shard, revision=source.revision) for shard in sorted(held)
+            ]
         for shard in shards:
             with safe_open(shard, framework="pt") as tensors:
                 known = set(tensors.keys())
@@ -274,18 +331,25 @@ def _token_id(source: CheckpointSource, tokenizer: Any, text: str) -> int:
         ids = tokenizer(form, add_special_tokens=False)["input_ids"]
         if len(ids) == 1 and ids[0] != tokenizer.unk_token_id:
             return int(ids[0])
-    raise ConfigError(f"{source.named()}: tokens: {text!r} is not one token of its tokenizer; give one that is.")
+    raise ConfigError(
+        f"{source.named()}: tokens: {text!r} is not one token of its tokenizer; give one that is."
+    )
 
 
-def label_places(loaded: Loaded, wanted: tuple[str | int, ...], named: str, width: int) -> list[int]:
-    """The places of the wanted numbers among the `width` ones of the head; ConfigError for a label it has not."""
+def label_places(
+    loaded: Loaded, wanted: tuple[str | int, ...], named: str, width: int
+) -> list[int]:
+    """The places of the wanted numbers among the `width` ones of the head; ConfigError for a label
+    it has not.
+    """
     names = [loaded.labels.get(at, str(at)) for at in range(width)]
     if not wanted:
         if width == 1:
             return [0]
         known = ", ".join([*names[:12], *(["…"] if width > 12 else [])])
         raise ConfigError(
-            f"{named} gives {width} numbers ({known}); say which is the score with label=NAME, or several with label=[…]."
+            f"{named} gives {width} numbers ({known}); say which is the score with label=NAME, or "
+            f"several with label=[…]."
         )
     by_name = {name.casefold(): place for place, name in loaded.labels.items()}
     places = []
@@ -300,7 +364,9 @@ def label_places(loaded: Loaded, wanted: tuple[str | int, ...], named: str, widt
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Loading without progress bars and advice on the screen; the settings are the process's own again afterwards."""
+    """Loading without progress bars and advice on the screen; the settings are the process's own
+    again afterwards.
+    """
     from transformers.utils import logging as said
 
     bars, level = said.is_progress_bar_enabled(), said.get_verbosity()

@@ -8,7 +8,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithRank, RewardDimensionWithScore, Step
+from rm_gallery.core.data.schema import (
+    DataOutput,
+    DataSample,
+    RewardDimensionWithRank,
+    RewardDimensionWithScore,
+    Step,
+)
 from rm_gallery.core.model.message import TEXT_PARTS, ChatMessage, MessageRole
 from rm_gallery.core.outcome import Bounds, Outcome, failed, unscored
 from rm_gallery.core.reward.base import BaseStepWiseReward
@@ -25,7 +31,9 @@ _ROLES = {"developer": "system", "function": "tool"}
 
 
 class Dialogue(NamedTuple):
-    """One thing to score: the turns before the answer, the answer, and its steps where they are scored."""
+    """One thing to score: the turns before the answer, the answer, and its steps where they are
+    scored.
+    """
 
     turns: Turns
     answer: str
@@ -49,12 +57,15 @@ class Dialogue(NamedTuple):
 def dialogue_of(sample: DataSample, name: str, steps: bool = False) -> Dialogue:
     """The conversation and the first output of a sample.
 
-    Raises Unscored (`not_applicable`) for an answer that only calls tools, and for images and other parts that are no text:
-    a score of the rest would be a score of something else.
+    Raises Unscored (`not_applicable`) for an answer that only calls tools, and for images and other
+    parts that are no text: a score of the rest would be a score of something else.
     """
     output = sample.output[0]
     turns = [
-        {"role": _ROLES.get(message.role.value, message.role.value), "content": _text(message, name, asked=True)}
+        {
+            "role": _ROLES.get(message.role.value, message.role.value),
+            "content": _text(message, name, asked=True),
+        }
         for message in sample.input
     ]
     if steps:
@@ -63,48 +74,71 @@ def dialogue_of(sample: DataSample, name: str, steps: bool = False) -> Dialogue:
 
 
 def text_of_answer(answer: Step, text: str, name: str) -> str:
-    """The text of an answer; Unscored (`not_applicable`) for one that has none and only calls tools."""
+    """The text of an answer; Unscored (`not_applicable`) for one that has none and only calls
+    tools.
+    """
     if not text and answer.tool_calls:
-        raise Unscored(f"{name} reads text; this answer only calls tools.", reason="not_applicable", cause="answer")
+        raise Unscored(
+            f"{name} reads text; this answer only calls tools.",
+            reason="not_applicable",
+            cause="answer",
+        )
     return without_turn_end(text)
 
 
 def _text(message: ChatMessage, name: str, asked: bool = False) -> str:
     content = message.content
     if not isinstance(content, str):
-        odd = next((part.get("type") for part in content if part.get("type") not in TEXT_PARTS), None)
+        odd = next(
+            (part.get("type") for part in content if part.get("type") not in TEXT_PARTS), None
+        )
         if odd is not None:
             why = f"{name} reads text; the conversation holds {str(odd)[:40]!r}."
             raise Unscored(why, reason="not_applicable", cause="rule" if asked else "answer")
-    # a checkpoint's score is that of the text as it was written; lone surrogates are no text any tokenizer or server takes
+    # a checkpoint's score is that of the text as it was written; lone surrogates are no text any
+    # tokenizer or server takes
     text = message.written if isinstance(message, Step) else message.text
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def without_marks(dialogue: Dialogue, marks: re.Pattern[str]) -> Dialogue:
-    """The dialogue with a space put into every control mark of the model, such as <|im_end|>, that its texts hold.
+    """The dialogue with a space put into every control mark of the model, such as <|im_end|>, that
+    its texts hold.
 
-    A tokenizer makes the mark itself of such text, with which an answer could end its own turn and write the next one.
+    A tokenizer makes the mark itself of such text, with which an answer could end its own turn and
+    write the next one.
     """
     texts = [*(turn["content"] for turn in dialogue.turns), dialogue.answer, *dialogue.steps]
     if not any(map(marks.search, texts)):
         return dialogue
 
-    turns = [{"role": turn["role"], "content": broken(turn["content"], marks)} for turn in dialogue.turns]
-    return Dialogue(turns, broken(dialogue.answer, marks), tuple(broken(step, marks) for step in dialogue.steps))
+    turns = [
+        {"role": turn["role"], "content": broken(turn["content"], marks)} for turn in dialogue.turns
+    ]
+    return Dialogue(
+        turns, broken(dialogue.answer, marks), tuple(broken(step, marks) for step in dialogue.steps)
+    )
 
 
 def any_of(marks: Iterable[str]) -> re.Pattern[str]:
     """A pattern of these texts, the longest first; of nothing where there are none."""
-    return re.compile("|".join(re.escape(mark) for mark in sorted(marks, key=len, reverse=True)) or r"(?!)")
+    return re.compile(
+        "|".join(re.escape(mark) for mark in sorted(marks, key=len, reverse=True)) or r"(?!)"
+    )
 
 
 def rendered(template: str, turns: Turns) -> str:
-    """Turns in a Jinja chat template, as transformers would render it; raises jinja2's TemplateError where it refuses them.
+    """Turns in a Jinja chat template, as transformers would render it; raises jinja2's
+    TemplateError where it refuses them.
 
-    Special tokens that the template takes from a tokenizer (bos_token, eos_token) are empty here: the server adds its own.
+    Special tokens that the template takes from a tokenizer (bos_token, eos_token) are empty here:
+    the server adds its own.
     """
-    return str(_compiled(template).render(messages=turns, add_generation_prompt=False, bos_token="", eos_token=""))
+    return str(
+        _compiled(template).render(
+            messages=turns, add_generation_prompt=False, bos_token="", eos_token=""
+        )
+    )
 
 
 @lru_cache(maxsize=16)
@@ -115,7 +149,9 @@ def _compiled(template: str) -> Any:
     def refuse(message: str) -> None:
         raise TemplateError(message)
 
-    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"])
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
     environment.globals["raise_exception"] = refuse
     return environment.from_string(template)
 
@@ -128,7 +164,9 @@ def template_text(value: str, names: Iterable[str]) -> str:
     try:
         return Path(value).read_text(encoding="utf-8")
     except OSError as error:
-        raise ValueError(f"{value[:200]!r} is neither {', '.join(names)}, nor a Jinja template or the file of one") from error
+        raise ValueError(
+            f"{value[:200]!r} is neither {', '.join(names)}, nor a Jinja template or the file of one"
+        ) from error
 
 
 def preference_example(environment: str) -> Example:
@@ -136,7 +174,8 @@ def preference_example(environment: str) -> Example:
     return Example(
         sample_of(
             "How do I get a coffee stain out of a cotton shirt?",
-            "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then wash as usual.",
+            "Rinse it from the back with cold water, rub in dish soap, wait ten minutes, then "
+            "wash as usual.",
             "idk",
         ),
         use="The scores say which of several answers to the same prompt is better: take them for best-of-N and preference "
@@ -152,14 +191,16 @@ STEPPED.output[0].steps = [Step(role=MessageRole.ASSISTANT, content=step) for st
 
 
 class ProcessReward(BaseStepWiseReward):
-    """A process reward model: P(step is right) for every step of an answer, each given the steps before it.
+    """A process reward model: P(step is right) for every step of an answer, each given the steps
+    before it.
 
-    Range [0, 1], higher is better. `step_score` (mean, min, last, product) says how the steps of an answer become the one
-    number it is ranked by. One pass of the model scores all steps of an answer; an answer whose number of scores is not its
-    number of steps is failed, never shifted or cut. An output without steps is unscored (`no_steps`).
+    Range [0, 1], higher is better. `step_score` (mean, min, last, product) says how the steps of an
+    answer become the one number it is ranked by. One pass of the model scores all steps of an
+    answer; an answer whose number of scores is not its number of steps is failed, never shifted or
+    cut. An output without steps is unscored (`no_steps`).
 
-    Source: H. Lightman et al., "Let's Verify Step by Step", arXiv 2305.20050 (product and minimum); for the last step as the
-    answer's score, C. Snell et al., arXiv 2408.03314.
+    Source: H. Lightman et al., "Let's Verify Step by Step", arXiv 2305.20050 (product and minimum);
+    for the last step as the answer's score, C. Snell et al., arXiv 2408.03314.
     """
 
     score_range: ClassVar[Bounds] = (0.0, 1.0)
@@ -167,10 +208,14 @@ class ProcessReward(BaseStepWiseReward):
     def plan(self, sample: DataSample) -> list[Job]:
         """One job per output that has steps."""
         return [
-            Job(copy_with(sample, output=[output]), place, sample) for place, output in enumerate(sample.output) if output.steps
+            Job(copy_with(sample, output=[output]), place, sample)
+            for place, output in enumerate(sample.output)
+            if output.steps
         ]
 
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]) -> None:
+    def merge(
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]
+    ) -> None:
         """Each number goes to its step; one that is missing or out of range costs the whole answer."""
         for output in sample.output:
             if not output.steps:
@@ -182,7 +227,12 @@ class ProcessReward(BaseStepWiseReward):
     def _write_steps(self, output: DataOutput, outcome: Outcome[RewardResult]) -> None:
         steps = output.steps or []
         details = outcome.value.details if outcome.value is not None else []
-        numbers = [number for detail in details if isinstance(detail, RewardDimensionWithRank) for number in detail.rank]
+        numbers = [
+            number
+            for detail in details
+            if isinstance(detail, RewardDimensionWithRank)
+            for number in detail.rank
+        ]
         if outcome.ok:
             problems = (out_of_range(self.name, number, self.score_range) for number in numbers)
             odd = next((problem.message for problem in problems if problem is not None), None)
@@ -197,4 +247,6 @@ class ProcessReward(BaseStepWiseReward):
 
     def steps_result(self, numbers: list[float]) -> RewardResult:
         """The numbers of an answer's steps as a result."""
-        return RewardResult(name=self.name, details=[RewardDimensionWithRank(name=self.name, rank=numbers)])
+        return RewardResult(
+            name=self.name, details=[RewardDimensionWithRank(name=self.name, rank=numbers)]
+        )

@@ -1,4 +1,6 @@
-"""From a conversation and an answer to numbers: dense figures, and the places of its words in a table of weights."""
+"""From a conversation and an answer to numbers: dense figures, and the places of its words in a
+table of weights.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ _FINAL = np.uint64(0x94D049BB133111EB)
 
 
 class TokenTable(dict[str, V]):
-    """What is known of each token, worked out when it is first asked for; bounded, and fine to share between threads."""
+    """What is known of each token, worked out when it is first asked for; bounded, and fine to
+    share between threads.
+    """
 
     LIMIT = 1 << 16
     LONGEST = 64
@@ -60,7 +64,9 @@ class TokenTable(dict[str, V]):
 
 
 def tokenize(text: str) -> list[str]:
-    """Lower-case words (with their apostrophe part), single Han, Kana and Hangul characters, punctuation and line ends."""
+    """Lower-case words (with their apostrophe part), single Han, Kana and Hangul characters,
+    punctuation and line ends.
+    """
     if text.isascii():
         return _ASCII_TOKEN.findall(text.lower())
     return _TOKEN.findall(text.lower().replace("’", "'"))
@@ -75,7 +81,9 @@ _HASHES = TokenTable(word_hash)
 
 
 def hashed_features(tokens: list[str]) -> NDArray[np.int64]:
-    """Rising places in [0, 2**HASH_BITS) of the distinct words and distinct pairs of neighbouring words."""
+    """Rising places in [0, 2**HASH_BITS) of the distinct words and distinct pairs of neighbouring
+    words.
+    """
     if not tokens:
         return np.empty(0, np.int64)
     words = np.fromiter(map(_HASHES.__getitem__, tokens), np.uint64, len(tokens))
@@ -94,7 +102,8 @@ def hashed_features(tokens: list[str]) -> NDArray[np.int64]:
 def sentences(tokens: list[str]) -> tuple[list[int], list[bool]]:
     """Places where sentences start, rising, and whether each ends with a question mark.
 
-    A sentence ends with a full stop, question or exclamation mark, colon or line end; closing quotes belong to it.
+    A sentence ends with a full stop, question or exclamation mark, colon or line end; closing
+    quotes belong to it.
     """
     starts: list[int] = []
     asks: list[bool] = []
@@ -127,10 +136,14 @@ Phrases = dict[str, dict[str, list[Phrase]]]
 
 
 class CueList:
-    """Cue sections in order, with their cues sorted by how they are looked up. Not changed after it is built."""
+    """Cue sections in order, with their cues sorted by how they are looked up. Not changed after it
+    is built.
+    """
 
     def __init__(self, text: str) -> None:
-        """Read the notation explained at the head of `cues.txt`; ValueError for a cue outside a section."""
+        """Read the notation explained at the head of `cues.txt`; ValueError for a cue outside a
+        section.
+        """
         self.names: list[str] = []
         self._words: dict[str, set[int]] = {}
         self._starts: dict[str, set[int]] = {}
@@ -177,7 +190,9 @@ class CueList:
         return tuple(sorted(found))
 
     def count(self, tokens: list[str], starts: list[int]) -> NDArray[np.int64]:
-        """Occurrences per section in the tokens of one text, whose sentences start at the given places."""
+        """Occurrences per section in the tokens of one text, whose sentences start at the given
+        places.
+        """
         single = np.fromiter(chain.from_iterable(map(self._known.__getitem__, tokens)), np.int64)
         counts = np.bincount(single, minlength=len(self.names))
         following = [*tokens[1:], " "]
@@ -194,7 +209,9 @@ class CueList:
         return counts
 
 
-def _match(phrases: Iterable[Phrase], tokens: list[str], place: int, counts: NDArray[np.int64]) -> None:
+def _match(
+    phrases: Iterable[Phrase], tokens: list[str], place: int, counts: NDArray[np.int64]
+) -> None:
     for phrase, section in phrases:
         if tokens[place : place + len(phrase)] == phrase:
             counts[section] += 1
@@ -203,7 +220,11 @@ def _match(phrases: Iterable[Phrase], tokens: list[str], place: int, counts: NDA
 @lru_cache(maxsize=1)
 def cue_list() -> CueList:
     """The parsed `cues.txt`; read once per process."""
-    text = resources.files("rm_gallery.gallery.rm.trained").joinpath("cues.txt").read_text(encoding="utf-8")
+    text = (
+        resources.files("rm_gallery.gallery.rm.trained")
+        .joinpath("cues.txt")
+        .read_text(encoding="utf-8")
+    )
     return CueList(text)
 
 
@@ -223,26 +244,35 @@ _CHARACTERS = {
     "currency": "$€£¥%",
     "equation": "=+<>\\",
 }
-_PLACES = {character: place for place, characters in enumerate(_CHARACTERS.values()) for character in characters}
+_PLACES = {
+    character: place
+    for place, characters in enumerate(_CHARACTERS.values())
+    for character in characters
+}
 _LINE_MARKS = ("list_item", "heading", "speaker_mark")
 # One search for all three, because each search looks at every character.
 _LINE_MARK = re.compile(
-    r"^[ \t]*(?:(?P<list_item>[-*•]|\d{1,3}[.)])[ \t]|(?P<heading>#{1,6}) |(?P<speaker_mark>human|assistant|user):)",
+    r"^[ \t]*(?:(?P<list_item>[-*•]|\d{1,3}[.)])[ \t]|(?P<heading>#{1,6}) |(?P<speaker_mark>human"
+    r"|assistant|user):)",
     re.M | re.I,
 )
 _STRINGS = {"bold": "**", "link": "http"}
 MARKS = (*_CHARACTERS, *_LINE_MARKS, *_STRINGS, "number")
 
 SHAPE = (
-    "log_characters log_words log_sentences words_below_5 words_below_10 words_below_25 words_above_100 capital_share "
-    "digit_share log_word_length distinct_share question_share ends_asking ends_unfinished paragraphs"
+    "log_characters log_words log_sentences words_below_5 words_below_10 words_below_25 "
+    "words_above_100 capital_share digit_share log_word_length distinct_share question_share "
+    "ends_asking ends_unfinished paragraphs"
 ).split()
-OVERLAP = ("last_share log_last last_recall context_share log_context previous_share new_share log_new number_share").split()
+OVERLAP = (
+    "last_share log_last last_recall context_share log_context previous_share new_share log_new "
+    "number_share"
+).split()
 _SHORT = 3
 _STOP_WORDS = frozenset(
-    "the and for are with not what how can your this have was but just they them his her their from there would could "
-    "should will it's don't i'm you're that's you that who why when which been has had were does did our out about into "
-    "than then also some any all".split()
+    "the and for are with not what how can your this have was but just they them his her their "
+    "from there would could should will it's don't i'm you're that's you that who why when which "
+    "been has had were does did our out about into than then also some any all".split()
 )
 _UNFINISHED = re.compile(r"[\w,，、]\s*\Z")
 _ASKING = re.compile(r"[?？][\"'”’)\s]*\Z")
@@ -250,8 +280,14 @@ _CAPITALS, _DIGITS = ascii_uppercase.encode(), digits.encode()
 
 
 def content_words(tokens: Collection[str]) -> frozenset[str]:
-    """Distinct words that carry meaning: no short or stop words, but numbers and single Han or Kana characters."""
-    return frozenset(t for t in set(tokens) if (len(t) >= _SHORT or t.isdigit() or t > "\u2fff") and t not in _STOP_WORDS)
+    """Distinct words that carry meaning: no short or stop words, but numbers and single Han or Kana
+    characters.
+    """
+    return frozenset(
+        t
+        for t in set(tokens)
+        if (len(t) >= _SHORT or t.isdigit() or t > "\u2fff") and t not in _STOP_WORDS
+    )
 
 
 def marks(text: str, counts: Counter[str]) -> list[int]:
@@ -265,7 +301,9 @@ def marks(text: str, counts: Counter[str]) -> list[int]:
     return [*found, sum(counts[token] for token in filter(str.isdigit, counts))]
 
 
-def shape(text: str, n_words: int, n_distinct: int, n_sentences: int, n_questions: int) -> list[float]:
+def shape(
+    text: str, n_words: int, n_distinct: int, n_sentences: int, n_questions: int
+) -> list[float]:
     """The figures named in `SHAPE`: lengths on a log scale, shares in [0, 1], yes or no as 1 or 0."""
     raw = text.encode("utf-8", "surrogatepass")
     size = len(raw)
@@ -289,7 +327,9 @@ def shape(text: str, n_words: int, n_distinct: int, n_sentences: int, n_question
     ]
 
 
-def overlap(answer: frozenset[str], last: frozenset[str], previous: frozenset[str], context: frozenset[str]) -> list[float]:
+def overlap(
+    answer: frozenset[str], last: frozenset[str], previous: frozenset[str], context: frozenset[str]
+) -> list[float]:
     """The figures named in `OVERLAP`, of content words.
 
     Args:
@@ -316,7 +356,9 @@ def overlap(answer: frozenset[str], last: frozenset[str], previous: frozenset[st
 
 
 FEATURES_VERSION = 1
-"""Raised whenever the same text would give other features; a saved model is only read with its own version."""
+"""Raised whenever the same text would give other features; a saved model is only read with its own
+version.
+"""
 
 _SMOOTHING_WORDS = 10
 _NOTHING: frozenset[str] = frozenset()
@@ -372,13 +414,18 @@ def _content_words(text: str) -> frozenset[str]:
 
 
 def answer_features(conversation: Conversation, answer: str) -> Features:
-    """Features of one answer; any text is fine, the empty one included, and the form of its line ends does not matter."""
+    """Features of one answer; any text is fine, the empty one included, and the form of its line
+    ends does not matter.
+    """
     answer = answer.replace("\r\n", "\n")
     tokens = tokenize(answer)
     counts = Counter(tokens)
     starts, asks = sentences(tokens)
     counted = np.concatenate((cue_list().count(tokens, starts), marks(answer, counts)))
-    rest = [*shape(answer, len(tokens), len(counts), len(asks), sum(asks)), *overlap(content_words(counts), *conversation)]
+    rest = [
+        *shape(answer, len(tokens), len(counts), len(asks), sum(asks)),
+        *overlap(content_words(counts), *conversation),
+    ]
     dense = np.concatenate((np.log1p(counted), counted / (len(tokens) + _SMOOTHING_WORDS), rest))
     return Features(dense, hashed_features(tokens))
 

@@ -1,8 +1,10 @@
-"""Reward models of the transformers library, in this process: `hf:ID_OR_PATH` and `hf-prm:ID_OR_PATH`.
+"""Reward models of the transformers library, in this process: `hf:ID_OR_PATH` and
+`hf-prm:ID_OR_PATH`.
 
-Inputs from any number of samples in flight are scored together, in batches of about equal length: every job of every run awaits
-its own score, and one thread per model takes what is waiting and runs the model. So a model in this process is used alike from
-all doors, and no door needs a batch path of its own.
+Inputs from any number of samples in flight are scored together, in batches of about equal length:
+every job of every run awaits its own score, and one thread per model takes what is waiting and runs
+the model. So a model in this process is used alike from all doors, and no door needs a batch path
+of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import Example, RewardDimensionWithScore, RewardResult
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
-from rm_gallery.gallery.rm.trained.checkpoint import CheckpointSource, Head, check_path, identity, need_packages, stamp_of
+from rm_gallery.gallery.rm.trained.checkpoint import (
+    CheckpointSource,
+    Head,
+    check_path,
+    identity,
+    need_packages,
+    stamp_of,
+)
 from rm_gallery.gallery.rm.trained.conversation import (
     STEPPED,
     Dialogue,
@@ -79,7 +88,9 @@ class _Item(Generic[Q, E]):
         self.encoded: E
         deadline = current_deadline.get()
         # the time of a sample does not run while it waits for its turn
-        self.paused: AbstractContextManager[None] | None = None if deadline is None else deadline.paused()
+        self.paused: AbstractContextManager[None] | None = (
+            None if deadline is None else deadline.paused()
+        )
         if self.paused is not None:
             self.paused.__enter__()
 
@@ -96,16 +107,20 @@ _Result = tuple[_Item[Q, E], list[float] | BaseException]
 class Batches(Generic[Q, E]):
     """The waiting inputs of one model, and the thread that scores them.
 
-    The input that has waited longest is always in the next batch, with those nearest to it in length, so that padding is
-    short and nothing waits for ever.
+    The input that has waited longest is always in the next batch, with those nearest to it in
+    length, so that padding is short and nothing waits for ever.
 
     Args:
-        open_model: makes the model, on that thread, when it is first needed. What it raises, every waiting input gets.
+        open_model: makes the model, on that thread, when it is first needed. What it raises, every
+            waiting input gets.
         size: inputs in a batch, at most.
-        tokens: length of a batch's longest input times the number of its inputs, at most; one input may be longer.
+        tokens: length of a batch's longest input times the number of its inputs, at most; one input
+            may be longer.
     """
 
-    def __init__(self, open_model: Callable[[], BatchedModel[Q, E]], size: int, tokens: int) -> None:
+    def __init__(
+        self, open_model: Callable[[], BatchedModel[Q, E]], size: int, tokens: int
+    ) -> None:
         self._open = open_model
         self._model: BatchedModel[Q, E] | None = None
         self._size, self._tokens = size, tokens
@@ -132,7 +147,7 @@ class Batches(Generic[Q, E]):
             item.gone = True
             item.resume()
 
-    # -- on the thread --------------------------------------------------------------------------------------------------
+    # -- on the thread -----------------------------------------------------------------------------
 
     def _work(self) -> None:
         pool: list[_Item[Q, E]] = []
@@ -154,7 +169,9 @@ class Batches(Generic[Q, E]):
             self._tell([(item, error) for item in left])
 
     def _arrived(self, linger: float = 0.0, *, wait: bool = False) -> list[_Item[Q, E]] | None:
-        """What was sent since; waits for the first where there is nothing else to do, and is None when nothing comes."""
+        """What was sent since; waits for the first where there is nothing else to do, and is None
+        when nothing comes.
+        """
         with self._ready:
             if not self._new and (wait or linger):
                 self._ready.wait(linger or IDLE_SECONDS)
@@ -170,7 +187,9 @@ class Batches(Generic[Q, E]):
         try:
             if self._model is None:
                 self._model = self._open()
-            encoded = list(zip(new, self._model.encode([item.request for item in new]), strict=True))
+            encoded = list(
+                zip(new, self._model.encode([item.request for item in new]), strict=True)
+            )
         except BaseException as error:  # noqa: BLE001 - each of them is told
             self._tell([(item, error) for item in new])
             return []
@@ -185,7 +204,9 @@ class Batches(Generic[Q, E]):
         return kept
 
     def _next_batch(self, pool: list[_Item[Q, E]]) -> list[_Item[Q, E]]:
-        """Take the oldest input and its neighbours in length out of the pool, which is sorted by length."""
+        """Take the oldest input and its neighbours in length out of the pool, which is sorted by
+        length.
+        """
         low = min(range(len(pool)), key=lambda at: pool[at].number)
         high = low + 1
         while high - low < self._size:
@@ -254,15 +275,19 @@ def _settle(results: list[_Result[Any, Any]]) -> None:
         elif isinstance(result, Exception) and not isinstance(result, StopIteration):
             item.future.set_exception(result)
         else:  # no future takes the one, and others would end the loop
-            item.future.set_exception(RuntimeError(f"{type(result).__name__} in the model: {result}"))
+            item.future.set_exception(
+                RuntimeError(f"{type(result).__name__} in the model: {result}")
+            )
 
 
-# -- the rewards -----------------------------------------------------------------------------------------------------------
+# -- the rewards -----------------------------------------------------------------------------------
 
 KEPT = 4
 """Models kept in memory; the one that was made first goes when another is needed."""
 FILL = 16
-"""Batches' worth of inputs that are in flight: among so many there are enough of about equal length."""
+"""Batches' worth of inputs that are in flight: among so many there are enough of about equal
+length.
+"""
 
 _KEY = "(model)"
 _Key = tuple[CheckpointSource, "InputSettings", int, int]
@@ -288,12 +313,15 @@ class _LocalReward(BaseReward):
     batch_size: int = Field(default=32, ge=1)
     """Inputs scored together, at most."""
     batch_tokens: int = Field(default=32768, ge=1)
-    """The longest input of a batch times their number, at most; halved by itself where memory does not suffice."""
+    """The longest input of a batch times their number, at most; halved by itself where memory does
+    not suffice.
+    """
     max_length: int | None = Field(default=None, ge=1)
     """Tokens of a conversation that are read; None for what the model was made for."""
     chat_template: str = "auto"
-    """How a conversation is written: auto (the tokenizer's chat template, else pair or plain, with a warning), chat, pair
-    (question and answer as a text pair), plain (turns with their roles), or a Jinja chat template or the file of one."""
+    """How a conversation is written: auto (the tokenizer's chat template, else pair or plain, with
+    a warning), chat, pair (question and answer as a text pair), plain (turns with their roles), or
+    a Jinja chat template or the file of one."""
     trust_remote_code: bool = False
     """Whether Python code inside the checkpoint may run, with all your rights."""
 
@@ -301,7 +329,9 @@ class _LocalReward(BaseReward):
         """Take the checkpoint, and the settings."""
         if not path:
             cls = type(self).__name__
-            raise ConfigError(f"{cls} needs a checkpoint: {self.SCHEME}ID_OR_PATH, or {cls}('ID_OR_PATH').")
+            raise ConfigError(
+                f"{cls} needs a checkpoint: {self.SCHEME}ID_OR_PATH, or {cls}('ID_OR_PATH')."
+            )
         found = os.fspath(path)
         super().__init__(**{"path": found, "name": f"{self.SCHEME}{found}", **settings})
 
@@ -316,13 +346,17 @@ class _LocalReward(BaseReward):
         return FILL * self.batch_size
 
     def check(self) -> None:
-        """Raise ConfigError without torch or transformers, or for a folder that holds no checkpoint; loads nothing."""
+        """Raise ConfigError without torch or transformers, or for a folder that holds no
+        checkpoint; loads nothing.
+        """
         need_packages(f"The reward '{self.name}'")
         check_path(self.path)
         self._look()
 
     def describe(self) -> dict[str, Any]:
-        """The settings and which weights, tokenizer and template they were used with; not how batches are made."""
+        """The settings and which weights, tokenizer and template they were used with; not how
+        batches are made.
+        """
         told = super().describe()
         for name in ("batch_size", "batch_tokens", "device"):
             told.pop(name, None)
@@ -332,20 +366,32 @@ class _LocalReward(BaseReward):
         raise NotImplementedError
 
     def _checkpoint(self, head: Head, tokens: list[str], *, per_token: bool) -> CheckpointSource:
-        how = (self.revision, self.dtype, self.device, head, per_token, tuple(tokens), self.trust_remote_code)
+        how = (
+            self.revision,
+            self.dtype,
+            self.device,
+            head,
+            per_token,
+            tuple(tokens),
+            self.trust_remote_code,
+        )
         return CheckpointSource(self.path, *how, stamp=stamp_of(self.path))
 
     def _reading(self) -> InputSettings:
         raise NotImplementedError
 
     def _look(self) -> _Key:
-        """What tells the model that is to be used from others, as it is now; every door looks once, and not every sample."""
+        """What tells the model that is to be used from others, as it is now; every door looks once,
+        and not every sample.
+        """
         key: _Key = (self._source(), self._reading(), self.batch_size, self.batch_tokens)
         self.__dict__[_KEY] = key
         return key
 
     async def _numbers(self, dialogue: Dialogue) -> list[float]:
-        """The model's numbers for one conversation; the model is loaded when it is first needed, once per process."""
+        """The model's numbers for one conversation; the model is loaded when it is first needed,
+        once per process.
+        """
         key: _Key = self.__dict__.get(_KEY) or self._look()
         batches = _models.get(key)
         if batches is None:
@@ -354,7 +400,10 @@ class _LocalReward(BaseReward):
             source, reading = key[:2]
             with _guard:
                 batches = _models.setdefault(
-                    key, Batches(lambda: LocalModel(source, reading), self.batch_size, self.batch_tokens)
+                    key,
+                    Batches(
+                        lambda: LocalModel(source, reading), self.batch_size, self.batch_tokens
+                    ),
                 )
                 while len(_models) > KEPT:
                     del _models[next(iter(_models))]
@@ -363,31 +412,39 @@ class _LocalReward(BaseReward):
 
 @RewardRegistry.register("hf:")
 class HFReward(_LocalReward, BasePointWiseReward):
-    """Score of a reward model checkpoint for an answer in its conversation, computed in this process by transformers.
+    """Score of a reward model checkpoint for an answer in its conversation, computed in this
+    process by transformers.
 
-    Unbounded unless `activation` bounds it, higher is better; of most models only differences between answers to the same
-    prompt mean something. Reads sequence classifiers (the number of a one-label head as it is; of several labels those named
-    by `label`), language models with a value head (`v_head`), and with `tokens` a language model's log-odds of the first
-    token against the second. Texts cannot end their turn: a control mark of the model inside them is broken up.
-    A conversation too long for the model is unscored (`too_long`) unless it may be cut; NaN and infinite scores are failed.
-    All samples in flight, from whatever door, are scored in common batches, so that `max_workers` sets nothing; scores of
-    one input in unlike batches differ by rounding.
+    Unbounded unless `activation` bounds it, higher is better; of most models only differences
+    between answers to the same prompt mean something. Reads sequence classifiers (the number of a
+    one-label head as it is; of several labels those named by `label`), language models with a value
+    head (`v_head`), and with `tokens` a language model's log-odds of the first token against the
+    second. Texts cannot end their turn: a control mark of the model inside them is broken up. A
+    conversation too long for the model is unscored (`too_long`) unless it may be cut; NaN and
+    infinite scores are failed. All samples in flight, from whatever door, are scored in common
+    batches, so that `max_workers` sets nothing; scores of one input in unlike batches differ by
+    rounding.
 
     Raises:
-        ConfigError: (on first use) no checkpoint, one without a score head, a label it has not, or no torch.
+        ConfigError: (on first use) no checkpoint, one without a score head, a label it has not, or
+            no torch.
 
-    Source: L. Ouyang et al., "Training language models to follow instructions", arXiv 2203.02155, equation 1.
+    Source: L. Ouyang et al., "Training language models to follow instructions", arXiv 2203.02155,
+    equation 1.
     """
 
     label: str | int | list[str | int] | None = None
-    """Name or number of the head's label that is the score; several become dimensions, whose mean is the score."""
+    """Name or number of the head's label that is the score; several become dimensions, whose mean
+    is the score.
+    """
     activation: Literal["auto", "none", "sigmoid", "softmax"] = "auto"
-    """What is made of the head's numbers: auto leaves one label and regression heads as they are, takes the softmax over
-    several labels, and the sigmoid of multi-label heads."""
+    """What is made of the head's numbers: auto leaves one label and regression heads as they are,
+    takes the softmax over several labels, and the sigmoid of multi-label heads."""
     head: Literal["auto", "classification", "value", "tokens"] = "auto"
     """Where the score comes from; auto asks the checkpoint."""
     tokens: list[str] = Field(default_factory=list, max_length=2)
-    """A token, such as Yes, and its opposite: reads the score from a language model's next token."""
+    """A token, such as Yes, and its opposite: reads the score from a language model's next token.
+    """
     too_long: Literal["unscored", "cut_left", "cut_right"] = "unscored"
     """What becomes of a conversation longer than the model reads."""
 
@@ -406,37 +463,48 @@ class HFReward(_LocalReward, BasePointWiseReward):
     def _reading(self) -> InputSettings:
         from rm_gallery.gallery.rm.trained.local_model import InputSettings
 
-        return InputSettings(self.chat_template, self._labels(), self.activation, self.max_length, self.too_long)
+        return InputSettings(
+            self.chat_template, self._labels(), self.activation, self.max_length, self.too_long
+        )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         """Score the answer; one without text that only calls tools is unscored."""
         numbers = await self._numbers(dialogue_of(sample, self.name))
         names = [str(label) for label in self._labels()] if len(numbers) > 1 else [self.name]
         found = zip(names, numbers, strict=True)
-        return RewardResult(name=self.name, details=[RewardDimensionWithScore(name=n, score=s) for n, s in found])
+        return RewardResult(
+            name=self.name, details=[RewardDimensionWithScore(name=n, score=s) for n, s in found]
+        )
 
 
 @RewardRegistry.register("hf-prm:")
 class HFProcessReward(_LocalReward, ProcessReward):
-    """P(step is right) of a process reward model checkpoint for every step of an answer, computed in this process.
+    """P(step is right) of a process reward model checkpoint for every step of an answer, computed
+    in this process.
 
-    Range [0, 1], higher is better. Steps are written one after another, `separator` behind each, and the score of a step is
-    read at the last token of its separator: the softmax of a token classifier (its second of two labels, or `label`), the
-    sigmoid of a head with one number or of a value head, or with `tokens` (such as + and -) the probability of the first
-    token against the second. `step_score` (mean, min, last, product) makes the answer's number of them. A conversation too
-    long for the model is unscored (`too_long`), an output without steps as well (`no_steps`).
+    Range [0, 1], higher is better. Steps are written one after another, `separator` behind each,
+    and the score of a step is read at the last token of its separator: the softmax of a token
+    classifier (its second of two labels, or `label`), the sigmoid of a head with one number or of a
+    value head, or with `tokens` (such as + and -) the probability of the first token against the
+    second. `step_score` (mean, min, last, product) makes the answer's number of them. A
+    conversation too long for the model is unscored (`too_long`), an output without steps as well
+    (`no_steps`).
 
     Raises:
-        ConfigError: (on first use) no checkpoint, no score head, no separator where the tokenizer has no mark, or no torch.
+        ConfigError: (on first use) no checkpoint, no score head, no separator where the tokenizer
+            has no mark, or no torch.
 
-    Source: P. Wang et al., "Math-Shepherd", arXiv 2312.08935 (tokens); Z. Zhang et al., "The Lessons of Developing Process
-    Reward Models in Mathematical Reasoning", arXiv 2501.07301 (classifier).
+    Source: P. Wang et al., "Math-Shepherd", arXiv 2312.08935 (tokens); Z. Zhang et al., "The
+    Lessons of Developing Process Reward Models in Mathematical Reasoning", arXiv 2501.07301
+    (classifier).
     """
 
     SCHEME: ClassVar[str] = "hf-prm:"
 
     separator: str | None = Field(default=None, min_length=1)
-    """What stands behind every step, as in the model's training; None takes the tokenizer's own mark, such as <extra_0>."""
+    """What stands behind every step, as in the model's training; None takes the tokenizer's own
+    mark, such as <extra_0>.
+    """
     label: str | int | None = None
     """The label of a right step, in a head of more than two."""
     head: Literal["auto", "classification", "value", "tokens"] = "auto"
@@ -446,7 +514,10 @@ class HFProcessReward(_LocalReward, ProcessReward):
 
     example = Example(
         STEPPED,
-        use="The scores say where a solution goes wrong, and which of several solutions is the soundest.",
+        use=(
+            "The scores say where a solution goes wrong, and which of several solutions is the "
+            "soundest."
+        ),
         environment="a process reward model's checkpoint, and the extra hf",
     )
 
@@ -460,7 +531,9 @@ class HFProcessReward(_LocalReward, ProcessReward):
         from rm_gallery.gallery.rm.trained.local_model import InputSettings
 
         labels = () if self.label is None else (self.label,)
-        return InputSettings(self.chat_template, labels, max_length=self.max_length, separator=self.separator)
+        return InputSettings(
+            self.chat_template, labels, max_length=self.max_length, separator=self.separator
+        )
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         dialogue = dialogue_of(sample, self.name, steps=True)

@@ -10,7 +10,13 @@ import numpy as np
 from jinja2.exceptions import TemplateError
 
 from rm_gallery.core.utils.errors import ConfigError, Unscored, logger
-from rm_gallery.gallery.rm.trained.checkpoint import PROBE, CheckpointSource, Loaded, label_places, load
+from rm_gallery.gallery.rm.trained.checkpoint import (
+    PROBE,
+    CheckpointSource,
+    Loaded,
+    label_places,
+    load,
+)
 from rm_gallery.gallery.rm.trained.conversation import Dialogue, any_of, without_marks
 
 Activation = Literal["auto", "none", "sigmoid", "softmax"]
@@ -18,10 +24,14 @@ TooLong = Literal["unscored", "cut_left", "cut_right"]
 Padding = Literal["right", "left", "none"]
 NO_LIMIT = 1 << 20
 """A tokenizer that names a longer limit than this has none."""
-SHIFTED = frozenset("roberta xlm_roberta xlm_roberta_xl camembert xmod mpnet longformer roberta_prelayernorm".split())
+SHIFTED = frozenset(
+    "roberta xlm_roberta xlm_roberta_xl camembert xmod mpnet longformer roberta_prelayernorm".split()
+)
 """Models that number positions from behind their padding token."""
 PLACE = "\u27e6answer\u27e7"
-"""Stands for the steps while the chat template is applied: templates strip and rewrite what an assistant says."""
+"""Stands for the steps while the chat template is applied: templates strip and rewrite what an
+assistant says.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,25 +65,30 @@ class TokenizedInput:
 class LocalModel:
     """A loaded checkpoint that scores conversations; one thread at a time.
 
-    Batches are padded on the right behind a mask. Where that changes a score (a model that reads its last position, mask or
-    not) they are padded on the left, and where that changes it too, only inputs of one length are scored together.
+    Batches are padded on the right behind a mask. Where that changes a score (a model that reads
+    its last position, mask or not) they are padded on the left, and where that changes it too, only
+    inputs of one length are scored together.
     """
 
     def __init__(self, source: CheckpointSource, reading: InputSettings) -> None:
         self.source, self.reading = source, reading
         self.loaded: Loaded = load(source)
         tokenizer = self.loaded.tokenizer
-        self._marks = any_of(str(mark) for mark in tokenizer.all_special_tokens if len(str(mark)) > 2)
+        self._marks = any_of(
+            str(mark) for mark in tokenizer.all_special_tokens if len(str(mark)) > 2
+        )
         self._template = _template(self.loaded, reading, source)
         self._limit = _limit(self.loaded, reading)
         parameters = inspect.signature(self.loaded.model.forward).parameters
-        self._kinds = "token_type_ids" in parameters and "token_type_ids" in tokenizer.model_input_names
+        self._kinds = (
+            "token_type_ids" in parameters and "token_type_ids" in tokenizer.model_input_names
+        )
         self._keeps = "logits_to_keep" in parameters
         self._separator = self._find_separator() if source.per_token else ""
         self._places: list[int] | None = None
         self.padding: Padding = self._find_padding()
 
-    # -- conversations to tokens ----------------------------------------------------------------------------------------
+    # -- conversations to tokens -------------------------------------------------------------------
 
     def encode(self, requests: list[Dialogue]) -> list[TokenizedInput | Exception]:
         """Each conversation as tokens, or why it cannot be scored."""
@@ -82,7 +97,10 @@ class LocalModel:
             try:
                 texts.append(self._text(without_marks(request, self._marks)))
             except (TemplateError, TypeError, ValueError) as error:
-                message = f"{self.source.named()}: its chat template refuses the conversation: {str(error)[:200]}"
+                message = (
+                    f"{self.source.named()}: its chat template refuses the conversation: "
+                    f"{str(error)[:200]}"
+                )
                 texts.append(Unscored(message, reason="not_applicable"))
         good = [text for text in texts if not isinstance(text, Exception)]
         encoded = iter(self._tokens(good)) if good else iter(())
@@ -96,11 +114,17 @@ class LocalModel:
             return dialogue.query(), dialogue.answer, ()
         if self._template == "plain":
             return dialogue.plain(), None, ()
-        return self._rendered(dialogue, add_generation_prompt=self.loaded.head == "tokens"), None, ()
+        return (
+            self._rendered(dialogue, add_generation_prompt=self.loaded.head == "tokens"),
+            None,
+            (),
+        )
 
     def _rendered(self, dialogue: Dialogue, **more: Any) -> str:
         own = {"chat_template": self.reading.template} if self._template == "own" else {}
-        text: str = self.loaded.tokenizer.apply_chat_template(dialogue.messages(), tokenize=False, **own, **more)
+        text: str = self.loaded.tokenizer.apply_chat_template(
+            dialogue.messages(), tokenize=False, **own, **more
+        )
         return text
 
     def _with_steps(self, dialogue: Dialogue) -> tuple[str, str | None, tuple[int, ...]]:
@@ -117,12 +141,15 @@ class LocalModel:
             ends.append(len(text) - 1)
         return text + after, None, tuple(ends)
 
-    def _tokens(self, texts: list[tuple[str, str | None, tuple[int, ...]]]) -> list[TokenizedInput | Exception]:
+    def _tokens(
+        self, texts: list[tuple[str, str | None, tuple[int, ...]]]
+    ) -> list[TokenizedInput | Exception]:
         steps = self.source.per_token
         second = [pair for _, pair, _ in texts] if self._template == "pair" and not steps else None
         made = self.loaded.tokenizer(
             [text for text, _, _ in texts], second,
-            add_special_tokens=self._template in ("pair", "plain"),  # a chat template writes them itself
+            # a chat template writes them itself
+            add_special_tokens=self._template in ("pair", "plain"),
             padding=False, truncation=False, return_attention_mask=False,
             return_token_type_ids=self._kinds, return_offsets_mapping=steps, verbose=False,
         )  # fmt: skip
@@ -134,20 +161,26 @@ class LocalModel:
             found.append(self._fitting(TokenizedInput(ids, kinds, at), text, pair))
             if steps and len(set(at)) != len(ends):
                 found[-1] = Unscored(
-                    f"{self.source.named()}: two of {len(ends)} steps end in one token; give a separator that is a token of "
+                    f"{self.source.named()}: two of {len(ends)} steps end in one token; give a "
+                    f"separator that is a token of "
                     "its own with separator=.", reason="steps",
                 )  # fmt: skip
         return found
 
-    def _fitting(self, tokens: TokenizedInput, text: str, pair: str | None) -> TokenizedInput | Exception:
+    def _fitting(
+        self, tokens: TokenizedInput, text: str, pair: str | None
+    ) -> TokenizedInput | Exception:
         if not tokens.ids:
-            return Unscored(f"{self.source.named()}: the conversation has no tokens.", reason="empty")
+            return Unscored(
+                f"{self.source.named()}: the conversation has no tokens.", reason="empty"
+            )
         if self._limit is None or len(tokens) <= self._limit:
             return tokens
         way = self.reading.too_long
         if way == "unscored" or self.source.per_token:
             return Unscored(
-                f"{self.source.named()}: the conversation has {len(tokens)} tokens and the model reads {self._limit}; a part of "
+                f"{self.source.named()}: the conversation has {len(tokens)} tokens and the model "
+                f"reads {self._limit}; a part of "
                 "it is scored with too_long=cut_left or cut_right.", reason="too_long",
             )  # fmt: skip
         tokenizer = self.loaded.tokenizer
@@ -162,18 +195,23 @@ class LocalModel:
         return TokenizedInput(cut["input_ids"], cut["token_type_ids"] if self._kinds else None)
 
     def _find_separator(self) -> str:
-        """What stands behind every step: what was given, else the mark that the tokenizer has for it."""
+        """What stands behind every step: what was given, else the mark that the tokenizer has for
+        it.
+        """
         given, vocabulary = self.reading.separator, self.loaded.tokenizer.get_vocab()
         if given is None:
-            given = next((mark for mark in ("<extra_0>", "<|step_end|>") if mark in vocabulary), None)
+            given = next(
+                (mark for mark in ("<extra_0>", "<|step_end|>") if mark in vocabulary), None
+            )
         if given is None:
             raise ConfigError(
-                f"{self.source.named()}: say what stands behind every step in the model's training with separator= (such as "
+                f"{self.source.named()}: say what stands behind every step in the model's training "
+                f"with separator= (such as "
                 '"\\n\\n", or a mark of its own).'
             )
         return given
 
-    # -- tokens to numbers ----------------------------------------------------------------------------------------------
+    # -- tokens to numbers -------------------------------------------------------------------------
 
     def forward(self, batch: list[TokenizedInput]) -> list[list[float]]:
         """The score's numbers per input: one per wanted label, or one per step."""
@@ -183,7 +221,9 @@ class LocalModel:
                 by_length.setdefault(len(tokens), []).append(place)
             found: list[list[float]] = [[] for _ in batch]
             for places in by_length.values():
-                for place, numbers in zip(places, self._scores([batch[p] for p in places], "right"), strict=True):
+                for place, numbers in zip(
+                    places, self._scores([batch[p] for p in places], "right"), strict=True
+                ):
                     found[place] = numbers
             return found
         return self._scores(batch, self.padding)
@@ -203,7 +243,9 @@ class LocalModel:
             return whole
 
     def _numbers(self, batch: list[TokenizedInput], padding: Padding) -> Any:
-        """What the head gives at the positions that are read, as (inputs, positions, width); short rows repeat their last."""
+        """What the head gives at the positions that are read, as (inputs, positions, width); short
+        rows repeat their last.
+        """
         import torch
 
         loaded = self.loaded
@@ -216,7 +258,9 @@ class LocalModel:
             np.zeros(shape, dtype=np.int64),
         )
         for row, tokens in enumerate(batch):
-            held = slice(longest - len(tokens), None) if padding == "left" else slice(0, len(tokens))
+            held = (
+                slice(longest - len(tokens), None) if padding == "left" else slice(0, len(tokens))
+            )
             ids[row, held], mask[row, held] = tokens.ids, 1
             if tokens.kinds is not None:
                 kinds[row, held] = tokens.kinds
@@ -237,7 +281,9 @@ class LocalModel:
         return self._read(arguments, torch.tensor(at, device=loaded.device))
 
     def _whole(self, arguments: dict[str, Any], pad: int) -> Any:
-        """The numbers of a sequence classifier, which finds the last token by the padding token of its configuration."""
+        """The numbers of a sequence classifier, which finds the last token by the padding token of
+        its configuration.
+        """
         if self.loaded.pad is None:
             config = self.loaded.model.config
             config.pad_token_id = pad
@@ -245,7 +291,13 @@ class LocalModel:
             if get is not None:
                 get().pad_token_id = pad
         made = self.loaded.model(**arguments)
-        numbers = made[0] if isinstance(made, tuple) else made.logits if hasattr(made, "logits") else made[0]
+        numbers = (
+            made[0]
+            if isinstance(made, tuple)
+            else made.logits
+            if hasattr(made, "logits")
+            else made[0]
+        )
         if numbers.dim() == 3:  # a model of its own code, with a number for every token
             mask = arguments["attention_mask"]
             last = mask.shape[1] - 1 - mask.flip(1).argmax(1)
@@ -264,7 +316,8 @@ class LocalModel:
             hidden = loaded.model(**arguments).last_hidden_state
             return hidden[rows, at].float() @ weight.T + bias
         if loaded.head == "tokens" and self._keeps:
-            # a vocabulary of numbers for every token would not fit into memory: only those that are read are made
+            # a vocabulary of numbers for every token would not fit into memory: only those that are
+            # read are made
             kept, where = torch.unique(at, return_inverse=True)
             logits = loaded.model(**arguments, logits_to_keep=kept).logits[rows, where]
         else:
@@ -273,7 +326,9 @@ class LocalModel:
         return logits[..., list(loaded.token_ids)] if loaded.head == "tokens" else logits
 
     def _free_token(self, batch: list[TokenizedInput]) -> int:
-        """A padding token that no input ends with: a classifier takes the last token that is not the padding for the end."""
+        """A padding token that no input ends with: a classifier takes the last token that is not
+        the padding for the end.
+        """
         tokenizer = self.loaded.tokenizer
         taken: set[int] = {tokens.ids[-1] for tokens in batch}
         given = (tokenizer.pad_token_id, tokenizer.unk_token_id)
@@ -297,7 +352,8 @@ class LocalModel:
         if way == "auto":
             way = self._usual(width)
         if self.loaded.head == "tokens":
-            if way == "none":  # log-odds of the first token against the second, or its log-probability
+            # log-odds of the first token against the second, or its log-probability
+            if way == "none":
                 return numbers[..., :1] - numbers[..., 1:2] if width > 1 else numbers
             return torch.softmax(numbers, dim=-1) if width > 1 else torch.sigmoid(numbers)
         if way == "sigmoid":
@@ -307,14 +363,21 @@ class LocalModel:
     def _usual(self, width: int) -> Activation:
         if self.source.per_token:
             return "sigmoid" if width == 1 else "softmax"
-        if self.loaded.head != "classification" or width == 1 or self.loaded.problem == "regression":
+        if (
+            self.loaded.head != "classification"
+            or width == 1
+            or self.loaded.problem == "regression"
+        ):
             return "none"
         return "sigmoid" if self.loaded.problem == "multi_label_classification" else "softmax"
 
     def _find_padding(self) -> Padding:
         """On which side padding leaves the scores of two texts as they are alone."""
         made = self.loaded.tokenizer(list(PROBE), padding=False, return_attention_mask=False)
-        short, long = ([*ids, *ids[-1:] * (size - len(ids))] for ids, size in zip(made["input_ids"], (2, 5), strict=True))
+        short, long = (
+            [*ids, *ids[-1:] * (size - len(ids))]
+            for ids, size in zip(made["input_ids"], (2, 5), strict=True)
+        )
         if not short or not long or len(short) == len(long):
             return "right"
         kinds = [[0] * len(ids) if self._kinds else None for ids in (short, long)]
@@ -329,7 +392,10 @@ class LocalModel:
                 near = 1e-3 if "float32" in str(getattr(self.loaded.model, "dtype", "")) else 5e-2
                 if torch.allclose(alone, together, rtol=near, atol=near, equal_nan=True):
                     return side
-        logger.warning("{}: padding changes its scores; only inputs of one length are scored together.", self.source.named())
+        logger.warning(
+            "{}: padding changes its scores; only inputs of one length are scored together.",
+            self.source.named(),
+        )
         return "none"
 
 
@@ -358,10 +424,21 @@ def _template(loaded: Loaded, reading: InputSettings, source: CheckpointSource) 
     if getattr(tokenizer, "chat_template", None):
         return "chat"
     if wanted == "chat" or loaded.head == "tokens":
-        raise ConfigError(f"{source.named()} has no chat template; give one with chat_template= (Jinja text or a .jinja file).")
+        raise ConfigError(
+            f"{source.named()} has no chat template; give one with chat_template= (Jinja text or a "
+            f".jinja file)."
+        )
     found = "pair" if tokenizer.sep_token is not None and not source.per_token else "plain"
-    how = "question and answer as a text pair" if found == "pair" else "the turns as plain text with their roles"
-    logger.warning("{} has no chat template: it is given {}; chat_template= says otherwise.", source.named(), how)
+    how = (
+        "question and answer as a text pair"
+        if found == "pair"
+        else "the turns as plain text with their roles"
+    )
+    logger.warning(
+        "{} has no chat template: it is given {}; chat_template= says otherwise.",
+        source.named(),
+        how,
+    )
     return found
 
 
@@ -369,8 +446,12 @@ def _limit(loaded: Loaded, reading: InputSettings) -> int | None:
     """The most tokens the model reads; None where nothing says so."""
     config = loaded.model.config
     positions = getattr(config, "max_position_embeddings", None)
-    if isinstance(positions, int) and getattr(config, "model_type", "").replace("-", "_") in SHIFTED:
-        positions -= (config.pad_token_id or 0) + 1  # their first position is the one behind the padding token's
+    if (
+        isinstance(positions, int)
+        and getattr(config, "model_type", "").replace("-", "_") in SHIFTED
+    ):
+        # their first position is the one behind the padding token's
+        positions -= (config.pad_token_id or 0) + 1
     known = [loaded.tokenizer.model_max_length, positions, reading.max_length]
     limits = [limit for limit in known if isinstance(limit, int) and 0 < limit < NO_LIMIT]
     return min(limits, default=None)

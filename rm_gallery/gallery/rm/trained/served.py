@@ -1,4 +1,6 @@
-"""Reward models behind a server, `served:URL` and `served-prm:URL`, and rewards of another process, `remote:URL`."""
+"""Reward models behind a server, `served:URL` and `served-prm:URL`, and rewards of another process,
+`remote:URL`.
+"""
 
 from __future__ import annotations
 
@@ -63,9 +65,9 @@ class _ServedReward(BaseReward):
     extra_body: dict[str, Any] = Field(default_factory=dict, repr=False)
     """Further fields of every request, such as truncate_prompt_tokens."""
     chat_template: str = "auto"
-    """What the server is given: messages (it applies its chat template), pair (question and answer apart), plain (turns with
-    their roles as one text), or a Jinja chat template or the file of one, which is then rendered here; auto is what the
-    endpoint usually takes."""
+    """What the server is given: messages (it applies its chat template), pair (question and answer
+    apart), plain (turns with their roles as one text), or a Jinja chat template or the file of one,
+    which is then rendered here; auto is what the endpoint usually takes."""
     label: str | int | None = None
     """Which of several numbers is the score, by name or number."""
     timeout: float = Field(default=120.0, gt=0)
@@ -73,14 +75,20 @@ class _ServedReward(BaseReward):
     max_attempts: int = Field(default=6, ge=1)
     """Attempts per call, the first included."""
     max_outage: float | None = Field(default=None, ge=0)
-    """Seconds a server that answered before may be down until the run stops; None for what judges have."""
+    """Seconds a server that answered before may be down until the run stops; None for what judges
+    have.
+    """
 
     def __init__(self, url: str | None = None, **settings: Any) -> None:
         """Take the server's URL, and the settings."""
         if not url:
             cls = type(self).__name__
-            raise ConfigError(f"{cls} needs a server: {self.SCHEME}URL, such as {self.SCHEME}http://127.0.0.1:8000.")
-        check_url(url, f"the URL of {self.SCHEME}")  # at once: it is the reward's name, and may hold a password
+            raise ConfigError(
+                f"{cls} needs a server: {self.SCHEME}URL, such as "
+                f"{self.SCHEME}http://127.0.0.1:8000."
+            )
+        # at once: it is the reward's name, and may hold a password
+        check_url(url, f"the URL of {self.SCHEME}")
         super().__init__(**{"url": url, "name": f"{self.SCHEME}{url}", **settings})
 
     @field_validator("chat_template")
@@ -112,7 +120,9 @@ class _ServedReward(BaseReward):
         return {}
 
     def check(self) -> None:
-        """Raise ConfigError for a URL that is none, or an endpoint that is not asked in this way; asks nobody."""
+        """Raise ConfigError for a URL that is none, or an endpoint that is not asked in this way;
+        asks nobody.
+        """
         scorer = self.scorer
         scorer.check()
         if self.endpoint is not None:
@@ -122,7 +132,14 @@ class _ServedReward(BaseReward):
         """The settings and the server, without secrets."""
         own = self.model_copy(update={"api_key": None, "default_headers": {}, "extra_body": {}})
         told = super(_ServedReward, own).describe()
-        for name in ("api_key", "default_headers", "extra_body", "timeout", "max_attempts", "max_outage"):
+        for name in (
+            "api_key",
+            "default_headers",
+            "extra_body",
+            "timeout",
+            "max_attempts",
+            "max_outage",
+        ):
             told.pop(name, None)
         return {**told, "server": {**self.scorer.describe(), **sent_along(self.scorer)}}
 
@@ -156,7 +173,9 @@ class _ServedReward(BaseReward):
             if usual is not None:
                 return usual
             shown = ", ".join(names[:12])
-            raise ConfigError(f"{self.name} gives {width} numbers ({shown}); say which is the score with label=.")
+            raise ConfigError(
+                f"{self.name} gives {width} numbers ({shown}); say which is the score with label=."
+            )
         wanted = str(self.label).casefold()
         found = next((place for place, name in enumerate(names) if name.casefold() == wanted), None)
         if found is None:
@@ -168,21 +187,24 @@ class _ServedReward(BaseReward):
 class ServedReward(_ServedReward, BasePointWiseReward):
     """Score of a reward model behind a server for an answer in its conversation.
 
-    Speaks to vLLM (/classify, /score, /rerank, /pooling), SGLang (/classify, /v1/rerank, /v1/score) and Text Embeddings
-    Inference (/rerank, /predict); which one is named by `endpoint`, else the server is asked. Unbounded, higher is better:
-    the number before sigmoid or softmax where the server can give it (`raw`). Calls share retries, limits, cache and budget
-    with those of judges. A reply in another layout, or a number that is NaN or infinite, is failed. Control marks of
+    Speaks to vLLM (/classify, /score, /rerank, /pooling), SGLang (/classify, /v1/rerank, /v1/score)
+    and Text Embeddings Inference (/rerank, /predict); which one is named by `endpoint`, else the
+    server is asked. Unbounded, higher is better: the number before sigmoid or softmax where the
+    server can give it (`raw`). Calls share retries, limits, cache and budget with those of judges.
+    A reply in another layout, or a number that is NaN or infinite, is failed. Control marks of
     wide-spread models inside texts are broken up, so that an answer cannot end its turn.
 
     Raises:
-        ConfigError: no URL, a server that does not say what it is, a template its endpoint cannot take, or several numbers
-            and no `label`.
+        ConfigError: no URL, a server that does not say what it is, a template its endpoint cannot
+            take, or several numbers and no `label`.
     """
 
     raw: bool = True
     """Whether numbers are asked for before sigmoid or softmax, which saturate."""
     label_token_ids: list[int] = Field(default_factory=list)
-    """For sglang/score: the tokens whose probabilities are the numbers; `label` says which counts, the first by default."""
+    """For sglang/score: the tokens whose probabilities are the numbers; `label` says which counts,
+    the first by default.
+    """
 
     example = preference_example("a server with a reward model")
 
@@ -197,17 +219,20 @@ class ServedReward(_ServedReward, BasePointWiseReward):
         dialogue = dialogue_of(sample, self.name)
         numbers = await self._ask(without_marks(dialogue, CONTROL_MARKS))
         # where every token has a row, the last one stands for the whole
-        return one_score(self.name, numbers.rows[-1][self._place(numbers, 0 if self.label_token_ids else None)])
+        return one_score(
+            self.name, numbers.rows[-1][self._place(numbers, 0 if self.label_token_ids else None)]
+        )
 
 
 @RewardRegistry.register("served-prm:")
 class ServedProcessReward(_ServedReward, ProcessReward):
     """P(step is right) of a process reward model behind a server for every step of an answer.
 
-    Asks vLLM's /pooling, which gives one row of numbers per step for a model with step pooling. Range [0, 1], higher is
-    better. Steps are written one after another, `separator` behind each; of two numbers per step the second is that of a
-    right one. A reply with another number of rows than steps is failed. `step_score` (mean, min, last, product) makes the
-    answer's number of the steps'. Calls share retries, limits, cache and budget with those of judges.
+    Asks vLLM's /pooling, which gives one row of numbers per step for a model with step pooling.
+    Range [0, 1], higher is better. Steps are written one after another, `separator` behind each; of
+    two numbers per step the second is that of a right one. A reply with another number of rows than
+    steps is failed. `step_score` (mean, min, last, product) makes the answer's number of the
+    steps'. Calls share retries, limits, cache and budget with those of judges.
 
     Raises:
         ConfigError: no URL, no `separator`, or more than two numbers per step and no `label`.
@@ -223,7 +248,10 @@ class ServedProcessReward(_ServedReward, ProcessReward):
     example = Example(
         STEPPED,
         params={"separator": "<extra_0>"},
-        use="The scores say where a solution goes wrong, and which of several solutions is the soundest.",
+        use=(
+            "The scores say where a solution goes wrong, and which of several solutions is the "
+            "soundest."
+        ),
         environment="a server with a process reward model",
     )
 
@@ -236,9 +264,14 @@ class ServedProcessReward(_ServedReward, ProcessReward):
     def check(self) -> None:
         """Raise ConfigError without a separator, and as for `served:`."""
         if not self.separator:
-            raise ConfigError(f"{self.name}: say what stands behind every step with separator=, such as <extra_0>.")
+            raise ConfigError(
+                f"{self.name}: say what stands behind every step with separator=, such as "
+                f"<extra_0>."
+            )
         if self.endpoint != "vllm/pooling":
-            raise ConfigError(f"{self.name}: steps are scored by vllm/pooling, not by {self.endpoint}.")
+            raise ConfigError(
+                f"{self.name}: steps are scored by vllm/pooling, not by {self.endpoint}."
+            )
         super().check()
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
@@ -266,12 +299,14 @@ class NotScored(RMGalleryError):
 
 @RewardRegistry.register("remote:")
 class RemoteReward(BasePointWiseReward):
-    """Score that a reward or evaluator behind `rm-gallery serve` gives: the same number as beside it.
+    """Score that a reward or evaluator behind `rm-gallery serve` gives: the same number as beside
+    it.
 
-    The URL is that of the reward, http://HOST:PORT/v1/rewards/NAME, or of a deployed evaluator, …/v1/evaluations/ID. Range
-    is the reward's own, higher is better. The server sees conversation, steps, reference and the sample's metadata and
-    labels, without preferences and other verdicts. What it could not score is unscored or failed with its reason; its
-    components are the metrics of the result. Calls share retries, limits, outages and budget with those of judges.
+    The URL is that of the reward, http://HOST:PORT/v1/rewards/NAME, or of a deployed evaluator,
+    …/v1/evaluations/ID. Range is the reward's own, higher is better. The server sees conversation,
+    steps, reference and the sample's metadata and labels, without preferences and other verdicts.
+    What it could not score is unscored or failed with its reason; its components are the metrics of
+    the result. Calls share retries, limits, outages and budget with those of judges.
 
     Raises:
         ConfigError: a URL that names no reward.
@@ -297,15 +332,22 @@ class RemoteReward(BasePointWiseReward):
 
     example = Example(
         sample_of("How much is 2 + 2?", "4", "5"),
-        use="One server holds the reward, its judge's key and its cache; every training process asks it by its URL.",
+        use=(
+            "One server holds the reward, its judge's key and its cache; every training process "
+            "asks it by its URL."
+        ),
         environment="a server that `rm-gallery serve` started",
     )
 
     def __init__(self, url: str | None = None, **settings: Any) -> None:
         """Take the reward's URL, and the settings."""
         if not url:
-            raise ConfigError("RemoteReward needs a URL: remote:URL, such as remote:http://127.0.0.1:8000/v1/rewards/math.")
-        split_reward_url(url, "the URL of remote:")  # at once: it is the reward's name, and may hold a password
+            raise ConfigError(
+                "RemoteReward needs a URL: remote:URL, such as "
+                "remote:http://127.0.0.1:8000/v1/rewards/math."
+            )
+        # at once: it is the reward's name, and may hold a password
+        split_reward_url(url, "the URL of remote:")
         super().__init__(**{"url": url, "name": f"remote:{url}", **settings})
 
     @field_serializer("default_headers", when_used="json")
@@ -352,7 +394,11 @@ def item_of(sample: DataSample) -> dict[str, Any]:
     turns = messages_of(sample, output)
     begins = len(sample.input)
     item: dict[str, Any] = {"prompt": turns[:begins] or "", "completion": turns[begins:] or ""}
-    label = {name: value for name, value in (output.answer.label or {}).items() if name not in TRUTH_LABELS}
+    label = {
+        name: value
+        for name, value in (output.answer.label or {}).items()
+        if name not in TRUTH_LABELS
+    }
     reference = sample.reference()
     row = {**(sample.metadata or {}), **label}
     if reference is not None:
