@@ -20,7 +20,7 @@ import random
 from statistics import fmean
 from unittest.mock import patch
 
-from rm_gallery.core.outcome import Outcome, failed, scored
+from rm_gallery.core.score import Score, failed, scored
 from rm_gallery.integrations.causes import GROUP_MEAN, GroupMeans
 
 GROUPS, SIZE = 16, 8
@@ -54,7 +54,7 @@ def moves(
         rng.shuffle(calls)
         seen: dict[int, list[tuple[float | None, float]]] = {}
         for group, reward, gone in calls:
-            outcome: Outcome[float] = failed("error", "", "endpoint") if gone else scored(reward)
+            outcome: Score[float] = failed("error", "", "endpoint") if gone else scored(reward)
             rng.choice(means).note({f"{step * GROUPS + group if fresh else group}": [outcome]})
             value = float(outcome.extra.get(GROUP_MEAN, 0.0)) if gone else reward
             seen.setdefault(group, []).append((None if gone else reward, value))
@@ -81,7 +81,7 @@ def bandit(fail: float, stand_in: str, steps: int, seed: int) -> float:
             for _ in range(SIZE):
                 right = rng.random() < p
                 gone = rng.random() < fail
-                outcome: Outcome[float] = (
+                outcome: Score[float] = (
                     failed("error", "", "endpoint") if gone else scored(float(right))
                 )
                 rng.choice(means).note({f"{step} {group}": [outcome]})

@@ -78,7 +78,7 @@ def our_reward(
 ) -> list[float | None]:
     """What our trainer calls: a number per completion, None where there is no score."""
     return [
-        found.score
+        found.value
         for found in RowScorer(reward).score_rows(prompts, completions, [{} for _ in prompts])
     ]
 

@@ -15,7 +15,6 @@ from pydantic import Field, SkipValidation
 
 from rm_gallery.core.data.conversation import messages_of
 from rm_gallery.core.data.schema import DataSample, RewardDimensionWithScore
-from rm_gallery.core.outcome import Outcome, outcome_of_error, scored
 from rm_gallery.core.reward.compose import (
     METRICS,
     checked_weights,
@@ -27,6 +26,7 @@ from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
 from rm_gallery.core.reward.reward import BaseReward, Job
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.runner.in_files import class_named
+from rm_gallery.core.score import Score, score_of_error, scored
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored, logger
 from rm_gallery.core.utils.models import copy_with, unknown_name
 from rm_gallery.envs.hooks import (
@@ -172,7 +172,7 @@ class EnvironmentReward(PerOutputReward):
         left = [
             rollout
             for rollout, found in zip(rollouts, own, strict=True)
-            if not isinstance(found, Outcome)
+            if not isinstance(found, Score)
         ]
         if hook is None or not left:
             return None
@@ -221,16 +221,16 @@ class EnvironmentReward(PerOutputReward):
     def _said(
         self,
         rollouts: list[Rollout],
-        own: list[Components | Outcome[Any]],
+        own: list[Components | Score[Any]],
         together: Any,
         logs: list[RolloutLog],
     ) -> list[JudgedOutput]:
         """What came of each rollout, from its own components and those of its group."""
         ids = [rollout.id for rollout in rollouts]
-        left = [place for place, found in enumerate(own) if not isinstance(found, Outcome)]
+        left = [place for place, found in enumerate(own) if not isinstance(found, Score)]
         grouped: Sequence[Any] = [{}] * len(left)
         if isinstance(together, BaseException):
-            grouped = [outcome_of_error(together)] * len(left)
+            grouped = [score_of_error(together)] * len(left)
         elif together is not None:
             grouped = _of_group(together, [ids[place] for place in left])
         merged: list[Any] = list(own)
@@ -238,9 +238,9 @@ class EnvironmentReward(PerOutputReward):
             merged[place] = _merged(cast("Components", own[place]), _read(found))
         return [self._total(found, log.lines) for found, log in zip(merged, logs, strict=True)]
 
-    def _total(self, found: Components | Outcome[Any], lines: list[str]) -> JudgedOutput:
+    def _total(self, found: Components | Score[Any], lines: list[str]) -> JudgedOutput:
         kept = {LOGS: lines} if lines else {}
-        if isinstance(found, Outcome):
+        if isinstance(found, Score):
             return JudgedOutput(found, kept)
         extra = {METRICS: {name: metric(value) for name, value in found.items()}, **kept}
         try:
@@ -252,7 +252,7 @@ class EnvironmentReward(PerOutputReward):
             }
             total, reason = weighted_sum(terms)
         except RMGalleryError as error:
-            return JudgedOutput(outcome_of_error(error), extra)
+            return JudgedOutput(score_of_error(error), extra)
         detail = RewardDimensionWithScore(name=self.name, score=total, reason=reason)
         return JudgedOutput(
             scored(RewardResult(name=self.name, details=[detail], extra_data=extra)), extra
@@ -314,16 +314,16 @@ class AsyncEnvironmentReward(EnvironmentReward):
         return True
 
 
-def _read(found: Any) -> Components | Outcome[Any]:
+def _read(found: Any) -> Components | Score[Any]:
     """What an environment returned as components, or the outcome of a rollout that is lost."""
-    if isinstance(found, Outcome):
+    if isinstance(found, Score):
         return found
     if isinstance(found, BaseException):
-        return outcome_of_error(found)
+        return score_of_error(found)
     try:
         return _components(found)
     except InvalidComponents as error:
-        return outcome_of_error(error)
+        return score_of_error(error)
 
 
 def _components(found: Any) -> Components:
@@ -388,14 +388,14 @@ def _of_group(together: Any, ids: Sequence[str]) -> Sequence[Any]:
     return [InvalidComponents(message)] * len(ids)
 
 
-def _merged(own: Components, group: Components | Outcome[Any]) -> Components | Outcome[Any]:
+def _merged(own: Components, group: Components | Score[Any]) -> Components | Score[Any]:
     """The components of a rollout and those its group gave it; each has one name."""
-    if isinstance(group, Outcome):
+    if isinstance(group, Score):
         return group
     twice = own.keys() & group.keys()
     if twice:
         message = f"{OWN} and {GROUP} both returned '{min(twice)}'; give one of them another name."
-        return outcome_of_error(InvalidComponents(message))
+        return score_of_error(InvalidComponents(message))
     return {**own, **group}
 
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
-from rm_gallery.core.outcome import outcome_of_error
 from rm_gallery.core.reward.function_reward import load_module, origin_of
+from rm_gallery.core.score import score_of_error
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.identity import is_users, plain_form
 
@@ -253,7 +253,7 @@ def caught(call: Callable[[], Any]) -> Any:
     except _THE_PROCESS:
         raise
     except BaseException as error:  # noqa: BLE001 - it costs its own rollout; timeouts of verifiers are no Exception
-        outcome_of_error(error)  # raises what is an error of the run
+        score_of_error(error)  # raises what is an error of the run
         return error
 
 
@@ -270,5 +270,5 @@ async def settled(found: Any) -> Any:
     except _THE_PROCESS:
         raise
     except BaseException as error:  # noqa: BLE001 - as in `caught`
-        outcome_of_error(error)
+        score_of_error(error)
         return error

@@ -9,9 +9,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rm_gallery.core.outcome import Outcome, scored
 from rm_gallery.core.reward.function_reward import EvaluateResult
 from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.score import Score, scored
 from rm_gallery.core.utils.errors import Cause, logger
 from rm_gallery.evaluation.bundle import DamagedBundle
 from rm_gallery.evaluation.pool import CODES, LIMITS, EvaluatorPool
@@ -173,7 +173,7 @@ class LiveEvaluators:
             task.add_done_callback(self._closing.discard)
 
 
-def scored_of_result(result: EvaluateResult) -> Outcome[float]:
+def scored_of_result(result: EvaluateResult) -> Score[float]:
     """A result as every door gives it: an error is failed, with its code as the reason; not valid
     is unscored.
     """
@@ -185,12 +185,16 @@ def scored_of_result(result: EvaluateResult) -> Outcome[float]:
     if result.error:
         code, _, message = result.error.partition(": ")
         known = code in CODES
-        return Outcome(
-            "failed", None, code if known else "function_error", message if known else result.error, _CAUSE.get(code, "rule"),
-            extra=extra,
-        )  # fmt: skip
+        return Score(None, message if known else result.error, status="failed", cause=_CAUSE.get(code, "rule"), code=code if known else "function_error", extra=extra)  # fmt: skip
     if not result.is_score_valid:
-        return Outcome("unscored", None, "invalid_score", result.reason or "", "rule", extra=extra)
+        return Score(
+            None,
+            result.reason or "",
+            status="unscored",
+            cause="rule",
+            code="invalid_score",
+            extra=extra,
+        )
     components = {
         name: metric.score for name, metric in result.metrics.items() if metric.is_score_valid
     }

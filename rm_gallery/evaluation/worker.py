@@ -31,7 +31,7 @@ from rm_gallery.core.data.conversation import (
 from rm_gallery.core.engine.loop import run as run_on_loop
 from rm_gallery.core.reward.function import RewardFunction
 from rm_gallery.core.reward.function_reward import EvaluateResult, MetricResult
-from rm_gallery.core.reward.outputs import out_of_range
+from rm_gallery.core.score import out_of_range
 from rm_gallery.core.utils.errors import DataError, Unscored
 from rm_gallery.core.utils.models import said_by
 
@@ -147,7 +147,7 @@ def _in_range(function: RewardFunction[Any], result: EvaluateResult) -> Evaluate
     problem = out_of_range(
         function.name, result.score, function.score_range, function.range_declared
     )
-    return result if problem is None else failed(problem.reason, problem.message)
+    return result if problem is None else failed(problem.code, problem.reason)
 
 
 def _results(

@@ -169,7 +169,7 @@ def _workflow_class(base: Any) -> type[Any]:
             said = self.tokenizer.decode(completion_ids, skip_special_tokens=True)
             found = await self.scorer.ascore(asked, said, {"completion_ids": completion_ids, **row})
             parts = {f"reward/{part}": value for part, value in found.components.items()}
-            unscored = float(found.score is None)
+            unscored = float(found.value is None)
             stats_tracker.get(workflow_context.stat_scope()).scalar(
                 reward_unscored=unscored, **parts
             )

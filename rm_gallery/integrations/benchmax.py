@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rm_gallery.core.data.conversation import split_turns
-from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.runner.grading_runner import judges_for
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.integrations.causes import NoScore, OnError, checked_on_error
 from rm_gallery.integrations.scoring import RowScorer, for_training
@@ -200,7 +200,7 @@ class BenchmaxRewards:
         return 2, *split_turns(told["messages"], task.get("prompt_messages")), task
 
     def _values(
-        self, scorers: Mapping[str, RowScorer], found: Sequence[Outcome[float]], generation: int
+        self, scorers: Mapping[str, RowScorer], found: Sequence[Score[float]], generation: int
     ) -> dict[str, float]:
         values: dict[str, float] = {}
         for (name, scorer), outcome in zip(scorers.items(), found, strict=True):
@@ -208,13 +208,13 @@ class BenchmaxRewards:
                 values[name] = scorer.numbers(outcome)["score"]
             except NoScore as error:
                 raise _failure(error, generation) from error
-            if outcome.score is None:
+            if outcome.value is None:
                 logger.warning(
                     "{} got no score ({}, {}): {}",
                     name,
                     outcome.status,
+                    outcome.code,
                     outcome.reason,
-                    outcome.message,
                 )
         return values
 

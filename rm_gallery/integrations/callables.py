@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.data.conversation import message_dicts, split_turns
-from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.function_reward import EvaluateResult, MetricResult
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import NoScore
 from rm_gallery.integrations.scoring import RowScorer, picked, refuse_comparing
@@ -50,12 +50,10 @@ class _Evaluator:
         """The answer of a run's output."""
         return _picked(given, self._completion, _TEXTS, "output", "completion=")
 
-    def _judged(self, found: Outcome[float]) -> Outcome[float]:
+    def _judged(self, found: Score[float]) -> Score[float]:
         """The outcome; NoScore where judging failed."""
         if found.status == "failed":
-            raise NoScore(
-                f"{self.scorer.name} failed ({found.reason}): {found.message}", found.reason
-            )
+            raise NoScore(f"{self.scorer.name} failed ({found.code}): {found.reason}", found.code)
         return found
 
 
@@ -86,10 +84,10 @@ class LangSmithEvaluator(_Evaluator):
         row = {**inputs, **(reference_outputs or {})}
         found = self._judged(self.scorer.score(self._asked(inputs), self._said(outputs), row))
         name = self.scorer.name
-        if found.score is None:
+        if found.value is None:
             return {
                 "results": [
-                    {"key": name, "score": None, "comment": f"{found.reason}: {found.message}"}
+                    {"key": name, "score": None, "comment": f"{found.code}: {found.reason}"}
                 ]
             }
         parts = [
@@ -97,7 +95,7 @@ class LangSmithEvaluator(_Evaluator):
         ]
         return {
             "results": [
-                {"key": name, "score": found.score, "comment": found.message or None},
+                {"key": name, "score": found.value, "comment": found.reason or None},
                 *parts,
             ]
         }
@@ -140,10 +138,10 @@ class LangfuseEvaluator(_Evaluator):
         row["expected_output"] = expected_output
         found = self._judged(await self.scorer.ascore(self._asked(input), self._said(output), row))
         name = self.scorer.name
-        if found.score is None:
-            return [_evaluation(f"{name}.unscored", 1.0, f"{found.reason}: {found.message}")]
+        if found.value is None:
+            return [_evaluation(f"{name}.unscored", 1.0, f"{found.code}: {found.reason}")]
         parts = [_evaluation(f"{name}.{part}", value) for part, value in found.components.items()]
-        return [_evaluation(name, found.score, found.message or None), *parts]
+        return [_evaluation(name, found.value, found.reason or None), *parts]
 
 
 class EndpointFunction:
@@ -238,9 +236,9 @@ def _asked(
     return prompt, said, told if given in (None, prompt) else {**told, "original_messages": given}
 
 
-def _result(found: Outcome[float]) -> EvaluateResult:
-    if found.score is None:
-        why = f"{found.status} ({found.reason}): {found.message}"
-        return EvaluateResult(score=0.0, is_score_valid=False, reason=found.message, error=why)
+def _result(found: Score[float]) -> EvaluateResult:
+    if found.value is None:
+        why = f"{found.status} ({found.code}): {found.reason}"
+        return EvaluateResult(score=0.0, is_score_valid=False, reason=found.reason, error=why)
     metrics = {name: MetricResult(score=value) for name, value in found.components.items()}
-    return EvaluateResult(score=found.score, reason=found.message, metrics=metrics)
+    return EvaluateResult(score=found.value, reason=found.reason, metrics=metrics)

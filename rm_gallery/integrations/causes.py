@@ -10,8 +10,8 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from rm_gallery.core.outcome import CAUSES, Outcome, failed, scored
 from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.score import CAUSES, Score, failed, scored
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError
 from rm_gallery.core.utils.plugins import plugins
 from rm_gallery.core.utils.recent import Recent, recent_scores
@@ -34,10 +34,10 @@ class NoScore(RMGalleryError):
         self.reason = reason
 
 
-def no_score(name: str, found: Outcome[float]) -> NoScore:
+def no_score(name: str, found: Score[float]) -> NoScore:
     """The error that says why the reward called `name` gave no score."""
     return NoScore(
-        f"{name} gave no score ({found.status}, {found.reason}): {found.message}", found.reason
+        f"{name} gave no score ({found.status}, {found.code}): {found.reason}", found.code
     )
 
 
@@ -67,7 +67,7 @@ def checked_on_error(
 
 
 def value_of(
-    found: Outcome[float], on_error: OnError, name: str, worst: float | None
+    found: Score[float], on_error: OnError, name: str, worst: float | None
 ) -> float | None:
     """The number a trainer gets for an outcome: its score, else what `on_error` says; `worst` where
     the answer is to blame.
@@ -75,8 +75,8 @@ def value_of(
     Raises:
         NoScore: there is no score, and `on_error` is "raise" or the reward has no worst one.
     """
-    if found.score is not None or on_error == "none":
-        return found.score
+    if found.value is not None or on_error == "none":
+        return found.value
     if on_error == "raise":
         raise no_score(name, found)
     blamed = found.cause == "answer"
@@ -86,8 +86,8 @@ def value_of(
     value = worst if mean is None else mean
     if value is None:
         raise NoScore(
-            f"{name} gave no score, and has no worst one ({found.reason}): {found.message}",
-            found.reason,
+            f"{name} gave no score, and has no worst one ({found.code}): {found.reason}",
+            found.code,
         )
     return float(value)
 
@@ -114,7 +114,7 @@ class GroupMeans:
         # what another process sees is its own, unless both are of one job
         return GroupMeans, (self._definition,)
 
-    def note(self, groups: Mapping[str, Sequence[Outcome[float]]]) -> None:
+    def note(self, groups: Mapping[str, Sequence[Score[float]]]) -> None:
         """Take in the scores of a call, by group, and tell those without one what the others have
         on average.
         """
@@ -122,13 +122,13 @@ class GroupMeans:
             if self._recent is None:
                 self._recent = recent_scores(self._definition)
             known = {
-                name: [found.score for found in group if found.score is not None]
+                name: [found.value for found in group if found.value is not None]
                 for name, group in groups.items()
             }
             for name, scores in known.items():
                 self._recent.add(_number_of(name), scores)
             for name, group in groups.items():
-                missing, scores = [found for found in group if found.score is None], known[name]
+                missing, scores = [found for found in group if found.value is None], known[name]
                 if not missing:
                     continue
                 mean = (
@@ -184,7 +184,7 @@ def trainers() -> dict[str, Trainer]:
     }
 
 
-def flags(found: Outcome[float]) -> dict[str, float]:
+def flags(found: Score[float]) -> dict[str, float]:
     """What tells a number that stands for a missing score from a score: `unscored` and `failed`,
     1.0 where that is so.
     """

@@ -184,7 +184,7 @@ class NemoRLFunction(TrainerReward):
         value = self.scorer.numbers(found)["score"]
         return (
             value,
-            None if self._from is None else found.score is not None and found.score >= self._from,
+            None if self._from is None else found.value is not None and found.value >= self._from,
         )
 
 

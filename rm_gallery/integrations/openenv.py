@@ -21,10 +21,10 @@ from pydantic import Field
 
 from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, ScoreError, Unscored
 from rm_gallery.core.utils.identity import plain_form
 from rm_gallery.integrations.causes import OnError, checked_on_error
@@ -49,9 +49,9 @@ Step = tuple[Any, Any]
 class RubricScore(float):
     """The number a rubric returns, with the outcome it stands for."""
 
-    outcome: Outcome[float]
+    outcome: Score[float]
 
-    def __new__(cls, value: float, outcome: Outcome[float]) -> RubricScore:
+    def __new__(cls, value: float, outcome: Score[float]) -> RubricScore:
         """Take the number and what it stands for."""
         made = super().__new__(cls, value)
         made.outcome = outcome
@@ -139,7 +139,7 @@ def _rubric_class(base: Any) -> type[Any]:
             super().__init__()
             self.scorer, self.final_only = scorer, final_only
             self._completion, self._prompt = completion, prompt
-            self.outcome: Outcome[float] | None = None
+            self.outcome: Score[float] | None = None
 
         async def forward(self, action: Any, observation: Any) -> float:
             if self.final_only and not getattr(observation, "done", False):
@@ -209,17 +209,17 @@ def _answer(action: Any, completion: Any) -> Any:
     return fields[texts[0]]
 
 
-def _note(observation: Any, name: str, found: Outcome[float]) -> None:
+def _note(observation: Any, name: str, found: Score[float]) -> None:
     """Write an outcome to the observation's metadata, which goes over the wire as it is."""
     metadata = getattr(observation, "metadata", None)
     if not isinstance(metadata, dict):
         return
-    if found.score is None:
-        why = {"status": found.status, "reason": found.reason, "message": found.message}
+    if found.value is None:
+        why = {"status": found.status, "reason": found.code, "message": found.reason}
         metadata.setdefault(OUTCOMES, {})[name] = why
         return
     parts = {f"{name}/{part}": value for part, value in found.components.items()}
-    metadata.setdefault(SCORES, {}).update({name: found.score, **parts})
+    metadata.setdefault(SCORES, {}).update({name: found.value, **parts})
 
 
 class RolloutReward(TrainerReward):
@@ -362,8 +362,8 @@ class RubricReward(BasePointWiseReward):
         if found is None:
             raise Unscored(f"{self.name} gave None.", reason="no_score")
         outcome = getattr(found, "outcome", None)
-        if isinstance(outcome, Outcome) and outcome.score is None:
-            raise Unscored(outcome.message, reason=outcome.reason)
+        if isinstance(outcome, Score) and outcome.value is None:
+            raise Unscored(outcome.reason, reason=outcome.code)
         members = {name: _number(r.last_score) for name, r in RubricTree(rubric).all() if name}
         score = _number(found)
         if score is None:

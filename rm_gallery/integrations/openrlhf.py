@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from rm_gallery.core.data.load.padding import without_padding
-from rm_gallery.core.outcome import Outcome, failed
+from rm_gallery.core.score import Score, failed
 from rm_gallery.core.text.language import CONTROL_MARKS
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import OnError
@@ -132,10 +132,10 @@ class OpenRLHFReward(TrainerReward):
             )
         return row
 
-    def _reply(self, found: Outcome[float]) -> dict[str, Any]:
+    def _reply(self, found: Score[float]) -> dict[str, Any]:
         logs = self.scorer.numbers(found, self.components)
         value = logs.pop("score")
-        if found.score is None and self.scorer.on_error == "none":
+        if found.value is None and self.scorer.on_error == "none":
             return {"rewards": None, "scores": None, "extra_logs": logs}
         return {"rewards": value, "scores": self._share(value), "extra_logs": logs}
 

@@ -19,11 +19,11 @@ from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.outcome import Outcome, failed, scored
 from rm_gallery.core.reward.compose import METRICS
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.score import Score, failed, scored
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
 from rm_gallery.core.utils.identity import digest
 from rm_gallery.core.utils.models import nearest, unknown_name
@@ -48,7 +48,7 @@ _ALONE = 4
 """Rows in a row without a score, where they come one by one, before the judge is called dead."""
 
 
-def scored_of(reward: BaseReward, output: DataOutput) -> Outcome[float]:
+def scored_of(reward: BaseReward, output: DataOutput) -> Score[float]:
     """What `reward` said of one evaluated output."""
     outcome = said_of(reward, output)
     if outcome.value is None:
@@ -83,7 +83,7 @@ def _numbers(metrics: Any) -> dict[str, float]:
     return found
 
 
-def broken_by_answer(found: Outcome[float]) -> bool:
+def broken_by_answer(found: Score[float]) -> bool:
     """Whether a score is what the completion gets for making itself impossible to judge, which has
     no components.
     """
@@ -228,7 +228,7 @@ class RowScorer:
         completions: Sequence[Conversation],
         rows: Sequence[Row] | None = None,
         trainer_state: Any = None,
-    ) -> list[Outcome[float]]:
+    ) -> list[Score[float]]:
         """Score rows, in their order; one that cannot be judged never costs another.
 
         `trainer_state` reaches functions that name a parameter so, and nothing else.
@@ -249,7 +249,7 @@ class RowScorer:
         completions: Sequence[Conversation],
         rows: Sequence[Row] | None = None,
         trainer_state: Any = None,
-    ) -> list[Outcome[float]]:
+    ) -> list[Score[float]]:
         """Awaitable twin of `score_rows`, from any event loop."""
         samples, places, kept = self._samples(prompts, completions, rows)
         done = await self.reward.async_evaluate_batch(
@@ -259,37 +259,37 @@ class RowScorer:
 
     def score(
         self, prompt: Conversation, completion: Conversation, row: Row = None
-    ) -> Outcome[float]:
+    ) -> Score[float]:
         """Score one row.
 
         A column that is missing is a ConfigError until one row had it, and from then on a failed
         outcome of its row.
         """
         found = self._sample_or_fault(prompt, completion, row)
-        if isinstance(found, Outcome):
+        if isinstance(found, Score):
             return self.lost(found)
         return self._noted(self.reward.evaluate(found, options=self._options_alone()))
 
     async def ascore(
         self, prompt: Conversation, completion: Conversation, row: Row = None
-    ) -> Outcome[float]:
+    ) -> Score[float]:
         """Awaitable twin of `score`, from any event loop."""
         found = self._sample_or_fault(prompt, completion, row)
-        if isinstance(found, Outcome):
+        if isinstance(found, Score):
             return self.lost(found)
         return self._noted(await self.reward.async_evaluate(found, options=self._options_alone()))
 
     def _options_alone(self) -> RunOptions | None:
         return self._look if self._alone is None else _quiet(self._alone)
 
-    def lost(self, found: Outcome[float]) -> Outcome[float]:
+    def lost(self, found: Score[float]) -> Score[float]:
         """The outcome of a row that came by itself and is no sample, noted like any other."""
         if self.on_error == "mean":
             self._means.note({_NO_GROUP: [found]})
         self._watch.note([found])
         return found
 
-    def value(self, found: Outcome[float]) -> float | None:
+    def value(self, found: Score[float]) -> float | None:
         """The number a trainer gets for an outcome: its score, else what `on_error` says.
 
         Raises:
@@ -297,7 +297,7 @@ class RowScorer:
         """
         return value_of(found, self.on_error, self.name, self.reward.worst_score)
 
-    def numbers(self, found: Outcome[float], components: Sequence[str] = ()) -> dict[str, float]:
+    def numbers(self, found: Score[float], components: Sequence[str] = ()) -> dict[str, float]:
         """What a target gets that has no word for "no score": finite numbers, under the same keys
         for every completion.
 
@@ -313,7 +313,7 @@ class RowScorer:
         value = 0.0 if given is None else given
         if components:
             self._watch.note_parts(found, components)
-        absent = value if found.score is None or broken_by_answer(found) else 0.0
+        absent = value if found.value is None or broken_by_answer(found) else 0.0
         for name, part in found.components.items():
             self._lowest[name] = min(part, self._lowest.get(name, part))
         if broken_by_answer(found):
@@ -368,7 +368,7 @@ class RowScorer:
 
     def _sample_or_fault(
         self, prompt: Conversation, completion: Conversation, row: Row
-    ) -> DataSample | Outcome[float]:
+    ) -> DataSample | Score[float]:
         """The row's sample, or its outcome where its messages are none; ConfigError for a column
         that no row had yet.
         """
@@ -386,7 +386,7 @@ class RowScorer:
         prompts: Sequence[Conversation],
         completions: Sequence[Conversation],
         rows: Sequence[Row] | None,
-    ) -> tuple[list[DataSample], list[list[int]], list[Outcome[float] | None]]:
+    ) -> tuple[list[DataSample], list[list[int]], list[Score[float] | None]]:
         """Samples, for each the rows its outputs belong to, and the outcomes of rows that give no
         sample.
         """
@@ -399,7 +399,7 @@ class RowScorer:
             )
         samples: list[DataSample] = []
         places: list[list[int]] = []
-        kept: list[Outcome[float] | None] = [None] * len(rows)
+        kept: list[Score[float] | None] = [None] * len(rows)
         groups: dict[str, int] = {}
         absent: list[ConfigError] = []
         for place, (prompt, completion, row) in enumerate(
@@ -410,7 +410,7 @@ class RowScorer:
             except ConfigError as error:
                 absent.append(error)
                 sample = failed("data", str(error), "data")
-            if isinstance(sample, Outcome):
+            if isinstance(sample, Score):
                 kept[place] = sample
                 continue
             if self.reward.compares:
@@ -426,9 +426,9 @@ class RowScorer:
         return samples, places, kept
 
     def _outcomes(
-        self, samples: list[DataSample], places: list[list[int]], kept: list[Outcome[float] | None]
-    ) -> list[Outcome[float]]:
-        groups: dict[str, list[Outcome[float]]] = {}
+        self, samples: list[DataSample], places: list[list[int]], kept: list[Score[float] | None]
+    ) -> list[Score[float]]:
+        groups: dict[str, list[Score[float]]] = {}
         for sample, own in zip(samples, places, strict=True):
             for place, output in zip(own, sample.output, strict=True):
                 kept[place] = outcome = self._held(scored_of(self.reward, output))
@@ -446,11 +446,11 @@ class RowScorer:
         self._watch.note(found)
         return found
 
-    def _held(self, found: Outcome[float]) -> Outcome[float]:
+    def _held(self, found: Score[float]) -> Score[float]:
         """The outcome as its receiver can hold it."""
-        if found.score is not None and abs(found.score) > self.largest:
+        if found.value is not None and abs(found.value) > self.largest:
             return failed(
-                "invalid_score", f"The score {found.score:g} is too large for a trainer.", "rule"
+                "invalid_score", f"The score {found.value:g} is too large for a trainer.", "rule"
             )
         if any(abs(value) > self.largest for value in found.components.values()):
             parts = {
@@ -461,7 +461,7 @@ class RowScorer:
             return replace(found, components=parts)
         return found
 
-    def _noted(self, done: DataSample) -> Outcome[float]:
+    def _noted(self, done: DataSample) -> Score[float]:
         found = self._held(scored_of(self.reward, done.output[0]))
         if self.on_error == "mean":
             self._means.note({group_of(done): [found]})
@@ -623,11 +623,11 @@ class _Watch:
         self._scores = 0
         self._parts: set[str] = set()
 
-    def note_parts(self, found: Outcome[float], wanted: Sequence[str]) -> None:
+    def note_parts(self, found: Score[float], wanted: Sequence[str]) -> None:
         """Say once when the first scores have none of a component that is asked for: it may be
         misspelt.
         """
-        if found.score is None or self._scores == _ALONE:
+        if found.value is None or self._scores == _ALONE:
             return
         self._scores += 1
         self._parts.update(found.components)
@@ -641,20 +641,20 @@ class _Watch:
                 ", ".join(sorted(self._parts)) or "none",
             )
 
-    def note(self, found: Sequence[Outcome[float]]) -> None:
+    def note(self, found: Sequence[Score[float]]) -> None:
         """Note the outcomes of one call."""
-        if not found or any(outcome.score is not None for outcome in found):
+        if not found or any(outcome.value is not None for outcome in found):
             self._row = 0
             self._said.discard("failed")
             return
         self._row += len(found)
         # what a run leaves out once it is stopped has the cause of what stopped it
-        causes = {outcome.reason: outcome for outcome in found if outcome.reason != "stopped"}
+        causes = {outcome.code: outcome for outcome in found if outcome.code != "stopped"}
         if len(causes) > 1:
             return
         cause = next(iter(causes.values()), found[0])
-        certain = len(found) > 1 or self._row >= _ALONE or cause.reason in ("unreachable", "fatal")
-        kind = "failed" if cause.status == "failed" else cause.reason
+        certain = len(found) > 1 or self._row >= _ALONE or cause.code in ("unreachable", "fatal")
+        kind = "failed" if cause.status == "failed" else cause.code
         if certain and kind not in self._said:
             self._said.add(kind)
             which = (
@@ -665,6 +665,6 @@ class _Watch:
                 self._name,
                 which,
                 cause.status,
-                cause.reason,
-                cause.message.rstrip("."),
+                cause.code,
+                cause.reason.rstrip("."),
             )

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rm_gallery.core.data.load.readers import plain
-from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.scoring import TrainerReward
 
@@ -89,7 +89,7 @@ def _env_class(base: Any) -> type[Any]:
             super().__init__()
             self._by, self._row = made_by, row
             self._prompt: Any = None
-            self._found: Outcome[float] | None = None
+            self._found: Score[float] | None = None
 
         def init(self, prompt: Any) -> tuple[Any, dict[str, Any]]:
             self._prompt = plain(prompt)
@@ -98,7 +98,7 @@ def _env_class(base: Any) -> type[Any]:
         def step(self, action: str) -> dict[str, Any]:
             self.turns += 1
             found = self._found = self._by.scorer.score(self._prompt, action, self._row)
-            outcome = {"status": found.status, "reason": found.reason, "message": found.message}
+            outcome = {"status": found.status, "reason": found.code, "message": found.reason}
             metadata = {**outcome, "components": found.components}
             reward = self._by.scorer.numbers(found)["score"]
             return {"observations": [], "reward": reward, "done": True, "metadata": metadata}

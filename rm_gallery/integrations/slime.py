@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import TrainerReward, broken_by_answer, refuse_comparing
@@ -85,7 +85,7 @@ class SlimeReward(TrainerReward):
         ]
         return rewards if several else rewards[0]
 
-    async def _score(self, samples: Sequence[Any]) -> list[Outcome[float]]:
+    async def _score(self, samples: Sequence[Any]) -> list[Score[float]]:
         rows = [_row(sample) for sample in samples]
         said = [sample.response for sample in samples]
         if len(samples) == 1:
@@ -95,9 +95,9 @@ class SlimeReward(TrainerReward):
             return [await self.scorer.ascore(samples[0].prompt, said[0], rows[0])]
         return await self.scorer.ascore_rows([s.prompt for s in samples], said, rows)
 
-    def _check(self, found: Outcome[float], keys: Sequence[str]) -> None:
+    def _check(self, found: Score[float], keys: Sequence[str]) -> None:
         """ConfigError for a key that no score has had yet; afterwards a score without it is one."""
-        if found.score is None:
+        if found.value is None:
             return
         self._seen |= {*found.components, *self.scorer.numbers(found)}
         unknown = next((key for key in keys if key not in self._seen), None)
@@ -110,7 +110,7 @@ class SlimeReward(TrainerReward):
     def _reward(
         self,
         sample: Any,
-        found: Outcome[float],
+        found: Score[float],
         means: dict[str, float],
         keys: Sequence[str],
         trained: str | None,
@@ -118,14 +118,14 @@ class SlimeReward(TrainerReward):
         numbers = self.scorer.numbers(found)
         reward = {**found.components, **numbers}
         absent = [key for key in keys if key not in reward]
-        status = found.status if found.score is not None else f"{found.status}: {found.reason}"
+        status = found.status if found.value is not None else f"{found.status}: {found.code}"
         broken = broken_by_answer(found)
-        if found.score is not None and trained in absent and not broken:
+        if found.value is not None and trained in absent and not broken:
             status = f"unscored: no {trained}"
         if status != "scored":
             sample.remove_sample = True
         if isinstance(sample.metadata, dict):
-            sample.metadata[COMPONENTS] = {**found.components, SCORE: found.score}
+            sample.metadata[COMPONENTS] = {**found.components, SCORE: found.value}
             sample.metadata[STATUS] = status
         if not keys:
             return numbers[SCORE]
@@ -134,7 +134,7 @@ class SlimeReward(TrainerReward):
         }
 
 
-def _mean(found: Sequence[Outcome[float]], key: str) -> float | None:
+def _mean(found: Sequence[Score[float]], key: str) -> float | None:
     """The mean of a component over the outcomes that have it."""
     there = [outcome.components[key] for outcome in found if key in outcome.components]
     return statistics.fmean(there) if there else None

@@ -26,8 +26,8 @@ from typing import Any, NamedTuple, SupportsIndex, overload
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.runner.grading_runner import judges_for
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import RowScorer, broken_by_answer, for_training
@@ -262,17 +262,17 @@ class TrlReward:
             None if out else self._value(each) for each, out in zip(found, dropped, strict=True)
         ]
 
-    def _value(self, found: Outcome[float]) -> float | None:
-        if found.score is None or self.component is None:
+    def _value(self, found: Score[float]) -> float | None:
+        if found.value is None or self.component is None:
             return self.scorer.value(found)
         # one that broke the reward has no components: None would spare it what its score says
         return found.components.get(
-            self.component, found.score if broken_by_answer(found) else None
+            self.component, found.value if broken_by_answer(found) else None
         )
 
     # -- charts ------------------------------------------------------------------------------------
 
-    def _parts(self, found: list[Outcome[float]]) -> list[str]:
+    def _parts(self, found: list[Score[float]]) -> list[str]:
         """Names of the components to log: none of them where TRL draws a chart each, or where
         processes must agree.
         """
@@ -280,7 +280,7 @@ class TrlReward:
             return []
         return list(dict.fromkeys(name for each in found for name in each.components))
 
-    def _chart(self, found: list[Outcome[float]], log_metric: Callable[[str, float], None]) -> None:
+    def _chart(self, found: list[Score[float]], log_metric: Callable[[str, float], None]) -> None:
         for status in ("unscored", "failed"):
             share = sum(each.status == status for each in found) / max(1, len(found))
             log_metric(f"rewards/{self.scorer.name}/{status}", share)
@@ -289,21 +289,21 @@ class TrlReward:
             log_metric(f"rewards/{self.scorer.name}/{part}", math.fsum(values) / len(values))
 
     def _tabulate(
-        self, found: list[Outcome[float]], log_extra: Callable[[str, list[Any]], None]
+        self, found: list[Score[float]], log_extra: Callable[[str, list[Any]], None]
     ) -> None:
         name = self.scorer.name
-        log_extra(f"{name}/outcome", [each.reason or each.status for each in found])
-        log_extra(f"{name}/message", [each.message for each in found])
+        log_extra(f"{name}/outcome", [each.code or each.status for each in found])
+        log_extra(f"{name}/message", [each.reason for each in found])
         for part in self._parts(found):
             log_extra(f"{name}/{part}", [each.components.get(part) for each in found])
 
-    def _watch(self, found: list[Outcome[float]]) -> None:
+    def _watch(self, found: list[Score[float]]) -> None:
         """Say once when a component is in no result: it may be misspelt."""
         there = {name for each in found for name in each.components}
         if (
             not self._missed
             and self.component not in there
-            and any(each.score is not None for each in found)
+            and any(each.value is not None for each in found)
         ):
             self._missed = True
             logger.warning(
@@ -353,7 +353,7 @@ class _Later(Sequence["float | None"]):
 class _ScoredBatch(NamedTuple):
     """Outcomes of a batch by scorer, and which completions are left out by all of them."""
 
-    found: list[list[Outcome[float]]]
+    found: list[list[Score[float]]]
     dropped: list[bool]
 
 
@@ -444,13 +444,13 @@ class _Batches:
         }
         return [{name: values[place] for name, values in kept.items()} for place in range(n)]
 
-    def _settled(self, found: list[list[Outcome[float]]]) -> _ScoredBatch:
+    def _settled(self, found: list[list[Score[float]]]) -> _ScoredBatch:
         n = len(found[0])
         if len(found) == 1:
             return _ScoredBatch(found, [False] * n)
         dropped = [
             any(
-                outcomes[place].status == "failed" or outcomes[place].reason in _UNREAD
+                outcomes[place].status == "failed" or outcomes[place].code in _UNREAD
                 for scorer, outcomes in zip(self.scorers, found, strict=True)
                 if scorer.on_error == "none"
             )

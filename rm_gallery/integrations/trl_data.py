@@ -220,9 +220,9 @@ def _answers(
         answers = []
         for output in sample.output:
             found = scored_of(built, output)
-            score = None if found.score is None else turn * found.score
+            score = None if found.value is None else turn * found.value
             answers.append(
-                _ScoredAnswer(output, score, found.score, "" if score is not None else found.reason)
+                _ScoredAnswer(output, score, found.value, "" if score is not None else found.code)
             )
         unscored = [answer.why for answer in answers if answer.score is None]
         yield sample, answers, unscored[0] if len(answers) - len(unscored) < 2 and unscored else ""

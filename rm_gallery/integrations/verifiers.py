@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.data.load.readers import plain
-from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import NoScore, OnError, flags, no_score
 from rm_gallery.integrations.scoring import TrainerReward
@@ -104,7 +104,7 @@ class VerifiersReward(TrainerReward):
         found = await self.scorer.ascore(plain(prompt), plain(completion), plain(row))
         return self._kept(state, found)
 
-    def _recorded(self, trace: Any, found: Outcome[float]) -> float:
+    def _recorded(self, trace: Any, found: Score[float]) -> float:
         """The score of a v1 trace, with components and flags among its metrics."""
         parts = {
             name: found.components[name]
@@ -119,7 +119,7 @@ class VerifiersReward(TrainerReward):
             raise no_score(self.__name__, found)
         return value
 
-    def _kept(self, state: Any, found: Outcome[float]) -> float:
+    def _kept(self, state: Any, found: Score[float]) -> float:
         """The score of a v0 rollout; its numbers are kept for the metrics of `verifiers_rubric`."""
         value = self.scorer.value(found)
         numbers = self.scorer.numbers(found, self.components)

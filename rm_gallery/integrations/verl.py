@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rm_gallery.core.data.load.readers import plain
-from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.causes import OnError
 from rm_gallery.integrations.scoring import Conversation, TrainerReward, picked, refuse_comparing
@@ -126,7 +126,7 @@ class VerlReward(TrainerReward):
             )
         return asked
 
-    def _numbers(self, found: Outcome[float]) -> dict[str, float]:
+    def _numbers(self, found: Score[float]) -> dict[str, float]:
         numbers = self.scorer.numbers(found, self.components)
         return {**numbers, "acc": numbers["score"]}
 

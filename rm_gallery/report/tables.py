@@ -128,7 +128,7 @@ def print_check(found: RewardCheck) -> None:
         counts = [
             str(sum(one.status == status for one in own)) for status in ("unscored", "failed")
         ]
-        _add(table, [kind, _span([one.score for one in own]), *parts, *counts])
+        _add(table, [kind, _span([one.value for one in own]), *parts, *counts])
     lines = [f"{finding.level}: {finding.name}: {finding.what}" for finding in found.findings]
     gains = [
         f"{name} {'as others' if score is None else f'{score:.3g}'}"

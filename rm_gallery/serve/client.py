@@ -10,7 +10,7 @@ from typing import Any
 from rm_gallery.core.data.conversation import split_turns
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.model.reward_servers import RewardServer
-from rm_gallery.core.outcome import Outcome, failed, outcome_of_error
+from rm_gallery.core.score import Score, failed, score_of_error
 from rm_gallery.core.utils.errors import (
     ConfigError,
     DataError,
@@ -103,7 +103,7 @@ class RewardClient:
 
     # -- outcomes ----------------------------------------------------------------------------------
 
-    async def aevaluate_batch(self, target: str, items: Sequence[Item]) -> list[Outcome[float]]:
+    async def aevaluate_batch(self, target: str, items: Sequence[Item]) -> list[Score[float]]:
         """Outcomes of completions, in their order; one that cannot be scored costs no other one.
 
         Raises ConfigError for a field that the server's format does not have.
@@ -114,7 +114,7 @@ class RewardClient:
             self._outcomes(self._of(target), [dict(item) for item in items])
         )
 
-    def evaluate_batch(self, target: str, items: Sequence[Item]) -> list[Outcome[float]]:
+    def evaluate_batch(self, target: str, items: Sequence[Item]) -> list[Score[float]]:
         """Blocking twin of `aevaluate_batch`; works with and without a running event loop."""
         return library_loop.run(
             self.aevaluate_batch(target, items), "evaluate_batch", "aevaluate_batch"
@@ -122,7 +122,7 @@ class RewardClient:
 
     async def aevaluate(
         self, target: str, prompt: Any = None, completion: Any = None, **fields: Any
-    ) -> Outcome[float]:
+    ) -> Score[float]:
         """The outcome of one completion; `fields` are `messages` (instead of both), `reference`,
         `row`, `id`.
         """
@@ -130,7 +130,7 @@ class RewardClient:
 
     def evaluate(
         self, target: str, prompt: Any = None, completion: Any = None, **fields: Any
-    ) -> Outcome[float]:
+    ) -> Score[float]:
         """Blocking twin of `aevaluate`."""
         return self.evaluate_batch(target, [_item(prompt, completion, fields)])[0]
 
@@ -158,9 +158,9 @@ class RewardClient:
         """Blocking twin of `ascore`."""
         return self._value(target, self.evaluate(target, prompt, completion, **fields))
 
-    def _value(self, target: str, found: Outcome[float]) -> float | None:
-        if found.score is not None or self.on_error == "none":
-            return found.score
+    def _value(self, target: str, found: Score[float]) -> float | None:
+        if found.value is not None or self.on_error == "none":
+            return found.value
         if self.on_error == "raise":
             raise no_score(target, found)
         return float(self.on_error)
@@ -206,7 +206,7 @@ class RewardClient:
 
     async def _outcomes(
         self, server: RewardServer, items: list[dict[str, Any]]
-    ) -> list[Outcome[float]]:
+    ) -> list[Score[float]]:
         parts = _parts(items, self.batch)
         tasks = [asyncio.ensure_future(_asked(server, part)) for part in parts]
         try:
@@ -217,7 +217,7 @@ class RewardClient:
         finally:
             for task in late:
                 task.cancel()
-        found: list[Outcome[float]] = []
+        found: list[Score[float]] = []
         for task, part in zip(tasks, parts, strict=True):
             if task in late:
                 message = f"{server.endpoint_key()} gave no answer within {self.deadline:g} s."
@@ -253,7 +253,7 @@ def _asked_in(item: dict[str, Any]) -> Any:
         return object()
 
 
-async def _asked(server: RewardServer, items: list[dict[str, Any]]) -> list[Outcome[float]]:
+async def _asked(server: RewardServer, items: list[dict[str, Any]]) -> list[Score[float]]:
     try:
         return await server.ascore(items)
     except RMGalleryError as error:
@@ -264,9 +264,9 @@ async def _asked(server: RewardServer, items: list[dict[str, Any]]) -> list[Outc
         if one_of_them and len(items) > 1:
             half = len(items) // 2
             return [*await _asked(server, items[:half]), *await _asked(server, items[half:])]
-        told: Outcome[Any] = outcome_of_error(error)
+        told: Score[Any] = score_of_error(error)
         unread = isinstance(error, ProviderError) and error.status == 422
-        return [failed("invalid_item", told.message, "data") if unread else told] * len(items)
+        return [failed("invalid_item", told.reason, "data") if unread else told] * len(items)
 
 
 def _split(target: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import BaseModel, Field
 
 from rm_gallery.core.model.message import Decision
-from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.score import Score
 from rm_gallery.serve.formats import (
     MAX_ITEMS,
     Ask,
@@ -259,21 +259,21 @@ def _text(value: Any) -> str:
 
 
 def _questions(
-    asks: Sequence[Ask], found: Sequence[Outcome[float]]
-) -> list[tuple[_Asked, list[Outcome[float]]]]:
+    asks: Sequence[Ask], found: Sequence[Score[float]]
+) -> list[tuple[_Asked, list[Score[float]]]]:
     """Each question with the shares that its completions have.
 
     Refused (503) where something failed, which may not do so again; what is unscored is a question
     that is declined.
     """
-    grouped: list[tuple[_Asked, list[Outcome[float]]]] = []
+    grouped: list[tuple[_Asked, list[Score[float]]]] = []
     for ask, each in zip(asks, found, strict=True):
-        if each.status == "failed" and each.reason != "invalid_item":
-            late = 504 if each.reason == "deadline" else 503
+        if each.status == "failed" and each.code != "invalid_item":
+            late = 504 if each.code == "deadline" else 503
             raise Refused(
                 late,
                 "no_score",
-                f"A question could not be answered ({each.reason}): {each.message}",
+                f"A question could not be answered ({each.code}): {each.reason}",
             )
         if ask.kept.first:
             grouped.append((ask.kept.asked, []))
@@ -281,9 +281,9 @@ def _questions(
     return grouped
 
 
-def _decided(asked: _Asked, found: Sequence[Outcome[float]]) -> Decision | None:
+def _decided(asked: _Asked, found: Sequence[Score[float]]) -> Decision | None:
     """How probable each answer is; None where one of them could not be judged."""
-    shares = [each.score for each in found if each.score is not None]
+    shares = [each.value for each in found if each.value is not None]
     if len(shares) < len(found):
         return None
     shares = [min(1.0, max(0.0, share)) for share in shares]
@@ -308,13 +308,13 @@ def _reply(asks: Sequence[Ask], answers: Any) -> tuple[int, Any]:
     }
 
 
-def _openai_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+def _openai_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
     answers = []
     for asked, outcomes in _questions(asks, found):
         said = _decided(asked, outcomes)
         answer: dict[str, Any] = {"type": asked.kind, "name": asked.name}
         if said is None:
-            why = next((each.message for each in outcomes if each.score is None), "")
+            why = next((each.reason for each in outcomes if each.value is None), "")
             answers.append({**answer, "refusal": why or "It cannot be judged."})
         elif asked.kind == "predicate":
             answers.append({**answer, "probability": said.probabilities["yes"]})
@@ -336,7 +336,7 @@ def _openai_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple
     return _reply(asks, answers)
 
 
-def _systemone_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+def _systemone_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
     answers: dict[str, dict[str, Any]] = {}
     for asked, outcomes in _questions(asks, found):
         said = _decided(asked, outcomes)

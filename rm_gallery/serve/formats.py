@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import RMGalleryError
 
 Scope = Literal["read", "evaluate", "deploy"]
@@ -76,7 +76,7 @@ class Codec:
     parse: Callable[[Any, Mapping[str, str]], tuple[str, Sequence[Ask]]]
     """From body and parameters (of path and query) to the target (`reward:NAME`, `evaluator:ID`, or
     empty for the only one there is) and the asks; raises Refused."""
-    render: Callable[[Sequence[Ask], Sequence[Outcome[float]]], tuple[int, Any]]
+    render: Callable[[Sequence[Ask], Sequence[Score[float]]], tuple[int, Any]]
     """From the asks and their outcomes, in the same order, to HTTP status and body."""
     request_model: type[BaseModel] | None = None
     response_model: Any = None
@@ -94,7 +94,7 @@ class Codec:
 
 M = TypeVar("M", bound=BaseModel)
 Params = Mapping[str, str]
-Render = Callable[[Sequence[Ask], Sequence[Outcome[float]]], tuple[int, Any]]
+Render = Callable[[Sequence[Ask], Sequence[Score[float]]], tuple[int, Any]]
 MAX_ITEMS = 4096
 """Completions that are taken in one request."""
 PLACES = (("", ""), ("_reward", "/v1/rewards/{name}"), ("_evaluation", "/v1/evaluations/{id}"))
@@ -221,34 +221,34 @@ def kept_of(params: Params, of: Any = None) -> Kept:
     return Kept(instead, of)
 
 
-def numbers(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> list[float]:
+def numbers(asks: Sequence[Ask], found: Sequence[Score[float]]) -> list[float]:
     """One number per completion, for formats that have no other way to say it.
 
     Refused when one has no score, unless the sender said with `on_error` what stands for it: 503
     where asking again may help, 504 after a deadline, 422 where there is nothing to judge by.
     """
     instead = asks[0].kept.instead if asks else None
-    scores = [instead if each.score is None else each.score for each in found]
+    scores = [instead if each.value is None else each.value for each in found]
     missing = [place for place, score in enumerate(scores) if score is None]
     if missing:
         # one that broke says more than one that cannot be judged anyway
         place = next((place for place in missing if _may_help(found[place])), missing[0])
         first = found[place]
-        late = 504 if first.reason == "deadline" else 503
+        late = 504 if first.code == "deadline" else 503
         raise Refused(
             late if _may_help(first) else 422,
             "no_score",
             f"{len(missing)} of {len(found)} completions have no score. Number {place} is "
-            f"{first.status} ({first.reason}): {first.message} This format has no field for that; "
+            f"{first.status} ({first.code}): {first.reason} This format has no field for that; "
             f"add ?on_error=NUMBER to get a number "
             "of your choice in its place.",
         )
     return [score for score in scores if score is not None]
 
 
-def _may_help(found: Outcome[float]) -> bool:
+def _may_help(found: Score[float]) -> bool:
     """Whether it may have a score when it is asked for again."""
-    return found.status == "failed" and found.reason not in (
+    return found.status == "failed" and found.code not in (
         "invalid_item",
         "data",
         "invalid_request",
@@ -449,16 +449,16 @@ def _item(item: Any, place: int) -> Ask:
         return Ask(problem=str(error), id=given if isinstance(given, str) else "")
 
 
-def reply_of(ask: Ask, scored: Outcome[float]) -> dict[str, Any]:
+def reply_of(ask: Ask, scored: Score[float]) -> dict[str, Any]:
     """An outcome as the server says it."""
     return {"id": ask.id or None, **scored.to_dict()}
 
 
-def _render_one(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
-    return 504 if found[0].reason == "deadline" else 200, reply_of(asks[0], found[0])
+def _render_one(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
+    return 504 if found[0].code == "deadline" else 200, reply_of(asks[0], found[0])
 
 
-def _render_many(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+def _render_many(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
     return 200, {"results": list(map(reply_of, asks, found))}
 
 

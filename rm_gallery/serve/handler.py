@@ -18,11 +18,11 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import Deadline
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.outcome import Outcome, failed
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import look_again, planned, standing_run
 from rm_gallery.core.sandbox.process import SandboxLimits
+from rm_gallery.core.score import Score, failed
 from rm_gallery.core.utils.errors import (
     ConfigError,
     DataError,
@@ -89,7 +89,7 @@ class RewardLane:
         """Why the reward cannot score at all, as it was last seen; empty while it can."""
         self.run = standing_run(reward, self._deliver, self._broken, max_workers)
 
-    async def score(self, asks: Sequence[Ask], seconds: float) -> list[Outcome[float]]:
+    async def score(self, asks: Sequence[Ask], seconds: float) -> list[Score[float]]:
         """The outcomes of the asks, in their order; what is not done after `seconds` is failed
         (deadline).
 
@@ -241,13 +241,13 @@ class RewardLane:
             call.found[places] = self._told(scored_of(self.reward, sample.output[0]))
         self._count_down(call)
 
-    def _told(self, found: Outcome[float]) -> Outcome[float]:
+    def _told(self, found: Score[float]) -> Score[float]:
         """The outcome as a client is told it: what an exception says of this machine's files is for
         the log alone.
         """
-        if found.score is None and (message := _PATH.sub(r"…/\1", found.message)) != found.message:
-            logger.warning("{}: {} ({}): {}", self.name, found.status, found.reason, found.message)
-            return replace(found, message=message)
+        if found.value is None and (reason := _PATH.sub(r"…/\1", found.reason)) != found.reason:
+            logger.warning("{}: {} ({}): {}", self.name, found.status, found.code, found.reason)
+            return replace(found, reason=reason)
         return found
 
     def _settle_broken(self, error: BaseException, numbers: list[int]) -> None:
@@ -303,7 +303,7 @@ class Evaluators(Protocol):
 
     async def score(
         self, evaluator_id: str, asks: Sequence[Ask], seconds: float
-    ) -> list[Outcome[float]]:
+    ) -> list[Score[float]]:
         """The outcomes of the asks; Refused (404) when there is no such evaluator."""
 
     def problem(self) -> str:
@@ -355,7 +355,7 @@ class Handler:
             except ConfigError as error:
                 raise ConfigError(f"reward {name}: {error}") from error
 
-    async def score(self, target: str, asks: Sequence[Ask], seconds: float) -> list[Outcome[float]]:
+    async def score(self, target: str, asks: Sequence[Ask], seconds: float) -> list[Score[float]]:
         """The outcomes of the asks, in their order, within `seconds`.
 
         Args:
@@ -387,7 +387,7 @@ class Handler:
             )
         return await self.evaluators.score(name, asks, seconds)
 
-    def shares(self, target: str, found: Sequence[Outcome[float]]) -> list[Outcome[float]]:
+    def shares(self, target: str, found: Sequence[Score[float]]) -> list[Score[float]]:
         """Outcomes whose scores are shares of their range, 1 being best; those of an evaluator are
         shares already.
 
@@ -401,7 +401,7 @@ class Handler:
             return list(found)
         try:
             return [
-                each if each.score is None else replace(each, value=reward.normalized(each.score))
+                each if each.value is None else replace(each, value=reward.normalized(each.value))
                 for each in found
             ]
         except ConfigError as error:
@@ -506,7 +506,7 @@ class ServedEvaluators:
 
     async def score(
         self, evaluator_id: str, asks: Sequence[Ask], seconds: float
-    ) -> list[Outcome[float]]:
+    ) -> list[Score[float]]:
         """The outcomes of the asks, in their order.
 
         Raises:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, RootModel
 
-from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.score import Score
 from rm_gallery.integrations.causes import flags
 from rm_gallery.serve.formats import (
     COLUMNS,
@@ -158,10 +158,10 @@ def _text(value: Any) -> str:
     )
 
 
-def _google_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+def _google_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
     return 200, {
         "reward": numbers(asks, found)[0],
-        "user_requested_aux_info": found[0].message or None,
+        "user_requested_aux_info": found[0].reason or None,
     }
 
 
@@ -225,7 +225,7 @@ def _azure(body: Any, params: Params) -> tuple[str, list[Ask]]:
     return target_of(params), [ask]
 
 
-def _azure_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+def _azure_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
     return 200, {"score": numbers(asks, found)[0]}
 
 
@@ -279,7 +279,7 @@ def _aws(body: Any, params: Params) -> tuple[str, list[Ask]]:
     return target_of(params), asks
 
 
-def _aws_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+def _aws_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
     entries = []
     for ask, each, score in zip(asks, found, numbers(asks, found), strict=True):
         metrics = [
@@ -377,14 +377,14 @@ def _openai(body: Any, params: Params) -> tuple[str, list[Ask]]:
     ]
 
 
-def _openai_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+def _openai_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
     each, kept = found[0], asks[0].kept
     errors = OpenaiErrors().model_dump()
-    if each.score is None:
-        flag = _FLAGS.get(each.reason, "other_error")
+    if each.value is None:
+        flag = _FLAGS.get(each.code, "other_error")
         errors[flag] = True
         if flag in _DETAILS:
-            errors[f"{flag}_details"] = each.message
+            errors[f"{flag}_details"] = each.reason
     name, kind = kept.of
     metadata = {
         "name": name,
@@ -394,7 +394,7 @@ def _openai_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple
         "scores": each.components,
     }
     return 200, {
-        "reward": kept.instead if each.score is None else each.score,
+        "reward": kept.instead if each.value is None else each.value,
         "sub_rewards": each.components,
         "metadata": {**metadata, "token_usage": None, "sampled_model_name": None},
         "model_grader_token_usage_per_model": {},

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import MissingExtra
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Metrics:
         self.seconds[route][bisect_left(BUCKETS, seconds)] += 1
         self.total_seconds[route] += seconds
 
-    def scored(self, target: str, found: Sequence[Outcome[float]]) -> None:
+    def scored(self, target: str, found: Sequence[Score[float]]) -> None:
         """Count outcomes."""
         outcomes = self.outcomes
         for each in found:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, TypeAdapter
 
-from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.score import Score
 from rm_gallery.integrations.causes import flags
 from rm_gallery.integrations.openrlhf import response_of
 from rm_gallery.serve.formats import (
@@ -109,19 +109,19 @@ def _many(body: Any, params: Params) -> tuple[str, list[Ask]]:
     return target_of(params) or "evaluator:", asks
 
 
-def _result(found: Outcome[float]) -> dict[str, Any]:
+def _result(found: Score[float]) -> dict[str, Any]:
     """An outcome as an EvaluateResult; a result without a valid score has no number that could be
     taken for one.
     """
-    said = found.message or None
+    said = found.reason or None
     base: dict[str, Any] = {
-        "score": found.score,
-        "is_score_valid": found.score is not None,
+        "score": found.value,
+        "is_score_valid": found.value is not None,
         "reason": said,
     }
     base |= {"metrics": {}, "step_outputs": None, "error": None}
     if found.status == "failed":
-        return {**base, "error": f"{found.reason}: {found.message}"}
+        return {**base, "error": f"{found.code}: {found.reason}"}
     metrics = {
         name: {"is_score_valid": True, "score": part, "reason": ""}
         for name, part in found.components.items()
@@ -138,11 +138,11 @@ def _result(found: Outcome[float]) -> dict[str, Any]:
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
-def _one_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
-    return 504 if found[0].reason == "deadline" else 200, _result(found[0])
+def _one_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
+    return 504 if found[0].code == "deadline" else 200, _result(found[0])
 
 
-def _many_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+def _many_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
     return 200, list(map(_result, found))
 
 
@@ -219,13 +219,13 @@ def _openrlhf(body: Any, params: Params) -> tuple[str, list[Ask]]:
     return target_of(params), asks
 
 
-def _openrlhf_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+def _openrlhf_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
     scores = numbers(asks, found)
     # OpenRLHF takes the keys of its first sample for those of all, and asks for one sample at a
     # time
     logs = {
         name: [
-            each.components.get(name, score if each.score is None else 0.0)
+            each.components.get(name, score if each.value is None else 0.0)
             for each, score in zip(found, scores, strict=True)
         ]
         for name in asks[0].kept.of
@@ -268,7 +268,7 @@ def _remote_rm(body: Any, params: Params) -> tuple[str, list[Ask]]:
     ]
 
 
-def _remote_rm_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+def _remote_rm_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
     score = numbers(asks, found)[0]
     if not asks[0].kept.of:
         return 200, score
@@ -399,14 +399,14 @@ def _pooled(prefix: str, asks: Sequence[Ask], data: list[dict[str, Any]]) -> tup
     return 200, {**head, "model": asks[0].kept.of, "data": data, "usage": usage}
 
 
-def _vllm_score_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+def _vllm_score_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
     scores = enumerate(numbers(asks, found))
     return _pooled(
         "score", asks, [{"index": i, "object": "score", "score": score} for i, score in scores]
     )
 
 
-def _vllm_classify_reply(asks: Sequence[Ask], found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+def _vllm_classify_reply(asks: Sequence[Ask], found: Sequence[Score[float]]) -> tuple[int, Any]:
     scores = enumerate(numbers(asks, found))
     data = [{"index": i, "label": None, "probs": [score], "num_classes": 1} for i, score in scores]
     return _pooled("classify", asks, data)

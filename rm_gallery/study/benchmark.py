@@ -24,12 +24,12 @@ from rm_gallery.core.engine.options import BATCH_PRICE_SHARE, RunOptions, apart
 from rm_gallery.core.engine.run import INTERRUPTED
 from rm_gallery.core.engine.run_records import MANIFEST
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.outcome import stopped_outcome
 from rm_gallery.core.reward.channel import note_on
 from rm_gallery.core.reward.compose import Composition
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.run import options_of, run_list, run_unordered
 from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.score import stopped
 from rm_gallery.core.stats.consistency import variance_parts
 from rm_gallery.core.stats.constant import Constancy
 from rm_gallery.core.stats.denominator import NEVER_BEGUN, Lookout, added, mean_bounds
@@ -195,8 +195,8 @@ def _with_unread(benchmark: Benchmark, report: Report, control: RunControl) -> R
     n = control.unread
     if not n:
         return report
-    why = stopped_outcome(control.stopped or "", control.who_stopped)
-    before = report.reasons.get("stopped: stopped", {"n": 0, "example": why.message})
+    why = stopped(control.stopped or "", control.who_stopped)
+    before = report.reasons.get("stopped: stopped", {"n": 0, "example": why.reason})
     report = replace(
         report, reasons={**report.reasons, "stopped: stopped": {**before, "n": before["n"] + n}}
     )

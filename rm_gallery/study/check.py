@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.outcome import UNDECLARED, Outcome
 from rm_gallery.core.reward.compose import Composition, WeightedSum
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import build_reward
 from rm_gallery.core.runner.in_files import cases_beside
+from rm_gallery.core.score import UNDECLARED, Score
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable, Unscored
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.envs.environment import EnvironmentReward
@@ -58,7 +58,7 @@ class Tried:
     case: str
     kind: str
     text: str
-    scored: Outcome[float]
+    scored: Score[float]
     expected: Expected | None = None
     logs: tuple[str, ...] = ()
 
@@ -341,7 +341,7 @@ class Checking:
         return golds
 
     def _order(self, one: Tried) -> float:
-        return -math.inf if one.scored.score is None else self.turn * one.scored.score
+        return -math.inf if one.scored.value is None else self.turn * one.scored.value
 
     def _best(self) -> float | None:
         best = self.reward.score_range[1 if self.turn > 0 else 0]
@@ -389,9 +389,9 @@ class Checking:
         failed: dict[str, list[Tried]] = {}
         for one in self.tried:
             if one.scored.status == "failed":
-                failed.setdefault(one.scored.reason, []).append(one)
+                failed.setdefault(one.scored.code, []).append(one)
         for reason, seen in failed.items():
-            finite = "finite number" in seen[0].scored.message or "invalid_score" in reason
+            finite = "finite number" in seen[0].scored.reason or "invalid_score" in reason
             name = (
                 "non_finite"
                 if finite
@@ -402,7 +402,7 @@ class Checking:
             self._say(
                 "fault",
                 name,
-                f"{len(seen)} completions fail ({reason}): {seen[0].scored.message}",
+                f"{len(seen)} completions fail ({reason}): {seen[0].scored.reason}",
                 seen,
             )
         lost = [one for one in self.tried if one.scored.status == "unscored"]
@@ -411,14 +411,14 @@ class Checking:
             self._say(
                 "fault",
                 "nothing_scored",
-                f"No completion has a score: {lost[0].scored.message}",
+                f"No completion has a score: {lost[0].scored.reason}",
                 lost[:1],
             )
         elif asked:
             self._say(
                 "note",
                 "unscored",
-                f"{len(asked)} completions have no score: {asked[0].scored.message}",
+                f"{len(asked)} completions have no score: {asked[0].scored.reason}",
                 asked,
             )
 
@@ -429,7 +429,7 @@ class Checking:
             self._say(
                 "fault",
                 "gold_unscored",
-                f"The gold completion has no score: {lost[0].scored.message}",
+                f"The gold completion has no score: {lost[0].scored.reason}",
                 lost,
             )
         if self.full is None:
@@ -440,7 +440,7 @@ class Checking:
         short = [
             one
             for one in gold
-            if one.scored.score is not None and self._less(one.scored.score, self.full)
+            if one.scored.value is not None and self._less(one.scored.value, self.full)
         ]
         if short:
             first = short[0]
@@ -449,7 +449,7 @@ class Checking:
             parts = ", ".join(
                 f"{name} {value:g}" for name, value in first.scored.components.items()
             )
-            got = f"{first.scored.score:g} of {self.full:g}{f' ({parts})' if parts else ''}"
+            got = f"{first.scored.value:g} of {self.full:g}{f' ({parts})' if parts else ''}"
             what = (
                 f"The gold completion gets {got}; if it is written in another form, give it as "
                 f"`gold` of a case."
@@ -462,11 +462,11 @@ class Checking:
 
     def share(self, one: Tried) -> float | None:
         """The score as a share of its case's gold score above the lowest possible one."""
-        gold = next((g.scored.score for g in self._of("gold") if g.case == one.case), None)
+        gold = next((g.scored.value for g in self._of("gold") if g.case == one.case), None)
         top = gold if gold is not None else self.full
-        if one.scored.score is None or top is None or self.turn * top - self.floor <= NEAR:
+        if one.scored.value is None or top is None or self.turn * top - self.floor <= NEAR:
             return None
-        return (self.turn * one.scored.score - self.floor) / (self.turn * top - self.floor)
+        return (self.turn * one.scored.value - self.floor) / (self.turn * top - self.floor)
 
     def _undeserved(self) -> None:
         for kind in (*NOTHING, *PARTLY, "repeated", "padded", "line ends", "off-format"):
@@ -477,7 +477,7 @@ class Checking:
                 continue
             most, worst = max(seen, key=lambda pair: pair[0])
             above = [one for share, one in seen if share > self.ceiling + NEAR]
-            what = f"gets {100 * most:.0f} % of what gold gets ({worst.scored.score:g})"
+            what = f"gets {100 * most:.0f} % of what gold gets ({worst.scored.value:g})"
             code = kind.replace(" ", "_").replace("-", "_")
             if kind in NOTHING and above:
                 self._say(
@@ -517,7 +517,7 @@ class Checking:
     def _expected(self) -> None:
         for one in self.tried:
             if one.expected is not None and not self._meets(one, one.expected):
-                got = one.scored.status if one.scored.score is None else f"{one.scored.score:g}"
+                got = one.scored.status if one.scored.value is None else f"{one.scored.value:g}"
                 self._say(
                     "fault",
                     "unexpected",
@@ -526,7 +526,7 @@ class Checking:
                 )
 
     def _meets(self, one: Tried, expected: Expected) -> bool:
-        score = one.scored.score
+        score = one.scored.value
         if expected.word == "unscored":
             return one.scored.status == "unscored"
         if score is None:
@@ -540,14 +540,14 @@ class Checking:
         return (low is None or score >= low - NEAR) and (high is None or score <= high + NEAR)
 
     def _components(self) -> None:
-        scored = [one for one in self.tried if one.scored.score is not None]
+        scored = [one for one in self.tried if one.scored.value is not None]
         if len({one.kind for one in scored}) < 2:
             return
         names = list(dict.fromkeys(name for one in scored for name in one.scored.components))
         columns = {name: [one.scored.components.get(name) for one in scored] for name in names}
-        moves = _span([one.scored.score for one in scored]) > NEAR
+        moves = _span([one.scored.value for one in scored]) > NEAR
         if not moves:
-            score = scored[0].scored.score
+            score = scored[0].scored.value
             self._say(
                 "fault",
                 "constant",
@@ -624,16 +624,16 @@ class Checking:
         own: dict[str, float | None] = {"outage": None}
         for name, output in zip(BREAKING, done.output, strict=True):
             found = scored_of(self.reward, output)
-            if found.score is not None and not broken_by_answer(found):
-                own[name] = found.score
+            if found.value is not None and not broken_by_answer(found):
+                own[name] = found.value
             elif (
-                found.score is None
+                found.value is None
                 and found.status == "failed"
                 and found.cause in ("judge", "rule")
             ):
                 broken[name] = fmean(scores)  # nobody can tell that it was the completion's doing
             else:
-                broken[name] = found.score
+                broken[name] = found.value
         lowest = min(scores, key=lambda score: self.turn * score)
         paid = {
             name: score
@@ -678,9 +678,9 @@ class Checking:
         found = [scored_of(self.reward, output) for output in done.output]
         for one in found:
             if one.status == "failed":
-                text = f"It fails where task is None ({one.reason}): {one.message}"
+                text = f"It fails where task is None ({one.code}): {one.reason}"
                 return self._say("fault", "raises_without_task", text)
-        score, full = found[1].score, self.full
+        score, full = found[1].value, self.full
         if (
             score is not None
             and full is not None
@@ -712,4 +712,4 @@ def _span(values: Sequence[float | None]) -> float:
 
 def _scores(seen: Iterable[Tried]) -> list[float]:
     """Those of the completions that have one."""
-    return [one.scored.score for one in seen if one.scored.score is not None]
+    return [one.scored.value for one in seen if one.scored.value is not None]

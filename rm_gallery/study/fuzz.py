@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from rm_gallery.core.data.schema import DataOutput
 from rm_gallery.core.engine.options import RunOptions, whole
-from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.models import copy_with
 from rm_gallery.gallery.benchmarks.figures import plain
@@ -229,10 +229,10 @@ def fuzz_reward(
             continue
         tried[one.kind] += 1
         share = checking.share(one)
-        if one.scored.score is None or share is None:
+        if one.scored.value is None or share is None:
             missing[one.scored.cause or "rule"] += 1
         elif share > ceiling:
-            passed.append(PassedText(one.case, one.kind, one.text, one.scored.score, share))
+            passed.append(PassedText(one.case, one.kind, one.text, one.scored.value, share))
     order = list(MUTATIONS)
     passed.sort(key=lambda one: (order.index(one.mutation), len(one.text)))
     counted = {name: tried[name] for name in order if tried[name]}
@@ -248,8 +248,8 @@ def fuzz_reward(
     )
 
 
-def _said(scored: Outcome[float]) -> str:
-    return f"{scored.score:g}" if scored.score is not None else f"no score ({scored.reason})"
+def _said(scored: Score[float]) -> str:
+    return f"{scored.value:g}" if scored.value is not None else f"no score ({scored.code})"
 
 
 def _saying(gold: DataOutput, text: str, steps: bool) -> DataOutput:

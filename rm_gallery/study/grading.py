@@ -23,8 +23,8 @@ from rm_gallery.core.graders.base import GraderError, GraderRank, GraderResult, 
 from rm_gallery.core.graders.llm import shown
 from rm_gallery.core.graders.rows import MissingField, TableRow, mapped
 from rm_gallery.core.graders.run import Results
-from rm_gallery.core.outcome import NOT_BEGUN, stopped_outcome
 from rm_gallery.core.runner.grading_runner import GradingRunner, rows_of
+from rm_gallery.core.score import NOT_BEGUN, stopped
 from rm_gallery.core.stats import Floats, Integers, np
 from rm_gallery.core.stats.agreement import spearman_estimate
 from rm_gallery.core.stats.consistency import variance_parts
@@ -354,11 +354,11 @@ def _count_unread(found: Mapping[str, _Column], reasons: Reasons, control: RunCo
     """
     if not (n := control.unread):
         return
-    why = stopped_outcome(control.stopped or "", control.who_stopped)
+    why = stopped(control.stopped or "", control.who_stopped)
     for name, column in found.items():
         column.statuses["stopped"] += n
         column.missing[why.cause or NEVER_BEGUN] += n
-        reasons.setdefault(f"stopped: {name} stopped", {"n": 0, "example": why.message})["n"] += n
+        reasons.setdefault(f"stopped: {name} stopped", {"n": 0, "example": why.reason})["n"] += n
 
 
 def _look(lookout: Lookout, fields: Mapping[str, Any], results: Results, main: str) -> None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rm_gallery.core.engine.options import RunOptions
-from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.compose import WeightedSum
 from rm_gallery.core.runner.grading_runner import judges_for
+from rm_gallery.core.score import Bounds
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.study.check import (
     CEILING,
@@ -204,7 +204,7 @@ def _through(finding: Weakness, tried: Sequence[Tried], weights: Mapping[str, fl
     own = [
         one
         for one in tried
-        if f"{one.case}: {one.kind}" in finding.where and one.scored.score is not None
+        if f"{one.case}: {one.kind}" in finding.where and one.scored.value is not None
     ]
     if not own:
         return ""

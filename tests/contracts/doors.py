@@ -73,7 +73,7 @@ DOORS: dict[str, Door] = {}
 def read(reward: BaseReward, sample: DataSample) -> Read:
     """What an evaluated sample says."""
     outcomes = [said_of(reward, output) for output in sample.output]
-    return Read([outcome.score for outcome in outcomes], [outcome.cause for outcome in outcomes])
+    return Read([outcome.value for outcome in outcomes], [outcome.cause for outcome in outcomes])
 
 
 # -- methods of a reward ---------------------------------------------------------------------------
@@ -333,7 +333,7 @@ def _by_sample(
 def served(ask: Ask) -> list[Read]:
     items = [{"prompt": row.prompt, "completion": row.completion} for row in rows_of(ask.samples)]
     outcomes = RewardClient(ask.url).evaluate_batch(ask.name, items)
-    return _by_sample(ask.samples, [one.score for one in outcomes], [one.cause for one in outcomes])
+    return _by_sample(ask.samples, [one.value for one in outcomes], [one.cause for one in outcomes])
 
 
 DOORS["HTTP server"] = Door(served, "probe")
@@ -347,7 +347,7 @@ def row_scorer(method: str) -> Callable[[Ask], list[Read]]:
             getattr(scorer, method)([row.prompt for row in rows], [row.completion for row in rows])
         )
         return _by_sample(
-            ask.samples, [one.score for one in outcomes], [one.cause for one in outcomes]
+            ask.samples, [one.value for one in outcomes], [one.cause for one in outcomes]
         )
 
     return call

@@ -33,7 +33,7 @@ from tests.data.loading import load, load_rows
 from tests.gallery import registry_cases
 from tests.gallery.registry_cases import example_of
 
-Score = tuple[Any, ...]
+Kept = tuple[Any, ...]
 MATERIAL = list(material())
 every_material = pytest.mark.parametrize(
     "given", MATERIAL, ids=lambda given: f"{given.reward}-{given.kind.replace(' ', '-')}"
@@ -212,9 +212,9 @@ class _Scored:
         self.reward: BaseReward = registry_cases.create(name, **settings)
         if reason := registry_cases.missing(self.reward):
             pytest.skip(reason)
-        self._known: dict[str, Score] = {}
+        self._known: dict[str, Kept] = {}
 
-    def score(self, sample: DataSample) -> Score:
+    def score(self, sample: DataSample) -> Kept:
         """Scores and causes of a sample's outputs, and what a judge was asked."""
         key = sample.model_dump_json()
         if key not in self._known:
@@ -313,4 +313,4 @@ def test_a_trainer_gets_the_scores_of_the_rows_as_they_were_written(given: Mater
     ]
     wanted = written.score_rows(prompts, said, columns)
     found = padded.score_rows(prompts, said, _table(columns).to_pylist())
-    assert [outcome.score for outcome in found] == [outcome.score for outcome in wanted]
+    assert [outcome.value for outcome in found] == [outcome.value for outcome in wanted]

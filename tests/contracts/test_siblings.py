@@ -23,11 +23,11 @@ import pytest
 
 import rm_gallery
 from rm_gallery import DataSample, RewardRegistry, RunOptions, integrations
-from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.function_reward import class_of_built
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.runner.grading_runner import GradingRunner
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import Cause, ConfigError
 from rm_gallery.integrations.scoring import RowScorer
 from tests.cli.test_every_command import COMMANDS
@@ -144,7 +144,7 @@ def broken(way: str, side: str) -> DataSample:
     return sample_with(*SOUND[:place], BREAK + way, *SOUND[place:], unique_id=f"{way} {side}")
 
 
-Judged = dict[str, Outcome[float]]
+Judged = dict[str, Score[float]]
 """What was said of each answer, by its text."""
 
 
@@ -165,7 +165,7 @@ def judged(kind: str, blame: str) -> dict[str, Judged]:
 def test_every_missing_score_has_a_cause_and_a_message_and_costs_no_neighbour(kind: str) -> None:
     found, wrong = judged(kind, "off"), {}
     sound = found["before"]
-    assert found["after"] == sound and all(one.score is not None for one in sound.values())
+    assert found["after"] == sound and all(one.value is not None for one in sound.values())
     for way in ways_of(kind):
         cases = [found[f"{way} {side}"] for side in SIDES]
         wrong[f"outcome/{kind}/{way}"] = _not_its_own(
@@ -173,7 +173,7 @@ def test_every_missing_score_has_a_cause_and_a_message_and_costs_no_neighbour(ki
         )
         wrong[f"neighbours/{kind}/{way}"] = _not_kept(sound, cases, at_once(kind))
         codes = [
-            {text: (one.score, one.status, one.cause, one.reason) for text, one in case.items()}
+            {text: (one.value, one.status, one.cause, one.code) for text, one in case.items()}
             for case in cases
         ]
         wrong[f"sides/{kind}/{way}"] = (
@@ -194,13 +194,13 @@ def test_who_breaks_a_reward_is_blamed_for_what_is_its_own_doing_alone(kind: str
         own = [case[BREAK + way] for case in cases]
         spared = WAYS[way].cause in ("endpoint", "data")
         blamed = [
-            one for one in own if one.score is not None and one.score != reward_of(kind).worst_score
+            one for one in own if one.value is not None and one.value != reward_of(kind).worst_score
         ]
         wrong[f"blame/{kind}/{way}"] = (
             f"a score that nobody gave: {blamed}"
             if blamed
             else f"not the answer's doing: {own}"
-            if spared and any(one.score is not None for one in own)
+            if spared and any(one.value is not None for one in own)
             else ""
         )
         wrong[f"neighbours of the blamed/{kind}/{way}"] = _not_kept(
@@ -209,19 +209,19 @@ def test_who_breaks_a_reward_is_blamed_for_what_is_its_own_doing_alone(kind: str
     settle(wrong)
 
 
-def _not_its_own(reward: BaseReward, way: str, said: list[Outcome[float]]) -> str:
+def _not_its_own(reward: BaseReward, way: str, said: list[Score[float]]) -> str:
     """What is wrong with the outcomes of a broken answer."""
     cause = WAYS[way].cause
     for one in said:
         if cause == "answer":
-            if one.score != reward.worst_score:
+            if one.value != reward.worst_score:
                 return f"the answer's own doing is worth the worst score: {one}"
-        elif one.score is not None:
+        elif one.value is not None:
             return f"a score that nobody gave: {one}"
-        elif one.cause not in get_args(Cause) or not one.message or not one.reason:
+        elif one.cause not in get_args(Cause) or not one.reason or not one.code:
             return f"no cause, reason or message: {one}"
         elif one.cause != cause:
-            return f"caused by {cause}, found {one.cause} ({one.message})"
+            return f"caused by {cause}, found {one.cause} ({one.reason})"
     return ""
 
 
@@ -236,12 +236,12 @@ def _not_kept(sound: Judged, cases: list[Judged], may_be_missing: bool) -> str:
     """Which neighbours have not the scores they have without the broken answer; where they may be
     missing, all of them are.
     """
-    scores = {text: one.score for text, one in sound.items()}
+    scores = {text: one.value for text, one in sound.items()}
     for case in cases:
         beside = {text: case[text] for text in scores}
-        given = {text: one.score for text, one in beside.items()}
+        given = {text: one.value for text, one in beside.items()}
         if given != scores and not (
-            may_be_missing and all(one.score is None and one.message for one in beside.values())
+            may_be_missing and all(one.value is None and one.reason for one in beside.values())
         ):
             return (
                 f"neighbours have {list(given.values())}, without the broken answer "
@@ -365,7 +365,7 @@ def test_a_reference_is_read_as_an_answer_is(name: str) -> None:
     def scores_with(answers: list[str], against: str) -> list[float | None]:
         metadata = {**(sample.metadata or {}), "reference": against}
         done = reward.evaluate(make_sample(*answers, query=query, metadata=metadata))
-        return [said_of(reward, output).score for output in done.output]
+        return [said_of(reward, output).value for output in done.output]
 
     plain = scores_with(texts, reference)
     for reading, written in READINGS.items():

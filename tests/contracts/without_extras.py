@@ -82,7 +82,7 @@ def scores() -> dict[str, list[Any]]:
             reward = registry_cases.create(name)
             (sample, *_) = registry_cases.fitting(name)
             outcomes = [said_of(reward, output) for output in reward.evaluate(sample).output]
-            found[name] = [one.message if one.score is None else one.score for one in outcomes]
+            found[name] = [one.reason if one.value is None else one.value for one in outcomes]
         except ConfigError as error:
             found[name] = [str(error)]
     return found

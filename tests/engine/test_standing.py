@@ -41,7 +41,7 @@ def standing(request: pytest.FixtureRequest) -> Iterator[tuple[StandingRun, Told
         work if request.param == "threads" else awaited,
         lambda data, jobs, outcomes: (
             data,
-            [outcome.value or outcome.reason for outcome in outcomes],
+            [outcome.value or outcome.code for outcome in outcomes],
         ),
         lambda results: told.put(("done", results)),
         lambda error, lost: told.put(("broken", (str(error), lost))),

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.function_reward import EvaluateResult, MetricResult
+from rm_gallery.core.score import Score
 from rm_gallery.evaluation import live
 from rm_gallery.evaluation.bundle import Bundle, bundle_folders
 from rm_gallery.evaluation.live import LiveEvaluators, scored_of_result
@@ -179,15 +179,21 @@ def test_what_the_store_took_is_no_longer_there_for_the_code(
 def test_results_as_outcomes() -> None:
     metric = MetricResult(score=0.5, reason="half")
     scored = scored_of_result(EvaluateResult(score=0.25, reason="why", metrics={"m": metric}))
-    assert scored == Outcome("scored", 0.25, "", "why", None, {"m": 0.5}, scored.extra)
+    assert scored == Score(0.25, "why", components={"m": 0.5}, extra=scored.extra)
     assert scored.extra["metrics"]["m"]["reason"] == "half"
     unscored = scored_of_result(
         EvaluateResult(score=0.0, is_score_valid=False, reason="nothing to judge by")
     )
-    assert unscored == Outcome("unscored", None, "invalid_score", "nothing to judge by", "rule")
+    assert unscored == Score(
+        None, "nothing to judge by", status="unscored", cause="rule", code="invalid_score"
+    )
     failed = scored_of_result(
         EvaluateResult(score=0.0, is_score_valid=False, error="deadline: it took longer than 1 s")
     )
-    assert failed == Outcome("failed", None, "deadline", "it took longer than 1 s", "rule")
+    assert failed == Score(
+        None, "it took longer than 1 s", status="failed", cause="rule", code="deadline"
+    )
     own = scored_of_result(EvaluateResult(score=1.0, error="HTTP 500: from somewhere"))
-    assert own == Outcome("failed", None, "function_error", "HTTP 500: from somewhere", "rule")
+    assert own == Score(
+        None, "HTTP 500: from somewhere", status="failed", cause="rule", code="function_error"
+    )

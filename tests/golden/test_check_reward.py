@@ -182,7 +182,7 @@ def test_a_function_that_no_process_can_be_sent_is_noted() -> None:
     assert [(finding.level, finding.name) for finding in found.findings] == [
         ("note", "not_picklable")
     ]
-    assert [one.scored.score for one in found.tried if one.kind == "gold"] == [1.0]
+    assert [one.scored.value for one in found.tried if one.kind == "gold"] == [1.0]
 
 
 @pytest.mark.system("bubblewrap")

@@ -42,10 +42,10 @@ from rm_gallery.core.engine.processes.driver import describe_exit
 from rm_gallery.core.engine.run_records import RunStore, differences
 from rm_gallery.core.graders.base import GraderRegistry
 from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.outcome import Outcome, outcome_of_error
 from rm_gallery.core.reward.judge import BaseStepWiseRubricReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.runner.grading_runner import GradingRunner
+from rm_gallery.core.score import Score, score_of_error
 from rm_gallery.core.utils import errors
 from rm_gallery.core.utils.errors import (
     BudgetExceeded,
@@ -422,7 +422,7 @@ def test_progress(line: Line) -> Line:
             for _ in range(times):
                 shown.count(
                     [
-                        Outcome(status, reason=reason, message=reason * 2)
+                        Score(None, reason * 2, status=status, code=reason)
                         for status, reason in outcomes
                     ]
                 )
@@ -440,10 +440,10 @@ def test_outcomes(line: Line) -> Line:
     kind, arguments = line["error"]
     cls = getattr(errors, kind, None) or getattr(builtins, kind)
     try:
-        found: Outcome[Any] = outcome_of_error(cls(*arguments, **line.get("more", {})))
+        found: Score[Any] = score_of_error(cls(*arguments, **line.get("more", {})))
     except ConfigError as error:
         return {"raised": str(error)}
-    return {"outcome": [found.status, found.reason, found.message]}
+    return {"outcome": [found.status, found.code, found.reason]}
 
 
 @golden("words")

@@ -251,7 +251,7 @@ def test_every_object_works_in_another_process_which_imports_no_trainer_for_it(
         "import json, pickle, sys\n"
         "made = pickle.load(open('objects.pickle', 'rb'))\n"
         "scores = {name: getattr(one, '__self__', one).scorer.score('q', '\\\\boxed{4}', "
-        "{'answer': '4'}).score for name, one in made.items()}\nassert not {'trl', 'torch', 'ray', "
+        "{'answer': '4'}).value for name, one in made.items()}\nassert not {'trl', 'torch', 'ray', "
         "'skyrl_gym', 'openenv', 'areal', 'verifiers', 'langsmith'} & "
         "set(sys.modules)\nprint(json.dumps(scores))\n"
     )

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from rm_gallery import EvaluateResult, OpenaiLLM, RewardRegistry, Unscored, reward_function
-from rm_gallery.core.outcome import Outcome, failed, scored
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.score import Score, failed, scored
 from rm_gallery.core.utils.recent import LATELY
 from rm_gallery.integrations.causes import GROUP_MEAN, TRAINERS, GroupMeans, given
 from rm_gallery.integrations.trl import trl_reward
@@ -260,7 +260,7 @@ def test_a_deadline_bounds_the_step_of_every_adapter_whose_judge_dies(death: str
 
 def stands_in(means: GroupMeans, group: str) -> float:
     """What a score of the group is replaced by that is missing now."""
-    found: Outcome[float] = failed("error", "", "endpoint")
+    found: Score[float] = failed("error", "", "endpoint")
     means.note({group: [found]})
     return float(found.extra[GROUP_MEAN])
 

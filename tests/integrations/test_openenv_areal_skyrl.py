@@ -18,7 +18,7 @@ import pytest
 
 from rm_gallery import ConfigError, RunOptions, reward_function
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.outcome import Outcome, scored
+from rm_gallery.core.score import Score, scored
 from rm_gallery.integrations.areal import DEADLINE, areal_reward, areal_workflow
 from rm_gallery.integrations.openenv import RolloutReward, RubricReward, RubricScore, openenv_rubric
 from rm_gallery.integrations.scoring import RowScorer
@@ -143,11 +143,11 @@ def test_a_rubrics_row_is_made_of_plain_fields_and_both_metadata(there: None) ->
     )
     action = Say(message="x", metadata={"b": 7, "c": 8})
     found = waited(openenv_rubric(asked, worst=0.0)(action, seen))
-    assert found.outcome.message == "('q', {'a': 1, 'b': 6, 'c': 8}, False, False)"
+    assert found.outcome.reason == "('q', {'a': 1, 'b': 6, 'c': 8}, False, False)"
     mapped = waited(
         openenv_rubric(asked, worst=0.0, prompt=lambda seen: "mine")({"text": "x"}, {"a": 3})
     )
-    assert mapped.outcome.message == "('mine', {'a': 3}, False, False)"
+    assert mapped.outcome.reason == "('mine', {'a': 3}, False, False)"
 
 
 @pytest.mark.parametrize(("action", "completion", "score"), [
@@ -232,7 +232,7 @@ class Later(Gives):
     (0.5, 0.5, []), (True, 1.0, []), (1e300, 1e300, []), (None, None, [("unscored", "no_score")]),
     (math.nan, None, [("failed", "invalid_score")]), ("0.5", None, [("failed", "invalid_score")]),
     (ValueError("no"), None, [("failed", "error")]),
-    (RubricScore(0.0, Outcome("failed", None, "parse", "m")), None, [("unscored", "parse")]),
+    (RubricScore(0.0, Score(None, "m", status="failed", code="parse")), None, [("unscored", "parse")]),
     (RubricScore(0.5, scored(0.5)), 0.5, []),
 ])  # fmt: skip
 def test_what_a_rubric_gives_is_a_score_or_none(

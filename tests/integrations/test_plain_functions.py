@@ -16,11 +16,11 @@ import pytest
 from rm_gallery import EvaluateResult, reward_function
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.graders.base import FunctionGrader, GraderError, GraderScore
-from rm_gallery.core.outcome import UNDECLARED, Outcome
 from rm_gallery.core.reward.function import RewardFunction
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.schema import RewardResult, sample_of
 from rm_gallery.core.runner.grading_runner import build_reward
+from rm_gallery.core.score import UNDECLARED, Score
 from rm_gallery.evaluation.live import scored_of_result
 from rm_gallery.evaluation.worker import _asked
 from rm_gallery.integrations.causes import NoScore
@@ -98,7 +98,7 @@ NO_RESULTS: dict[str, Callable[[], Any]] = {
     "str": lambda: "0.5",
     "list": lambda: [0.5],
 }
-Door = Callable[[RewardFunction[Any], str], Outcome[float]]
+Door = Callable[[RewardFunction[Any], str], Score[float]]
 
 
 def made(form: str, mode: str, waits: bool, declared: Any = None) -> RewardFunction[Any]:
@@ -135,47 +135,49 @@ def made(form: str, mode: str, waits: bool, declared: Any = None) -> RewardFunct
     )
 
 
-def evaluated(function: RewardFunction[Any], answer: str) -> Outcome[float]:
+def evaluated(function: RewardFunction[Any], answer: str) -> Score[float]:
     reward = function.reward()
     return said_of(
         reward, reward.evaluate(sample_of("q", answer), options=RunOptions(blame="probe")).output[0]
     )
 
 
-def in_a_batch(function: RewardFunction[Any], answer: str) -> Outcome[float]:
+def in_a_batch(function: RewardFunction[Any], answer: str) -> Score[float]:
     reward = build_reward(function)
     done = reward.evaluate_batch(
         [sample_of("q", answer), sample_of("other", "0.5")], progress=False, blame="probe"
     )
-    assert said_of(reward, done[1].output[0]).score == 0.5, "nobody else pays"
+    assert said_of(reward, done[1].output[0]).value == 0.5, "nobody else pays"
     return said_of(reward, done[0].output[0])
 
 
-def best_of_n(function: RewardFunction[Any], answer: str) -> Outcome[float]:
+def best_of_n(function: RewardFunction[Any], answer: str) -> Score[float]:
     reward = function.reward()
     done = reward.evaluate(sample_of("q", "0.25", answer, "0.75"))
-    others = [said_of(reward, done.output[place]).score for place in (0, 2)]
+    others = [said_of(reward, done.output[place]).value for place in (0, 2)]
     assert others == [0.25, 0.75], "the answers beside it keep their scores"
     return said_of(reward, done.output[1])
 
 
-def by_rows(function: RewardFunction[Any], answer: str) -> Outcome[float]:
+def by_rows(function: RewardFunction[Any], answer: str) -> Score[float]:
     return RowScorer(function, options=RunOptions(blame="probe")).score_rows(["q"], [answer])[0]
 
 
-def over_http(function: RewardFunction[Any], answer: str) -> Outcome[float]:
+def over_http(function: RewardFunction[Any], answer: str) -> Score[float]:
     app = create_app(Handler({"points": function.reward()}))
-    told = post(app, "/v1/rewards/points", {"prompt": "q", "completion": answer}).json()
-    return Outcome(
-        told["status"],
+    item = {"prompt": "q", "completion": answer}
+    # one by itself is not compared with itself
+    told = post(app, "/v1/rewards/points/batch", {"items": [item, item]}).json()["results"][0]
+    return Score(
         told["score"],
-        told.get("reason"),
         told.get("message") or "",
-        told.get("cause"),
+        status=told["status"],
+        cause=told.get("cause"),
+        code=told.get("reason"),
     )
 
 
-def deployed(function: RewardFunction[Any], answer: str) -> Outcome[float]:
+def deployed(function: RewardFunction[Any], answer: str) -> Score[float]:
     talk = [{"role": "user", "content": "q"}, {"role": "assistant", "content": answer}]
     return scored_of_result(_asked(function, [{"messages": talk}])[0])
 
@@ -193,19 +195,19 @@ def test_a_value_outside_is_the_rules_error_and_says_what_to_declare(
     function = made(form, mode, waits)
     assert list(function.score_range) == [0, 1]
     for answer, score in (("0", 0.0), ("1", 1.0), ("0.25", 0.25), ("true", 1.0), ("false", 0.0)):
-        assert door(function, answer).score == score
-    assert door(function, "none").score in (None, 0.0), (
+        assert door(function, answer).value == score
+    assert door(function, "none").value in (None, 0.0), (
         "no score, or the worst one where the answer turned out to be the cause"
     )
     for number in (2.0, -1.0, 1.0001):
         found = door(function, f"{number}")
-        assert (found.status, found.score, found.reason, found.cause) == (
+        assert (found.status, found.value, found.code, found.cause) == (
             "failed",
             None,
             UNDECLARED,
             "rule",
         )
-        assert advice("points", number, found.message)
+        assert advice("points", number, found.reason)
 
 
 @pytest.mark.parametrize("door", [evaluated, in_a_batch, by_rows, over_http])
@@ -216,7 +218,7 @@ def test_an_answer_that_drives_a_score_out_of_a_declared_range_has_the_worst_sco
 ) -> None:
     function = made(form, "pointwise", waits, (0, 1))
     for number in (2.0, -1.0):
-        assert door(function, f"{number}").score == 0.0
+        assert door(function, f"{number}").value == 0.0
 
 
 @pytest.mark.parametrize("door", [evaluated, in_a_batch, by_rows, over_http, deployed])
@@ -228,8 +230,8 @@ def test_a_function_that_leaves_its_declared_range_with_every_answer_is_the_rule
         return 0.5 if messages[-1].text == "0.5" else 7.0
 
     found = door(points, "good")
-    assert (found.status, found.reason, found.cause) == ("failed", "invalid_result", "rule")
-    assert "points gave the score 7, outside its declared range [0, 1]." in found.message
+    assert (found.status, found.code, found.cause) == ("failed", "invalid_result", "rule")
+    assert "points gave the score 7, outside its declared range [0, 1]." in found.reason
 
 
 @pytest.mark.parametrize("mode", ["pointwise", "batch"])
@@ -245,8 +247,8 @@ def test_what_is_no_result_of_a_function_is_an_error_that_says_so(returned: str,
         group if mode == "batch" else points, "batch" if mode == "batch" else "pointwise"
     )
     found = evaluated(function, "good")
-    assert (found.status, found.score, found.cause) == ("failed", None, "rule"), found
-    assert returned in found.message, found.message
+    assert (found.status, found.value, found.cause) == ("failed", None, "rule"), found
+    assert returned in found.reason, found.reason
 
 
 @pytest.mark.parametrize(
@@ -260,7 +262,7 @@ def test_a_declared_range_holds(declared: Any, inside: bool) -> None:
 
     for door in (evaluated, in_a_batch, by_rows, over_http, deployed):
         found = door(points, "4")
-        assert found.score == (4.0 if inside else None if door is deployed else 0.0), (
+        assert found.value == (4.0 if inside else None if door is deployed else 0.0), (
             "a server of evaluators asks once"
         )
 

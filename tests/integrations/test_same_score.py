@@ -122,7 +122,7 @@ def scored(row_scorer: RowScorer, rows: list[Row]) -> Any:
 
 @door("RowScorer.score_rows")
 def scorer(name: str, rows: list[Row]) -> list[float | None]:
-    return [each.score for each in scored(RowScorer(name, reference="solution"), rows)]
+    return [each.value for each in scored(RowScorer(name, reference="solution"), rows)]
 
 
 def items(rows: list[Row]) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ def remote(name: str, rows: list[Row]) -> list[float | None]:
 
     with RewardServer({"it": RewardRegistry.create(name)}) as server:
         found = RowScorer(f"remote:{server.url}/v1/rewards/it", reference="solution")
-        return [each.score for each in scored(found, rows)]
+        return [each.value for each in scored(found, rows)]
 
 
 def same(found: list[Any], reward: str, blame: Literal["off", "probe"] = "off") -> None:

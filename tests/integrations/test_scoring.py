@@ -23,7 +23,7 @@ from rm_gallery import (
     reward_function,
 )
 from rm_gallery.core.data.load.readers import plain
-from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.score import Score
 from rm_gallery.integrations.scoring import RowScorer, component_names, rows_of, scored_of
 from rm_gallery.integrations.trl import trl_reward
 from tests.integrations.adapters import Moody
@@ -78,7 +78,7 @@ class Longest(BaseListWiseReward):
 def seen(*arguments: Any, **settings: Any) -> Any:
     from ast import literal_eval
 
-    return literal_eval(RowScorer(Seen(), **settings).score(*arguments).message)
+    return literal_eval(RowScorer(Seen(), **settings).score(*arguments).reason)
 
 
 @pytest.mark.parametrize(("settings", "row", "reference"), [
@@ -99,7 +99,7 @@ def test_the_reference_is_the_named_column(settings: Any, row: Any, reference: A
 
 def test_components_are_the_dimensions_and_the_finite_metrics() -> None:
     found = RowScorer(Parts()).score("q", "four")
-    assert (found.score, found.status, found.message) == (3.0, "scored", "so long")
+    assert (found.value, found.status, found.reason) == (3.0, "scored", "so long")
     assert found.components == {"length": 4.0, "half": 2.0, "n": 3.0, "on": 0.5}
     assert "metrics" in found.extra
 
@@ -122,18 +122,18 @@ def test_details_of_steps_are_no_parts_of_the_answer_but_their_numbers_and_words
     )
     reward = Steps()
     found = scored_of(reward, reward.evaluate(asked).output[0])
-    assert (found.score, found.components) == (4.0, {"one": 1.0, "three": 1.0})
-    assert found.message == "a: one; b: one; a: three; b: three"
+    assert (found.value, found.components) == (4.0, {"one": 1.0, "three": 1.0})
+    assert found.reason == "a: one; b: one; a: three; b: three"
 
 
 def test_a_comparing_reward_sees_the_completions_of_one_prompt_together() -> None:
     found = RowScorer(Longest()).score_rows(["p", "r", "p"], ["aa", "b", "aaaa"], None)
-    assert [each.score for each in found] == [0.5, 1.0, 1.0]
+    assert [each.value for each in found] == [0.5, 1.0, 1.0]
     # one prompt with two references is two questions
     apart = RowScorer(Longest()).score_rows(
         ["p"] * 3, ["aa", "b", "aaaa"], [{"reference": n} for n in "xyx"]
     )
-    assert [each.score for each in apart] == [0.5, 1.0, 1.0]
+    assert [each.value for each in apart] == [0.5, 1.0, 1.0]
 
 
 def test_a_missing_column_names_the_columns_there_are() -> None:
@@ -152,7 +152,7 @@ def test_a_missing_column_names_the_columns_there_are() -> None:
         found = fresh.score_rows(
             ["q", "q"], ["4", "4"], [{"solution": "4"}, {"answer": "4"}][::turn]
         )
-        assert [(each.score, each.reason) for each in found] == [(1.0, ""), (None, "data")][::turn]
+        assert [(each.value, each.code) for each in found] == [(1.0, ""), (None, "data")][::turn]
 
 
 def test_the_mean_of_a_group_is_that_of_its_scores_before_and_of_all_as_one_more() -> None:
@@ -193,9 +193,9 @@ def test_messages_that_are_none_cost_their_own_row() -> None:
     scorer = RowScorer("math_verify_reward", reference="solution")
     bad, rows = [{"content": "no role"}], rows_of({"solution": ["4", "4"]}, 2)
     found = scorer.score_rows(["q", "q"], [bad, "4"], rows)
-    assert [(each.score, each.reason) for each in found] == [(None, "data"), (1.0, "")]
+    assert [(each.value, each.code) for each in found] == [(None, "data"), (1.0, "")]
     assert scorer.score("q", bad, rows[0]) == found[0]
-    assert "completion[0]" in found[0].message
+    assert "completion[0]" in found[0].reason
 
 
 def test_a_context_is_shown_to_judges_where_it_is_named() -> None:
@@ -207,7 +207,7 @@ def test_a_context_is_shown_to_judges_where_it_is_named() -> None:
 
     for columns in ({"context": "page"}, {}):
         scorer = RowScorer("base_helpfulness_pointwise", llm=FakeLLM(reply=reply), columns=columns)
-        assert scorer.score("What colour?", "Blue.", {"page": "The sky is blue."}).score is not None
+        assert scorer.score("What colour?", "Blue.", {"page": "The sky is blue."}).value is not None
     assert ["The sky is blue." in each for each in asked] == [True, False]
 
 
@@ -268,7 +268,7 @@ def test_a_misspelt_component_is_told_once_and_after_four_scores(warned: list[st
     for place in range(10):
         assert bool(warned) is (place > 3)
         scorer.numbers(scorer.score("?", "four"), ["length", "lenght"])
-        scorer.numbers(Outcome("failed"), ["lenght"])
+        scorer.numbers(Score(status="failed"), ["lenght"])
     assert len(warned) == 1 and "the first 4 scores have no component 'lenght'" in warned[0]
     assert warned[0].endswith("there are: half, length, n, on.\n")
     known = RowScorer(Parts())
@@ -278,7 +278,7 @@ def test_a_misspelt_component_is_told_once_and_after_four_scores(warned: list[st
 
 
 def test_what_broke_the_reward_has_its_score_in_every_component() -> None:
-    broken = Outcome("scored", -1.0, extra={"caused_by": "answer"})
+    broken = Score(-1.0, extra={"caused_by": "answer"})
     flags = {"score": -1.0, "unscored": 0.0, "failed": 0.0}
     assert RowScorer(Moody).numbers(broken, ["words"]) == {"words": -1.0, **flags}
 
@@ -304,11 +304,11 @@ def test_the_deadline_of_the_options_holds_through_every_door() -> None:
 
     scorer = RowScorer(slow, options={"deadline": 0.05})
 
-    async def awaited() -> list[Outcome[float]]:
+    async def awaited() -> list[Score[float]]:
         return [await scorer.ascore("q", "a"), *await scorer.ascore_rows(["q"], ["a"])]
 
     found = [scorer.score("q", "a"), *scorer.score_rows(["q"], ["a"]), *asyncio.run(awaited())]
-    assert [each.reason for each in found] == ["deadline"] * 4
+    assert [each.code for each in found] == ["deadline"] * 4
 
 
 def test_a_trainer_is_never_given_what_its_numbers_cannot_hold() -> None:
@@ -318,10 +318,10 @@ def test_a_trainer_is_never_given_what_its_numbers_cannot_hold() -> None:
 
     texts = ["1e300", "-3.5e38", "3.4e38", "0.1"]
     plain, given = RowScorer(wide), trl_reward(wide, worst=-1.0)
-    assert [plain.score("q", text).score for text in texts] == [1e300, -3.5e38, 3.4e38, 0.1]
+    assert [plain.score("q", text).value for text in texts] == [1e300, -3.5e38, 3.4e38, 0.1]
     assert given(["q"] * 4, texts) == [None, None, 3.4e38, 0.1]
     said = [
-        (found.reason, found.cause) for text in texts for found in [given.scorer.score("q", text)]
+        (found.code, found.cause) for text in texts for found in [given.scorer.score("q", text)]
     ]
     assert said == [("invalid_score", "rule")] * 2 + [("", None)] * 2
 

@@ -32,7 +32,7 @@ def looked(reward: Any, **given: Any) -> Any:
 
     async def noted(*arguments: Any) -> Any:
         outcome = await score(*arguments)
-        found.append(outcome.message)
+        found.append(outcome.reason)
         return outcome
 
     reward.scorer.ascore = noted

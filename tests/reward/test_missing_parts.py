@@ -20,21 +20,21 @@ from rm_gallery.core.graders.base import (
     GraderResult,
     GraderScore,
 )
-from rm_gallery.core.outcome import CAUSES, NOT_BEGUN, Outcome, deciding, failed, unscored
 from rm_gallery.core.reward import compose
 from rm_gallery.core.reward.base import BasePairWiseReward, BasePointWiseReward, BaseStepWiseReward
 from rm_gallery.core.reward.compose import Composition, WeightedSum
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.runner import aggregator as aggregators
+from rm_gallery.core.score import CAUSES, NOT_BEGUN, Score, deciding, failed, unscored
 from rm_gallery.core.utils.errors import Cause, RMGalleryError, Unscored
 from tests.support.samples import make_sample
 
-MISSING: list[Outcome[Any]] = [
+MISSING: list[Score[Any]] = [
     make(f"{make.__name__}_{cause}", "m", cause) for make in (unscored, failed) for cause in CAUSES
 ]
 MISSING += [failed(reason, "m", "caller") for reason in sorted(NOT_BEGUN)]
-PAIRS = [(one, other) for one, other in permutations(MISSING, 2) if one.reason < other.reason]
+PAIRS = [(one, other) for one, other in permutations(MISSING, 2) if one.code < other.code]
 Told = tuple[Any, ...]
 
 
@@ -48,7 +48,7 @@ def test_a_failure_decides_before_a_stop_before_what_is_unscored_and_the_answer_
     for one, other in product(range(len(by_hand)), repeat=2):
         assert deciding([by_hand[one], by_hand[other]]) is by_hand[min(one, other)]
     a, b = unscored("a", "m", "judge"), unscored("b", "m", "judge")
-    assert deciding([a, b]).reason == deciding([b, a]).reason == "a"
+    assert deciding([a, b]).code == deciding([b, a]).code == "a"
     # a record of an earlier version names no cause
     old = GraderError(name="x", error="m", error_type="x").outcome()
     assert (
@@ -124,7 +124,7 @@ def test_the_order_of_columns_changes_nothing_in_any_aggregator(
                 why = deciding([one, other])
                 assert told(found[0])[:3] == (
                     "failed" if why.status == "failed" else "unscored",
-                    why.reason,
+                    why.code,
                     why.cause,
                 )
 
@@ -144,20 +144,20 @@ def test_a_fault_of_the_combination_is_not_laid_on_a_part_that_was_skipped() -> 
 class Lost(RMGalleryError):
     """A failure of a cause."""
 
-    def __init__(self, why: Outcome[Any]) -> None:
-        super().__init__(why.message)
-        self.reason, self.cause = why.reason, why.cause or "rule"
+    def __init__(self, why: Score[Any]) -> None:
+        super().__init__(why.reason)
+        self.reason, self.cause = why.code, why.cause or "rule"
 
 
-def raised(why: Outcome[Any]) -> Exception:
+def raised(why: Score[Any]) -> Exception:
     return (
-        Unscored(why.message, reason=why.reason, cause=why.cause)
+        Unscored(why.reason, reason=why.code, cause=why.cause)
         if why.status == "unscored"
         else Lost(why)
     )
 
 
-NUMBERED = [why for why in MISSING if why.reason not in NOT_BEGUN and why.cause != "answer"]
+NUMBERED = [why for why in MISSING if why.code not in NOT_BEGUN and why.cause != "answer"]
 """An answer's text is the number of what is wrong with it. What an answer causes is a score, and
 what was not begun ends the run.
 """
@@ -193,13 +193,13 @@ class NumberedGrader(BaseGrader):
         raise raised(NUMBERED[self.numbers.pop(0)])
 
 
-def by_weighted_sum(numbers: Sequence[int]) -> Outcome[Any]:
+def by_weighted_sum(numbers: Sequence[int]) -> Score[Any]:
     parts = {f"part {number}": Numbered(name=f"part {number}", number=number) for number in numbers}
     made = WeightedSum(parts)
     return said_of(made, made.evaluate(make_sample("x")).output[0])
 
 
-def by_steps(numbers: Sequence[int]) -> Outcome[Any]:
+def by_steps(numbers: Sequence[int]) -> Score[Any]:
     sample = make_sample("x")
     steps = [{"role": "assistant", "content": str(number)} for number in numbers]
     given = DataSample.model_validate(
@@ -213,14 +213,14 @@ def by_steps(numbers: Sequence[int]) -> Outcome[Any]:
     return said_of(reward, reward.evaluate(given).output[0])
 
 
-def by_pairs(numbers: Sequence[int]) -> Outcome[Any]:
+def by_pairs(numbers: Sequence[int]) -> Score[Any]:
     sample = make_sample(*map(str, numbers), "0")
     reward = NumberedPairs()
     return said_of(reward, reward.evaluate(sample).output[-1])
 
 
-def by_strategy(kind: Callable[..., BaseGrader]) -> Callable[[Sequence[int]], Outcome[Any]]:
-    def run(numbers: Sequence[int]) -> Outcome[Any]:
+def by_strategy(kind: Callable[..., BaseGrader]) -> Callable[[Sequence[int]], Score[Any]]:
+    def run(numbers: Sequence[int]) -> Score[Any]:
         found = kind(NumberedGrader(numbers=list(numbers)), n=len(numbers)).evaluate({"query": "q"})
         assert isinstance(found, GraderError)
         return found.outcome()
@@ -228,7 +228,7 @@ def by_strategy(kind: Callable[..., BaseGrader]) -> Callable[[Sequence[int]], Ou
     return run
 
 
-WHOLES: dict[str, Callable[[Sequence[int]], Outcome[Any]]] = {
+WHOLES: dict[str, Callable[[Sequence[int]], Score[Any]]] = {
     "weighted sum": by_weighted_sum,
     "steps of an answer": by_steps,
     "pairs of an answer": by_pairs,
@@ -241,9 +241,9 @@ WHOLES: dict[str, Callable[[Sequence[int]], Outcome[Any]]] = {
 def test_the_order_of_parts_changes_nothing_in_any_composition(name: str) -> None:
     for pair in (pair for pair in permutations(range(len(NUMBERED)), 2) if pair[0] < pair[1]):
         there, back = WHOLES[name](pair), WHOLES[name](pair[::-1])
-        assert (there.status, there.reason, there.cause) == (
+        assert (there.status, there.code, there.cause) == (
             back.status,
-            back.reason,
+            back.code,
             back.cause,
         ), pair
         wanted = deciding([NUMBERED[number] for number in pair])

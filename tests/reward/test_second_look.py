@@ -16,11 +16,11 @@ from rm_gallery.core.graders.base import FunctionGrader, GraderScore
 from rm_gallery.core.graders.bridge import as_grader, as_reward
 from rm_gallery.core.graders.llm import LLMGrader
 from rm_gallery.core.model.base import FakeLLM
-from rm_gallery.core.outcome import NOT_BEGUN, Outcome
 from rm_gallery.core.reward.base import BasePointWiseReward, BasePointWiseRubricReward
 from rm_gallery.core.reward.blame import TRIALS
 from rm_gallery.core.reward.outputs import NEUTRAL, may_be_the_answers_doing
 from rm_gallery.core.reward.schema import RewardResult, sample_of
+from rm_gallery.core.score import NOT_BEGUN, Score
 from rm_gallery.core.utils.errors import Cause
 from tests.reward.rewards import scored
 
@@ -115,10 +115,10 @@ def test_the_deadline_of_a_judge_is_no_doing_of_the_answer(made: Any) -> None:
 @pytest.mark.parametrize("cause", get_args(Cause))
 def test_which_outcomes_may_be_the_answers_doing(cause: Cause, judged: bool) -> None:
     def suspects(reason: str) -> bool:
-        return may_be_the_answers_doing(judged, Outcome("failed", None, reason, "why", cause))
+        return may_be_the_answers_doing(
+            judged, Score(None, "why", status="failed", cause=cause, code=reason)
+        )
 
     assert suspects("error") is (cause in ("judge", "rule"))
     assert suspects("deadline") is (cause in ("judge", "rule") or not judged)
-    assert not any(map(suspects, NOT_BEGUN)) and not may_be_the_answers_doing(
-        judged, Outcome("scored", 1.0)
-    )
+    assert not any(map(suspects, NOT_BEGUN)) and not may_be_the_answers_doing(judged, Score(1.0))

@@ -16,9 +16,9 @@ import pytest
 
 from rm_gallery import DataSample
 from rm_gallery.core.data.conversation import sample_of_completion
-from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardResult
+from rm_gallery.core.score import Score
 from rm_gallery.serve.app import CODECS, REFUSALS, create_app
 from rm_gallery.serve.door import ServeSettings
 from rm_gallery.serve.formats import MAX_ITEMS, NATIVE, Ask, Refused
@@ -62,7 +62,7 @@ class Deployed:
 
     async def score(
         self, evaluator_id: str, asks: Sequence[Ask], seconds: float
-    ) -> list[Outcome[float]]:
+    ) -> list[Score[float]]:
         if evaluator_id != "math":
             raise Refused(404, "unknown_evaluator", "There is no such evaluator.")
         return await self.lane.score(asks, seconds)

@@ -80,7 +80,7 @@ def test_scores_come_in_order_and_are_those_of_the_reward_itself(client: RewardC
     found = client.score_batch("accuracy", asked)
     own = RowScorer("accuracy", reference="reference")
     here = own.score_rows([i["prompt"] for i in asked], [i["completion"] for i in asked], asked)
-    assert found == [each.score for each in here]
+    assert found == [each.value for each in here]
     assert client.evaluate_batch("accuracy", asked) == [replace(each, extra={}) for each in here]
     assert client.score("accuracy", "2 + 2?", "4", reference="4") == 1.0
     assert client.evaluate_batch("accuracy", []) == []
@@ -94,11 +94,11 @@ def test_what_has_no_score_says_why_and_costs_no_other_one(client: RewardClient)
         {"prompt": "no completion"},
     ]
     found = client.evaluate_batch("accuracy", asked)
-    assert [(each.status, each.reason) for each in found] == [
+    assert [(each.status, each.code) for each in found] == [
         ("scored", ""), ("scored", ""), ("unscored", "no_reference"), ("failed", "invalid_request"), ("failed", "invalid_item"),
     ]  # fmt: skip
     failed = client.evaluate("picky", "q", "boom")
-    assert (failed.score, failed.status, failed.reason) == (None, "failed", "error")
+    assert (failed.value, failed.status, failed.code) == (None, "failed", "error")
 
 
 @pytest.mark.parametrize(("on_error", "value"), [("none", None), (-1, -1.0), (0.5, 0.5)])
@@ -161,8 +161,8 @@ def test_misuse_is_named(make: Callable[[], Any], says: str) -> None:
 
 def test_a_wrong_name_is_told_with_those_there_are(client: RewardClient) -> None:
     found = client.evaluate("acuracy", "q", "4", reference="4")
-    assert (found.status, found.reason) == ("failed", "fatal")
-    assert "accuracy" in found.message and "base URL" not in found.message
+    assert (found.status, found.code) == ("failed", "fatal")
+    assert "accuracy" in found.reason and "base URL" not in found.reason
 
 
 # -- time and trouble ------------------------------------------------------------------------------
@@ -171,12 +171,12 @@ def test_a_wrong_name_is_told_with_those_there_are(client: RewardClient) -> None
 def test_the_deadline_holds_for_all_together_and_keeps_what_is_done(server: RewardServer) -> None:
     client = RewardClient(server.url, deadline=2.0, batch=1)
     found = client.evaluate_batch("slow", [{"completion": text} for text in ("0", "30", "0")])
-    assert [(each.score, each.reason) for each in found] == [
+    assert [(each.value, each.code) for each in found] == [
         (1.0, ""),
         (None, "deadline"),
         (1.0, ""),
     ]
-    assert found[1].message == f"{server.url} gave no answer within 2 s."
+    assert found[1].reason == f"{server.url} gave no answer within 2 s."
 
 
 def test_slow_completions_wait_together(client: RewardClient) -> None:
@@ -265,7 +265,7 @@ def test_a_broken_reply_is_no_score(status: int, reply: Any, reason: str) -> Non
     with _Scripted((status, reply, {})) as server:
         attempts = 1 if reason == "transient" else 3
         found = RewardClient(server.url, max_attempts=attempts).evaluate("r", "q", "a")
-        assert (found.score, found.status, found.reason, len(server.seen)) == (
+        assert (found.value, found.status, found.code, len(server.seen)) == (
             None,
             "failed",
             reason,
@@ -359,7 +359,7 @@ def test_steps_turns_and_columns_arrive_and_preferences_do_not(server: RewardSer
         "q", [{"role": "assistant", "content": text} for text in "ab"], {"k": 7}
     )
     assert found.components == {"turns": 1.1, "k": 7.0}
-    assert "counted" in found.message
+    assert "counted" in found.reason
 
 
 @pytest.mark.parametrize(("endpoint", "score"), [("vllm/classify", 2.0), ("vllm/score", 1.0)])

@@ -14,9 +14,9 @@ import pytest
 from loguru import logger
 
 from rm_gallery import DataSample, RewardRegistry
-from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.score import Score
 from rm_gallery.serve.app import create_app
 from rm_gallery.serve.door import ServeSettings
 from rm_gallery.serve.formats import Ask, Codec, Refused
@@ -292,7 +292,7 @@ def test_seconds_are_counted_up_to_the_bound_of_their_bucket() -> None:
 
 
 def test_scores_of_an_ask_that_is_no_valid_unicode_are_sent() -> None:
-    def odd(asks: Any, found: Sequence[Outcome[float]]) -> tuple[int, Any]:
+    def odd(asks: Any, found: Sequence[Score[float]]) -> tuple[int, Any]:
         return 200, {"text": "\ud800", "number": 2**80}
 
     codec = Codec(

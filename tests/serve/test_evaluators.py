@@ -73,7 +73,7 @@ def test_as_many_wait_as_may_and_a_bad_one_costs_no_other(tmp_path: Path) -> Non
         await asyncio.sleep(0)
         beside = [await refusal(served.score("a", asks("0.4", "0.5"), 30.0)), dict(served.waiting)]
         last = await served.score("a", asks("0.4"), 30.0)
-        found = [(each.score, each.reason) for each in [*(await first), *last]]
+        found = [(each.value, each.code) for each in [*(await first), *last]]
         return [
             *beside,
             found,

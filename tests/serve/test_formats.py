@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.outcome import Outcome, scored
+from rm_gallery.core.score import Score, scored
 from rm_gallery.serve.app import CODECS, FORMATS, create_app
 from rm_gallery.serve.formats import Ask
 from rm_gallery.serve.handler import Handler
@@ -30,9 +30,9 @@ FOUND = {
         1.0, "good", {"a": 0.25, "b": 0.75}, {"metrics": METRICS, "step_outputs": STEPS}
     ),
     "odd": scored(1.0, "", {}, {"metrics": {"a": 3, "b": {"reason": "no score"}}}),
-    "unscored": Outcome("unscored", None, "no_reference", "There is no reference."),
-    "invalid": Outcome("failed", None, "invalid_item", "It does not fit."),
-    "late": Outcome("failed", None, "deadline", "Out of time."),
+    "unscored": Score(None, "There is no reference.", status="unscored", code="no_reference"),
+    "invalid": Score(None, "It does not fit.", status="failed", code="invalid_item"),
+    "late": Score(None, "Out of time.", status="failed", code="deadline"),
 }
 """What a handler finds, by the names that stand in the files; any other is a failure for that
 reason.
@@ -52,10 +52,12 @@ class Noting:
         self.target: str | None = None
         self.asks: list[Ask] | None = None
 
-    async def score(self, target: str, asks: Sequence[Ask], seconds: float) -> list[Outcome[float]]:
+    async def score(self, target: str, asks: Sequence[Ask], seconds: float) -> list[Score[float]]:
         self.target, self.asks = target, list(asks)
         names = [*self.names, *["right"] * len(asks)][: len(asks)]
-        return [FOUND.get(name) or Outcome("failed", None, name, "No luck.") for name in names]
+        return [
+            FOUND.get(name) or Score(None, "No luck.", status="failed", code=name) for name in names
+        ]
 
 
 HANDLER = Noting()

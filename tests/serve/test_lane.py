@@ -16,9 +16,9 @@ import pytest
 
 from rm_gallery import DataSample, EvaluateResult, reward_function
 from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.integrations.scoring import RowScorer
 from rm_gallery.serve import handler as module
@@ -75,8 +75,8 @@ def asks(*texts: str) -> list[Ask]:
 BOTH = pytest.mark.parametrize("reward", [Plain(), Awaiting()], ids=["plain", "async"])
 
 
-def told(found: list[Outcome[float]]) -> list[Any]:
-    return [each.score if each.score is not None else each.reason for each in found]
+def told(found: list[Score[float]]) -> list[Any]:
+    return [each.value if each.value is not None else each.code for each in found]
 
 
 @BOTH
@@ -144,7 +144,7 @@ def test_a_client_is_told_no_path_of_the_server_and_the_log_is(
         return await lane.score(asks(said), 60)
 
     (found,) = asked(opens.reward(), go)
-    assert found.message == f"RuntimeError: {told}"
+    assert found.reason == f"RuntimeError: {told}"
     assert any(said in line for line in warned) == (said != told)
 
 
@@ -258,7 +258,7 @@ def test_the_rewards_own_deadline_comes_first_where_it_is_shorter() -> None:
             Awaiting(deadline=own),
             partial(RewardLane.score, asks=asks("wait 600"), seconds=seconds),
         )
-        assert found.reason == "deadline"
+        assert found.code == "deadline"
 
 
 def test_all_of_an_ask_arrives_in_its_sample() -> None:

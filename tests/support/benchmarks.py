@@ -14,7 +14,6 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Judged,
     Judgement,
     Pair,
-    Score,
     Status,
     Verdict,
 )
@@ -44,7 +43,7 @@ _prompts = count()
 
 
 def by_hand(
-    scores: Sequence[Score],
+    scores: Sequence[float | None],
     chosen: Sequence[bool] = (True, False),
     *,
     subset: str = "",

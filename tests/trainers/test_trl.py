@@ -136,7 +136,7 @@ def same_by_evaluate(reward: TrlReward, logs: Any) -> list[float | None]:
     solutions = {row["prompt"][0]["content"]: row["solution"] for row in QUESTIONS}  # type: ignore[index]
     rows = zip(logs["prompt"], logs["completion"], logs["extra"]["helpful/outcome"], strict=True)
     return [
-        reward.scorer.score(prompt, said, {"solution": solutions[prompt[0]["content"]]}).score if outcome == "scored" else None
+        reward.scorer.score(prompt, said, {"solution": solutions[prompt[0]["content"]]}).value if outcome == "scored" else None
         for prompt, said, outcome in rows
     ]  # fmt: skip
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rm_gallery.core.outcome import outcome_of_error
+from rm_gallery.core.score import score_of_error
 from rm_gallery.core.utils.endpoint_errors import is_endpoint_error
 
 
@@ -83,13 +83,13 @@ OWN: dict[str, Exception] = {
 
 @pytest.mark.parametrize("error", ENDPOINT.values(), ids=ENDPOINT)
 def test_what_did_not_answer_is_the_endpoints_fault(error: Exception) -> None:
-    assert is_endpoint_error(error) and outcome_of_error(error).cause == "endpoint"
+    assert is_endpoint_error(error) and score_of_error(error).cause == "endpoint"
 
 
 @pytest.mark.parametrize("error", OWN.values(), ids=OWN)
 def test_what_the_content_may_have_caused_is_not(error: Exception) -> None:
     """An answer may name the file that a reward opens, and be too long for a server."""
-    assert not is_endpoint_error(error) and outcome_of_error(error).cause == "rule"
+    assert not is_endpoint_error(error) and score_of_error(error).cause == "rule"
 
 
 def test_a_group_and_a_circle_of_errors_are_looked_through() -> None:

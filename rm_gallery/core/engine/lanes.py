@@ -30,14 +30,14 @@ from rm_gallery.core.engine.context import (
     note_stop,
     stop_mark,
 )
-from rm_gallery.core.outcome import (
+from rm_gallery.core.score import (
     NOT_BEGUN,
     NOT_RUN,
-    Outcome,
+    Score,
     failed,
-    outcome_of_error,
+    score_of_error,
     scored,
-    stopped_outcome,
+    stopped,
 )
 from rm_gallery.core.utils.errors import DeadlineExceeded
 
@@ -89,7 +89,7 @@ class Work:
 
     execute: Callable[[Any], Any]
     """Job to value. What it returns is awaited if it can be."""
-    merge: Callable[[Any, list[Any], list[Outcome[Any]]], Any]
+    merge: Callable[[Any, list[Any], list[Score[Any]]], Any]
     """(data, jobs, outcomes) of a unit to its result; called for one unit at a time, on whichever
     thread finished it.
     """
@@ -125,11 +125,11 @@ class Work:
         self.closed = True
         self.fail(error)
 
-    def late(self, deadline: Deadline | None, left: str = "") -> Outcome[Any]:
-        """Outcome of a job that was given up at its deadline."""
+    def late(self, deadline: Deadline | None, left: str = "") -> Score[Any]:
+        """Score of a job that was given up at its deadline."""
         seconds = "" if self.deadline is None else f" of {self.deadline:g} s"
         note = f"; {deadline.note}" if deadline is not None and deadline.note else ""
-        return outcome_of_error(
+        return score_of_error(
             DeadlineExceeded(f"No result within the deadline{seconds}{note}{left}.")
         )
 
@@ -168,7 +168,7 @@ class Unit:
     )
 
     jobs: list[Any]
-    outcomes: list[Outcome[Any]]
+    outcomes: list[Score[Any]]
 
     def __init__(
         self,
@@ -239,7 +239,7 @@ class Doubtful(NamedTuple):
         if error is None and self.result is not None:
             return self.result
         unit.plan()
-        outcomes = unit.outcomes if error is None else [outcome_of_error(error)] * len(unit.jobs)
+        outcomes = unit.outcomes if error is None else [score_of_error(error)] * len(unit.jobs)
         return unit.work.merge(unit.data, unit.jobs, outcomes)
 
 
@@ -359,9 +359,9 @@ class LoopLane:
         try:
             while self._pending:
                 unit, i = self._pending.popleft()
-                stopped = control.why_stopped
-                if stopped is not None:
-                    outcome = stopped_outcome(stopped, control.who_stopped)
+                why = control.why_stopped
+                if why is not None:
+                    outcome = stopped(why, control.who_stopped)
                     note_stop(self._outer)
                 else:
                     mark.noted = mark.declared = False
@@ -385,7 +385,7 @@ class LoopLane:
             # that has ended
             self._workers.discard(worker)
 
-    async def _run_one(self, worker: _LoopWorker, unit: Unit, job: Any) -> Outcome[Any]:
+    async def _run_one(self, worker: _LoopWorker, unit: Unit, job: Any) -> Score[Any]:
         worker.deadline = deadline = unit.begin()
         current_deadline.set(deadline)
         if deadline is not None and self._timer is None:
@@ -405,7 +405,7 @@ class LoopLane:
             raise
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
             if not worker.expired or isinstance(error, DeadlineExceeded):
-                return outcome_of_error(error)
+                return score_of_error(error)
         finally:
             worker.deadline = None
             if worker.expired and sys.version_info >= (3, 11):
@@ -471,7 +471,7 @@ class LoopLane:
         if self._pending:
             self._start_worker()
 
-    def _record(self, unit: Unit, i: int, outcome: Outcome[Any]) -> None:
+    def _record(self, unit: Unit, i: int, outcome: Score[Any]) -> None:
         unit.outcomes[i] = outcome
         unit.remaining -= 1
         if unit.remaining == 0:
@@ -505,12 +505,12 @@ def settled_below(mark: StopMark, unit: Unit, found: Any) -> Any:
     """
     control = unit.work.control
     if mark.lost or mark.made_up:
-        unit.lost += mark.taken(type(found) is not Outcome or found.ok)
-    if not mark.noted or (type(found) is Outcome and found.reason in NOT_BEGUN):
+        unit.lost += mark.taken(type(found) is not Score or found.ok)
+    if not mark.noted or (type(found) is Score and found.code in NOT_BEGUN):
         return found
-    stopped = control.why_stopped
-    if stopped is not None:
-        return stopped_outcome(stopped, control.who_stopped)
+    why = control.why_stopped
+    if why is not None:
+        return stopped(why, control.who_stopped)
     return (
         failed(NotAsked.reason, "A model would have to be asked.", NotAsked.cause)
         if control.offline

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from rm_gallery.core.engine.calls.budget import Budget
 from rm_gallery.core.engine.context import RunControl
-from rm_gallery.core.outcome import NOT_BEGUN, Outcome, deciding
+from rm_gallery.core.score import NOT_BEGUN, Score, deciding
 from rm_gallery.core.utils.errors import ConfigError, Inapplicable, logger
 from rm_gallery.core.utils.models import unknown_name
 
@@ -248,7 +248,7 @@ class Progress:
         self.compared = ""
         """How many records of a continued run were compared with today's code, of how many."""
 
-    def count(self, outcomes: Sequence[Outcome[Any]], more: int = 1) -> None:
+    def count(self, outcomes: Sequence[Score[Any]], more: int = 1) -> None:
         """Count a merged sample that was not scored, by the outcome that decides; -1 takes back
         what was counted.
         """
@@ -258,12 +258,12 @@ class Progress:
         worst = deciding(outcome for outcome in outcomes if not outcome.ok)
         if worst.status == "unscored":
             self.unscored += more
-        elif worst.reason in NOT_BEGUN:
+        elif worst.code in NOT_BEGUN:
             self.stopped += more
         else:
             self.failed += more
-            self._causes[worst.reason] += more
-            self._messages.setdefault(worst.reason, worst.message)
+            self._causes[worst.code] += more
+            self._messages.setdefault(worst.code, worst.reason)
 
     def account(self) -> None:
         """Say once, at the end, what nobody may overlook: a run that stopped, samples that failed,
@@ -373,7 +373,7 @@ class Progress:
                 return line[:width]
 
 
-def _parts(outcome: Outcome[Any]) -> Iterator[Outcome[Any]]:
+def _parts(outcome: Score[Any]) -> Iterator[Score[Any]]:
     """The outcomes inside a job's: a job that judges a whole group, or components, scores even
     where they have no score.
     """
@@ -383,7 +383,7 @@ def _parts(outcome: Outcome[Any]) -> Iterator[Outcome[Any]]:
         return
     values = value if isinstance(value, list) else [value]
     inside = [
-        each for value in values if isinstance(each := getattr(value, "outcome", None), Outcome)
+        each for value in values if isinstance(each := getattr(value, "outcome", None), Score)
     ]
     yield from inside or [outcome]
 

@@ -24,7 +24,7 @@ from rm_gallery.core.engine.lanes import Doubtful, LoopLane, Planner, Unit, Work
 from rm_gallery.core.engine.options import Progress, RunOptions
 from rm_gallery.core.engine.processes.crew import Crew, ProcessLane
 from rm_gallery.core.engine.thread_lane import ThreadLane
-from rm_gallery.core.outcome import Outcome
+from rm_gallery.core.score import Score
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -157,7 +157,7 @@ class _Run(Generic[R]):
         self,
         plan: Iterable[Planned | Unbegun],
         execute: Callable[[Any], Any],
-        merge: Callable[[Any, list[Any], list[Outcome[Any]]], R],
+        merge: Callable[[Any, list[Any], list[Score[Any]]], R],
         options: RunOptions,
         how: How,
     ) -> None:
@@ -219,7 +219,7 @@ class _Run(Generic[R]):
                 self.progress.reused += 1
             yield Unit(self.work, index, data, [] if jobs is None else jobs)
 
-    def _merge(self, data: Any, jobs: list[Any], outcomes: list[Outcome[Any]]) -> R:
+    def _merge(self, data: Any, jobs: list[Any], outcomes: list[Score[Any]]) -> R:
         with self._merging:
             result = self._merge_unit(data, jobs, outcomes)
         with self._counting:
@@ -478,7 +478,7 @@ def begin(control: RunControl, options: RunOptions) -> None:
 def run(
     plan: Iterable[Planned | Unbegun],
     execute: Callable[[Any], Any],
-    merge: Callable[[Any, list[Any], list[Outcome[Any]]], R],
+    merge: Callable[[Any, list[Any], list[Score[Any]]], R],
     options: RunOptions,
     **how: Unpack[How],
 ) -> Generator[tuple[int, R], None, None]:
@@ -501,7 +501,7 @@ def run(
 def run_all(
     plan: Iterable[Planned | Unbegun],
     execute: Callable[[Any], Any],
-    merge: Callable[[Any, list[Any], list[Outcome[Any]]], R],
+    merge: Callable[[Any, list[Any], list[Score[Any]]], R],
     options: RunOptions,
     **how: Unpack[How],
 ) -> list[R]:
@@ -513,7 +513,7 @@ def run_all(
 def arun(
     plan: Iterable[Planned | Unbegun],
     execute: Callable[[Any], Any],
-    merge: Callable[[Any, list[Any], list[Outcome[Any]]], R],
+    merge: Callable[[Any, list[Any], list[Score[Any]]], R],
     options: RunOptions,
     **how: Unpack[How],
 ) -> AsyncIterator[tuple[int, R]]:

@@ -31,7 +31,7 @@ from rm_gallery.core.engine.run_records import (
     RunStore,
     record_key,
 )
-from rm_gallery.core.outcome import UNDECLARED
+from rm_gallery.core.score import UNDECLARED
 from rm_gallery.core.utils.errors import ConfigError, logger
 from rm_gallery.core.utils.file import AppendedFile, to_line
 from rm_gallery.core.utils.shown import redact

@@ -30,7 +30,7 @@ from rm_gallery.core.engine.processes.crew import Crew
 from rm_gallery.core.engine.run import LaneName, Planned, Unbegun
 from rm_gallery.core.engine.run_folder import Again, RunFolder, options_again
 from rm_gallery.core.engine.thread_lane import ThreadLane
-from rm_gallery.core.outcome import Outcome, is_run_level, stopped_outcome
+from rm_gallery.core.score import Score, is_run_level, stopped
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, logger
 from rm_gallery.core.utils.spans import RunSpan
 
@@ -61,7 +61,7 @@ class StandingRun:
     def __init__(
         self,
         execute: Callable[[Any], Any],
-        merge: Callable[[Any, list[Any], list[Outcome[Any]]], Any],
+        merge: Callable[[Any, list[Any], list[Score[Any]]], Any],
         deliver: Callable[[Results], None],
         broken: Callable[[BaseException, list[int]], None],
         *,
@@ -243,7 +243,7 @@ class _Alone:
         self,
         planned: Planned,
         execute: Callable[[Any], Any],
-        merge: Callable[[Any, list[Any], list[Outcome[Any]]], Any],
+        merge: Callable[[Any, list[Any], list[Score[Any]]], Any],
         wake: Callable[[], None],
         how: Alone,
     ) -> None:
@@ -291,7 +291,7 @@ class _Alone:
 def run_alone(
     planned: Planned,
     execute: Callable[[Any], Any],
-    merge: Callable[[Any, list[Any], list[Outcome[Any]]], T],
+    merge: Callable[[Any, list[Any], list[Score[Any]]], T],
     **how: Unpack[Alone],
 ) -> T:
     """One unit as a part of the run this is called in, or of none; for callers who come with one at
@@ -316,7 +316,7 @@ def run_alone(
 async def arun_alone(
     planned: Planned,
     execute: Callable[[Any], Any],
-    merge: Callable[[Any, list[Any], list[Outcome[Any]]], T],
+    merge: Callable[[Any, list[Any], list[Score[Any]]], T],
     **how: Unpack[Alone],
 ) -> T:
     """Awaitable twin of `run_alone`, for any event loop."""
@@ -374,7 +374,7 @@ class Batch(Generic[R]):
         """What the engine runs."""
         raise NotImplementedError
 
-    def _not_begun(self, outcome: Outcome[Any]) -> Callable[[Any, int], R]:
+    def _not_begun(self, outcome: Score[Any]) -> Callable[[Any, int], R]:
         """What makes the result of an item that the run did not get to, from the item and its
         number.
         """
@@ -462,7 +462,7 @@ class Batch(Generic[R]):
                 return
             yield unit
             begun += 1
-        result_of = self._not_begun(stopped_outcome(control.why_stopped or "", control.who_stopped))
+        result_of = self._not_begun(stopped(control.why_stopped or "", control.who_stopped))
         for number, item in enumerate(items, begun):
             result = result_of(item, number)
             if self._folder is not None:

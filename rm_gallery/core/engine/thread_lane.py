@@ -34,7 +34,7 @@ from rm_gallery.core.engine.lanes import (
     plain_types,
     settled_below,
 )
-from rm_gallery.core.outcome import NOT_RUN, Outcome, outcome_of_error, stopped_outcome
+from rm_gallery.core.score import NOT_RUN, Score, score_of_error, stopped
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 
 SHARED_SECONDS = 0.001
@@ -231,21 +231,21 @@ class ThreadLane:
             if control is not work.control:
                 control = work.control
                 current_run.set(control)
-            stopped = control.stopped if control.parent is None else control.why_stopped
+            why = control.stopped if control.parent is None else control.why_stopped
             whole = None
             if i == UNPLANNED:
                 i = 0
-                if stopped is None and unit.planner is not None:
+                if why is None and unit.planner is not None:
                     whole = unit.planner.whole
                 if whole is None and not self._plan_here(runner, unit):
                     continue
-            if stopped is not None or work.closed:
+            if why is not None or work.closed:
                 note_stop(mark.outer)
                 self._record(
                     runner,
                     unit,
                     i,
-                    NOT_RUN if stopped is None else stopped_outcome(stopped, control.who_stopped),
+                    NOT_RUN if why is None else stopped(why, control.who_stopped),
                 )
                 continue
             alone = whole is not None or len(unit.jobs) == 1
@@ -274,7 +274,7 @@ class ThreadLane:
             except IndexError:  # given up
                 return False
             found = settled_below(mark, unit, found)
-            if type(found) is Outcome:
+            if type(found) is Score:
                 self._record(runner, unit, i, found)
             else:
                 runner.done.append((work, (unit.index, unit.held(found))))
@@ -302,7 +302,7 @@ class ThreadLane:
                 self._start_runners()
         return bool(jobs)
 
-    def _outcome(self, unit: Unit, i: int, deadline: Deadline | None) -> Outcome[Any]:
+    def _outcome(self, unit: Unit, i: int, deadline: Deadline | None) -> Score[Any]:
         work, job = unit.work, unit.jobs[i]
         try:
             if unit.context is None:
@@ -311,7 +311,7 @@ class ThreadLane:
                     value = _awaited(value, deadline)
             else:
                 value = unit.context.copy().run(_in_context, work, job, deadline)
-            return Outcome("scored", value)
+            return Score(value)
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
             return _raised(work, error)
 
@@ -322,11 +322,11 @@ class ThreadLane:
             if type(found) is not Raw:
                 return found
             value = found.value
-            return Outcome("scored", _awaited(value, deadline) if awaitable(value) else value)
+            return Score(_awaited(value, deadline) if awaitable(value) else value)
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
             return _raised(unit.work, error)
 
-    def _record(self, runner: _Runner, unit: Unit, i: int, outcome: Outcome[Any]) -> None:
+    def _record(self, runner: _Runner, unit: Unit, i: int, outcome: Score[Any]) -> None:
         if unit.planner is not None and not self._plan_here(runner, unit):
             return
         unit.outcomes[i] = outcome
@@ -380,9 +380,9 @@ class ThreadLane:
         return bool(self._runners or self._pending)
 
 
-def _raised(work: Work, error: BaseException) -> Outcome[Any]:
+def _raised(work: Work, error: BaseException) -> Score[Any]:
     try:
-        return outcome_of_error(error)
+        return score_of_error(error)
     except ConfigError as fatal:
         work.end(fatal)
         return NOT_RUN

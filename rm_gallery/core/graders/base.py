@@ -18,10 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.options import OPTIONS, RunOptions, chosen_options
-from rm_gallery.core.outcome import Bounds, Outcome
 from rm_gallery.core.reward.registry import Registry
 from rm_gallery.core.reward.reward import Identified
 from rm_gallery.core.reward.schema import RewardMeta
+from rm_gallery.core.score import Bounds, Score
 from rm_gallery.core.utils.errors import Cause, ConfigError
 from rm_gallery.core.utils.identity import is_users
 from rm_gallery.core.utils.models import unknown_name
@@ -163,24 +163,24 @@ class GraderError(GraderResult):
     higher_is_better: bool = True
 
     @classmethod
-    def of(cls, name: str, outcome: Outcome[Any]) -> GraderError:
+    def of(cls, name: str, outcome: Score[Any]) -> GraderError:
         """What a grader of this name says of a job without a value."""
         status: Literal["unscored", "failed"] = (
             "unscored" if outcome.status == "unscored" else "failed"
         )
-        why = outcome.message
+        why = outcome.reason
         return cls(
             name=name,
             reason=why,
             error=why,
-            error_type=outcome.reason,
+            error_type=outcome.code,
             status=status,
             cause=outcome.cause,
         )
 
-    def outcome(self) -> Outcome[Any]:
+    def outcome(self) -> Score[Any]:
         """The same as the outcome of a job."""
-        return Outcome(self.status, None, self.error_type, self.error, self.cause)
+        return Score(None, self.error, status=self.status, cause=self.cause, code=self.error_type)
 
     @property
     def ok(self) -> bool:

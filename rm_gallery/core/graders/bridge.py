@@ -20,7 +20,6 @@ from rm_gallery.core.graders.base import (
 )
 from rm_gallery.core.graders.run import NotGraded, agraded
 from rm_gallery.core.model.message import ChatMessage
-from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.judge import UNSEEN
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward, unseen_in
@@ -32,6 +31,7 @@ from rm_gallery.core.reward.schema import (
     RewardMeta,
     RewardResult,
 )
+from rm_gallery.core.score import Bounds
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.prompt import seeded_order
 

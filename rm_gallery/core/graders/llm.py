@@ -23,7 +23,6 @@ from pydantic import (
 from rm_gallery.core.graders.base import BaseGrader, GraderMode, GraderScore
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
-from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.asking import ask, parsed, told_of
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.judge import judge_of
@@ -37,6 +36,7 @@ from rm_gallery.core.reward.template import (
     fenced,
     render,
 )
+from rm_gallery.core.score import Bounds
 from rm_gallery.core.text.canonical import split_reasoning
 from rm_gallery.core.text.values import LONGEST, read_integer, read_number
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError

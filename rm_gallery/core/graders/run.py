@@ -31,20 +31,20 @@ from rm_gallery.core.graders.base import (
     as_result,
 )
 from rm_gallery.core.graders.rows import Mapper, TableRow, bound
-from rm_gallery.core.outcome import (
-    NOT_BEGUN,
-    Outcome,
-    is_run_level,
-    outcome_of_error,
-    outside,
-    worst_of,
-)
 from rm_gallery.core.reward.asking import repeat_index
 from rm_gallery.core.reward.blame import attempts
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.outputs import may_be_the_answers_doing, neutral
 from rm_gallery.core.reward.reward import current_job
 from rm_gallery.core.reward.run import alone
+from rm_gallery.core.score import (
+    NOT_BEGUN,
+    Score,
+    is_run_level,
+    outside,
+    score_of_error,
+    worst_of,
+)
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError, RMGalleryError, Unscored
 
 DEADLINE = 600.0
@@ -120,7 +120,7 @@ def _checked(grader: BaseGrader, value: Any, fields: Any) -> GraderResult:
     except OutOfRange as error:
         declared = grader.range_declared or error.bounds != grader.score_range
         problem = outside(grader.name, error.score, error.bounds, declared)
-        raise InvalidGraderResult(problem.message, problem.reason) from error
+        raise InvalidGraderResult(problem.reason, problem.code) from error
     except (ValidationError, ValueError, TypeError) as error:
         what = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
         raise InvalidGraderResult(f"{grader.name} returned no usable result: {what}") from error
@@ -166,14 +166,14 @@ def _execute_beside(job: GraderJob) -> Any:
     return _on_a_thread(job)
 
 
-def _outcome(found: Any) -> Outcome[Any]:
+def _outcome(found: Any) -> Score[Any]:
     """A result, or the error, as an outcome."""
     if isinstance(found, GraderError):
         return found.outcome()
-    return outcome_of_error(found) if isinstance(found, Exception) else Outcome("scored")
+    return score_of_error(found) if isinstance(found, Exception) else Score()
 
 
-def _suspected(job: GraderJob, found: Any) -> Outcome[Any] | None:
+def _suspected(job: GraderJob, found: Any) -> Score[Any] | None:
     """Why a job gave nothing, where that may be the response's own doing; else None."""
     if not isinstance(job.fields, dict) or not isinstance(job.fields.get("response"), str):
         return None
@@ -207,9 +207,9 @@ def _tried(job: GraderJob) -> Generator[GraderJob, Any, Any]:
         if verdict == "answer":
             said = (
                 f"The answer made it impossible to judge; another answer could be judged. "
-                f"{why.message}"
+                f"{why.reason}"
             )
-            raise Unscored(said, reason=why.reason, cause="answer")
+            raise Unscored(said, reason=why.code, cause="answer")
     if isinstance(first, Exception):
         raise first
     return first
@@ -274,7 +274,7 @@ def _on_a_thread(job: GraderJob) -> Coroutine[Any, Any, GraderResult]:
     return arun_alone((None, [job]), _execute, _value_of, **_alone(job.plan.grader, "threads"))
 
 
-def _value_of(_: Any, __: list[Any], outcomes: list[Outcome[Any]]) -> Any:
+def _value_of(_: Any, __: list[Any], outcomes: list[Score[Any]]) -> Any:
     outcome = outcomes[0]
     return outcome.value if outcome.ok else GraderError.of("", outcome)
 
@@ -283,7 +283,7 @@ def _alone(grader: BaseGrader, lane: engine.LaneName) -> Alone:
     return alone(type(grader), grader.max_workers, grader.deadline, lane)
 
 
-def _found(job: GraderJob, outcome: Outcome[Any]) -> GraderResult:
+def _found(job: GraderJob, outcome: Score[Any]) -> GraderResult:
     """What the grader itself said."""
     grader = job.plan.grader
     found: GraderResult
@@ -295,8 +295,8 @@ def _found(job: GraderJob, outcome: Outcome[Any]) -> GraderResult:
     ):
         found = as_result(worst, grader.about()).model_copy(
             update={
-                "reason": outcome.message,
-                "metadata": {"caused_by": "answer", "reason": outcome.reason},
+                "reason": outcome.reason,
+                "metadata": {"caused_by": "answer", "reason": outcome.code},
             }
         )
     else:
@@ -348,7 +348,7 @@ def _single(grader: BaseGrader, fields: Mapping[str, Any]) -> tuple[TableRow, li
     return row, [_job(grader.name, GraderPlan(grader), row)]
 
 
-def _one(row: TableRow, jobs: list[GraderJob], outcomes: list[Outcome[Any]]) -> GraderResult:
+def _one(row: TableRow, jobs: list[GraderJob], outcomes: list[Score[Any]]) -> GraderResult:
     return _settled(jobs[0].plan, _found(jobs[0], outcomes[0]), row)
 
 
@@ -595,7 +595,7 @@ class GraderBatch(Batch[Results]):
             else:
                 yield row, row.jobs
 
-    def _not_begun(self, outcome: Outcome[Any]) -> Callable[[Mapping[str, Any], int], Results]:
+    def _not_begun(self, outcome: Score[Any]) -> Callable[[Mapping[str, Any], int], Results]:
         shared: Results = {}
 
         def result(fields: Mapping[str, Any], number: int) -> Results:
@@ -614,7 +614,7 @@ class GraderBatch(Batch[Results]):
         folder: GraderFolder | Again | None,
         data: TableRow | _PartlyGraded,
         jobs: list[GraderJob],
-        outcomes: list[Outcome[Any]],
+        outcomes: list[Score[Any]],
     ) -> Results:
         row, known = (data, {}) if isinstance(data, TableRow) else data
         made = {

@@ -28,8 +28,8 @@ from rm_gallery.core.graders.base import (
     usage_sum,
 )
 from rm_gallery.core.graders.run import NotGraded, agraded
-from rm_gallery.core.outcome import NOT_BEGUN, deciding, outcome_of_error
 from rm_gallery.core.reward.asking import repeat_index
+from rm_gallery.core.score import NOT_BEGUN, deciding, score_of_error
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 
 TIE_BREAKS: dict[str, Callable[[Sequence[float], Sequence[float]], float]] = {
@@ -92,7 +92,7 @@ class _Wrapper(BaseGrader):
         try:
             found = await agraded(self.grader, dict(fields))
         except Exception as error:  # noqa: BLE001 - an error of the run is raised again
-            found = GraderError.of(self.grader.name, outcome_of_error(error))
+            found = GraderError.of(self.grader.name, score_of_error(error))
         if isinstance(found, GraderError) and found.error_type in NOT_BEGUN:
             # what was never asked is no missing vote: the whole is owed again
             raise RunStopped(found.error, found.cause or "caller")
@@ -140,7 +140,7 @@ def _missed(message: str, missing: Sequence[GraderResult], reason: str) -> Excep
         return Unscored(message, reason=reason, cause="rule")
     why = deciding(lost)
     if why.status == "failed":
-        return NotGraded(message, why.reason, why.cause)
+        return NotGraded(message, why.code, why.cause)
     return Unscored(message, reason=reason, cause=why.cause)
 
 

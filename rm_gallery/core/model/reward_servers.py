@@ -21,7 +21,7 @@ from rm_gallery.core.engine.calls.budget import Usage
 from rm_gallery.core.model import transport
 from rm_gallery.core.model.openai_llm import OpenaiEndpoint
 from rm_gallery.core.model.transport import token_count
-from rm_gallery.core.outcome import CAUSES, Outcome, scored
+from rm_gallery.core.score import CAUSES, Score, scored
 from rm_gallery.core.utils.errors import (
     Cause,
     ConfigError,
@@ -421,7 +421,7 @@ class RewardServer(OpenaiEndpoint):
     cache: bool | None = False
     max_outage: float = Field(default=30.0, ge=0)
 
-    async def ascore(self, items: Sequence[dict[str, Any]]) -> list[Outcome[float]]:
+    async def ascore(self, items: Sequence[dict[str, Any]]) -> list[Score[float]]:
         """What the server says of the items, which are those of its own format, in one request.
 
         Raises:
@@ -436,7 +436,7 @@ class RewardServer(OpenaiEndpoint):
             "items": list(items),
             **({"extra": self.extra_body} if self.extra_body else {}),
         }
-        found: list[Outcome[float]] = await library_loop.bridge(complete(self, asked))
+        found: list[Score[float]] = await library_loop.bridge(complete(self, asked))
         return found
 
     async def atold(self, path: str) -> Any:
@@ -462,7 +462,7 @@ class RewardServer(OpenaiEndpoint):
             # asked again it would take as long again
             raise DeadlineExceeded(f"{self.endpoint_key()} ran out of time: {error}") from None
 
-    def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> list[Outcome[float]]:
+    def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> list[Score[float]]:
         """The answers, one per item, with finite scores."""
         found = raw.get("results")
         try:
@@ -481,12 +481,12 @@ class RewardServer(OpenaiEndpoint):
         """Answers that all have a score."""
         whole = all(each.ok for each in reply)
         return (
-            orjson.dumps([[each.value, each.message, dict(each.components)] for each in reply])
+            orjson.dumps([[each.value, each.reason, dict(each.components)] for each in reply])
             if whole
             else None
         )
 
-    def restored(self, stored: bytes) -> list[Outcome[float]]:
+    def restored(self, stored: bytes) -> list[Score[float]]:
         """What was kept."""
         try:
             return [scored(*each) for each in orjson.loads(stored)]
@@ -503,7 +503,7 @@ class RewardServer(OpenaiEndpoint):
         return {"X-Timeout-Seconds": f"{told:g}", **super()._headers(endpoint, key)}
 
 
-def _answer(found: Any) -> Outcome[float]:
+def _answer(found: Any) -> Score[float]:
     status, score = found["status"], found["score"]
     if status not in ("scored", "unscored", "failed") or (score is None) != (status != "scored"):
         raise ValueError("status and score do not fit")
@@ -517,4 +517,11 @@ def _answer(found: Any) -> Outcome[float]:
     # a server of an earlier version says nothing of it: then it is the endpoint that knows, and did
     # not tell
     known: Cause | None = None if score is not None else cause if cause in CAUSES else "endpoint"
-    return Outcome(status, value, str(found["reason"]), str(found["message"]), known, components)
+    return Score(
+        value,
+        str(found["message"]),
+        components=components,
+        status=status,
+        cause=known,
+        code=str(found["reason"]),
+    )

@@ -20,7 +20,6 @@ from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.model.base import BaseLLM
 from rm_gallery.core.model.decisions import Question, decided
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
-from rm_gallery.core.outcome import outcome_of_error, scored
 from rm_gallery.core.reward.channel import (
     FUNCTION,
     Channel,
@@ -36,6 +35,7 @@ from rm_gallery.core.reward.channel import (
 from rm_gallery.core.reward.echo import fenced_texts, without_echoes
 from rm_gallery.core.reward.reward import current_job
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, open_forms
+from rm_gallery.core.score import score_of_error, scored
 from rm_gallery.core.text.statements import REASONS
 from rm_gallery.core.utils.errors import ConfigError, ParseError, ProviderError, Unscored
 from rm_gallery.core.utils.shown import excerpt, redact
@@ -325,7 +325,7 @@ def _trace(
         return
     job = current_job.get()
     whole = job.of if job is not None else None
-    outcome = scored(None) if error is None else outcome_of_error(error)
+    outcome = scored(None) if error is None else score_of_error(error)
     run.trace(
         {
             "id": whole.sample_id if whole is not None else "",
@@ -336,7 +336,7 @@ def _trace(
             else job and job.place,
             "attempt": attempt + 1,
             "status": outcome.status,
-            "problem": outcome.message,
+            "problem": outcome.reason,
             "seconds": round(seconds, 4),
             "cached": reply is not None and reply.cached,
             "tokens": {}

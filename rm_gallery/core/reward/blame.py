@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.engine.context import RunControl
 from rm_gallery.core.engine.options import apart
-from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.judges import asks_a_model
 from rm_gallery.core.reward.outputs import (
     DEADLINE_SHARE,
@@ -29,6 +28,7 @@ from rm_gallery.core.reward.outputs import (
     stand_in,
     write_scores,
 )
+from rm_gallery.core.score import Score
 from rm_gallery.core.utils.models import copy_with
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ about.
 """
 
 
-Attempts = Generator["str | None", Outcome[Any], 'Literal["answer", "again"] | None']
+Attempts = Generator["str | None", Score[Any], 'Literal["answer", "again"] | None']
 
 
 class SecondLook:
@@ -73,7 +73,7 @@ class SecondLook:
                 self._going.append((trials, first))
         self._before = [self._said(sample) for sample in self._about]
 
-    def _said(self, sample: DataSample) -> list[Outcome[float]]:
+    def _said(self, sample: DataSample) -> list[Score[float]]:
         return [said_of(self._reward, output) for output in sample.output]
 
     @property
@@ -157,7 +157,7 @@ class _Place(NamedTuple):
 
     sample: DataSample
     at: int
-    why: Outcome[float]
+    why: Score[float]
     step: int | None = None
     others: dict[int, DataOutput] = {}
 
@@ -179,7 +179,7 @@ class _Place(NamedTuple):
         shown = {**self.others, self.at: output}
         return copy_with(self.sample, output=[shown[i] for i in sorted(shown)])
 
-    def judged(self, reward: BaseReward, trial: DataSample) -> Outcome[float]:
+    def judged(self, reward: BaseReward, trial: DataSample) -> Score[float]:
         """What became of the answer in a trial."""
         output = trial.output[sorted({*self.others, self.at}).index(self.at)]
         return (
@@ -192,10 +192,12 @@ class _Place(NamedTuple):
         """Write that the answer caused it."""
         why = (
             f"The answer made it impossible to judge; another answer could be judged. "
-            f"{self.why.message}"
+            f"{self.why.reason}"
         )
         write_scores(
-            reward, self.written_to, Outcome(self.why.status, None, self.why.reason, why, "answer")
+            reward,
+            self.written_to,
+            Score(None, why, status=self.why.status, cause="answer", code=self.why.code),
         )
 
 
@@ -249,9 +251,7 @@ def _controls(reward: BaseReward, place: _Place) -> list[str]:
     )
 
 
-def attempts(
-    judged: bool, why: Outcome[Any], texts: Sequence[str], times: int = TRIALS
-) -> Attempts:
+def attempts(judged: bool, why: Score[Any], texts: Sequence[str], times: int = TRIALS) -> Attempts:
     """What is tried to find out about an answer of which there is no score for this reason; rewards
     and graders take it alike.
 
@@ -260,7 +260,7 @@ def attempts(
     again first counts, None where nobody knows.
     """
     readable = 0
-    slow = why.reason == "deadline"  # what ran out of time would do so again
+    slow = why.code == "deadline"  # what ran out of time would do so again
     for _ in range(0 if slow else TRIALS - 1):
         found = yield None
         if not found.ok and not may_be_the_answers_doing(judged, found):
@@ -323,7 +323,7 @@ def _group(reward: BaseReward, sample: DataSample, places: Sequence[_Place]) -> 
     A group of n costs n + 5 judgements where one breaks it always, 2n + 5 where one breaks it
     beside good answers alone, and two where it broke by chance.
     """
-    slow = any(place.why.reason == "deadline" for place in places)
+    slow = any(place.why.code == "deadline" for place in places)
     if not slow and not (yield from _fails_again(reward, sample)):
         return
     if (text := (yield from _control(reward, places[0]))) is None:

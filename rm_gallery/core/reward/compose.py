@@ -16,12 +16,12 @@ from pydantic import Field, SerializeAsAny, field_validator, model_validator
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, RewardDimensionWithScore
 from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.outcome import Bounds, Outcome, deciding, outcome_of_error, scored, worst_of
 from rm_gallery.core.reward.judges import asks_a_model, lacking, resolved_judge
 from rm_gallery.core.reward.kinds import JudgedOutput, PerOutputReward
 from rm_gallery.core.reward.outputs import said_of
 from rm_gallery.core.reward.reward import BaseReward, KeptPart
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.score import Bounds, Score, deciding, score_of_error, scored, worst_of
 from rm_gallery.core.utils.errors import ConfigError, ScoreError
 from rm_gallery.core.utils.models import Configured, copy_with, unknown_name
 
@@ -64,7 +64,7 @@ class Savings(NamedTuple):
 class _Part(NamedTuple):
     """What a part said of one output."""
 
-    outcome: Outcome[float]
+    outcome: Score[float]
     output: DataOutput
     """As the part left it."""
 
@@ -208,14 +208,14 @@ class _Notes:
         reason = (
             "; ".join(d.reason for d in own.details if d.reason)
             if said.outcome.ok
-            else said.outcome.message
+            else said.outcome.reason
         )
         self.metrics[name] = metric(said.outcome.value, reason)
         extra = own.extra_data.get(part.key_in(own)) if own.extra_data else None
         if extra:
             self.extra[name] = extra
 
-    def found(self, name: str, outcome: Outcome[float], reason: str | None = None) -> JudgedOutput:
+    def found(self, name: str, outcome: Score[float], reason: str | None = None) -> JudgedOutput:
         """The composition's own outcome, with all that was noted."""
         given = {METRICS: self.metrics, STAGES: self.stages, PARTS: self.extra}
         extra = {key: value for key, value in given.items() if value}
@@ -388,7 +388,7 @@ class Cascade(Composition):
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> list[JudgedOutput]:
         names = list(self.parts())
         notes = [_Notes() for _ in sample.output]
-        done: dict[int, tuple[Outcome[float], str | None]] = {}
+        done: dict[int, tuple[Score[float], str | None]] = {}
         for name, stage in zip(names, self.stages, strict=True):
             open_ = [i for i in range(len(sample.output)) if i not in done]
             for i in done:
@@ -410,7 +410,7 @@ class Cascade(Composition):
 
     def _ended(
         self, stage: Stage, name: str, said: _Part, notes: _Notes
-    ) -> tuple[Outcome[float], str | None] | None:
+    ) -> tuple[Score[float], str | None] | None:
         """An output's outcome and its reason if the cascade ends with this stage, None where it
         goes on.
         """
@@ -419,7 +419,7 @@ class Cascade(Composition):
             notes.stages[name] = outcome.status
             if stage.no_score == "next" and stage is not self.stages[-1]:
                 return None
-            return outcome.without_value(f"{name}: {outcome.message}"), None
+            return outcome.without_value(f"{name}: {outcome.reason}"), None
         score, better = outcome.value, part.higher_is_better
         if stage.stop_below is not None and not _reaches(score, stage.stop_below, better):
             notes.stages[name] = "stopped"
@@ -637,7 +637,7 @@ class WeightedSum(Composition):
             name: found.outcome for name, found in said.items() if found.outcome.value is None
         }
         if missing:
-            message = "; ".join(f"{name}: {outcome.message}" for name, outcome in missing.items())
+            message = "; ".join(f"{name}: {outcome.reason}" for name, outcome in missing.items())
             return notes.found(self.name, deciding(missing.values()).without_value(message))
         terms = {
             name: (self.weights[name], found.outcome.value or 0.0) for name, found in said.items()
@@ -645,7 +645,7 @@ class WeightedSum(Composition):
         try:
             total, reason = weighted_sum(terms)
         except ScoreError as error:
-            return notes.found(self.name, outcome_of_error(error))
+            return notes.found(self.name, score_of_error(error))
         return notes.found(self.name, scored(total), reason)
 
 

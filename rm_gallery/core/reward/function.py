@@ -18,7 +18,6 @@ from pydantic import BaseModel
 
 from rm_gallery.core.data.conversation import Message, as_messages, message_dicts, response_in
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.function_reward import (
     GIVEN,
     AsyncFunctionGroupReward,
@@ -34,6 +33,7 @@ from rm_gallery.core.reward.function_reward import (
 )
 from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import RewardMeta
+from rm_gallery.core.score import Bounds
 from rm_gallery.core.utils.errors import ConfigError, DataError, Unscored, logger
 from rm_gallery.core.utils.identity import plain_form, remembered_by
 from rm_gallery.core.utils.models import unknown_name

@@ -22,11 +22,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SkipValidati
 from rm_gallery.core.data.conversation import MappingRecord, dict_of, messages_of
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import current_run
-from rm_gallery.core.outcome import Bounds, Outcome, outcome_of_error, scored
 from rm_gallery.core.reward.kinds import BaseListWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.outputs import write_scores
 from rm_gallery.core.reward.reward import BaseReward, Job
 from rm_gallery.core.reward.schema import RewardDimensionWithScore, RewardMeta, RewardResult
+from rm_gallery.core.score import Bounds, Score, score_of_error, scored
 from rm_gallery.core.utils.errors import ConfigError, RMGalleryError, Unscored
 
 
@@ -43,7 +43,7 @@ def _number(value: Any) -> Any:
     )
 
 
-Score = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+FiniteScore = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
 
 
 class MetricResult(MappingRecord):
@@ -51,7 +51,7 @@ class MetricResult(MappingRecord):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    score: Score
+    score: FiniteScore
     is_score_valid: bool = True
     reason: str = ""
 
@@ -62,7 +62,7 @@ class StepOutput(MappingRecord):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     step_index: int | str
-    base_reward: Score
+    base_reward: FiniteScore
     metrics: dict[str, Any] = Field(default_factory=dict)
     reason: str | None = None
     terminated: bool = False
@@ -79,7 +79,7 @@ class EvaluateResult(MappingRecord):
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
-    score: Score
+    score: FiniteScore
     is_score_valid: bool = True
     reason: str | None = None
     metrics: dict[str, MetricResult] = Field(default_factory=dict)
@@ -426,7 +426,7 @@ class FunctionGroupReward(_OfFunction, BaseListWiseReward):
         return _Group(name=self.name, results=await found)
 
     def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
     ) -> None:
         """Each result goes to its own answer."""
         for job, raw in zip(jobs, outcomes, strict=True):
@@ -453,11 +453,11 @@ class _Group(RewardResult):
     results: list[EvaluateResult] = Field(default_factory=list)
 
 
-def _outcome_of(reward: BaseReward, found: EvaluateResult) -> Outcome[RewardResult]:
+def _outcome_of(reward: BaseReward, found: EvaluateResult) -> Score[RewardResult]:
     try:
         return scored(_result(reward, found))
     except RMGalleryError as error:
-        return outcome_of_error(error)
+        return score_of_error(error)
 
 
 def _settings(function: Any, settings: dict[str, Any]) -> dict[str, Any]:

@@ -23,7 +23,6 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.model.base import BaseLLM, as_messages
 from rm_gallery.core.model.message import ChatResponse
-from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.asking import ask, parsed, plain_messages, told_of, unreadable, voted
 from rm_gallery.core.reward.channel import Channel
 from rm_gallery.core.reward.kinds import (
@@ -46,6 +45,7 @@ from rm_gallery.core.reward.template import (
     RubricPairWiseTemplate,
     RubricPointWiseTemplate,
 )
+from rm_gallery.core.score import Bounds
 from rm_gallery.core.utils.errors import ConfigError, DataError, ProviderError, Unscored
 from rm_gallery.core.utils.models import build
 

@@ -26,10 +26,10 @@ from rm_gallery.core.model.message import (
     part_text,
     picture_of,
 )
-from rm_gallery.core.outcome import Bounds, Outcome, deciding, unscored
 from rm_gallery.core.reward.outputs import checked, issue_of, no_reward, write, write_scores
 from rm_gallery.core.reward.reward import BaseReward, Job, Parts, View
 from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.score import Bounds, Score, deciding, unscored
 from rm_gallery.core.utils.models import build, copy_with
 from rm_gallery.core.utils.prompt import seeded_order
 
@@ -182,7 +182,7 @@ class BasePointWiseReward(_WholeAnswers):
         ]
 
     def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
     ) -> None:
         """Each outcome goes to its own output."""
         for job, raw in zip(jobs, outcomes, strict=True):
@@ -192,7 +192,7 @@ class BasePointWiseReward(_WholeAnswers):
 class JudgedOutput(NamedTuple):
     """What came of one output, and what else is to be kept of it, whether or not there is a score."""
 
-    outcome: Outcome[RewardResult]
+    outcome: Score[RewardResult]
     extra: dict[str, Any]
 
 
@@ -220,7 +220,7 @@ class PerOutputReward(BasePointWiseReward):
             return super().plan(sample)
         return [Job(sample, None, sample)] if sample.output else []
 
-    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[Any]]) -> None:
+    def merge(self, sample: DataSample, jobs: list[Job], outcomes: list[Score[Any]]) -> None:
         """Each output gets what was said of it."""
         for job, outcome in zip(jobs, outcomes, strict=True):
             outputs = sample.output if job.place is None else [sample.output[job.place]]
@@ -284,7 +284,7 @@ class BaseStepWiseReward(BaseReward):
         return jobs
 
     def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
     ) -> None:
         """Each outcome goes to its own step; an output without steps gets an issue."""
         for output in sample.output:
@@ -317,7 +317,7 @@ class _ComparingReward(_WholeAnswers):
         outputs = [sample.output[i] for i in order]
         return copy_with(sample, output=[withheld(o) for o in outputs] if self.judged else outputs)
 
-    def _write_all(self, sample: DataSample, outcome: Outcome[Any]) -> None:
+    def _write_all(self, sample: DataSample, outcome: Score[Any]) -> None:
         for output in sample.output:
             write(output.answer, self, [], issue_of(self.name, outcome))
 
@@ -344,7 +344,7 @@ class BaseListWiseReward(_ComparingReward):
         return [Job(self.arranged(sample, order), order, sample)]
 
     def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
     ) -> None:
         """The numbers go back to the outputs they were given for."""
         if not jobs:
@@ -405,7 +405,7 @@ class BasePairWiseReward(_ComparingReward):
         return jobs
 
     def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
     ) -> None:
         """Share of pairs won per output, of the pairs that were judged; an output of which less
         than half were has no score.
@@ -415,13 +415,13 @@ class BasePairWiseReward(_ComparingReward):
         margins: dict[tuple[int, int], list[float]] = {}
         orders: dict[str, list[list[int]]] = {}
         reasons: list[list[str]] = [[] for _ in sample.output]
-        lost: dict[tuple[int, int], Outcome[Any]] = {}
+        lost: dict[tuple[int, int], Score[Any]] = {}
         for job, raw in zip(jobs, outcomes, strict=True):
             outcome = checked(self, raw, RewardDimensionWithRank, 2, (None, None))
             first, second = job.place
             pair = (min(first, second), max(first, second))
             if outcome.value is None:
-                if outcome.reason in UNFINISHED:  # to be judged when the run goes on
+                if outcome.code in UNFINISHED:  # to be judged when the run goes on
                     return self._write_all(sample, outcome)
                 lost.setdefault(pair, outcome)
                 continue

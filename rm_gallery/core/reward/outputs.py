@@ -26,19 +26,19 @@ from rm_gallery.core.data.schema import (
 from rm_gallery.core.engine.context import LIMIT_SHARE, Questions, asked_by, current_deadline
 from rm_gallery.core.engine.run_folder import Again, RunFolder, about_code
 from rm_gallery.core.model.message import MessageRole
-from rm_gallery.core.outcome import (
+from rm_gallery.core.reward.judges import asks_a_model
+from rm_gallery.core.reward.schema import RewardResult
+from rm_gallery.core.score import (
     NOT_BEGUN,
     UNDECLARED,
     Bounds,
-    Outcome,
+    Score,
     deciding,
     failed,
-    outside,
+    out_of_range,
     scored,
     unscored,
 )
-from rm_gallery.core.reward.judges import asks_a_model
-from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded, Unscored
 from rm_gallery.core.utils.identity import plain_form, shortened
 from rm_gallery.core.utils.models import build, copy_with, remake
@@ -164,43 +164,29 @@ def no_reward() -> dict[str, Any]:
     return {"score": None, "details": [], "issues": [], "extra_data": {}, "sources": {}}
 
 
-def issue_of(source: str, outcome: Outcome[Any]) -> RewardIssue:
+def issue_of(source: str, outcome: Score[Any]) -> RewardIssue:
     """The record of an outcome that is not scored."""
     status: IssueStatus = "unscored" if outcome.status == "unscored" else "failed"
     return RewardIssue(
         name=source,
         status=status,
-        reason=outcome.reason or "error",
-        message=outcome.message,
+        reason=outcome.code or "error",
+        message=outcome.reason,
         cause=outcome.cause,
     )
 
 
-def out_of_range(
-    name: str, score: float, bounds: Bounds, declared: bool = True
-) -> Outcome[Any] | None:
-    """The outcome of a score of the reward `name` that is not finite or outside its range; None
-    when it is fine.
-    """
-    low, high = bounds
-    if not math.isfinite(score):
-        return _invalid(f"{name} gave the score {score}; a score is a finite number.")
-    if (low is not None and score < low - 1e-9) or (high is not None and score > high + 1e-9):
-        return outside(name, score, bounds, declared)
-    return None
-
-
-def _invalid(message: str) -> Outcome[Any]:
+def _invalid(message: str) -> Score[Any]:
     return failed("invalid_result", message, "rule")
 
 
 def checked(
     reward: BaseReward,
-    outcome: Outcome[RewardResult],
+    outcome: Score[RewardResult],
     expected: type,
     length: int | None,
     bounds: Bounds | None = None,
-) -> Outcome[RewardResult]:
+) -> Score[RewardResult]:
     """The outcome, or a failed one when the result is not what this kind of reward returns."""
     if not outcome.ok:
         return outcome
@@ -227,7 +213,7 @@ def checked(
 
 
 def write_scores(
-    reward: BaseReward, step: Step, raw: Outcome[RewardResult], extra: dict[str, Any] | None = None
+    reward: BaseReward, step: Step, raw: Score[RewardResult], extra: dict[str, Any] | None = None
 ) -> None:
     """Write one job's scores, or the reason why there are none, to its answer or step.
 
@@ -239,20 +225,20 @@ def write_scores(
         worst = reward.worst_score if outcome.cause == "answer" else None
         if worst is None:
             return write(step, reward, [], issue_of(reward.name, outcome), extra)
-        detail = RewardDimensionWithScore(name=reward.name, score=worst, reason=outcome.message)
+        detail = RewardDimensionWithScore(name=reward.name, score=worst, reason=outcome.reason)
         return write(
             step,
             reward,
             [detail],
             None,
-            {**(extra or {}), "caused_by": "answer", "reason": outcome.reason},
+            {**(extra or {}), "caused_by": "answer", "reason": outcome.code},
         )
     result = outcome.value
     details = [d for d in result.details if isinstance(d, RewardDimensionWithScore)]
     return write(step, reward, details, None, result.extra_data)
 
 
-def said_of(reward: BaseReward, output: DataOutput) -> Outcome[float]:
+def said_of(reward: BaseReward, output: DataOutput) -> Score[float]:
     """What a reward said of an output it has judged: its score, or why there is none."""
     score = reward.score_of_output(output)
     if score is not None:
@@ -260,18 +246,21 @@ def said_of(reward: BaseReward, output: DataOutput) -> Outcome[float]:
     return _issue_among(reward, (output.answer, *(output.steps or ())))
 
 
-def said_of_step(reward: BaseReward, step: Step) -> Outcome[float]:
+def said_of_step(reward: BaseReward, step: Step) -> Score[float]:
     """What a reward said of one step it has judged."""
     score = reward.score_of(step.reward)
     return scored(score) if score is not None else _issue_among(reward, [step])
 
 
-def _issue_among(reward: BaseReward, steps: Iterable[Step]) -> Outcome[float]:
+def _issue_among(reward: BaseReward, steps: Iterable[Step]) -> Score[float]:
     issues = [issue for place in steps for issue in _own_issues(reward, place.reward)]
     if not issues:
         return unscored("no_score", f"{reward.name} gave no score.", "rule")
     return deciding(
-        [Outcome(issue.status, None, issue.reason, issue.message, issue.cause) for issue in issues]
+        [
+            Score(None, issue.message, status=issue.status, cause=issue.cause, code=issue.reason)
+            for issue in issues
+        ]
     )
 
 
@@ -413,7 +402,7 @@ class PartAgain(Again):
                 before[place] = NO_SCORE if score is None else score
             if outcome.value is not None:
                 now[place] = part.reported(outcome.value)
-            elif about_code(outcome.status, outcome.reason or "", outcome.cause):
+            elif about_code(outcome.status, outcome.code or "", outcome.cause):
                 now[place] = NO_SCORE
         self._hold(data, before, now)
 
@@ -497,16 +486,16 @@ DEADLINE_SHARE = 0.25
 """Of a sample's deadline, what finding out may take on top."""
 
 
-def may_be_the_answers_doing(judged: bool, outcome: Outcome[Any]) -> bool:
+def may_be_the_answers_doing(judged: bool, outcome: Score[Any]) -> bool:
     """Whether an answer may have brought this outcome about, for rewards and graders alike.
 
     An endpoint, the data and the caller do not become the answer's fault. A deadline is the
     caller's where a judge was waited for, but a rule that found no end may have been led there.
     """
-    slow = outcome.reason == "deadline" and not judged
+    slow = outcome.code == "deadline" and not judged
     return (
         not outcome.ok
-        and outcome.reason not in (UNDECLARED, *NOT_BEGUN)
+        and outcome.code not in (UNDECLARED, *NOT_BEGUN)
         and (slow or outcome.cause in ("judge", "rule"))
     )
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field
 
 from rm_gallery.core.data.schema import DataOutput, DataSample, FiniteFloat, Reward
-from rm_gallery.core.outcome import Bounds, Outcome, worst_of
 from rm_gallery.core.reward.schema import Example, RewardMeta, RewardResult
+from rm_gallery.core.score import Bounds, Score, worst_of
 from rm_gallery.core.text.canonical import Form
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.core.utils.identity import class_name, digest, is_users, plain_form
@@ -358,7 +358,7 @@ class BaseReward(Identified, metaclass=RewardMeta):
         raise NotImplementedError
 
     def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
     ) -> None:
         """Write the jobs' outcomes to the sample's outputs, replacing what this reward wrote there
         before.

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from rm_gallery.core.outcome import Bounds
+from rm_gallery.core.score import Bounds
 from rm_gallery.core.utils.errors import Unscored
 
 Aggregate = Literal["points", "sum", "all", "any", "threshold", "required", "implicit"]

@@ -21,7 +21,6 @@ from rm_gallery.core.engine.options import Progress, chosen_options
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.run_folder import Again
 from rm_gallery.core.engine.standing import Alone, Batch, Parts, StandingRun, arun_alone, run_alone
-from rm_gallery.core.outcome import Outcome, is_run_level, outcome_of_error
 from rm_gallery.core.reward.blame import SecondLook
 from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.outputs import (
@@ -34,6 +33,7 @@ from rm_gallery.core.reward.outputs import (
     write_plain,
 )
 from rm_gallery.core.reward.reward import BaseReward, KeptPart, current_job
+from rm_gallery.core.score import Score, is_run_level, score_of_error
 from rm_gallery.core.utils.errors import DataError
 
 Samples = Iterable[DataSample | dict[str, Any]]
@@ -154,7 +154,7 @@ class RewardBatch(Batch[DataSample]):
         )
 
     def _not_begun(
-        self, outcome: Outcome[Any]
+        self, outcome: Score[Any]
     ) -> Callable[[DataSample | dict[str, Any], int], DataSample]:
         issue = issue_of(self._reward.name, outcome)
 
@@ -539,10 +539,10 @@ def executor(
 
 def merger(
     reward: BaseReward, keep: Callable[[DataSample], None] | None = None
-) -> Callable[[Any, list[Any], list[Outcome[Any]]], DataSample]:
+) -> Callable[[Any, list[Any], list[Score[Any]]], DataSample]:
     """What writes outcomes to a sample and keeps it; a merge that raises costs its own sample."""
 
-    def merge(data: Any, jobs: list[Any], outcomes: list[Outcome[Any]]) -> DataSample:
+    def merge(data: Any, jobs: list[Any], outcomes: list[Score[Any]]) -> DataSample:
         if type(data) is _Restored:
             return data.sample
         sample: DataSample = data
@@ -554,7 +554,7 @@ def merger(
         except Exception as error:
             if is_run_level(error):
                 raise
-            _write_everywhere(reward, sample, issue_of(reward.name, outcome_of_error(error)))
+            _write_everywhere(reward, sample, issue_of(reward.name, score_of_error(error)))
         if keep is not None:
             keep(sample)
         return sample

@@ -283,7 +283,7 @@ class UnitOutcome:
 
 @dataclass(frozen=True)
 class CodeTestReport:
-    """Outcome of all units of one answer; `score` is in [0, 1], higher is better."""
+    """Score of all units of one answer; `score` is in [0, 1], higher is better."""
 
     outcomes: Sequence[UnitOutcome]
     seconds: float

@@ -55,7 +55,7 @@ _SMALL = Decimal("1e-4")
 
 
 class MathVerdict(NamedTuple):
-    """Outcome of one comparison.
+    """Score of one comparison.
 
     `no_gold`: the reference holds nothing to compare with, so the answer cannot be scored;
     `no_answer`: the text gives no answer; `exploding`: it was given up, which the answer is to

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from rm_gallery.core.data.load.converters import shown
 from rm_gallery.core.data.schema import DataSample, Reward, RewardIssue, preference_of
-from rm_gallery.core.outcome import NOT_BEGUN
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.score import NOT_BEGUN
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
 from rm_gallery.core.utils.identity import hashed
 from rm_gallery.core.utils.models import unknown_name
@@ -34,7 +34,6 @@ denominator.
 """
 _UNKNOWN: dict[Status, Cause] = {"stopped": "caller", "failed": "endpoint", "unscored": "judge"}
 """Who is taken to have caused it where a record of an earlier version does not say."""
-Score = float | None
 Verdict = int | None
 """+1 when the first named candidate won, -1 when the second did, 0 for a tie, None without a usable
 verdict.
@@ -73,7 +72,7 @@ class Judgement(NamedTuple):
 
     place: Place
     status: Status = "scored"
-    score: Score = None
+    score: float | None = None
     verdict: Verdict = None
 
 
@@ -113,9 +112,9 @@ class Judged:
         return [preference_of(output) == "chosen" for output in self.sample.output]
 
     @cached_property
-    def scores(self) -> list[Score]:
+    def scores(self) -> list[float | None]:
         """One score per output, higher is better; None where there is none."""
-        found: list[Score] = [None] * len(self.sample.output)
+        found: list[float | None] = [None] * len(self.sample.output)
         for judgement in self.judgements:
             if isinstance(judgement.place, Candidate):
                 found[judgement.place.output] = judgement.score
@@ -175,7 +174,7 @@ class Judged:
         pairs = [j.place for j in self.judgements if type(j.place) is Pair]
         return len(pairs) // len({frozenset(place) for place in pairs}) if pairs else 0
 
-    def steps(self, output: int) -> list[Score]:
+    def steps(self, output: int) -> list[float | None]:
         """One score per step of an output, in order."""
         places = (
             j for j in self.judgements if isinstance(j.place, StepOf) and j.place.output == output
@@ -200,7 +199,7 @@ def cluster_of(sample: DataSample) -> str:
     return hashed(hashlib.blake2b(digest_size=8), joined.encode("utf-8", "surrogatepass"))
 
 
-def sign(first: Score, second: Score) -> Verdict:
+def sign(first: float | None, second: float | None) -> Verdict:
     """Two scores as a verdict: +1 if the first is higher, -1 if the second is, 0 if equal, None if
     one is missing.
     """

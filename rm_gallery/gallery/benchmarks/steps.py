@@ -34,7 +34,6 @@ from rm_gallery.gallery.benchmarks.judgements import (
     Judgement,
     Recorded,
     Row,
-    Score,
     StepOf,
     integer,
     named,
@@ -222,7 +221,7 @@ def step_scores(judged: Judged) -> list[float] | None:
     """The scores of the first output's steps; None where the sample is not scored or one is
     missing.
     """
-    scores: list[Score] = judged.steps(0) if judged.sample.output else []
+    scores: list[float | None] = judged.steps(0) if judged.sample.output else []
     known = [score for score in scores if score is not None and not math.isnan(score)]
     return known if judged.status == "scored" and known and len(known) == len(scores) else None
 

@@ -21,9 +21,9 @@ from rapidfuzz import fuzz
 from rm_gallery.core.graders.base import BaseGrader, GraderScore
 from rm_gallery.core.graders.llm import RubricGrader, shown, usage_of
 from rm_gallery.core.model.message import ChatResponse
-from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.asking import parsed
 from rm_gallery.core.reward.template import BasePromptTemplate, Described
+from rm_gallery.core.score import Bounds
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.agent import ExpectedCall, fits, in_any_order, in_order, read_wanted

@@ -18,13 +18,13 @@ from rm_gallery.core.graders.base import GraderScore
 from rm_gallery.core.graders.llm import LLMGrader, score_reply, shown, usage_of
 from rm_gallery.core.model.decisions import NO, YES
 from rm_gallery.core.model.message import ChatResponse, Decision
-from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.asking import parsed, repeat_index
 from rm_gallery.core.reward.channel import LEVELS
 from rm_gallery.core.reward.rubric import LIKERT, Criterion, Rubric, RubricResult, likert
 from rm_gallery.core.reward.rubric_shapes import read_rubric
 from rm_gallery.core.reward.schema import RewardMeta
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, OnScale, ReadBy, render
+from rm_gallery.core.score import Bounds
 from rm_gallery.core.text.values import plain, read_boolean, read_integer, read_number
 from rm_gallery.core.utils.errors import ConfigError, DataError, ParseError, Unscored
 

@@ -12,12 +12,12 @@ from pydantic import Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
-from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.judge import BaseLLMReward
 from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.schema import Example, PhraseJudge, RewardResult, sample_of
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, render
+from rm_gallery.core.score import Bounds
 from rm_gallery.core.text.answer import Extraction, final_text
 from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
 from rm_gallery.core.utils.errors import DeadlineExceeded, Unscored

@@ -28,7 +28,6 @@ from rm_gallery.core.data.schema import DataOutput, DataSample, Step
 from rm_gallery.core.model.base import as_messages
 from rm_gallery.core.model.decisions import NO, YES, Question
 from rm_gallery.core.model.message import ChatMessage, ChatResponse
-from rm_gallery.core.outcome import Bounds
 from rm_gallery.core.reward.asking import ask, usable_text
 from rm_gallery.core.reward.base import BaseListWiseReward, BasePairWiseReward, BasePointWiseReward
 from rm_gallery.core.reward.channel import decision_of
@@ -42,6 +41,7 @@ from rm_gallery.core.reward.schema import (
     RewardResult,
 )
 from rm_gallery.core.reward.template import BasePromptTemplate, prompt_environment
+from rm_gallery.core.score import Bounds
 from rm_gallery.core.text.answer import last_boxed
 from rm_gallery.core.text.blocks import object_at
 from rm_gallery.core.text.canonical import split_reasoning

@@ -113,7 +113,7 @@ async def scores(rubric: Any, rows: list[Any]) -> list[float | str]:
 
 def outcome(reward: Any, text: str, reference: str) -> Any:
     found = RowScorer(reward).score("Q", text, {"reference": reference})
-    return [found.score, found.status, found.components]
+    return [found.value, found.status, found.components]
 
 
 def main(request: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from rm_gallery.core.engine.lanes import LoopLane, Unit, Work
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.processes.members import Members
 from rm_gallery.core.engine.processes.places import Body, Here, MemberChannel, MemberPlace
-from rm_gallery.core.outcome import Outcome, failed, outcome_of_error, stopped_outcome
+from rm_gallery.core.score import Score, failed, score_of_error, stopped
 from rm_gallery.core.utils.errors import ConfigError, DataError, logger
 
 BEAT_SECONDS = 0.25
@@ -249,8 +249,7 @@ class ProcessLane(LoopLane):
                 unit = (self._waiting or self._suspects).popleft()
                 self._settle(
                     unit,
-                    [stopped_outcome(control.why_stopped or "", control.who_stopped)]
-                    * len(unit.jobs),
+                    [stopped(control.why_stopped or "", control.who_stopped)] * len(unit.jobs),
                 )
             return
         for member in sorted(self._members, key=lambda member: len(member.open)):
@@ -279,7 +278,7 @@ class ProcessLane(LoopLane):
                 f"The sample cannot be sent to a worker process: {type(error).__name__}: "
                 f"{error!s:.200}."
             )
-            self._settle(unit, [outcome_of_error(said)] * len(unit.jobs))
+            self._settle(unit, [score_of_error(said)] * len(unit.jobs))
             return
         member.open[unit.index] = unit
         member.channel.say(("unit", unit.index, jobs))
@@ -305,7 +304,7 @@ class ProcessLane(LoopLane):
             self._settle(unit, pickle.loads(pickled))
         self._give(member)
 
-    def _settle(self, unit: Unit, outcomes: list[Outcome[Any]]) -> None:
+    def _settle(self, unit: Unit, outcomes: list[Score[Any]]) -> None:
         unit.outcomes, unit.remaining = outcomes, 0
         self._deaths.pop(unit.index, None)
         self._complete(unit)

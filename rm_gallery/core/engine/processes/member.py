@@ -32,12 +32,12 @@ from rm_gallery.core.engine.processes.main import claim_pipes
 from rm_gallery.core.engine.processes.places import MemberChannel
 from rm_gallery.core.engine.run import RELAXED_GC
 from rm_gallery.core.engine.thread_lane import ThreadLane
-from rm_gallery.core.outcome import Outcome, outcome_of_error
+from rm_gallery.core.score import Score, score_of_error
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
 
 _COUNTERS: tuple[CounterName, ...] = ("cached", "spared", "retries", "asked_again")
 """What is counted here; calls are where the budget is."""
-Merge = Callable[[Any, list[Any], list[Outcome[Any]]], Any]
+Merge = Callable[[Any, list[Any], list[Score[Any]]], Any]
 Done = tuple[bytes, list[tuple[int, set[str]]]]
 """The pickled outcomes of a unit, and by job what judges were asked."""
 
@@ -183,11 +183,11 @@ class _MemberHere:
                 f"The sample cannot be rebuilt in a worker process: {type(error).__name__}: "
                 f"{error!s:.200}."
             )
-            self._deliver([(number, (pickle.dumps([outcome_of_error(said)]), []))])
+            self._deliver([(number, (pickle.dumps([score_of_error(said)]), []))])
             return
         self._lane.feed([Unit(self._work, number, None, jobs)])
 
-    def _merged(self, _: Any, jobs: list[Any], outcomes: list[Outcome[Any]]) -> Done:
+    def _merged(self, _: Any, jobs: list[Any], outcomes: list[Score[Any]]) -> Done:
         asked = [] if self._asked is None else self._asked.taken(jobs)
         try:
             return pickle.dumps(outcomes, pickle.HIGHEST_PROTOCOL), asked
@@ -196,7 +196,7 @@ class _MemberHere:
                 f"a result cannot be sent from a worker process ({type(error).__name__}: "
                 f"{error!s:.200})"
             )
-            return pickle.dumps([outcome_of_error(said)] * len(outcomes)), asked
+            return pickle.dumps([score_of_error(said)] * len(outcomes)), asked
 
     def _deliver(self, results: list[tuple[int, Any]]) -> None:
         self.channel.post(self._counted())

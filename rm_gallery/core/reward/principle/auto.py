@@ -12,10 +12,10 @@ from rm_gallery.core.data.schema import DataSample, preference_of
 from rm_gallery.core.engine.options import RunOptions
 from rm_gallery.core.engine.run import run_all
 from rm_gallery.core.model.base import BaseLLM
-from rm_gallery.core.outcome import Outcome
 from rm_gallery.core.reward.asking import usable_text
 from rm_gallery.core.reward.kinds import conversation_text
 from rm_gallery.core.reward.template import BasePromptTemplate, Prompt, render
+from rm_gallery.core.score import Score
 from rm_gallery.core.text.blocks import TwoValues, object_at
 from rm_gallery.core.text.canonical import split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, ParseError, logger
@@ -164,7 +164,7 @@ class AutoPrincipleGenerator(Configured):
         if not proposals:
             raise ParseError(
                 f"None of {len(usable)} replies held a principle; the first says: "
-                f"{outcomes[0].message}"
+                f"{outcomes[0].reason}"
             )
         if len(proposals) < len(usable):
             logger.warning(
@@ -174,7 +174,7 @@ class AutoPrincipleGenerator(Configured):
 
     def _ask_all(
         self, items: Sequence[Any], ask: Callable[[Any], Any]
-    ) -> list[Outcome[dict[str, str]]]:
+    ) -> list[Score[dict[str, str]]]:
         options = RunOptions(max_workers=self.max_workers, deadline=self.deadline)
         plan = ((None, [item]) for item in items)
         return run_all(
@@ -215,7 +215,7 @@ class AutoPrincipleGenerator(Configured):
         return dict(list(principles.items())[:number])
 
     def _result(
-        self, merged: Outcome[dict[str, str]], proposals: list[dict[str, str]]
+        self, merged: Score[dict[str, str]], proposals: list[dict[str, str]]
     ) -> dict[str, str]:
         if merged.value is not None:
             return merged.value
@@ -223,7 +223,7 @@ class AutoPrincipleGenerator(Configured):
         # often stand in
         logger.warning(
             "The proposals could not be merged ({}); the most frequent ones are used.",
-            merged.message,
+            merged.reason,
         )
         names = [name for proposal in proposals for name in proposal]
         frequent = sorted(dict.fromkeys(names), key=lambda name: -names.count(name))[

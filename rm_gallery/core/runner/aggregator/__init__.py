@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar
 
 from rm_gallery.core.graders.base import GraderError, GraderResult, GraderScore
-from rm_gallery.core.outcome import deciding, failed
+from rm_gallery.core.score import deciding, failed
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.core.utils.models import unknown_name
 

@@ -16,11 +16,11 @@ from rm_gallery.core.data.schema import (
     Step,
 )
 from rm_gallery.core.model.message import TEXT_PARTS, ChatMessage, MessageRole
-from rm_gallery.core.outcome import Bounds, Outcome, failed, unscored
 from rm_gallery.core.reward.base import BaseStepWiseReward
-from rm_gallery.core.reward.outputs import issue_of, out_of_range, write
+from rm_gallery.core.reward.outputs import issue_of, write
 from rm_gallery.core.reward.reward import Job
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.score import Bounds, Score, failed, out_of_range, unscored
 from rm_gallery.core.text.canonical import without_turn_end
 from rm_gallery.core.text.language import broken
 from rm_gallery.core.utils.errors import Unscored
@@ -214,7 +214,7 @@ class ProcessReward(BaseStepWiseReward):
         ]
 
     def merge(
-        self, sample: DataSample, jobs: list[Job], outcomes: list[Outcome[RewardResult]]
+        self, sample: DataSample, jobs: list[Job], outcomes: list[Score[RewardResult]]
     ) -> None:
         """Each number goes to its step; one that is missing or out of range costs the whole answer."""
         for output in sample.output:
@@ -224,7 +224,7 @@ class ProcessReward(BaseStepWiseReward):
         for job, outcome in zip(jobs, outcomes, strict=True):
             self._write_steps(sample.output[job.place], outcome)
 
-    def _write_steps(self, output: DataOutput, outcome: Outcome[RewardResult]) -> None:
+    def _write_steps(self, output: DataOutput, outcome: Score[RewardResult]) -> None:
         steps = output.steps or []
         details = outcome.value.details if outcome.value is not None else []
         numbers = [
@@ -235,7 +235,7 @@ class ProcessReward(BaseStepWiseReward):
         ]
         if outcome.ok:
             problems = (out_of_range(self.name, number, self.score_range) for number in numbers)
-            odd = next((problem.message for problem in problems if problem is not None), None)
+            odd = next((problem.reason for problem in problems if problem is not None), None)
             if len(numbers) != len(steps):
                 odd = f"The model gave {len(numbers)} scores for {len(steps)} steps."
             outcome = outcome if odd is None else failed("invalid_result", odd, "judge")

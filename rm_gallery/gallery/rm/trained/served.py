@@ -380,12 +380,12 @@ class RemoteReward(BasePointWiseReward):
 
     async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
         answer = (await self.server.ascore([item_of(sample)]))[0]
-        if answer.score is None:
+        if answer.value is None:
             if answer.status == "unscored":
-                raise Unscored(answer.message, reason=answer.reason, cause=answer.cause)
-            raise NotScored(answer.message, answer.reason, answer.cause or "endpoint")
+                raise Unscored(answer.reason, reason=answer.code, cause=answer.cause)
+            raise NotScored(answer.reason, answer.code, answer.cause or "endpoint")
         extra = {"metrics": answer.components} if answer.components else {}
-        return one_score(self.name, answer.score, answer.message or None, extra)
+        return one_score(self.name, answer.value, answer.reason or None, extra)
 
 
 def item_of(sample: DataSample) -> dict[str, Any]:

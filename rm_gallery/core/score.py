@@ -1,0 +1,212 @@
+"""`Score`: what became of one judgement. A value, or who caused that there is none.
+
+>>> unscored("no_reference", "The row has no reference.", "data").value is None
+True
+>>> missing = [failed("transient", "HTTP 503", "endpoint"), unscored("parse", "no verdict", "answer")]
+>>> deciding(missing).cause  # the answer pays only where nothing else was at fault
+'endpoint'
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, TypeVar, get_args
+
+from rm_gallery.core.utils.endpoint_errors import is_endpoint_error
+from rm_gallery.core.utils.errors import (
+    BudgetExceeded,
+    Cause,
+    ConfigError,
+    DataError,
+    DeadlineExceeded,
+    ParseError,
+    ProviderError,
+    RMGalleryError,
+    Unscored,
+)
+from rm_gallery.core.utils.models import said_by
+from rm_gallery.core.utils.shown import redact
+
+T = TypeVar("T")
+Status = Literal["scored", "unscored", "failed"]
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+Bounds = tuple[float | None, float | None]
+"""Lowest and highest possible score; None where there is no bound."""
+NOT_BEGUN = frozenset({"stopped", "budget"})
+"""Codes of jobs that the run did not get to: counted as stopped, and judged when it is continued."""
+UNDECLARED = "undeclared_range"
+"""Code of a score outside the default [0, 1] of a reward that declares no range; never the answer's
+fault.
+
+Nothing broke: a function of 0 to 10 points gives good answers such scores, and they would pay for
+it with the worst one.
+"""
+
+
+@dataclass(slots=True)
+class Score(Generic[T]):
+    """Result of one judgement.
+
+    `value` is None unless `status` is scored: what was not judged is never a 0. A missing value has
+    a `cause` (who) and a `code` (how, in one word, such as parse, deadline or no_reference); both
+    are empty for a value.
+    """
+
+    value: T | None = None
+    reason: str = ""
+    """For people: why this value, or why none."""
+    components: Mapping[str, float] = field(default_factory=dict)
+    """Parts of the value, and numbers reported with it, by name."""
+    status: Status = "scored"
+    cause: Cause | None = None
+    code: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Whatever else the judgement gave, such as a function's `metrics` and `step_outputs`."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is a value."""
+        return self.status == "scored"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types without `extra`. Replies and records keep the founding keys: `reason` is
+        the code, `message` the reason.
+        """
+        return {
+            "score": self.value,
+            "status": self.status,
+            "cause": self.cause,
+            "reason": self.code,
+            "message": self.reason,
+            "components": dict(self.components),
+        }
+
+    def without_value(self, reason: str = "") -> Score[Any]:
+        """This outcome for the enclosing job, without its value."""
+        why = reason or self.reason
+        return Score(None, why, status=self.status, cause=self.cause, code=self.code)
+
+
+def scored(
+    value: T,
+    reason: str = "",
+    components: Mapping[str, float] | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> Score[T]:
+    """A value."""
+    return Score(value, reason, components or {}, extra=extra or {})
+
+
+def unscored(code: str, reason: str, cause: Cause) -> Score[Any]:
+    """No value: there was nothing to judge by, or no verdict to read."""
+    return Score(None, reason, status="unscored", cause=cause, code=code)
+
+
+def failed(code: str, reason: str, cause: Cause) -> Score[Any]:
+    """No value: the judging broke."""
+    return Score(None, reason, status="failed", cause=cause, code=code)
+
+
+def stopped(reason: str, cause: Cause) -> Score[Any]:
+    """No value: the run stopped, for this reason, before it began the job."""
+    return failed("stopped", f"Not judged: the run stopped ({reason}).", cause)
+
+
+NOT_RUN = failed("stopped", "The run stopped before this sample was judged.", "caller")
+
+_PRECEDENCE: tuple[Cause | None, ...] = (
+    *("endpoint", "judge", "rule", "data", "caller"),
+    None,
+    # last: where an endpoint was down as well, the whole is not the answer's fault and is worth no
+    # worst score
+    "answer",
+)
+
+
+def deciding(missing: Iterable[Score[Any]]) -> Score[Any]:
+    """The one of several missing scores that stands for their whole, whatever their order.
+
+    Failed comes before not begun, and that before unscored: another run may still score it. Among
+    equals the cause decides: endpoint, judge, rule, data, caller, answer.
+    """
+
+    def rank(score: Score[Any]) -> tuple[bool, bool, int, str, str]:
+        precedence = _PRECEDENCE.index(score.cause)
+        return (
+            score.status != "failed",
+            score.code in NOT_BEGUN,
+            precedence,
+            score.code,
+            score.reason,
+        )
+
+    return min(missing, key=rank)
+
+
+def out_of_range(
+    name: str, value: float, bounds: Bounds, declared: bool = True
+) -> Score[Any] | None:
+    """The score that stands for a value that is not finite or outside its range; None where it is
+    fine.
+    """
+    low, high = bounds
+    if not math.isfinite(value):
+        reason = f"{name} gave the score {value}; a score is a finite number."
+        return failed("invalid_result", reason, "rule")
+    if (low is None or value >= low - 1e-9) and (high is None or value <= high + 1e-9):
+        return None
+    return outside(name, value, bounds, declared)
+
+
+def outside(name: str, value: float, bounds: Bounds, declared: bool) -> Score[Any]:
+    """The score that stands for a value outside the declared range, or the default one."""
+    ends = ", ".join("None" if end is None else f"{end:g}" for end in bounds)
+    if declared:
+        reason = f"{name} gave the score {value:g}, outside its declared range [{ends}]."
+        return failed("invalid_result", reason, "rule")
+    reason = (
+        f"{name} gave the score {value:g}, outside its range [{ends}]; return a score inside it, or "
+        "declare the range that it has: score_range=(low, high)."
+    )
+    return failed(UNDECLARED, reason, "rule")
+
+
+def worst_of(bounds: Bounds, higher_is_better: bool = True) -> float | None:
+    """The worst score of a range, which what an answer caused is worth; None where that end is
+    open.
+    """
+    return bounds[0] if higher_is_better else bounds[1]
+
+
+def is_run_level(error: BaseException) -> bool:
+    """Whether an error ends the run: the caller has to mend it, instead of reading ten thousand
+    equal outcomes. A row that does not fit (DataError) costs itself alone.
+    """
+    return isinstance(error, ConfigError) and not isinstance(error, DataError)
+
+
+def score_of_error(error: BaseException) -> Score[Any]:
+    """What a raised error is worth: unscored where there was nothing to judge by, else failed.
+
+    The error says who caused it. One that is none of the library's is the endpoint's where it is a
+    connection error or a timeout (`is_endpoint_error`), else the rule's own. An error of the run
+    (`is_run_level`) is raised again.
+    """
+    if is_run_level(error):
+        raise error
+    # a client's error may echo the key it was given
+    reason = redact(said_by(error)) or type(error).__name__
+    if not isinstance(error, RMGalleryError):
+        cause: Cause = "endpoint" if is_endpoint_error(error) else "rule"
+        return failed("error", f"{type(error).__name__}: {reason}", cause)
+    if isinstance(error, Unscored):
+        return unscored(error.reason, reason, error.cause)
+    if isinstance(error, ParseError):
+        return unscored("parse", reason, error.cause)
+    if isinstance(error, ProviderError):
+        return failed(error.kind, reason, error.cause)
+    codes = ((DataError, "data"), (DeadlineExceeded, "deadline"), (BudgetExceeded, "budget"))
+    code = next((code for kind, code in codes if isinstance(error, kind)), None)
+    return failed(code or str(getattr(error, "reason", "error")), reason, error.cause)
