@@ -14,8 +14,8 @@ import pytest
 
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward
+from rm_gallery.core.reward.rule import RuleReward
 from rm_gallery.core.utils.errors import MissingExtra
-from rm_gallery.gallery.rm.rule import RuleReward
 from tests.golden.golden import Line
 from tests.golden.test_rules import outcome, rows, rules, text_of
 from tests.support.samples import make_sample

@@ -29,7 +29,7 @@ from rm_gallery.core.utils.errors import ParseError
 from rm_gallery.gallery.rm.general.citation import cited_sentences
 from rm_gallery.gallery.rm.group import GroupTemplate, wins_of
 from rm_gallery.gallery.rm.instruction import follows
-from rm_gallery.gallery.rm.rule import calls_in_text
+from rm_gallery.gallery.rm.tool_calls import calls_in_text
 from tests.golden.golden import HERE, Line, runner
 from tests.golden.test_rules import text_of
 

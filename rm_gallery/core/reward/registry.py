@@ -210,6 +210,14 @@ def bound_class(kind: type[K], argument: str) -> type[K]:
     return made
 
 
+def rule_class_name(name: str) -> str:
+    """The class of rewards of a rule: f1_score -> F1ScoreReward, math_verify_reward ->
+    MathVerifyReward.
+    """
+    words = name.removesuffix("_reward").split("_")
+    return f"{''.join(word.capitalize() for word in words)}Reward"
+
+
 def _ready_made_rewards() -> dict[str, str | type[BaseReward]]:
     # by name, so that core needs no import of the gallery to offer what the gallery holds
     return {

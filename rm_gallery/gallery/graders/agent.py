@@ -27,7 +27,7 @@ from rm_gallery.core.score import Bounds
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.agent import ExpectedCall, fits, in_any_order, in_order, read_wanted
-from rm_gallery.gallery.rm.rule import MadeCall, as_call
+from rm_gallery.gallery.rm.tool_calls import MadeCall, as_call
 
 Metric = Literal["f1", "precision", "recall", "jaccard"]
 

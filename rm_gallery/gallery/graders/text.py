@@ -26,7 +26,7 @@ from rm_gallery.gallery.rm.general.overlap import (
     best_rouge,
     bleu,
     chrf,
-    rouge,
+    rouge_of,
     sacrebleu_metrics,
     token_f1,
 )
@@ -158,7 +158,7 @@ ON_TOKENS: dict[str, Callable[[Tokens, Tokens], float]] = {
     **{f"rouge{n}": partial(_ngram_f, n=n) for n in (1, 2, 3, 4, 5)},
     **dict.fromkeys(
         ("rouge", "rougeL"),
-        lambda hypothesis, reference: rouge(list(hypothesis), list(reference)).f1,
+        lambda hypothesis, reference: rouge_of(list(hypothesis), list(reference)).f1,
     ),
     **dict.fromkeys(("f1_score", "token_f1"), partial(_ngram_f, n=1)),
     "cosine": cosine,
@@ -255,9 +255,9 @@ class SimilarityGrader(BaseGrader):
         if not own.strip() or own in others:
             return None
         if self.algorithm == "bleu":
-            return bleu(own, others)[0]
+            return bleu(own, others).value or 0.0
         if self.algorithm == "chrf":
-            return chrf(own, others)
+            return chrf(own, others).value or 0.0
         if self.stem or self.case_sensitive is not None:
             return None
         own_measure = REWARDS.get(self.algorithm)

@@ -7,9 +7,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from rm_gallery.core.reward.registry import rule_class_name
+
 _REGISTERED = re.compile(
     r'^((?:@RewardRegistry\.register\("[^"]+"\)\n)+)(?:@.*\n)*class (\w+)', re.MULTILINE
 )
+_RULE = re.compile(r'^@rule\(\s*"([^"]+)"', re.MULTILINE)
 _NAME = re.compile(r'"([^"]+)"')
 KINDS = {"listwise": "ListWise", "pointwise": "PointWise", "pairwise": "PairWise"}
 JUDGED_MODULE = f"{__name__}.alignment.base"
@@ -19,19 +22,19 @@ def discover() -> dict[str, str]:
     """Every gallery reward as registered name -> "module:Class", found without importing any of
     them.
 
-    Rules are the classes whose source says `@RewardRegistry.register("name")`, judged rewards the
-    scenarios' file names.
+    Rules are the functions below `@rule("name", …)` and the classes below
+    `@RewardRegistry.register("name")`, judged rewards the scenarios' file names.
     """
     here = Path(__file__).parent
     found = {}
     for path in sorted(here.rglob("*.py")):
         source = path.read_text(encoding="utf-8")
-        if "@RewardRegistry.register(" in source:
-            module = ".".join(
-                (__name__, *path.relative_to(here).with_suffix("").parts)
-            ).removesuffix(".__init__")
-            for names, class_name in _REGISTERED.findall(source):
-                found.update(dict.fromkeys(_NAME.findall(names), f"{module}:{class_name}"))
+        parts = (__name__, *path.relative_to(here).with_suffix("").parts)
+        module = ".".join(parts).removesuffix(".__init__")
+        for names, class_name in _REGISTERED.findall(source):
+            found.update(dict.fromkeys(_NAME.findall(names), f"{module}:{class_name}"))
+        for name in _RULE.findall(source):
+            found[name] = f"{module}:{rule_class_name(name)}"
     for key in scenario_keys():
         for kind in KINDS:
             found[judged_name(key, kind)] = f"{JUDGED_MODULE}:{judged_class_name(key, kind)}"

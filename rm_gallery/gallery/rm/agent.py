@@ -15,21 +15,13 @@ from pydantic import Field
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import RuleReward, known, one_score, shown
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.canonical import Form, fold
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.rule import (
-    MadeCall,
-    RuleReward,
-    Untyped,
-    as_call,
-    known,
-    one_score,
-    shown,
-    tool_calls_of,
-)
+from rm_gallery.gallery.rm.tool_calls import MadeCall, Untyped, as_call, tool_calls_of
 
 
 @RewardRegistry.register("tool_call_match")

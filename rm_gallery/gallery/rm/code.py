@@ -17,6 +17,16 @@ from rapidfuzz.distance import Indel
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import (
+    KillableRule,
+    RuleReward,
+    answer_text,
+    final_answer,
+    known,
+    one_score,
+    references_of,
+    shown,
+)
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.sandbox.code_tests import (
     CodeTestReport,
@@ -38,16 +48,6 @@ from rm_gallery.core.utils.errors import (
     RMGalleryError,
     SandboxUnavailable,
     Unscored,
-)
-from rm_gallery.gallery.rm.rule import (
-    KillableRule,
-    RuleReward,
-    answer_text,
-    final_answer,
-    known,
-    one_score,
-    references_of,
-    shown,
 )
 
 _TESTS = ("inputs_outputs", "input_output", "inputs", "test", "tests")

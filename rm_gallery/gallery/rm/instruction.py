@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Literal
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import RuleReward, answer_text, known, one_score, shown
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.canonical import compared, fold, split_reasoning, whole_word
 from rm_gallery.core.text.language import candidate_languages, known_language, words
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, known, one_score, shown
 
 _END = re.compile(r"([.!?…؟]+|[。！？｡।॥۔]+)([\"'”’»)\]*_」』]*)")
 _ALWAYS = frozenset("。！？｡।॥۔")

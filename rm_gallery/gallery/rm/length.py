@@ -15,6 +15,15 @@ from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.processes.pool import get_pool
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import (
+    RuleReward,
+    answer_text,
+    final_answer,
+    known,
+    one_score,
+    references_of,
+    shown,
+)
 from rm_gallery.core.reward.schema import EMPTY_IS_BEST, PENALTY, Example, RewardResult, sample_of
 from rm_gallery.core.text.canonical import Form
 from rm_gallery.core.text.language import words
@@ -22,17 +31,7 @@ from rm_gallery.core.text.maths import fast_verdict, verify_answer
 from rm_gallery.core.text.quantities import find_numbers
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.general.numbers import matched
-from rm_gallery.gallery.rm.rule import (
-    RuleReward,
-    TokenizerSetting,
-    answer_text,
-    final_answer,
-    known,
-    one_score,
-    references_of,
-    shown,
-    tokens_of,
-)
+from rm_gallery.gallery.rm.tokens import TokenizerSetting, tokens_of
 
 LengthUnit = Literal["chars", "words", "tokens"]
 

@@ -15,13 +15,13 @@ from rm_gallery.core.engine.processes.pool import WorkerCrashed, get_pool
 from rm_gallery.core.reward.judge import BaseLLMReward
 from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import RuleReward, extraction_of, one_score, references_of, shown
 from rm_gallery.core.reward.schema import Example, PhraseJudge, RewardResult, sample_of
 from rm_gallery.core.reward.template import BasePromptTemplate, Described, render
 from rm_gallery.core.score import Bounds
 from rm_gallery.core.text.answer import Extraction, final_text
 from rm_gallery.core.text.maths import MathVerdict, fast_verdict, verify_answer
 from rm_gallery.core.utils.errors import DeadlineExceeded, Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, extraction_of, one_score, references_of, shown
 
 
 @RewardRegistry.register("math_verify_reward")

@@ -21,13 +21,13 @@ import pytest
 from rm_gallery.core.engine.context import LIMIT_SHARE
 from rm_gallery.core.engine.processes.pool import WorkerPool
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import KillableRule
 from rm_gallery.core.text import quantities
 from rm_gallery.core.text.language import known_language
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, SandboxUnavailable
 from rm_gallery.gallery.rm.alignment.harmlessness import refusal
 from rm_gallery.gallery.rm.alignment.harmlessness.refusal import DetoxifyReward
 from rm_gallery.gallery.rm.instruction import INSTRUCTIONS
-from rm_gallery.gallery.rm.rule import KillableRule
 from tests.gallery.registry_cases import example_of, fields_of
 from tests.golden.golden import HERE, lines
 from tests.support.samples import issues, make_sample, scores

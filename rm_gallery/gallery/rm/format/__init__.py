@@ -13,20 +13,19 @@ from pydantic import AfterValidator, Field, field_validator
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import (
+    KillableRule,
+    RuleReward,
+    answer_text,
+    known,
+    one_score,
+    shown,
+)
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.blocks import read_json, split_fences, tagged
 from rm_gallery.core.text.canonical import Form, folded, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.gallery.rm.rule import (
-    KillableRule,
-    RuleReward,
-    answer_text,
-    calls_of_message,
-    known,
-    one_score,
-    read_call,
-    shown,
-)
+from rm_gallery.gallery.rm.tool_calls import calls_of_message, read_call
 
 
 class Section(NamedTuple):

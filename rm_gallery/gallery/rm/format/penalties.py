@@ -12,16 +12,11 @@ from pydantic import Field, field_validator
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import RuleReward, answer_text, one_score
 from rm_gallery.core.reward.schema import EMPTY_IS_BEST, Example, RewardResult, sample_of
 from rm_gallery.core.text.canonical import Form, readable, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError
-from rm_gallery.gallery.rm.rule import (
-    RuleReward,
-    TokenizerSetting,
-    answer_text,
-    one_score,
-    tokens_of,
-)
+from rm_gallery.gallery.rm.tokens import TokenizerSetting, tokens_of
 
 Scope = Literal["full", "thought"]
 

@@ -12,14 +12,7 @@ from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
-from rm_gallery.core.text.blocks import prose_of, tagged
-from rm_gallery.core.text.canonical import compared, fold
-from rm_gallery.core.text.language import tokenizer, words
-from rm_gallery.core.text.quantities import find_numbers
-from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.general.overlap import Overlap
-from rm_gallery.gallery.rm.rule import (
+from rm_gallery.core.reward.rule import (
     RuleReward,
     final_answer,
     known,
@@ -27,6 +20,13 @@ from rm_gallery.gallery.rm.rule import (
     references_of,
     shown,
 )
+from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.text.blocks import prose_of, tagged
+from rm_gallery.core.text.canonical import compared, fold
+from rm_gallery.core.text.language import tokenizer, words
+from rm_gallery.core.text.quantities import find_numbers
+from rm_gallery.core.utils.errors import Unscored
+from rm_gallery.gallery.rm.general.overlap import Overlap
 
 _CITED = re.compile(r"[\[【［]\s*(\d{1,4}(?:\s*[-–—,，、;]\s*\d{1,4})*)\s*[\]】］]")
 _PART = re.compile(r"(\d+)\s*[-–—]\s*(\d+)|(\d+)")

@@ -6,13 +6,21 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.reward.rule import (
+    answer_text,
+    extraction_of,
+    final_answer,
+    known,
+    rule,
+    shown,
+)
+from rm_gallery.core.reward.schema import Example, sample_of
+from rm_gallery.core.score import Score, scored
 from rm_gallery.core.text.answer import (
     LIMIT,
     Extraction,
@@ -35,49 +43,37 @@ from rm_gallery.core.text.canonical import (
 from rm_gallery.core.text.language import UNKNOWN, known_language, language_shares
 from rm_gallery.core.text.values import LETTERS, choice_letter
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.gallery.rm.rule import (
-    KillableRule,
-    RuleReward,
-    answer_text,
-    extraction_of,
-    final_answer,
-    known,
-    one_score,
-    references_of,
-    shown,
-)
 
 
-@RewardRegistry.register("accuracy")
-class AccuracyReward(RuleReward):
-    """1 when the answer equals the reference after trimming, else 0; unscored without a reference.
-
-    Range [0, 1], higher is better. Texts that look the same are equal: white space at both ends,
-    line ends, invisible characters, the form of quotation marks and minus signs do not count; case
-    does unless `ignore_case`. A thought is left out. With several references it is enough to equal
-    one.
-    """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-    name: str = "accuracy"
-    ignore_case: bool = False
-
-    example = Example(
+@rule(
+    "accuracy",
+    needs="reference",
+    example=Example(
         sample_of(
             "What is the capital of Australia? Reply with the name alone.",
             "Canberra",
             "Sydney",
             reference="Canberra",
         )
-    )
+    ),
+)
+def accuracy(answer: str, references: list[str], *, ignore_case: bool = False) -> Score[float]:
+    """1 when the answer equals the reference after trimming, else 0; unscored without a reference.
 
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        answer, references = final_answer(sample).strip(), references_of(sample, self.name)
-        if self.ignore_case:
-            answer, references = answer.casefold(), [text.casefold() for text in references]
-        if answer in references:
-            return one_score(self.name, 1.0, "The answer equals the reference.")
-        return one_score(self.name, 0.0, "The answer differs from the reference.")
+    Range [0, 1], higher is better. Texts that look the same are equal: white space at both ends,
+    line ends, invisible characters, the form of quotation marks and minus signs do not count; case
+    does unless `ignore_case`. A thought is left out. With several references it is enough to equal
+    one.
+
+    >>> accuracy("Canberra ", ["Canberra"]).value
+    1.0
+    """
+    answer = answer.strip()
+    if ignore_case:
+        answer, references = answer.casefold(), [text.casefold() for text in references]
+    if answer in references:
+        return scored(1.0, "The answer equals the reference.")
+    return scored(0.0, "The answer differs from the reference.")
 
 
 _SPACES = re.compile(r"\\[,!:; ]|\\q?quad\b|~|\s+")
@@ -87,46 +83,43 @@ _SHORT_FRACTION = re.compile(r"\\frac(\d)(\d)(?!\d)")
 _TEXT = re.compile(r"\\(?:text|mathrm|textbf|mathbf|mbox)\{([^{}]*)\}")
 
 
-@RewardRegistry.register("boxed_answer")
-class BoxedAnswerReward(RuleReward):
+@rule(
+    "boxed_answer",
+    needs="reference",
+    example=Example(
+        sample_of(
+            "Solve 2x = 1.", "So $x = \\boxed{\\dfrac{1}{2}}$.", "So x = 1/2.", reference="\\frac12"
+        )
+    ),
+)
+def boxed_answer(
+    text: str, references: list[str], *, normalize: bool = True, extraction: Extraction = "boxed"
+) -> Score[float]:
     r"""1 when the last `\boxed{}` of the answer equals the reference, else 0; braces may be nested.
 
     Compared is the text, not its value: 1/2 is not 0.5 (see math_verify_reward). With `normalize`
     signs of typesetting do not count: spaces, dollar signs, \left and \right, \dfrac for \frac,
     \text{} around words, a full stop at the end. A reference may be boxed itself. Range [0, 1],
     higher is better; without a box 0; unscored without a reference.
+
+    Args:
+        extraction: With `announced` or `any` an answer without a box is compared by what it
+            announces.
+
+    >>> boxed_answer(r"So \boxed{\dfrac{1}{2}}.", [r"\frac12"]).value
+    1.0
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-    name: str = "boxed_answer"
-    normalize: bool = True
-    extraction: Extraction = "boxed"
-    """With `announced` or `any` an answer without a box is compared by what it announces."""
-
-    example = Example(
-        sample_of(
-            "Solve 2x = 1.", "So $x = \\boxed{\\dfrac{1}{2}}$.", "So x = 1/2.", reference="\\frac12"
-        )
-    )
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        references = references_of(sample, self.name)
-        text = final_text(answer_text(sample))
-        given = last_boxed(text)
-        if given is None and self.extraction != "boxed":
-            given = next(
-                (value_part(statement.text) for statement in read_statements(text).statements), None
-            )
-        if given is None:
-            return one_score(self.name, 0.0, r"The answer holds no \boxed{}.")
-        boxes = ((last_boxed(reference), reference) for reference in references)
-        wanted = [reference if box is None else box for box, reference in boxes]
-        plain = plain_latex if self.normalize else str.strip
-        return one_score(
-            self.name,
-            float(plain(fold(given)) in map(plain, wanted)),
-            f"The box holds {shown(given)}.",
-        )
+    text = final_text(text)
+    given = last_boxed(text)
+    if given is None and extraction != "boxed":
+        statements = read_statements(text).statements
+        given = next((value_part(statement.text) for statement in statements), None)
+    if given is None:
+        return scored(0.0, r"The answer holds no \boxed{}.")
+    boxes = ((last_boxed(reference), reference) for reference in references)
+    wanted = [reference if box is None else box for box, reference in boxes]
+    plain = plain_latex if normalize else str.strip
+    return scored(float(plain(fold(given)) in map(plain, wanted)), f"The box holds {shown(given)}.")
 
 
 def plain_latex(text: str) -> str:
@@ -138,8 +131,32 @@ def plain_latex(text: str) -> str:
     return _SPACES.sub("", text).rstrip(".")
 
 
-@RewardRegistry.register("multiple_choice_letter")
-class MultipleChoiceLetterReward(RuleReward):
+def _each_letter_once(value: str) -> str:
+    if not value.isascii() or not value.isalpha() or len(set(value.upper())) != len(value):
+        raise ConfigError("it holds each letter once, such as 'ABCD'.")
+    return value.upper()
+
+
+@rule(
+    "multiple_choice_letter",
+    needs="reference",
+    example=Example(
+        sample_of(
+            "Which planet is the largest? (A) Mars (B) Jupiter (C) Venus",
+            "Jupiter has more than twice the mass of all others. The answer is (B).",
+            "It could be A or B.",
+            reference="B",
+        )
+    ),
+)
+def multiple_choice_letter(
+    sample: DataSample,
+    references: list[str],
+    choices: Any = None,
+    *,
+    letters: Annotated[str, AfterValidator(_each_letter_once)] = LETTERS,
+    extraction: Extraction = "any",
+) -> Score[float]:
     r"""1 when the answer picks the reference's letter, else 0; an answer that picks none, or two,
     gets 0.
 
@@ -153,58 +170,33 @@ class MultipleChoiceLetterReward(RuleReward):
 
     The reference is a letter ("B", "(B)", "B. Paris"), or the text of one of `choices` in
     answer.label or metadata. Range [0, 1], higher is better; unscored without such a reference.
-    """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-    name: str = "multiple_choice_letter"
-    letters: str = LETTERS
-    """The letters there are; only the first ones when `choices` holds fewer."""
-    extraction: Extraction = "any"
-    """What counts as the answer's pick: a box alone, whatever announces one, or any text that picks
-    one.
+    Args:
+        letters: The letters there are; only the first ones when `choices` holds fewer.
+        extraction: What counts as the answer's pick: a box alone, whatever announces one, or any
+            text that picks one.
     """
-
-    example = Example(
-        sample_of(
-            "Which planet is the largest? (A) Mars (B) Jupiter (C) Venus",
-            "Jupiter has more than twice the mass of all others. The answer is (B).",
-            "It could be A or B.",
-            reference="B",
-        )
+    options = (
+        [compared(str(choice)) for choice in choices] if isinstance(choices, list | tuple) else []
     )
+    letters = letters[: len(options)] if options else letters
+    wanted = {_letter_of(text, letters, options) for text in references}
+    given = choice_letter(answer_text(sample), letters, extraction_of(sample, extraction))
+    if given is None:
+        return scored(0.0, "The answer picks no letter.")
+    return scored(float(given in wanted), f"The answer picks {given}.", extra={"letter": given})
 
-    @field_validator("letters")
-    @classmethod
-    def _are_letters(cls, value: str) -> str:
-        if not value.isascii() or not value.isalpha() or len(set(value.upper())) != len(value):
-            raise ConfigError("it holds each letter once, such as 'ABCD'.")
-        return value.upper()
 
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        choices = known(sample, "choices")
-        choices = (
-            [compared(str(choice)) for choice in choices]
-            if isinstance(choices, list | tuple)
-            else []
+def _letter_of(reference: str, letters: str, choices: list[str]) -> str:
+    if reference in choices[: len(letters)]:
+        return letters[choices.index(reference)]
+    letter = choice_letter(reference, letters)
+    if letter is None:
+        raise Unscored(
+            f"the reference {shown(reference)} is none of the letters {letters}.",
+            reason="no_reference",
         )
-        letters = self.letters[: len(choices)] if choices else self.letters
-        wanted = {self._wanted(text, letters, choices) for text in references_of(sample, self.name)}
-        given = choice_letter(answer_text(sample), letters, extraction_of(sample, self.extraction))
-        reason = "The answer picks no letter." if given is None else f"The answer picks {given}."
-        return one_score(
-            self.name, float(given in wanted), reason, {"letter": given} if given else None
-        )
-
-    def _wanted(self, reference: str, letters: str, choices: list[str]) -> str:
-        if reference in choices[: len(letters)]:
-            return letters[choices.index(reference)]
-        found = choice_letter(reference, letters)
-        if found is None:
-            raise Unscored(
-                f"{self.name}: the reference {shown(reference)} is none of the letters {letters}.",
-                reason="no_reference",
-            )
-        return found
+    return letter
 
 
 _EDGES = " \t\n.,;:!?*_`\"'()[]{}。，；：！？“”‘’「」（）【】"
@@ -242,8 +234,33 @@ _IS_WRONG = re.compile(
 )
 
 
-@RewardRegistry.register("choice_match")
-class ChoiceMatchReward(RuleReward):
+def _two_choices(value: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    if value is not None and (len(value) < 2 or not all(choice.strip() for choice in value)):
+        raise ConfigError("it holds at least two choices, none of them blank.")
+    return value
+
+
+@rule(
+    "choice_match",
+    needs=("reference", "choices"),
+    example=Example(
+        sample_of(
+            "Is the mood of the text positive, negative or neutral?",
+            "The answer is negative.",
+            "Partly positive, partly negative.",
+            choices=["positive", "negative", "neutral"],
+            reference="negative",
+        )
+    ),
+)
+def choice_match(
+    sample: DataSample,
+    references: list[str],
+    *,
+    choices: Annotated[tuple[str, ...] | None, AfterValidator(_two_choices)] = None,
+    case_sensitive: bool = False,
+    extraction: Extraction = "any",
+) -> Score[float]:
     """1 when the answer names the reference choice and no other, else 0.
 
     The choices are the field `choices`, else `choices` in answer.label or metadata; the reference
@@ -253,61 +270,28 @@ class ChoiceMatchReward(RuleReward):
     where two overlap ("very good" is not "good"); one that is denied ("not positive") is not named;
     case does not count unless `case_sensitive`. A thought is left out. Range [0, 1], higher is
     better; unscored without choices (`no_choices`) or without a reference among them.
+
+    Args:
+        extraction: What counts as the answer's choice: a box alone, whatever announces one, or any
+            text that names one.
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"reference", "choices"})
-    name: str = "choice_match"
-    choices: tuple[str, ...] | None = None
-    case_sensitive: bool = False
-    extraction: Extraction = "any"
-    """What counts as the answer's choice: a box alone, whatever announces one, or any text that
-    names one.
-    """
-
-    example = Example(
-        sample_of(
-            "Is the mood of the text positive, negative or neutral?",
-            "The answer is negative.",
-            "Partly positive, partly negative.",
-            choices=["positive", "negative", "neutral"],
-            reference="negative",
+    offered = choices if choices is not None else known(sample, "choices")
+    if not isinstance(offered, list | tuple) or not offered:
+        raise Unscored(
+            "it needs the choices: set the field choices or metadata['choices'].",
+            reason="no_choices",
         )
-    )
-
-    @field_validator("choices")
-    @classmethod
-    def _are_choices(cls, value: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        if value is not None and (len(value) < 2 or not all(choice.strip() for choice in value)):
-            raise ConfigError("it holds at least two choices, none of them blank.")
-        return value
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        choices = self.choices if self.choices is not None else known(sample, "choices")
-        if not isinstance(choices, list | tuple) or not choices:
-            raise Unscored(
-                f"{self.name} needs the choices: set the field choices or metadata['choices'].",
-                reason="no_choices",
-            )
-        names = tuple(_normal(str(choice), self.case_sensitive) for choice in choices)
-        wanted = {
-            _normal(text, self.case_sensitive) for text in references_of(sample, self.name)
-        } & set(names)
-        if not wanted:
-            raise Unscored(
-                f"{self.name}: the reference is none of the choices {shown(choices)}.",
-                reason="no_reference",
-            )
-        given = chosen(
-            concluded(final_text(answer_text(sample)), extraction_of(sample, self.extraction)),
-            names,
-            self.case_sensitive,
+    names = tuple(_normal(str(choice), case_sensitive) for choice in offered)
+    wanted = {_normal(text, case_sensitive) for text in references} & set(names)
+    if not wanted:
+        raise Unscored(
+            f"the reference is none of the choices {shown(offered)}.", reason="no_reference"
         )
-        reason = (
-            f"The answer names {shown(given)}."
-            if given is not None
-            else "The answer names no single choice."
-        )
-        return one_score(self.name, float(given in wanted), reason)
+    text = concluded(final_text(answer_text(sample)), extraction_of(sample, extraction))
+    given = chosen(text, names, case_sensitive)
+    if given is None:
+        return scored(0.0, "The answer names no single choice.")
+    return scored(float(given in wanted), f"The answer names {shown(given)}.")
 
 
 def chosen(text: str, choices: tuple[str, ...], case_sensitive: bool = False) -> str | None:
@@ -371,8 +355,39 @@ def _pattern(choices: tuple[str, ...]) -> re.Pattern[str]:
 Mode = Literal["search", "match", "fullmatch"]
 
 
-@RewardRegistry.register("regex_match")
-class RegexMatchReward(KillableRule):
+def _compiles(value: str | None) -> str | None:
+    if value is not None:
+        try:
+            re.compile(value)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ConfigError(f"it is no regular expression: {error}") from None
+    return value
+
+
+@rule(
+    "regex_match",
+    needs="pattern",
+    killable=True,
+    example=Example(
+        sample_of(
+            "When was the treaty signed? Use the form 2000-12-31.",
+            "Signed on 1648-10-24.",
+            "In October 1648.",
+            pattern=r"\b\d{4}-\d{2}-\d{2}\b",
+        ),
+        inputs={"pattern": "the field `pattern`, else `pattern` in `answer.label` or `metadata`"},
+    ),
+)
+def regex_match(
+    sample: DataSample,
+    *,
+    pattern: Annotated[str | None, AfterValidator(_compiles)] = None,
+    mode: Mode = "search",
+    ignore_case: bool = False,
+    multiline: bool = False,
+    dotall: bool = False,
+    negate: bool = False,
+) -> Score[float]:
     """1 when the answer matches the pattern, else 0; with `negate` the other way round.
 
     The pattern is the field `pattern`, else `pattern` in answer.label or metadata; Python's syntax.
@@ -382,80 +397,34 @@ class RegexMatchReward(KillableRule):
     that take for ever are stopped at the reward's deadline. Range [0, 1], higher is better;
     unscored without a pattern (`no_pattern`) or with a broken one in the sample
     (`invalid_pattern`).
+
+    Args:
+        ignore_case: Python's re.IGNORECASE.
+        multiline: Python's re.MULTILINE.
+        dotall: Python's re.DOTALL.
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"pattern"})
-    name: str = "regex_match"
-    pattern: str | None = None
-    mode: Mode = "search"
-    ignore_case: bool = False
-    """Python's re.IGNORECASE."""
-    multiline: bool = False
-    """Python's re.MULTILINE."""
-    dotall: bool = False
-    """Python's re.DOTALL."""
-    negate: bool = False
-
-    example = Example(
-        sample_of(
-            "When was the treaty signed? Use the form 2000-12-31.",
-            "Signed on 1648-10-24.",
-            "In October 1648.",
-            pattern=r"\b\d{4}-\d{2}-\d{2}\b",
-        ),
-        inputs={"pattern": "the field `pattern`, else `pattern` in `answer.label` or `metadata`"},
-    )
-
-    @field_validator("pattern")
-    @classmethod
-    def _compiles(cls, value: str | None) -> str | None:
-        if value is not None:
-            try:
-                re.compile(value)
-            except (re.error, OverflowError, RecursionError) as error:
-                raise ConfigError(f"it is no regular expression: {error}") from None
-        return value
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        pattern, found = self._pattern(sample), None
-        # a pattern may name a character that folding takes away or makes another one, so both are
-        # tried
-        for text, wanted in (
-            (split_reasoning(answer_text(sample)).final, pattern),
-            (final_answer(sample), visible(pattern)),
-        ):
-            compiled = self._compiled(wanted)
-            found = found or getattr(compiled, self.mode)(
-                text.strip() if self.mode == "fullmatch" else text
-            )
-        reason = (
-            "The pattern does not match."
-            if found is None
-            else f"The pattern matches {shown(found.group())}."
+    written = pattern if pattern is not None else known(sample, "pattern")
+    if not isinstance(written, str):
+        raise Unscored(
+            "it needs a pattern: set the field pattern or metadata['pattern'].", reason="no_pattern"
         )
-        return one_score(self.name, float((found is not None) != self.negate), reason)
-
-    def _pattern(self, sample: DataSample) -> str:
-        pattern = self.pattern if self.pattern is not None else known(sample, "pattern")
-        if not isinstance(pattern, str):
-            raise Unscored(
-                f"{self.name} needs a pattern: set the field pattern or metadata['pattern'].",
-                reason="no_pattern",
-            )
-        return turn_text(pattern)
-
-    def _compiled(self, pattern: str) -> re.Pattern[str]:
-        flags = (
-            (re.IGNORECASE * self.ignore_case)
-            | (re.MULTILINE * self.multiline)
-            | (re.DOTALL * self.dotall)
-        )
+    written = turn_text(written)
+    flags = re.IGNORECASE * ignore_case | re.MULTILINE * multiline | re.DOTALL * dotall
+    match = None
+    # a pattern may name a character that folding takes away or makes another one, so both are tried
+    for text, wanted in (
+        (split_reasoning(answer_text(sample)).final, written),
+        (final_answer(sample), visible(written)),
+    ):
         try:
-            return re.compile(pattern, flags)
+            compiled = re.compile(wanted, flags)
         except (re.error, OverflowError, RecursionError) as error:
-            raise Unscored(
-                f"{self.name}: {shown(pattern)}: {error}", reason="invalid_pattern"
-            ) from None
+            raise Unscored(f"{shown(wanted)}: {error}", reason="invalid_pattern") from None
+        found_in = text.strip() if mode == "fullmatch" else text
+        match = match or getattr(compiled, mode)(found_in)
+    if match is None:
+        return scored(float(negate), "The pattern does not match.")
+    return scored(float(not negate), f"The pattern matches {shown(match.group())}.")
 
 
 _NOT_PROSE = re.compile(
@@ -467,8 +436,30 @@ _NOT_PROSE = re.compile(
 _SHOWN = 3
 
 
-@RewardRegistry.register("language_match")
-class LanguageMatchReward(RuleReward):
+def _iso_code(value: str | None) -> str | None:
+    if value is None:
+        return None
+    code = known_language(value)
+    if code is None:
+        raise ConfigError(
+            "this language cannot be told; give an ISO 639-1 code such as 'en' or 'zh'."
+        )
+    return code
+
+
+@rule(
+    "language_match",
+    example=Example(
+        sample_of("今天天气怎么样？", "今天晴，最高气温二十五度。", "It is sunny today."), params={}
+    ),
+)
+def language_match(
+    sample: DataSample,
+    *,
+    language: Annotated[str | None, AfterValidator(_iso_code)] = None,
+    min_share: Annotated[float | None, Field(gt=0, le=1)] = None,
+    include_thought: bool = False,
+) -> Score[float]:
     """Share of the answer's words that are in the wanted language; with `min_share` 1 from that
     share on, else 0.
 
@@ -480,64 +471,34 @@ class LanguageMatchReward(RuleReward):
     1], higher is better; unscored when the answer has no words (`no_words`) or the wanted language
     is unknown (`no_language`).
     """
+    wanted = frozenset({language}) if language is not None else _wanted_languages(sample)
+    text = answer_text(sample)
+    answer = language_shares(prose(text if include_thought else split_reasoning(text).final))
+    if not answer.words:
+        raise Unscored("the answer has no words.", reason="no_words", cause="answer")
+    share = max(answer.shares.get(one, 0.0) for one in wanted)
+    names = " or ".join(sorted(wanted))
+    most = ", ".join(f"{name} {part:.0%}" for name, part in list(answer.shares.items())[:_SHOWN])
+    reason = f"Wanted {names}; found {most}{', …' if len(answer.shares) > _SHOWN else ''}."
+    score = share if min_share is None else float(share >= min_share)
+    return scored(score, reason, extra={"language": names, "shares": answer.shares})
 
-    name: str = "language_match"
-    language: str | None = None
-    min_share: float | None = Field(default=None, gt=0, le=1)
-    include_thought: bool = False
 
-    example = Example(
-        sample_of("今天天气怎么样？", "今天晴，最高气温二十五度。", "It is sunny today."), params={}
-    )
-
-    @field_validator("language")
-    @classmethod
-    def _known(cls, value: str | None) -> str | None:
-        if value is None:
-            return None
-        code = known_language(value)
+def _wanted_languages(sample: DataSample) -> frozenset[str]:
+    given = known(sample, "language")
+    if given is not None:
+        code = known_language(given) if isinstance(given, str) else None
         if code is None:
-            raise ConfigError(
-                "this language cannot be told; give an ISO 639-1 code such as 'en' or 'zh'."
-            )
-        return code
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        wanted = self._wanted(sample)
-        text = answer_text(sample)
-        found = language_shares(
-            prose(text if self.include_thought else split_reasoning(text).final)
+            raise Unscored(f"no language {shown(given)} is known.", reason="no_language")
+        return frozenset({code})
+    asked = language_shares(prose(sample.query_text())).main - {UNKNOWN}
+    if not asked:
+        raise Unscored(
+            "the wanted language cannot be told from the prompt: set language, or "
+            "metadata['language'].",
+            reason="no_language",
         )
-        if not found.words:
-            raise Unscored(
-                f"{self.name}: the answer has no words.", reason="no_words", cause="answer"
-            )
-        share = max(found.shares.get(language, 0.0) for language in wanted)
-        score = share if self.min_share is None else float(share >= self.min_share)
-        names = " or ".join(sorted(wanted))
-        most = ", ".join(f"{name} {part:.0%}" for name, part in list(found.shares.items())[:_SHOWN])
-        reason = f"Wanted {names}; found {most}{', …' if len(found.shares) > _SHOWN else ''}."
-        return one_score(self.name, score, reason, {"language": names, "shares": found.shares})
-
-    def _wanted(self, sample: DataSample) -> frozenset[str]:
-        if self.language is not None:
-            return frozenset({self.language})
-        given = known(sample, "language")
-        if given is not None:
-            code = known_language(given) if isinstance(given, str) else None
-            if code is None:
-                raise Unscored(
-                    f"{self.name} knows no language {shown(given)}.", reason="no_language"
-                )
-            return frozenset({code})
-        asked = language_shares(prose(sample.query_text())).main - {UNKNOWN}
-        if not asked:
-            why = (
-                f"{self.name} cannot tell the wanted language from the prompt: set language, or "
-                f"metadata['language']."
-            )
-            raise Unscored(why, reason="no_language")
-        return asked
+    return asked
 
 
 def prose(text: str) -> str:

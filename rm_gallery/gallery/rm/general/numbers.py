@@ -17,6 +17,14 @@ from rapidfuzz.distance import LCSseq
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import (
+    RuleReward,
+    answer_text,
+    extraction_of,
+    final_answer,
+    one_score,
+    references_of,
+)
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.answer import (
     Extraction,
@@ -45,14 +53,6 @@ from rm_gallery.core.text.quantities import (
     same_kind,
 )
 from rm_gallery.core.utils.errors import Unscored
-from rm_gallery.gallery.rm.rule import (
-    RuleReward,
-    answer_text,
-    extraction_of,
-    final_answer,
-    one_score,
-    references_of,
-)
 
 Mode = Literal["ordered", "any_order", "final"]
 

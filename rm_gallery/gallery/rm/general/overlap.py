@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field, SerializeAsAny, field_validator
 from rapidfuzz.distance import LCSseq
@@ -17,18 +17,22 @@ from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.model.base import resolve_embeddings
 from rm_gallery.core.model.embeddings import BaseEmbeddings
 from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.schema import Example, RewardResult
+from rm_gallery.core.reward.rule import RuleReward, answer_text, one_score, references_of, rule
+from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.score import Score, scored
 from rm_gallery.core.text.canonical import Form, split_reasoning, turn_text
-from rm_gallery.core.text.language import TokenizerName, is_unspaced, tokenizer, words
+from rm_gallery.core.text.language import TokenizerName, is_unspaced, words
+from rm_gallery.core.text.language import tokenizer as tokenize
 from rm_gallery.core.utils.errors import ConfigError, MissingExtra, Unscored
-from rm_gallery.gallery.rm.rule import (
-    SUMMARY,
-    RuleReward,
-    answer_text,
-    final_answer,
-    one_score,
-    references_of,
+
+SUMMARY = sample_of(
+    "Sum up the report in one sentence.",
+    "The bridge is closed for repairs in May.",
+    "In May the town will repair its old bridge.",
+    "It rained all week.",
+    reference="The old bridge is closed for repairs in May.",
 )
+"""The example of rewards that compare an answer's text with a reference's."""
 
 
 class Overlap(NamedTuple):
@@ -51,41 +55,38 @@ def overlap(common: int, given: int, wanted: int) -> Overlap:
     return Overlap(precision, recall, 2 * precision * recall / (precision + recall))
 
 
-@RewardRegistry.register("f1_score")
-class F1ScoreReward(RuleReward):
+@rule(
+    "f1_score",
+    needs="reference",
+    source="the SQuAD metric (Rajpurkar et al. 2016, arXiv 1606.05250), equal to its script with "
+    '`tokenizer="squad"`',
+    example=Example(SUMMARY),
+    check=lambda tokenizer: tokenize(tokenizer)(""),
+)
+def f1_score(
+    answer: str, references: Sequence[str], *, tokenizer: TokenizerName = "words"
+) -> Score[float]:
     """Token F1 with the reference: 2PR / (P + R), P and R the shares of answer and reference tokens
     in common.
 
     Tokens count as often as they occur in both: "the the the cat" against "the cat" has P = 2/4.
     Range [0, 1], higher is better; with several references the best one counts; unscored without a
-    reference. Source: the SQuAD metric (Rajpurkar et al. 2016, arXiv 1606.05250), equal to its
-    script with `tokenizer="squad"`.
+    reference.
+
+    >>> f1_score("the cat sat", ["the cat"]).value
+    0.8
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-    name: str = "f1_score"
-    tokenizer: TokenizerName = "words"
-
-    example = Example(SUMMARY)
-
-    def check(self) -> None:
-        """Raise MissingExtra when the tokenizer's package is absent."""
-        tokenizer(self.tokenizer)("")
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        best = token_f1(final_answer(sample), references_of(sample, self.name), self.tokenizer)
-        if best is None:
-            raise Unscored(f"{self.name}: the reference holds no token.", reason="no_reference")
-        return one_score(
-            self.name, best.f1, None, {"precision": best.precision, "recall": best.recall}
-        )
+    best = token_f1(answer, references, tokenizer)
+    if best is None:
+        raise Unscored("the reference holds no token.", reason="no_reference")
+    return scored(best.f1, "", {"precision": best.precision, "recall": best.recall})
 
 
 def token_f1(
     text: str, references: Sequence[str], tokens: TokenizerName = "words"
 ) -> Overlap | None:
     """Tokens in common with the best of the references; None where they hold none."""
-    given, best = tokenizer(tokens)(text), None
+    given, best = tokenize(tokens)(text), None
     for reference in references:
         size, counts = _counted(tokens, reference)
         if size:
@@ -96,7 +97,7 @@ def token_f1(
 
 @lru_cache(maxsize=4096)
 def _counted(name: str, reference: str) -> tuple[int, dict[str, int]]:
-    tokens = tokenizer(name)(reference)
+    tokens = tokenize(name)(reference)
     return len(tokens), dict(Counter(tokens))
 
 
@@ -120,36 +121,40 @@ _LATIN_WORDS = re.compile("[a-z0-9]+")
 _OTHER_SCRIPTS = ((0x0370, 0x1DFF), (0x2C80, 0xA71F), (0xA800, 0xFF20), (0xFF5B, 0x10FFFF))
 
 
-@RewardRegistry.register("rouge")
-class RougeReward(RuleReward):
+@rule(
+    "rouge",
+    needs="reference",
+    source='Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries"',
+    example=Example(SUMMARY),
+)
+def rouge(
+    answer: str,
+    references: Sequence[str],
+    *,
+    variant: Variant = "rougeL",
+    measure: Measure = "fmeasure",
+) -> Score[float]:
     """ROUGE-L F-measure of the answer against the reference, or ROUGE-1 / ROUGE-2 by `variant`.
 
     With LCS the longest common subsequence of words (for ROUGE-N: n-grams in common): P = LCS /
     answer words, R = LCS / reference words, F = 2PR / (P + R). Range [0, 1], higher is better; with
     several references the best F counts; unscored without a reference.
 
-    Source: Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries". Scores equal the
-    `rouge-score` package without stemming for references in Latin script. For references in other
-    scripts, of which that package sees nothing, words of every script count, and each Chinese or
-    Japanese character is a word.
+    Scores equal the `rouge-score` package without stemming for references in Latin script. For
+    references in other scripts, of which that package sees nothing, words of every script count,
+    and each Chinese or Japanese character is a word.
+
+    Args:
+        measure: Which of F, P and R is the score.
+
+    >>> rouge("the cat sat", ["the cat"]).value
+    0.8
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-    name: str = "rouge"
-    variant: Variant = "rougeL"
-    measure: Measure = "fmeasure"
-    """Which of F, P and R is the score."""
-
-    example = Example(SUMMARY)
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        best = best_rouge(final_answer(sample), references_of(sample, self.name), self.variant)
-        if best is None:
-            raise Unscored(f"{self.name}: the reference holds no word.", reason="no_reference")
-        score = best.f1 if self.measure == "fmeasure" else getattr(best, self.measure)
-        return one_score(
-            self.name, score, None, {"precision": best.precision, "recall": best.recall}
-        )
+    best = best_rouge(answer, references, variant)
+    if best is None:
+        raise Unscored("the reference holds no word.", reason="no_reference")
+    score = best.f1 if measure == "fmeasure" else getattr(best, measure)
+    return scored(score, "", {"precision": best.precision, "recall": best.recall})
 
 
 def best_rouge(text: str, references: Sequence[str], variant: Variant = "rougeL") -> Overlap | None:
@@ -158,12 +163,12 @@ def best_rouge(text: str, references: Sequence[str], variant: Variant = "rougeL"
     for reference in references:
         latin, target = _target(reference)
         if target:
-            found = rouge(_latin_words(text) if latin else words(text), target, variant)
+            found = rouge_of(_latin_words(text) if latin else words(text), target, variant)
             best = found if best is None or found.f1 > best.f1 else best
     return best
 
 
-def rouge(answer: list[str], reference: list[str], variant: Variant = "rougeL") -> Overlap:
+def rouge_of(answer: list[str], reference: list[str], variant: Variant = "rougeL") -> Overlap:
     """ROUGE of two word lists; all 0 where one has no words (no n-grams)."""
     if variant == "rougeL":
         return overlap(LCSseq.similarity(answer, reference), len(answer), len(reference))
@@ -201,44 +206,32 @@ def _target(reference: str) -> tuple[bool, list[str]]:
 Tokenization = Literal["auto", "13a", "intl", "zh", "char", "none"]
 
 
-@RewardRegistry.register("bleu")
-class BleuReward(RuleReward):
+@rule(
+    "bleu",
+    needs=("reference", "text"),
+    source="Papineni et al. 2002; Post 2018 (arXiv 1804.08771)",
+    example=Example(
+        SUMMARY, environment="the extra `text`", recorded=("0.7956", "0.0998", "0.0393")
+    ),
+    check=lambda: sacrebleu_metrics("bleu"),
+)
+def bleu(
+    answer: str, references: Sequence[str], *, tokenize: Tokenization = "auto", lowercase: bool = False
+) -> Score[float]:
     """Sentence BLEU of the answer against all references, divided by 100.
 
     sacrebleu's: up to 4-grams, exponential smoothing, effective order. `tokenize` is one of
     sacrebleu's tokenizers; "auto" takes "zh" for references in Chinese, "char" for other scripts
     without spaces, else "13a". Range [0, 1], higher is better; unscored without a reference; needs
-    the extra `text`. Sources: Papineni et al. 2002; Post 2018 (arXiv 1804.08771).
+    the extra `text`.
+
+    Args:
+        lowercase: Whether case is ignored.
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"reference", "text"})
-    name: str = "bleu"
-    tokenize: Tokenization = "auto"
-    lowercase: bool = False
-    """Whether case is ignored."""
-
-    example = Example(
-        SUMMARY, environment="the extra `text`", recorded=("0.7956", "0.0998", "0.0393")
-    )
-
-    def check(self) -> None:
-        """Raise MissingExtra when sacrebleu is absent."""
-        sacrebleu_metrics("bleu")
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        score, extra = bleu(
-            final_answer(sample), references_of(sample, self.name), self.tokenize, self.lowercase
-        )
-        return one_score(self.name, score, None, extra)
-
-
-def bleu(
-    text: str, references: Sequence[str], tokenize: Tokenization = "auto", lowercase: bool = False
-) -> tuple[float, dict[str, Any]]:
-    """Sentence BLEU with all references, 0 to 1; the tokenizer taken and the brevity penalty."""
     chosen = tokenization_of(references[0]) if tokenize == "auto" else tokenize
-    found = _bleu(chosen, lowercase).sentence_score(text, references)
-    return min(found.score / 100, 1.0), {"tokenize": chosen, "brevity_penalty": found.bp}
+    found = _bleu(chosen, lowercase).sentence_score(answer, references)
+    about = {"tokenize": chosen, "brevity_penalty": found.bp}
+    return scored(min(found.score / 100, 1.0), extra=about)
 
 
 def sacrebleu_metrics(used_for: str) -> Any:
@@ -269,53 +262,37 @@ def _bleu(tokenize: str, lowercase: bool) -> Any:
     )
 
 
-@RewardRegistry.register("chrf")
-class ChrfReward(RuleReward):
-    """chrF of the answer against the best of its references, divided by 100: the F-score (beta 2)
+@rule(
+    "chrf",
+    needs=("reference", "text"),
+    source="Popović 2015 (chrF) and 2017 (chrF++); sacrebleu computes",
+    example=Example(
+        SUMMARY, environment="the extra `text`", recorded=("0.8642", "0.3858", "0.0786")
+    ),
+    check=lambda: sacrebleu_metrics("chrf"),
+)
+def chrf(
+    answer: str,
+    references: Sequence[str],
+    *,
+    char_order: Annotated[int, Field(ge=1)] = 6,
+    word_order: Annotated[int, Field(ge=0)] = 0,
+    beta: Annotated[int, Field(ge=1)] = 2,
+    lowercase: bool = False,
+) -> Score[float]:
+    """ChrF of the answer against the best of its references, divided by 100: the F-score (beta 2)
     of character n-grams.
 
     `word_order=2` makes it chrF++. White space does not count, so the score suits any script. Range
-    [0, 1], higher is better; unscored without a reference; needs the extra `text`. Sources: Popović
-    2015 (chrF) and 2017 (chrF++); sacrebleu computes.
+    [0, 1], higher is better; unscored without a reference; needs the extra `text`.
+
+    Args:
+        char_order: Longest character n-grams.
+        beta: How many times more recall weighs than precision.
+        lowercase: Whether case is ignored.
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"reference", "text"})
-    name: str = "chrf"
-    char_order: int = Field(default=6, ge=1)
-    """Longest character n-grams."""
-    word_order: int = Field(default=0, ge=0)
-    beta: int = Field(default=2, ge=1)
-    """How many times more recall weighs than precision."""
-    lowercase: bool = False
-    """Whether case is ignored."""
-
-    example = Example(
-        SUMMARY, environment="the extra `text`", recorded=("0.8642", "0.3858", "0.0786")
-    )
-
-    def check(self) -> None:
-        """Raise MissingExtra when sacrebleu is absent."""
-        sacrebleu_metrics("chrf")
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        orders = (self.char_order, self.word_order, self.beta)
-        return one_score(
-            self.name,
-            chrf(final_answer(sample), references_of(sample, self.name), *orders, self.lowercase),
-        )
-
-
-def chrf(
-    text: str,
-    references: Sequence[str],
-    char_order: int = 6,
-    word_order: int = 0,
-    beta: int = 2,
-    lowercase: bool = False,
-) -> float:
-    """The chrF with the best of the references, 0 to 1."""
-    found = _chrf(char_order, word_order, beta, lowercase).sentence_score(text, references)
-    return min(float(found.score) / 100, 1.0)
+    metric = _chrf(char_order, word_order, beta, lowercase)
+    return scored(min(float(metric.sentence_score(answer, references).score) / 100, 1.0))
 
 
 @lru_cache(maxsize=32)

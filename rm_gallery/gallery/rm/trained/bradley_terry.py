@@ -21,10 +21,10 @@ from pydantic import Field
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import one_score
 from rm_gallery.core.reward.schema import RewardResult
 from rm_gallery.core.utils.errors import ConfigError, DataError
 from rm_gallery.core.utils.file import as_json, written_whole
-from rm_gallery.gallery.rm.rule import one_score
 from rm_gallery.gallery.rm.trained.conversation import preference_example, text_of_answer
 from rm_gallery.gallery.rm.trained.features import (
     FEATURES_VERSION,

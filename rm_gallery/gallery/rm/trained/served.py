@@ -25,11 +25,11 @@ from rm_gallery.core.reward.base import BasePointWiseReward
 from rm_gallery.core.reward.kinds import TRUTH_LABELS
 from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.reward import BaseReward, sent_along
+from rm_gallery.core.reward.rule import one_score
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.language import CONTROL_MARKS
 from rm_gallery.core.utils.errors import Cause, ConfigError, RMGalleryError, Unscored
 from rm_gallery.core.utils.models import unknown_name
-from rm_gallery.gallery.rm.rule import one_score
 from rm_gallery.gallery.rm.trained.conversation import (
     STEPPED,
     Dialogue,

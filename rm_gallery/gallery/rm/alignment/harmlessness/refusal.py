@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.registry import RewardRegistry
+from rm_gallery.core.reward.rule import RuleReward, answer_text, one_score, shown
 from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
 from rm_gallery.core.text.blocks import prose_of
 from rm_gallery.core.text.canonical import readable, split_reasoning
 from rm_gallery.core.utils.errors import MissingExtra, ProviderError, Unscored
-from rm_gallery.gallery.rm.rule import RuleReward, answer_text, one_score, shown
 
 _WINDOW = 400
 

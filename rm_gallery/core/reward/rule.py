@@ -1,0 +1,363 @@
+'''A rule: a typed function that scores one answer, made a reward by `@rule`.
+
+>>> @rule("ends_politely", source="house style")
+... def ends_politely(answer: str, *, word: str = "thanks") -> float:
+...     """1 when the answer ends with a word of thanks, else 0. Range [0, 1], higher is better."""
+...     return float(answer.rstrip(" .!").lower().endswith(word))
+>>> ends_politely("Here you are. Thanks!")
+1.0
+>>> RewardRegistry.create("ends_politely", word="cheers").word
+'cheers'
+'''
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import typing
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import Field
+from pydantic.fields import FieldInfo
+
+from rm_gallery.core.data.schema import DataSample
+from rm_gallery.core.reward.kinds import BasePointWiseReward, conversation_text
+from rm_gallery.core.reward.registry import RewardRegistry, rule_class_name
+from rm_gallery.core.reward.schema import (
+    Example,
+    RewardDimensionWithScore,
+    RewardMeta,
+    RewardResult,
+)
+from rm_gallery.core.score import Bounds, Score
+from rm_gallery.core.text.answer import Extraction
+from rm_gallery.core.text.canonical import Form, compared, fold, split_reasoning
+from rm_gallery.core.utils.errors import ConfigError, Unscored
+from rm_gallery.core.utils.models import build
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class RuleReward(BasePointWiseReward):
+    """Base of the pointwise rewards that follow a rule: text, references and metadata decide, no
+    judge.
+
+    Scores lie in [0, 1] unless a reward says otherwise.
+    """
+
+    score_range: ClassVar[Bounds] = (0.0, 1.0)
+
+
+class KillableRule(RuleReward):
+    """Base of rules that a text can keep busy for ever: each answer runs in a process that can be
+    killed.
+    """
+
+    cpu_bound: ClassVar[bool] = True
+
+    timeout: float = Field(default=5.0, gt=0)
+    """Seconds one answer may take; one that takes longer, where another answer does not, has the
+    worst score.
+    """
+
+    @property
+    def kill_after(self) -> float:  # type: ignore[override]  # a class has no setting yet
+        """The timeout."""
+        return self.timeout
+
+
+# -- what a rule sees ------------------------------------------------------------------------------
+
+
+def answer_text(sample: DataSample) -> str:
+    """The answer of the sample's one output, without the marks of its turn's end."""
+    return sample.output[0].answer.text
+
+
+def final_answer(sample: DataSample) -> str:
+    """What the sample's one output says when it has finished thinking, folded as references are."""
+    return fold(split_reasoning(sample.output[0].answer.text).final)
+
+
+def extraction_of(sample: DataSample, extraction: Extraction) -> Extraction:
+    """The `extraction` that fits the sample's one output: of one that was cut off, the last
+    sentence asserts nothing.
+
+    Its `finish_reason` stands with the answer, as an endpoint or a trainer gave it: "length" or
+    "max_tokens".
+    """
+    reason = sample.output[0].answer.additional_kwargs.get("finish_reason")
+    return "announced" if extraction == "any" and reason in ("length", "max_tokens") else extraction
+
+
+def references_of(
+    sample: DataSample, reward: str, plain: Callable[[str], str] = compared
+) -> list[str]:
+    """All reference answers of the sample as text; a list stands for several answers that are
+    equally right.
+
+    They are folded as `final_answer` is; `plain=turn_text` keeps their characters, for what is
+    executed.
+
+    Raises:
+        Unscored: there is no reference, or only blank ones (reason `no_reference`).
+    """
+    value = sample.reference()
+    if isinstance(value, str):
+        references = [plain(value)] if value and not value.isspace() else []
+    else:
+        values = value if isinstance(value, list | tuple) else [] if value is None else [value]
+        references = [plain(text) for text in map(str, values) if text.strip()]
+    if not any(references):
+        raise Unscored(
+            f"{reward} needs a reference: set answer.label['reference'], or metadata 'reference' or "
+            "'ground_truth'; of a table or data set, name the column with --reference "
+            "(reference=).",
+            reason="no_reference",
+        )
+    return references
+
+
+def known(sample: DataSample, *keys: str) -> Any:
+    """The first of `keys` that the answer's label, else the sample's metadata, has a value for;
+    None without one.
+    """
+    for source in (sample.output[0].answer.label, sample.metadata):
+        for key in keys:
+            if source and source.get(key) is not None:
+                return source[key]
+    return None
+
+
+def shown(value: object, limit: int = 60) -> str:
+    """A value as a reason may quote it: on one line, printable, shortened in the middle."""
+    if isinstance(value, str) and len(value) > 4 * limit:
+        value = value[: 2 * limit] + value[-2 * limit :]
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit // 2]}…{text[-limit // 2 :]}"
+
+
+_VIEW: Mapping[str, Callable[[DataSample, str], Any]] = {
+    "answer": lambda sample, name: final_answer(sample),
+    "text": lambda sample, name: answer_text(sample),
+    "references": references_of,
+    "prompt": lambda sample, name: conversation_text(sample.input),
+    "messages": lambda sample, name: sample.input,
+    "output": lambda sample, name: sample.output[0],
+    "metadata": lambda sample, name: sample.metadata or {},
+    "sample": lambda sample, name: sample,
+}
+"""By the name of a parameter, what a rule is given; any other name is a column of the answer's
+label or the sample's metadata."""
+
+
+# -- the decorator ---------------------------------------------------------------------------------
+
+
+def rule(
+    name: str,
+    *,
+    needs: str | Collection[str] = (),
+    source: str = "",
+    example: Example | None = None,
+    score_range: Bounds = (0.0, 1.0),
+    looks_at: Collection[Form] = (),
+    killable: bool = False,
+    validate: Callable[..., None] | None = None,
+    check: Callable[..., object] | None = None,
+) -> Callable[[F], F]:
+    """Register a function as the reward `name`; the function itself stays as it is.
+
+    Parameters by name are what it sees of a sample: `answer` (after a thought, folded as references
+    are), `text` (all of it), `references`, `prompt`, `messages`, `output`, `metadata`, `sample`; any
+    other name is a column of the answer's label or the metadata, and missing is unscored where the
+    parameter has no default. Keyword-only parameters are settings: fields of the reward, checked by
+    their annotations (`Annotated[int, Field(ge=1)]`), explained in the docstring under `Args:`.
+
+    It returns a `Score`, a number, a bool, numbers by name, or None for what it does not apply to;
+    it raises `Unscored` where there is nothing to judge by. Plain or async.
+
+    Args:
+        name: what `RewardRegistry` holds it under. The class of rewards, such as `F1ScoreReward` for
+            `f1_score`, stands in the function's module.
+        needs: what it cannot do without beside the answer: `reference`, an extra.
+        source: the paper or the benchmark's rule it follows; the last sentence of its documentation.
+        example: a sample that fits it.
+        score_range: lowest and highest score; None where there is no bound.
+        looks_at: forms of a text that matter to it; others are the same to it by a contract.
+        killable: whether a text can keep it busy for ever: it runs in a process that is killed after
+            the setting `timeout`.
+        validate: called with the settings it names when a reward is made; raises ConfigError for
+            settings that do not fit together.
+        check: called with the settings it names before a run; raises MissingExtra, or ConfigError
+            where no answer could be scored at all.
+    """
+
+    def decorated(function: F) -> F:
+        base = KillableRule if killable else RuleReward
+        made = _reward_class(function, name, base, validate, check)
+        made.needs = frozenset([needs] if isinstance(needs, str) else needs)
+        made.score_range, made.looks_at = score_range, frozenset(looks_at)
+        if source and made.__doc__:
+            made.__doc__ = f"{made.__doc__.rstrip()} Source: {source}."
+        if example is not None:
+            made.example = example
+        # where pickles, and whoever imports the class by its name, look for it
+        setattr(sys.modules[function.__module__], made.__name__, made)
+        RewardRegistry.register(name, made)
+        return function
+
+    return decorated
+
+
+def _reward_class(
+    function: Callable[..., Any],
+    name: str,
+    base: type[RuleReward],
+    validate: Callable[..., None] | None,
+    check: Callable[..., object] | None,
+) -> Any:
+    parameters = inspect.signature(function).parameters.values()
+    hints = typing.get_type_hints(function, include_extras=True)
+    text, explained = _documentation(inspect.getdoc(function) or "")
+    settings = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    readers = [_reader(p) for p in parameters if p.kind is not p.KEYWORD_ONLY]
+
+    body: dict[str, Any] = {
+        "__module__": function.__module__,
+        "__qualname__": rule_class_name(name),
+        "__doc__": text,
+        "__annotations__": {"name": str},
+        "name": name,
+        "rule": staticmethod(function),
+        "_evaluate": _evaluator(function, readers, tuple(p.name for p in settings)),
+    }
+    for setting in settings:
+        if setting.default is setting.empty:
+            raise ConfigError(f"rule '{name}': the setting '{setting.name}' has no default.")
+        body["__annotations__"][setting.name] = hints.get(setting.name, Any)
+        body[setting.name] = _field(setting.default, explained.get(setting.name))
+    if validate is not None:
+        validated = _with_settings(validate)
+
+        def model_post_init(self: Any, context: Any) -> None:
+            base.model_post_init(self, context)
+            validated(self)
+
+        body["model_post_init"] = model_post_init
+    if check is not None:
+        body["check"] = _with_settings(check)
+    return RewardMeta(rule_class_name(name), (base,), body)
+
+
+def _evaluator(
+    function: Callable[..., Any],
+    readers: list[tuple[str, Callable[[DataSample, str], Any]]],
+    settings: tuple[str, ...],
+) -> Callable[..., Any]:
+    """`_evaluate` of the rule's class."""
+
+    def arguments(self: Any, sample: DataSample) -> dict[str, Any]:
+        view = {parameter: read(sample, self.name) for parameter, read in readers}
+        for setting in settings:
+            view[setting] = getattr(self, setting)
+        return view
+
+    async def evaluate_async(self: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
+        given = arguments(self, sample)
+        try:
+            return result_of(self.name, await function(**given))
+        except Unscored as error:
+            raise _named(self.name, error) from error
+
+    def evaluate(self: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
+        given = arguments(self, sample)
+        try:
+            return result_of(self.name, function(**given))
+        except Unscored as error:
+            raise _named(self.name, error) from error
+
+    return evaluate_async if inspect.iscoroutinefunction(function) else evaluate
+
+
+def _with_settings(function: Callable[..., object]) -> Callable[[Any], None]:
+    names = tuple(inspect.signature(function).parameters)
+
+    def called(self: Any) -> None:
+        function(**{name: getattr(self, name) for name in names})
+
+    return called
+
+
+def _field(default: Any, explained: str | None) -> Any:
+    return default if isinstance(default, FieldInfo) else Field(default, description=explained)
+
+
+def _reader(parameter: inspect.Parameter) -> tuple[str, Callable[[DataSample, str], Any]]:
+    column = parameter.name
+    if column in _VIEW:
+        return column, _VIEW[column]
+
+    def read(sample: DataSample, reward: str) -> Any:
+        value = known(sample, column)
+        if value is not None:
+            return value
+        if parameter.default is parameter.empty:
+            message = f"{reward} needs '{column}' in answer.label or metadata."
+            raise Unscored(message, reason=f"no_{column}")
+        return parameter.default
+
+    return column, read
+
+
+def _named(name: str, error: Unscored) -> Unscored:
+    message = str(error)
+    return Unscored(
+        message if message.startswith(name) else f"{name}: {message}",
+        reason=error.reason,
+        cause=error.cause,
+    )
+
+
+_SECTION = re.compile(r"\n\s*(?:Args|Returns|Raises):\s*\n|\n\s*>>> ")
+_ARGUMENT = re.compile(r"^ {4}(\w+): ((?:.*\n?)(?: {8,}.*\n?)*)", re.MULTILINE)
+
+
+def _documentation(docstring: str) -> tuple[str, dict[str, str]]:
+    """The text before sections and examples, and the explanation of each argument."""
+    section = _SECTION.search(docstring)
+    text = docstring[: section.start()] if section else docstring
+    _, _, arguments = docstring.partition("Args:\n")
+    explained = {match[1]: " ".join(match[2].split()) for match in _ARGUMENT.finditer(arguments)}
+    return text.strip(), explained
+
+
+def result_of(name: str, value: Any) -> RewardResult:
+    """The founding shape of what a rule returned."""
+    if isinstance(value, Score):
+        if value.value is None:
+            raise Unscored(value.reason, reason=value.code or "not_applicable", cause=value.cause)
+        extra = {**value.components, **value.extra} if value.components else dict(value.extra)
+        return one_score(name, value.value, value.reason or None, extra)
+    if isinstance(value, Mapping):
+        details = [RewardDimensionWithScore(name=key, score=value[key]) for key in value]
+        return RewardResult(name=name, details=list(details))
+    if value is None:
+        raise Unscored("the rule does not apply to this answer.")
+    return one_score(name, float(value))
+
+
+def one_score(
+    name: str, score: float, reason: str | None = None, extra: dict[str, Any] | None = None
+) -> RewardResult:
+    """The result of a pointwise reward with a single dimension of the reward's own name."""
+    # checked where results are merged; checking here would double a cheap rule's cost
+    detail = build(
+        RewardDimensionWithScore, {"name": name, "reason": reason, "source": None, "score": score}
+    )
+    return build(
+        RewardResult,
+        {"name": name, "details": [detail], "extra_data": {} if extra is None else extra},
+    )
