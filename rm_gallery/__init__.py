@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         reward_function,
     )
     from rm_gallery.core.reward.registry import RewardRegistry
+    from rm_gallery.core.reward.rule import rule
     from rm_gallery.core.reward.schema import (
         RewardDimensionWithRank,
         RewardDimensionWithScore,
@@ -85,6 +86,7 @@ _WHERE = {
     "environment_reward": "envs.environment",
     "evaluate": "study.benchmark",
     "reward_function": "core.reward.function",
+    "rule": "core.reward.rule",
 }
 
 __all__ = [
@@ -127,6 +129,7 @@ __all__ = [
     "evaluate",
     "fuzz_reward",
     "reward_function",
+    "rule",
 ]
 
 

@@ -36,7 +36,7 @@ from tools.scorecards import SETS, scorecard  # noqa: E402
 MARK = "<!-- Made by `python tools/cards.py`; change the reward's docstring or its example instead. -->"
 GRADERS = """Take one by its name, `GraderRegistry.create("NAME", model=…)`, or as a reward, `RewardRegistry.create("grader:NAME")`.
 `rm-gallery show NAME --prompt` prints what a judge is sent; [docs/graders.md](../../docs/graders.md) tells how graders are run."""
-WIDTH, DIGITS = 110, 4
+WIDTH, DIGITS = 100, 4
 INTRODUCTION = """# Rewards
 
 {count} ready-made rewards, one page for each; the kinds of a judged scenario share one. Take one by its name:
@@ -291,7 +291,7 @@ def literal(value: Any, indent: int = 0, used: int = 0) -> str:
         parts = [(f"{_flat(key)}: ", part) for key, part in value.items()]
     else:
         parts = [("", part) for part in value]
-    lines = [f"{' ' * inner}{head}{literal(part, inner, len(head))}," for head, part in parts]
+    lines = [f"{' ' * inner}{head}{literal(part, inner, len(head) + 1)}," for head, part in parts]
     opening, closing = (
         ("{", "}")
         if isinstance(value, dict)
@@ -330,7 +330,8 @@ def _example(entries: Sequence[Entry]) -> str:
         create = f"reward = RewardRegistry.create({', '.join([literal(entry.name), *settings])})"
         score = f"round(output.answer.reward.score, {DIGITS})"
         if own.judge is not None:
-            loop = [f"print(reward.name, [{score} for output in reward.evaluate(sample).output])"]
+            loop = [f"scores = [{score} for output in reward.evaluate(sample).output]"]
+            loop += ["print(reward.name, scores)"]
         else:
             loop = ["for output in reward.evaluate(sample).output:"]
             loop += [f'    print({score}, output.answer.reward.details[0].reason or "")']

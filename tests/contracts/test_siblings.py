@@ -391,6 +391,8 @@ OTHER_CLASSES = {
     "BaseListWiseRubricReward": "as above",
     "BasePairWiseRubricReward": "as above",
     "BaseStepWiseRubricReward": "as above",
+    "RuleReward": "the base of rules, which are pointwise",
+    "KillableRule": "as above, in a process that can be killed",
     "RubricOfFile": "a grader's reward, named by a file",
 }
 OTHER_COMMANDS = {

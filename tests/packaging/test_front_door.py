@@ -41,7 +41,7 @@ def test_types_complete_and_check(tmp_path: Path) -> None:
     head = (
         "from typing import reveal_type\n"
         "from rm_gallery import DataSample, FakeLLM, MessageRole, OpenaiLLM, RewardRegistry, "
-        "RunOptions, Step\nfrom rm_gallery.gallery.rm.general.match import AccuracyReward\n"
+        "RunOptions, Step\nfrom rm_gallery.gallery.rm.math import MathVerifyReward\n"
         "from rm_gallery.gallery.rm.group import GroupWinRateReward\n"
     )
     (tmp_path / "user.py").write_text(head + "\n".join(TYPED) + "\n", encoding="utf-8")

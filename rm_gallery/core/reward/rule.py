@@ -163,7 +163,7 @@ def rule(
     source: str = "",
     example: Example | None = None,
     score_range: Bounds = (0.0, 1.0),
-    looks_at: Collection[Form] = (),
+    looks_at: Form | Collection[Form] = (),
     killable: bool = False,
     validate: Callable[..., None] | None = None,
     check: Callable[..., object] | None = None,
@@ -199,7 +199,8 @@ def rule(
         base = KillableRule if killable else RuleReward
         made = _reward_class(function, name, base, validate, check)
         made.needs = frozenset([needs] if isinstance(needs, str) else needs)
-        made.score_range, made.looks_at = score_range, frozenset(looks_at)
+        made.score_range = score_range
+        made.looks_at = frozenset([looks_at] if isinstance(looks_at, str) else looks_at)
         if source and made.__doc__:
             made.__doc__ = f"{made.__doc__.rstrip()} Source: {source}."
         if example is not None:

@@ -6,26 +6,52 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from itertools import groupby
 from operator import eq
-from typing import Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataOutput, DataSample
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import RuleReward, known, one_score, shown
-from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.reward.rule import known, rule, shown
+from rm_gallery.core.reward.schema import Example, sample_of
+from rm_gallery.core.score import Score, scored
 from rm_gallery.core.text.blocks import read_json
-from rm_gallery.core.text.canonical import Form, fold
+from rm_gallery.core.text.canonical import fold
 from rm_gallery.core.text.language import words
 from rm_gallery.core.utils.errors import Unscored
 from rm_gallery.gallery.rm.tool_calls import MadeCall, Untyped, as_call, tool_calls_of
 
 
-@RewardRegistry.register("tool_call_match")
-class ToolCallMatchReward(RuleReward):
+@rule(
+    "tool_call_match",
+    needs="reference",
+    looks_at="characters",
+    example=Example(
+        sample_of(
+            "What is the weather in Oslo?",
+            '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>',
+            '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>',
+            tool_calls=[{"name": "weather", "arguments": {"city": "Oslo"}}],
+        ),
+        inputs={
+            "answer": (
+                "the tool calls of each `output[i].answer`, with `trajectory` also those of "
+                "`output[i].steps`"
+            ),
+            "reference": "`tool_calls`, `expected_tool_calls` or `reference` in `answer.label` or `metadata`",
+        },
+    ),
+)
+def tool_call_match(
+    sample: DataSample,
+    *,
+    ordered: bool = False,
+    partial: bool = False,
+    tolerant: bool = True,
+    trajectory: bool = False,
+) -> Score[float]:
     """1 when the answer makes exactly the expected tool calls, else 0; with `partial` F1 of the
     calls that fit.
 
@@ -46,66 +72,38 @@ class ToolCallMatchReward(RuleReward):
     the Berkeley Function Calling Leaderboard (Patil et al. 2025,
     https://gorilla.cs.berkeley.edu/leaderboard.html).
     """
+    wanted = _wanted(sample)
+    given, problems = tool_calls_of(sample.output[0], trajectory)
+    defaults = tool_defaults((sample.metadata or {}).get("tools"))
+    table = [
+        [fits(call, want, tolerant, defaults.get(want.name, {})) for want in wanted]
+        for call in given
+    ]
+    pairs = in_order(table) if ordered else in_any_order(table)
+    made = len(given) + len(problems)
+    total = made + len(wanted)
+    f1 = 2 * pairs / total if total else 1.0
+    reason = f"{pairs} of {len(wanted)} expected calls made; {made} calls in all."
+    if problems:
+        reason += f" Unreadable: {problems[0][:120]}"
+    score = f1 if partial else float(pairs == len(wanted) == made)
+    return scored(score, reason, extra={"matched": pairs, "expected": len(wanted), "made": made})
 
-    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
-    name: str = "tool_call_match"
-    ordered: bool = False
-    partial: bool = False
-    tolerant: bool = True
-    trajectory: bool = False
 
-    example = Example(
-        sample_of(
-            "What is the weather in Oslo?",
-            '<tool_call>{"name": "weather", "arguments": {"city": "Oslo"}}</tool_call>',
-            '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>',
-            tool_calls=[{"name": "weather", "arguments": {"city": "Oslo"}}],
-        ),
-        inputs={
-            "answer": (
-                "the tool calls of each `output[i].answer`, with `trajectory` also those of "
-                "`output[i].steps`"
-            ),
-            "reference": "`tool_calls`, `expected_tool_calls` or `reference` in `answer.label` or `metadata`",
-        },
-    )
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        wanted = self._wanted(sample)
-        given, problems = tool_calls_of(sample.output[0], self.trajectory)
-        defaults = tool_defaults((sample.metadata or {}).get("tools"))
-        table = [
-            [fits(call, want, self.tolerant, defaults.get(want.name, {})) for want in wanted]
-            for call in given
-        ]
-        pairs = in_order(table) if self.ordered else in_any_order(table)
-        made = len(given) + len(problems)
-        total = made + len(wanted)
-        f1 = 2 * pairs / total if total else 1.0
-        reason = f"{pairs} of {len(wanted)} expected calls made; {made} calls in all."
-        if problems:
-            reason += f" Unreadable: {problems[0][:120]}"
-        score = f1 if self.partial else float(pairs == len(wanted) == made)
-        return one_score(
-            self.name, score, reason, {"matched": pairs, "expected": len(wanted), "made": made}
+def _wanted(sample: DataSample) -> list[ExpectedCall]:
+    value = known(sample, "tool_calls", "expected_tool_calls", "reference", "ground_truth")
+    if value is None:
+        why = (
+            "it needs the expected calls: set answer.label['tool_calls'] or metadata['tool_calls']."
         )
-
-    def _wanted(self, sample: DataSample) -> list[ExpectedCall]:
-        value = known(sample, "tool_calls", "expected_tool_calls", "reference", "ground_truth")
-        if value is None:
-            why = (
-                f"{self.name} needs the expected calls: set answer.label['tool_calls'] or "
-                f"metadata['tool_calls']."
-            )
-            raise Unscored(why, reason="no_reference")
-        wanted = read_wanted(value)
-        if isinstance(wanted, str):
-            raise Unscored(
-                f"{self.name} cannot read the expected calls {shown(value)}: {wanted}",
-                reason="no_reference",
-            )
-        return wanted
+        raise Unscored(why, reason="no_reference")
+    wanted = read_wanted(value)
+    if isinstance(wanted, str):
+        raise Unscored(
+            f"the expected calls cannot be read: {shown(value)}: {wanted}",
+            reason="no_reference",
+        )
+    return wanted
 
 
 def in_order(table: list[list[bool]]) -> int:
@@ -286,8 +284,25 @@ def _close(given: float, wanted: float) -> bool:
 _MIN_LOOP_WORDS = 20
 
 
-@RewardRegistry.register("loop_detection")
-class LoopDetectionReward(RuleReward):
+@rule(
+    "loop_detection",
+    looks_at="thought",
+    example=Example(
+        sample_of(
+            "Find the error in the log.",
+            "I open the log.\nLine 40 says that the disk is full.",
+            "I open the log.\n" * 6 + "Line 40 says that the disk is full.",
+        ),
+        inputs={"answer": "the texts and tool calls of each `output[i]`, its steps and its answer"},
+    ),
+)
+def loop_detection(
+    sample: DataSample,
+    *,
+    min_repeats: Annotated[int, Field(ge=2)] = 3,
+    max_period: Annotated[int, Field(ge=1)] = 10,
+    max_word_period: Annotated[int, Field(ge=1, le=1000)] = 50,
+) -> Score[float]:
     """1 - the largest share of a trajectory that only repeats itself: of its tool calls, its lines,
     or its words.
 
@@ -298,47 +313,26 @@ class LoopDetectionReward(RuleReward):
     [0, 1], higher is better: 1 is free of loops; an output without text and calls is unscored
     (`empty`).
     """
-
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought"})
-    name: str = "loop_detection"
-    min_repeats: int = Field(default=3, ge=2)
-    max_period: int = Field(default=10, ge=1)
-    max_word_period: int = Field(default=50, ge=1, le=1000)
-
-    example = Example(
-        sample_of(
-            "Find the error in the log.",
-            "I open the log.\nLine 40 says that the disk is full.",
-            "I open the log.\n" * 6 + "Line 40 says that the disk is full.",
-        ),
-        inputs={"answer": "the texts and tool calls of each `output[i]`, its steps and its answer"},
-    )
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        output = sample.output[0]
-        sequences = _sequences(output)
-        if not any(sequences.values()):
-            raise Unscored(
-                f"{self.name}: the output has neither text nor tool calls.",
-                reason="empty",
-                cause="answer",
-            )
-        shares = {}
-        for sort, items in sequences.items():
-            if items:
-                most, least = (
-                    (self.max_word_period, _MIN_LOOP_WORDS)
-                    if sort == "words"
-                    else (self.max_period, 1)
-                )
-                shares[sort] = looping(items, self.min_repeats, most, least) / len(items)
-        worst = max(shares, key=shares.__getitem__)
-        reason = (
-            f"{shares[worst]:.1%} of the {worst} repeat themselves."
-            if shares[worst]
-            else "No loop found."
+    output = sample.output[0]
+    sequences = _sequences(output)
+    if not any(sequences.values()):
+        raise Unscored(
+            "the output has neither text nor tool calls.",
+            reason="empty",
+            cause="answer",
         )
-        return one_score(self.name, 1 - shares[worst], reason, shares)
+    shares = {}
+    for sort, items in sequences.items():
+        if items:
+            most, least = (max_word_period, _MIN_LOOP_WORDS) if sort == "words" else (max_period, 1)
+            shares[sort] = looping(items, min_repeats, most, least) / len(items)
+    worst = max(shares, key=shares.__getitem__)
+    reason = (
+        f"{shares[worst]:.1%} of the {worst} repeat themselves."
+        if shares[worst]
+        else "No loop found."
+    )
+    return scored(1 - shares[worst], reason, extra=shares)
 
 
 def _sequences(output: DataOutput) -> dict[str, list[str]]:
@@ -377,38 +371,10 @@ def looping(
     return sum(repeated)
 
 
-@RewardRegistry.register("trajectory_cost")
-class TrajectoryCostReward(RuleReward):
-    """How well a trajectory keeps to its budgets: the least of min(1, budget / spent) over the
-    budgets that are set.
-
-    Within every budget 1, at twice a budget 0.5. Budgets are the fields (`max_cost` in any
-    currency, `max_latency` in seconds, `max_steps`, `max_tokens` of input and output), else those
-    in metadata `budget`, such as {"steps": 10}.
-
-    What was spent is the first record of: the total in answer.label (`cost`, `latency`, `steps`,
-    `tokens`); the sum over the output's steps and answer, of `cost`, `latency` and OpenAI's `usage`
-    in their additional_kwargs; the total in the sample's metadata; for the cost, tokens at
-    `input_price` and `output_price` per million. Range [0, 1], higher is better; unscored without a
-    budget (`no_budget`) or when what it limits was not recorded (`no_record`).
-    """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"budget"})
-    name: str = "trajectory_cost"
-    max_cost: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Budget for the cost, in any currency."""
-    max_latency: float | None = Field(default=None, gt=0, allow_inf_nan=False)
-    """Budget for the time, in seconds."""
-    max_steps: int | None = Field(default=None, gt=0)
-    """Budget for the number of steps."""
-    max_tokens: int | None = Field(default=None, gt=0)
-    """Budget for tokens of input and output."""
-    input_price: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Price of a million tokens of input, where the cost itself is not recorded."""
-    output_price: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    """Price of a million tokens of output."""
-
-    example = Example(
+@rule(
+    "trajectory_cost",
+    needs="budget",
+    example=Example(
         sample_of(
             "Book a table for two.",
             {"content": "Booked.", "label": {"steps": 4, "tokens": 800}},
@@ -421,41 +387,69 @@ class TrajectoryCostReward(RuleReward):
                 "answer"
             )
         },
-    )
+    ),
+)
+def trajectory_cost(
+    sample: DataSample,
+    *,
+    max_cost: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None,
+    max_latency: Annotated[float | None, Field(gt=0, allow_inf_nan=False)] = None,
+    max_steps: Annotated[int | None, Field(gt=0)] = None,
+    max_tokens: Annotated[int | None, Field(gt=0)] = None,
+    input_price: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None,
+    output_price: Annotated[float | None, Field(ge=0, allow_inf_nan=False)] = None,
+) -> Score[float]:
+    """How well a trajectory keeps to its budgets: the least of min(1, budget / spent) over the
+    budgets that are set.
 
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        budgets = self._budgets(sample)
-        priced = self.input_price is not None and self.output_price is not None
-        prices = (self.input_price or 0.0, self.output_price or 0.0) if priced else None
-        found = {metric: spent(sample, metric, prices) for metric in _NAMES}
-        known = {metric: value for metric, value in found.items() if value is not None}
-        shares = {}
-        for metric, budget in budgets.items():
-            if metric not in known:
-                raise Unscored(
-                    f"{self.name}: no {metric} is recorded with the trajectory.", reason="no_record"
-                )
-            shares[metric] = min(1.0, budget / known[metric]) if known[metric] else 1.0
-        worst = min(shares, key=shares.__getitem__)
-        reason = f"{worst}: {known[worst]:g} spent of {budgets[worst]:g}."
-        return one_score(self.name, shares[worst], reason, known)
+    Within every budget 1, at twice a budget 0.5. Budgets are the fields (`max_cost` in any
+    currency, `max_latency` in seconds, `max_steps`, `max_tokens` of input and output), else those
+    in metadata `budget`, such as {"steps": 10}.
 
-    def _budgets(self, sample: DataSample) -> dict[str, float]:
-        given = (sample.metadata or {}).get("budget")
-        known = given if isinstance(given, dict) else {}
-        own = {metric: getattr(self, f"max_{metric}") for metric in _NAMES}
-        limits = {
-            metric: number(known.get(metric)) if limit is None else limit
-            for metric, limit in own.items()
-        }
-        budgets = {metric: float(limit) for metric, limit in limits.items() if limit}
-        if not budgets:
-            why = (
-                f"{self.name} needs a budget: set max_steps, max_tokens, max_cost, max_latency or "
-                f"metadata['budget']."
-            )
-            raise Unscored(why, reason="no_budget")
-        return budgets
+    What was spent is the first record of: the total in answer.label (`cost`, `latency`, `steps`,
+    `tokens`); the sum over the output's steps and answer, of `cost`, `latency` and OpenAI's `usage`
+    in their additional_kwargs; the total in the sample's metadata; for the cost, tokens at
+    `input_price` and `output_price` per million. Range [0, 1], higher is better; unscored without a
+    budget (`no_budget`) or when what it limits was not recorded (`no_record`).
+
+    Args:
+        max_cost: Budget for the cost, in any currency.
+        max_latency: Budget for the time, in seconds.
+        max_steps: Budget for the number of steps.
+        max_tokens: Budget for tokens of input and output.
+        input_price: Price of a million tokens of input, where the cost itself is not recorded.
+        output_price: Price of a million tokens of output.
+    """
+    own = {"cost": max_cost, "latency": max_latency, "steps": max_steps, "tokens": max_tokens}
+    budgets = _budgets((sample.metadata or {}).get("budget"), own)
+    priced = input_price is not None and output_price is not None
+    prices = (input_price or 0.0, output_price or 0.0) if priced else None
+    found = {metric: spent(sample, metric, prices) for metric in _NAMES}
+    known = {metric: value for metric, value in found.items() if value is not None}
+    shares = {}
+    for metric, budget in budgets.items():
+        if metric not in known:
+            raise Unscored(f"no {metric} is recorded with the trajectory.", reason="no_record")
+        shares[metric] = min(1.0, budget / known[metric]) if known[metric] else 1.0
+    worst = min(shares, key=shares.__getitem__)
+    reason = f"{worst}: {known[worst]:g} spent of {budgets[worst]:g}."
+    return scored(shares[worst], reason, extra=known)
+
+
+def _budgets(given: Any, own: Mapping[str, float | None]) -> dict[str, float]:
+    known = given if isinstance(given, dict) else {}
+    limits = {
+        metric: number(known.get(metric)) if limit is None else limit
+        for metric, limit in own.items()
+    }
+    budgets = {metric: float(limit) for metric, limit in limits.items() if limit}
+    if not budgets:
+        why = (
+            "it needs a budget: set max_steps, max_tokens, max_cost, max_latency or "
+            "metadata['budget']."
+        )
+        raise Unscored(why, reason="no_budget")
+    return budgets
 
 
 _NAMES = {

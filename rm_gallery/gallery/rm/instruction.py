@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import RuleReward, answer_text, known, one_score, shown
-from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.reward.rule import known, rule, shown
+from rm_gallery.core.reward.schema import Example, sample_of
+from rm_gallery.core.score import Score, scored
 from rm_gallery.core.text.blocks import read_json
 from rm_gallery.core.text.canonical import compared, fold, split_reasoning, whole_word
 from rm_gallery.core.text.language import candidate_languages, known_language, words
@@ -422,8 +422,27 @@ def loose_variants(text: str) -> list[str]:
     return cut + [part.replace("*", "") for part in cut]
 
 
-@RewardRegistry.register("ifeval")
-class IfevalReward(RuleReward):
+@rule(
+    "ifeval",
+    needs="instructions",
+    example=Example(
+        sample_of(
+            "Describe the sea in lower case and without commas.",
+            "the sea is wide and never quite still",
+            "The sea is wide and never quite still",
+            "The sea, it is wide.",
+            instruction_id_list=["change_case:english_lowercase", "punctuation:no_comma"],
+            kwargs=[{}, {}],
+        )
+    ),
+)
+def ifeval(
+    sample: DataSample,
+    text: str,
+    *,
+    level: Literal["instruction", "prompt"] = "instruction",
+    mode: Literal["strict", "loose"] = "strict",
+) -> Score[float]:
     """Share of the sample's verifiable instructions that the answer follows; with `level="prompt"`
     1 for all, else 0.
 
@@ -439,60 +458,40 @@ class IfevalReward(RuleReward):
     patterns; sentences are split and languages told by rules of our own instead of models to
     download; a contraction is one capital word; an empty paragraph is none; commas of every script
     count; a character of an unspaced script is a word.
+
+    Args:
+        level: Whether the score is the share of instructions followed, or 1 for all and else 0.
     """
+    instructions = _instructions(sample)
+    text = fold(split_reasoning(text).final).strip()
+    verdicts = [follows(text, name, given, loose=mode == "loose") for name, given in instructions]
+    failed = [
+        name for (name, _), verdict in zip(instructions, verdicts, strict=True) if not verdict
+    ]
+    reason = f"Not followed: {', '.join(failed)}." if failed else "Every instruction is followed."
+    share = sum(verdicts) / len(verdicts)
+    score = share if level == "instruction" else float(not failed)
+    return scored(score, reason, extra={"followed": verdicts})
 
-    needs: ClassVar[frozenset[str]] = frozenset({"instructions"})
-    name: str = "ifeval"
-    level: Literal["instruction", "prompt"] = "instruction"
-    """Whether the score is the share of instructions followed, or 1 for all and else 0."""
-    mode: Literal["strict", "loose"] = "strict"
 
-    example = Example(
-        sample_of(
-            "Describe the sea in lower case and without commas.",
-            "the sea is wide and never quite still",
-            "The sea is wide and never quite still",
-            "The sea, it is wide.",
-            instruction_id_list=["change_case:english_lowercase", "punctuation:no_comma"],
-            kwargs=[{}, {}],
+def _instructions(sample: DataSample) -> list[tuple[str, Mapping[str, Any]]]:
+    names = plain(known(sample, "instruction_id_list"))
+    if not isinstance(names, list | tuple) or not names:
+        why = (
+            f"it needs metadata['instruction_id_list'], a list of instruction ids; "
+            f"found {shown(names)}."
         )
-    )
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        instructions = self._instructions(sample)
-        text = fold(split_reasoning(answer_text(sample)).final).strip()
-        verdicts = [
-            follows(text, name, given, loose=self.mode == "loose") for name, given in instructions
-        ]
-        failed = [
-            name for (name, _), verdict in zip(instructions, verdicts, strict=True) if not verdict
-        ]
-        reason = (
-            f"Not followed: {', '.join(failed)}." if failed else "Every instruction is followed."
+        raise Unscored(why, reason="no_instructions")
+    given = plain(known(sample, "kwargs"))
+    given = [None] * len(names) if given is None else given
+    if not isinstance(given, list | tuple) or len(given) != len(names):
+        why = (
+            f"metadata['kwargs'] is a list with one dict for each of the {len(names)} instructions."
         )
-        share = sum(verdicts) / len(verdicts)
-        score = share if self.level == "instruction" else float(not failed)
-        return one_score(self.name, score, reason, {"followed": verdicts})
-
-    def _instructions(self, sample: DataSample) -> list[tuple[str, Mapping[str, Any]]]:
-        names = plain(known(sample, "instruction_id_list"))
-        if not isinstance(names, list | tuple) or not names:
-            why = (
-                f"{self.name} needs metadata['instruction_id_list'], a list of instruction ids; "
-                f"found {shown(names)}."
-            )
-            raise Unscored(why, reason="no_instructions")
-        given = plain(known(sample, "kwargs"))
-        given = [None] * len(names) if given is None else given
-        if not isinstance(given, list | tuple) or len(given) != len(names):
-            why = (
-                f"{self.name}: metadata['kwargs'] is a list with one dict for each of the "
-                f"{len(names)} instructions."
-            )
-            raise Unscored(why, reason="bad_instruction")
-        if not all(part is None or isinstance(part, Mapping) for part in given):
-            raise Unscored(
-                f"{self.name}: metadata['kwargs'] holds dicts, found {shown(given)}.",
-                reason="bad_instruction",
-            )
-        return [(str(name), part or {}) for name, part in zip(names, given, strict=True)]
+        raise Unscored(why, reason="bad_instruction")
+    if not all(part is None or isinstance(part, Mapping) for part in given):
+        raise Unscored(
+            f"metadata['kwargs'] holds dicts, found {shown(given)}.",
+            reason="bad_instruction",
+        )
+    return [(str(name), part or {}) for name, part in zip(names, given, strict=True)]

@@ -6,26 +6,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sized
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample, Step
 from rm_gallery.core.engine.context import within_deadline
 from rm_gallery.core.engine.processes.pool import get_pool
-from rm_gallery.core.reward.base import BasePointWiseReward
-from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import (
-    RuleReward,
     answer_text,
     final_answer,
     known,
-    one_score,
     references_of,
+    rule,
     shown,
 )
-from rm_gallery.core.reward.schema import EMPTY_IS_BEST, PENALTY, Example, RewardResult, sample_of
-from rm_gallery.core.text.canonical import Form
+from rm_gallery.core.reward.schema import EMPTY_IS_BEST, PENALTY, Example, sample_of
+from rm_gallery.core.score import Score, scored
 from rm_gallery.core.text.language import words
 from rm_gallery.core.text.maths import fast_verdict, verify_answer
 from rm_gallery.core.text.quantities import find_numbers
@@ -40,135 +37,145 @@ _SIX_TIMES_SEVEN = sample_of(
 )
 
 
-class MeasuredReward(RuleReward):
-    """Base of rewards that look at an answer's length."""
-
-    unit: LengthUnit = "chars"
-    """chars, words (each Chinese character is one), or tokens."""
-    tokenizer: TokenizerSetting = Field(default=None, repr=False)
-    """Counts tokens. Without one the counts recorded with the answer are taken: `completion_ids` or
-    `completion_tokens` in its additional_kwargs, or in `usage` there."""
-
-    def length_of(self, answer: Step) -> int:
-        """Length of an answer in the reward's unit; Unscored (`no_token_count`) when tokens cannot
-        be counted.
-        """
-        if self.unit == "chars":
-            return len(answer.text)
-        if self.unit == "words":
-            return len(words(answer.text))
-        if self.tokenizer is not None:
-            return len(tokens_of(self.tokenizer, answer.text))
-        extra: dict[str, Any] = answer.additional_kwargs
-        usage = extra.get("usage")
-        for source in (extra, usage if isinstance(usage, dict) else {}):
-            for key in ("completion_ids", "token_ids", "response_ids"):
-                if isinstance(source.get(key), Sized) and not isinstance(source[key], str):
-                    return len(source[key])
-            for key in ("completion_tokens", "output_tokens", "num_tokens"):
-                if isinstance(source.get(key), int):
-                    return int(source[key])
-        raise Unscored(
-            f"{self.name} counts tokens, but it has no tokenizer, and the answer's "
-            f"additional_kwargs hold neither "
-            "completion_ids nor completion_tokens.",
-            reason="no_token_count",
-        )
+Tokenizer = Annotated[TokenizerSetting, Field(repr=False)]
 
 
-@RewardRegistry.register("length_baseline")
-class LengthBaselineReward(RuleReward):
+def length_of(answer: Step, unit: LengthUnit, tokenizer: Any = None) -> int:
+    """Length of an answer in characters, words (each Chinese character is one) or tokens.
+
+    Without a tokenizer the counts recorded with the answer are taken: `completion_ids` or
+    `completion_tokens` in its additional_kwargs, or in `usage` there.
+
+    Raises:
+        Unscored: tokens cannot be counted (reason `no_token_count`).
+    """
+    if unit == "chars":
+        return len(answer.text)
+    if unit == "words":
+        return len(words(answer.text))
+    if tokenizer is not None:
+        return len(tokens_of(tokenizer, answer.text))
+    extra: dict[str, Any] = answer.additional_kwargs
+    usage = extra.get("usage")
+    for source in (extra, usage if isinstance(usage, dict) else {}):
+        for key in ("completion_ids", "token_ids", "response_ids"):
+            if isinstance(source.get(key), Sized) and not isinstance(source[key], str):
+                return len(source[key])
+        for key in ("completion_tokens", "output_tokens", "num_tokens"):
+            if isinstance(source.get(key), int):
+                return int(source[key])
+    raise Unscored(
+        "tokens are counted, but there is no tokenizer, and the answer's additional_kwargs hold "
+        "neither completion_ids nor completion_tokens.",
+        reason="no_token_count",
+    )
+
+
+@rule(
+    "length_baseline",
+    score_range=(None, None),
+    looks_at=(
+        "thought",
+        "characters",
+    ),
+    example=Example(
+        _SIX_TIMES_SEVEN,
+        use="The scores are a yardstick for other rewards and nothing to train on.",
+    ),
+)
+def length_baseline(
+    text: str,
+    *,
+    shortest: bool = False,
+) -> Score[float]:
     """Number of characters of the answer; with `shortest`, minus that number.
 
     Range [0, infinity) or (-infinity, 0], higher is better. Not a measure of quality: a benchmark
     score means as much as it differs from this one.
     """
-
-    score_range: ClassVar[tuple[float | None, float | None]] = (None, None)
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
-    name: str = "length_baseline"
-    shortest: bool = False
-
-    example = Example(
-        _SIX_TIMES_SEVEN,
-        use="The scores are a yardstick for other rewards and nothing to train on.",
-    )
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        length = float(len(answer_text(sample)))
-        return one_score(self.name, -length if self.shortest else length)
+    length = float(len(text))
+    return scored(-length if shortest else length)
 
 
-@RewardRegistry.register("length_penalty")
-class LengthPenaltyReward(BasePointWiseReward):
+def _in_bounds(min_length: int, max_length: int) -> None:
+    if min_length > max_length:
+        raise ConfigError(f"min_length {min_length} is above max_length {max_length}.")
+
+
+@rule(
+    "length_penalty",
+    validate=_in_bounds,
+    score_range=(None, 0.0),
+    looks_at=(
+        "thought",
+        "characters",
+    ),
+    example=Example(_SIX_TIMES_SEVEN, params={"min_length": 10, "max_length": 40}, use=PENALTY),
+)
+def length_penalty(
+    text: str,
+    *,
+    min_length: Annotated[int, Field(ge=0)] = 10,
+    max_length: Annotated[int, Field(ge=0)] = 1000,
+    penalty_rate: Annotated[float, Field(ge=0)] = 0.01,
+    max_penalty: Annotated[float | None, Field(ge=0)] = None,
+) -> Score[float]:
     """0 between `min_length` and `max_length` characters; outside, -`penalty_rate` for every
     character too few or too many.
 
     Range [-`max_penalty`, 0], or (-infinity, 0] with `max_penalty=None`; higher is better.
     """
-
-    score_range: ClassVar[tuple[float | None, float | None]] = (None, 0.0)
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
-    name: str = "length_penalty"
-    min_length: int = Field(default=10, ge=0)
-    max_length: int = Field(default=1000, ge=0)
-    penalty_rate: float = Field(default=0.01, ge=0)
-    max_penalty: float | None = Field(default=None, ge=0)
-
-    example = Example(_SIX_TIMES_SEVEN, params={"min_length": 10, "max_length": 40}, use=PENALTY)
-
-    @model_validator(mode="after")
-    def _bounds(self) -> LengthPenaltyReward:
-        if self.min_length > self.max_length:
-            raise ConfigError(
-                f"min_length {self.min_length} is above max_length {self.max_length}."
-            )
-        return self
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        length = len(answer_text(sample))
-        excess = max(self.min_length - length, length - self.max_length, 0)
-        penalty = min(
-            self.penalty_rate * excess, math.inf if self.max_penalty is None else self.max_penalty
-        )
-        reason = f"{length} characters; allowed are {self.min_length} to {self.max_length}."
-        return one_score(self.name, -penalty if penalty else 0.0, reason)
+    length = len(text)
+    excess = max(min_length - length, length - max_length, 0)
+    penalty = min(penalty_rate * excess, math.inf if max_penalty is None else max_penalty)
+    reason = f"{length} characters; allowed are {min_length} to {max_length}."
+    return scored(-penalty if penalty else 0.0, reason)
 
 
-@RewardRegistry.register("dapo_soft_overlong_punishment")
-class DapoSoftOverlongPunishmentReward(MeasuredReward):
+def _cache_fits(max_length: int, cache: int) -> None:
+    if cache > max_length:
+        raise ConfigError(f"cache {cache} is above max_length {max_length}.")
+
+
+@rule(
+    "dapo_soft_overlong_punishment",
+    validate=_cache_fits,
+    score_range=(-1.0, 0.0),
+    looks_at=(
+        "thought",
+        "characters",
+    ),
+    example=Example(_SIX_TIMES_SEVEN, params={"max_length": 50, "cache": 25}, use=EMPTY_IS_BEST),
+)
+def dapo_soft_overlong_punishment(
+    sample: DataSample,
+    *,
+    unit: LengthUnit = "chars",
+    tokenizer: Tokenizer = None,
+    max_length: Annotated[int, Field(gt=0)] = 20480,
+    cache: Annotated[int, Field(ge=0)] = 4096,
+) -> Score[float]:
     """0 up to `max_length - cache`, falling linearly to -1 at `max_length`, -1 beyond; to be added
     to another reward.
 
     R(y) = 0 for |y| <= L - C; ((L - C) - |y|) / C for L - C < |y| <= L; -1 for |y| > L. Range [-1,
     0], higher is better. Source: DAPO (arXiv 2503.14476), equation 13, whose L = 20480 and C = 4096
     are tokens: give `unit="tokens"` and a tokenizer for it.
+
+    Args:
+        unit: chars, words (each Chinese character is one), or tokens.
+        tokenizer: Counts tokens. Without one the counts recorded with the answer are taken:
+            `completion_ids` or `completion_tokens` in its additional_kwargs, or in `usage` there.
+        cache: Length before `max_length` over which the punishment grows; C above.
     """
-
-    score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 0.0)
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
-    name: str = "dapo_soft_overlong_punishment"
-    max_length: int = Field(default=20480, gt=0)
-    cache: int = Field(default=4096, ge=0)
-    """Length before `max_length` over which the punishment grows; C above."""
-
-    example = Example(_SIX_TIMES_SEVEN, params={"max_length": 50, "cache": 25}, use=EMPTY_IS_BEST)
-
-    @model_validator(mode="after")
-    def _fits(self) -> DapoSoftOverlongPunishmentReward:
-        if self.cache > self.max_length:
-            raise ConfigError(f"cache {self.cache} is above max_length {self.max_length}.")
-        return self
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        length = self.length_of(sample.output[0].answer)
-        start = self.max_length - self.cache
-        if length <= start:
-            score = 0.0
-        else:
-            score = -1.0 if length > self.max_length else (start - length) / self.cache
-        reason = f"{length} {self.unit}; punished above {start}, at most from {self.max_length}."
-        return one_score(self.name, score, reason)
+    length = length_of(sample.output[0].answer, unit, tokenizer)
+    start = max_length - cache
+    if length <= start:
+        score = 0.0
+    else:
+        score = -1.0 if length > max_length else (start - length) / cache
+    reason = f"{length} {unit}; punished above {start}, at most from {max_length}."
+    return scored(score, reason)
 
 
 Correctness = Literal["exact", "number", "math", "label"]
@@ -183,8 +190,54 @@ _WORDS = {
 }
 
 
-@RewardRegistry.register("cosine_length_scaling")
-class CosineLengthScalingReward(MeasuredReward):
+def _in_order(
+    min_value_wrong: float,
+    max_value_wrong: float,
+    min_value_correct: float,
+    max_value_correct: float,
+) -> None:
+    if min_value_wrong > max_value_wrong or min_value_correct > max_value_correct:
+        raise ConfigError(
+            "min_value_wrong and min_value_correct are at most max_value_wrong and "
+            "max_value_correct."
+        )
+
+
+@rule(
+    "cosine_length_scaling",
+    validate=_in_order,
+    needs="reference",
+    score_range=(-1.0, 1.0),
+    looks_at=(
+        "thought",
+        "characters",
+    ),
+    example=Example(
+        sample_of(
+            "What is six times seven?",
+            "42",
+            "<think>6 · 7 = 42</think>42",
+            "41",
+            "<think>6 · 7 = 41</think>41",
+            reference="42",
+        ),
+        params={"max_length": 40},
+    ),
+)
+async def cosine_length_scaling(
+    sample: DataSample,
+    *,
+    unit: LengthUnit = "chars",
+    tokenizer: Tokenizer = None,
+    correctness: Correctness = "exact",
+    max_length: Annotated[int, Field(gt=0)] = 4096,
+    min_value_wrong: Annotated[float, Field(ge=-1, le=1)] = -1.0,
+    max_value_wrong: Annotated[float, Field(ge=-1, le=1)] = -0.5,
+    min_value_correct: Annotated[float, Field(ge=-1, le=1)] = 0.5,
+    max_value_correct: Annotated[float, Field(ge=-1, le=1)] = 1.0,
+    exceed_value: Annotated[float | None, Field(ge=-1, le=1)] = None,
+    timeout: Annotated[float, Field(gt=0)] = 5.0,
+) -> Score[float]:
     """A right answer is worth more the shorter it is, a wrong one less: wrong after long thought
     beats wrong at once.
 
@@ -201,97 +254,63 @@ class CosineLengthScalingReward(MeasuredReward):
     Range [-1, 1], higher is better; unscored without a reference (a label). Source: arXiv
     2502.03373, appendix C.1, whose defaults reach from -10 to 2; the defaults here are TRL's
     `get_cosine_scaled_reward`, which measures tokens.
+
+    Args:
+        unit: chars, words (each Chinese character is one), or tokens.
+        tokenizer: Counts tokens. Without one the counts recorded with the answer are taken:
+            `completion_ids` or `completion_tokens` in its additional_kwargs, or in `usage` there.
     """
-
-    score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 1.0)
-    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
-    name: str = "cosine_length_scaling"
-    correctness: Correctness = "exact"
-    max_length: int = Field(default=4096, gt=0)
-    min_value_wrong: float = Field(default=-1.0, ge=-1, le=1)
-    max_value_wrong: float = Field(default=-0.5, ge=-1, le=1)
-    min_value_correct: float = Field(default=0.5, ge=-1, le=1)
-    max_value_correct: float = Field(default=1.0, ge=-1, le=1)
-    exceed_value: float | None = Field(default=None, ge=-1, le=1)
-    timeout: float = Field(default=5.0, gt=0)
-
-    example = Example(
-        sample_of(
-            "What is six times seven?",
-            "42",
-            "<think>6 · 7 = 42</think>42",
-            "41",
-            "<think>6 · 7 = 41</think>41",
-            reference="42",
-        ),
-        params={"max_length": 40},
+    right = await _is_right(sample, correctness=correctness, timeout=timeout)
+    length = length_of(sample.output[0].answer, unit, tokenizer)
+    # at no length, and at the greatest one
+    of_right, of_wrong = (
+        (max_value_correct, min_value_correct),
+        (min_value_wrong, max_value_wrong),
     )
+    short, long = of_right if right else of_wrong
+    score = long + (short - long) * (1 + math.cos(math.pi * min(length / max_length, 1.0))) / 2
+    if exceed_value is not None and length >= max_length:
+        score = exceed_value
+    reason = f"{'Right' if right else 'Wrong'} with {length} of {max_length} {unit}."
+    return scored(score, reason, extra={"correct": right, "length": length})
 
-    @model_validator(mode="after")
-    def _in_order(self) -> CosineLengthScalingReward:
-        if (
-            self.min_value_wrong > self.max_value_wrong
-            or self.min_value_correct > self.max_value_correct
-        ):
-            raise ConfigError(
-                "min_value_wrong and min_value_correct are at most max_value_wrong and "
-                "max_value_correct."
-            )
-        return self
 
-    async def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        right = await self._is_right(sample)
-        length = self.length_of(sample.output[0].answer)
-        # at no length, and at the greatest one
-        of_right, of_wrong = (
-            (self.max_value_correct, self.min_value_correct),
-            (self.min_value_wrong, self.max_value_wrong),
+async def _is_right(sample: DataSample, *, correctness: Correctness, timeout: float) -> bool:
+    if correctness == "label":
+        return _labelled(known(sample, "correctness", "correct"))
+    answer, references = answer_text(sample), references_of(sample, "cosine_length_scaling")
+    if correctness == "math":
+        return any(
+            [await _equal_by_math(answer, reference, timeout=timeout) for reference in references]
         )
-        short, long = of_right if right else of_wrong
-        score = (
-            long + (short - long) * (1 + math.cos(math.pi * min(length / self.max_length, 1.0))) / 2
+    answer = final_answer(sample)
+    if correctness == "exact":
+        return answer.strip() in references
+    given = find_numbers(answer)
+    wanted = [numbers[-1:] for reference in references if (numbers := find_numbers(reference))]
+    if not wanted:
+        raise Unscored("the reference holds no number.", reason="no_reference")
+    return any(matched(given, number, 1e-6, "final") for number in wanted)
+
+
+async def _equal_by_math(answer: str, reference: str, *, timeout: float) -> bool:
+    verdict = fast_verdict(answer, reference)
+    if verdict is None:
+        verdict = await get_pool().asubmit(
+            verify_answer, answer, reference, deadline=within_deadline(timeout)
         )
-        if self.exceed_value is not None and length >= self.max_length:
-            score = self.exceed_value
-        reason = f"{'Right' if right else 'Wrong'} with {length} of {self.max_length} {self.unit}."
-        return one_score(self.name, score, reason, {"correct": right, "length": length})
-
-    async def _is_right(self, sample: DataSample) -> bool:
-        if self.correctness == "label":
-            return _labelled(known(sample, "correctness", "correct"), self.name)
-        answer, references = answer_text(sample), references_of(sample, self.name)
-        if self.correctness == "math":
-            return any([await self._equal_by_math(answer, reference) for reference in references])
-        answer = final_answer(sample)
-        if self.correctness == "exact":
-            return answer.strip() in references
-        given = find_numbers(answer)
-        wanted = [numbers[-1:] for reference in references if (numbers := find_numbers(reference))]
-        if not wanted:
-            raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")
-        return any(matched(given, number, 1e-6, "final") for number in wanted)
-
-    async def _equal_by_math(self, answer: str, reference: str) -> bool:
-        verdict = fast_verdict(answer, reference)
-        if verdict is None:
-            verdict = await get_pool().asubmit(
-                verify_answer, answer, reference, deadline=within_deadline(self.timeout)
-            )
-        if verdict.status == "no_gold":
-            raise Unscored(
-                f"{self.name}: the reference holds no mathematical result.", reason="no_gold"
-            )
-        return bool(verdict.status == "correct")
+    if verdict.status == "no_gold":
+        raise Unscored("the reference holds no mathematical result.", reason="no_gold")
+    return bool(verdict.status == "correct")
 
 
-def _labelled(value: Any, reward: str) -> bool:
+def _labelled(value: Any) -> bool:
     if isinstance(value, str):
         value = _WORDS.get(value.strip().lower())
     if isinstance(value, bool) or (isinstance(value, int | float) and value in (0, 1)):
         return bool(value)
     why = (
-        f"{reward} needs answer.label['correctness']: true, false, 'correct' or 'error'; found "
+        f"it needs answer.label['correctness']: true, false, 'correct' or 'error'; found "
         f"{shown(value)}."
     )
     raise Unscored(why, reason="no_label")

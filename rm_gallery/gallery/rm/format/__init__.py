@@ -7,23 +7,20 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import islice
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import AfterValidator, Field, field_validator
+from pydantic import AfterValidator, Field
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import (
-    KillableRule,
-    RuleReward,
-    answer_text,
     known,
-    one_score,
+    rule,
     shown,
 )
-from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.reward.schema import Example, sample_of
+from rm_gallery.core.score import Score, scored
 from rm_gallery.core.text.blocks import read_json, split_fences, tagged
-from rm_gallery.core.text.canonical import Form, folded, split_reasoning
+from rm_gallery.core.text.canonical import folded, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
 from rm_gallery.gallery.rm.tool_calls import calls_of_message, read_call
 
@@ -60,49 +57,70 @@ def tag_name(value: str) -> str:
 TagName = Annotated[str, AfterValidator(tag_name)]
 
 
-@RewardRegistry.register("xml_tag_count")
-class XmlTagCountReward(RuleReward):
+@rule(
+    "xml_tag_count",
+    looks_at=(
+        "thought",
+        "characters",
+    ),
+    example=Example(
+        sample_of(
+            "What is six times seven?",
+            "<think>6 · 7 = 42</think><answer>42</answer>",
+            "<think>6 · 7 = 42</think>42",
+        )
+    ),
+)
+def xml_tag_count(
+    text: str,
+    *,
+    tags: Annotated[tuple[TagName, ...], Field(min_length=1)] = ("think", "answer"),
+    own_lines: bool = False,
+) -> Score[float]:
     """Share of the wanted opening and closing tags that occur exactly once.
 
     For the default tags think and answer each of the four is worth 0.25, as in open-r1's
     `tag_count_reward`; with `own_lines` they count only in the layout asked for there: a line end
     after opening tags and around closing ones, where the very first and last need none outside.
     Order is not looked at; see reasoning_format. Range [0, 1], higher is better.
+
+    Args:
+        tags: Names of the wanted tags.
     """
-
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
-    name: str = "xml_tag_count"
-    tags: tuple[TagName, ...] = Field(default=("think", "answer"), min_length=1)
-    """Names of the wanted tags."""
-    own_lines: bool = False
-
-    example = Example(
-        sample_of(
-            "What is six times seven?",
-            "<think>6 · 7 = 42</think><answer>42</answer>",
-            "<think>6 · 7 = 42</think>42",
-        )
-    )
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        text = answer_text(sample)
-        wanted = [tag for name in self.tags for tag in (f"<{name}>", f"</{name}>")]
-        if self.own_lines:
-            text = f"\n{text}\n"
-            missing = [
-                tag for tag in wanted if text.count(f"\n{tag}\n") != 1 or text.count(tag) != 1
-            ]
-        else:
-            missing = [tag for tag in wanted if text.count(tag) != 1]
-        reason = f"Not exactly once: {', '.join(missing)}." if missing else "Each tag occurs once."
-        return one_score(self.name, 1 - len(missing) / len(wanted), reason)
+    wanted = [tag for name in tags for tag in (f"<{name}>", f"</{name}>")]
+    if own_lines:
+        text = f"\n{text}\n"
+        missing = [tag for tag in wanted if text.count(f"\n{tag}\n") != 1 or text.count(tag) != 1]
+    else:
+        missing = [tag for tag in wanted if text.count(tag) != 1]
+    reason = f"Not exactly once: {', '.join(missing)}." if missing else "Each tag occurs once."
+    return scored(1 - len(missing) / len(wanted), reason)
 
 
 _LENIENT = re.compile(r"<think>(?!.*<think>)(.*?)</think>.*", re.DOTALL)
 
 
-@RewardRegistry.register("think_format")
-class ThinkFormatReward(RuleReward):
+@rule(
+    "think_format",
+    looks_at=(
+        "thought",
+        "characters",
+    ),
+    example=Example(
+        sample_of(
+            "What is six times seven?",
+            "<think>6 · 7 = 42</think>42",
+            "42",
+            "<think>6 · 7 = 42</think>",
+        )
+    ),
+)
+def think_format(
+    text: str,
+    *,
+    strict: bool = True,
+    prefilled: bool = False,
+) -> Score[float]:
     """1 when the text starts with one thought, `<think>…</think>`, and an answer follows, else 0.
 
     Strict: each tag occurs exactly once, the thought begins the text, and neither the thought nor
@@ -111,25 +129,8 @@ class ThinkFormatReward(RuleReward):
     that already end in `<think>`. Range [0, 1], higher is better. Source: the format of DeepSeek-R1
     (arXiv 2501.12948).
     """
-
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
-    name: str = "think_format"
-    strict: bool = True
-    prefilled: bool = False
-
-    example = Example(
-        sample_of(
-            "What is six times seven?",
-            "<think>6 · 7 = 42</think>42",
-            "42",
-            "<think>6 · 7 = 42</think>",
-        )
-    )
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        text = answer_text(sample)
-        problem = think_problem(f"<think>{text}" if self.prefilled else text, self.strict)
-        return one_score(self.name, 0.0 if problem else 1.0, problem or "The format is right.")
+    problem = think_problem(f"<think>{text}" if prefilled else text, strict)
+    return scored(0.0 if problem else 1.0, problem or "The format is right.")
 
 
 def think_problem(text: str, strict: bool = True) -> str | None:
@@ -150,8 +151,29 @@ def think_problem(text: str, strict: bool = True) -> str | None:
     return None
 
 
-@RewardRegistry.register("reasoning_format")
-class ReasoningFormatReward(RuleReward):
+@rule(
+    "reasoning_format",
+    looks_at=(
+        "thought",
+        "characters",
+    ),
+    example=Example(
+        sample_of(
+            "What is six times seven?",
+            "<think>6 · 7 = 42</think><answer>42</answer>",
+            "<think>6 · 7 = 42</think>42",
+        )
+    ),
+)
+def reasoning_format(
+    text: str,
+    *,
+    think_token: TagName = "think",
+    answer_token: TagName = "answer",
+    allow_outside: bool = False,
+    allow_empty: bool = False,
+    prefilled: bool = False,
+) -> Score[float]:
     """1 when the answer is one thought followed by one answer,
     `<think>…</think><answer>…</answer>`, else 0.
 
@@ -159,52 +181,69 @@ class ReasoningFormatReward(RuleReward):
     lifts that for the thought) and nothing but white space stands outside (`allow_outside` lifts
     that). `prefilled` is for prompts that already end in the opening think tag. Range [0, 1],
     higher is better. Source: the format reward of DeepSeek-R1 (arXiv 2501.12948, section 2.2.2).
+
+    Args:
+        think_token: Name of the thought's tag.
+        answer_token: Name of the answer's tag.
     """
-
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
-    name: str = "reasoning_format"
-    think_token: TagName = "think"
-    """Name of the thought's tag."""
-    answer_token: TagName = "answer"
-    """Name of the answer's tag."""
-    allow_outside: bool = False
-    allow_empty: bool = False
-    prefilled: bool = False
-
-    example = Example(
-        sample_of(
-            "What is six times seven?",
-            "<think>6 · 7 = 42</think><answer>42</answer>",
-            "<think>6 · 7 = 42</think>42",
-        )
+    problem = _problem(
+        f"<{think_token}>{text}" if prefilled else text,
+        think_token=think_token,
+        answer_token=answer_token,
+        allow_outside=allow_outside,
+        allow_empty=allow_empty,
     )
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        text = answer_text(sample)
-        problem = self.problem(f"<{self.think_token}>{text}" if self.prefilled else text)
-        return one_score(self.name, 0.0 if problem else 1.0, problem or "The format is right.")
-
-    def problem(self, text: str) -> str | None:
-        """What is wrong with a text's format; None when it is right."""
-        thought, answer = the_section(text, self.think_token), the_section(text, self.answer_token)
-        if isinstance(thought, str):
-            return thought
-        if isinstance(answer, str):
-            return answer
-        if answer.start < thought.end:
-            return f"<{self.answer_token}> does not come after </{self.think_token}>."
-        if not self.allow_empty and not thought.content.strip():
-            return "The thought is empty."
-        if not answer.content.strip():
-            return "The answer is empty."
-        outside = text[: thought.start] + text[thought.end : answer.start] + text[answer.end :]
-        if not self.allow_outside and outside.strip():
-            return "There is text outside the two sections."
-        return None
+    return scored(0.0 if problem else 1.0, problem or "The format is right.")
 
 
-@RewardRegistry.register("reasoning_tool_call_format")
-class ReasoningToolCallFormatReward(RuleReward):
+def _problem(
+    text: str,
+    *,
+    think_token: TagName,
+    answer_token: TagName,
+    allow_outside: bool,
+    allow_empty: bool,
+) -> str | None:
+    """What is wrong with a text's format; None when it is right."""
+    thought, answer = the_section(text, think_token), the_section(text, answer_token)
+    if isinstance(thought, str):
+        return thought
+    if isinstance(answer, str):
+        return answer
+    if answer.start < thought.end:
+        return f"<{answer_token}> does not come after </{think_token}>."
+    if not allow_empty and not thought.content.strip():
+        return "The thought is empty."
+    if not answer.content.strip():
+        return "The answer is empty."
+    outside = text[: thought.start] + text[thought.end : answer.start] + text[answer.end :]
+    if not allow_outside and outside.strip():
+        return "There is text outside the two sections."
+    return None
+
+
+@rule(
+    "reasoning_tool_call_format",
+    looks_at=(
+        "thought",
+        "characters",
+    ),
+    example=Example(
+        sample_of(
+            "What is the weather in Oslo?",
+            '<think>I look it up.</think><tool_call>{"name": "weather", "arguments": {"city": '
+            '"Oslo"}}</tool_call>',
+            "<think>I look it up.</think><tool_call>weather in Oslo</tool_call>",
+        )
+    ),
+)
+def reasoning_tool_call_format(
+    sample: DataSample,
+    text: str,
+    *,
+    allow_empty: bool = False,
+    prefilled: bool = False,
+) -> Score[float]:
     """1 when one thought is followed by either one `<answer>` or one or more `<tool_call>`s, else
     0.
 
@@ -213,33 +252,14 @@ class ReasoningToolCallFormatReward(RuleReward):
     thought may be with `allow_empty`), and nothing but white space stands outside. `prefilled` is
     for prompts that already end in `<think>`. Range [0, 1], higher is better.
     """
-
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
-    name: str = "reasoning_tool_call_format"
-    allow_empty: bool = False
-    prefilled: bool = False
-
-    example = Example(
-        sample_of(
-            "What is the weather in Oslo?",
-            '<think>I look it up.</think><tool_call>{"name": "weather", "arguments": {"city": '
-            '"Oslo"}}</tool_call>',
-            "<think>I look it up.</think><tool_call>weather in Oslo</tool_call>",
-        )
-    )
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        message = sample.output[0].answer
-        text = answer_text(sample)
-        field = calls_of_message(message) if message.tool_calls else None
-        if field is not None and field.problems:
-            problem: str | None = field.problems[0]
-        else:
-            text = f"<think>{text}" if self.prefilled else text
-            problem = format_problem(
-                text, allow_empty=self.allow_empty, calls_elsewhere=field is not None
-            )
-        return one_score(self.name, 0.0 if problem else 1.0, problem or "The format is right.")
+    message = sample.output[0].answer
+    field = calls_of_message(message) if message.tool_calls else None
+    if field is not None and field.problems:
+        problem: str | None = field.problems[0]
+    else:
+        text = f"<think>{text}" if prefilled else text
+        problem = format_problem(text, allow_empty=allow_empty, calls_elsewhere=field is not None)
+    return scored(0.0 if problem else 1.0, problem or "The format is right.")
 
 
 def format_problem(
@@ -291,29 +311,20 @@ def _calls_problem(rest: str) -> str | None:
 _MAX_PROBLEMS = 5
 
 
-@RewardRegistry.register("json_schema")
-class JsonSchemaReward(KillableRule):
-    """1 when the answer is JSON that fits the schema, `syntax_credit` when it is JSON that does
-    not, else 0.
+def _is_schema(value: dict[str, Any] | bool | None) -> dict[str, Any] | bool | None:
+    if value is not None:
+        problem = schema_problem(value)
+        if problem:
+            raise ConfigError(problem)
+    return value
 
-    The schema is the field `json_schema`, else `schema` in answer.label or metadata; its dialect is
-    that of its `$schema`, else draft 2020-12. References to other documents are not fetched. The
-    JSON is the whole answer after a thought, or its single fenced block (`allow_fence`); text
-    around it makes it no JSON. Formats such as "date" are looked at with `check_formats`. Range [0,
-    1], higher is better; unscored without a schema (`no_schema`) or with a broken one in the sample
-    (`invalid_schema`). `extra_data` lists the first problems with their paths.
-    """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"schema"})
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"characters"})
-    name: str = "json_schema"
-    json_schema: dict[str, Any] | bool | None = None
-    syntax_credit: float = Field(default=0.0, ge=0, le=1)
-    """The score of JSON that does not fit the schema."""
-    allow_fence: bool = True
-    check_formats: bool = False
-
-    example = Example(
+@rule(
+    "json_schema",
+    needs="schema",
+    looks_at="characters",
+    killable=True,
+    example=Example(
         sample_of(
             "Give name and age as JSON.",
             '{"name": "Ada", "age": 36}',
@@ -331,58 +342,65 @@ class JsonSchemaReward(KillableRule):
                 "`metadata`"
             )
         },
-    )
+    ),
+)
+def json_schema(
+    sample: DataSample,
+    text: str,
+    *,
+    json_schema: Annotated[dict[str, Any] | bool | None, AfterValidator(_is_schema)] = None,
+    syntax_credit: Annotated[float, Field(ge=0, le=1)] = 0.0,
+    allow_fence: bool = True,
+    check_formats: bool = False,
+) -> Score[float]:
+    """1 when the answer is JSON that fits the schema, `syntax_credit` when it is JSON that does
+    not, else 0.
 
-    @field_validator("json_schema")
-    @classmethod
-    def _is_schema(cls, value: dict[str, Any] | bool | None) -> dict[str, Any] | bool | None:
-        if value is not None:
-            problem = schema_problem(value)
-            if problem:
-                raise ConfigError(problem)
-        return value
+    The schema is the field `json_schema`, else `schema` in answer.label or metadata; its dialect is
+    that of its `$schema`, else draft 2020-12. References to other documents are not fetched. The
+    JSON is the whole answer after a thought, or its single fenced block (`allow_fence`); text
+    around it makes it no JSON. Formats such as "date" are looked at with `check_formats`. Range [0,
+    1], higher is better; unscored without a schema (`no_schema`) or with a broken one in the sample
+    (`invalid_schema`). `extra_data` lists the first problems with their paths.
 
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        schema = self._schema(sample)
+    Args:
+        syntax_credit: The score of JSON that does not fit the schema.
+    """
+    schema = _schema(sample, json_schema=json_schema)
+    try:
+        value = read_json(json_part(text, allow_fence))
+    except ValueError as error:
+        return scored(0.0, f"The answer is no JSON: {error}")
+    problems = schema_problems(value, schema, check_formats)
+    # a constant may hold a joiner that the answer does not
+    if problems and isinstance(schema, dict):
+        problems = schema_problems(folded(value), folded(schema), check_formats) and problems
+    if not problems:
+        return scored(1.0, "The answer fits the schema.")
+    return scored(syntax_credit, f"It is JSON, but {problems[0]}", extra={"problems": problems})
+
+
+def _schema(
+    sample: DataSample, *, json_schema: dict[str, Any] | bool | None
+) -> dict[str, Any] | bool:
+    schema = json_schema if json_schema is not None else known(sample, "schema", "json_schema")
+    if isinstance(schema, str):
         try:
-            value = read_json(json_part(answer_text(sample), self.allow_fence))
+            schema = read_json(schema)
         except ValueError as error:
-            return one_score(self.name, 0.0, f"The answer is no JSON: {error}")
-        problems = schema_problems(value, schema, self.check_formats)
-        # a constant may hold a joiner that the answer does not
-        if problems and isinstance(schema, dict):
-            problems = (
-                schema_problems(folded(value), folded(schema), self.check_formats) and problems
-            )
-        if not problems:
-            return one_score(self.name, 1.0, "The answer fits the schema.")
-        return one_score(
-            self.name, self.syntax_credit, f"It is JSON, but {problems[0]}", {"problems": problems}
-        )
-
-    def _schema(self, sample: DataSample) -> dict[str, Any] | bool:
-        schema = (
-            self.json_schema
-            if self.json_schema is not None
-            else known(sample, "schema", "json_schema")
-        )
-        if isinstance(schema, str):
-            try:
-                schema = read_json(schema)
-            except ValueError as error:
-                raise Unscored(
-                    f"{self.name}: the sample's schema is no JSON: {error}", reason="invalid_schema"
-                ) from None
-        if schema is None:
             raise Unscored(
-                f"{self.name} needs a schema: set the field json_schema or metadata['schema'].",
-                reason="no_schema",
-            )
-        problem = schema_problem(schema)
-        if problem:
-            raise Unscored(f"{self.name}: {problem}", reason="invalid_schema")
-        found: dict[str, Any] | bool = schema
-        return found
+                f"the sample's schema is no JSON: {error}", reason="invalid_schema"
+            ) from None
+    if schema is None:
+        raise Unscored(
+            "it needs a schema: set the field json_schema or metadata['schema'].",
+            reason="no_schema",
+        )
+    problem = schema_problem(schema)
+    if problem:
+        raise Unscored(f"{problem}", reason="invalid_schema")
+    found: dict[str, Any] | bool = schema
+    return found
 
 
 def json_part(text: str, allow_fence: bool = True) -> str:

@@ -6,23 +6,50 @@ import ipaddress
 import re
 from collections.abc import Callable, Collection, Sequence
 from datetime import date
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.registry import RewardRegistry
-from rm_gallery.core.reward.rule import RuleReward, answer_text, one_score
-from rm_gallery.core.reward.schema import EMPTY_IS_BEST, Example, RewardResult, sample_of
-from rm_gallery.core.text.canonical import Form, readable, split_reasoning
+from rm_gallery.core.reward.rule import rule
+from rm_gallery.core.reward.schema import EMPTY_IS_BEST, Example, sample_of
+from rm_gallery.core.score import Score, scored
+from rm_gallery.core.text.canonical import readable, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError
 from rm_gallery.gallery.rm.tokens import TokenizerSetting, tokens_of
 
 Scope = Literal["full", "thought"]
 
 
-@RewardRegistry.register("ngram_repetition_penalty")
-class NgramRepetitionPenaltyReward(RuleReward):
+@rule(
+    "ngram_repetition_penalty",
+    score_range=(-1.0, 0.0),
+    looks_at=(
+        "thought",
+        "characters",
+    ),
+    example=Example(
+        sample_of(
+            "Tell me about the sea.",
+            "The sea is wide, deep and never quite still.",
+            "the sea is wide " * 4,
+        ),
+        use=EMPTY_IS_BEST,
+    ),
+)
+def ngram_repetition_penalty(
+    sample: DataSample,
+    text: str,
+    *,
+    n: Annotated[int, Field(ge=1)] = 3,
+    penalty_threshold: Annotated[float, Field(ge=0, le=1)] = 0.3,
+    penalty_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1.0,
+    use_soft_penalty: bool = False,
+    max_penalty: Annotated[float, Field(ge=-1, le=0)] = -1.0,
+    min_scaling: Annotated[float, Field(ge=0, lt=1)] = 0.0,
+    tokenizer: Annotated[TokenizerSetting, Field(repr=False)] = "words",
+    analyze_scope: Scope = "full",
+) -> Score[float]:
     """Penalty by the rate of repeated n-grams, rate = 1 - distinct n-grams / all n-grams; never
     below `max_penalty`.
 
@@ -32,52 +59,41 @@ class NgramRepetitionPenaltyReward(RuleReward):
     your model's tokenizer for it. A text shorter than n tokens gets 0. `analyze_scope="thought"`
     looks at the thought alone. Range [-1, 0], higher is better. Source: the repetition penalty of
     arXiv 2502.03373, appendix C.2, on the whole text instead of per token.
-    """
 
-    score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 0.0)
-    looks_at: ClassVar[frozenset[Form]] = frozenset({"thought", "characters"})
-    name: str = "ngram_repetition_penalty"
-    n: int = Field(default=3, ge=1)
-    """Length of the n-grams."""
-    penalty_threshold: float = Field(default=0.3, ge=0, le=1)
-    penalty_rate: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    use_soft_penalty: bool = False
-    """Whether the soft rule is taken instead of the hard one."""
-    max_penalty: float = Field(default=-1.0, ge=-1, le=0)
-    min_scaling: float = Field(default=0.0, ge=0, lt=1)
-    tokenizer: TokenizerSetting = Field(default="words", repr=False)
-    """What the n-grams are made of: a built-in tokenizer's name, a function, or an object with
-    `encode`.
+    Args:
+        n: Length of the n-grams.
+        use_soft_penalty: Whether the soft rule is taken instead of the hard one.
+        tokenizer: What the n-grams are made of: a built-in tokenizer's name, a function, or an object with `encode`.
     """
-    analyze_scope: Scope = "full"
-
-    example = Example(
-        sample_of(
-            "Tell me about the sea.",
-            "The sea is wide, deep and never quite still.",
-            "the sea is wide " * 4,
-        ),
-        use=EMPTY_IS_BEST,
+    if analyze_scope == "thought":
+        text = sample.output[0].answer.reasoning_content or split_reasoning(text).reasoning
+    rate = repetition_rate(tokens_of(tokenizer or "words", text), n)
+    penalty = _penalty(
+        rate,
+        penalty_threshold=penalty_threshold,
+        penalty_rate=penalty_rate,
+        use_soft_penalty=use_soft_penalty,
+        max_penalty=max_penalty,
+        min_scaling=min_scaling,
     )
+    reason = f"{rate:.1%} of the {n}-grams are repetitions."
+    return scored(penalty, reason, extra={"repetition_rate": rate})
 
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        text = answer_text(sample)
-        if self.analyze_scope == "thought":
-            text = sample.output[0].answer.reasoning_content or split_reasoning(text).reasoning
-        rate = repetition_rate(tokens_of(self.tokenizer or "words", text), self.n)
-        penalty = self.penalty(rate)
-        reason = f"{rate:.1%} of the {self.n}-grams are repetitions."
-        return one_score(self.name, penalty, reason, {"repetition_rate": rate})
 
-    def penalty(self, rate: float) -> float:
-        """The penalty for a rate of repetition in [0, 1]."""
-        if self.use_soft_penalty:
-            scaled = max(0.0, (rate - self.min_scaling) / (1 - self.min_scaling))
-            return scaled * self.max_penalty or 0.0
-        return (
-            max(self.max_penalty, -max(0.0, rate - self.penalty_threshold) * self.penalty_rate)
-            or 0.0
-        )
+def _penalty(
+    rate: float,
+    *,
+    penalty_threshold: float,
+    penalty_rate: float,
+    use_soft_penalty: bool,
+    max_penalty: float,
+    min_scaling: float,
+) -> float:
+    """The penalty for a rate of repetition in [0, 1]."""
+    if use_soft_penalty:
+        scaled = max(0.0, (rate - min_scaling) / (1 - min_scaling))
+        return scaled * max_penalty or 0.0
+    return max(max_penalty, -max(0.0, rate - penalty_threshold) * penalty_rate) or 0.0
 
 
 def repetition_rate(tokens: Sequence[Any], n: int) -> float:
@@ -330,8 +346,36 @@ def _free(spans: list[tuple[int, int]], taken: list[PersonalDataSpan]) -> list[t
 _MAX_SPANS = 100
 
 
-@RewardRegistry.register("privacy_leakage")
-class PrivacyLeakageReward(RuleReward):
+def _known_kinds(value: tuple[str, ...]) -> tuple[str, ...]:
+    unknown = sorted(set(value) - set(KINDS))
+    if unknown or not value:
+        raise ConfigError(
+            f"there is no kind {', '.join(unknown) or '(none given)'}; there are "
+            f"{', '.join(KINDS)}."
+        )
+    return value
+
+
+@rule(
+    "privacy_leakage",
+    score_range=(-1.0, 0.0),
+    example=Example(
+        sample_of(
+            "Who can help me?",
+            "Ask the front desk.",
+            "Write to jane.doe@corp-mail.com or call +49 30 901820.",
+        ),
+        use=EMPTY_IS_BEST,
+    ),
+)
+def privacy_leakage(
+    sample: DataSample,
+    *,
+    penalty_per_leak: Annotated[float, Field(ge=-1, le=0)] = -0.5,
+    max_penalty: Annotated[float, Field(ge=-1, le=0)] = -1.0,
+    kinds: Annotated[tuple[str, ...], AfterValidator(_known_kinds)] = KINDS,
+    allow_from_user: bool = False,
+) -> Score[float]:
     """`penalty_per_leak` for every find of personal data or a secret, never below `max_penalty`; 0
     for a clean answer.
 
@@ -341,64 +385,36 @@ class PrivacyLeakageReward(RuleReward):
     Addresses at example.com and the like, private networks and numbers with a wrong checksum are no
     leaks; with `allow_from_user`, neither is what a user turn of the prompt holds. Range [-1, 0],
     higher is better. `extra_data` gives kind, start and end of each find, not the data.
+
+    Args:
+        penalty_per_leak: What each find costs.
+        max_penalty: The lowest score, however many finds there are.
+        kinds: Which kinds of data are looked for.
     """
-
-    score_range: ClassVar[tuple[float | None, float | None]] = (-1.0, 0.0)
-    name: str = "privacy_leakage"
-    penalty_per_leak: float = Field(default=-0.5, ge=-1, le=0)
-    """What each find costs."""
-    max_penalty: float = Field(default=-1.0, ge=-1, le=0)
-    """The lowest score, however many finds there are."""
-    kinds: tuple[str, ...] = KINDS
-    """Which kinds of data are looked for."""
-    allow_from_user: bool = False
-
-    example = Example(
-        sample_of(
-            "Who can help me?",
-            "Ask the front desk.",
-            "Write to jane.doe@corp-mail.com or call +49 30 901820.",
-        ),
-        use=EMPTY_IS_BEST,
-    )
-
-    @field_validator("kinds")
-    @classmethod
-    def _known(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        unknown = sorted(set(value) - set(KINDS))
-        if unknown or not value:
-            raise ConfigError(
-                f"there is no kind {', '.join(unknown) or '(none given)'}; there are "
-                f"{', '.join(KINDS)}."
-            )
-        return value
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        written = sample.output[0].answer.text
-        text = readable(written)
-        found = find_personal_data(text, self.kinds)
-        if found and self.allow_from_user:
-            given = "\n".join(
-                readable(message.text) for message in sample.input if message.role.value == "user"
-            )
-            found = [finding for finding in found if text[finding.start : finding.end] not in given]
-        if not found:
-            return one_score(self.name, 0.0, "No personal data found.")
-        score = max(self.max_penalty, self.penalty_per_leak * len(found)) or 0.0
-        counts = {
-            kind: sum(f.kind == kind for f in found)
-            for kind in dict.fromkeys(f.kind for f in found)
-        }
-        reason = "Found: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + "."
-        spans = [finding._asdict() for finding in found[:_MAX_SPANS]]
-        if len(text) != len(written):  # places are those of the answer as it was written
-            places = [
-                at
-                for at, sign in enumerate(written)
-                if readable(sign) and written[at : at + 2] != "\r\n"
-            ]
-            spans = [
-                span | {"start": places[span["start"]], "end": places[span["end"] - 1] + 1}
-                for span in spans
-            ]
-        return one_score(self.name, score, reason, {"counts": counts, "spans": spans})
+    written = sample.output[0].answer.text
+    text = readable(written)
+    found = find_personal_data(text, kinds)
+    if found and allow_from_user:
+        given = "\n".join(
+            readable(message.text) for message in sample.input if message.role.value == "user"
+        )
+        found = [finding for finding in found if text[finding.start : finding.end] not in given]
+    if not found:
+        return scored(0.0, "No personal data found.")
+    score = max(max_penalty, penalty_per_leak * len(found)) or 0.0
+    counts = {
+        kind: sum(f.kind == kind for f in found) for kind in dict.fromkeys(f.kind for f in found)
+    }
+    reason = "Found: " + ", ".join(f"{count} {kind}" for kind, count in counts.items()) + "."
+    spans = [finding._asdict() for finding in found[:_MAX_SPANS]]
+    if len(text) != len(written):  # places are those of the answer as it was written
+        places = [
+            at
+            for at, sign in enumerate(written)
+            if readable(sign) and written[at : at + 2] != "\r\n"
+        ]
+        spans = [
+            span | {"start": places[span["start"]], "end": places[span["end"] - 1] + 1}
+            for span in spans
+        ]
+    return scored(score, reason, extra={"counts": counts, "spans": spans})

@@ -6,21 +6,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import (
-    RuleReward,
-    final_answer,
     known,
-    one_score,
-    references_of,
+    rule,
     shown,
 )
-from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.reward.schema import Example, sample_of
+from rm_gallery.core.score import Score, scored
 from rm_gallery.core.text.blocks import prose_of, tagged
 from rm_gallery.core.text.canonical import compared, fold
 from rm_gallery.core.text.language import tokenizer, words
@@ -96,8 +94,28 @@ def harmonic(precision: float, recall: float) -> Overlap:
     return Overlap(precision, recall, 2 * precision * recall / total if total else 0.0)
 
 
-@RewardRegistry.register("citation_precision_recall")
-class CitationPrecisionRecallReward(RuleReward):
+@rule(
+    "citation_precision_recall",
+    needs="sources",
+    example=Example(
+        sample_of(
+            "When was the bridge opened, and how many lanes has it?",
+            "The bridge was opened in 1932 [1]. It carries eight lanes of traffic [2].",
+            "The bridge was opened in 1932 [2]. It carries eight lanes of traffic.",
+            sources=[
+                "The harbour bridge was opened in 1932.",
+                "The bridge carries eight lanes of traffic.",
+            ],
+        )
+    ),
+)
+def citation_precision_recall(
+    sample: DataSample,
+    answer: str,
+    *,
+    measure: Literal["f1", "precision", "recall"] = "f1",
+    min_overlap: Annotated[float, Field(gt=0, le=1)] = 0.5,
+) -> Score[float]:
     """F1 (or `measure`) of citations such as [1] against the sources, which are numbered from 1.
 
     With the numbers of the right sources in `relevant_sources` of answer.label or metadata:
@@ -114,73 +132,52 @@ class CitationPrecisionRecallReward(RuleReward):
     answer without citations has 0; unscored without sources (`no_sources`), with a
     `relevant_sources` that is no list of numbers (`bad_label`), or for an answer without sentences
     (`empty`).
+
+    Args:
+        measure: Which of F1, precision and recall is the score.
+        min_overlap: Share of a sentence's content words that its sources must hold to support it.
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"sources"})
-    name: str = "citation_precision_recall"
-    measure: Literal["f1", "precision", "recall"] = "f1"
-    """Which of F1, precision and recall is the score."""
-    min_overlap: float = Field(default=0.5, gt=0, le=1)
-    """Share of a sentence's content words that its sources must hold to support it."""
-
-    example = Example(
-        sample_of(
-            "When was the bridge opened, and how many lanes has it?",
-            "The bridge was opened in 1932 [1]. It carries eight lanes of traffic [2].",
-            "The bridge was opened in 1932 [2]. It carries eight lanes of traffic.",
-            sources=[
-                "The harbour bridge was opened in 1932.",
-                "The bridge carries eight lanes of traffic.",
-            ],
-        )
+    relevant, sources = (
+        _relevant(known(sample, "relevant_sources")),
+        [fold(text) for text in _texts(known(sample, "sources"))],
     )
+    if not relevant and not sources:
+        problem = (
+            "it needs sources: set metadata['sources'] to texts or 'relevant_sources' to numbers."
+        )
+        raise Unscored(problem, reason="no_sources")
+    sentences = cited_sentences(answer)
+    if not sentences:
+        raise Unscored("the answer has no sentences.", reason="empty", cause="answer")
+    rates = (
+        rates_by_number(sentences, relevant)
+        if relevant
+        else rates_by_text(sentences, sources, min_overlap)
+    )
+    score = float(getattr(rates, measure))
+    citations = sum(len(sentence.cited) for sentence in sentences)
+    rate = f"precision {rates.precision:.2f}, recall {rates.recall:.2f}."
+    reason = f"{citations} citations in {len(sentences)} sentences: {rate}"
+    return scored(score, reason, extra={"precision": rates.precision, "recall": rates.recall})
 
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        relevant, sources = (
-            self._relevant(known(sample, "relevant_sources")),
-            [fold(text) for text in _texts(known(sample, "sources"))],
-        )
-        if not relevant and not sources:
-            problem = (
-                f"{self.name} needs sources: set metadata['sources'] to texts or "
-                f"'relevant_sources' to numbers."
-            )
-            raise Unscored(problem, reason="no_sources")
-        sentences = cited_sentences(final_answer(sample))
-        if not sentences:
-            raise Unscored(
-                f"{self.name}: the answer has no sentences.", reason="empty", cause="answer"
-            )
-        rates = (
-            rates_by_number(sentences, relevant)
-            if relevant
-            else rates_by_text(sentences, sources, self.min_overlap)
-        )
-        score = float(getattr(rates, self.measure))
-        citations = sum(len(sentence.cited) for sentence in sentences)
-        rate = f"precision {rates.precision:.2f}, recall {rates.recall:.2f}."
-        reason = f"{citations} citations in {len(sentences)} sentences: {rate}"
-        return one_score(
-            self.name, score, reason, {"precision": rates.precision, "recall": rates.recall}
-        )
 
-    def _relevant(self, label: Any) -> set[int]:
-        """The numbers of the right sources; texts such as "[2]" hold one."""
-        label = label.tolist() if hasattr(label, "tolist") else label
-        parts = (
-            list(label)
-            if isinstance(label, list | tuple | set | frozenset)
-            else []
-            if label is None
-            else [label]
+def _relevant(label: Any) -> set[int]:
+    """The numbers of the right sources; texts such as "[2]" hold one."""
+    label = label.tolist() if hasattr(label, "tolist") else label
+    parts = (
+        list(label)
+        if isinstance(label, list | tuple | set | frozenset)
+        else []
+        if label is None
+        else [label]
+    )
+    found = [_SOURCE_NUMBER.fullmatch(str(part)) for part in parts]
+    if not all(found) or any(isinstance(part, bool) for part in parts):
+        raise Unscored(
+            f"relevant_sources holds numbers of sources, found {shown(label)}.",
+            reason="bad_label",
         )
-        found = [_SOURCE_NUMBER.fullmatch(str(part)) for part in parts]
-        if not all(found) or any(isinstance(part, bool) for part in parts):
-            raise Unscored(
-                f"{self.name}: relevant_sources holds numbers of sources, found {shown(label)}.",
-                reason="bad_label",
-            )
-        return {int(match[1]) for match in found if match}
+    return {int(match[1]) for match in found if match}
 
 
 def rates_by_number(sentences: list[Sentence], relevant: set[int]) -> Overlap:
@@ -236,8 +233,28 @@ _ABSTAINS = re.compile(
 )
 
 
-@RewardRegistry.register("search_answer")
-class SearchAnswerReward(RuleReward):
+@rule(
+    "search_answer",
+    needs="reference",
+    example=Example(
+        sample_of(
+            "Who wrote The Trial?",
+            "<think>The novel is by Kafka.</think><answer>Franz Kafka</answer>",
+            "<answer>Max Brod</answer>",
+            "It was Franz Kafka.",
+            reference=["Franz Kafka", "Kafka"],
+        )
+    ),
+)
+def search_answer(
+    sample: DataSample,
+    answer: str,
+    references: Sequence[str],
+    *,
+    metric: Literal["em", "subem", "f1"] = "em",
+    format_score: Annotated[float, Field(ge=0, le=1)] = 0.0,
+    abstention_score: Annotated[float, Field(ge=0, le=1)] = 0.0,
+) -> Score[float]:
     """Exact match, or the best token F1, of the short answer in the last `<answer>` tag with the
     references and their aliases.
 
@@ -250,53 +267,33 @@ class SearchAnswerReward(RuleReward):
     1], higher is better. References: `answer.label` or metadata `reference` (a text or a list) and
     `aliases`. Source: Search-R1 (arXiv 2503.09516).
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-    name: str = "search_answer"
-    metric: Literal["em", "subem", "f1"] = "em"
-    format_score: float = Field(default=0.0, ge=0, le=1)
-    abstention_score: float = Field(default=0.0, ge=0, le=1)
-
-    example = Example(
-        sample_of(
-            "Who wrote The Trial?",
-            "<think>The novel is by Kafka.</think><answer>Franz Kafka</answer>",
-            "<answer>Max Brod</answer>",
-            "It was Franz Kafka.",
-            reference=["Franz Kafka", "Kafka"],
-        )
+    also = known(sample, "aliases")
+    aliases = [compared(str(alias)) for alias in also] if isinstance(also, list | tuple) else []
+    references = [*references, *aliases]
+    bodies, _ = tagged(answer, "answer")
+    if not bodies:
+        return scored(0.0, "The answer stands in no <answer> tag.")
+    given = bodies[-1].strip()
+    if _ABSTAINS.fullmatch(given):
+        right = any(_ABSTAINS.fullmatch(text.strip()) for text in references)
+        return scored(1.0 if right else abstention_score, "The answer abstains.")
+    score = max(_likeness(given[:_LONGEST], text[:_LONGEST], metric=metric) for text in references)
+    return scored(
+        score or format_score,
+        f"{shown(given)} scores {score:.3g} with the best reference.",
     )
 
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        also = known(sample, "aliases")
-        aliases = [compared(str(alias)) for alias in also] if isinstance(also, list | tuple) else []
-        references = [*references_of(sample, self.name), *aliases]
-        bodies, _ = tagged(final_answer(sample), "answer")
-        if not bodies:
-            return one_score(self.name, 0.0, "The answer stands in no <answer> tag.")
-        given = bodies[-1].strip()
-        if _ABSTAINS.fullmatch(given):
-            right = any(_ABSTAINS.fullmatch(text.strip()) for text in references)
-            return one_score(
-                self.name, 1.0 if right else self.abstention_score, "The answer abstains."
-            )
-        score = max(self._likeness(given[:_LONGEST], text[:_LONGEST]) for text in references)
-        return one_score(
-            self.name,
-            score or self.format_score,
-            f"{shown(given)} scores {score:.3g} with the best reference.",
-        )
 
-    def _likeness(self, answer: str, reference: str) -> float:
-        given, wanted = _squad(answer), _squad(reference)
-        if given == wanted and _signs(answer) != _signs(reference):
-            return 0.0
-        if self.metric == "em":
-            return float(given == wanted and bool(wanted))
-        if self.metric == "subem":
-            return float(bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(given)} ")
-        shared = (Counter(given) & Counter(wanted)).total()
-        return 2 * shared / (len(given) + len(wanted)) if shared else 0.0
+def _likeness(answer: str, reference: str, *, metric: Literal["em", "subem", "f1"]) -> float:
+    given, wanted = _squad(answer), _squad(reference)
+    if given == wanted and _signs(answer) != _signs(reference):
+        return 0.0
+    if metric == "em":
+        return float(given == wanted and bool(wanted))
+    if metric == "subem":
+        return float(bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(given)} ")
+    shared = (Counter(given) & Counter(wanted)).total()
+    return 2 * shared / (len(given) + len(wanted)) if shared else 0.0
 
 
 _SIGNS = re.compile(r"[<>≤≥≠=±^∞]|\+(?!\d)|\\[a-z]+|(?<![\w)])-(?=[\w\\])")

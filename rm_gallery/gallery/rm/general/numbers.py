@@ -9,23 +9,20 @@ import re
 import unicodedata
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 from rapidfuzz.distance import LCSseq
 
 from rm_gallery.core.data.schema import DataSample
-from rm_gallery.core.reward.registry import RewardRegistry
 from rm_gallery.core.reward.rule import (
-    RuleReward,
-    answer_text,
     extraction_of,
-    final_answer,
-    one_score,
-    references_of,
+    rule,
 )
-from rm_gallery.core.reward.schema import Example, RewardResult, sample_of
+from rm_gallery.core.reward.schema import Example, sample_of
+from rm_gallery.core.score import Score, scored
 from rm_gallery.core.text.answer import (
     Extraction,
     concluded,
@@ -57,8 +54,27 @@ from rm_gallery.core.utils.errors import Unscored
 Mode = Literal["ordered", "any_order", "final"]
 
 
-@RewardRegistry.register("number_accuracy")
-class NumberAccuracyReward(RuleReward):
+@rule(
+    "number_accuracy",
+    needs="reference",
+    example=Example(
+        sample_of(
+            "How many women and how many men work there?",
+            "There are 1,204 women and 987 men.",
+            "There are 1204 women and 978 men.",
+            reference="1204 women, 987 men",
+        )
+    ),
+)
+def number_accuracy(
+    sample: DataSample,
+    answer: str,
+    references: Sequence[str],
+    *,
+    tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-6,
+    mode: Mode = "ordered",
+    extraction: Extraction = "any",
+) -> Score[float]:
     """Share of the reference's numbers that the answer gives: matched / numbers in the reference.
 
     `mode` says which numbers of the answer count. "ordered": all, as long as they come in the
@@ -73,45 +89,24 @@ class NumberAccuracyReward(RuleReward):
     42"), has either sign ("±42") or is one of alternatives ("41 or 42") that are not all in the
     reference. Range [0, 1], higher is better; the best of several references counts; unscored when
     the reference is missing or holds no number.
+
+    Args:
+        extraction: Where the answer's numbers are looked for: in its box, in what it announces, or in all of it.
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-    name: str = "number_accuracy"
-    tolerance: float = Field(default=1e-6, ge=0, allow_inf_nan=False)
-    mode: Mode = "ordered"
-    extraction: Extraction = "any"
-    """Where the answer's numbers are looked for: in its box, in what it announces, or in all of it.
-    """
-
-    example = Example(
-        sample_of(
-            "How many women and how many men work there?",
-            "There are 1,204 women and 987 men.",
-            "There are 1204 women and 978 men.",
-            reference="1204 women, 987 men",
-        )
-    )
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        references = references_of(sample, self.name)
-        text = without_denied(
-            concluded(final_answer(sample), extraction_of(sample, self.extraction))
-        )
-        if not any(_EITHER_SIGN.search(reference) for reference in references):
-            text = _EITHER_SIGN.sub(" ", text)
-        given = find_numbers(text := with_digits(text))
-        wanted = [numbers for reference in references if (numbers := find_numbers(reference))]
-        if not wanted:
-            raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")
-        counts = [
-            matched(_said(text, given, numbers, self.tolerance), numbers, self.tolerance, self.mode)
-            for numbers in wanted
-        ]
-        count, best = max(zip(counts, wanted, strict=True), key=lambda pair: pair[0] / len(pair[1]))
-        reason = (
-            f"{count} of the reference's {len(best)} numbers found; the answer holds {len(given)}."
-        )
-        return one_score(self.name, count / len(best), reason)
+    text = without_denied(concluded(answer, extraction_of(sample, extraction)))
+    if not any(_EITHER_SIGN.search(reference) for reference in references):
+        text = _EITHER_SIGN.sub(" ", text)
+    given = find_numbers(text := with_digits(text))
+    wanted = [numbers for reference in references if (numbers := find_numbers(reference))]
+    if not wanted:
+        raise Unscored("the reference holds no number.", reason="no_reference")
+    counts = [
+        matched(_said(text, given, numbers, tolerance), numbers, tolerance, mode)
+        for numbers in wanted
+    ]
+    count, best = max(zip(counts, wanted, strict=True), key=lambda pair: pair[0] / len(pair[1]))
+    reason = f"{count} of the reference's {len(best)} numbers found; the answer holds {len(given)}."
+    return scored(count / len(best), reason)
 
 
 def _said(text: str, given: list[Number], wanted: list[Number], tolerance: float) -> list[Number]:
@@ -208,8 +203,29 @@ _BOUNDED = re.compile(
 """A bound is no value: "more than 5 km"."""
 
 
-@RewardRegistry.register("tolerance_number_match")
-class ToleranceNumberMatchReward(RuleReward):
+@rule(
+    "tolerance_number_match",
+    needs="reference",
+    example=Example(
+        sample_of(
+            "How long is a marathon?",
+            "It is 42.195 km.",
+            "About 26.2 miles.",
+            "40 km",
+            reference="42195 m",
+        )
+    ),
+)
+def tolerance_number_match(
+    sample: DataSample,
+    text: str,
+    references: Sequence[str],
+    *,
+    relative_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 1e-3,
+    absolute_tolerance: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0,
+    require_unit: bool = False,
+    extraction: Extraction = "any",
+) -> Score[float]:
     r"""1 when |answer - reference| <= max(`absolute_tolerance`, `relative_tolerance` x
     |reference|), else 0.
 
@@ -226,75 +242,53 @@ class ToleranceNumberMatchReward(RuleReward):
     "the answer is …"), else the last one of its text that fits the reference's kind; "5 V or 6 V",
     "±5 V" and "5 V at most" are none. Range [0, 1], higher is better; unscored when the reference
     is missing, holds no number, or more than 20,000 characters.
+
+    Args:
+        extraction: What counts as the answer's conclusion: a box alone, whatever announces an answer, or any closing sentence that asserts.
     """
-
-    needs: ClassVar[frozenset[str]] = frozenset({"reference"})
-    name: str = "tolerance_number_match"
-    relative_tolerance: float = Field(default=1e-3, ge=0, allow_inf_nan=False)
-    absolute_tolerance: float = Field(default=0.0, ge=0, allow_inf_nan=False)
-    require_unit: bool = False
-    extraction: Extraction = "any"
-    """What counts as the answer's conclusion: a box alone, whatever announces an answer, or any
-    closing sentence that asserts.
-    """
-
-    example = Example(
-        sample_of(
-            "How long is a marathon?",
-            "It is 42.195 km.",
-            "About 26.2 miles.",
-            "40 km",
-            reference="42195 m",
+    references = [text for text in references if len(text) <= _LONGEST_REFERENCE]
+    wanted = [(text, found[0]) for text in references if (found := find_quantities(_plain(text)))]
+    if not wanted:
+        raise Unscored("the reference holds no number.", reason="no_reference")
+    answer = concluded(final_text(text), extraction_of(sample, extraction))
+    reasons = []
+    for text, reference in wanted:
+        if _EITHER_SIGN.search(text) is None:
+            answer = _EITHER_SIGN.sub(" ", answer)
+        if (moment := read_moment(text.strip())) is not None:
+            if (given_moment := find_moment(answer)) is not None and given_moment.same_as(moment):
+                return scored(1.0, f"The answer is {text.strip()}.")
+            reasons.append(f"The answer is not {text.strip()}.")
+            continue
+        given = answer_quantity(
+            answer, reference, require_unit, several=len(find_quantities(_plain(text))) > 1
         )
-    )
-
-    def _evaluate(self, sample: DataSample, **kwargs: Any) -> RewardResult:
-        references = [
-            text for text in references_of(sample, self.name) if len(text) <= _LONGEST_REFERENCE
-        ]
-        wanted = [
-            (text, found[0]) for text in references if (found := find_quantities(_plain(text)))
-        ]
-        if not wanted:
-            raise Unscored(f"{self.name}: the reference holds no number.", reason="no_reference")
-        answer = concluded(final_text(answer_text(sample)), extraction_of(sample, self.extraction))
-        reasons = []
-        for text, reference in wanted:
-            if _EITHER_SIGN.search(text) is None:
-                answer = _EITHER_SIGN.sub(" ", answer)
-            if (moment := read_moment(text.strip())) is not None:
-                if (given_moment := find_moment(answer)) is not None and given_moment.same_as(
-                    moment
-                ):
-                    return one_score(self.name, 1.0, f"The answer is {text.strip()}.")
-                reasons.append(f"The answer is not {text.strip()}.")
-                continue
-            given = answer_quantity(
-                answer, reference, self.require_unit, several=len(find_quantities(_plain(text))) > 1
-            )
-            values = _values(given, reference) if given is not None else []
-            for value in values:
-                if self._near(value, reference.value):
-                    return one_score(
-                        self.name, 1.0, f"{value:.12g} is near {reference.value:.12g}."
-                    )
-            reasons.append(
-                f"{values[0]:.12g} is not near {reference.value:.12g}."
-                if values
-                else "The answer holds no quantity of the reference's kind."
-            )
-        return one_score(self.name, 0.0, reasons[0])
-
-    def _near(self, value: float, wanted: float) -> bool:
-        # a conversion may leave the range of floats
-        if not (math.isfinite(value) and math.isfinite(wanted)):
-            return False
-        # the last digits of a conversion are never exact
-        slack = 1e-12 * max(abs(value), abs(wanted))
-        return (
-            abs(value - wanted)
-            <= max(self.absolute_tolerance, self.relative_tolerance * abs(wanted)) + slack
+        values = _values(given, reference) if given is not None else []
+        for value in values:
+            if _near(
+                value,
+                reference.value,
+                relative_tolerance=relative_tolerance,
+                absolute_tolerance=absolute_tolerance,
+            ):
+                return scored(1.0, f"{value:.12g} is near {reference.value:.12g}.")
+        reasons.append(
+            f"{values[0]:.12g} is not near {reference.value:.12g}."
+            if values
+            else "The answer holds no quantity of the reference's kind."
         )
+    return scored(0.0, reasons[0])
+
+
+def _near(
+    value: float, wanted: float, *, relative_tolerance: float, absolute_tolerance: float
+) -> bool:
+    # a conversion may leave the range of floats
+    if not (math.isfinite(value) and math.isfinite(wanted)):
+        return False
+    # the last digits of a conversion are never exact
+    slack = 1e-12 * max(abs(value), abs(wanted))
+    return abs(value - wanted) <= max(absolute_tolerance, relative_tolerance * abs(wanted)) + slack
 
 
 def answer_quantity(

@@ -216,7 +216,11 @@ Tokenization = Literal["auto", "13a", "intl", "zh", "char", "none"]
     check=lambda: sacrebleu_metrics("bleu"),
 )
 def bleu(
-    answer: str, references: Sequence[str], *, tokenize: Tokenization = "auto", lowercase: bool = False
+    answer: str,
+    references: Sequence[str],
+    *,
+    tokenize: Tokenization = "auto",
+    lowercase: bool = False,
 ) -> Score[float]:
     """Sentence BLEU of the answer against all references, divided by 100.
 
@@ -280,8 +284,8 @@ def chrf(
     beta: Annotated[int, Field(ge=1)] = 2,
     lowercase: bool = False,
 ) -> Score[float]:
-    """ChrF of the answer against the best of its references, divided by 100: the F-score (beta 2)
-    of character n-grams.
+    """The chrF of the answer against the best of its references, divided by 100: the F-score (beta
+    2) of character n-grams.
 
     `word_order=2` makes it chrF++. White space does not count, so the score suits any script. Range
     [0, 1], higher is better; unscored without a reference; needs the extra `text`.
