@@ -15,7 +15,6 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-import typing
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -220,8 +219,8 @@ def _reward_class(
     validate: Callable[..., None] | None,
     check: Callable[..., object] | None,
 ) -> Any:
-    parameters = inspect.signature(function).parameters.values()
-    hints = typing.get_type_hints(function, include_extras=True)
+    # not typing.get_type_hints: before Python 3.11 it makes `None` a type of what it defaults to
+    parameters = inspect.signature(function, eval_str=True).parameters.values()
     text, explained = _documentation(inspect.getdoc(function) or "")
     settings = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
     readers = [_reader(p) for p in parameters if p.kind is not p.KEYWORD_ONLY]
@@ -238,7 +237,9 @@ def _reward_class(
     for setting in settings:
         if setting.default is setting.empty:
             raise ConfigError(f"rule '{name}': the setting '{setting.name}' has no default.")
-        body["__annotations__"][setting.name] = hints.get(setting.name, Any)
+        body["__annotations__"][setting.name] = (
+            Any if setting.annotation is setting.empty else setting.annotation
+        )
         body[setting.name] = _field(setting.default, explained.get(setting.name))
     if validate is not None:
         validated = _with_settings(validate)
