@@ -164,7 +164,7 @@ class RewardLane:
 
     def _feed(self) -> None:
         fresh, self._fresh = self._fresh, []
-        plan = planned(self.reward, [sample for _, sample, _ in fresh], None, {})
+        plan = planned(self.reward, [sample for _, sample, _ in fresh], None)
         try:
             self.run.feed(
                 [

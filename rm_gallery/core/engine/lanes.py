@@ -134,23 +134,6 @@ class Work:
         )
 
 
-@dataclass(frozen=True)
-class Planner:
-    """What is done with a unit where its jobs run."""
-
-    plan: Callable[[Any], tuple[Any, list[Any]]]
-    """Makes its data and jobs out of what is known of it."""
-    whole: Callable[[Any], Any] | None = None
-    """Makes the result of a unit of one plain job in one go, or a `Raw` where there is more to it.
-    """
-
-
-class Raw(NamedTuple):
-    """What the job of a unit gave that `Planner.whole` leaves to `merge`."""
-
-    value: Any
-
-
 class Unit:
     """One sample as the engine sees it."""
 
@@ -162,20 +145,16 @@ class Unit:
         "jobs",
         "lost",
         "outcomes",
-        "planner",
         "remaining",
         "work",
     )
-
-    jobs: list[Any]
-    outcomes: list[Score[Any]]
 
     def __init__(
         self,
         work: Work,
         index: int,
         data: Any,
-        jobs: list[Any] | Planner,
+        jobs: list[Any],
         context: contextvars.Context | None = None,
     ) -> None:
         self.work = work
@@ -186,25 +165,10 @@ class Unit:
         """When this unit runs out of time, set when its first job starts."""
         self.lost: list[BaseException] = []
         """Errors of the calls that its jobs lost, and have a number all the same."""
-        if isinstance(jobs, list):
-            self.planner: Planner | None = None
-            self._set(data, jobs)
-        else:
-            self.planner = jobs
-            self.data = data
-
-    def _set(self, data: Any, jobs: list[Any]) -> None:
         self.data = data
         self.jobs = jobs
         self.remaining = len(jobs)
-        self.outcomes = [NOT_RUN] * self.remaining
-
-    def plan(self) -> list[Any]:
-        """The unit's jobs, planned now if they are not yet."""
-        if self.planner is not None:
-            planner, self.planner = self.planner, None
-            self._set(*planner.plan(self.data))
-        return self.jobs
+        self.outcomes: list[Score[Any]] = [NOT_RUN] * self.remaining
 
     def begin(self) -> Deadline | None:
         """The unit's deadline, counted from the first job that asks."""
@@ -216,12 +180,8 @@ class Unit:
     def finish(self) -> tuple[int, Any]:
         """(index, result) from the outcomes."""
         if self.lost and self.work.holds:
-            return self.index, self.held(None)
+            return self.index, Doubtful(self)
         return self.index, self.work.merge(self.data, self.jobs, self.outcomes)
-
-    def held(self, result: Any) -> Any:
-        """A result that was made in one go, or in its place that it is doubtful."""
-        return Doubtful(self, result) if self.lost and self.work.holds else result
 
 
 class Doubtful(NamedTuple):
@@ -230,15 +190,10 @@ class Doubtful(NamedTuple):
     """
 
     unit: Unit
-    result: Any
-    """Where it was made in one go; else None."""
 
     def settled(self, error: BaseException | None) -> Any:
         """The result, or the one of a unit that failed with an error."""
         unit = self.unit
-        if error is None and self.result is not None:
-            return self.result
-        unit.plan()
         outcomes = unit.outcomes if error is None else [score_of_error(error)] * len(unit.jobs)
         return unit.work.merge(unit.data, unit.jobs, outcomes)
 
@@ -340,7 +295,7 @@ class LoopLane:
             return
         self._open_units += len(units)
         for unit in units:
-            if unit.plan():
+            if unit.jobs:
                 self._pending.extend([(unit, i) for i in range(len(unit.jobs))])
             else:
                 self._complete(unit)

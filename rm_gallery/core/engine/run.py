@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypedDict, 
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import RunControl, current_deadline, note_stop, stop_mark
-from rm_gallery.core.engine.lanes import Doubtful, LoopLane, Planner, Unit, Work
+from rm_gallery.core.engine.lanes import Doubtful, LoopLane, Unit, Work
 from rm_gallery.core.engine.options import Progress, RunOptions
 from rm_gallery.core.engine.processes.crew import Crew, ProcessLane
 from rm_gallery.core.engine.thread_lane import ThreadLane
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 T = TypeVar("T")
 LaneName = Literal["loop", "threads"]
-Planned = tuple[Any, list[Any] | Planner | None]
-"""What belongs to a unit, and its jobs: a list, a function that makes both where they run, or None
-where its result is there already."""
+Planned = tuple[Any, list[Any] | None]
+"""What belongs to a unit, and its jobs; None where its result is there already."""
 CANCEL_GRACE_SECONDS = 5.0
 INTERRUPTED = "interrupted"
 LIST_WINDOW = 2048
@@ -428,7 +427,7 @@ class _Run(Generic[R]):
             context = contextvars.copy_context()
             library_loop.start_thread(lambda: context.run(self._read))
         try:
-            with _relaxed_gc(kept):
+            with relaxed_gc(kept):
                 yield
         except KeyboardInterrupt:
             self._close(INTERRUPTED, CANCEL_GRACE_SECONDS if grace is None else grace)
@@ -535,7 +534,7 @@ _gc_before = _gc_now = gc.get_threshold()
 
 
 @contextmanager
-def _relaxed_gc(results: int = 0) -> Iterator[None]:
+def relaxed_gc(results: int = 0) -> Iterator[None]:
     """Fewer cycle collections while at least one run goes on, which keeps this many results.
 
     Python looks for cycles every 700 allocations, again and again through everything that lives; a

@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from operator import length_hint
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
@@ -22,10 +22,12 @@ from rm_gallery.core.engine.context import (
     RunControl,
     current_deadline,
     current_run,
+    note_stop,
     snapshot,
+    stop_mark,
 )
 from rm_gallery.core.engine.lanes import JobCost, LoopLane, Unit, Work
-from rm_gallery.core.engine.options import BATCH_PROVIDERS, RunOptions
+from rm_gallery.core.engine.options import BATCH_PROVIDERS, Progress, RunOptions
 from rm_gallery.core.engine.processes.crew import Crew
 from rm_gallery.core.engine.run import LaneName, Planned, Unbegun
 from rm_gallery.core.engine.run_folder import Again, RunFolder, options_again
@@ -349,8 +351,6 @@ class Batch(Generic[R]):
     `_compared`).
     """
 
-    _later: ClassVar[bool] = False
-    """Whether a second look comes after the run, which says itself what failed."""
     _folder: Any = None
 
     def __init__(
@@ -384,6 +384,10 @@ class Batch(Generic[R]):
     def _compared(self) -> bool:
         """Whether a run that is continued looks whether its records are what comes out now."""
         raise NotImplementedError
+
+    def _looks_again(self, options: RunOptions) -> bool:
+        """Whether control answers are tried after the run, which then says itself what failed."""
+        return False
 
     @property
     def options(self) -> RunOptions:
@@ -419,13 +423,7 @@ class Batch(Generic[R]):
 
     def __enter__(self) -> Batch[R]:
         options, flush = self._options, None
-        assert options.control is not None
-        outer, about = (
-            current_run.get(),
-            {"rm_gallery.reward": self.label, "rm_gallery.samples": options.total},
-        )
-        self._span = RunSpan(f"rm_gallery.run {self.label}", about, outer and outer.span)
-        options.control.span = self._span.context
+        self._begin_span()
         if options.run_dir:
             self._folder = folder = self._opened(options)
             options, flush = folder.begin(options), folder.flush
@@ -438,7 +436,7 @@ class Batch(Generic[R]):
             "lane": self.lane,
             "flush": flush,
             "crew": self._crew(options),
-            "later": self._later and options.blame == "probe",
+            "later": self._looks_again(options),
         }
         items = iter(self._items)
         plan, execute, merge, options = self._parts(items, self._folder, options)
@@ -506,21 +504,76 @@ class Batch(Generic[R]):
             lane=self.lane,
         )
 
-    def __exit__(self, *_: object) -> None:
+    def _run_inline(
+        self, inline: Callable[[Any, int], tuple[R, Score[Any] | None]]
+    ) -> Iterator[tuple[int, R]]:
+        """(index, result) item by item, each made when it is drawn; a run that stops begins no
+        further one.
+        """
+        control = self._begin_span()
+        engine.begin(control, self._options)
+        total = self._options.total
+        progress = control.progress = Progress(control, total, self._options.progress, self.label)
+        not_begun: Callable[[Any, int], R] | None = None
+        try:
+            with engine.relaxed_gc(total or 0):
+                for index, item in enumerate(self._items):
+                    if not_begun is None and control.why_stopped is not None:
+                        why = stopped(control.why_stopped, control.who_stopped)
+                        not_begun = self._not_begun(why)
+                        note_stop(stop_mark.get())
+                    if not_begun is None:
+                        result, missing = inline(item, index)
+                        if missing is not None:
+                            progress.count((missing,))
+                    else:
+                        result = not_begun(item, index)
+                        progress.stopped += 1
+                    progress.done = index + 1
+                    if progress.shown:
+                        progress.tick()
+                    yield index, result
+            if not self._looks_again(self._options):
+                progress.account()
+        except KeyboardInterrupt:
+            control.stop(engine.INTERRUPTED, halt=True)
+            raise
+        finally:
+            if not library_loop.is_exiting():
+                progress.close()
+                control.end()
+            self._end_span()
+
+    def _begin_span(self) -> RunControl:
+        control, outer = self._options.control, current_run.get()
+        assert control is not None
+        about = {"rm_gallery.reward": self.label, "rm_gallery.samples": self._options.total}
+        self._span = RunSpan(f"rm_gallery.run {self.label}", about, outer and outer.span)
+        control.span = self._span.context
+        return control
+
+    def _end_span(self) -> None:
         control = self._options.control
         if control is not None:
             spent = {name: value for name, value in snapshot(control).items() if value is not None}
-            self._span.end(
-                {
-                    **{f"rm_gallery.{name}": value for name, value in spent.items()},
-                    "rm_gallery.stopped": control.stopped,
-                }
-            )
+            attributes = {f"rm_gallery.{name}": value for name, value in spent.items()}
+            self._span.end({**attributes, "rm_gallery.stopped": control.stopped})
+
+    def __exit__(self, *_: object) -> None:
+        self._end_span()
         if self._folder is not None:
-            self._folder.close(control)
+            self._folder.close(self._options.control)
+
+    def _inline(self) -> Callable[[Any, int], tuple[R, Score[Any] | None]] | None:
+        """What makes the result of an item, and the score it lacks, at once on the caller's thread;
+        None where items go through a lane.
+        """
+        return None
 
     def all(self) -> list[R]:
         """All results, in order."""
+        if (inline := self._inline()) is not None:
+            return [result for _, result in self._run_inline(inline)]
         with self:
             return engine.run_all(*self._going, **self._how)
 
@@ -533,6 +586,9 @@ class Batch(Generic[R]):
         """(index, result) as they come; `streaming` draws items as results are taken,
         `ordered=False` takes them as they finish.
         """
+        if (inline := self._inline()) is not None:
+            yield from self._run_inline(inline)
+            return
         with self:
             with closing(engine.run(*self._going, **self._how, **how)) as going:
                 yield from going

@@ -7,7 +7,7 @@ import contextvars
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -27,7 +27,6 @@ from rm_gallery.core.engine.context import (
 from rm_gallery.core.engine.lanes import (
     LATE_SECONDS,
     JobCost,
-    Raw,
     Unit,
     Work,
     awaitable,
@@ -39,7 +38,6 @@ from rm_gallery.core.utils.errors import ConfigError, DeadlineExceeded
 
 SHARED_SECONDS = 0.001
 """Cheap jobs that start within this time share one clock."""
-UNPLANNED = -1
 STUCK_SECONDS = 0.1
 TRIAL_THREADS = 8
 WATCH_SECONDS = 0.05
@@ -91,9 +89,7 @@ class ThreadLane:
         jobs = []
         known: list[Done] = []
         for unit in units:
-            if unit.planner is not None:
-                jobs.append((unit, UNPLANNED))
-            elif unit.jobs:
+            if unit.jobs:
                 jobs += [(unit, i) for i in range(len(unit.jobs))]
             else:
                 self._merge(unit, known)
@@ -232,13 +228,6 @@ class ThreadLane:
                 control = work.control
                 current_run.set(control)
             why = control.stopped if control.parent is None else control.why_stopped
-            whole = None
-            if i == UNPLANNED:
-                i = 0
-                if why is None and unit.planner is not None:
-                    whole = unit.planner.whole
-                if whole is None and not self._plan_here(runner, unit):
-                    continue
             if why is not None or work.closed:
                 note_stop(mark.outer)
                 self._record(
@@ -248,10 +237,9 @@ class ThreadLane:
                     NOT_RUN if why is None else stopped(why, control.who_stopped),
                 )
                 continue
-            alone = whole is not None or len(unit.jobs) == 1
             if (
                 work is sharing
-                and alone
+                and len(unit.jobs) == 1
                 and unit.deadline is None
                 and time.monotonic() < shared_until
             ):
@@ -264,43 +252,17 @@ class ThreadLane:
             runner.at = at
             runner.busy = busy = [i]
             mark.noted = mark.declared = False
-            found = (
-                self._outcome(unit, i, deadline)
-                if whole is None
-                else self._whole(unit, whole, deadline)
-            )
+            outcome = self._outcome(unit, i, deadline)
             try:
                 busy.pop()
             except IndexError:  # given up
                 return False
-            found = settled_below(mark, unit, found)
-            if type(found) is Score:
-                self._record(runner, unit, i, found)
-            else:
-                runner.done.append((work, (unit.index, unit.held(found))))
+            self._record(runner, unit, i, settled_below(mark, unit, outcome))
         if chunk:
             cost.learn((time.perf_counter() - began) / len(chunk))
         done, runner.done, runner.chunk = runner.done, [], []
         self._deliver(done)
         return not runner.abandoned
-
-    def _plan_here(self, runner: _Runner, unit: Unit) -> bool:
-        """Plan a unit and leave all of its jobs but the first to whoever is free; False when there
-        is none.
-        """
-        try:
-            jobs = unit.plan()
-        except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
-            unit.work.end(error)
-            return False
-        if not jobs:
-            self._merge(unit, runner.done)
-        elif len(jobs) > 1:
-            with self._lock:
-                self._pending.extendleft([(unit, k) for k in range(len(jobs) - 1, 0, -1)])
-            if not unit.work.cost.cheap:
-                self._start_runners()
-        return bool(jobs)
 
     def _outcome(self, unit: Unit, i: int, deadline: Deadline | None) -> Score[Any]:
         work, job = unit.work, unit.jobs[i]
@@ -315,20 +277,7 @@ class ThreadLane:
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
             return _raised(work, error)
 
-    def _whole(self, unit: Unit, whole: Callable[[Any], Any], deadline: Deadline | None) -> Any:
-        """The result of a unit, or the outcome of its job where that is still to be merged."""
-        try:
-            found = whole(unit.data)
-            if type(found) is not Raw:
-                return found
-            value = found.value
-            return Score(_awaited(value, deadline) if awaitable(value) else value)
-        except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
-            return _raised(unit.work, error)
-
     def _record(self, runner: _Runner, unit: Unit, i: int, outcome: Score[Any]) -> None:
-        if unit.planner is not None and not self._plan_here(runner, unit):
-            return
         unit.outcomes[i] = outcome
         if len(unit.jobs) > 1:
             with self._lock:

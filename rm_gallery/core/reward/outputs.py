@@ -122,37 +122,41 @@ def write(
     )
 
 
-def write_plain(reward: BaseReward, step: Step, result: object) -> bool:
-    """`write` the one score in range of a result to an answer nobody has written to; False, and
-    nothing done, otherwise.
+def write_number(reward: BaseReward, step: Step, value: object) -> bool:
+    """`write` a rule's one number in range to an answer nobody has written to; False, and nothing
+    done, otherwise.
 
     That is what nearly every rule comes to, and going through all that may be is most of its cost.
     """
-    if type(result) is not RewardResult or len(result.details) != 1:
-        return False
-    detail, before = result.details[0], step.reward
+    before = step.reward
     if before.sources or before.details or before.issues or before.extra_data:
         return False
-    name = reward.name
-    if type(detail) is not RewardDimensionWithScore or (
-        detail.source is not None and detail.source != name
-    ):
+    if type(value) is Score:
+        number, reason, extra = value.value, value.reason or None, value.extra
+        if value.components:
+            extra = {**value.components, **extra}
+    elif type(value) is float:
+        number, reason, extra = value, None, {}
+    else:
         return False
-    score = detail.score
+    if type(number) is not float:
+        return False
     low, high = reward.score_range
-    if not (-math.inf if low is None else low) <= score <= (
+    if not (-math.inf if low is None else low) <= number <= (
         math.inf if high is None else high
-    ) or math.isinf(score):
+    ) or math.isinf(number):
         return False
-    detail.__dict__["source"] = name
-    extra = result.extra_data
+    name = reward.name
+    detail = build(
+        RewardDimensionWithScore, {"name": name, "reason": reason, "source": name, "score": number}
+    )
     step.__dict__["reward"] = build(
         Reward,
         {
-            "score": score,
+            "score": number,
             "details": [detail],
             "issues": [],
-            "extra_data": {name: extra} if extra else {},
+            "extra_data": {name: dict(extra)} if extra else {},
             "sources": {name: reward.settings_hash},
         },
     )

@@ -16,6 +16,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping
+from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
@@ -23,18 +24,21 @@ from pydantic.fields import FieldInfo
 
 from rm_gallery.core.data.schema import DataSample
 from rm_gallery.core.reward.kinds import BasePointWiseReward, conversation_text
+from rm_gallery.core.reward.outputs import writable_copy, write_number, write_scores
 from rm_gallery.core.reward.registry import RewardRegistry, rule_class_name
+from rm_gallery.core.reward.reward import BaseReward
 from rm_gallery.core.reward.schema import (
     Example,
     RewardDimensionWithScore,
     RewardMeta,
     RewardResult,
 )
-from rm_gallery.core.score import Bounds, Score
+from rm_gallery.core.score import Bounds, Score, score_of_error, scored
 from rm_gallery.core.text.answer import Extraction
 from rm_gallery.core.text.canonical import Form, compared, fold, split_reasoning
 from rm_gallery.core.utils.errors import ConfigError, Unscored
-from rm_gallery.core.utils.models import build
+from rm_gallery.core.utils.identity import is_users
+from rm_gallery.core.utils.models import build, copy_with
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -47,6 +51,16 @@ class RuleReward(BasePointWiseReward):
     """
 
     score_range: ClassVar[Bounds] = (0.0, 1.0)
+    inline: ClassVar[bool] = False
+    """Whether it is over at once, and called on the thread that asks for it: nothing watches its
+    clock.
+    """
+
+    def scorer(self) -> Callable[[DataSample], Any]:
+        """What scores a sample of one output with these settings: a `Score`, a number, or what else
+        `@rule` takes. An inline rule has one.
+        """
+        raise NotImplementedError
 
 
 class KillableRule(RuleReward):
@@ -65,6 +79,53 @@ class KillableRule(RuleReward):
     def kill_after(self) -> float:  # type: ignore[override]  # a class has no setting yet
         """The timeout."""
         return self.timeout
+
+
+# -- rules that are over at once --------------------------------------------------------------------
+
+# The library's own rules are bounded in time by a contract, so that nothing has to watch their
+# clock. A rule of one's own may wait for a service or never end: it runs on the engine's threads
+# unless it is declared `@rule(..., inline=True)`.
+
+
+@lru_cache(maxsize=1024)
+def is_inline(reward: type[BaseReward]) -> bool:
+    """Whether rewards of this class are called at once; a subclass with a method of its own is not."""
+    if not issubclass(reward, RuleReward) or not reward.inline:
+        return False
+    declared = next(cls for cls in reward.__mro__ if "inline" in vars(cls))
+    return (reward._evaluate, reward.plan, reward.merge) == (
+        declared._evaluate,
+        BasePointWiseReward.plan,
+        BasePointWiseReward.merge,
+    )
+
+
+def scored_copy(
+    reward: RuleReward, score: Callable[[DataSample], Any], sample: DataSample
+) -> tuple[DataSample, Score[Any] | None]:
+    """A copy of the sample with each output scored, and the first score that is missing.
+
+    Raises ConfigError for an error of the run, which no other sample would escape.
+    """
+    sample = writable_copy(sample)
+    outputs = sample.output
+    missing = None
+    for output in outputs:
+        part = sample if len(outputs) == 1 else copy_with(sample, output=[output])
+        try:
+            value = score(part)
+            if write_number(reward, output.answer, value):
+                continue
+            outcome: Score[Any] = scored(result_of(reward.name, value))
+        except Unscored as error:
+            outcome = score_of_error(_named(reward.name, error))
+        except Exception as error:  # noqa: BLE001 - recorded; an error of the run is raised again
+            outcome = score_of_error(error)
+        write_scores(reward, output.answer, outcome)
+        if not outcome.ok:
+            missing = missing or outcome
+    return sample, missing
 
 
 # -- what a rule sees ------------------------------------------------------------------------------
@@ -164,6 +225,7 @@ def rule(
     score_range: Bounds = (0.0, 1.0),
     looks_at: Form | Collection[Form] = (),
     killable: bool = False,
+    inline: bool | None = None,
     validate: Callable[..., None] | None = None,
     check: Callable[..., object] | None = None,
 ) -> Callable[[F], F]:
@@ -188,6 +250,9 @@ def rule(
         looks_at: forms of a text that matter to it; others are the same to it by a contract.
         killable: whether a text can keep it busy for ever: it runs in a process that is killed after
             the setting `timeout`.
+        inline: whether it is over at once and may be called on the thread that asks for it, where
+            nothing watches its clock. None is True for the library's own rules, and False for
+            others: they run on the engine's threads, under its deadline.
         validate: called with the settings it names when a reward is made; raises ConfigError for
             settings that do not fit together.
         check: called with the settings it names before a run; raises MissingExtra, or ConfigError
@@ -199,6 +264,8 @@ def rule(
         made = _reward_class(function, name, base, validate, check)
         made.needs = frozenset([needs] if isinstance(needs, str) else needs)
         made.score_range = score_range
+        at_once = not is_users(function.__module__) if inline is None else inline
+        made.inline = at_once and not killable and not inspect.iscoroutinefunction(function)
         made.looks_at = frozenset([looks_at] if isinstance(looks_at, str) else looks_at)
         if source and made.__doc__:
             made.__doc__ = f"{made.__doc__.rstrip()} Source: {source}."
@@ -232,7 +299,8 @@ def _reward_class(
         "__annotations__": {"name": str},
         "name": name,
         "rule": staticmethod(function),
-        "_evaluate": _evaluator(function, readers, tuple(p.name for p in settings)),
+        "scorer": _scorer(function, readers, tuple(p.name for p in settings)),
+        "_evaluate": _evaluate_async if inspect.iscoroutinefunction(function) else _evaluate,
     }
     for setting in settings:
         if setting.default is setting.empty:
@@ -254,34 +322,35 @@ def _reward_class(
     return RewardMeta(rule_class_name(name), (base,), body)
 
 
-def _evaluator(
+def _scorer(
     function: Callable[..., Any],
     readers: list[tuple[str, Callable[[DataSample, str], Any]]],
     settings: tuple[str, ...],
-) -> Callable[..., Any]:
-    """`_evaluate` of the rule's class."""
+) -> Callable[[Any], Callable[[DataSample], Any]]:
+    """`scorer` of the rule's class."""
 
-    def arguments(self: Any, sample: DataSample) -> dict[str, Any]:
-        view = {parameter: read(sample, self.name) for parameter, read in readers}
-        for setting in settings:
-            view[setting] = getattr(self, setting)
-        return view
+    def scorer(self: Any) -> Callable[[DataSample], Any]:
+        name, chosen = self.name, {setting: getattr(self, setting) for setting in settings}
+        if len(readers) == 1:
+            [(_, read)] = readers
+            return lambda sample: function(read(sample, name), **chosen)
+        return lambda sample: function(*[read(sample, name) for _, read in readers], **chosen)
 
-    async def evaluate_async(self: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
-        given = arguments(self, sample)
-        try:
-            return result_of(self.name, await function(**given))
-        except Unscored as error:
-            raise _named(self.name, error) from error
+    return scorer
 
-    def evaluate(self: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
-        given = arguments(self, sample)
-        try:
-            return result_of(self.name, function(**given))
-        except Unscored as error:
-            raise _named(self.name, error) from error
 
-    return evaluate_async if inspect.iscoroutinefunction(function) else evaluate
+def _evaluate(self: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
+    try:
+        return result_of(self.name, self.scorer()(sample))
+    except Unscored as error:
+        raise _named(self.name, error) from error
+
+
+async def _evaluate_async(self: Any, sample: DataSample, **kwargs: Any) -> RewardResult:
+    try:
+        return result_of(self.name, await self.scorer()(sample))
+    except Unscored as error:
+        raise _named(self.name, error) from error
 
 
 def _with_settings(function: Callable[..., object]) -> Callable[[Any], None]:

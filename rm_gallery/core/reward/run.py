@@ -16,13 +16,12 @@ from rm_gallery.core.data.schema import DataSample, RewardIssue
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
 from rm_gallery.core.engine.context import RunControl, questions, stop_mark
-from rm_gallery.core.engine.lanes import JobCost, Planner, Raw
+from rm_gallery.core.engine.lanes import JobCost
 from rm_gallery.core.engine.options import Progress, chosen_options
 from rm_gallery.core.engine.options import RunOptions as RunOptions
 from rm_gallery.core.engine.run_folder import Again
 from rm_gallery.core.engine.standing import Alone, Batch, Parts, StandingRun, arun_alone, run_alone
 from rm_gallery.core.reward.blame import SecondLook
-from rm_gallery.core.reward.kinds import BasePointWiseReward
 from rm_gallery.core.reward.outputs import (
     PartAgain,
     RewardFolder,
@@ -30,9 +29,9 @@ from rm_gallery.core.reward.outputs import (
     killable,
     writable_copy,
     write,
-    write_plain,
 )
 from rm_gallery.core.reward.reward import BaseReward, KeptPart, current_job
+from rm_gallery.core.reward.rule import is_inline, scored_copy
 from rm_gallery.core.score import Score, is_run_level, score_of_error
 from rm_gallery.core.utils.errors import DataError
 
@@ -100,8 +99,6 @@ def options_of(
 class RewardBatch(Batch[DataSample]):
     """Samples that a reward scores."""
 
-    _later = True
-
     def __init__(
         self, reward: BaseReward, samples: Samples, options: RunOptions, hooks: dict[str, Any]
     ) -> None:
@@ -115,6 +112,17 @@ class RewardBatch(Batch[DataSample]):
             checked_samples(samples, "evaluate_batch"), options, reward.name, lane_of(reward)
         )
         self._reward, self._hooks = reward, hooks
+
+    def _inline(self) -> Callable[[Any, int], tuple[DataSample, Score[Any] | None]] | None:
+        reward, options = self._reward, self._options
+        here = options.run_dir is None and options.engine is None and (options.processes or 1) < 2
+        if self._hooks or not here or not is_inline(type(reward)):
+            return None
+        score = reward.scorer()  # type: ignore[attr-defined]  # an inline reward is a rule
+        return lambda raw, index: scored_copy(reward, score, _sample(raw, index))  # type: ignore[arg-type]
+
+    def _looks_again(self, options: RunOptions) -> bool:
+        return options.blame == "probe"
 
     def _opened(self, options: RunOptions) -> RewardFolder:
         return RewardFolder(self._reward, options, self._hooks)
@@ -146,7 +154,7 @@ class RewardBatch(Batch[DataSample]):
     ) -> Parts[DataSample]:
         reward = self._reward
         return (
-            planned(reward, items, folder, self._hooks),
+            planned(reward, items, folder),
             executor(reward, self._hooks, options.deadline, folder, options.processes),
             merger(reward, None if folder is None else folder.append),
             # the pool of worker processes has a clock of its own, see `killable`
@@ -337,11 +345,13 @@ def run_one(
     keywords: Mapping[str, Any],
 ) -> DataSample:
     """Score one sample, which costs itself; with options it is a batch of one."""
-    library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
     sample, chosen, values, plain = _alone(reward, sample, options, hooks, keywords)
     if not plain:
         return run_list(reward, [sample], chosen, values)[0]
     reward.check()
+    if not values and is_inline(type(reward)):
+        return scored_copy(reward, reward.scorer(), sample)[0]  # type: ignore[arg-type, attr-defined]
+    library_loop.refuse_blocking(f"{type(reward).__name__}.evaluate", "async_evaluate")
     execute = executor(reward, values, reward.deadline)
     found: DataSample = run_alone(
         _planned_here(reward, sample), execute, merger(reward), **_alone_parts(reward)
@@ -461,43 +471,15 @@ def _lane_of(reward: type[BaseReward]) -> engine.LaneName:
 
 
 def planned(
-    reward: BaseReward, samples: Samples, folder: RewardFolder | Again | None, hooks: dict[str, Any]
+    reward: BaseReward, samples: Samples, folder: RewardFolder | Again | None
 ) -> Iterator[engine.Planned]:
-    """A copy of every sample that results can be written to, and its jobs; made where they run if
-    the order is free.
-    """
-    if folder is None and lane_of(reward) == "threads":
-        planner = Planner(lambda sample: _planned_here(reward, sample))
-        kind = type(reward)
-        simple = not reward.judged and (kind.plan, kind.merge) == (
-            BasePointWiseReward.plan,
-            BasePointWiseReward.merge,
-        )
-        at_once = Planner(planner.plan, whole(reward, hooks)) if simple else planner
-        for index, raw in enumerate(samples):
-            sample = _sample(raw, index)
-            yield sample, at_once if len(sample.output) == 1 else planner
-        return
+    """A copy of every sample that results can be written to, and its jobs."""
     for index, raw in enumerate(samples):
         sample = writable_copy(_sample(raw, index))
         if folder is not None and folder.restore(sample):
             yield _Restored(sample), None
         else:
             yield sample, _jobs(reward, sample)
-
-
-def whole(reward: BaseReward, hooks: dict[str, Any]) -> Callable[[DataSample], Any]:
-    """What scores a sample with one answer by a rule: plan, execute and merge of the plain case in
-    one function.
-    """
-    evaluate = reward._evaluate  # type: ignore[attr-defined]  # checked when the reward was built
-
-    def whole(raw: DataSample) -> Any:
-        sample = writable_copy(raw)
-        result = evaluate(sample, **hooks)
-        return sample if write_plain(reward, sample.output[0].answer, result) else Raw(result)
-
-    return whole
 
 
 def _jobs(reward: BaseReward, sample: DataSample) -> list[Any]:

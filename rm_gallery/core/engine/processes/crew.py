@@ -236,7 +236,7 @@ class ProcessLane(LoopLane):
             return
         self._open_units += len(units)
         for unit in units:
-            if unit.plan():
+            if unit.jobs:
                 self._waiting.append(unit)
             else:
                 self._complete(unit)
