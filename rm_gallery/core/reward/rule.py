@@ -93,8 +93,9 @@ def is_inline(reward: type[BaseReward]) -> bool:
     """Whether rewards of this class are called at once; a subclass with a method of its own is not."""
     if not issubclass(reward, RuleReward) or not reward.inline:
         return False
-    declared = next(cls for cls in reward.__mro__ if "inline" in vars(cls))
-    return (reward._evaluate, reward.plan, reward.merge) == (
+    declared: Any = next(cls for cls in reward.__mro__ if "inline" in vars(cls))
+    own: Any = reward
+    return (own._evaluate, own.plan, own.merge) == (
         declared._evaluate,
         BasePointWiseReward.plan,
         BasePointWiseReward.merge,
