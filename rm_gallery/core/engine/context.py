@@ -25,7 +25,7 @@ from rm_gallery.core.utils.identity import digest
 
 MOST_SERVED = 20
 """So many names are kept that one model answers under."""
-CounterName = Literal["calls", "cached", "spared", "retries", "asked_again"]
+CounterName = Literal["calls", "cached", "skipped_by_gate", "retries", "asked_again"]
 
 
 @dataclass
@@ -48,7 +48,7 @@ class RunControl:
     usage: Usage = field(default_factory=Usage)
     calls: int = 0
     cached: int = 0
-    spared: int = 0
+    skipped_by_gate: int = 0
     """Judgements that a gate or cascade found not to be needed."""
     retries: int = 0
     asked_again: int = 0
@@ -108,7 +108,7 @@ class RunControl:
         self.max_workers = max_workers
         self.budget, self.use_cache, self.repeat = budget, cache, repeat
         self.usage, self.started = Usage(), time.monotonic()
-        self.calls = self.cached = self.spared = self.retries = self.asked_again = (
+        self.calls = self.cached = self.skipped_by_gate = self.retries = self.asked_again = (
             self.in_flight
         ) = 0
         self.served = {}
@@ -132,7 +132,7 @@ class RunControl:
         """Count what a run beside this one asked for it."""
         with self._lock:
             self.usage.add(other.usage)
-            for name in ("calls", "cached", "spared", "retries", "asked_again"):
+            for name in ("calls", "cached", "skipped_by_gate", "retries", "asked_again"):
                 setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def stop(self, reason: str, *, halt: bool = False, by: Cause = "caller") -> None:
@@ -433,10 +433,10 @@ def asked_by(ways: Iterable[Callable[[], Any]]) -> Questions:
     """What coroutine functions would ask of a judge, without asking; what comes after waiting for
     anything else is not known.
     """
-    found = Questions(only=True)
+    asked = Questions(only=True)
 
     async def ask() -> None:
-        questions.set(found)
+        questions.set(asked)
         current_run.set(RunControl(quiet=True, offline=True))
         for way in ways:
             with suppress(Exception):  # for what cannot be asked the record has the reason
@@ -451,7 +451,7 @@ def asked_by(ways: Iterable[Callable[[], Any]]) -> Questions:
         thread = threading.Thread(target=context.run, args=(_on_a_loop, ask))
         thread.start()
         thread.join()
-    return found
+    return asked
 
 
 def _on_a_loop(function: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -492,7 +492,7 @@ def snapshot(control: RunControl) -> dict[str, Any]:
     return {
         "calls": control.calls,
         "cached": control.cached,
-        **({"spared": control.spared} if control.spared else {}),
+        **({"spared": control.skipped_by_gate} if control.skipped_by_gate else {}),
         "retries": control.retries,
         **({"asked_again": control.asked_again} if control.asked_again else {}),
         "input_tokens": control.usage.input_tokens,

@@ -107,7 +107,7 @@ class Work:
     cost: JobCost = field(default_factory=JobCost)
     holds: bool = False
     """Whether `deliver` takes a `Doubtful` in the place of a result."""
-    closed: bool = False
+    ended: bool = False
     """Whether no further job is begun."""
 
     def hand_over(self, results: list[tuple[int, Any]]) -> None:
@@ -122,7 +122,7 @@ class Work:
 
     def end(self, error: BaseException) -> None:
         """Begin nothing more and tell whoever waits."""
-        self.closed = True
+        self.ended = True
         self.fail(error)
 
     def late(self, deadline: Deadline | None, left: str = "") -> Score[Any]:
@@ -292,7 +292,7 @@ class LoopLane:
             context = contextvars.copy_context()
             library_loop.post(self._loop, lambda: context.run(self._add, units))
         else:
-            self._closed()
+            self._loop_closed()
 
     def cancel(self, grace: float) -> None:
         """Drop waiting jobs and cut those in flight after `grace` seconds."""
@@ -323,7 +323,7 @@ class LoopLane:
             await asyncio.wait(tasks, timeout=ABANDON_SECONDS)
         self._flush()
 
-    def _closed(self) -> None:
+    def _loop_closed(self) -> None:
         """The loop closed under the run: tell whoever waits, unless the whole interpreter goes."""
         if not library_loop.is_exiting():
             self._work.end(
@@ -336,7 +336,7 @@ class LoopLane:
 
     def _add(self, units: list[Unit]) -> None:
         if not library_loop.is_current(self._loop):
-            self._closed()
+            self._loop_closed()
             return
         self._open_units += len(units)
         for unit in units:
@@ -377,7 +377,7 @@ class LoopLane:
                     outcome = settled_below(mark, unit, outcome)
                 self._record(unit, i, outcome)
         except asyncio.CancelledError:
-            self._closed()
+            self._loop_closed()
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
             self._end(error)
         finally:
@@ -495,26 +495,26 @@ class LoopLane:
         if self._finished:
             finished, self._finished = self._finished, []
             self._work.hand_over(finished)
-            if self._work.closed:
+            if self._work.ended:
                 self._pending.clear()
 
 
-def settled_below(mark: StopMark, unit: Unit, found: Any) -> Any:
+def settled_below(mark: StopMark, unit: Unit, outcome: Any) -> Any:
     """What a job gave, or where a call of it was stopped with the run that it was stopped, whatever
     its code made of that. The unit hears of calls that were lost.
     """
     control = unit.work.control
     if mark.lost or mark.made_up:
-        unit.lost += mark.taken(type(found) is not Score or found.ok)
-    if not mark.noted or (type(found) is Score and found.code in NOT_BEGUN):
-        return found
+        unit.lost += mark.taken(type(outcome) is not Score or outcome.ok)
+    if not mark.noted or (type(outcome) is Score and outcome.code in NOT_BEGUN):
+        return outcome
     why = control.why_stopped
     if why is not None:
         return stopped(why, control.who_stopped)
     return (
         failed(NotAsked.reason, "A model would have to be asked.", NotAsked.cause)
         if control.offline
-        else found
+        else outcome
     )
 
 

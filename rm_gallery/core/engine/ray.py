@@ -228,7 +228,9 @@ class RayDesk:
     ) -> None:
         self._loop = library_loop.get_loop()
         self._here: set[MemberChannel] = set()
-        self._members = Members(control, True, lambda channel, *said: channel.say(("said", *said)))
+        self._members = Members(
+            control, True, lambda channel, *answer: channel.say(("said", *answer))
+        )
         setup = self._members.setup(*batch, options, by_value, asked=False)
         self._setup = "setup", setup, each, self._members.limited
         self.error: BaseException | None = None

@@ -186,11 +186,11 @@ class _Run(Generic[R]):
             how.get("lane") or ("loop" if inspect.iscoroutinefunction(execute) else "threads")
         ) == "loop"
         most = options.max_workers
-        crew = how.get("crew")
+        workers = how.get("crew")
         self._lane: LoopLane | ThreadLane = (
             (LoopLane(self.work, most) if loops else ThreadLane(most))
-            if crew is None
-            else ProcessLane(self.work, most, crew)
+            if workers is None
+            else ProcessLane(self.work, most, workers)
         )
         self.progress = control.progress = Progress(
             control, options.total, options.progress, how.get("label", "run")
@@ -199,7 +199,7 @@ class _Run(Generic[R]):
         self._units = self._number(plan)
         self._ordered, self._streaming = how.get("ordered", True), how.get("streaming", False)
         self._fed = self._yielded = 0
-        self._exhausted, self._closed = False, threading.Event()
+        self._exhausted, self._stop_feeding = False, threading.Event()
         self._reading = self._blocking = False
         self._source_error: BaseException | None = None
         self._room = threading.Condition()
@@ -285,12 +285,15 @@ class _Run(Generic[R]):
         try:
             while not (self._blocking and self.control.over):
                 with self._room:
-                    while not self._closed.is_set() and self._fed - self._yielded >= self._window():
+                    while (
+                        not self._stop_feeding.is_set()
+                        and self._fed - self._yielded >= self._window()
+                    ):
                         self._room.wait(0.5)
-                    if self._closed.is_set():
+                    if self._stop_feeding.is_set():
                         return
                 unit = next(self._units, None)
-                if unit is None or self._closed.is_set():
+                if unit is None or self._stop_feeding.is_set():
                     return
                 self._feed([unit])
             self._reading = False
@@ -398,15 +401,15 @@ class _Run(Generic[R]):
 
     def all(self) -> list[R]:
         """All results in order, without handing on each of them."""
-        found: dict[int, R] = {}
+        results: dict[int, R] = {}
         with self._going_on(kept=self.options.total or 0):
             while True:
                 self._pump()
                 if self._finished():
-                    return [found[index] for index in range(len(found))]
+                    return [results[index] for index in range(len(results))]
                 done = self._mailbox.take(self._tick())
                 self._yielded += len(done)
-                found.update(done)
+                results.update(done)
 
     async def aresults(self) -> AsyncIterator[tuple[int, R]]:
         """`results` for a coroutine of any event loop."""
@@ -450,7 +453,7 @@ class _Run(Generic[R]):
                 self.control.end()
 
     def _close(self, reason: str | None, grace: float | None) -> None:
-        self._closed.set()
+        self._stop_feeding.set()
         if reason is not None:
             self.control.stop(reason, halt=True)
         with self._room:

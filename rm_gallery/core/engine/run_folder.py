@@ -22,7 +22,7 @@ from rm_gallery._version import __version__
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.budget import Budget, Usage
 from rm_gallery.core.engine.context import Questions, RunControl, current_run, snapshot
-from rm_gallery.core.engine.options import RunOptions, apart
+from rm_gallery.core.engine.options import RunOptions, detached_options
 from rm_gallery.core.engine.run_records import (
     REUSED,
     SUMMARY,
@@ -61,7 +61,7 @@ class Ledger:
         self._lines: list[str] = []
         self._fd: int | None = None
         """None before the first call: a run that makes none leaves no file."""
-        self._closed = False
+        self._is_closed = False
 
     def begin(self, tokens: float, cost: float, *, at_once: bool = True) -> int:
         """Note a call that is about to be made.
@@ -95,14 +95,14 @@ class Ledger:
         """Write what is pending and close the file."""
         with self._lock:
             self._write()
-            if self._fd is not None and not self._closed:
+            if self._fd is not None and not self._is_closed:
                 os.close(self._fd)
-            self._closed = True
+            self._is_closed = True
 
     def _write(self) -> None:
         data = "".join(self._lines).encode()
         self._lines.clear()
-        if self._closed or not data:
+        if self._is_closed or not data:
             return
         try:
             if self._fd is None:
@@ -112,7 +112,7 @@ class Ledger:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
-            self._closed = True
+            self._is_closed = True
             logger.warning("what the run spends is no longer kept in {}: {}", self.path, error)
 
 
@@ -251,16 +251,16 @@ class RunFolder(ABC):
         """
         key, number = self._placed(data)
         record = self._finished.pop(record_key(key, number), None)
-        found = None if record is None else read(record)
-        if record is not None and found is None:
+        result = None if record is None else read(record)
+        if record is not None and result is None:
             self._unfit += 1
         elif record is not None and self.check is not None and not number and self.check.wants(key):
             self.check.add(self.unscored(data), record)
-        if found is not None and whole(found):
+        if result is not None and whole(result):
             self.counts["reused"] += 1
         else:
             self._pending[id(data)] = (key, number)
-        return found
+        return result
 
     @property
     def path(self) -> Path:
@@ -299,11 +299,11 @@ class RunFolder(ABC):
         return key
 
     @abstractmethod
-    def said(self, data: Any, *results: Any) -> dict[str, Any]:
+    def new_record(self, data: Any, *results: Any) -> dict[str, Any]:
         """What is kept of a finished sample."""
 
     @abstractmethod
-    def told(self, said: Mapping[str, Any]) -> dict[str, Any]:
+    def scores_in(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """The scores in what is kept, or the reason why there is none, by place; without what says
         nothing about the code.
         """
@@ -340,7 +340,7 @@ class RunFolder(ABC):
         )  # fmt: skip
 
     def keep(
-        self, data: Keyed, status: str, said: Mapping[str, Any], stopped: bool = False
+        self, data: Keyed, status: str, entry: Mapping[str, Any], stopped: bool = False
     ) -> None:
         """Note a finished sample; it is on disk after the next `flush`. One that `stopped` before
         anything was said of it leaves no record.
@@ -350,8 +350,8 @@ class RunFolder(ABC):
             key, number = pending if pending is not None else self._placed(data)
             self.counts["stopped" if stopped else status] += 1
             asked = self._asked.pop(id(data), None)
-            if said:
-                record = {"id": data.sample_id, "key": key, "status": status, **said}
+            if entry:
+                record = {"id": data.sample_id, "key": key, "status": status, **entry}
                 if asked is not None and asked.hashes:
                     record["asked"] = sorted(asked.hashes)
                 self._noted.append({**record, "n": number} if number else record)
@@ -390,8 +390,8 @@ class RunFolder(ABC):
             served: dict[str, list[str]] = {}
             for name, ids in (
                 pair
-                for found in (*(_object(one.get("served")) for one in before), control.served)
-                for pair in found.items()
+                for names in (*(_object(one.get("served")) for one in before), control.served)
+                for pair in names.items()
             ):
                 if isinstance(ids, Collection):
                     served[name] = sorted({*map(str, served.get(name, ())), *map(str, ids)})
@@ -546,7 +546,9 @@ class Again:
         if not self._folder.asked_by_parts:
             self._folder.check_asked(data, record, asked)
         self._hold(
-            data, self._folder.told(record), self._folder.told(self._folder.said(data, *results))
+            data,
+            self._folder.scores_in(record),
+            self._folder.scores_in(self._folder.new_record(data, *results)),
         )
 
     def _hold(self, data: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -580,4 +582,4 @@ def options_again(options: RunOptions) -> RunOptions:
     call to a model.
     """
     control = RunControl(quiet=True, offline=True)
-    return apart(options, control=control, total=None, budget=None, blame="off")
+    return detached_options(options, control=control, total=None, budget=None, blame="off")

@@ -39,10 +39,10 @@ _PIECE = re.compile(r"(.+)\.(\d{15})")
 
 def url_of(place: str | Path) -> str | None:
     """The URL of a place on an object store, None for a path of this machine."""
-    found = _URL.fullmatch(str(place).replace("\\", "/"))
-    if found is None:
+    match = _URL.fullmatch(str(place).replace("\\", "/"))
+    if match is None:
         return None
-    return f"{found[1]}://{'/' if found[1] in ('file', 'local') else ''}{found[2].rstrip('/')}"
+    return f"{match[1]}://{'/' if match[1] in ('file', 'local') else ''}{match[2].rstrip('/')}"
 
 
 @contextmanager
@@ -125,10 +125,10 @@ class _Copy:
         self.fs.invalidate_cache()
         start = len(self.root.rstrip("/")) + 1
         try:
-            found = self.fs.find(self.root, detail=True)
+            entries = self.fs.find(self.root, detail=True)
         except FileNotFoundError:
             return {}
-        return {path[start:]: int(entry["size"] or 0) for path, entry in found.items()}
+        return {path[start:]: int(entry["size"] or 0) for path, entry in entries.items()}
 
     def _bytes(self, name: str) -> bytes:
         data: bytes = self.fs.cat_file(f"{self.root}/{name}")
@@ -141,8 +141,8 @@ class _Copy:
         for name, size in there.items():
             if name.endswith(WRITER) or not (name == MANIFEST or name.startswith(self.below)):
                 continue
-            if found := _PIECE.fullmatch(name):
-                pieces.setdefault(found[1], []).append((int(found[2]), name, size))
+            if match := _PIECE.fullmatch(name):
+                pieces.setdefault(match[1], []).append((int(match[2]), name, size))
             else:
                 self._write(name, self._bytes(name))
         for name, parts in pieces.items():
@@ -192,8 +192,8 @@ class _Copy:
             if not name.endswith(WRITER) or not name.startswith(self.below):
                 continue
             try:
-                said = orjson.loads(self._bytes(name))
-                who, at = str(said["who"]), float(said["at"])
+                writer = orjson.loads(self._bytes(name))
+                who, at = str(writer["who"]), float(writer["at"])
             except (OSError, ValueError, KeyError, TypeError):
                 continue
             if who != self._me and time.time() - at < ALIVE:
@@ -278,8 +278,8 @@ class _Copy:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_size, found.st_mtime_ns
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _slice(path: Path, offset: int, size: int) -> bytes:

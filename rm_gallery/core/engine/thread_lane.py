@@ -100,12 +100,12 @@ class ThreadLane:
         self._deliver(known)
         with self._lock:
             self._pending.extend(jobs)
-            alone = bool(self._idle)
-            if alone:
+            enough_idle = bool(self._idle)
+            if enough_idle:
                 self._ready.notify(len(jobs))
-                alone = len(self._pending) <= self._idle
+                enough_idle = len(self._pending) <= self._idle
         _watchdog.guard(self)
-        if not alone:
+        if not enough_idle:
             self._start_runners()
 
     def cancel(self, grace: float) -> None:
@@ -193,13 +193,13 @@ class ThreadLane:
 
     def _take_chunk(self, runner: _Runner) -> bool:
         with self._lock:
-            while self._pending and self._pending[0][0].work.closed:
+            while self._pending and self._pending[0][0].work.ended:
                 self._pending.popleft()
             while not self._pending and not self._eager and not runner.abandoned:
                 self._idle += 1
-                told = self._ready.wait(library_loop.IDLE_SECONDS)
+                notified = self._ready.wait(library_loop.IDLE_SECONDS)
                 self._idle -= 1
-                if not told:
+                if not notified:
                     break
             pending = self._pending
             cost = pending[0][0].work.cost if pending else JobCost()
@@ -239,7 +239,7 @@ class ThreadLane:
                     whole = unit.planner.whole
                 if whole is None and not self._plan_here(runner, unit):
                     continue
-            if why is not None or work.closed:
+            if why is not None or work.ended:
                 note_stop(mark.outer)
                 self._record(
                     runner,
@@ -248,10 +248,10 @@ class ThreadLane:
                     NOT_RUN if why is None else stopped(why, control.who_stopped),
                 )
                 continue
-            alone = whole is not None or len(unit.jobs) == 1
+            one_job = whole is not None or len(unit.jobs) == 1
             if (
                 work is sharing
-                and alone
+                and one_job
                 and unit.deadline is None
                 and time.monotonic() < shared_until
             ):
@@ -264,7 +264,7 @@ class ThreadLane:
             runner.at = at
             runner.busy = busy = [i]
             mark.noted = mark.declared = False
-            found = (
+            outcome = (
                 self._outcome(unit, i, deadline)
                 if whole is None
                 else self._whole(unit, whole, deadline)
@@ -273,11 +273,11 @@ class ThreadLane:
                 busy.pop()
             except IndexError:  # given up
                 return False
-            found = settled_below(mark, unit, found)
-            if type(found) is Score:
-                self._record(runner, unit, i, found)
+            outcome = settled_below(mark, unit, outcome)
+            if type(outcome) is Score:
+                self._record(runner, unit, i, outcome)
             else:
-                runner.done.append((work, (unit.index, unit.held(found))))
+                runner.done.append((work, (unit.index, unit.held(outcome))))
         if chunk:
             cost.learn((time.perf_counter() - began) / len(chunk))
         done, runner.done, runner.chunk = runner.done, [], []
@@ -318,10 +318,10 @@ class ThreadLane:
     def _whole(self, unit: Unit, whole: Callable[[Any], Any], deadline: Deadline | None) -> Any:
         """The result of a unit, or the outcome of its job where that is still to be merged."""
         try:
-            found = whole(unit.data)
-            if type(found) is not Raw:
-                return found
-            value = found.value
+            result = whole(unit.data)
+            if type(result) is not Raw:
+                return result
+            value = result.value
             return Score(_awaited(value, deadline) if awaitable(value) else value)
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
             return _raised(unit.work, error)

@@ -284,9 +284,9 @@ def resolve_llm(llm: str | dict[str, Any] | BaseLLM, **settings: Any) -> BaseLLM
     """
     if isinstance(llm, BaseLLM):
         return llm
-    found = _resolve("llm", llm, _chat, settings)
-    assert isinstance(found, BaseLLM)
-    return found
+    model = _resolve("llm", llm, _chat, settings)
+    assert isinstance(model, BaseLLM)
+    return model
 
 
 def resolve_embeddings(spec: str | dict[str, Any] | BaseEmbeddings) -> BaseEmbeddings:
@@ -297,9 +297,9 @@ def resolve_embeddings(spec: str | dict[str, Any] | BaseEmbeddings) -> BaseEmbed
 
     if isinstance(spec, BaseEmbeddings):
         return spec
-    found = _resolve("embeddings", spec, _embeddings, {})
-    assert isinstance(found, BaseEmbeddings)
-    return found
+    model = _resolve("embeddings", spec, _embeddings, {})
+    assert isinstance(model, BaseEmbeddings)
+    return model
 
 
 def _resolve(

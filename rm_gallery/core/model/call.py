@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rm_gallery.core.engine.calls.budget import Budget, Reservation
     from rm_gallery.core.model.base import BaseModelCall
 
-ALONE = 4096
+CEILING_OUTSIDE_RUNS = 4096
 """Ceiling of calls in flight for calls made outside of any batch: their callers decide how many;
 the limit grows with success.
 """
@@ -75,9 +75,9 @@ async def complete(llm: BaseModelCall, payload: dict[str, Any], repeat: int = 0)
     which name the errors.
     """
     run = current_run.get()
-    with call_span(llm.model, llm.endpoint_key, payload, run and run.span) as told:
+    with call_span(llm.model, llm.endpoint_key, payload, run and run.span) as record_reply:
         try:
-            told(reply := await _complete(llm, payload, repeat, run))
+            record_reply(reply := await _complete(llm, payload, repeat, run))
         except (BudgetExceeded, RunStopped, NotAsked):
             note_stop(stop_mark.get())
             raise
@@ -146,7 +146,7 @@ async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCach
     """The checked reply, once it is in the cache; where the run has several processes, of whichever
     asked.
     """
-    found, there = None, coordinator.shared()
+    stored, there = None, coordinator.shared()
     if there is not None:
         with _paused(current_deadline.get()):
             reply = await coordinator.answered(there, key, cache, call.restored)
@@ -154,15 +154,15 @@ async def _asked_and_kept(call: _ModelCall, key: str, cache: call_cache.CallCach
             return reply
     try:
         raw, reply = await call.answer()
-        found = call.llm.kept(raw, reply)
+        stored = call.llm.kept(raw, reply)
         # awaited: a reply is on disk before its sample counts as judged, so that a killed run pays
         # nothing twice
-        if cache is not None and found is not None and await cache.put(key, found):
-            found = b""
+        if cache is not None and stored is not None and await cache.put(key, stored):
+            stored = b""
         return reply
     finally:
         if there is not None:
-            await there.landed(key, found)
+            await there.landed(key, stored)
 
 
 _GONE = frozenset({404, 405})
@@ -226,7 +226,11 @@ class _ModelCall:
         run = self.run
         policy = (run.retry if run is not None else None) or _policy(self.llm.max_attempts)
         # a call outside of any run is not bound by what the runs beside it may have in flight
-        bound = nullcontext() if run is not None and run.max_workers else self.endpoint.lease(ALONE)
+        bound = (
+            nullcontext()
+            if run is not None and run.max_workers
+            else self.endpoint.lease(CEILING_OUTSIDE_RUNS)
+        )
         self.task = asyncio.current_task()
         if run is not None:
             run.waiting.add(self.cut)
@@ -296,7 +300,7 @@ class _ModelCall:
         if self.twice:
             return False
         self.twice = True
-        self.again = asyncio.get_running_loop().create_task(self._attempt(beside=not instead))
+        self.again = asyncio.get_running_loop().create_task(self._attempt(hedge=not instead))
         if instead:
             self._overtake()
         else:
@@ -342,14 +346,14 @@ class _ModelCall:
             run.check_halted()
             limited = run.limited
             if limited:
-                await self._claim(run, claims, beside=False)
+                await self._claim(run, claims, hedge=False)
             how = _shared.adapted.get(self.key, _AS_ASKED)
             sent = how.of(self.payload)
             raw = await batches.batches_of(run, *batch).ask(llm, sent)
             reply = self.llm.read(raw, self.payload)
             used = self.llm.usage(reply, self.expected)
             if not limited:
-                await self._claim(run, claims, beside=False)
+                await self._claim(run, claims, hedge=False)
             priced = (
                 budget.prices.cost(self.llm.model, used)
                 for budget, _ in claims
@@ -366,14 +370,14 @@ class _ModelCall:
             self._settle(claims, used)
         return raw, reply
 
-    async def _attempt(self, beside: bool = False) -> tuple[dict[str, Any], Any]:
-        """One attempt; `beside` another it stands in a line of its own, and holds up neither the
+    async def _attempt(self, hedge: bool = False) -> tuple[dict[str, Any], Any]:
+        """One attempt; `hedge` a second one that stands in a line of its own, and holds up neither the
         sample's clock nor the run.
         """
         if self.run is not None and self.run.batch is not None and not on_trial.get():
             return await self._in_batch(self.run, self.run.batch)
-        run, endpoint, deadline = self.run, self.endpoint, None if beside else self.deadline
-        line = id(self) if beside else id(run)
+        run, endpoint, deadline = self.run, self.endpoint, None if hedge else self.deadline
+        line = id(self) if hedge else id(run)
         since = run.started if run is not None and run.max_outage is not None else None
         probe = False
         if not endpoint.enter():
@@ -389,7 +393,7 @@ class _ModelCall:
                     await self.rate.wait(self.expected, line)
             if run is not None:
                 run.check_halted()
-                await self._claim(run, claims, beside)
+                await self._claim(run, claims, hedge)
             timeout = (
                 self.llm.timeout
                 if self.deadline is None
@@ -445,10 +449,10 @@ class _ModelCall:
         return raw, reply
 
     async def _claim(
-        self, run: RunControl, claims: list[tuple[Budget, Reservation]], beside: bool
+        self, run: RunControl, claims: list[tuple[Budget, Reservation]], hedge: bool
     ) -> None:
         """Claim one call of the run's budget, and of that of every run around it; from the inside
-        out, so that two calls never wait for each other. A call `beside` another is not worth
+        out, so that two calls never wait for each other. A `hedge` is not worth
         waiting for room, nor stopping the run.
         """
         each: RunControl | None = run
@@ -458,12 +462,12 @@ class _ModelCall:
                 try:
                     claim = budget.try_reserve(self.llm.model, self.expected, self.most)
                     if claim is None:
-                        if beside:
+                        if hedge:
                             raise BudgetExceeded("There is no room in the budget to ask again.")
                         with _paused(self.deadline):
                             claim = await budget.reserve(self.llm.model, self.expected, self.most)
                 except BudgetExceeded as error:
-                    if not beside:
+                    if not hedge:
                         each.stop_spending(budget, str(error))
                     raise
                 claims.append((budget, claim))
@@ -523,7 +527,7 @@ def _endpoint(key: str, llm: BaseModelCall, run: RunControl | None) -> Endpoint:
     """The endpoint's state; while a run goes on it allows what the run asked for."""
     endpoint = _shared.endpoints.get(key)
     if endpoint is None:
-        endpoint = _shared.endpoints[key] = Endpoint(ALONE, name=llm.endpoint_key())
+        endpoint = _shared.endpoints[key] = Endpoint(CEILING_OUTSIDE_RUNS, name=llm.endpoint_key())
     bound = math.inf if run is None or run.max_outage is None else run.max_outage
     endpoint.max_outage = min(llm.max_outage, bound)
     if run is not None and run.max_workers:

@@ -61,8 +61,8 @@ class BaseEmbeddings(BaseModelCall):
         BudgetExceeded.
         """
         different = list(dict.fromkeys(texts))
-        found = await library_loop.bridge(self._embed(different))
-        vectors = dict(zip(different, found, strict=True))
+        embedded = await library_loop.bridge(self._embed(different))
+        vectors = dict(zip(different, embedded, strict=True))
         return [vectors[text] for text in texts]
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
@@ -179,13 +179,13 @@ def _checked(raw: dict[str, Any], wanted: int, endpoint: str) -> list[array[floa
         what = f"{len(entries)} vectors for {wanted} texts" if entries else "no vectors"
         raise ProviderError(f"{endpoint} answered 200 with {what} in the body.", kind="transient")
     vectors = [_vector(by_index[place]) for place in range(wanted)]
-    found = [vector for vector in vectors if vector and all(map(math.isfinite, vector))]
-    if len(found) != wanted or len({len(vector) for vector in found}) > 1:
+    usable = [vector for vector in vectors if vector and all(map(math.isfinite, vector))]
+    if len(usable) != wanted or len({len(vector) for vector in usable}) > 1:
         raise ProviderError(
             f"{endpoint} answered with a vector that is empty, broken or of another length.",
             kind="transient",
         )
-    return found
+    return usable
 
 
 def _vector(value: Any) -> array[float] | None:

@@ -206,7 +206,7 @@ class Decision:
         """The mean of the answers' values by their probabilities."""
         return sum(share * values[answer] for answer, share in self.probabilities.items())
 
-    def told(self) -> dict[str, Any]:
+    def as_record(self) -> dict[str, Any]:
         """As records keep it."""
         shown = {answer: round(share, 6) for answer, share in self.probabilities.items()}
         return {

@@ -118,9 +118,9 @@ class OpenaiEndpoint(BaseModelCall):
 
     def describe(self) -> dict[str, Any]:
         """As for every model; headers and query count by their hash."""
-        told = super().describe()
+        settings = super().describe()
         route = self.route()
-        return told if route == told["endpoint"] else {**told, "route": _digest(route)}
+        return settings if route == settings["endpoint"] else {**settings, "route": _digest(route)}
 
     async def post(
         self, path: str, payload: dict[str, Any], timeout: float | None
@@ -300,11 +300,11 @@ def _secrets(
     proxy: str | None,
 ) -> tuple[str, ...]:
     """What must not be seen in any text from outside: long enough not to be a word by chance."""
-    found = [key or "", urlsplit(proxy or "").password or ""]
+    texts = [key or "", urlsplit(proxy or "").password or ""]
     for name, value in (*headers, *query):
-        found += value.split() if _is_secret(name, value) else []
-    found = [text for text in found if len(text) >= 6 and text.lower() not in _SCHEMES]
-    return tuple(dict.fromkeys(form for text in found for form in (text, quote(text, safe=""))))
+        texts += value.split() if _is_secret(name, value) else []
+    texts = [text for text in texts if len(text) >= 6 and text.lower() not in _SCHEMES]
+    return tuple(dict.fromkeys(form for text in texts for form in (text, quote(text, safe=""))))
 
 
 @lru_cache(maxsize=256)

@@ -239,7 +239,7 @@ def _forget() -> None:
 
 MAX_TOKENS = 100_000_000
 """A token count above this is no count."""
-_SAID = 300
+_MAX_DETAIL = 300
 """So many characters of what an endpoint says go into a message."""
 
 
@@ -351,12 +351,14 @@ def _text(message: Any) -> str:
 def _usage(raw: Any) -> Usage:
     if not isinstance(raw, dict):
         return Usage()
-    given, said = raw.get("prompt_tokens_details"), raw.get("completion_tokens_details")
+    given, generated = raw.get("prompt_tokens_details"), raw.get("completion_tokens_details")
     return Usage(
         input_tokens=token_count(raw.get("prompt_tokens")),
         output_tokens=token_count(raw.get("completion_tokens")),
         cached_tokens=token_count(given.get("cached_tokens")) if isinstance(given, dict) else 0,
-        reasoning_tokens=token_count(said.get("reasoning_tokens")) if isinstance(said, dict) else 0,
+        reasoning_tokens=token_count(generated.get("reasoning_tokens"))
+        if isinstance(generated, dict)
+        else 0,
     )
 
 
@@ -474,8 +476,8 @@ def _detail(body: bytes) -> tuple[str, str]:
         return one_line(body[:4000].decode("utf-8", "replace"), 200), ""
     error = content.get("error", content) if isinstance(content, dict) else content
     if not isinstance(error, dict):
-        return one_line(str(error)[:4000], _SAID), ""
+        return one_line(str(error)[:4000], _MAX_DETAIL), ""
     code = error.get("code") or error.get("type")
-    return one_line(str(error.get("message", error))[:4000], _SAID), one_line(
+    return one_line(str(error.get("message", error))[:4000], _MAX_DETAIL), one_line(
         code, 60
     ) if isinstance(code, str) else ""

@@ -306,7 +306,7 @@ def told_of(reply: ChatResponse) -> dict[str, Any]:
     return (
         {}
         if reply.decisions is None
-        else {"decisions": {name: one.told() for name, one in reply.decisions.items()}}
+        else {"decisions": {name: one.as_record() for name, one in reply.decisions.items()}}
     )
 
 

@@ -99,7 +99,7 @@ class PriceTable:
         self.source = source
         self._prices = dict(prices)
         self._patterns = [name for name in self._prices if any(sign in name for sign in "*?[")]
-        self._found: dict[str, Price | None] = {}
+        self._by_model: dict[str, Price | None] = {}
 
     @classmethod
     def from_yaml(cls, path: Path | str) -> PriceTable:
@@ -136,12 +136,12 @@ class PriceTable:
 
     def find(self, model: str) -> Price | None:
         """The price of a model, or None."""
-        if model not in self._found:
+        if model not in self._by_model:
             match = next((name for name in self._patterns if fnmatchcase(model, name)), None)
-            self._found[model] = self._prices.get(model) or (
+            self._by_model[model] = self._prices.get(model) or (
                 self._prices[match] if match is not None else None
             )
-        return self._found[model]
+        return self._by_model[model]
 
     def cost(self, model: str, usage: Usage) -> float | None:
         """Money for a usage of a model; None when the model has no price."""
@@ -172,9 +172,9 @@ def _price(path: Path | str, model: str, entry: Any) -> Price:
             or not isinstance(value, (int, float))
             or not 0 <= value <= _HIGHEST
         ):
-            found = "nothing" if value is None else _shown(value)
+            kind = "nothing" if value is None else _shown(value)
             raise ConfigError(
-                f"price file {path}, model {model}, field {name}: found {found}, needs a number >= "
+                f"price file {path}, model {model}, field {name}: found {kind}, needs a number >= "
                 f"0 (per million tokens)"
             )
         return float(value)

@@ -383,11 +383,11 @@ class Endpoint:
         if end == "unreachable":
             return True
         # Refusals come back first: those still running may well be served.
-        alone = self.in_flight <= 1
-        if end == "rate_limit" and not alone:
+        only_call = self.in_flight <= 1
+        if end == "rate_limit" and not only_call:
             return False
         present = (
-            1 if alone and not self._queue else min(_SUSPECT, self.in_flight + len(self._queue))
+            1 if only_call and not self._queue else min(_SUSPECT, self.in_flight + len(self._queue))
         )
         return len(self._failing) >= max(present, 1)
 

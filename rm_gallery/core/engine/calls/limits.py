@@ -48,15 +48,15 @@ class FairQueue(Generic[W]):
 
     def pop(self) -> asyncio.Future[bool] | None:
         """Take out whose turn is next; after it the other runs come first."""
-        found = self.first()
-        if found is None:
+        entry = self.first()
+        if entry is None:
             return None
         key = next(iter(self._lines))
         line = self._lines.pop(key)
         line.popleft()
         if line:
             self._lines[key] = line
-        return found[0]
+        return entry[0]
 
 
 class RateLimit:
@@ -153,8 +153,8 @@ class RateLimit:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while (found := self._queue.first()) is not None:
-            waiter, tokens = found
+        while (entry := self._queue.first()) is not None:
+            waiter, tokens = entry
             wait = self._delay(tokens)
             if wait > 0.0:
                 self._timer = asyncio.get_running_loop().call_later(wait, self._serve)

@@ -201,11 +201,11 @@ def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
     unreadable, negative or not finite is None. Source: RFC 9110 section 10.2.3; the milliseconds
     form is Azure's and OpenAI's.
     """
-    said = {name.lower(): value for name, value in headers.items()}
-    milliseconds = _number(said.get("retry-after-ms"))
+    lowered = {name.lower(): value for name, value in headers.items()}
+    milliseconds = _number(lowered.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000.0
-    text = said.get("retry-after")
+    text = lowered.get("retry-after")
     seconds = _number(text)
     if seconds is not None or text is None:
         return seconds
@@ -274,12 +274,14 @@ class FailFast:
             if self.message is not None:
                 self._counted.append(error)
                 return False
-            said = f"{f'HTTP {error.status}' if error.status is not None else error.kind}: {error}"
+            message = (
+                f"{f'HTTP {error.status}' if error.status is not None else error.kind}: {error}"
+            )
             of_all = error.kind == "unreachable" or error.status in _ACCOUNT
-            if self._succeeded and not of_all and said not in self._causes:
+            if self._succeeded and not of_all and message not in self._causes:
                 self._causes.clear()
                 self._counted.clear()
-            self._causes[said] += 1
+            self._causes[message] += 1
             self._counted.append(error)
             if sum(self._causes.values()) < self.limit:
                 return False

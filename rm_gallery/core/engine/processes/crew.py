@@ -232,7 +232,7 @@ class ProcessLane(LoopLane):
 
     def _add(self, units: list[Unit]) -> None:
         if not library_loop.is_current(self._loop):
-            self._closed()
+            self._loop_closed()
             return
         self._open_units += len(units)
         for unit in units:

@@ -470,7 +470,7 @@ class Driver:
             with self._lock:
                 self._process = process
             # shut down while the process was starting, so nobody else has killed it
-            if self._pool.closed:
+            if self._pool.is_shut_down:
                 raise WorkerGone
             process.send(self._pool.memory_cap, STARTUP_SECONDS)
         return process
@@ -518,7 +518,7 @@ class Driver:
             return
         calls.popleft()
         self._pool.settling(interrupted)
-        if self._pool.closed or cut is interrupted:
+        if self._pool.is_shut_down or cut is interrupted:
             interrupted.drop()
         else:
             ended = (

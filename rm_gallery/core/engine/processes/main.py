@@ -161,18 +161,18 @@ class _Server:
             self._send(kind, time.perf_counter() - begun, payload, leave=leave)
 
     def _function(self, reference: bytes) -> Callable[..., Any] | ConfigError:
-        found = self._functions.get(reference)
-        if found is None:
+        function = self._functions.get(reference)
+        if function is None:
             try:
-                found = _load_function(reference)
+                function = _load_function(reference)
             except Exception as error:  # noqa: BLE001 - becomes the outcome of every call of this function
                 return ConfigError(
                     f"a function cannot be loaded in a worker process ({_brief(error)})"
                 )
             if len(self._functions) >= _FUNCTIONS_KEPT:
                 self._functions.clear()
-            self._functions[reference] = found
-        return found
+            self._functions[reference] = function
+        return function
 
     def _has_grown(self) -> bool:
         """Whether caches of user code have eaten so much, against the first chunk, that a fresh
@@ -315,10 +315,10 @@ def function_reference(function: Callable[..., Any]) -> tuple[str, bytes]:
         and isinstance(function.__self__, types.ModuleType)
     )
     if by_name:
-        found: Any = sys.modules.get(module)
+        importable: Any = sys.modules.get(module)
         for part in qualname.split("."):
-            found = getattr(found, part, None)
-        if found is not function:
+            importable = getattr(importable, part, None)
+        if importable is not function:
             raise ConfigError(
                 f"{module}:{qualname} is not the function given, so worker processes cannot find it"
             )

@@ -35,7 +35,7 @@ from rm_gallery.core.engine.thread_lane import ThreadLane
 from rm_gallery.core.score import Score, score_of_error
 from rm_gallery.core.utils.errors import Cause, ConfigError, DataError
 
-_COUNTERS: tuple[CounterName, ...] = ("cached", "spared", "retries", "asked_again")
+_COUNTERS: tuple[CounterName, ...] = ("cached", "skipped_by_gate", "retries", "asked_again")
 """What is counted here; calls are where the budget is."""
 Merge = Callable[[Any, list[Any], list[Score[Any]]], Any]
 Done = tuple[bytes, list[tuple[int, set[str]]]]
@@ -268,7 +268,7 @@ class FedMember(_MemberHere):
             self._open[number] = fed, place
             units.append(Unit(self._work, number, data, [] if jobs is None else jobs))
         self._lane.feed(units)
-        if self._work.closed:  # it broke, perhaps before these were known
+        if self._work.ended:  # it broke, perhaps before these were known
             self._fail(RunStopped("The run ended."))
         return fed.future
 

@@ -84,7 +84,7 @@ class WorkerPool:
         """By driver, whose calls it is at, and since when."""
         self._drivers: list[Driver] = []
         self._open = 0
-        self._closed = False
+        self._shut_down = False
         self._seconds: dict[bytes, float] = {}
         self.startup_seconds = 0.0
         """What the last process took until it was ready, which each call costs that has its process
@@ -104,7 +104,7 @@ class WorkerPool:
     def _queued(self, call: PoolCall, urgent: bool = False) -> Future[Any]:
         call.owner = _owner()
         with self._work:
-            if self._closed:
+            if self._shut_down:
                 raise ConfigError(
                     "the worker pool is shut down; make a new WorkerPool or use get_pool()"
                 )
@@ -179,7 +179,7 @@ class WorkerPool:
         threads.
         """
         with self._work:
-            self._closed = True
+            self._shut_down = True
             calls, drivers = (
                 [call for queue in self._queues.values() for call in queue],
                 list(self._drivers),
@@ -201,9 +201,9 @@ class WorkerPool:
         self.shutdown()
 
     @property
-    def closed(self) -> bool:
+    def is_shut_down(self) -> bool:
         """Whether the pool is shut down."""
-        return self._closed
+        return self._shut_down
 
     def take(self, driver: Driver) -> list[PoolCall] | None:
         """Wait for work and take about 20 ms of it; None when the pool is shut down."""
@@ -211,7 +211,7 @@ class WorkerPool:
             self._busy.pop(driver, None)
             self._work.notify_all()
             while True:
-                if self._closed:
+                if self._shut_down:
                     return None
                 if chunk := self._next_chunk():
                     self._busy[driver] = chunk[0].owner, time.monotonic()
@@ -279,7 +279,7 @@ class WorkerPool:
     def put_back(self, calls: Sequence[PoolCall]) -> None:
         """Return calls that no worker has begun to the front of their queue."""
         with self._work:
-            if not self._closed:
+            if not self._shut_down:
                 for call in reversed(calls):
                     self._queues.setdefault(call.owner, deque()).appendleft(call)
                 self._work.notify_all()
@@ -327,7 +327,7 @@ def get_pool(
     """
     with _guard:
         pool = _shared.get(name)
-        if pool is None or pool.closed:
+        if pool is None or pool.is_shut_down:
             pool = _shared[name] = WorkerPool(max_workers, memory_cap=memory_cap)
         return pool
 
