@@ -287,10 +287,10 @@ class LoopLane:
     def feed(self, units: list[Unit]) -> None:
         """Queue units; returns at once."""
         if library_loop.on_loop():
-            self._add(units)
+            self._add_units(units)
         elif library_loop.is_current(self._loop):
             context = contextvars.copy_context()
-            library_loop.post(self._loop, lambda: context.run(self._add, units))
+            library_loop.post(self._loop, lambda: context.run(self._add_units, units))
         else:
             self._loop_closed()
 
@@ -330,11 +330,11 @@ class LoopLane:
                 RunStopped("The run was cut off: the library's event loop was shut down.")
             )
 
-    def _end(self, error: BaseException) -> None:
+    def _end_run(self, error: BaseException) -> None:
         self._pending.clear()
         self._work.end(error)
 
-    def _add(self, units: list[Unit]) -> None:
+    def _add_units(self, units: list[Unit]) -> None:
         if not library_loop.is_current(self._loop):
             self._loop_closed()
             return
@@ -375,11 +375,11 @@ class LoopLane:
                     if worker.abandoned:
                         return
                     outcome = settled_below(mark, unit, outcome)
-                self._record(unit, i, outcome)
+                self._record_outcome(unit, i, outcome)
         except asyncio.CancelledError:
             self._loop_closed()
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
-            self._end(error)
+            self._end_run(error)
         finally:
             # here and not in a callback: units that are added meanwhile must not count on a worker
             # that has ended
@@ -423,9 +423,9 @@ class LoopLane:
         self._looking = False
         if self._timer is not None:
             self._timer.cancel()
-            self._look()
+            self._look_at_deadlines()
 
-    def _look(self) -> None:
+    def _look_at_deadlines(self) -> None:
         """Cancel what is late, give up what will not be cancelled, and look again when the next one
         can be.
         """
@@ -457,13 +457,13 @@ class LoopLane:
     def _look_in(self, seconds: float) -> None:
         self._before = library_loop.spent(self._loop.time())
         self._due = self._before.now + min(seconds, BEAT_SECONDS)
-        self._timer = self._loop.call_at(self._due, self._look)
+        self._timer = self._loop.call_at(self._due, self._look_at_deadlines)
 
     def _give_up(self, worker: _LoopWorker) -> None:
         worker.abandoned = True
         self._workers.discard(worker)
         self._work.control.in_flight -= 1
-        self._record(
+        self._record_outcome(
             worker.unit,
             worker.at,
             self._work.late(worker.deadline, "; its task ignored that and was left"),
@@ -471,7 +471,7 @@ class LoopLane:
         if self._pending:
             self._start_worker()
 
-    def _record(self, unit: Unit, i: int, outcome: Score[Any]) -> None:
+    def _record_outcome(self, unit: Unit, i: int, outcome: Score[Any]) -> None:
         unit.outcomes[i] = outcome
         unit.remaining -= 1
         if unit.remaining == 0:
@@ -481,7 +481,7 @@ class LoopLane:
         try:
             self._finished.append(unit.finish())
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
-            self._end(error)
+            self._end_run(error)
             return
         self._open_units -= 1
         if self._open_units == 0:

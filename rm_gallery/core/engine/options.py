@@ -254,7 +254,7 @@ class Progress:
         """Count a merged sample that was not scored, by the outcome that decides; -1 takes back
         what was counted.
         """
-        outcomes = [part for outcome in outcomes for part in _parts(outcome)]
+        outcomes = [part for outcome in outcomes for part in _outcomes_in(outcome)]
         if all(outcome.status == "scored" for outcome in outcomes):
             return
         worst = deciding(outcome for outcome in outcomes if not outcome.ok)
@@ -302,14 +302,14 @@ class Progress:
         now = time.monotonic()
         if self.shown and now >= self._next:
             self._next = now + (REFRESH_SECONDS if self._live else LINE_SECONDS)
-            self._line(end=False)
+            self._show_line(end=False)
 
     def close(self) -> None:
         """Show the last state and give the line back."""
         if self.shown:
-            self._line(end=True)
+            self._show_line(end=True)
 
-    def _line(self, end: bool) -> None:
+    def _show_line(self, end: bool) -> None:
         if self._live:
             text = self.facts(shutil.get_terminal_size((WIDTH, 24)).columns - 1)
             sys.stderr.write("\r" + text.ljust(self._written) + ("\n" if end else ""))
@@ -375,7 +375,7 @@ class Progress:
                 return line[:width]
 
 
-def _parts(outcome: Score[Any]) -> Iterator[Score[Any]]:
+def _outcomes_in(outcome: Score[Any]) -> Iterator[Score[Any]]:
     """The outcomes inside a job's: a job that judges a whole group, or components, scores even
     where they have no score.
     """

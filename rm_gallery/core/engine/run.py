@@ -196,7 +196,7 @@ class _Run(Generic[R]):
             control, options.total, options.progress, how.get("label", "run")
         )
         self._later = how.get("later", False)
-        self._units = self._number(plan)
+        self._units = self._number_units(plan)
         self._ordered, self._streaming = how.get("ordered", True), how.get("streaming", False)
         self._fed = self._yielded = 0
         self._exhausted, self._stop_feeding = False, threading.Event()
@@ -206,7 +206,7 @@ class _Run(Generic[R]):
         self._held: dict[int, R] = {}
         self._next = 0
 
-    def _number(self, plan: Iterable[Planned | Unbegun]) -> Iterator[Unit | tuple[int, R]]:
+    def _number_units(self, plan: Iterable[Planned | Unbegun]) -> Iterator[Unit | tuple[int, R]]:
         for index, planned in enumerate(plan):
             if isinstance(planned, Unbegun):
                 with self._counting:
@@ -232,12 +232,14 @@ class _Run(Generic[R]):
             doubtful = [pair for pair in results if type(pair[1]) is Doubtful]
             self._doubtful += doubtful
         if self._doubtful:
-            results = [pair for pair in results if type(pair[1]) is not Doubtful] + self._settled()
+            results = [
+                pair for pair in results if type(pair[1]) is not Doubtful
+            ] + self._settled_doubts()
         with self._counting:
             self.progress.done += len(results)
         self._mailbox.put(results)
 
-    def _settled(self, idle: bool = False) -> list[tuple[int, Any]]:
+    def _settled_doubts(self, idle: bool = False) -> list[tuple[int, Any]]:
         """What is settled of the doubtful: with the run's stop, with a call that succeeds, or since
         nothing else is under way.
         """
@@ -276,7 +278,7 @@ class _Run(Generic[R]):
             CHEAP_WINDOW if self.work.cost.cheap else 1, STREAM_WINDOW * workers
         )
 
-    def _read(self) -> None:
+    def _feed_from_source(self) -> None:
         """Draw from a source that may wait for what its consumer does with earlier results.
 
         Once the run is over, a consumer that blocks draws what is left itself: to wake a thread for
@@ -384,7 +386,7 @@ class _Run(Generic[R]):
             return
         self._idle_since = min(self._idle_since, now)
         if self._exhausted or now - self._idle_since >= IDLE_SECONDS:
-            results = self._settled(idle=True)
+            results = self._settled_doubts(idle=True)
             with self._counting:
                 self.progress.done += len(results)
             self._mailbox.put(results)
@@ -429,18 +431,18 @@ class _Run(Generic[R]):
         if self._streaming:
             self._reading = True
             context = contextvars.copy_context()
-            library_loop.start_thread(lambda: context.run(self._read))
+            library_loop.start_thread(lambda: context.run(self._feed_from_source))
         try:
             with _relaxed_gc(kept):
                 yield
         except KeyboardInterrupt:
-            self._close(INTERRUPTED, CANCEL_GRACE_SECONDS if grace is None else grace)
+            self._cut_off(INTERRUPTED, CANCEL_GRACE_SECONDS if grace is None else grace)
             raise
         except BaseException:  # a closed generator or a run-level error: leave nothing running
             # Ctrl-C hit whoever draws the results
             if grace is None and self.control.stopped == INTERRUPTED:
                 grace = CANCEL_GRACE_SECONDS
-            self._close(None, grace)
+            self._cut_off(None, grace)
             raise
         else:
             if not self._later:
@@ -452,7 +454,7 @@ class _Run(Generic[R]):
                 self.progress.close()
                 self.control.end()
 
-    def _close(self, reason: str | None, grace: float | None) -> None:
+    def _cut_off(self, reason: str | None, grace: float | None) -> None:
         self._stop_feeding.set()
         if reason is not None:
             self.control.stop(reason, halt=True)

@@ -51,9 +51,9 @@ class Ledger:
     def __init__(self, folder: Path | str, parts: Iterable[Path] = ()) -> None:
         self.path = Path(folder) / FILE_NAME
         self.name = str(self.path.absolute())
-        self.before, self._last, self._whole = _read(self.path)
+        self.before, self._last, self._whole = _read_ledger(self.path)
         for part in parts:
-            self.before.add(_read(part / FILE_NAME)[0])
+            self.before.add(_read_ledger(part / FILE_NAME)[0])
         """What the earlier parts of the run spent."""
         self.spent = self.before.copy()
         """With what this part spent so far."""
@@ -75,7 +75,7 @@ class Ledger:
             # for it
             self._lines.append(f"+ {self._last} {tokens:.0f} {cost:.9g}\n")
             if at_once:
-                self._write()
+                self._write_pending()
             return self._last
 
     def end(self, entry: int, usage: Usage) -> None:
@@ -89,17 +89,17 @@ class Ledger:
     def flush(self) -> None:
         """Write what is pending."""
         with self._lock:
-            self._write()
+            self._write_pending()
 
     def close(self) -> None:
         """Write what is pending and close the file."""
         with self._lock:
-            self._write()
+            self._write_pending()
             if self._fd is not None and not self._is_closed:
                 os.close(self._fd)
             self._is_closed = True
 
-    def _write(self) -> None:
+    def _write_pending(self) -> None:
         data = "".join(self._lines).encode()
         self._lines.clear()
         if self._is_closed or not data:
@@ -116,7 +116,7 @@ class Ledger:
             logger.warning("what the run spends is no longer kept in {}: {}", self.path, error)
 
 
-def _read(path: Path) -> tuple[Usage, int, bool]:
+def _read_ledger(path: Path) -> tuple[Usage, int, bool]:
     """What was spent, the last number given to a call, and whether the file ends with a whole line."""
     total, begun, last, whole = Usage(), dict[int, Usage](), 0, True
     with suppress(FileNotFoundError), path.open("rb") as file:
@@ -554,26 +554,26 @@ class Again:
     def _hold(self, data: Any, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         """Raise ConfigError where a place that both tell of has another value now."""
         for place in before.keys() & now.keys():
-            if not _same(before[place], now[place]):
+            if not _same_scores(before[place], now[place]):
                 raise changed(
                     self._folder.path,
                     data.sample_id,
-                    f"{place} had {_shown(before[place])}, and now gets {_shown(now[place])}",
+                    f"{place} had {_show_scores(before[place])}, and now gets {_show_scores(now[place])}",
                 )
 
 
-def _same(before: Any, now: Any) -> bool:
+def _same_scores(before: Any, now: Any) -> bool:
     if isinstance(before, list) and isinstance(now, list):
-        return len(before) == len(now) and all(map(_same, before, now))
+        return len(before) == len(now) and all(map(_same_scores, before, now))
     if isinstance(before, (int, float)) and isinstance(now, (int, float)):
         # another machine adds in another order
         return isclose(before, now, rel_tol=1e-6, abs_tol=1e-9)
     return bool(before == now)
 
 
-def _shown(value: Any) -> str:
+def _show_scores(value: Any) -> str:
     if isinstance(value, list):
-        return ", ".join(map(_shown, value))
+        return ", ".join(map(_show_scores, value))
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 

@@ -181,7 +181,7 @@ class RunStore:
             ConfigError: they cannot be written (disk full, …); nothing before them is damaged.
             DataError: one has no id or no valid status.
         """
-        lines = [to_line(_checked(record)) for record in records]
+        lines = [to_line(_check_record(record)) for record in records]
         if not lines:
             return
         if self._pid != os.getpid() or self._results.closed:
@@ -391,7 +391,7 @@ def _settle_manifest(folder: Path, wanted: dict[str, Any]) -> None:
         )
 
 
-def _checked(record: Mapping[str, Any]) -> dict[str, Any]:
+def _check_record(record: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(record.get("id"), str) or record.get("status") not in STATUSES:
         raise DataError(
             f"a result needs a text id and a status out of {', '.join(sorted(STATUSES))}; "

@@ -144,7 +144,7 @@ class _Copy:
             if match := _PIECE.fullmatch(name):
                 pieces.setdefault(match[1], []).append((int(match[2]), name, size))
             else:
-                self._write(name, self._bytes(name))
+                self._write_here(name, self._bytes(name))
         for name, parts in pieces.items():
             self._join(name, sorted(parts))
         for path in self._files():
@@ -169,10 +169,10 @@ class _Copy:
         if here >= whole and _slice(path, offset, size) == self._bytes(piece):
             self._sent[name] = (whole, 0)
             return
-        self._write(name, b"".join(self._bytes(piece) for _, piece, _ in pieces))
+        self._write_here(name, b"".join(self._bytes(piece) for _, piece, _ in pieces))
         self._sent[name] = (whole, 0)
 
-    def _write(self, name: str, data: bytes) -> None:
+    def _write_here(self, name: str, data: bytes) -> None:
         path = self.folder / name
         if not path.resolve().is_relative_to(self.folder.resolve()):
             raise DataError(f"{self.url} holds {name!r:.80}, which is no name of a file in a run.")

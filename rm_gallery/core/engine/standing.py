@@ -141,7 +141,7 @@ class _Turn:
             run._execute,
             run._merge,
             control,
-            self._deliver,
+            self._deliver_known,
             self._fail,
             cost=run._cost,
         )
@@ -162,7 +162,7 @@ class _Turn:
         if self.work.ended:
             self._fail(RuntimeError("the run ended"))
 
-    def _deliver(self, results: Results) -> None:
+    def _deliver_known(self, results: Results) -> None:
         # a unit that broke the run is told so, and not also that it was not run
         known = [result for result in results if self._open.pop(result[0], False)]
         if known:
@@ -222,13 +222,13 @@ class _OneResult:
 
     def deliver(self, results: Results) -> None:
         self.value = results[0][1]
-        self._end()
+        self._finish()
 
     def fail(self, error: BaseException) -> None:
         self.error = self.error or error
-        self._end()
+        self._finish()
 
-    def _end(self) -> None:
+    def _finish(self) -> None:
         if not self.over:
             self.over = True
             self._wake()
@@ -345,8 +345,8 @@ class Batch(Generic[R]):
     """Items on their way through the engine, and the folder that keeps what comes of them: what
     rewards and graders share.
 
-    A subclass says what is done with the items (`_parts`), and where it is kept (`_open_folder`,
-    `_compared`).
+    A subclass says what is done with the items (`_run_plan`), and where it is kept (`_open_folder`,
+    `_checks_resume`).
     """
 
     _later: ClassVar[bool] = False
@@ -370,7 +370,7 @@ class Batch(Generic[R]):
         """The folder of the run."""
         raise NotImplementedError
 
-    def _parts(self, items: Iterable[Any], folder: Any, options: RunOptions) -> Parts[R]:
+    def _run_plan(self, items: Iterable[Any], folder: Any, options: RunOptions) -> Parts[R]:
         """What the engine runs."""
         raise NotImplementedError
 
@@ -381,7 +381,7 @@ class Batch(Generic[R]):
         raise NotImplementedError
 
     @property
-    def _compared(self) -> bool:
+    def _checks_resume(self) -> bool:
         """Whether a run that is continued looks whether its records are what comes out now."""
         raise NotImplementedError
 
@@ -431,7 +431,7 @@ class Batch(Generic[R]):
             options, flush = folder.begin(options), folder.flush
             if options.control is not None:
                 options.control.restoring = lambda: folder.restoring
-            if self._compared:
+            if self._checks_resume:
                 folder.compare()
         self._how: engine.How = {
             "label": self.label,
@@ -441,9 +441,9 @@ class Batch(Generic[R]):
             "later": self._later and options.blame == "probe",
         }
         items = iter(self._items)
-        plan, execute, merge, options = self._parts(items, self._folder, options)
+        plan, execute, merge, options = self._run_plan(items, self._folder, options)
         plan = self._until_over(plan, items, options.control or RunControl())
-        plan = plan if self._folder is None else self._checked(plan, options)
+        plan = plan if self._folder is None else self._with_resume_check(plan, options)
         self._going: Parts[R] = plan, execute, merge, options
         return self
 
@@ -469,7 +469,7 @@ class Batch(Generic[R]):
                 self._folder.count_stopped()
             yield Unbegun(result)
 
-    def _checked(
+    def _with_resume_check(
         self, plan: Iterator[Planned | Unbegun], options: RunOptions
     ) -> Iterator[Planned | Unbegun]:
         """The plan, and between its units finished samples are judged once more; the run stops
@@ -501,7 +501,7 @@ class Batch(Generic[R]):
         """Score items once more; ConfigError where one gets something else than its record says."""
         items, records = zip(*taken, strict=True)
         engine.run_all(
-            *self._parts(items, Again(self._folder, records), options),
+            *self._run_plan(items, Again(self._folder, records), options),
             label=self.label,
             lane=self.lane,
         )

@@ -97,7 +97,7 @@ class ThreadLane:
                 jobs += [(unit, i) for i in range(len(unit.jobs))]
             else:
                 self._merge(unit, known)
-        self._deliver(known)
+        self._hand_over(known)
         with self._lock:
             self._pending.extend(jobs)
             enough_idle = bool(self._idle)
@@ -155,7 +155,7 @@ class ThreadLane:
             context = self._context.copy()
             try:
                 library_loop.start_thread(
-                    lambda runner=runner, context=context: context.run(self._run, runner)  # type: ignore[misc]
+                    lambda runner=runner, context=context: context.run(self._run_jobs, runner)  # type: ignore[misc]
                 )
             except RuntimeError:
                 with self._lock:
@@ -176,7 +176,7 @@ class ThreadLane:
         stuck = sum(bool(runner.chunk) and runner.started < since for runner in self._runners)
         return min(most, few + stuck + self._blocked)
 
-    def _run(self, runner: _Runner) -> None:
+    def _run_jobs(self, runner: _Runner) -> None:
         _on_thread.lane = self
         runner.mark = StopMark(stop_mark.get())
         stop_mark.set(runner.mark)
@@ -241,7 +241,7 @@ class ThreadLane:
                     continue
             if why is not None or work.ended:
                 note_stop(mark.outer)
-                self._record(
+                self._record_outcome(
                     runner,
                     unit,
                     i,
@@ -267,7 +267,7 @@ class ThreadLane:
             outcome = (
                 self._outcome(unit, i, deadline)
                 if whole is None
-                else self._whole(unit, whole, deadline)
+                else self._run_whole(unit, whole, deadline)
             )
             try:
                 busy.pop()
@@ -275,13 +275,13 @@ class ThreadLane:
                 return False
             outcome = settled_below(mark, unit, outcome)
             if type(outcome) is Score:
-                self._record(runner, unit, i, outcome)
+                self._record_outcome(runner, unit, i, outcome)
             else:
                 runner.done.append((work, (unit.index, unit.held(outcome))))
         if chunk:
             cost.learn((time.perf_counter() - began) / len(chunk))
         done, runner.done, runner.chunk = runner.done, [], []
-        self._deliver(done)
+        self._hand_over(done)
         return not runner.abandoned
 
     def _plan_here(self, runner: _Runner, unit: Unit) -> bool:
@@ -315,7 +315,7 @@ class ThreadLane:
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
             return _raised(work, error)
 
-    def _whole(self, unit: Unit, whole: Callable[[Any], Any], deadline: Deadline | None) -> Any:
+    def _run_whole(self, unit: Unit, whole: Callable[[Any], Any], deadline: Deadline | None) -> Any:
         """The result of a unit, or the outcome of its job where that is still to be merged."""
         try:
             result = whole(unit.data)
@@ -326,7 +326,7 @@ class ThreadLane:
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is recorded
             return _raised(unit.work, error)
 
-    def _record(self, runner: _Runner, unit: Unit, i: int, outcome: Score[Any]) -> None:
+    def _record_outcome(self, runner: _Runner, unit: Unit, i: int, outcome: Score[Any]) -> None:
         if unit.planner is not None and not self._plan_here(runner, unit):
             return
         unit.outcomes[i] = outcome
@@ -345,7 +345,7 @@ class ThreadLane:
         except BaseException as error:  # noqa: BLE001 - handed to whoever waits, who raises it
             unit.work.end(error)
 
-    def _deliver(self, done: list[Done]) -> None:
+    def _hand_over(self, done: list[Done]) -> None:
         """Hand results over, work by work."""
         for work, group in groupby(done, key=itemgetter(0)):
             work.hand_over([result for _, result in group])
@@ -372,9 +372,11 @@ class ThreadLane:
             with self._lock:
                 self._runners.discard(runner)
                 self._pending.extendleft(reversed(chunk[at + 1 :]))
-            self._record(runner, unit, i, unit.work.late(unit.deadline, "; its thread was left"))
+            self._record_outcome(
+                runner, unit, i, unit.work.late(unit.deadline, "; its thread was left")
+            )
             done += runner.done
-        self._deliver(done)
+        self._hand_over(done)
         if self._pending:
             self._start_runners()
         return bool(self._runners or self._pending)

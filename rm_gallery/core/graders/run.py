@@ -553,7 +553,7 @@ class GraderBatch(Batch[Results]):
         return GraderFolder(self._plans, options)
 
     @property
-    def _compared(self) -> bool:
+    def _checks_resume(self) -> bool:
         return all(plan.grader.compared_again for plan in self._plans.values())
 
     def known(self) -> dict[str, Any]:
@@ -563,7 +563,7 @@ class GraderBatch(Batch[Results]):
     def _elsewhere(self, options: RunOptions) -> dict[str, Any] | None:
         return {"plans": self._plans, "rows": []}
 
-    def _parts(
+    def _run_plan(
         self,
         items: Iterable[Mapping[str, Any]],
         folder: GraderFolder | Again | None,

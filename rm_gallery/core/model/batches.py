@@ -134,10 +134,10 @@ class OpenaiBatches(BatchProvider):
                 for line in content.splitlines():
                     if line.strip():
                         entry = orjson.loads(line)
-                        answers.setdefault(entry["custom_id"], self._read(llm, entry))
+                        answers.setdefault(entry["custom_id"], self._read_entry(llm, entry))
         return answers
 
-    def _read(
+    def _read_entry(
         self, llm: OpenaiEndpoint, entry: Mapping[str, Any]
     ) -> dict[str, Any] | ProviderError:
         response, error = entry.get("response"), entry.get("error")
@@ -192,10 +192,10 @@ class AnthropicBatches(BatchProvider):
         for line in content.splitlines():
             if line.strip():
                 entry = orjson.loads(line)
-                answers.setdefault(entry["custom_id"], self._read(llm, entry["result"]))
+                answers.setdefault(entry["custom_id"], self._read_entry(llm, entry["result"]))
         return answers
 
-    def _read(
+    def _read_entry(
         self, llm: OpenaiEndpoint, result: Mapping[str, Any]
     ) -> dict[str, Any] | ProviderError:
         if result.get("type") == "succeeded":
@@ -362,9 +362,9 @@ class BatchCalls:
         """
         self._followed: dict[str, asyncio.Task[None]] = {}
         self._rushing: set[asyncio.Task[None]] = set()
-        self._read()
+        self._load_sent()
 
-    def _read(self) -> None:
+    def _load_sent(self) -> None:
         try:
             lines = self._path.read_bytes().splitlines()
         except FileNotFoundError:
@@ -411,7 +411,7 @@ class BatchCalls:
         key = llm.route(), llm.account(), str(payload.get("model"))
         waiting = self._rounds.get(key)
         if waiting is not None and waiting.bytes + len(line) > self._provider.most_bytes:
-            self._start(llm, key)
+            self._start_round(llm, key)
             waiting = None
         if waiting is None:
             waiting = self._rounds[key] = _Round()
@@ -420,7 +420,7 @@ class BatchCalls:
         waiting.bytes += len(line) + 1
         waiting.asked = time.monotonic()
         if len(waiting.lines) >= self._provider.most_requests:
-            self._start(llm, key)
+            self._start_round(llm, key)
 
     def _look_idle(self, llm: OpenaiEndpoint, key: tuple[str, str, str], waiting: _Round) -> None:
         if self._rounds.get(key) is not waiting:
@@ -429,9 +429,9 @@ class BatchCalls:
         if left > 0:
             asyncio.get_running_loop().call_later(left + 0.01, self._look_idle, llm, key, waiting)
         else:
-            self._start(llm, key)
+            self._start_round(llm, key)
 
-    def _start(self, llm: OpenaiEndpoint, key: tuple[str, str, str]) -> None:
+    def _start_round(self, llm: OpenaiEndpoint, key: tuple[str, str, str]) -> None:
         lines = {
             name: line
             for name, line in self._rounds.pop(key).lines.items()
@@ -546,11 +546,11 @@ def batches_of(run: RunControl, provider: str, folder: str, submit: bool) -> Bat
         whole = run
         calls = BatchCalls(provider, folder, whole.stop if submit else None)
         _open[provider, folder] = calls
-        whole.hold("batches", lambda: lambda: _forget(provider, folder))
+        whole.hold("batches", lambda: lambda: _close_batches(provider, folder))
     return calls
 
 
-def _forget(provider: str, folder: str) -> None:
+def _close_batches(provider: str, folder: str) -> None:
     calls = _open.pop((provider, folder), None)
     if calls is not None and not library_loop.is_exiting():
         library_loop.submit(calls.close())

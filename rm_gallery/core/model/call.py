@@ -237,7 +237,7 @@ class _ModelCall:
         try:
             with bound:
                 answered = await run_attempts(
-                    self._asked,
+                    self._attempt_or_second,
                     policy,
                     deadline=self.deadline,
                     on_retry=self._retried,
@@ -272,7 +272,7 @@ class _ModelCall:
             run.fail_fast.success()
         return answered
 
-    async def _asked(self) -> tuple[dict[str, Any], Any]:
+    async def _attempt_or_second(self) -> tuple[dict[str, Any], Any]:
         """One attempt; and where that is overdue a second one, of which the first answer counts."""
         try:
             try:
@@ -367,7 +367,7 @@ class _ModelCall:
                 error.kind = "transient"  # sent so it may be taken
             raise
         finally:
-            self._settle(claims, used)
+            self._settle_claims(claims, used)
         return raw, reply
 
     async def _attempt(self, hedge: bool = False) -> tuple[dict[str, Any], Any]:
@@ -402,7 +402,7 @@ class _ModelCall:
             # where the run itself is bounded, by a trainer's step, an outage is paid from its time
             bounded = run is not None and run.max_outage is not None
             sent = endpoint.overdue.sent(number, self.ask_again, None if bounded else deadline)
-            raw = await _send(self.llm, self.payload, self.key, timeout)
+            raw = await _send_adapted(self.llm, self.payload, self.key, timeout)
             reply = self.llm.read(raw, self.payload)
         except ProviderError as error:
             if (
@@ -418,12 +418,12 @@ class _ModelCall:
             used = Usage(calls=error.kind != "unreachable")
             if error.status is None and error.kind == "transient":
                 used.input_tokens = self.expected
-            self._settle(claims, used)
+            self._settle_claims(claims, used)
             endpoint.overdue.ended(number, answered=False)
-            self._end(error, probe, sent)
+            self._end_attempt(error, probe, sent)
             raise
         except BaseException as error:
-            self._settle(
+            self._settle_claims(
                 claims, Usage() if sent is None else Usage(calls=1, input_tokens=self.expected)
             )
             endpoint.overdue.ended(number, answered=False)
@@ -438,12 +438,12 @@ class _ModelCall:
                 f"it a longer one if that "
                 "is how long the model takes.", kind="transient",
             )  # fmt: skip
-            self._end(silence if late else error, probe, sent)
+            self._end_attempt(silence if late else error, probe, sent)
             if late:
                 self._failed(silence)
             raise
         used = self.llm.usage(reply, self.expected)
-        self._settle(claims, used)
+        self._settle_claims(claims, used)
         endpoint.overdue.ended(number, answered=True)
         endpoint.release(probe=probe)
         return raw, reply
@@ -473,7 +473,7 @@ class _ModelCall:
                 claims.append((budget, claim))
             each = each.parent
 
-    def _end(self, error: BaseException, probe: bool, sent: float | None) -> None:
+    def _end_attempt(self, error: BaseException, probe: bool, sent: float | None) -> None:
         if isinstance(error, ProviderError) and error.kind != "fatal":
             most = None if self.run is None else self.run.max_outage
             if most is None:
@@ -493,7 +493,7 @@ class _ModelCall:
             refused = isinstance(error, ProviderError) and error.status is not None
             self.endpoint.release("ok" if refused and probe else "other", probe=probe)
 
-    def _settle(self, claims: list[tuple[Budget, Reservation]], used: Usage) -> None:
+    def _settle_claims(self, claims: list[tuple[Budget, Reservation]], used: Usage) -> None:
         run = self.run
         if run is None or run.batch is None:
             self.rate.settle(self.expected, used.input_tokens + used.output_tokens)
@@ -558,7 +558,7 @@ def _policy(max_attempts: int) -> RetryPolicy:
 _AS_ASKED = Adaptation()
 
 
-async def _send(
+async def _send_adapted(
     llm: BaseModelCall, payload: dict[str, Any], key: str, timeout: float
 ) -> dict[str, Any]:
     """One request, sent as this model at this endpoint is known to take it.
@@ -587,7 +587,7 @@ async def _send(
 
 
 @library_loop.after_fork
-def _forget() -> None:
+def _reset_shared() -> None:
     global _shared
     _shared = _Shared()
     coordinator.forget()

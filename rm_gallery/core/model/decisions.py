@@ -219,12 +219,12 @@ def openai_body(
             one["levels"] = [{"label": answer} for answer in question.answers]
         asked.append(one)
     return {
-        "input": [{"role": m["role"], "content": _parts(m["content"])} for m in messages],
+        "input": [{"role": m["role"], "content": _content_parts(m["content"])} for m in messages],
         "questions": asked,
     }
 
 
-def _parts(content: Any) -> Any:
+def _content_parts(content: Any) -> Any:
     """Content parts of a chat message as items of an input."""
     if not isinstance(content, list):
         return content
@@ -305,7 +305,7 @@ def _shares(answer: Mapping[str, Any], question: Question) -> dict[str, float] |
     """
     if question.kind == "predicate":
         yes = answer.get("probability", answer.get("noul"))
-        return None if yes is None else {YES: _share(yes), NO: 1.0 - _share(yes)}
+        return None if yes is None else {YES: _probability(yes), NO: 1.0 - _probability(yes)}
     probabilities = answer.get("probabilities")
     if isinstance(probabilities, list):
         probabilities = {
@@ -319,7 +319,7 @@ def _shares(answer: Mapping[str, Any], question: Question) -> dict[str, float] |
     # levels are named by their place
     keys = map(str, range(len(question.answers))) if question.kind == "score" else question.answers
     shares = {
-        name: _share(probabilities.get(key, 0.0))
+        name: _probability(probabilities.get(key, 0.0))
         for name, key in zip(question.answers, keys, strict=True)
     }
     if not 0.9 <= math.fsum(shares.values()) <= 1.1:
@@ -327,12 +327,12 @@ def _shares(answer: Mapping[str, Any], question: Question) -> dict[str, float] |
     return shares
 
 
-def _share(value: Any) -> float:
+def _probability(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError("no probability")
     return float(value)
 
 
 @library_loop.after_fork
-def _forget() -> None:
+def _forget_dialects() -> None:
     _dialects.clear()

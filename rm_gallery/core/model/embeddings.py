@@ -84,7 +84,7 @@ class BaseEmbeddings(BaseModelCall):
         """The vectors in the order of the texts."""
         counts = raw.get("usage")
         tokens = token_count(counts.get("prompt_tokens")) if isinstance(counts, dict) else 0
-        return Vectors(_checked(raw, len(payload["input"]), self.endpoint_key()), tokens)
+        return Vectors(_check_vectors(raw, len(payload["input"]), self.endpoint_key()), tokens)
 
     def kept(self, raw: dict[str, Any], reply: Vectors) -> bytes:
         """Number and length of the vectors, then their float32 values, little-endian."""
@@ -161,7 +161,7 @@ class FakeEmbeddings(BaseEmbeddings):
         }
 
 
-def _checked(raw: dict[str, Any], wanted: int, endpoint: str) -> list[array[float]]:
+def _check_vectors(raw: dict[str, Any], wanted: int, endpoint: str) -> list[array[float]]:
     """The vectors of a raw answer in the order of the texts; ProviderError when one is missing or
     broken.
     """

@@ -97,7 +97,7 @@ class OpenaiEndpoint(BaseModelCall):
 
     def check(self) -> None:
         """Raise ConfigError without a key (naming the variable) or with a base URL that is none."""
-        self._headers(self._endpoint(), self._key())
+        self._headers(self._endpoint(), self._resolved_key())
 
     def endpoint_key(self) -> str:
         """The base URL this model calls."""
@@ -114,7 +114,7 @@ class OpenaiEndpoint(BaseModelCall):
 
     def account(self) -> str:
         """A hash of the key and of other credentials."""
-        return _digest(self._key() or "", *_secrets(*self._hiding_places(None)))
+        return _digest(self._resolved_key() or "", *_secrets(*self._hiding_places(None)))
 
     def describe(self) -> dict[str, Any]:
         """As for every model; headers and query count by their hash."""
@@ -161,7 +161,7 @@ class OpenaiEndpoint(BaseModelCall):
 
     def key_header(self, name: str) -> dict[str, str]:
         """The key as a header of this name; empty without a key."""
-        key = self._key()
+        key = self._resolved_key()
         return {} if key is None else {name: key}
 
     async def content(
@@ -176,7 +176,7 @@ class OpenaiEndpoint(BaseModelCall):
         ProviderError. Nothing of it is a secret.
         """
         endpoint = self._endpoint()
-        key = self._key()
+        key = self._resolved_key()
         began = time.perf_counter()
         sent = (
             {**self._headers(endpoint, key), **headers} if headers else self._headers(endpoint, key)
@@ -215,7 +215,7 @@ class OpenaiEndpoint(BaseModelCall):
             url, named, self.proxy, self.ca_bundle, tuple(sorted(self.default_query.items()))
         )
 
-    def _key(self) -> str | None:
+    def _resolved_key(self) -> str | None:
         given = self.api_key.get_secret_value() if self.api_key is not None else ""
         return given or os.environ.get(self.key_variable) or None
 
@@ -254,9 +254,9 @@ class OpenaiEndpoint(BaseModelCall):
         import openai
 
         endpoint = self._endpoint()
-        self._headers(endpoint, self._key())
+        self._headers(endpoint, self._resolved_key())
         return openai.AsyncOpenAI(
-            api_key=self._key() or "none",
+            api_key=self._resolved_key() or "none",
             base_url=endpoint.url,
             default_headers=self.default_headers,
             default_query=self.default_query or None,

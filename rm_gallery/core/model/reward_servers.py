@@ -347,30 +347,30 @@ def _rows(kind: str, reply: Any) -> tuple[list[list[Any]], list[str]]:
     the layout is another.
     """
     if kind == "vllm/classify":
-        return [_one(reply["data"])["probs"]], []
+        return [_only_entry(reply["data"])["probs"]], []
     if kind == "vllm/score":
-        return [[_one(reply["data"])["score"]]], []
+        return [[_only_entry(reply["data"])["score"]]], []
     if kind == "vllm/rerank":
-        return [[_one(reply["results"])["relevance_score"]]], []
+        return [[_only_entry(reply["results"])["relevance_score"]]], []
     if kind == "vllm/pooling":
-        data = _one(reply["data"])["data"]
+        data = _only_entry(reply["data"])["data"]
         return (data if isinstance(data[0], list) else [data]), []
     if kind == "sglang/classify":
-        return [(_one(reply) if isinstance(reply, list) else reply)["embedding"]], []
+        return [(_only_entry(reply) if isinstance(reply, list) else reply)["embedding"]], []
     if kind == "sglang/rerank":
-        entry = _one(reply["results"] if isinstance(reply, dict) else reply)
+        entry = _only_entry(reply["results"] if isinstance(reply, dict) else reply)
         return [[entry["score"] if "score" in entry else entry["relevance_score"]]], []
     if kind == "sglang/score":
-        return [_one(reply["scores"])], []
+        return [_only_entry(reply["scores"])], []
     if kind == "tei/rerank":
-        return [[_one(reply)["score"]]], []
+        return [[_only_entry(reply)["score"]]], []
     entries = reply[0] if isinstance(reply[0], list) else reply
     return [[entry["score"] for entry in entries]], [
         one_line(str(entry["label"])[:4000], 300) for entry in entries
     ]
 
 
-def _one(entries: Any) -> Any:
+def _only_entry(entries: Any) -> Any:
     """The only entry of a list of results."""
     if not isinstance(entries, list) or len(entries) != 1:
         raise ValueError("not one result")

@@ -225,7 +225,7 @@ async def close_sessions() -> None:
 
 
 @library_loop.after_fork
-def _forget() -> None:
+def _drop_sessions() -> None:
     # closing inherited sockets in a child would tear down the parent's TLS streams: keep the
     # objects, never use them
     _inherited.append(dict(_sessions))
@@ -303,7 +303,7 @@ def to_response(raw: dict[str, Any], endpoint: str, cached: bool = False) -> Cha
         "finish_reason": finish_reason if isinstance(finish_reason, str) else None,
         "usage": _usage(raw.get("usage")),
         "model": model if isinstance(model, str) else "",
-        "choices": [_text(m) for m in messages] if len(messages) > 1 else [],
+        "choices": [_message_text(m) for m in messages] if len(messages) > 1 else [],
         "logprobs": choices[0].get("logprobs"),
         "decisions": None,
         "cached": cached,
@@ -343,7 +343,7 @@ def booked(response: ChatResponse, expected_input: int) -> Usage:
     )
 
 
-def _text(message: Any) -> str:
+def _message_text(message: Any) -> str:
     content = message.get("content") if isinstance(message, dict) else None
     return content if isinstance(content, str) else ""
 
@@ -380,17 +380,17 @@ def decoded(body: bytes) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
         try:
-            return _whole(json.loads(body.decode("utf-8", "replace")))
+            return _replace_surrogates(json.loads(body.decode("utf-8", "replace")))
         except RecursionError:
             raise ValueError("nested too deeply") from None
 
 
-def _whole(value: Any) -> Any:
+def _replace_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, dict):
-        return {_whole(key): _whole(item) for key, item in value.items()}
-    return [_whole(item) for item in value] if isinstance(value, list) else value
+        return {_replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}
+    return [_replace_surrogates(item) for item in value] if isinstance(value, list) else value
 
 
 TRANSIENT_STATUS = frozenset({408, 409, 425, 500, 502, 503, 504, 520, 522, 524, 529})

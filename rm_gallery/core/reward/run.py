@@ -127,7 +127,7 @@ class RewardBatch(Batch[DataSample]):
         return RewardFolder(self._reward, options, self._hooks)
 
     @property
-    def _compared(self) -> bool:
+    def _checks_resume(self) -> bool:
         return self._reward.compared_again
 
     def _elsewhere(self, options: RunOptions) -> dict[str, Any] | None:
@@ -145,10 +145,10 @@ class RewardBatch(Batch[DataSample]):
         for name, each in by_name.items():
             parts, samples, records = zip(*each, strict=True)
             batch = RewardBatch(parts[0].reward, samples, options, self._hooks)
-            going = batch._parts(samples, PartAgain(self._folder, records, parts), batch.options)
+            going = batch._run_plan(samples, PartAgain(self._folder, records, parts), batch.options)
             engine.run_all(*going, label=name, lane=batch.lane)
 
-    def _parts(
+    def _run_plan(
         self, items: Samples, folder: RewardFolder | Again | None, options: RunOptions
     ) -> Parts[DataSample]:
         reward = self._reward

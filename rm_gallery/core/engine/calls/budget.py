@@ -152,10 +152,10 @@ class PriceTable:
 def _price(path: Path | str, model: str, entry: Any) -> Price:
     if not isinstance(entry, dict):
         raise ConfigError(
-            f"price file {path}, model {model}: found {_shown(entry)} instead of fields; {_EXAMPLE}"
+            f"price file {path}, model {model}: found {_show_value(entry)} instead of fields; {_EXAMPLE}"
         )
     unknown = sorted(
-        _shown(field).strip("'")
+        _show_value(field).strip("'")
         for field in entry
         if field not in ("input", "output", "cached_input")
     )
@@ -172,7 +172,7 @@ def _price(path: Path | str, model: str, entry: Any) -> Price:
             or not isinstance(value, (int, float))
             or not 0 <= value <= _HIGHEST
         ):
-            kind = "nothing" if value is None else _shown(value)
+            kind = "nothing" if value is None else _show_value(value)
             raise ConfigError(
                 f"price file {path}, model {model}, field {name}: found {kind}, needs a number >= "
                 f"0 (per million tokens)"
@@ -186,7 +186,7 @@ def _price(path: Path | str, model: str, entry: Any) -> Price:
     )
 
 
-def _shown(value: Any) -> str:
+def _show_value(value: Any) -> str:
     """A value for a message: a few lines of references in YAML can stand for gigabytes."""
     if isinstance(value, str):
         return repr(value) if len(value) <= 80 else repr(value[:80]) + "…"
@@ -340,7 +340,7 @@ class Budget:
         if self.message is not None:
             raise BudgetExceeded(self.message)
         tokens, cost = self._bounds(model, expected, most)
-        self._check()
+        self._check_room()
         if self._in_flight and not self._fits_beside(tokens, cost):
             return None
         self._in_flight += 1
@@ -371,7 +371,7 @@ class Budget:
             dearest, _MARGIN * self._most_cost
         ) if self._settled_calls >= _TRUST_SEEN_FROM else dearest
 
-    def _check(self) -> None:
+    def _check_room(self) -> None:
         """Refuse a call for which there is no room even when those in flight turn out to have used
         nothing more.
         """
@@ -449,7 +449,7 @@ class Budget:
             self._spent.add(usage)
             if self._ledger is not None:
                 self._ledger.end(reservation.entry, usage)
-            decided = self._serve() if self._waiting else ()
+            decided = self._serve_waiting() if self._waiting else ()
         for future, outcome in decided:
             if asyncio._get_running_loop() is (loop := future.get_loop()):
                 _hand_over(future, outcome)
@@ -458,7 +458,7 @@ class Budget:
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(_hand_over, future, outcome)
 
-    def _serve(self) -> list[tuple[asyncio.Future[Reservation], Reservation | Exception]]:
+    def _serve_waiting(self) -> list[tuple[asyncio.Future[Reservation], Reservation | Exception]]:
         """Who of those waiting goes on, and with what."""
         decided: list[tuple[asyncio.Future[Reservation], Reservation | Exception]] = []
         while self._waiting:

@@ -202,11 +202,11 @@ def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
     form is Azure's and OpenAI's.
     """
     lowered = {name.lower(): value for name, value in headers.items()}
-    milliseconds = _number(lowered.get("retry-after-ms"))
+    milliseconds = _parse_number(lowered.get("retry-after-ms"))
     if milliseconds is not None:
         return milliseconds / 1000.0
     text = lowered.get("retry-after")
-    seconds = _number(text)
+    seconds = _parse_number(text)
     if seconds is not None or text is None:
         return seconds
     try:
@@ -218,7 +218,7 @@ def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
         return None
 
 
-def _number(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     try:
         value = float(text) if text is not None else math.nan
     except ValueError:
@@ -338,7 +338,7 @@ class SingleFlight(Generic[T]):
         loop = asyncio.get_running_loop()
         flight = self._flights.get(key)
         if flight is None or flight.task.get_loop() is not loop:
-            flight = self._start(key, loop.create_task(factory()), leader)
+            flight = self._start_flight(key, loop.create_task(factory()), leader)
         waiter: asyncio.Future[T] = loop.create_future()
         flight.waiters.append(waiter)
         try:
@@ -355,7 +355,7 @@ class SingleFlight(Generic[T]):
                     await asyncio.wait({flight.task})
             raise
 
-    def _start(self, key: str, task: asyncio.Task[T], leader: Any) -> _Flight[T]:
+    def _start_flight(self, key: str, task: asyncio.Task[T], leader: Any) -> _Flight[T]:
         flight = self._flights[key] = _Flight(task, leader)
 
         def land(task: asyncio.Task[T]) -> None:

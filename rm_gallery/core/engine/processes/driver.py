@@ -383,7 +383,7 @@ class Driver:
         self._current: PoolCall | None = None
         self._cut: PoolCall | None = None
         self.thread = threading.Thread(
-            target=self._run, name=f"rm-gallery-worker-{number}", daemon=True
+            target=self._take_calls, name=f"rm-gallery-worker-{number}", daemon=True
         )
 
     @property
@@ -413,11 +413,11 @@ class Driver:
         if self._process is not None:
             self._process.forget()
 
-    def _run(self) -> None:
+    def _take_calls(self) -> None:
         while (chunk := self._pool.take(self)) is not None:
             calls = deque(chunk)
             try:
-                self._serve(calls)
+                self._serve_calls(calls)
             except Exception as error:  # noqa: BLE001 - whatever goes wrong here, no future may wait for ever
                 self._end_process()
                 for call in calls:
@@ -430,7 +430,7 @@ class Driver:
                     )
         self._end_process()
 
-    def _serve(self, calls: deque[PoolCall]) -> None:
+    def _serve_calls(self, calls: deque[PoolCall]) -> None:
         """Run a chunk; calls that the process had not begun when it ended go back to the queue."""
         started, fresh, began = False, self._process is None, time.monotonic()
         try:

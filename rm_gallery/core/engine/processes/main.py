@@ -149,7 +149,7 @@ class _Server:
             # for what is no answer's work
             with contextlib.suppress(Exception):
                 pickle.loads(requests[0].arguments)
-        self._send(STARTED, 0.0, b"")
+        self._send_answer(STARTED, 0.0, b"")
         last = len(requests) - 1
         for position, request in enumerate(requests):
             self._orphan_timer.cover(request.deadline)
@@ -158,7 +158,7 @@ class _Server:
             if position == last:
                 self._orphan_timer.cancel()
             leave = kind == MEMORY or (position == last and self._has_grown())
-            self._send(kind, time.perf_counter() - begun, payload, leave=leave)
+            self._send_answer(kind, time.perf_counter() - begun, payload, leave=leave)
 
     def _function(self, reference: bytes) -> Callable[..., Any] | ConfigError:
         function = self._functions.get(reference)
@@ -185,7 +185,9 @@ class _Server:
             self._memory_limit = max(self._memory_cap / 2, 2 * peak)
         return peak > self._memory_limit
 
-    def _send(self, kind: int, seconds: float, payload: bytes, *, leave: bool = False) -> None:
+    def _send_answer(
+        self, kind: int, seconds: float, payload: bytes, *, leave: bool = False
+    ) -> None:
         data = memoryview(ANSWER.pack(kind, leave, seconds, len(payload)) + payload)
         try:
             while data:

@@ -138,7 +138,7 @@ class _MemberHere:
         known_here.update(batch.known())
         self._asked = _AskedHere() if settings["asked"] else None
         self._batch = batch
-        _, execute, merge, options = batch._parts((), self._asked, batch.options)
+        _, execute, merge, options = batch._run_plan((), self._asked, batch.options)
         there = BudgetElsewhere(self._there)
         workers = options.max_workers
         control.begin(
@@ -262,7 +262,7 @@ class FedMember(_MemberHere):
             return fed.future
         units = []
         for place, (data, jobs) in enumerate(
-            self._batch._parts(items, None, self._batch.options)[0]
+            self._batch._run_plan(items, None, self._batch.options)[0]
         ):
             number = next(self._numbers)
             self._open[number] = fed, place

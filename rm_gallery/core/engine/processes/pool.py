@@ -254,7 +254,7 @@ class WorkerPool:
                 break
             queue.popleft()
             if call.future.cancelled():
-                self._settled(call)
+                self._count_settled(call)
                 call.drop()
                 continue
             self._share_time(call)
@@ -287,7 +287,7 @@ class WorkerPool:
         for call in calls:
             call.drop()
 
-    def _settled(self, call: PoolCall) -> None:
+    def _count_settled(self, call: PoolCall) -> None:
         self._open -= 1
         left = self._unsettled[call.owner] - 1
         if left:
@@ -300,7 +300,7 @@ class WorkerPool:
         chunk.
         """
         with self._work:
-            self._settled(call)
+            self._count_settled(call)
             if seconds is None:
                 return
             if len(self._seconds) >= _FUNCTIONS_MEASURED:
