@@ -23,9 +23,10 @@ from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import RetryPolicy
 from rm_gallery.core.engine.context import RunControl, current_run
 from rm_gallery.core.model import transport
-from rm_gallery.core.model.base import BaseLLM, BaseModelCall, registered
+from rm_gallery.core.model.base import BaseLLM, registered
 from rm_gallery.core.model.decisions import DecisionLLM, Question
 from rm_gallery.core.model.embeddings import BaseEmbeddings
+from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.model.reward_servers import RewardServer, ServedScorer
 from rm_gallery.core.models import FakeLLM
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, RMGalleryError

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import (
-    Deadline,
     NotAsked,
     RunControl,
     RunStopped,
@@ -30,6 +29,7 @@ from rm_gallery.core.engine.context import (
     note_stop,
     stop_mark,
 )
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.score import (
     NOT_BEGUN,
     NOT_RUN,

@@ -20,12 +20,12 @@ from pathlib import Path
 import orjson
 
 from rm_gallery.core.engine.calls.cache import default_cache_folder
-from rm_gallery.core.engine.run_folder import FILE_NAME
+from rm_gallery.core.engine.calls.usage import SPEND_LOG
 from rm_gallery.core.engine.run_records import MANIFEST, PARTS, RESULTS, TRACE
 from rm_gallery.core.utils.errors import ConfigError, DataError, MissingExtra, logger
 from rm_gallery.core.utils.file import FileLock, write_whole
 
-GROWING = (RESULTS, FILE_NAME, TRACE, "batches.jsonl")
+GROWING = (RESULTS, SPEND_LOG, TRACE, "batches.jsonl")
 WRITER = ".writer.json"
 """Who writes now, and when that was said last: a lock for those who cannot see each other's."""
 SECONDS = 10.0

@@ -17,13 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine import run as engine
-from rm_gallery.core.engine.context import (
-    Deadline,
-    RunControl,
-    current_deadline,
-    current_run,
-    snapshot,
-)
+from rm_gallery.core.engine.context import RunControl, current_deadline, current_run, snapshot
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.lanes import JobCost, LoopLane, Unit, Work
 from rm_gallery.core.engine.options import BATCH_PROVIDERS, RunOptions
 from rm_gallery.core.engine.processes.crew import Crew

@@ -16,7 +16,6 @@ from typing import Any
 
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.context import (
-    Deadline,
     RunControl,
     StopMark,
     current_deadline,
@@ -24,6 +23,7 @@ from rm_gallery.core.engine.context import (
     note_stop,
     stop_mark,
 )
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.lanes import (
     LATE_SECONDS,
     JobCost,

@@ -19,14 +19,14 @@ from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.context import RunStopped
 from rm_gallery.core.engine.options import BATCH_PROVIDERS
+from rm_gallery.core.model.model_call import BaseModelCall
+from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
 from rm_gallery.core.model.transport import Reply, provider_error
 from rm_gallery.core.utils.errors import ConfigError, ProviderError, logger
 from rm_gallery.core.utils.file import AppendedFile, to_line
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.context import RunControl
-    from rm_gallery.core.model.base import BaseModelCall
-    from rm_gallery.core.model.openai_llm import OpenaiEndpoint
 
 FILE_NAME = "batches.jsonl"
 IDLE_SECONDS = 1.0
@@ -558,8 +558,6 @@ def _close_batches(provider: str, folder: str) -> None:
 
 def with_batches(llm: BaseModelCall, provider: str) -> OpenaiEndpoint:
     """The model; ConfigError for one whose provider has no batches."""
-    from rm_gallery.core.model.openai_llm import OpenaiEndpoint
-
     if not isinstance(llm, OpenaiEndpoint):
         raise ConfigError(
             f"batch={provider!r} needs a model of the OpenAI protocol; {type(llm).__name__} has no "

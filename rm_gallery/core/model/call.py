@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any
 from rm_gallery.core.engine import loop as library_loop
 from rm_gallery.core.engine.calls import cache as call_cache
 from rm_gallery.core.engine.calls import coordinator
-from rm_gallery.core.engine.calls.budget import Usage
 from rm_gallery.core.engine.calls.cache import canonical_key
 from rm_gallery.core.engine.calls.endpoint import Endpoint, EndpointDown
 from rm_gallery.core.engine.calls.limits import RateLimit
 from rm_gallery.core.engine.calls.retry import RetryEvent, RetryPolicy, SingleFlight, run_attempts
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.engine.context import (
-    Deadline,
     NotAsked,
     RunControl,
     RunStopped,
@@ -32,8 +31,10 @@ from rm_gallery.core.engine.context import (
     on_trial,
     stop_mark,
 )
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.engine.options import BATCH_PRICE_SHARE
 from rm_gallery.core.model.adapt import Adaptation
+from rm_gallery.core.model.model_call import BaseModelCall
 from rm_gallery.core.utils.errors import (
     BudgetExceeded,
     DeadlineExceeded,
@@ -46,7 +47,6 @@ from rm_gallery.core.utils.spans import call_span
 
 if TYPE_CHECKING:
     from rm_gallery.core.engine.calls.budget import Budget, Reservation
-    from rm_gallery.core.model.base import BaseModelCall
 
 CEILING_OUTSIDE_RUNS = 4096
 """Ceiling of calls in flight for calls made outside of any batch: their callers decide how many;

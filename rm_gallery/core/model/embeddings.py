@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pydantic import Field
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.budget import Usage
-from rm_gallery.core.model.base import BaseModelCall, provider
-from rm_gallery.core.model.openai_llm import OpenaiEndpoint, OpenaiSettings, given
+from rm_gallery.core.engine.calls.usage import Usage
+from rm_gallery.core.model.base import embedding_providers, provider, resolve_spec
+from rm_gallery.core.model.model_call import BaseModelCall
+from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
+from rm_gallery.core.model.openai_llm import OpenaiSettings, given
 from rm_gallery.core.model.transport import token_count
 from rm_gallery.core.utils.errors import ProviderError
 
@@ -218,3 +220,14 @@ def _hashed(text: str, size: int) -> list[float]:
         digest = hashlib.sha256(word.encode("utf-8", "surrogatepass")).digest()
         vector[int.from_bytes(digest[:8], "big") % size] += 1.0 if digest[8] & 1 else -1.0
     return vector
+
+
+def resolve_embeddings(spec: str | dict[str, Any] | BaseEmbeddings) -> BaseEmbeddings:
+    """The embeddings for a spec: an object as it is, `PREFIX:NAME`, a model's name, or a dict of
+    settings.
+    """
+    if isinstance(spec, BaseEmbeddings):
+        return spec
+    model = resolve_spec("embeddings", spec, embedding_providers, {})
+    assert isinstance(model, BaseEmbeddings)
+    return model

@@ -17,9 +17,9 @@ import orjson
 from pydantic import Field
 
 from rm_gallery.core.engine import loop as library_loop
-from rm_gallery.core.engine.calls.budget import Usage
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.model import transport
-from rm_gallery.core.model.openai_llm import OpenaiEndpoint
+from rm_gallery.core.model.openai_endpoint import OpenaiEndpoint
 from rm_gallery.core.model.transport import token_count
 from rm_gallery.core.score import CAUSES, Score, scored
 from rm_gallery.core.utils.errors import (
@@ -250,11 +250,11 @@ class ServedScorer(OpenaiEndpoint):
         reply = await self.request(
             PATHS.get(kind, f"/{kind.partition('/')[2]}"), {**body, **self.extra_body}, timeout
         )
-        return {"kind": kind, "reply": reply}
+        return {"kind": kind, "found": reply}
 
     def read(self, raw: dict[str, Any], payload: dict[str, Any]) -> Numbers:
         """The numbers of a reply, finite and in the layout of its endpoint."""
-        kind, reply = raw["kind"], raw["reply"]
+        kind, reply = raw["kind"], raw["found"]
         try:
             rows, names = _rows(kind, reply)
             if not rows or not all(rows) or sum(map(len, rows)) > MAX_NUMBERS:

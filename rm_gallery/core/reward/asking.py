@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
-from rm_gallery.core.engine.calls.budget import Usage
+from rm_gallery.core.engine.calls.usage import Usage
 from rm_gallery.core.engine.context import current_run, on_trial, questions
 from rm_gallery.core.engine.lanes import awaitable
 from rm_gallery.core.model.base import BaseLLM

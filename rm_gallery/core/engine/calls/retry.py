@@ -14,19 +14,16 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from datetime import timezone
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rm_gallery.core.engine.calls.endpoint import PAUSE_CAP, Endpoint, EndpointDown
+from rm_gallery.core.engine.deadline import Deadline
 from rm_gallery.core.utils.errors import (
     ConfigError,
     DeadlineExceeded,
     ProviderError,
     ProviderErrorKind,
 )
-
-if TYPE_CHECKING:
-    from rm_gallery.core.engine.context import Deadline
-
 
 T = TypeVar("T")
 
